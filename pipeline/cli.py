@@ -71,14 +71,7 @@ commands:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command.
-
-    Args:
-        arguments: Its words; None takes those of this process, which then is the command's own.
-
-    Returns:
-        The ExitCode.
-    """
+    """Runs a command, whose words are by default those of this process; returns the ExitCode."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     asks = {"-h", "--help", "help"}
     if not words or words[0] in asks or (words[0] == "model" and asks & {*words[1:2]}):

@@ -1,7 +1,6 @@
 """Writes what people read, in this place only, with control characters made visible.
 
-Ids, file names, columns and texts are other people's. Printed as they are they could move the
-cursor, set the window's title, or forge a line of ours.
+Other people's ids, names and texts could move the cursor, or forge a line of ours.
 """
 
 import logging
@@ -18,11 +17,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069
 
 
 def visible(text: str) -> str:
-    r"""A text on one line, its control characters as in a Python string.
-
-    >>> print(visible("a\x1b[2J\n1. forged"))
-    a\x1b[2J\n1. forged
-    """
+    """A text on one line, its control characters as in a Python string."""
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 

@@ -147,10 +147,7 @@ def add_flag(
 
 @dataclass(frozen=True)
 class CommandOptions(CheckedOptions):
-    """The options of a command: a class for each, whose docstring is the command's description.
-
-    A field `beam_args` takes the flags of Beam.
-    """
+    """The options of a command, which the docstring describes; `beam_args` takes Beam's flags."""
 
     @classmethod
     def command(cls) -> str:

@@ -64,11 +64,7 @@ from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile, PlannedWo
 def prepare(options: Options) -> EmbedRun:
     """Checks the options against input, model and output.
 
-    All errors of `bert_embed.pipeline.resolve` and the checks come out here.
-
-    Raises:
-        InputError: One clear sentence that names the option or file.
-        StorageError: A store does not answer at this moment.
+    InputError names the option or file; StorageError: a store does not answer at this moment.
     """
     with file_errors():
         job = for_dataflow(options.job, _places(options))

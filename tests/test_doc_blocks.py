@@ -45,7 +45,7 @@ ELSEWHERE = {
     ),
     ("docs/bigquery.md", ".venv/bin/bert-embed"): "tests/pipeline/bigquery/test_docs.py",
     ("docs/cloud.md", "bert-embed"): "tests/pipeline/runners/test_dataflow_deploy.py",
-    ("docs/examples.md", "python -m examples.train"): "tests/test_train_classifier.py",
+    ("docs/output.md", "python -m examples.train"): "tests/test_train_classifier.py",
     ("docs/export.md", ".venv/bin/pip install"): "tests/export_readers/test_docs.py",
     ("docs/export.md", "import faiss"): "tests/export_readers/test_docs.py",
     ("docs/export.md", "import lancedb"): "tests/export_readers/test_docs.py",
@@ -57,9 +57,7 @@ ELSEWHERE = {
         "docs/models.md",
         ".venv/bin/bert-embed model import hf:",
     ): "tests/bert_embed/importers/test_hub.py",
-    ("docs/output_types.md", "import"): "test_every_output_type_is_decoded_as_the_page_says",
-    ("docs/output_types.md", "table"): "test_every_output_type_is_decoded_as_the_page_says",
-    ("docs/output_types.md", "-- what"): "test_duckdb_runs_each_query",
+    ("docs/output.md", "-- what"): "test_duckdb_runs_each_query",
     ("docs/python.md", "import bert_embed"): "test_the_python_of_a_page_gives_these_shapes",
     ("docs/python.md", "from bert_embed.integrations.sen"): "tests/ecosystem/test_integrations.py",
     ("docs/python.md", "from langchain_core"): "tests/ecosystem/test_integrations.py",
@@ -214,8 +212,10 @@ def test_the_command_for_cloud_storage(workspace, gcs):
 
 def test_every_output_type_is_decoded_as_the_page_says(dtype):
     namespace = {}
-    found = [each for each in blocks() if each.page == "docs/output_types.md"]
-    decode, texts, footer, words = (each.text for each in found if each.language == "python")
+    page = [each for each in blocks() if (each.page, each.language) == ("docs/output.md", "python")]
+    texts = [each.text for each in page]
+    first = next(n for n, text in enumerate(texts) if "def decode(" in text)
+    decode, texts, footer, words = texts[first : first + 4]
     execute(decode + texts, namespace)
     np.testing.assert_array_equal(namespace["vectors"], bert_embed.read("build/vectors")[1])
     execute(footer, namespace)
@@ -247,7 +247,7 @@ def dtype(stored, monkeypatch):
 
 def query(*names):
     """The statement whose comment names these types, and those before it that define macros."""
-    statements = block("docs/output_types.md", "-- what").text.split(";\n")
+    statements = block("docs/output.md", "-- what").text.split(";\n")
     macros = [each for each in statements if "CREATE MACRO" in each]
     return macros, next(each for each in statements if all(name in each for name in names))
 

@@ -1,8 +1,8 @@
 """Marks the blocks that processes work on, so that a crash shows its block.
 
-A crash marker is a small file in `<output>/_state/working/`, written when a reader begins a block
-and removed when the block is done, or has failed while the process continues. So a marker that
-remains names a process that was killed, ran out of memory or crashed, and the block it worked on.
+A crash marker is a small file in `<output>/_state/working/`, from when a reader begins a block
+until the block is done, or has failed while the process continues. So a marker that remains
+names a process that was killed, ran out of memory or crashed, and the block it worked on.
 """
 
 import atexit
@@ -48,19 +48,15 @@ class Crash:
 
 @dataclass(frozen=True)
 class Marker:
-    """What a crash marker says: which process of which host works on a block.
-
-    `part` is that of a file that was cut, None for the whole block; the number of the process
-    counts in its `namespace`; `since` is in seconds since 1970.
-    """
+    """What a crash marker says: which process of which host works on a block."""
 
     block: int
-    part: int | None
+    part: int | None  # of a file that was cut; None: the whole block
     place: str
     host: str
-    process: int
+    process: int  # its number counts in its `namespace`
     namespace: str
-    since: float = 0.0
+    since: float = 0.0  # seconds since 1970
 
     @property
     def is_here(self) -> bool:
@@ -88,11 +84,7 @@ def crash_marker(output: str, run: str, spec: BlockSpec) -> Iterator[None]:
 
 
 def place_of(spec: BlockSpec) -> str:
-    """What a block reads, for people.
-
-    >>> place_of(BlockSpec(3, "bigquery", ()))
-    'rows of the table'
-    """
+    """What a block reads, for people."""
     if not spec.slices:
         return "rows of the table"
     first, last = spec.slices[0], spec.slices[-1]

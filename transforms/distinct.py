@@ -1,8 +1,7 @@
 """Counts different texts and ids of a run in bounded memory, by their hashes.
 
-All hashes are kept for a small run, which is then counted exactly. For a larger one those are kept
-that begin with some zero bits: a sample by value, in which equal texts are the same hash, so that
-the number of different ones is known within half a percent.
+A small run keeps all hashes, and its count is exact. A larger one keeps those that begin with some
+zero bits: a sample by value, which gives the number of different ones within half a percent.
 """
 
 import base64
@@ -17,11 +16,7 @@ _BITS = 64
 
 
 def sample_bits(documents: int) -> int:
-    """How many leading bits of a kept hash are zero, for about so many documents.
-
-    >>> sample_bits(EXACT), sample_bits(EXACT + 1), sample_bits(EXACT * 8)
-    (0, 1, 3)
-    """
+    """How many leading bits of a kept hash are zero, for about so many documents."""
     return max(0, (max(documents, 1) - 1).bit_length() - EXACT.bit_length() + 1)
 
 

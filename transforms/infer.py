@@ -43,31 +43,19 @@ _VOCABULARIES: "WeakKeyDictionary[TextTokenizer, pa.StringArray]" = WeakKeyDicti
 
 @dataclass(eq=False)
 class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
-    """Runs a bundle's encoder over TokenBlocks, a block a call, and forms batches itself.
+    """Runs a bundle's encoder over TokenBlocks, a block a call, and forms batches itself."""
 
-    Attributes:
-        bundle: Folder of the model bundle, or where workers fetch it; opened on workers only.
-        fingerprint: The model's; a bundle with another one is rejected.
-        spec: What a vector is.
-        text_spec: Which vectors of a text are requested, and its prompt.
-        batch_tokens: Most tokens of a batch, padding included; None: chosen for the device.
-        threads, precision, device, inference_timeout: As `bert_embed.Encoder` takes them.
-        load_engine: Loads the engine that runs the batches; workers get it pickled. None for
-            `bert_embed.engines.choose.load_engine`.
-        made_by: Id of the process that made this object, which may be anybody's.
-    """
-
-    bundle: str
-    fingerprint: str
+    bundle: str  # folder, or where workers fetch it; opened on workers only
+    fingerprint: str  # the model's; a bundle with another one is rejected
     spec: VectorSpec
     text_spec: TextSpec
-    batch_tokens: int | None = None
-    threads: int | None = None
+    batch_tokens: int | None = None  # most of a batch, padding included; None: by the device
+    threads: int | None = None  # this and the next three as `bert_embed.Encoder` takes them
     precision: str = "float32"
     device: str = "auto"
     inference_timeout: float | None = None
-    load_engine: "EngineLoader | None" = None
-    made_by: int = field(default_factory=os.getpid, init=False)
+    load_engine: "EngineLoader | None" = None  # pickled for workers; None: that of `engines.choose`
+    made_by: int = field(default_factory=os.getpid, init=False)  # process, perhaps not this
 
     def __post_init__(self) -> None:
         super().__init__()

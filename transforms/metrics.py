@@ -1,7 +1,7 @@
-"""Counts what Beam's monitoring shows of a run; the names are stable, dashboards rely on them.
+"""Counts what Beam's monitoring shows of a run; dashboards rely on the names, which are stable.
 
-The record of each part is counted once its files are written. Retried bundles are counted twice, so
-metrics are for watching; the exact counts are in run.json.
+The record of each part is counted once its files are written, twice where a bundle is retried: for
+watching. The exact counts are in run.json.
 """
 
 import re

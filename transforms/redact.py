@@ -14,7 +14,7 @@ _OUTSIDE = ("google.", "apache_beam.", "apitools.", "grpc.", "requests.", "urlli
 class RedactErrors:
     """Keeps the message of an error only if this program, or the client of a store, wrote it.
 
-    Messages of libraries often quote a value, and runners log them. Of such an error only kind and
+    Libraries' messages often quote a value, and runners log them. Of such an error only kind and
     place are kept, in a RuntimeError that names the step.
     """
 

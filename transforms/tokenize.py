@@ -30,14 +30,11 @@ _WORD_BORDER = "\x1f"  # the unit separator: keeps different lists of words diff
 
 @dataclass
 class TokenizeBlocks(Step):
-    """Tokenizes blocks of documents with the tokenizer of a bundle, opened on workers only.
-
-    A bundle with another `fingerprint` is rejected; "" accepts any folder.
-    """
+    """Tokenizes blocks of documents with the tokenizer of a bundle, opened on workers only."""
 
     bundle: str
     spec: TextSpec
-    fingerprint: str = ""
+    fingerprint: str = ""  # a bundle with another is rejected; "": any
 
     def expand(self, blocks: beam.PCollection[DocumentBlock]) -> beam.PCollection[TokenBlock]:
         passed_as_block(TokenBlock)

@@ -41,8 +41,8 @@ def worker_bundle(
 ) -> Bundle:
     """Opens the bundle that a job runs with; InputError if it is damaged or another model.
 
-    A bundle in a store is fetched into the cache folder by the first process of a machine. An
-    empty `fingerprint` accepts any model of a folder; `needed` names the weights, None is all.
+    One in a store is fetched into the cache folder by the first process of a machine. An empty
+    `fingerprint` accepts any; `needed` names the weights, None is all.
     """
     if is_remote(place) and not fingerprint:
         raise InputError(f"{place}: a bundle that workers fetch needs its fingerprint")

@@ -5,8 +5,12 @@ from typing import NamedTuple
 
 RUN_FILE = "run.json"
 BLOCK_RECORDS = "_state/blocks"
-# The kind of vectors of each granularity: the folder of its files, and the column of nested ones.
-KINDS = {"sentence": "embeddings", "token": "tokens", "word": "words", "span": "spans"}
+# The folder of each kind of vectors, and the column of nested ones: of dense vectors by their
+# granularity, and of the kinds that heads make.
+KINDS = {
+    **{"sentence": "embeddings", "token": "tokens", "word": "words", "span": "spans"},
+    **{"sparse": "sparse", "multi": "multi", "scores": "scores"},
+}
 # The folders of sentence vectors where each window, or each chunk, has its own.
 PIECES = {"window": "windows", "chunk": "chunks"}
 VECTOR_ENDINGS = (".parquet", ".jsonl", ".tfrecord", ".tfrecord.gz")

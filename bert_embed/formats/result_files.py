@@ -5,7 +5,7 @@ import math
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -22,6 +22,7 @@ from bert_embed.formats.number_types import (
     stored_width,
 )
 from bert_embed.formats.output_files import KINDS, PIECES
+from bert_embed.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.ragged import splits_of
 from bert_embed.storage.errors import InputError
 
@@ -36,7 +37,13 @@ _UNIT_DOCUMENTS = 64  # whose units are a batch; each has a hundred or so
 # A file of a run has about 128 MiB. A file that declares more than this is not read, because a few
 # bytes of Parquet can declare any number of rows.
 _MOST_BYTES = 8 << 30
-_VECTORS = ("embedding", "scale")
+# The columns of each kind of vectors.
+_VECTORS = {
+    "dense": ("embedding", "scale"),
+    "sparse": ("indices", "values"),
+    "multi": ("embedding", "scale"),
+}
+_MULTI_BYTES = 4 << 20  # of multi-vectors in a batch as float32, about
 # What a run notes of each row for itself; it is of no use beside a vector elsewhere.
 _FACTS = ("num_tokens", "num_tokens_full", "truncated", "text_hash")
 _INTEGERS = (*PIECES, "start", "stop", "num_tokens_full")
@@ -51,12 +58,13 @@ class Rows:
     """Some rows of a run's vectors.
 
     `vectors` are float32 `[rows, width]`, decoded: the layers of a stack are side by side, the bits
-    of ubinary are 1 and -1, a missing vector is NaN; width 0 where none were read. `columns` has as
-    many rows: `id`; `window` or `chunk`, or `position`; `start`, `stop`; `text`, `token` or `word`;
-    the extra columns. Only those that the run wrote.
+    of ubinary are 1 and -1, a missing vector is NaN; width 0 where none were read. Of the kinds
+    sparse and multi they are `SparseVectors` and `MultiVectors`. `columns` has as many rows: `id`;
+    `window` or `chunk`, or `position`; `start`, `stop`; `text`, `token` or `word`; the extra
+    columns. Only those that the run wrote.
     """
 
-    vectors: NDArray[np.float32]
+    vectors: Any
     columns: "pa.Table"
 
     def __len__(self) -> int:
@@ -97,6 +105,7 @@ def row_batches(
     path: Path | str,
     settings: Mapping[str, Any],
     *,
+    kind: str = "dense",
     columns: Collection[str] | None = ("id",),
     vectors: bool = True,
     rows: int = BATCH_ROWS,
@@ -106,15 +115,16 @@ def row_batches(
     check_pages: bool = True,
     file: BinaryIO | None = None,
 ) -> Iterator[Rows]:
-    """Reads a file of `embeddings/`, `windows/` or `chunks/` in batches.
+    """Reads a file of `embeddings/`, `windows/`, `chunks/`, `sparse/` or `multi/` in batches.
 
     Args:
         path: `.parquet`, `.jsonl`, `.tfrecord` or `.tfrecord.gz`.
-        settings: The run's settings of its vectors: `shape`, `output_dtype`, `id_type`.
+        settings: The run's settings of its vectors: `shape`, `output_dtype`, `id_type`, `heads`.
+        kind: The kind of its vectors: "dense", "sparse" or "multi".
         columns: Those to read, as far as the file has them; None for all that say something of a
             document.
         vectors: Whether to decode the vectors.
-        rows: Most rows of a batch.
+        rows: Most rows of a batch; one of multi-vectors has fewer where documents are long.
         limit: How many rows to read; None for all.
         chosen: int64 in order, the numbers of the rows to return; None for all.
         types: Arrow types of the extra columns by name, as `run.json` spells them.
@@ -125,9 +135,9 @@ def row_batches(
     Raises:
         InputError: The file is damaged.
     """
-    dtype, width = output_dtype(settings), math.prod(settings["shape"])
     types = {"id": settings.get("id_type", "string"), **(types or {})}
-    wanted = _Wanted(dtype, width, vectors, columns, min(rows, limit or rows), types)
+    coding = _coding(kind, settings)
+    wanted = _Wanted(coding, _VECTORS[kind], columns, vectors, min(rows, limit or rows), types)
     name, first = Path(path).name, 0
     with _damage_named(path):
         if name.endswith(".parquet"):
@@ -191,55 +201,108 @@ def _damage_named(path: Path | str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What to read of a file, and how many rows at a time."""
+class _Coding:
+    """The output type of a run's vectors, and the numbers of each."""
 
-    dtype: str  # output type of the vectors
-    width: int  # numbers of a vector
-    vectors: bool = True
-    columns: Collection[str] | None = ()
-    rows: int = _UNIT_DOCUMENTS
-    types: Mapping[str, str] = field(default_factory=dict)
+    dtype: str
+    width: int
 
-    def has(self, name: str) -> bool:
-        """Whether a column is wanted that is no part of the vectors."""
-        if self.columns is None:
-            return name not in (*_VECTORS, *_FACTS)
-        return name in self.columns
+    def vectors(
+        self, values: np.ndarray, scale: np.ndarray | None, present: np.ndarray
+    ) -> np.ndarray:
+        """Returns float32 `[rows, width]` from the values of present rows, NaN for others."""
+        rows = values.reshape(int(present.sum()), stored_width(self.dtype, self.width))
+        vectors = restored(rows, scale, self.dtype, self.width)
+        if present.all():
+            return vectors
+        spread = np.full((len(present), self.width), np.nan, np.float32)
+        spread[present] = vectors
+        return spread
 
     def of_lists(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
         """Returns vectors of JSON, which has stored integers, or the numbers of other types."""
-        if not self.vectors:
-            return np.empty((len(rows), 0), np.float32)
-        dtype = self.dtype if self.dtype in INTEGER_DTYPES else "float32"
+        coding = self if self.dtype in INTEGER_DTYPES else _Coding("float32", self.width)
         lists = [row["embedding"] for row in rows]
-        values = np.array([row for row in lists if row is not None], stored_type(dtype))
-        scale = np.array([row["scale"] for row in rows if row.get("scale") is not None], np.float32)
-        present = np.array([row is not None for row in lists], bool)
-        return _decoded(values, scale, present, dtype, self.width)
+        return coding.vectors(
+            np.array([row for row in lists if row is not None], stored_type(coding.dtype)),
+            np.array([row["scale"] for row in rows if row.get("scale") is not None], np.float32),
+            np.array([row is not None for row in lists], bool),
+        )
 
-    def of_columns(self, columns: Any, rows: int) -> np.ndarray:
+    def of_columns(self, columns: Any) -> np.ndarray:
         """Returns vectors of `embedding` and `scale`; a missing one may be an empty list."""
-        if not self.vectors:
-            return np.empty((rows, 0), np.float32)
         column, scale = columns["embedding"], columns.get("scale")
         # to_numpy would import pandas where it is installed: a third of a second.
         present = np.from_dlpack(column.value_lengths().fill_null(0)) > 0
         scales = None if scale is None else np.from_dlpack(scale.fill_null(np.nan))[present]
-        return _decoded(np.from_dlpack(column.flatten()), scales, present, self.dtype, self.width)
+        return self.vectors(np.from_dlpack(column.flatten()), scales, present)
 
 
-def _decoded(
-    values: np.ndarray, scale: np.ndarray | None, present: np.ndarray, dtype: str, width: int
-) -> np.ndarray:
-    """Returns float32 `[rows, width]` from the values of present rows, NaN for others."""
-    rows = values.reshape(int(present.sum()), stored_width(dtype, width))
-    vectors = restored(rows, scale, dtype, width)
-    if present.all():
-        return vectors
-    spread = np.full((len(present), width), np.nan, np.float32)
-    spread[present] = vectors
-    return spread
+class _SparseCoding:
+    """Reads sparse vectors."""
+
+    def of_lists(self, rows: Sequence[Mapping[str, Any]]) -> SparseVectors:
+        indices, values = ([row[name] or () for row in rows] for name in _VECTORS["sparse"])
+        return SparseVectors(
+            splits_of(np.array([len(row) for row in indices], np.int64)),
+            np.array(list(chain.from_iterable(indices)), np.int32),
+            np.array(list(chain.from_iterable(values)), np.float32),
+        )
+
+    def of_columns(self, columns: Any) -> SparseVectors:
+        indices, values = (columns[name] for name in _VECTORS["sparse"])
+        lengths = np.from_dlpack(indices.value_lengths().fill_null(0))
+        flat = np.from_dlpack(indices.flatten()), np.from_dlpack(values.flatten())
+        return SparseVectors(splits_of(lengths), *flat)
+
+
+@dataclass(frozen=True)
+class _MultiCoding:
+    """Reads multi-vectors, each token of which is stored as a dense vector is."""
+
+    tokens: _Coding
+
+    def of_lists(self, rows: Sequence[Mapping[str, Any]]) -> MultiVectors:
+        lists = [row["embedding"] or () for row in rows]
+        scales = [row.get("scale") or [None] * len(row["embedding"] or ()) for row in rows]
+        pairs = zip(chain.from_iterable(lists), chain.from_iterable(scales), strict=True)
+        tokens = [{"embedding": vector, "scale": scale} for vector, scale in pairs]
+        splits = splits_of(np.array([len(row) for row in lists], np.int64))
+        return MultiVectors(splits, self.tokens.of_lists(tokens))
+
+    def of_columns(self, columns: Any) -> MultiVectors:
+        lists, scale = columns["embedding"], columns.get("scale")
+        splits = splits_of(np.from_dlpack(lists.value_lengths().fill_null(0)))
+        scales = None if scale is None else np.from_dlpack(scale.flatten())
+        values = np.from_dlpack(lists.flatten().flatten())
+        present = np.ones(int(splits[-1]), bool)
+        return MultiVectors(splits, self.tokens.vectors(values, scales, present))
+
+
+def _coding(kind: str, settings: Mapping[str, Any]) -> Any:
+    if kind == "sparse":
+        return _SparseCoding()
+    if kind == "multi":
+        return _MultiCoding(_Coding(output_dtype(settings), settings["heads"]["multi"]["dim"]))
+    return _Coding(output_dtype(settings), math.prod(settings["shape"]))
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What to read of each row, and how many rows at a time."""
+
+    coding: Any
+    names: tuple[str, ...]  # of the columns with vectors
+    columns: Collection[str] | None
+    vectors: bool
+    rows: int
+    types: Mapping[str, str]
+
+    def has(self, name: str) -> bool:
+        """Whether a column is wanted that is no part of the vectors."""
+        if self.columns is None:
+            return name not in (*self.names, *_FACTS)
+        return name in self.columns
 
 
 def _opened(source: BinaryIO | Path | str) -> Any:
@@ -257,10 +320,29 @@ def _parquet_rows(
     ) as file:
         _check_size(file)
         names = [name for name in file.schema_arrow.names if wanted.has(name)]
-        stored = [name for name in _VECTORS if wanted.vectors and name in file.schema_arrow.names]
-        for batch in file.iter_batches(wanted.rows, columns=[*stored, *names], use_threads=False):
-            vectors = wanted.of_columns({name: batch[name] for name in stored}, len(batch))
+        stored = [
+            name for name in wanted.names if wanted.vectors and name in file.schema_arrow.names
+        ]
+        rows = wanted.rows
+        if wanted.vectors and isinstance(wanted.coding, _MultiCoding):
+            rows = min(rows, _multi_rows(file.metadata))
+        for batch in file.iter_batches(rows, columns=[*stored, *names], use_threads=False):
+            vectors = np.empty((len(batch), 0), np.float32)
+            if wanted.vectors:
+                vectors = wanted.coding.of_columns({name: batch[name] for name in stored})
             yield Rows(vectors, pa.table({name: batch[name] for name in names}))
+
+
+def _multi_rows(footer: "pa.parquet.FileMetaData") -> int:
+    """How many rows of multi-vectors fill a batch, by the mean of the file."""
+    numbers = 0
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        columns = [group.column(at) for at in range(group.num_columns)]
+        numbers += sum(
+            column.num_values for column in columns if column.path_in_schema.startswith("embedding")
+        )
+    return max(1, _MULTI_BYTES // 4 * footer.num_rows // max(1, numbers))
 
 
 def _check_size(file: "pa.parquet.ParquetFile") -> None:
@@ -289,12 +371,15 @@ def _line_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> Ite
     with _opened(source) as file:
         lines = _json_lines(file)
         while batch := list(islice(lines, wanted.rows)):
+            vectors = np.empty((len(batch), 0), np.float32)
+            if wanted.vectors:
+                vectors = wanted.coding.of_lists(batch)
             columns = {
                 name: pa.array([row[name] for row in batch], _type_in_json(name, wanted.types))
                 for name in batch[0]
                 if wanted.has(name)
             }
-            yield Rows(wanted.of_lists(batch), pa.table(columns))
+            yield Rows(vectors, pa.table(columns))
 
 
 def _type_in_json(name: str, types: Mapping[str, str]) -> "pa.DataType":
@@ -316,7 +401,8 @@ def _example_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> 
     from bert_embed.formats.tf_example import decode_records
     from bert_embed.formats.tfrecord import unframed
 
-    floats = wanted.dtype == "float32"
+    coding = wanted.coding
+    floats = coding.dtype == "float32"
     kinds: dict[str, type] = {"id": bytes, "text": bytes, **dict.fromkeys(_INTEGERS, int)}
     kinds = {feature: kind for feature, kind in kinds.items() if wanted.has(feature)}
     numbers = {"scale": float, "embedding": float if floats else bytes}
@@ -330,11 +416,10 @@ def _example_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> 
                 raise InputError("a record's checksum differs, or it is not a tf.train.Example")
             values = features["embedding"].values
             if not floats:
-                stored = stored_type(wanted.dtype).newbyteorder("<")
+                stored = stored_type(coding.dtype).newbyteorder("<")
                 values = np.frombuffer(b"".join(values.tolist()), stored)
             scale = features["scale"].values if len(features["scale"].values) else None
-            present = np.ones(len(batch), bool)
-            vectors = _decoded(values, scale, present, wanted.dtype, wanted.width)
+            vectors = coding.vectors(values, scale, np.ones(len(batch), bool))
             columns = {}
             for feature, kind in kinds.items():
                 column = features[feature].values
@@ -353,13 +438,13 @@ def _units(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterato
     int64 `[documents + 1]` says where the units of each begin; columns are `start`, `stop` and the
     texts, as far as the file has them; vectors are float32 `[units, width]`.
     """
-    wanted = _Wanted(output_dtype(settings), math.prod(settings["token_shape"]))
+    coding = _Coding(output_dtype(settings), math.prod(settings["token_shape"]))
     with _damage_named(path):
         read = _unit_table if path.suffix == ".parquet" else _unit_lines
-        yield from read(path, granularity, wanted)
+        yield from read(path, granularity, coding)
 
 
-def _unit_table(path: Path, granularity: str, wanted: _Wanted) -> Iterator[_Units]:
+def _unit_table(path: Path, granularity: str, coding: _Coding) -> Iterator[_Units]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -373,10 +458,10 @@ def _unit_table(path: Path, granularity: str, wanted: _Wanted) -> Iterator[_Unit
         if granularity in fields:
             columns[granularity] = fields[granularity].to_pylist()
         splits = splits_of(lists.value_lengths().to_numpy())
-        yield batch["id"].to_pylist(), splits, columns, wanted.of_columns(fields, len(units))
+        yield batch["id"].to_pylist(), splits, columns, coding.of_columns(fields)
 
 
-def _unit_lines(path: Path, granularity: str, wanted: _Wanted) -> Iterator[_Units]:
+def _unit_lines(path: Path, granularity: str, coding: _Coding) -> Iterator[_Units]:
     key = "features" if granularity == "token" else KINDS[granularity]
     with path.open("rb") as file:
         lines = _json_lines(file)
@@ -385,11 +470,11 @@ def _unit_lines(path: Path, granularity: str, wanted: _Wanted) -> Iterator[_Unit
             columns: dict[str, Any] = {}
             if granularity == "token":
                 values = [[layer["values"] for layer in unit["layers"]] for unit in units]
-                vectors = np.array(values, np.float32).reshape(-1, wanted.width)
+                vectors = np.array(values, np.float32).reshape(-1, coding.width)
             else:
                 for side in ("start", "stop"):
                     columns[side] = np.array([unit[side] for unit in units], np.int32)
-                vectors = wanted.of_lists(units)
+                vectors = coding.of_lists(units)
             if granularity != "span":
                 columns[granularity] = [unit[granularity] for unit in units]
             splits = splits_of(np.array([len(line[key]) for line in batch], np.int64))

@@ -137,8 +137,7 @@ def search(
 
     Queries are embedded with the model and options that the outputs record, and unless `prompt` is
     given with the model's prompt for queries. Of a document in several outputs that continue each
-    other (`--skip_existing`) only the newest version is found. A note says where a run is not
-    complete, or why no texts are shown.
+    other (`--skip_existing`) only the newest version is found.
     """
     named = [folders] if isinstance(folders, str) else folders
     outputs = [_opened(folder, model) for folder in named]

@@ -102,14 +102,10 @@ def run_to_end(
     tell: Callable[..., None] = warn,
     tell_progress: Callable[[str], None] | None = None,
 ) -> tuple[RunRecord, bool]:
-    """Runs a run unless it is complete.
+    """Runs a run unless it is complete; returns its record, and whether it was not complete before.
 
     `tell` takes the lines of its plan and notes, `tell_progress` those on its progress; None shows
-    them to people. Returns what `run.json` says, and whether the run was not complete before.
-
-    Raises:
-        JobGoesOn: A job on a cluster outlives this call.
-        RunStopped: The job failed or was interrupted.
+    them to people. JobGoesOn: a job on a cluster outlives this call; RunStopped: it failed.
     """
     present = run_record.record_of_output(run.options, run.output)
     plan = [*plan_of(run), *earlier_job_lines(present)]

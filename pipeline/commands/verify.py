@@ -49,10 +49,7 @@ def read_folder(output: str) -> tuple[OutputFolder, RunRecord]:
 def prepare_repair(
     folder: OutputFolder, record: RunRecord, problems: Sequence[Problem]
 ) -> EmbedRun:
-    """Removes damaged and extra files, and returns the run that writes them again.
-
-    Nothing is removed unless the same run can start: with the same input, model and options.
-    """
+    """Removes damaged and extra files if the same run can start; returns it to write them again."""
     run = checked_run(_options(folder, record))
     if run.fingerprint != record.run:
         raise UsageError(

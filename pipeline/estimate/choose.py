@@ -36,11 +36,7 @@ class Stratum:
 
 
 def strata_of(files: Sequence[InputFile]) -> list[Stratum]:
-    """Divides files into kinds, each of which is sampled for itself.
-
-    Places are spread evenly over the bytes (of Parquet the rows) of all files of a kind. So a file
-    is read in proportion to its size; neighbouring small files are read together.
-    """
+    """Divides files into kinds, each sampled for itself, evenly over bytes (of Parquet, rows)."""
     ordered = sorted(files, key=_kind)  # stable: in the listing's order
     return [_stratum(kind, list(of_kind)) for kind, of_kind in groupby(ordered, _kind)]
 

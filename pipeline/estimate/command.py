@@ -47,20 +47,16 @@ class Speed:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Everything that `estimate` found, as its JSON has it.
+    """Everything that `estimate` found, as its JSON has it."""
 
-    `files` and `bytes` are those of the input as stored; the output's are about right. Speed and
-    hours are this machine's, None where they were not measured; cost takes `--price_per_hour`.
-    """
-
-    files: int
+    files: int  # this and `bytes`: of the input as stored
     bytes: int
     figures: Figures
     output_files: int
-    output_bytes: int
-    speed: Speed | None
+    output_bytes: int  # about right
+    speed: Speed | None  # of this machine, as `hours`; None: not measured
     hours: float | None
-    cost: float | None
+    cost: float | None  # takes `--price_per_hour`
     assumptions: list[str]
 
 

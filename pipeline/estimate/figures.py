@@ -99,9 +99,8 @@ def _stratum_totals(
 ) -> tuple[np.ndarray, np.ndarray, bool]:
     """The totals of a kind of files, float64 `[6]`, their variances, and whether these are known.
 
-    Pieces are chosen in proportion to their size: the mean of what they hold per byte, times all
-    bytes, has no bias. Places at equal distances err less than random ones, for which the variance
-    is computed.
+    Pieces are chosen in proportion to their size, so the mean per byte, times all bytes, has no
+    bias. Places at equal distances err less than random ones, for which the variance is computed.
     """
     if stratum.exact or not measured:
         return sum((piece.counts for piece in measured), np.zeros(6)), np.zeros(6), True

@@ -52,12 +52,9 @@ def write_files(
 ) -> bool:
     """Writes the numbered files that are not there yet; False if the export was complete.
 
-    Args:
-        source: What to export.
-        rows: How many the files with one number hold.
-        names: Gives the names of the files with one number, of so many numbers.
-        write: Writes such files, by path, from so many rows, each whole or not at all.
-        journal: Path of what says which export this is; None for `export.json` in DEST.
+    `names` takes a number and the count of numbers; `write` takes paths and the count of their
+    rows, and writes each whole or not at all. `journal`, by default `export.json` in DEST, says
+    which export this is.
     """
     dest = source.options.dest
     journal = journal or join(dest, JOURNAL)

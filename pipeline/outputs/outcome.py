@@ -66,8 +66,8 @@ def problem(record: RunRecord, allowed: str | None) -> str | None:
 def summary(totals: Totals, elapsed: float) -> Result:
     """The numbers of a run, from the sum of its block records.
 
-    Rates count what this attempt computed, over its whole time, start-up included; they are None
-    if earlier attempts had computed everything.
+    Rates are of what this attempt computed, over its whole time, start-up included; None if that is
+    nothing.
     """
     counts = totals.counts
     nothing_new = counts["reused"] > 0 and counts["new_documents"] == 0

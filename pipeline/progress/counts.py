@@ -20,11 +20,7 @@ _TELLING = 0.05  # share of the input from which the rest is estimated by what w
 
 
 class Speed:
-    """How fast an attempt works, from the times at which its parts were finished.
-
-    Parts come in lumps, often several at once. So speeds are taken from one end of a part to
-    another, never to this moment: they do not fall between two parts.
-    """
+    """How fast an attempt works, from one end of a part to another: parts come in lumps."""
 
     def __init__(self) -> None:
         self._began, self._last, self._work = math.inf, 0.0, 0.0
@@ -114,10 +110,7 @@ class Counts:
         self.last_end = 0.0  # when the last part of all was finished
 
     def look(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Adds the block records that appeared since the last look, until `stopped`.
-
-        A damaged one is looked at again: its part is computed again.
-        """
+        """Adds block records since the last look, until `stopped`; damaged ones are reread."""
         new: list[tuple[float, BlockRecord]] = []
         is_read = lambda block, part: (block << _PART_BITS | part) in self._read  # noqa: E731
         for block, part, written, data in self._folder.new_block_records(is_read):

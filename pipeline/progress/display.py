@@ -46,13 +46,10 @@ def shown_progress(
     line: Callable[[Callable[[], bool]], str],
     tell: Callable[[str], None] | None = None,
 ) -> Iterator[None]:
-    """Shows the progress of a job repeatedly, until the context ends.
+    """Shows the progress of the job with the folder `output`, until the context ends.
 
-    Args:
-        output: The job's folder.
-        line: Returns a line on its progress; the function that it gets says whether to stop.
-        tell: Takes the lines; None shows them in place on a terminal and in a notebook, else logs
-            them.
+    `line` takes what says whether to stop, and returns a line, for `tell`; None shows them in place
+    on a terminal and in a notebook, else logs them.
     """
     stop = threading.Event()
     thread = threading.Thread(target=_show, args=(output, line, tell, stop), daemon=True)

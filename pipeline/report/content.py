@@ -44,14 +44,9 @@ _SETTINGS = (
 def report_content(
     folder: OutputFolder, record: RunRecord, projection: str = PCA, texts_of: Texts | None = None
 ) -> dict[str, Any]:
-    """Returns the content of a report; equal for equal runs, but for `timings`.
+    """The content of a report, equal for equal runs but for `timings`.
 
-    Args:
-        folder: The output of the run.
-        record: What run.json says of it.
-        projection: One of `PROJECTIONS`.
-        texts_of: Finds the texts of a sample in the run's input, to be shown; None shows only those
-            that the output holds.
+    `texts_of` finds the texts of a sample in the input; None shows those that the output holds.
     """
     block_records, result = read_block_records(folder, record.run), to_json(record.numbers)
     content: dict[str, Any] = {
@@ -180,10 +175,7 @@ def _documents(
 
 
 def _neighbours(sample: Sample, usable: np.ndarray) -> list[dict[str, Any]]:
-    """Ten rows, evenly spread, and the rows of other documents that are nearest to each.
-
-    Of equal vectors one is shown; `equal` says how many other documents have that of the row.
-    """
+    """Ten rows, evenly spread, and the nearest of other documents; `equal` counts equal vectors."""
     vectors = sample.vectors[usable]
     scaled = unit(vectors)
     numbers: dict[Any, int] = {}

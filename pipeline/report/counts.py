@@ -89,10 +89,7 @@ def _named(files: tuple[int, ...], paths: Sequence[str] | None) -> str:
 def rejected_records(
     folder: OutputFolder, block_records: PartRecords, reasons: Mapping[str, int], texts: bool
 ) -> list[dict[str, Any]]:
-    """Each reason with its count and the first places; with the records only if `texts`.
-
-    A place has its `source` as `rejected/` has it, and the `id`.
-    """
+    """Each reason, its count and first places, `source` and `id`; records only if `texts`."""
     entries: dict[str, dict[str, Any]] = {
         reason: {"reason": reason, "count": count, "stage": None, "places": []}
         for reason, count in sorted(reasons.items(), key=lambda item: -item[1])

@@ -30,10 +30,7 @@ class Directions:
 
 
 def main_directions(vectors: np.ndarray) -> Directions | None:
-    """Returns the main directions of float32 `[rows, width]`; None if there are too few rows.
-
-    Subspace iteration finds them from products of matrices, for vectors of any width.
-    """
+    """The main directions of float32 `[rows, width]`, by subspace iteration; None: too few rows."""
     if len(vectors) < _FEWEST:
         return None
     middle = vectors.mean(axis=0)
@@ -65,8 +62,7 @@ def _orthonormal(columns: np.ndarray) -> np.ndarray:
 def _eigen(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The eigenvalues of the products of columns with each other, largest first, and the vectors.
 
-    This matrix has the width of a few columns, so that its decomposition needs one thread: those
-    of wide ones wait for each other, for seconds where processors are busy.
+    A few columns wide, so that it needs one thread: several wait for each other on busy processors.
     """
     wide = columns.astype(np.float64)
     values, vectors = np.linalg.eigh(wide.T @ wide)

@@ -19,11 +19,10 @@ _ESCAPED = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "<>&\u20
 
 
 def page(content: dict[str, Any]) -> bytes:
-    """Returns the page that shows what `report_content` gathered, at most `MOST_BYTES`.
+    """The page that shows what `report_content` gathered, at most `MOST_BYTES`.
 
-    Nothing of the content becomes markup: it is JSON without `<`, and the page's program puts it
-    into text nodes only. A Content-Security-Policy allows this program and style by their hashes,
-    and no request.
+    Nothing of the content becomes markup: it is JSON without `<`, put into text nodes only. A
+    Content-Security-Policy allows our program and style by their hashes, and no request.
     """
     style = _asset("page.css")
     program = "".join(map(_asset, _PROGRAMS))

@@ -46,10 +46,7 @@ class Sample:
 
 
 def take_sample(folder: OutputFolder, record: RunRecord) -> Sample | None:
-    """Reads the first rows of files, evenly spread over a run's output, or all of a small one.
-
-    None where the run wrote no vectors of texts.
-    """
+    """The first rows of files, evenly spread over a run's output; None: no vectors of texts."""
     settings = record.vectors
     if settings is None or "sentence" not in settings["granularity"]:
         return None

@@ -60,10 +60,7 @@ def estimated_rows(documents: int, text_bytes: int, text_spec: TextSpec) -> int:
 
 
 def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = False) -> int:
-    """Bytes of text in a block: more for a requested GPU or TPU, whose batches are large.
-
-    The requested device counts, not that of a worker: the plan must not depend on workers.
-    """
+    """Bytes of text in a block, by the requested device: the plan must not depend on workers."""
     size = default_block_bytes(total)
     if accelerated:
         size = min(size * _ACCELERATED, _LARGEST_ACCELERATED)

@@ -1,7 +1,4 @@
-"""Refuses what would start a Dataflow job that costs money before it fails, or computes slowly.
-
-What the service or Beam refuses by itself is left to them.
-"""
+"""Refuses Dataflow jobs that cost money before they fail, or are slow, where Beam does not."""
 
 import os
 from collections.abc import Iterator

@@ -67,10 +67,7 @@ def lost_connection(error: BaseException) -> Literal["job server", "JobManager"]
 
 
 def root_message(error: BaseException) -> str:
-    """The message of the original error, without what a runner adds to it.
-
-    Beam's local runner nests tracebacks, whose last line is it; a runner in Java exceptions.
-    """
+    """The original error's message, without what Beam's runners, in Python or Java, add to it."""
     if isinstance(error, InputError):
         return flag_message(error)
     if isinstance(error, grpc.RpcError):

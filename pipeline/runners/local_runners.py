@@ -125,10 +125,7 @@ def _end_workers() -> None:
 
 @contextmanager
 def quiet_channels() -> Iterator[None]:
-    """Suppresses the tracebacks of threads that lost their connection.
-
-    They stay suppressed after an interruption; the run's own error is raised.
-    """
+    """Suppresses tracebacks of threads that lost connection; after an interruption for good."""
     previous = threading.excepthook
 
     def print_others(failure: threading.ExceptHookArgs) -> None:

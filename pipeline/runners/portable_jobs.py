@@ -1,7 +1,4 @@
-"""Submits jobs to portable runners such as Flink, waits for them, and finds earlier ones.
-
-Before, it checks that their job server, or JobManager, is reachable.
-"""
+"""Submits jobs to portable runners such as Flink, waits for them, and finds earlier ones."""
 
 import json
 import socket
@@ -165,8 +162,7 @@ def run_on_job_server(
 ) -> None:
     """Submits a pipeline with the graph that `work` adds, and waits for its end if requested.
 
-    `submitted` gets the job as JSON-able values once the runner has it. JobGoesOn if the job still
-    runs, or its state is not available.
+    `submitted` gets the job as JSON-able values. JobGoesOn: it runs, or its state is not known.
     """
     pipeline = beam.Pipeline(options=options)
     work(pipeline)

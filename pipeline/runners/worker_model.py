@@ -46,10 +46,7 @@ def precision_lines(job: RunnerOptions) -> list[str]:
 
 
 def bundle_for_workers(bundle: Bundle, model: str, job: RunnerOptions) -> Bundle:
-    """The bundle as workers load it: copied to `--temp_location`, once, if they are elsewhere.
-
-    Without it, workers share this machine's files, unless `--model` is a bundle in Cloud Storage.
-    """
+    """The bundle as workers load it: copied to `--temp_location`, once, if they are elsewhere."""
     if job.runs_here:
         return bundle
     temp_location = BeamFlags.of(job.beam_args)["temp_location"]

@@ -46,27 +46,16 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Document:
-    """An element of a pipeline, with its texts and vectors.
+    """An element of a pipeline, with its texts and vectors."""
 
-    Attributes:
-        element: As it was in the pipeline.
-        timestamp: The element's own; a batch has another.
-        texts: The texts to embed, a vector each.
-        texts_b: The second texts of pairs, as many as `texts`; None: no pairs.
-        vectors: float32 `[texts, width]`; None before the model, and without vectors.
-        rejection: Why there are no vectors, or None.
-        window, pane: The element's own, None where it stays in them: batches are formed in the
-            global window, whatever the windows of their elements.
-    """
-
-    element: Any
-    timestamp: Any
-    texts: tuple[str, ...] = ()
-    texts_b: tuple[str, ...] | None = None
-    vectors: np.ndarray | None = None
-    rejection: Rejection | None = None
-    window: Any = None
-    pane: Any = None
+    element: Any  # as it was in the pipeline
+    timestamp: Any  # the element's own; a batch has another
+    texts: tuple[str, ...] = ()  # a vector each
+    texts_b: tuple[str, ...] | None = None  # the second texts of pairs
+    vectors: np.ndarray | None = None  # float32 [texts, width]; None before the model
+    rejection: Rejection | None = None  # why there are no vectors
+    window: Any = None  # this and `pane`: the element's own, as batches are in the global window
+    pane: Any = None  # both None where the element stays in them
 
 
 class TextModelHandler(ModelHandler[Document, Document, "Encoder"]):
@@ -250,11 +239,7 @@ def run_inference(
 
 
 def batch_weight(document: Document) -> int:
-    """What a document adds to its batch: 1, more where it has over 1,024 characters.
-
-    >>> batch_weight(Document({}, 0, ("short",))), batch_weight(Document({}, 0, ("x" * 5000,)))
-    (1, 4)
-    """
+    """What a document adds to its batch: 1, more where it has over 1,024 characters."""
     texts = [*document.texts, *(document.texts_b or ())]
     weight = sum(map(len, texts)) // _CHARACTERS_A_WEIGHT
     # At most a whole batch: BatchElements would emit an empty one before a larger one.

@@ -54,26 +54,18 @@ class ModelSettings(VectorSettings, total=False):
 
 @dataclass(frozen=True)
 class TextModelSettings:
-    """Which model, how it computes vectors, and where it runs.
+    """Which model, how it computes vectors, and where it runs."""
 
-    Attributes:
-        model: As the caller named it.
-        bundle: Folder of the model bundle; opened on workers only.
-        fingerprint: The model's; a bundle with another one is rejected.
-        max_batch_seconds: How long a document may wait for others; None: a batch ends with its
-            bundle.
-    """
-
-    model: str
-    bundle: str
-    fingerprint: str
+    model: str  # as the caller named it
+    bundle: str  # its folder, opened on workers only
+    fingerprint: str  # the model's; a bundle with another one is rejected
     spec: VectorSpec
     text_spec: TextSpec
     precision: str = "float32"
     batch_tokens: int | None = None
     threads: int | None = None
     large_model: bool = False
-    max_batch_seconds: float | None = None
+    max_batch_seconds: float | None = None  # a document's longest wait; None: until its bundle ends
     device: str = "auto"
 
     def __post_init__(self) -> None:

@@ -93,11 +93,7 @@ def table_name(text: str, flag: str) -> TableName:
 
 
 def looks_like_table(text: str) -> bool:
-    """Whether an input names a table: by its form, unless a file has that name.
-
-    >>> looks_like_table("my-project:texts.news"), looks_like_table("news.2026.txt")
-    (True, False)
-    """
+    """Whether an input names a table: by its form, unless a file has that name."""
     if text.startswith(SCHEME):
         return True
     if "/" in text or os.path.exists(text) or _NAME.fullmatch(text) is None:

@@ -1,7 +1,7 @@
-"""Loads the files of a reconciled run into BigQuery tables, once.
+"""Loads the files of a reconciled run into BigQuery tables, once: BigQuery accepts a job's id once.
 
-BigQuery accepts the id of a job once. The ids of load jobs follow from run, table and disposition,
-so the job of that id says whether a load has happened; rows that were deleted since do not count.
+The ids follow from run, table and disposition, so the job of that id says whether a load has
+happened; rows that were deleted since do not count.
 """
 
 import tempfile

@@ -54,20 +54,16 @@ class _BlockRows:
 
 @dataclass(frozen=True)
 class TableRequest:
-    """Which rows and columns of a table are read; small, so that the job request stays small.
-
-    The `rows` are those of the moment `snapshot`, seconds since 1970, as the service counts them.
-    They are distributed to `blocks`, of which `group_blocks` neighbours are shuffled together.
-    """
+    """Which rows and columns of a table are read; small, so that the job request stays small."""
 
     table: TableName
-    snapshot: float
-    rows: int
+    snapshot: float  # seconds since 1970, as the service counts them
+    rows: int  # at the moment `snapshot`
     bytes: int
     project: str
     columns: Columns
-    blocks: int = 1
-    group_blocks: int = 1
+    blocks: int = 1  # which the rows are distributed to
+    group_blocks: int = 1  # how many neighbours are shuffled together
 
     def divided(self, block_bytes: int) -> "TableRequest":
         """The request, divided into blocks of about that size, and these into groups."""
@@ -83,11 +79,7 @@ class TableRequest:
 
 
 def block_count(table_bytes: int, block_bytes: int) -> int:
-    """How many blocks a table of that size is distributed to.
-
-    >>> block_count(0, 1000), block_count(1001, 1000)
-    (1, 2)
-    """
+    """How many blocks a table of that size is distributed to."""
     return max(1, -(-table_bytes // block_bytes))
 
 
@@ -96,8 +88,7 @@ class ReadTable(Step):
     """Reads those documents of a table that are not finished; begins a pipeline.
 
     Gives a dict: `documents` and `finished`, as `read_unfinished` gives them, `planned`, one
-    PlannedWork. `compare` takes BlockSpecs and their DocumentBlocks, and adds to the specs which
-    documents to skip.
+    PlannedWork. `compare` takes BlockSpecs and their DocumentBlocks, and adds what to skip.
     """
 
     request: TableRequest
@@ -255,11 +246,7 @@ def split_group(pieces: Sequence[bytes], request: TableRequest) -> dict[int, pa.
 
 
 def block_of(ids: Sequence[str | None], blocks: int) -> np.ndarray:
-    """int64 `[ids]`: the block of each id, by XXH3 (64 bits, seed 0) of its UTF-8; None is "".
-
-    >>> block_of(["a", "b", None], 1).tolist()
-    [0, 0, 0]
-    """
+    """int64 `[ids]`: the block of each id, by XXH3 (64 bits, seed 0) of its UTF-8; None is ""."""
     digest = xxhash.xxh3_64_intdigest
     hashes = np.array([digest((name or "").encode()) for name in ids], np.uint64)
     return (hashes % np.uint64(blocks)).astype(np.int64)

@@ -38,28 +38,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableLoad:
-    """What is loaded, and where to; the jobs' names follow from the fingerprint `run`.
-
-    Attributes:
-        disposition: `append`, `truncate` or `fail`.
-        project: Runs the jobs.
-        most_uris: Files of a job.
-        pieces: `window` or `chunk`, where these have vectors of their own; else None.
-        vectors: What the vectors are, as in the table's description.
-        again: Whether a recorded load is repeated if the table has changed since.
-    """
+    """What is loaded, and where to; the jobs' names follow from the fingerprint `run`."""
 
     output: str
     run: str
     table: TableName
-    disposition: str
-    project: str
-    most_uris: int
+    disposition: str  # `append`, `truncate` or `fail`
+    project: str  # runs the jobs
+    most_uris: int  # most files of a job
     granularities: tuple[str, ...] = ("sentence",)
-    pieces: str | None = None
+    pieces: str | None = None  # `window` or `chunk`, where these have vectors of their own
     texts: bool = False
-    vectors: Mapping[str, Any] = field(default_factory=dict)
-    again: bool = False
+    vectors: Mapping[str, Any] = field(default_factory=dict)  # what they are, as in the description
+    again: bool = False  # repeat a recorded load if the table has changed since
 
     def table_of(self, granularity: str) -> TableName:
         """The table itself for whole texts or the only kind, else another as `news_tokens`."""

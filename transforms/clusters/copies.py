@@ -1,7 +1,6 @@
-"""Writes copies of vectors sorted by cluster, and reads the members of clusters from them.
+"""Writes copies of vectors sorted by cluster, a file each on its own, and reads clusters' members.
 
-No vector passes through a shuffle: the copies of a file are sorted on their own, and a cluster is
-one range of each of these files.
+No vector passes through a shuffle; a cluster is one range of each of these files.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -98,10 +98,7 @@ def remove_duplicates(job: ClusterJob, assigned_files: Sequence[AssignedFile]) -
 def write_duplicates(
     job: ClusterJob, assigned_files: Sequence[AssignedFile], decided: Decided
 ) -> int:
-    """Writes id, kept_id and score of each removed document, a file for each one of vectors.
-
-    Returns how many of them have the id of the one that is kept.
-    """
+    """Writes id, kept_id, score of removed documents; returns how many have the kept one's id."""
     same = 0
     names = {assigned_file.number: assigned_file.name for assigned_file in assigned_files}
     shown, at = np.unique(decided.kept, return_inverse=True)

@@ -33,10 +33,7 @@ from bert_embed.transforms.redact import RedactErrors
 
 @dataclass
 class ClusterVectors(Step):
-    """Clusters the vectors of a run, and finds its near-duplicates if the job has a threshold.
-
-    Returns the record of the job, which it also writes, once.
-    """
+    """Clusters vectors, finds near-duplicates if wanted; writes and returns a record, once."""
 
     job: ClusterJob  # what to do
     record: ClusterRecord  # what the record says already

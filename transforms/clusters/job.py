@@ -22,13 +22,10 @@ _FILE_BITS = 32  # a row's number holds that of its file above its place in the 
 
 
 class VectorFile(NamedTuple):
-    """A file of vectors: its number, in the input's order, and its name in the run's output.
+    """A file of vectors. Steps take it as a tuple: Beam's RowCoder gives a class of its own."""
 
-    Steps take it as a tuple, `VectorFile(*file)`: Beam's RowCoder gives a class of its own.
-    """
-
-    number: int
-    name: str
+    number: int  # in the input's order
+    name: str  # in the run's output
 
 
 @dataclass(frozen=True)

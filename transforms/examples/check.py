@@ -15,17 +15,13 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ExampleReading:
-    """What examples must be, and which of their vectors are requested.
+    """What examples must be, and which of their vectors are requested."""
 
-    `tokenizer` is a fingerprint, no other is accepted; token and segment ids are below `vocab_size`
-    and `segments`; `prompt_tokens` follow each [CLS].
-    """
-
-    tokenizer: str
-    vocab_size: int
-    segments: int
+    tokenizer: str  # fingerprint; no other is accepted
+    vocab_size: int  # token ids are below it
+    segments: int  # segment ids are below it
     text_spec: TextSpec
-    prompt_tokens: int = 0
+    prompt_tokens: int = 0  # follow each [CLS]
     pad_id: int | None = None
     unk_id: int | None = None
 

@@ -36,19 +36,12 @@ _SEGMENT_SHIFT = 24  # puts a token's segment over its id, so that rows that dif
 
 @dataclass(frozen=True)
 class _ParsedRows:
-    """The rows that could be parsed, and their problems.
+    """The rows that could be parsed, and their problems."""
 
-    Attributes:
-        columns: By feature.
-        lengths: int64 `[rows]`, tokens without padding.
-        document: int64 `[rows]`, number of each one's document among all of the part.
-        problems: The problem of each row, "" for none.
-    """
-
-    columns: dict[str, Column]
-    lengths: np.ndarray
-    document: np.ndarray
-    problems: list[str]
+    columns: dict[str, Column]  # by feature
+    lengths: np.ndarray  # int64 [rows], tokens without padding
+    document: np.ndarray  # int64 [rows], place of its document among all of the part
+    problems: list[str]  # of each row, "" for none
 
 
 def document_begins(
@@ -95,11 +88,10 @@ def example_block(
     existing: np.ndarray,
     skipped: bool = False,
 ) -> TokenBlock:
-    """The TokenBlock of a part, whole documents of the file `path`; bad ones are rejected.
+    """The TokenBlock of a part, whole documents of `path`; rejects bad ones, or all if `skipped`.
 
     `begins` is bool `[records]`; `first_record` the number of the first; `existing` are numbers of
-    the good documents that an earlier output has; `skipped` rejects all. InputError: another
-    tokenizer.
+    the good documents that an earlier output has. InputError: another tokenizer.
     """
     spec = reading.text_spec
     kinds = feature_kinds(spec.granularity, reading.windows, spec.keep_text)

@@ -27,17 +27,13 @@ _EXAMPLE_BYTES, _BYTES_OF_TEXT = 320, 8
 
 @dataclass(frozen=True)
 class FileRecords:
-    """Some neighbouring records of a TFRecord file: whole documents, from the record `first` on.
-
-    `data` are the records with their framing, from byte `offset` of the decompressed file;
-    `begins`, bool `[records]`, says which of them begin a document.
-    """
+    """Some neighbouring records of a TFRecord file: whole documents."""
 
     file: int
-    offset: int
-    data: bytes
-    begins: np.ndarray
-    first: int
+    offset: int  # of the first byte in the decompressed file
+    data: bytes  # the records with their framing
+    begins: np.ndarray  # bool [records], which begin a document
+    first: int  # number of the first record
 
     @property
     def count(self) -> int:

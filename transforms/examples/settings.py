@@ -11,20 +11,16 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class ExampleSettings:
-    """What the examples of a folder are, and which vectors can be computed from them.
+    """What the examples of a folder are, and which vectors can be computed from them."""
 
-    `tokenizer` is a fingerprint that each example has, too, `run` that of the run that wrote them.
-    `granularity` names words and spans only if requested, tokens always.
-    """
-
-    tokenizer: str
+    tokenizer: str  # fingerprint that each example has, too
     max_seq_length: int
     long_text: str
     stride: int | None
     prompt: str
     prompt_tokens: int
-    granularity: tuple[str, ...]
-    run: str = ""
+    granularity: tuple[str, ...]  # names words and spans only if requested, tokens always
+    run: str = ""  # fingerprint of the run that wrote them; each example has it
     keep_text: bool = False
 
     def to_json(self) -> bytes:

@@ -1,7 +1,6 @@
-"""Writes tokenized examples, an example for each row that the model takes at once.
+"""Writes tokenized examples: one for each row of the model, a document or a window of a long one.
 
-A row is a document, or a window of a long one. `input_ids`, `input_mask` and `segment_ids` are
-called as google-research/bert calls them, and are not padded.
+`input_ids`, `input_mask`, `segment_ids` have google-research/bert's names, and are not padded.
 """
 
 from dataclasses import dataclass

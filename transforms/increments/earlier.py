@@ -23,18 +23,12 @@ _KEY_COLUMNS = ["id", "text_hash"]
 
 @dataclass(frozen=True)
 class EarlierOutput:
-    """An output whose documents are skipped, by its `number` among those that were named.
-
-    Attributes:
-        place: Folder, or `project.dataset.table`.
-        files: Kind and ending of the files with its documents; None for a table.
-        digest: Of its listing, when the command line listed it.
-    """
+    """An output whose documents are skipped, by its `number` among those that were named."""
 
     number: int
-    place: str
-    files: tuple[str, str] | None
-    digest: str
+    place: str  # folder, or `project.dataset.table`
+    files: tuple[str, str] | None  # kind and ending of those with its documents; None: a table
+    digest: str  # of its listing, when the command line listed it
     documents: int
     complete: bool = True
     run: str | None = None

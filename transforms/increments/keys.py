@@ -32,35 +32,23 @@ _C = TypeVar("_C", bound=_Columns)
 
 @dataclass(frozen=True)
 class InputKeys(_Columns):
-    """The keys of the input, a row a record.
-
-    Attributes:
-        id_hash: uint64, XXH3 of the id.
-        text_hash: int64, as in the output.
-        block: int64, the number of the record's block.
-        place: int64, part and row of the document.
-    """
+    """The keys of the input, a row a record."""
 
     DTYPES: ClassVar = (np.uint64, np.int64, np.int64, np.int64)
-    id_hash: np.ndarray
-    text_hash: np.ndarray
-    block: np.ndarray
-    place: np.ndarray
+    id_hash: np.ndarray  # uint64, XXH3 of the id
+    text_hash: np.ndarray  # int64, as in the output
+    block: np.ndarray  # int64, number of the record's block
+    place: np.ndarray  # int64, part and row of the document
 
 
 @dataclass(frozen=True)
 class EarlierKeys(_Columns):
-    """The keys of earlier outputs, a row a document.
-
-    Attributes:
-        id_hash, text_hash: As in `InputKeys`.
-        output: int32, number of the output; a later one replaces an earlier one.
-    """
+    """The keys of earlier outputs, a row a document; a later output's replace an earlier one's."""
 
     DTYPES: ClassVar = (np.uint64, np.int64, np.int32)
-    id_hash: np.ndarray
+    id_hash: np.ndarray  # uint64, this and the next as in `InputKeys`
     text_hash: np.ndarray
-    output: np.ndarray
+    output: np.ndarray  # int32, number of the output
 
 
 _K = TypeVar("_K", InputKeys, EarlierKeys)

@@ -1,8 +1,6 @@
-"""Reads the keys of the input and of earlier outputs.
+"""Reads the keys of the input and of earlier outputs: hashes as columns, never a text or a vector.
 
-Only keys travel here, hashes of ids and texts as columns, never a text or a vector. They are
-distributed to buckets by the hash of the id, so that each bucket is compared within one worker's
-memory.
+The hash of the id distributes them to buckets, each compared within one worker's memory.
 """
 
 from collections.abc import Container, Iterator
@@ -39,20 +37,16 @@ Keyed: TypeAlias = tuple[int, InputKeys] | tuple[int, EarlierKeys]
 
 @dataclass(frozen=True)
 class KeySettings:
-    """How the keys of a run are compared, in so many `buckets` of ids, each by itself.
+    """How the keys of a run are compared."""
 
-    Of `earlier` outputs a later one replaces the rows that an earlier one has of the same id.
-    `reading` says what examples must be, where the input is examples.
-    """
-
-    earlier: tuple[EarlierOutput, ...]
-    buckets: int
+    earlier: tuple[EarlierOutput, ...]  # a later one replaces rows of the same id
+    buckets: int  # of ids, each compared by itself
     folder: OutputFolder
     run: str
     columns: Columns
     part_docs: int
     block_bytes: int
-    reading: ExampleReading | None = None
+    reading: ExampleReading | None = None  # where the input is examples
 
     def blocks(
         self, spec: BlockSpec, done: Container[int] = ()

@@ -17,11 +17,7 @@ _MOST_CUTS = 16  # of a row group: each begins to read at the group's first row
 
 
 def default_block_bytes(total: int) -> int:
-    """Bytes of text in a block: about 64 blocks a run, between two limits.
-
-    >>> default_block_bytes(1_000), default_block_bytes(40 << 20), default_block_bytes(1 << 40)
-    (262144, 655360, 1048576)
-    """
+    """Bytes of text in a block: about 64 blocks a run, between two limits."""
     return min(max(total // _BLOCKS_WANTED, _SMALLEST_BLOCK), _LARGEST_BLOCK)
 
 

@@ -16,26 +16,14 @@ _MOST_NAMED = 30  # columns that a message lists
 
 @dataclass(frozen=True)
 class Columns:
-    """Which fields of a record are read, and as what.
+    """Which fields of a record are read, and as what."""
 
-    Attributes:
-        text: Name of the text's field; its value is a string, or a list of words.
-        id: Name of the id's field; None: a record's place in its file is its id.
-        text_b: Name of the second text's field; None: there is none.
-        spans: Names of the fields with the starts and the stops of spans, in code points of the
-            text, or in words where the text is a list of these: a whole number each, or a list of
-            them each; None: no spans are requested.
-        extra: Names and types of the fields that are passed through to the output; None: none.
-        id_type: Type of the ids in Parquet files and JSON lines: "string", or the integer type of
-            the one column that they come from.
-    """
-
-    text: str = "text"
-    id: str | None = None
-    text_b: str | None = None
-    spans: tuple[str, str] | None = None
-    extra: pa.Schema | None = None
-    id_type: str = "string"
+    text: str = "text"  # the field; its value is a string, or a list of words
+    id: str | None = None  # the field; None: a record's place in its file
+    text_b: str | None = None  # the field of the second text
+    spans: tuple[str, str] | None = None  # of starts and stops, in code points, or words of a list
+    extra: pa.Schema | None = None  # names and types of what is passed through to the output
+    id_type: str = "string"  # in Parquet and JSON lines; or the integer type of the id's one column
 
     @property
     def has_pairs(self) -> bool:

@@ -1,7 +1,7 @@
 """Cuts files that can only be read from their start, once, into parts for many workers.
 
-The parts of a compressed file are stored in the run's own folder, where every worker finds them;
-memory holds one part. Those of any other file are read from where they are.
+The parts of a compressed file go to the run's own folder, those of another are read from where
+they are; memory holds one part.
 """
 
 import time

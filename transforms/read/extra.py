@@ -52,10 +52,7 @@ def type_name(kind: pa.DataType) -> str | None:
 
 
 class ExtraValues:
-    """Reads the values of extra columns, each of one of `TYPES`, from records.
-
-    Those of CSV come `as_text`; an empty one is then null, except in a column of strings.
-    """
+    """Reads extra columns, each of `TYPES`; of CSV, `as_text`, empty is null except for strings."""
 
     def __init__(self, schema: pa.Schema, as_text: bool = False) -> None:
         kinds = _OF_TEXT if as_text else _OF_JSON

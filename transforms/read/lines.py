@@ -24,20 +24,13 @@ MOST_RECORD_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Lines:
-    """Some whole lines of one file.
+    """Some whole lines of one file."""
 
-    Attributes:
-        file: The file's number in the listing.
-        offset: Where the first line begins, in decompressed bytes.
-        data: The lines with their ends; only the last line of a file may lack one.
-        too_large: Bytes of a line over `MOST_RECORD_BYTES`, whose `data` is not held; else 0.
-    """
-
-    file: int
+    file: int  # number in the listing
     path: str
-    offset: int
-    data: bytes
-    too_large: int = 0
+    offset: int  # where the first line begins, in decompressed bytes
+    data: bytes  # the lines with their ends; only a file's last may lack one
+    too_large: int = 0  # bytes of a line over `MOST_RECORD_BYTES`, whose `data` is not held
 
     @property
     def size(self) -> int:
@@ -71,10 +64,10 @@ class Lines:
 
 
 def read_parts(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[ReadPart[Lines]]:
-    """Reads a block, closing a part at `part_docs` lines.
+    """Reads a block, which has the lines that begin in it, closing a part at `part_docs` lines.
 
-    A line belongs to the block in which it begins. In a file that is read through, a part is also
-    closed at `block_bytes` of text, and an empty part marks the end of the file.
+    In a file that is read through, a part also closes at `block_bytes` of text, and an empty part
+    marks its end.
     """
     if spec.read_through:
         stream = _stream(spec.slices[0], spec.compression, block_bytes, spec.records)

@@ -32,14 +32,11 @@ _PIECE = 4 << 20
 
 @dataclass(frozen=True)
 class Problem:
-    """A file of an output, by its relative name, that is not as its run wrote it.
+    """A file of an output that is not as its run wrote it."""
 
-    `part` are block and part that must be written again; None if the file belongs to no part.
-    """
-
-    name: str
+    name: str  # relative
     what: str
-    part: tuple[int, int] | None = None
+    part: tuple[int, int] | None = None  # block and part to write again; None: of none
 
     def __str__(self) -> str:
         return f"{self.name}: {self.what}"

@@ -14,50 +14,29 @@ from bert_embed.transforms.records.block_record import SUMMED, BlockRecord
 
 _HASHES = 1 << 64
 _MOST_HASHES, _MOST_HELD = 1 << 18, 1000  # held before they are joined
-_MOST_FILES = 1000  # whose [UNK] are counted
+_MOST_FILES = 1000  # whose [UNK] are counted; exact up to there, if among the worst of their parts
 
 
 @dataclass
 class Totals:
-    """The sum of block records, with what is needed to check it.
+    """The sum of block records, with what is needed to check it."""
 
-    Attributes:
-        counts: Sums of the block records' numbers, by their names.
-        rejected: Sums by reason.
-        seconds: Sums by stage, over all workers.
-        lengths: Sum of the histograms.
-        covered: Bytes covered of each file.
-        parts: Numbers of the parts of each block, as bits: a set for each block would need more
-            memory than all the rest.
-        doubled: Blocks with two block records of one part.
-        ends: For each block read through: how many records its file has.
-        records: For each block read through: records in its parts.
-        lasts: Records that were their block's last.
-        written: Files, bytes and rows of each kind, as `(kind, "rows")`.
-        listing: `listing_hash` of all files.
-        unknown_files: For the files with most [UNK]: how many, and how many tokens. Exact for up to
-            `_MOST_FILES` files, where each is among the worst of its parts.
-        unknown_scripts: How many sampled [UNK] are words of each script.
-        texts: The different texts.
-        ids: The different ids; None where they are not counted.
-    """
-
-    counts: Counter = field(default_factory=Counter)
-    rejected: Counter = field(default_factory=Counter)
-    seconds: Counter = field(default_factory=Counter)
+    counts: Counter = field(default_factory=Counter)  # sums of their numbers
+    rejected: Counter = field(default_factory=Counter)  # by reason
+    seconds: Counter = field(default_factory=Counter)  # by stage, over all workers
     lengths: list[int] = field(default_factory=list)
-    covered: Counter = field(default_factory=Counter)
-    parts: dict[int, int] = field(default_factory=dict)
-    doubled: set[int] = field(default_factory=set)
-    ends: dict[int, int] = field(default_factory=dict)
-    records: Counter = field(default_factory=Counter)
-    lasts: int = 0
-    written: Counter = field(default_factory=Counter)
-    listing: int = 0
-    unknown_files: dict[str, tuple[int, int]] = field(default_factory=dict)
-    unknown_scripts: Counter = field(default_factory=Counter)
+    covered: Counter = field(default_factory=Counter)  # bytes of each file
+    parts: dict[int, int] = field(default_factory=dict)  # of a block, bits: sets need more memory
+    doubled: set[int] = field(default_factory=set)  # blocks with two records of one part
+    ends: dict[int, int] = field(default_factory=dict)  # of blocks read through: a file's records
+    records: Counter = field(default_factory=Counter)  # of the parts of blocks read through
+    lasts: int = 0  # records that were their block's last
+    written: Counter = field(default_factory=Counter)  # files, bytes and `(kind, "rows")`
+    listing: int = 0  # `listing_hash` of all files
+    unknown_files: dict[str, tuple[int, int]] = field(default_factory=dict)  # worst: [UNK], tokens
+    unknown_scripts: Counter = field(default_factory=Counter)  # of sampled [UNK]
     texts: list[Distinct] = field(default_factory=list)
-    ids: list[Distinct] | None = field(default_factory=list)
+    ids: list[Distinct] | None = field(default_factory=list)  # None: not counted
 
 
 class SumBlockRecords(beam.CombineFn):

@@ -43,30 +43,7 @@ class ReconcileError(RuntimeError):
 
 @dataclass(frozen=True)
 class BlockRecord:
-    """What became of a part; written after all its files, it marks the part as done.
-
-    Attributes:
-        block, part, last, records, covered, end_of_file, seconds: As in `Part`.
-        embedded: Documents with a vector in the output.
-        skipped: Documents that an earlier output has.
-        rejected: How many records were rejected for each reason.
-        blank: Blank lines among the rejected.
-        truncated: Embedded documents whose text was cut.
-        tokens: Tokens of the embedded documents, special tokens included.
-        full_tokens: The same if no text had been cut.
-        text_tokens: Tokens in which [UNK] were counted.
-        unknown_tokens, continuing_tokens: How many of these are [UNK], and continue a word.
-        unknown_files, unknown_scripts: As `files` and `scripts` of `UnknownWords`.
-        computed_tokens: Tokens the model computed, each distinct row once.
-        padded_tokens: The same with padding.
-        batches: Batches the model computed.
-        compiled: Shapes of batches that were compiled for the part.
-        length_bins: Embedded documents by length, as `length_histogram` counts them.
-        hash_bits, text_hashes, id_hashes: Different texts and ids, as `Distinct` keeps them;
-            `id_hashes` is None where ids are not counted.
-        files: The part's files, by name.
-        reused: Whether an earlier attempt wrote it; not kept in the file.
-    """
+    """What became of a part, beside `Part`; written after all its files, it marks it as done."""
 
     block: int
     part: int
@@ -74,29 +51,29 @@ class BlockRecord:
     records: int
     covered: dict[int, int]
     end_of_file: int | None
-    embedded: int = 0
-    skipped: int = 0
-    rejected: dict[str, int] = field(default_factory=dict)
-    blank: int = 0
-    truncated: int = 0
-    tokens: int = 0
-    full_tokens: int = 0
-    text_tokens: int = 0
-    unknown_tokens: int = 0
-    continuing_tokens: int = 0
-    unknown_files: dict[str, tuple[int, int]] = field(default_factory=dict)
-    unknown_scripts: dict[str, int] = field(default_factory=dict)
-    computed_tokens: int = 0
-    padded_tokens: int = 0
-    batches: int = 0
-    compiled: int = 0
-    length_bins: list[int] = field(default_factory=list)
-    hash_bits: int = 0
+    embedded: int = 0  # documents with a vector in the output
+    skipped: int = 0  # documents that an earlier output has
+    rejected: dict[str, int] = field(default_factory=dict)  # how many for each reason
+    blank: int = 0  # blank lines among the rejected
+    truncated: int = 0  # embedded documents whose text was cut
+    tokens: int = 0  # of embedded documents, special tokens included
+    full_tokens: int = 0  # the same if no text had been cut
+    text_tokens: int = 0  # in which [UNK] were counted
+    unknown_tokens: int = 0  # [UNK] of them
+    continuing_tokens: int = 0  # of them, those that continue a word
+    unknown_files: dict[str, tuple[int, int]] = field(default_factory=dict)  # `UnknownWords.files`
+    unknown_scripts: dict[str, int] = field(default_factory=dict)  # `UnknownWords.scripts`
+    computed_tokens: int = 0  # of the model, each distinct row once
+    padded_tokens: int = 0  # the same with padding
+    batches: int = 0  # that the model computed
+    compiled: int = 0  # shapes of batches that were compiled for the part
+    length_bins: list[int] = field(default_factory=list)  # as `length_histogram` counts them
+    hash_bits: int = 0  # this and the next two as `Distinct` keeps them
     text_hashes: str = ""
-    id_hashes: str | None = None
-    files: dict[str, OutputFile] = field(default_factory=dict)
+    id_hashes: str | None = None  # None where ids are not counted
+    files: dict[str, OutputFile] = field(default_factory=dict)  # by name
     seconds: dict[str, float] = field(default_factory=dict)
-    reused: bool = False
+    reused: bool = False  # an earlier attempt wrote it; not kept in the file
 
     def __post_init__(self) -> None:
         counted = self.embedded + self.skipped + sum(self.rejected.values())

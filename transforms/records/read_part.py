@@ -29,27 +29,20 @@ _Records = TypeVar("_Records")
 
 @dataclass(frozen=True)
 class ReadPart(Generic[_Records]):
-    """The records of one part, in the input's order.
-
-    `end_of_file` is how many records a file read through has, in the part that marks its end;
-    `seconds` were spent on the part before, where the file was cut.
-    """
+    """The records of one part, in the input's order."""
 
     number: int
     contents: tuple[_Records, ...]
     last: bool
-    end_of_file: int | None = None
-    seconds: float = 0.0
+    end_of_file: int | None = None  # records of a file read through, in the part that marks its end
+    seconds: float = 0.0  # spent on the part before, where the file was cut
 
 
 @dataclass(frozen=True)
 class CutPart:
-    """A part of a file that was cut; its records have no bytes, `size` is how many they had.
-
-    These are in the `_state` of the output `folder`, compressed, with `crc32c`; None: in the file.
-    """
+    """A part of a file that was cut; its records have no bytes."""
 
     part: ReadPart[Any]
-    size: int
-    folder: str | None = None
-    crc32c: str = ""
+    size: int  # bytes that the records had
+    folder: str | None = None  # output whose `_state` has them, compressed; None: in the file
+    crc32c: str = ""  # of the file in `_state`

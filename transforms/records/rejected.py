@@ -21,21 +21,14 @@ class BadRecordError(Exception):
 
 @dataclass(frozen=True)
 class Rejected:
-    """A record without a vector, from `source`, `<file>:<byte offset>`.
-
-    Attributes:
-        stage: The stage that rejected it: `read`, `tokenize`, `infer`.
-        reason: A short fixed phrase that can be counted.
-        record: The record, if the stage still has it: text, raw bytes, or None.
-        blank: A blank line of a text file.
-    """
+    """A record without a vector."""
 
     id: str | None
-    source: str
-    stage: str
-    reason: str
-    record: str | bytes | None = None
-    blank: bool = False
+    source: str  # `<file>:<byte offset>`
+    stage: str  # that rejected it: `read`, `tokenize`, `infer`
+    reason: str  # short fixed phrase that can be counted
+    record: str | bytes | None = None  # text or raw bytes, if the stage still has it
+    blank: bool = False  # a blank line of a text file
 
 
 def rejected_lines(rejected: Iterable[Rejected]) -> bytes:

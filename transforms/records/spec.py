@@ -43,23 +43,14 @@ class Footer:
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """A file of the input.
-
-    Attributes:
-        info: As listed.
-        format: `text`, `whole`, `jsonl`, `csv`, `parquet` or `tfrecord`.
-        compression: `gzip`, `bzip2`, `zstd`, or None for a file as it is.
-        stop: Bytes to read of a file, rows of a Parquet file: all of it, except under --limit.
-        records: Records to read of a compressed, a CSV or a TFRecord file, None for all.
-        footer: Of a Parquet file.
-    """
+    """A file of the input."""
 
     info: FileInfo
-    format: str
-    compression: str | None
-    stop: int
-    records: int | None = None
-    footer: Footer | None = None
+    format: str  # `text`, `whole`, `jsonl`, `csv`, `parquet` or `tfrecord`
+    compression: str | None  # `gzip`, `bzip2`, `zstd`; None: as it is
+    stop: int  # bytes, of Parquet rows, to read: all, except under --limit
+    records: int | None = None  # to read of a compressed, CSV or TFRecord file; None: all
+    footer: Footer | None = None  # of a Parquet file
 
     @property
     def read_through(self) -> bool:
@@ -92,49 +83,28 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class BlockSpec:
-    """Where to read a block, or one part of a file that was cut.
+    """Where to read a block, or one part of a file that was cut."""
 
-    Attributes:
-        number: The block's number in the plan.
-        format: As in `InputFile`.
-        slices: A byte range of one file, rows of one Parquet file, or a run of small whole files.
-        compression: Of a compressed file.
-        records: Records to read of a file that is read through, None for all.
-        read_through: Whether the block is a file that must be read from its start.
-        spread: Whether the parts of such a file go to several workers, once it was cut.
-        skipped: int64 numbers as bytes, sorted: the places of documents to skip.
-        done: Numbers of the parts that were finished when the plan was made.
-        complete: Whether these are all; it is read all the same where every id counts.
-        cut: The one part to read, if the file was cut.
-    """
-
-    number: int
-    format: str
-    slices: tuple[Slice, ...]
+    number: int  # in the plan
+    format: str  # as in `InputFile`
+    slices: tuple[Slice, ...]  # bytes of a file, rows of a Parquet file, or small whole files
     compression: str | None = None
-    records: int | None = None
-    read_through: bool = False
-    spread: bool = False
-    skipped: bytes = b""
-    done: tuple[int, ...] = ()
-    complete: bool = False
-    cut: CutPart | None = None
+    records: int | None = None  # to read of a file that is read through; None: all
+    read_through: bool = False  # a file that must be read from its start
+    spread: bool = False  # its parts go to several workers, once it was cut
+    skipped: bytes = b""  # int64 numbers, sorted: the places of documents to skip
+    done: tuple[int, ...] = ()  # parts that were finished when the plan was made
+    complete: bool = False  # `done` are all; it is read all the same where every id counts
+    cut: CutPart | None = None  # the one part to read
 
 
 @dataclass(frozen=True)
 class PlannedWork:
-    """What the block records of a complete run add up to.
+    """What the block records of a complete run add up to."""
 
-    Attributes:
-        blocks: Number of blocks; each must report its last part.
-        stops: Bytes, of Parquet rows, that the blocks of each file must cover, in the listing's
-            order; None where the file is read through and its records are counted instead.
-        paths: The files, to name one in a message.
-    """
-
-    blocks: int
-    stops: tuple[int | None, ...]
-    paths: tuple[str, ...]
+    blocks: int  # how many; each must report its last part
+    stops: tuple[int | None, ...]  # bytes, of Parquet rows, to cover; None: records are counted
+    paths: tuple[str, ...]  # of all files, in the listing's order, as `stops`
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Compresses the names of files: a service limits the size of an element."""

@@ -15,26 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TokenBlock:
-    """The rows of a part that the model runs on, as columns.
-
-    Attributes:
-        part, ids, sources, extra: As in `DocumentBlock`.
-        text_hash: int64 `[documents]`, XXH3 of each text's UTF-8.
-        layout: How the documents were cut into rows: one each, or windows.
-        row: int32 `[rows of the layout]`, which of the distinct rows each one equals.
-        rows: The distinct rows, with [CLS] and [SEP].
-        texts: Arrow strings `[documents]`; None if texts are not kept.
-    """
+    """The rows of a part that the model runs on, as columns; others are as in `DocumentBlock`."""
 
     part: Part
     ids: pa.StringArray
     sources: pa.StringArray
-    text_hash: np.ndarray
-    layout: "Layout"
-    row: np.ndarray
-    rows: "Rows"
+    text_hash: np.ndarray  # int64 [documents], XXH3 of each text's UTF-8
+    layout: "Layout"  # how documents were cut into rows: one each, or windows
+    row: np.ndarray  # int32 [rows of the layout], the distinct row that each equals
+    rows: "Rows"  # the distinct ones, with [CLS] and [SEP]
     extra: pa.Table | None = None
-    texts: pa.StringArray | None = None
+    texts: pa.StringArray | None = None  # [documents]; None: not kept
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -11,104 +11,62 @@ from bert_embed.transforms.records.part import Part
 
 @dataclass(frozen=True)
 class KeptWindows:
-    """The windows of long texts, or the chunks of texts, where each has a vector of its own.
+    """The windows of long texts, or the chunks of texts, where each has a vector of its own."""
 
-    Attributes:
-        document: int32 `[windows]`, the place of each window's document; never decreasing.
-        window: int32 `[windows]`, its number in the document, from 0.
-        starts, stops: int32 `[windows]`, code points of the text, from its first to after its last.
-        num_tokens: int32 `[windows]`, its tokens, special tokens included; without these where a
-            chunk is pooled in its document.
-        name: `window` or `chunk`.
-    """
-
-    document: np.ndarray
-    window: np.ndarray
-    starts: np.ndarray
-    stops: np.ndarray
-    num_tokens: np.ndarray
-    name: str = "window"
+    document: np.ndarray  # int32 [windows], place of its document; never decreasing
+    window: np.ndarray  # int32 [windows], number in the document, from 0
+    starts: np.ndarray  # int32 [windows], code point of the text
+    stops: np.ndarray  # int32 [windows], after its last code point
+    num_tokens: np.ndarray  # int32 [windows], with special tokens unless pooled in its document
+    name: str = "window"  # or `chunk`
 
 
 @dataclass(frozen=True)
 class TokenVectors:
-    """A vector of every token, all documents end to end.
+    """A vector of every token, all documents end to end."""
 
-    Attributes:
-        splits: int64 `[documents + 1]`, where each document begins and ends in the rest.
-        tokens: Arrow strings `[tokens]`, special tokens included.
-        segments: int32 `[tokens]`, 0 for the first text and 1 for the second.
-        starts, stops: int32 `[tokens]`, code points in the text; -1 for special tokens.
-        vectors: float32 `[tokens, width]`.
-    """
-
-    splits: np.ndarray
-    tokens: pa.StringArray
-    segments: np.ndarray
-    starts: np.ndarray
-    stops: np.ndarray
-    vectors: np.ndarray
+    splits: np.ndarray  # int64 [documents + 1], where each begins and ends in the rest
+    tokens: pa.StringArray  # [tokens], special tokens included
+    segments: np.ndarray  # int32 [tokens], 0 for the first text and 1 for the second
+    starts: np.ndarray  # int32 [tokens], code points in the text; -1 for special tokens
+    stops: np.ndarray  # likewise
+    vectors: np.ndarray  # float32 [tokens, width]
 
 
 @dataclass(frozen=True)
 class UnitVectors:
-    """A vector of every word, or of every requested span, all documents end to end.
+    """A vector of every word, or of every requested span, all documents end to end."""
 
-    Attributes:
-        splits: int64 `[documents + 1]`, where each document begins and ends in the rest.
-        texts: Arrow strings `[units]`, or None where units have no text of their own.
-        starts, stops: int32 `[units]`, code points in the text.
-        truncated: bool `[units]`, whether tokens of it were cut off.
-        missing: bool `[units]`, whether all its tokens were cut off, so that it has no vector.
-        vectors: float32 `[units, width]`; without meaning where `missing`.
-    """
-
-    splits: np.ndarray
-    texts: pa.StringArray | None
-    starts: np.ndarray
-    stops: np.ndarray
-    truncated: np.ndarray
-    missing: np.ndarray
-    vectors: np.ndarray
+    splits: np.ndarray  # int64 [documents + 1], where each begins and ends in the rest
+    texts: pa.StringArray | None  # [units]; None: they have no text of their own
+    starts: np.ndarray  # int32 [units], code points in the text
+    stops: np.ndarray  # likewise
+    truncated: np.ndarray  # bool [units], tokens of it were cut off
+    missing: np.ndarray  # bool [units], all its tokens were cut off, so that it has no vector
+    vectors: np.ndarray  # float32 [units, width]; without meaning where `missing`
 
 
 @dataclass(frozen=True)
 class EmbeddingBlock:
-    """The vectors of a part, as columns in the order of its documents.
-
-    Attributes:
-        part, ids, num_tokens, truncated, text_hash, extra, texts: As in `TokenBlock`.
-        full_lengths: int32 `[documents]`, as `num_tokens` if nothing had been cut; None: nothing
-            was.
-        vectors: float32 `[documents, width]`, `[windows, width]` if windows are kept, None if no
-            vectors of whole texts are requested.
-        windows: Which windows the vectors are of, None if they are of documents.
-        tokens: Vectors of tokens, None if not requested.
-        words: Vectors of words, likewise.
-        spans: Vectors of spans, likewise.
-        computed_tokens: Tokens the model ran on.
-        padded_tokens: The same with padding.
-        batches: Batches it ran.
-        compiled: Shapes of batches that were compiled for them.
-    """
+    """The vectors of a part, in its documents' order; other columns are as in `TokenBlock`."""
 
     part: Part
     ids: pa.StringArray
-    num_tokens: np.ndarray
-    truncated: np.ndarray
+    num_tokens: np.ndarray  # int32 [documents]
+    truncated: np.ndarray  # bool [documents]
     text_hash: np.ndarray
-    vectors: np.ndarray | None = None
-    windows: KeptWindows | None = None
-    tokens: TokenVectors | None = None
+    vectors: np.ndarray | None = None  # float32 [documents or kept windows, width]
+    windows: KeptWindows | None = None  # which the vectors are of; None: documents
+    tokens: TokenVectors | None = None  # this and the next two: None: not requested
     words: UnitVectors | None = None
     spans: UnitVectors | None = None
     extra: pa.Table | None = None
     texts: pa.StringArray | None = None
-    full_lengths: np.ndarray | None = None
-    computed_tokens: int = 0
-    padded_tokens: int = 0
-    batches: int = 0
-    compiled: int = 0
+    full_lengths: np.ndarray | None = None  # int32 [documents], uncut; None: nothing was cut
+    computed_tokens: int = 0  # that the model ran on
+    padded_tokens: int = 0  # the same with padding
+    batches: int = 0  # that it ran
+    compiled: int = 0  # shapes of batches that were compiled for them
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -58,10 +58,7 @@ _SUFFIXES = {"bigquery": "parquet"}  # where it is not the format's name
 
 
 class WriteParts(beam.DoFn):
-    """Writes parts, of vectors or of examples, with their rejected records and block records.
-
-    `write_files` writes the data files of a block; each record keeps the fingerprint of the run.
-    """
+    """Writes parts, of vectors or of examples, with their rejected records and block records."""
 
     def __init__(
         self, output: str, run: str, write_files: Callable[[Any], Files], counting: Counting

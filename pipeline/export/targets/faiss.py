@@ -1,7 +1,4 @@
-"""Builds `knn.index`, a faiss index, and the columns of its rows in `ids.parquet`.
-
-Few vectors get a flat index, more an inverted file whose centroids are trained on a sample.
-"""
+"""Builds `knn.index`, a flat faiss index or, for many vectors, an inverted file; `ids.parquet`."""
 
 import importlib
 import math

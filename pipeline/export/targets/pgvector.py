@@ -1,7 +1,6 @@
-"""Copies rows into a table of PostgreSQL with the extension pgvector.
+"""Copies rows into a table of PostgreSQL with pgvector, whose comment says of which export it is.
 
-One transaction makes the table, its rows and its index, so a killed export leaves nothing. The
-table's comment says of which export it is.
+One transaction makes the table, its rows and its index, so a killed export leaves nothing.
 """
 
 import importlib

@@ -9,10 +9,10 @@ _TAB_SEPARATED = re.compile(r"\.tsv(\.[a-z0-9]+)?$", re.IGNORECASE)
 
 
 class RecordCutter:
-    """Finds the ends of records in a file that is read in pieces.
+    """Finds the ends of records, line feeds outside quotes, in a file that is read in pieces.
 
-    A quote opens a field only where a field begins, as in Python's csv module; within quotes,
-    two quotes mean one. The ends are then the line feeds outside quotes.
+    A quote opens a field only where a field begins, as in Python's csv module; within quotes, two
+    quotes mean one.
     """
 
     def __init__(self, delimiter: str) -> None:

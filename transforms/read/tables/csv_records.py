@@ -34,23 +34,16 @@ _INTEGER = re.compile(r"[0-9]{1,18}")  # Python refuses to convert thousands of 
 
 @dataclass(frozen=True)
 class CsvRecords:
-    """Some whole records of one file, as `Lines` has lines.
-
-    Attributes:
-        header: Names of its columns.
-        starts: int64 `[records]`, where each begins in `data`.
-        before: Bytes of byte order mark and header before the first record of the file.
-        is_open: Whether the last record is the file's last and ends within quotes.
-    """
+    """Some whole records of one file, as `Lines` has lines."""
 
     file: int
     path: str
-    header: tuple[str, ...]
+    header: tuple[str, ...]  # names of its columns
     offset: int
     data: bytes
-    starts: np.ndarray
-    before: int = 0
-    is_open: bool = False
+    starts: np.ndarray  # int64 [records], where each begins in `data`
+    before: int = 0  # bytes of byte order mark and header before the first record of the file
+    is_open: bool = False  # the last record is the file's last and ends within quotes
     too_large: int = 0
 
     @property
