@@ -1,6 +1,7 @@
 """Checks arguments of the Python API; SettingError names a wrong one."""
 
 import difflib
+import math
 import operator
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -65,6 +66,15 @@ def seconds(name: str, value: Any) -> float:
         raise SettingError(name, f"must be a number of seconds, got {_shown(value)}")
     if not value > 0:
         raise SettingError(name, f"must be over 0, got {value}")
+    return float(value)
+
+
+def not_negative(name: str, value: Any) -> float:
+    """Returns a finite number of at least 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SettingError(name, f"must be a number, got {_shown(value)}")
+    if not 0 <= value < math.inf:
+        raise SettingError(name, f"must be at least 0, got {value}")
     return float(value)
 
 
