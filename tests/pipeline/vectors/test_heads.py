@@ -104,7 +104,7 @@ def test_all_kinds_of_a_run_have_the_same_parts(both, scipy):
 
 def test_without_scipy_the_reader_names_it(both, monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.sparse", None)
-    with pytest.raises(ValueError, match="read_sparse requires scipy, .*: pip install scipy"):
+    with pytest.raises(ValueError, match=r"read_sparse requires scipy, .*: pip install scipy"):
         bert_embed.read_sparse(both)
 
 
