@@ -413,13 +413,11 @@ def check_kinds(options: Options, vectors: tuple[str, ...]) -> None:
     """Checks the options that are for some kinds of vectors; SettingError."""
     if "dense" not in vectors:
         for name in _given(options, *_OF_VECTORS, "recipe", "granularity", "chunk_pooling"):
-            raise SettingError(
-                name, f"is for dense vectors, not for {','.join(vectors)}", "vectors"
-            )
+            raise SettingError(name, f"is for vectors dense, not {','.join(vectors)}", "vectors")
     if not {"dense", "multi"} & set(vectors):
         for name in _given(options, "output_dtype"):
             raise SettingError(
-                name, f"is for dense and multi, not for {','.join(vectors)}", "vectors"
+                name, f"is for vectors dense and multi, not {','.join(vectors)}", "vectors"
             )
     if options.output_format == "tfrecord" and "multi" in vectors:
         raise SettingError(

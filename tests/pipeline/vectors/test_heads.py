@@ -13,6 +13,7 @@ import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import data_files, embed, flags_of, record, rows
 from tests.support.held import Hold
+from tests.support.models.heads import write_classifier
 from tests.support.models.kept import import_once
 from tests.support.models.splade import VOCABULARY, write_splade
 
@@ -196,12 +197,18 @@ REFUSED = [
     ({"vectors": "sparse,scores"}, "scores: this model makes dense, sparse vectors"),
     ({"vectors": "sparse,sparse"}, "--vectors must name at least one kind, and each once"),
     ({"vectors": "colbert"}, "--vectors must be one of dense, sparse, multi, scores"),
-    ({"pooling": "mean"}, "--pooling is for dense vectors, not sparse"),
-    ({"granularity": "token"}, "--granularity is for dense vectors, not sparse"),
-    ({"vectors": "sparse", "output_dtype": "int8"}, "--output_dtype is for dense and multi"),
+    ({"pooling": "mean"}, "--pooling is for --vectors dense, not sparse"),
+    ({"granularity": "token"}, "--granularity is for --vectors dense, not sparse"),
+    (
+        {"vectors": "sparse", "output_dtype": "int8"},
+        "--output_dtype is for --vectors dense and multi",
+    ),
     ({"vectors": "dense", "top_k": 3}, "--top_k requires --vectors sparse"),
     ({"vectors": "dense,sparse", "chunk": "tokens", "chunk_pooling": "late"}, "late is for dense"),
-    ({"extra_columns": "values"}, "--extra_columns values clashes with a column of --vectors"),
+    (
+        {"extra_columns": "values:int64"},
+        "--extra_columns values clashes with a column of --vectors",
+    ),
     ({"vectors": "multi", "output_format": "tfrecord"}, "multi requires parquet or jsonl"),
     ({"min_weight": "-1"}, "--min_weight must be at least 0, got -1"),
 ]
@@ -231,3 +238,54 @@ def test_examples_give_sparse_vectors(tmp_path, splade, corpus, both):
 def test_a_model_without_heads_says_which_vectors_it_makes(tmp_path, tiny_bundle, corpus, capsys):
     assert embed(tmp_path / "out", tiny_bundle, corpus, vectors="sparse") == 2
     assert "sparse: this model makes dense vectors alone" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classifier")
+    write_classifier(folder / "source", "distilbert", 3)
+    return import_once(folder / "source", folder / "bundle")
+
+
+@pytest.mark.parametrize("output_format", ["parquet", "jsonl", "tfrecord"])
+def test_scores_have_a_column_for_each_label(tmp_path, classifier, corpus, output_format):
+    output = tmp_path / "out"
+    assert embed(output, classifier, corpus, output_format=output_format) == 0
+    ids, labels, scores = bert_embed.read_scores(output)
+    assert record(output)["vectors"]["heads"] == {
+        "scores": {"labels": labels, "activation": "softmax"}
+    }
+    assert len(ids) == len(scores) == len({*ids}) == 40
+    assert labels == ["label 0", "label 1", "label 2"]
+    np.testing.assert_allclose(scores.sum(axis=1), 1, rtol=1e-5)
+    if output_format == "parquet":
+        [path] = data_files(output, "scores")
+        table = pq.read_table(path).to_pydict()
+        assert list(table)[:5] == ["id", *labels, "label"]
+        assert table["label"] == [labels[number] for number in scores.argmax(axis=1)]
+
+
+def test_scores_stand_beside_vectors_of_the_same_pass(tmp_path, classifier, corpus):
+    output = tmp_path / "out"
+    assert embed(output, classifier, corpus, vectors="scores,dense", keep_text=True) == 0
+    assert record(output)["computed_tokens"] == record(output)["tokens"]
+    assert bert_embed.read(output)[0] == bert_embed.read_scores(output)[0]
+    assert main(["card", str(output)]) == 0
+    card = (output / "README.md").read_text()
+    assert "| scores | labels label 0, label 1, label 2; activation softmax |" in card
+
+
+def test_labels_that_are_columns_already_are_refused(tmp_path, corpus, capsys, classifier):
+    write_classifier(
+        tmp_path / "source", "distilbert", 2, id2label={"0": "fine", "1": "Num_Tokens"}
+    )
+    assert embed(tmp_path / "out", str(tmp_path / "source"), corpus) == 2
+    wanted = "the label Num_Tokens of --model"
+    assert wanted in (errors := capsys.readouterr().err)
+    assert "clashes with the output's own column num_tokens" in errors
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"id": "1", "text": "bank", "label": "x"}\n')
+    assert embed(tmp_path / "out", classifier, source, extra_columns="label") == 2
+    assert "--extra_columns label clashes with a column of --vectors scores" in (
+        capsys.readouterr().err
+    )
