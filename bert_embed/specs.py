@@ -26,6 +26,7 @@ POOLINGS = (
     "lasttoken",
 )
 WORD_POOLINGS = ("mean", "sum", "first", "last", "max")
+DEFAULT_STRIDE = 64  # tokens that windows share, at most half a window
 SPECIAL_TOKENS = 2  # [CLS] before, and [SEP] after the text of a row
 
 
