@@ -1,6 +1,7 @@
 """Checks arguments of the Python API; SettingError names a wrong one."""
 
 import difflib
+import math
 import operator
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -68,6 +69,15 @@ def seconds(name: str, value: Any) -> float:
     return float(value)
 
 
+def not_negative(name: str, value: Any) -> float:
+    """Returns a finite number of at least 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SettingError(name, f"must be a number, got {_shown(value)}")
+    if not 0 <= value < math.inf:
+        raise SettingError(name, f"must be at least 0, got {value}")
+    return float(value)
+
+
 def switch(name: str, value: Any) -> bool:
     """Returns True or False; any other value is an error."""
     if type(value).__name__ not in ("bool", "bool_"):  # Python's and NumPy's
@@ -116,11 +126,7 @@ def text_or_word_lists(name: str, values: Any) -> list[str | list[str]]:
 
 
 def span_lists(name: str, values: Any, lengths: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """Returns the spans of each text, which must lie within its length.
-
-    >>> span_lists("spans", [[(0, 3), (4, 8)], []], [8, 5])
-    [[(0, 3), (4, 8)], []]
-    """
+    """Returns the spans of each text, which must lie within its length."""
     listed = _items(name, values, "a list of spans for each text", flat=False)
     if len(listed) != len(lengths):
         expected = counted(len(lengths), "list of spans", "lists of spans")

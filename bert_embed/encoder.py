@@ -99,7 +99,7 @@ class Encoder:
         special = self.tokenizer.cls_id, self.tokenizer.sep_id
         engine = load_engine(bundle, special, precision, self.device, self.threads)
         self._runner = RowRunner(
-            bundle.config, engine, self.threads, inference_timeout, compile_ahead
+            bundle.config, engine, self.threads, inference_timeout, compile_ahead, bundle.heads
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -384,10 +384,12 @@ class Encoder:
         """
         spec = spec or self.spec
         outputs = OutputSpec(
-            sentences="sentence" in text_spec.granularity and not text_spec.pools_late,
+            sentences="sentence" in text_spec.kinds and not text_spec.pools_late,
             finished=text_spec.long_text != "window" or text_spec.keeps_windows,
             tokens=text_spec.needs_tokens or text_spec.pools_late,
+            heads=text_spec.heads,
         )
+        self.bundle.check_vectors(text_spec.vectors)
         embedded = self._runner.run(
             replace(spec, dim=None) if text_spec.pools_late else spec,
             outputs,
@@ -407,6 +409,7 @@ class Encoder:
             text_spec,
             lambda pooled: self._runner.finish(spec, pooled),
             stacked,
+            self.bundle.heads,
         )
         return embedded, vectors
 

@@ -56,7 +56,7 @@ VECTORS = Keys(
         *("chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
     ),
     present=("compression", "table_schema"),
-    new={"int8_word_scales": "table"},
+    new={"int8_word_scales": "table", "vectors": ["dense"], "top_k": None, "min_weight": 0.0},
     free=("model_source", "query_prompt"),
 )
 # What the examples of `tokenize` are.
@@ -129,6 +129,7 @@ def model_fingerprint(
     config: Mapping[str, Any],
     tokenizer: Mapping[str, Any],
     dense: Sequence[Mapping[str, Any]] = (),
+    heads: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> str:
     """Hash, hexadecimal, of what decides hidden states: not pooling, length, prompts of a run."""
     digest = hashlib.sha256()
@@ -143,5 +144,7 @@ def model_fingerprint(
     }
     if dense:
         values["dense"] = [MODEL_DENSE.counted(module) for module in dense]
+    if heads:  # all that a head says of itself counts
+        values["heads"] = heads
     digest.update(json.dumps(values, sort_keys=True).encode())
     return digest.hexdigest()

@@ -16,6 +16,7 @@ from bert_embed.engines.batches import pad_rows
 from bert_embed.engines.litert import LiteRTModel
 from bert_embed.fingerprints import model_fingerprint
 from bert_embed.graph.load import load_tensors
+from bert_embed.heads.kinds import heads_to_json
 from bert_embed.rows.build import build_rows
 from bert_embed.storage.errors import InputError
 from bert_embed.tokenization.tokenizer import load_tokenizer
@@ -29,6 +30,7 @@ PROBE = "probe.npz"
 MOST_DIFFERENCE = 1e-3
 LEAST_COSINE = 0.9999
 _MOST_TOKENS = 64
+_MOST_WIDTH = 4096  # of a head's output, which may be as wide as a vocabulary
 # A pair, accents, capitals, CJK, numbers, a word that is in no vocabulary, and an empty text.
 _SENTENCES = (
     ("The robber left the bank of the river with the money of the bank vault.", ""),
@@ -77,7 +79,8 @@ def probe_outputs(bundle: Bundle, tokenizer: "TextTokenizer") -> dict[str, np.nd
 
     Gives `input_ids` int32 `[tokens]`, `row_splits` int64 `[rows + 1]`, `hidden_states` float32
     `[layers, rows, hidden]`, means over a row's tokens, `last_hidden_state` float32 `[tokens,
-    hidden]`, and where the model has them `pooler_output` and `dense_output`, float32 `[rows, …]`.
+    hidden]`, and where the model has them `pooler_output` and `dense_output`, float32 `[rows, …]`,
+    and `sparse_output` or those of other heads, `[rows or tokens, …]`.
     """
     model = LiteRTModel(Path(bundle.path, LITERT["float32"]), None)
     ids, types, mask = _probe_rows(bundle.config, tokenizer)
@@ -100,6 +103,9 @@ def probe_outputs(bundle: Bundle, tokenizer: "TextTokenizer") -> dict[str, np.nd
         width = bundle.dense[0].in_features
         vectors = np.tile(means[-1], math.ceil(width / means.shape[2]))[:, :width]
         outputs["dense_output"] = model.call("dense", vectors)
+    for kind in bundle.heads:
+        of_rows = [model.call(kind, states[None, -1]) for states in rows]
+        outputs[f"{kind}_output"] = np.concatenate(of_rows)[:, :_MOST_WIDTH]
     return outputs
 
 
@@ -150,7 +156,8 @@ def verify(bundle: Bundle) -> Verification:
         return result
     # The engines of GPUs and TPUs compute with these weights and settings.
     modules = [module.to_dict() for module in bundle.dense]
-    settings = bundle.config.to_dict(), bundle.tokenizer_settings, modules
+    heads = heads_to_json(bundle.heads)
+    settings = bundle.config.to_dict(), bundle.tokenizer_settings, modules, heads
     fingerprint = model_fingerprint(load_tensors(bundle), tokenizer.vocab, *settings)
     return replace(result, same_model=fingerprint == bundle.fingerprint)
 

@@ -6,7 +6,16 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from bert_embed.architectures.encoder import EncoderConfig
-from bert_embed.arguments import one_of, one_text, switch, text_list, whole_number, whole_numbers
+from bert_embed.arguments import (
+    not_negative,
+    one_of,
+    one_text,
+    switch,
+    text_list,
+    whole_number,
+    whole_numbers,
+)
+from bert_embed.heads.vectors import VECTOR_KINDS
 from bert_embed.storage.errors import InputError, SettingError
 
 GRANULARITIES = ("sentence", "token", "word", "span")
@@ -27,6 +36,8 @@ POOLINGS = (
 )
 WORD_POOLINGS = ("mean", "sum", "first", "last", "max")
 DEFAULT_STRIDE = 64  # tokens that windows share, at most half a window
+# Of TextSpec, and in JSON only where not the default: it keeps files and fingerprints.
+_SELDOM = {"vectors": ["dense"], "top_k": None, "min_weight": 0.0}
 SPECIAL_TOKENS = 2  # [CLS] before, and [SEP] after the text of a row
 
 
@@ -101,15 +112,7 @@ class VectorSpec:
             )
 
     def layer_numbers(self, config: EncoderConfig) -> tuple[int, ...]:
-        """Returns the numbers of the hidden states in use, 0 to L; SettingError if out of range.
-
-        >>> from bert_embed.architectures.bert import BertConfig
-        >>> config = BertConfig(100, 8, 6, 2, 16, 32)
-        >>> VectorSpec(layers=(-1, 2)).layer_numbers(config)
-        (6,)
-        >>> VectorSpec(layers=(-1, 2), layer_combine="concat").layer_numbers(config)
-        (6, 2)
-        """
+        """Returns the numbers of the hidden states in use, 0 to L; SettingError if out of range."""
         if self.pooling == "pooler":
             self.token_layer_numbers(config)
             return (config.num_hidden_layers,)
@@ -181,6 +184,7 @@ class OutputSpec:
     sentences: bool = True  # vectors of rows
     finished: bool = True  # with Dense modules, `dim`, `normalize`; not where rows are merged
     tokens: bool = False  # vectors of tokens
+    heads: tuple[str, ...] = ()  # kinds beside dense, in the order of `VECTOR_KINDS`
 
 
 @dataclass(frozen=True)
@@ -200,6 +204,9 @@ class TextSpec:
     chunk_tokens: int | None = None  # most of a chunk, of whole units; None: one, or a full row
     chunk_overlap: int = 0  # tokens, at most, that neighbouring chunks share
     chunk_pooling: str = "own"  # "own" runs on each chunk, "late" on documents, and takes means
+    vectors: tuple[str, ...] = ("dense",)  # some of `VECTOR_KINDS`, in their order
+    top_k: int | None = None  # most weights of a sparse vector, the largest; None: all
+    min_weight: float = 0.0  # the smallest weight of a sparse vector
 
     def __post_init__(self) -> None:
         requested = tuple(text_list("granularity", self.granularity))
@@ -225,6 +232,34 @@ class TextSpec:
         if self.stride is not None and self.long_text != "window":
             raise SettingError("stride", "requires long_text window", "long_text")
         self._check_chunks()
+        self._check_vectors()
+
+    def _check_vectors(self) -> None:
+        requested = tuple(text_list("vectors", self.vectors))
+        for kind in requested:
+            one_of("vectors", kind, VECTOR_KINDS)
+        in_order = tuple(kind for kind in VECTOR_KINDS if kind in requested)
+        if not requested or len(in_order) < len(requested):
+            raise SettingError(
+                "vectors",
+                f"must name at least one kind, and each once, got {','.join(requested)!r}",
+            )
+        object.__setattr__(self, "vectors", in_order)
+        if "dense" not in in_order and self.granularity != ("sentence",):
+            raise SettingError(
+                "granularity", "is of dense vectors, which vectors does not name", "vectors"
+            )
+        if in_order != ("dense",) and self.pools_late:
+            raise SettingError(
+                "chunk_pooling", f"late is for dense vectors, not {in_order[-1]}", "vectors"
+            )
+        if self.top_k is not None:
+            whole_number("top_k", self.top_k, least=1)
+        object.__setattr__(self, "min_weight", not_negative("min_weight", self.min_weight))
+        if "sparse" not in in_order:
+            for name in ("top_k", "min_weight"):
+                if getattr(self, name):
+                    raise SettingError(name, "requires vectors sparse", "vectors")
 
     def _check_chunks(self) -> None:
         one_of("chunk_pooling", self.chunk_pooling, CHUNK_POOLINGS)
@@ -251,6 +286,17 @@ class TextSpec:
             )
         if self.long_text != ("window" if self.pools_late else "truncate"):
             raise SettingError("chunk", f"conflicts with long_text {self.long_text}", "long_text")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of the output: granularities of dense vectors, then the other vectors."""
+        dense = self.granularity if "dense" in self.vectors else ()
+        return (*dense, *self.heads)
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The kinds of vectors beside dense ones."""
+        return tuple(kind for kind in self.vectors if kind != "dense")
 
     @property
     def needs_tokens(self) -> bool:
@@ -286,7 +332,13 @@ class TextSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as JSON-able values."""
-        return {**asdict(self), "granularity": list(self.granularity)}
+        lists = {"granularity": list(self.granularity), "vectors": list(self.vectors)}
+        values = {**asdict(self), **lists}
+        return {
+            name: value
+            for name, value in values.items()
+            if name not in _SELDOM or value != _SELDOM[name]
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "TextSpec":

@@ -20,7 +20,11 @@ Every flag of `embed`. `tokenize` takes those that are marked. This page is gene
   name, dashes are read as underscores. `--help` lists the everyday flags, `--help all` every flag.
 - `--config FILE` reads flags from a YAML file, one `name: value` a line, without dashes. A switch
   is true or false, several values are a list. The command line wins.
-- Every option of Apache Beam and its runners is a flag, too."""
+- Every option of Apache Beam and its runners is a flag, too.
+
+Other commands have few flags, which their `--help` lists: [`search`, `cluster`,
+`dedup`](search.md), [`export`](export.md), [`report`](report.md), [`verify`, `card`](output.md),
+[`estimate`, `watch`](running.md), [`model`](models.md)."""
 
 
 def options_page() -> str:

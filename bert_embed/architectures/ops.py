@@ -1,6 +1,7 @@
 """Defines Ops, the operations that an encoder's graph is written in."""
 
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any, Literal, Protocol
 
 
 class Ops(Protocol):
@@ -26,7 +27,7 @@ class Ops(Protocol):
         """Returns `x * y` of the same shape."""
 
     def activated(self, x: Any, activation: str) -> Any:
-        """Returns "gelu" (with erf), "gelu_new" (with tanh), "relu" or "silu" of `x`."""
+        """Returns "gelu" (with erf), "gelu_new" (with tanh), "relu", "silu", "tanh" or "log1p"."""
 
     def norm(self, x: Any, name: str) -> Any:
         """Returns rows of mean 0 and variance 1, times gamma; plus beta, if there is one."""
@@ -50,3 +51,12 @@ class Ops(Protocol):
         from `by_distance`, is added to the scores. `rotation` are factors of queries and keys, and
         of these with the halves of each head exchanged, `[length, head width]` each.
         """
+
+    def against(self, x: Any, table: str, bias: str | None, block: int) -> Iterator[Any]:
+        """Yields the products of `x` with the rows of a table, plus their bias: `block` at most."""
+
+    def over_tokens(self, x: Any, pooling: Literal["max", "sum", "mean", "first"]) -> Any:
+        """Returns `[rows, width]` of `[tokens, width]`; padding does not count."""
+
+    def joined(self, parts: list[Any]) -> Any:
+        """Returns values side by side."""

@@ -13,6 +13,8 @@ from bert_embed.architectures.families import config_from_dict
 from bert_embed.arguments import one_text
 from bert_embed.bundle.files import LITERT, METADATA, TOKENIZER_JSON, VOCABULARY, file_sha256
 from bert_embed.config import DenseModule
+from bert_embed.heads.head import Head
+from bert_embed.heads.kinds import heads_from_json, heads_to_json
 from bert_embed.specs import VectorSpec
 from bert_embed.storage.errors import InputError, SettingError
 
@@ -44,6 +46,8 @@ class Bundle:
         defaults: The model's own settings for vectors.
         has_pooler: Whether the weights include the dense layer over [CLS].
         dense: The model's own layers over pooled vectors, in order.
+        heads: What makes other kinds of vectors, by `bert_embed.heads.vectors.VECTOR_KINDS`.
+        default_vectors: The kinds of vectors that the model is for.
         prompts: Texts to put before a text, by name.
         default_prompt: Name of the prompt that is used by default, "" for none.
         source: Where the weights come from.
@@ -61,6 +65,8 @@ class Bundle:
     defaults: VectorSpec = field(default_factory=VectorSpec)
     has_pooler: bool = True
     dense: tuple[DenseModule, ...] = ()
+    heads: Mapping[str, Head] = field(default_factory=dict)
+    default_vectors: tuple[str, ...] = ("dense",)
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str = ""
     source: str = ""
@@ -95,6 +101,15 @@ class Bundle:
             )
         if spec.dense:
             self._check_dense(spec)
+
+    def check_vectors(self, kinds: Iterable[str]) -> None:
+        """Checks that this model makes these kinds of vectors; SettingError if not."""
+        for kind in kinds:
+            if kind != "dense" and kind not in self.heads:
+                made = ", ".join(("dense", *self.heads))
+                raise SettingError(
+                    "vectors", f"{kind}: this model makes {made} vectors alone: {self.path}"
+                )
 
     def _check_dense(self, spec: VectorSpec) -> None:
         if not self.dense:
@@ -171,6 +186,8 @@ def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = N
             tokenizer_settings=dict(metadata["tokenizer"]),
             defaults=VectorSpec.from_dict(metadata["defaults"]),
             dense=tuple(DenseModule.from_dict(module) for module in metadata["dense"]),
+            heads=heads_from_json(metadata.get("heads", {}), METADATA),
+            default_vectors=tuple(metadata.get("default_vectors", ("dense",))),
             prompts=dict(metadata["prompts"]),
             files={name: entry["sha256"] for name, entry in metadata["files"].items()},
         )
@@ -225,6 +242,9 @@ def write_metadata(folder: str | os.PathLike[str], bundle: Bundle) -> None:
             for name in names
         },
     }
+    if bundle.heads:
+        metadata["heads"] = heads_to_json(bundle.heads)
+        metadata["default_vectors"] = list(bundle.default_vectors)
     metadata["digest"] = _digest(metadata)
     text = json.dumps(metadata, indent=2, sort_keys=True) + "\n"
     Path(root, METADATA).write_text(text, encoding="utf-8")

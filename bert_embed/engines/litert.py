@@ -35,7 +35,7 @@ class LiteRTEngine:
     ) -> None:
         """Checks the model's file, which is loaded at the first call of `graph`."""
         bundle.verify_files([LITERT[precision]])
-        self.config, self.special_ids = bundle.config, special_ids
+        self.config, self.special_ids, self.heads = bundle.config, special_ids, bundle.heads
         self._file = Path(bundle.path, LITERT[precision])
         # One thread maps the file, which then is in memory once for all processes of a machine;
         # several share a copy, because each interpreter would map the file anew.
@@ -65,11 +65,17 @@ class LiteRTEngine:
     ) -> dict[str, np.ndarray]:
         layers = spec.layer_numbers(self.config) if output_spec.sentences else ()
         token_layers = spec.token_layer_numbers(self.config) if output_spec.tokens else ()
+        last = self.config.num_hidden_layers
         outputs = {}
-        with self.model(max(layers + token_layers)) as model:
-            states = model.states(input_ids, type_ids, {*layers, *token_layers})
+        used = {*layers, *token_layers, *([last] if output_spec.heads else [])}
+        with self.model(max(used)) as model:
+            states = model.states(input_ids, type_ids, used)
             if output_spec.sentences and spec.pooling == "pooler":
                 outputs["sentences"] = model.call("pooler", states[layers[0]][:, 0])
+            for kind in output_spec.heads:
+                output = model.call(kind, states[last])
+                per_token = self.heads[kind].per_token
+                outputs[kind] = output.reshape(*input_ids.shape, -1) if per_token else output
         if output_spec.tokens:
             combined = combine_layers([states[n] for n in token_layers], spec.layer_combine)
             outputs["tokens"] = np.concatenate(combined, axis=-1)
@@ -150,7 +156,7 @@ class LiteRTModel:
         }
 
     def call(self, signature: str, x: np.ndarray) -> np.ndarray:
-        """Returns what the pooler or the Dense modules make of float32 `[rows, width]`."""
+        """Returns what pooler or Dense modules make of `[rows, width]`, a head of states."""
         runner = self._interpreter.get_signature_runner(signature)
         return runner(x=np.ascontiguousarray(x))["y"]
 

@@ -18,8 +18,8 @@ class Graph(Protocol):
         """Runs a batch of int32 `[batch, length]`: ids, 1 for tokens and 0 for padding, segments.
 
         Returns the requested ones of "sentences" float32 `[batch, pooled width]` and "tokens"
-        float32 `[batch, length, width]`, without Dense modules, `dim` and `normalize`. Padding is
-        at the end.
+        float32 `[batch, length, width]`, without Dense modules, `dim` and `normalize`, and of the
+        heads' outputs by their kinds. Padding is at the end.
         """
 
 

@@ -16,6 +16,7 @@ from bert_embed.engines.pooling import finish
 from bert_embed.engines.protocol import Engine, Graph
 from bert_embed.engines.retry_halves import run_halving
 from bert_embed.engines.thread_calls import Places, run_each
+from bert_embed.heads.head import BatchRows, Head, gather_rows
 from bert_embed.ragged import places
 from bert_embed.rows.to_documents import EmbeddedRows
 from bert_embed.specs import OutputSpec, VectorSpec
@@ -45,10 +46,11 @@ class RowRunner:
         threads: int,
         inference_timeout: float | None = None,
         compile_ahead: bool = False,
+        heads: Mapping[str, Head] | None = None,
     ) -> None:
         """Keeps an engine; see `bert_embed.encoder.Encoder` for the settings."""
         self._config, self._engine, self._compile_ahead = config, engine, compile_ahead
-        self._threads, self._timeout = threads, inference_timeout
+        self._threads, self._timeout, self._heads = threads, inference_timeout, heads or {}
         self._graphs: dict[tuple, Graph] = {}
         self._compiled: set[tuple] = set()
         self._lock = threading.Lock()
@@ -89,6 +91,10 @@ class RowRunner:
         graph = self._graph(*key)
         batching = self._engine.batching(batch_tokens, longest)
         done = self._empty(spec, output_spec, len(lengths), len(input_ids))
+        # By the kind of a head, the rows of each batch.
+        parts_of: dict[str, list[tuple[np.ndarray, BatchRows]]] = {
+            kind: [] for kind in output_spec.heads
+        }
 
         def call(rows: np.ndarray) -> np.ndarray:
             ids, mask = pad_rows(input_ids, row_splits, rows)
@@ -96,7 +102,15 @@ class RowRunner:
             shape = batching.shape(*ids.shape)
             outputs = graph(padded_to(ids, shape), padded_to(mask, shape), padded_to(types, shape))
             vectors, tokens = self._finished(outputs, spec, output_spec, mask)
-            return _keep(vectors, tokens, done, rows, row_splits, mask)
+            finite = _keep(vectors, tokens, done, rows, row_splits, mask)
+            for kind, batches_of in parts_of.items():
+                output = outputs[kind][: len(mask)]
+                if output.ndim == 3:
+                    output = output[:, : mask.shape[1]]
+                part = self._heads[kind].batch_rows(output, ids, mask)
+                batches_of.append((rows, part))
+                finite &= part.finite
+            return finite
 
         batches = batching.plan(lengths)
         shapes = [batching.shape(len(rows), int(lengths[rows[0]])) for rows in batches]
@@ -108,6 +122,8 @@ class RowRunner:
             parts = run_each(lambda rows: run_halving(rows, call), batches, at_once, self._timeout)
         for part in parts:
             done.failed |= part.failed
+        for kind, batches_of in parts_of.items():
+            setattr(done, kind, gather_rows(self._heads[kind], len(lengths), batches_of))
         done.tokens, done.batches = len(input_ids), len(batches)
         done.padded_tokens = sum(rows * length for rows, length in shapes)
         _refuse_broken_model(done, len(lengths), next((p.error for p in parts if p.error), None))

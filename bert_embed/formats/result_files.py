@@ -22,6 +22,8 @@ from bert_embed.formats.number_types import (
     stored_width,
 )
 from bert_embed.formats.output_files import KINDS, PIECES
+from bert_embed.heads.vectors import MultiVectors, SparseVectors
+from bert_embed.ragged import splits_of
 from bert_embed.storage.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,13 +37,20 @@ _UNIT_DOCUMENTS = 64  # whose units are a batch; each has a hundred or so
 # A file of a run has about 128 MiB. A file that declares more than this is not read, because a few
 # bytes of Parquet can declare any number of rows.
 _MOST_BYTES = 8 << 30
-_VECTORS = ("embedding", "scale")
+# The columns of each kind of vectors.
+_VECTORS = {
+    "dense": ("embedding", "scale"),
+    "sparse": ("indices", "values"),
+    "multi": ("embedding", "scale"),
+}
+_MULTI_BYTES = 4 << 20  # of multi-vectors in a batch as float32, about
 # What a run notes of each row for itself; it is of no use beside a vector elsewhere.
 _FACTS = ("num_tokens", "num_tokens_full", "truncated", "text_hash")
 _INTEGERS = (*PIECES, "start", "stop", "num_tokens_full")
 # What damaged bytes make Arrow, orjson, zlib and NumPy raise. Arrow's errors of a file's contents
 # are OSErrors, too, without the number that an error of the system has.
 _DAMAGE = (ArithmeticError, EOFError, LookupError, OSError, TypeError, ValueError, zlib.error)
+_Units = tuple[list[Any], np.ndarray, dict[str, Any], np.ndarray]  # see `_units`
 
 
 @dataclass(frozen=True)
@@ -49,12 +58,13 @@ class Rows:
     """Some rows of a run's vectors.
 
     `vectors` are float32 `[rows, width]`, decoded: the layers of a stack are side by side, the bits
-    of ubinary are 1 and -1, a missing vector is NaN; width 0 where none were read. `columns` has as
-    many rows: `id`; `window` or `chunk`, or `position`; `start`, `stop`; `text`, `token` or `word`;
-    the extra columns. Only those that the run wrote.
+    of ubinary are 1 and -1, a missing vector is NaN; width 0 where none were read. Of the kinds
+    sparse and multi they are `SparseVectors` and `MultiVectors`. `columns` has as many rows: `id`;
+    `window` or `chunk`, or `position`; `start`, `stop`; `text`, `token` or `word`; the extra
+    columns. Only those that the run wrote.
     """
 
-    vectors: NDArray[np.float32]
+    vectors: Any
     columns: "pa.Table"
 
     def __len__(self) -> int:
@@ -95,6 +105,7 @@ def row_batches(
     path: Path | str,
     settings: Mapping[str, Any],
     *,
+    kind: str = "dense",
     columns: Collection[str] | None = ("id",),
     vectors: bool = True,
     rows: int = BATCH_ROWS,
@@ -104,15 +115,16 @@ def row_batches(
     check_pages: bool = True,
     file: BinaryIO | None = None,
 ) -> Iterator[Rows]:
-    """Reads a file of `embeddings/`, `windows/` or `chunks/` in batches.
+    """Reads a file of `embeddings/`, `windows/`, `chunks/`, `sparse/` or `multi/` in batches.
 
     Args:
         path: `.parquet`, `.jsonl`, `.tfrecord` or `.tfrecord.gz`.
-        settings: The run's settings of its vectors: `shape`, `output_dtype`, `id_type`.
+        settings: The run's settings of its vectors: `shape`, `output_dtype`, `id_type`, `heads`.
+        kind: The kind of its vectors: "dense", "sparse" or "multi".
         columns: Those to read, as far as the file has them; None for all that say something of a
             document.
         vectors: Whether to decode the vectors.
-        rows: Most rows of a batch.
+        rows: Most rows of a batch; one of multi-vectors has fewer where documents are long.
         limit: How many rows to read; None for all.
         chosen: int64 in order, the numbers of the rows to return; None for all.
         types: Arrow types of the extra columns by name, as `run.json` spells them.
@@ -123,9 +135,9 @@ def row_batches(
     Raises:
         InputError: The file is damaged.
     """
-    coding = _Coding(output_dtype(settings), math.prod(settings["shape"]))
     types = {"id": settings.get("id_type", "string"), **(types or {})}
-    wanted = _Wanted(coding, columns, vectors, min(rows, limit or rows), types)
+    coding = _coding(kind, settings)
+    wanted = _Wanted(coding, _VECTORS[kind], columns, vectors, min(rows, limit or rows), types)
     name, first = Path(path).name, 0
     with _damage_named(path):
         if name.endswith(".parquet"):
@@ -148,32 +160,31 @@ def row_batches(
 
 def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> list[DocumentUnits]:
     """Reads a file of `tokens/`, `words/` or `spans/`, an item a document."""
-    shape = tuple(settings["token_shape"])
-    coding = _Coding(output_dtype(settings), math.prod(shape))
-    with _damage_named(path):
-        if path.suffix == ".parquet":
-            return list(_unit_table(path, granularity, coding, shape))
-        with path.open("rb") as file:
-            lines = _json_lines(file)
-            if granularity == "token":
-                return [_token_line(line, shape) for line in lines]
-            return [_unit_line(line, granularity, coding, shape) for line in lines]
+    documents = []
+    for ids, splits, columns, vectors in _units(path, granularity, settings):
+        stacks = vectors.reshape(-1, *settings["token_shape"])
+        for document, (first, last) in zip(ids, pairwise(splits.tolist()), strict=True):
+            cut = {name: column[first:last] for name, column in columns.items()}
+            texts, starts, stops = (cut.get(name) for name in (granularity, "start", "stop"))
+            documents.append(DocumentUnits(document, texts, starts, stops, stacks[first:last]))
+    return documents
 
 
 def unit_batches(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[Rows]:
     """Reads what `read_units` does, a row for each token, word or span with a vector."""
     import pyarrow as pa
 
-    id_type = settings.get("id_type", "string")
-    documents = iter(read_units(path, granularity, settings))
-    while few := list(islice(documents, _UNIT_DOCUMENTS)):
-        parts = [_unit_rows(document, granularity, id_type) for document in few]
-        batch = Rows(
-            np.concatenate([part.vectors for part in parts]),
-            pa.concat_tables([part.columns for part in parts]).combine_chunks(),
-        )
-        if len(batch):
-            yield batch
+    id_type = pa.type_for_alias(settings.get("id_type", "string"))
+    for ids, splits, columns, vectors in _units(path, granularity, settings):
+        lengths = np.diff(splits)
+        positions = np.arange(len(vectors)) - np.repeat(splits[:-1], lengths)
+        table = {
+            "id": pa.array(ids, id_type).take(pa.array(np.repeat(np.arange(len(ids)), lengths))),
+            POSITION: pa.array(positions, pa.int32()),
+        }
+        present = np.flatnonzero(~np.isnan(vectors[:, 0]))
+        if len(present):
+            yield Rows(vectors, pa.table(table | columns)).take(present)
 
 
 @contextmanager
@@ -227,11 +238,61 @@ class _Coding:
         return self.vectors(np.from_dlpack(column.flatten()), scales, present)
 
 
+class _SparseCoding:
+    """Reads sparse vectors."""
+
+    def of_lists(self, rows: Sequence[Mapping[str, Any]]) -> SparseVectors:
+        indices, values = ([row[name] or () for row in rows] for name in _VECTORS["sparse"])
+        return SparseVectors(
+            splits_of(np.array([len(row) for row in indices], np.int64)),
+            np.array(list(chain.from_iterable(indices)), np.int32),
+            np.array(list(chain.from_iterable(values)), np.float32),
+        )
+
+    def of_columns(self, columns: Any) -> SparseVectors:
+        indices, values = (columns[name] for name in _VECTORS["sparse"])
+        lengths = np.from_dlpack(indices.value_lengths().fill_null(0))
+        flat = np.from_dlpack(indices.flatten()), np.from_dlpack(values.flatten())
+        return SparseVectors(splits_of(lengths), *flat)
+
+
+@dataclass(frozen=True)
+class _MultiCoding:
+    """Reads multi-vectors, each token of which is stored as a dense vector is."""
+
+    tokens: _Coding
+
+    def of_lists(self, rows: Sequence[Mapping[str, Any]]) -> MultiVectors:
+        lists = [row["embedding"] or () for row in rows]
+        scales = [row.get("scale") or [None] * len(row["embedding"] or ()) for row in rows]
+        pairs = zip(chain.from_iterable(lists), chain.from_iterable(scales), strict=True)
+        tokens = [{"embedding": vector, "scale": scale} for vector, scale in pairs]
+        splits = splits_of(np.array([len(row) for row in lists], np.int64))
+        return MultiVectors(splits, self.tokens.of_lists(tokens))
+
+    def of_columns(self, columns: Any) -> MultiVectors:
+        lists, scale = columns["embedding"], columns.get("scale")
+        splits = splits_of(np.from_dlpack(lists.value_lengths().fill_null(0)))
+        scales = None if scale is None else np.from_dlpack(scale.flatten())
+        values = np.from_dlpack(lists.flatten().flatten())
+        present = np.ones(int(splits[-1]), bool)
+        return MultiVectors(splits, self.tokens.vectors(values, scales, present))
+
+
+def _coding(kind: str, settings: Mapping[str, Any]) -> Any:
+    if kind == "sparse":
+        return _SparseCoding()
+    if kind == "multi":
+        return _MultiCoding(_Coding(output_dtype(settings), settings["heads"]["multi"]["dim"]))
+    return _Coding(output_dtype(settings), math.prod(settings["shape"]))
+
+
 @dataclass(frozen=True)
 class _Wanted:
     """What to read of each row, and how many rows at a time."""
 
-    coding: _Coding
+    coding: Any
+    names: tuple[str, ...]  # of the columns with vectors
     columns: Collection[str] | None
     vectors: bool
     rows: int
@@ -240,7 +301,7 @@ class _Wanted:
     def has(self, name: str) -> bool:
         """Whether a column is wanted that is no part of the vectors."""
         if self.columns is None:
-            return name not in (*_VECTORS, *_FACTS)
+            return name not in (*self.names, *_FACTS)
         return name in self.columns
 
 
@@ -259,12 +320,29 @@ def _parquet_rows(
     ) as file:
         _check_size(file)
         names = [name for name in file.schema_arrow.names if wanted.has(name)]
-        stored = [name for name in _VECTORS if wanted.vectors and name in file.schema_arrow.names]
-        for batch in file.iter_batches(wanted.rows, columns=[*stored, *names], use_threads=False):
+        stored = [
+            name for name in wanted.names if wanted.vectors and name in file.schema_arrow.names
+        ]
+        rows = wanted.rows
+        if wanted.vectors and isinstance(wanted.coding, _MultiCoding):
+            rows = min(rows, _multi_rows(file.metadata))
+        for batch in file.iter_batches(rows, columns=[*stored, *names], use_threads=False):
             vectors = np.empty((len(batch), 0), np.float32)
             if wanted.vectors:
                 vectors = wanted.coding.of_columns({name: batch[name] for name in stored})
             yield Rows(vectors, pa.table({name: batch[name] for name in names}))
+
+
+def _multi_rows(footer: "pa.parquet.FileMetaData") -> int:
+    """How many rows of multi-vectors fill a batch, by the mean of the file."""
+    numbers = 0
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        columns = [group.column(at) for at in range(group.num_columns)]
+        numbers += sum(
+            column.num_values for column in columns if column.path_in_schema.startswith("embedding")
+        )
+    return max(1, _MULTI_BYTES // 4 * footer.num_rows // max(1, numbers))
 
 
 def _check_size(file: "pa.parquet.ParquetFile") -> None:
@@ -348,77 +426,56 @@ def _example_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> 
                 if len(column) and kind is int:
                     columns[feature] = pa.array(column, pa.int32())
                 elif len(column):
-                    texts = [text.decode() for text in column.tolist()]
-                    columns[feature] = pa.array(texts, pa.string())
+                    columns[feature] = pa.array([text.decode() for text in column.tolist()])
             if "id" in columns:
                 columns["id"] = columns["id"].cast(pa.type_for_alias(wanted.types["id"]))
             yield Rows(vectors, pa.table(columns))
 
 
-def _unit_table(
-    path: Path, granularity: str, coding: _Coding, shape: tuple[int, ...]
-) -> Iterator[DocumentUnits]:
+def _units(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[_Units]:
+    """Yields ids of a few documents, and their units end to end.
+
+    int64 `[documents + 1]` says where the units of each begin; columns are `start`, `stop` and the
+    texts, as far as the file has them; vectors are float32 `[units, width]`.
+    """
+    coding = _Coding(output_dtype(settings), math.prod(settings["token_shape"]))
+    with _damage_named(path):
+        read = _unit_table if path.suffix == ".parquet" else _unit_lines
+        yield from read(path, granularity, coding)
+
+
+def _unit_table(path: Path, granularity: str, coding: _Coding) -> Iterator[_Units]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         _check_size(file)
-        table = file.read(columns=["id", KINDS[granularity]])
-    lists = table[KINDS[granularity]].combine_chunks()
-    units = lists.flatten()
-    fields = {field.name: units.field(field.name) for field in units.type}
-    vectors = coding.of_columns(fields)
-    texts = fields[granularity].to_pylist() if granularity in fields else None
-    starts, stops = fields["start"].to_numpy(), fields["stop"].to_numpy()
-    splits = np.append(0, np.cumsum(lists.value_lengths().to_numpy())).tolist()
-    for document, (first, last) in zip(table["id"].to_pylist(), pairwise(splits), strict=True):
-        yield DocumentUnits(
-            document,
-            None if texts is None else texts[first:last],
-            starts[first:last],
-            stops[first:last],
-            vectors[first:last].reshape(-1, *shape),
-        )
+        table = file.read(columns=["id", KINDS[granularity]]).combine_chunks()
+    for batch in table.to_batches(_UNIT_DOCUMENTS):
+        lists = batch[KINDS[granularity]]
+        units = lists.flatten()
+        fields = {kind.name: units.field(kind.name) for kind in units.type}
+        columns: dict[str, Any] = {side: fields[side].to_numpy() for side in ("start", "stop")}
+        if granularity in fields:
+            columns[granularity] = fields[granularity].to_pylist()
+        splits = splits_of(lists.value_lengths().to_numpy())
+        yield batch["id"].to_pylist(), splits, columns, coding.of_columns(fields)
 
 
-def _unit_line(
-    line: dict[str, Any], granularity: str, coding: _Coding, shape: tuple[int, ...]
-) -> DocumentUnits:
-    units = line[KINDS[granularity]]
-    return DocumentUnits(
-        line["id"],
-        None if granularity == "span" else [unit[granularity] for unit in units],
-        np.array([unit["start"] for unit in units], np.int32),
-        np.array([unit["stop"] for unit in units], np.int32),
-        coding.of_lists(units).reshape(-1, *shape),
-    )
-
-
-def _token_line(line: dict[str, Any], shape: tuple[int, ...]) -> DocumentUnits:
-    features = line["features"]
-    values = [[layer["values"] for layer in token["layers"]] for token in features]
-    return DocumentUnits(
-        line["id"],
-        [token["token"] for token in features],
-        None,
-        None,
-        np.array(values, np.float32).reshape(-1, *shape),
-    )
-
-
-def _unit_rows(document: DocumentUnits, granularity: str, id_type: str) -> Rows:
-    """The units of a document that have a vector."""
-    import pyarrow as pa
-
-    vectors = document.vectors.reshape(-1, math.prod(document.vectors.shape[1:]))
-    present = np.flatnonzero(~np.isnan(vectors[:, 0]))
-    columns: dict[str, Any] = {
-        "id": pa.array([document.id] * len(present), pa.type_for_alias(id_type)),
-        POSITION: pa.array(present, pa.int32()),
-    }
-    if document.starts is not None and document.stops is not None:
-        columns |= {"start": document.starts[present], "stop": document.stops[present]}
-    if document.texts is not None:
-        columns[granularity] = pa.array(
-            [document.texts[row] for row in present.tolist()], pa.string()
-        )
-    return Rows(vectors[present], pa.table(columns))
+def _unit_lines(path: Path, granularity: str, coding: _Coding) -> Iterator[_Units]:
+    key = "features" if granularity == "token" else KINDS[granularity]
+    with path.open("rb") as file:
+        lines = _json_lines(file)
+        while batch := list(islice(lines, _UNIT_DOCUMENTS)):
+            units = [unit for line in batch for unit in line[key]]
+            columns: dict[str, Any] = {}
+            if granularity == "token":
+                values = [[layer["values"] for layer in unit["layers"]] for unit in units]
+                vectors = np.array(values, np.float32).reshape(-1, coding.width)
+            else:
+                for side in ("start", "stop"):
+                    columns[side] = np.array([unit[side] for unit in units], np.int32)
+                vectors = coding.of_lists(units)
+            if granularity != "span":
+                columns[granularity] = [unit[granularity] for unit in units]
+            splits = splits_of(np.array([len(line[key]) for line in batch], np.int64))
+            yield [line["id"] for line in batch], splits, columns, vectors

@@ -1,6 +1,6 @@
 """Writes models in LiteRT's file format: a header with the operations, then the weights."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ class ModelFile:
         # Tensors without a value have buffer 0.
         self._model = schema.ModelT(_VERSION, [], [], buffers=[schema.BufferT()], signatureDefs=[])
         self._arrays: list[np.ndarray] = []
+        self._places: list[tuple[int, int]] = []  # of each buffer: its array, and the first byte
+        self._named: dict[str, int] = {}
         self._operators: dict[tuple[str, int], int] = {}
 
     def graph(self, name: str) -> "Graph":
@@ -41,17 +43,36 @@ class ModelFile:
             )
         return self._operators[name, version]
 
-    def buffer(self, array: np.ndarray) -> int:
-        """Adds weights and returns the number of their buffer."""
+    def buffer(self, array: np.ndarray, key: str = "") -> int:
+        """Adds weights and returns the number of their buffer; those of one key are there once."""
+        if key in self._named:
+            return self._named[key]
         self._arrays.append(np.ascontiguousarray(array))
-        self._model.buffers.append(schema.BufferT(offset=_ALIGNMENT, size=array.nbytes))
-        return len(self._arrays)
+        number = self._add_buffer(len(self._arrays) - 1, 0, array.nbytes)
+        if key:
+            self._named[key] = number
+        return number
+
+    def part(self, buffer: int, start: int, size: int) -> int:
+        """Returns the number of a buffer that is a part of another one, in bytes."""
+        array, begin = self._places[buffer - 1]
+        assert start % _ALIGNMENT == 0
+        return self._add_buffer(array, begin + start, size)
+
+    def _add_buffer(self, array: int, start: int, size: int) -> int:
+        self._places.append((array, start))
+        self._model.buffers.append(schema.BufferT(offset=_ALIGNMENT, size=size))
+        return len(self._places)
 
     def write(self, path: Path) -> None:
         """Writes the file."""
         start = place = _aligned(len(_packed(self._model)))  # the same length whatever the offsets
-        for buffer, array in zip(self._model.buffers[1:], self._arrays, strict=True):
-            buffer.offset, place = place, place + _aligned(array.nbytes)
+        begins = []
+        for array in self._arrays:
+            begins.append(place)
+            place += _aligned(array.nbytes)
+        for buffer, (number, begin) in zip(self._model.buffers[1:], self._places, strict=True):
+            buffer.offset = begins[number] + begin
         with open(path, "wb") as file:
             file.write(_packed(self._model).ljust(start, b"\0"))
             for array in self._arrays:
@@ -80,10 +101,27 @@ class Graph:
         """Returns the last dimension of a tensor."""
         return int(self._graph.tensors[tensor].shapeSignature[-1])
 
-    def constant(self, array: np.ndarray, scales: np.ndarray | None = None, name: str = "") -> int:
-        """Adds weights; int8 ones count times `scales`, one for all or one for each row."""
-        buffer = self._file.buffer(array)
+    def constant(
+        self, array: np.ndarray, scales: np.ndarray | None = None, name: str = "", key: str = ""
+    ) -> int:
+        """Adds weights; int8 ones count times `scales`, one for all or one for each row.
+
+        Those of one key, in any graph of the file, are in the file once.
+        """
+        buffer = self._file.buffer(array, key)
         return self._tensor(array.dtype.name, array.shape, scales, buffer, name)
+
+    def row_blocks(
+        self, array: np.ndarray, scales: np.ndarray | None, key: str, rows: int
+    ) -> Iterator[int]:
+        """Yields a constant for each block of rows of a table, which is in the file once."""
+        buffer = self._file.buffer(array, key)
+        size = array.nbytes // len(array)
+        for start in range(0, len(array), rows):
+            block = array[start : start + rows]
+            part = self._file.part(buffer, start * size, block.nbytes)
+            of_block = None if scales is None else scales[start : start + rows]
+            yield self._tensor(array.dtype.name, block.shape, of_block, part)
 
     def numbers(self, *values: int) -> int:
         """Adds an int32 constant `[values]`, such as axes or a shape."""

@@ -1,6 +1,6 @@
 """Writes an encoder as LiteRT models, in float32 and with products in int8."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,13 @@ from bert_embed.bundle.files import LITERT
 from bert_embed.config import DenseModule
 from bert_embed.graph.fused import fused_attention, is_normed, query_scale
 from bert_embed.graph.litert_file import Graph, ModelFile, read_arrays
+from bert_embed.heads.head import Head
 
 _Tensors = Mapping[str, np.ndarray]
 _INT8_FULLY_CONNECTED = 12  # the operators' versions that have int8 weights
 _INT8_GATHER = 2
 WORD_SCALES = "row"  # what has a scale of its own in the word embeddings of the int8 file
+_IDS = ([-1, -1], "int32")
 _ONE_WIDE = {"shape": [-1, -1, 1]}
 _ACTIVATIONS = {
     "gelu": ("GELU", schema.GeluOptionsT(approximate=False)),
@@ -28,7 +30,11 @@ _ACTIVATIONS = {
 
 
 def write_litert(
-    folder: str | Path, config: EncoderConfig, tensors: _Tensors, dense: Sequence[DenseModule] = ()
+    folder: str | Path,
+    config: EncoderConfig,
+    tensors: _Tensors,
+    dense: Sequence[DenseModule] = (),
+    heads: Mapping[str, Head] | None = None,
 ) -> None:
     """Writes a file for each precision into the folder.
 
@@ -51,22 +57,43 @@ def write_litert(
         if dense:
             names = {f"dense/{number}": module.activation for number, module in enumerate(dense)}
             _write_layers(file.graph("dense"), tensors, names)
+        for head in (heads or {}).values():
+            _write_head(file.graph(head.kind), head, config, tensors, precision == "int8")
         file.write(Path(folder, name))
 
 
 def _write_encoder(graph: Graph, config: EncoderConfig, tensors: _Tensors, int8: bool) -> None:
     """Writes the graph of the embeddings and all layers."""
-    ops = _LiteRTOps(graph, config, tensors, int8)
+    ops = _LiteRTOps(graph, config, tensors, int8, ("input_ids", "type_ids"))
     for number, state in enumerate(config.hidden_states(ops, *ops.inputs)):
         graph.output(f"layer_{number}", state)
     if not int8:
         ops.keep_originals()
 
 
+def _write_head(
+    graph: Graph, head: Head, config: EncoderConfig, tensors: _Tensors, int8: bool
+) -> None:
+    """Writes the graph of a head on the last states."""
+    ops = _LiteRTOps(graph, config, tensors, int8, ("x",))
+    graph.output("y", head.graph(ops, ops.flat(*ops.inputs)))
+    if not int8:
+        for name in head.unread:
+            graph.constant(tensors[name], name=name)
+
+
 class _LiteRTOps:
     """`Ops` for rows without padding; `[heads, batch, length, head width]` within the attention."""
 
-    def __init__(self, graph: Graph, config: EncoderConfig, tensors: _Tensors, int8: bool) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        config: EncoderConfig,
+        tensors: _Tensors,
+        int8: bool,
+        inputs: tuple[str, ...],
+    ) -> None:
+        """Adds the inputs: ids, int32 `[batch, length]`, or "x", `[batch, length, hidden]`."""
         self._graph, self._config, self._int8 = graph, config, int8
         self._tensors, self._tables = tensors, config.tables(tensors)
         # In how many products a layer computes query, key and value. In int8 each would make `x`
@@ -77,13 +104,18 @@ class _LiteRTOps:
         self._last_axis = graph.numbers(-1)
         self._flat = graph.numbers(-1, config.hidden_size)
         self._epsilon = graph.constant(np.array(config.layer_norm_eps, np.float32))
-        ids, types = (graph.input(name, [-1, -1], "int32") for name in ("input_ids", "type_ids"))
-        self.inputs = ids, types
-        # The shape of the ids, and that of query, key and value by head.
-        shape = graph.add("SHAPE", ids, options=schema.ShapeOptionsT(2), shape=[2], dtype="int32")
+        kind = ([-1, -1, config.hidden_size], "float32") if inputs == ("x",) else _IDS
+        self.inputs = tuple(graph.input(name, *kind) for name in inputs)
+        size = schema.ShapeOptionsT(2)
+        shape = graph.add(
+            "SHAPE", self.inputs[0], options=size, shape=[len(kind[0])], dtype="int32"
+        )
+        self._shape = shape
+        if kind is not _IDS:
+            return
+        # The shape of query, key and value by head.
         split = graph.numbers(3 * config.num_attention_heads // self._products, config.head_width)
         join = schema.ConcatenationOptionsT()
-        self._shape = shape
         self._by_head = graph.add(
             "CONCATENATION", shape, split, options=join, shape=[4], dtype="int32"
         )
@@ -93,11 +125,11 @@ class _LiteRTOps:
         width = rows.shape[1]
         gather: dict[str, Any] = {"options": schema.GatherOptionsT(), "shape": [-1, -1, width]}
         if not self._int8 or table != "embeddings/word":
-            return graph.add("GATHER", graph.constant(rows, name=table), ids, **gather)
+            return graph.add("GATHER", graph.constant(rows, name=table, key=table), ids, **gather)
         # A scale for each row, which LiteRT's own int8 tables cannot have.
         values, scales = _quantized(rows)
         int8 = gather | {"version": _INT8_GATHER, "dtype": "int8"}
-        x = graph.add("GATHER", graph.constant(values), ids, **int8)
+        x = graph.add("GATHER", graph.constant(values, key=table), ids, **int8)
         cast = schema.CastOptionsT(schema.TensorType.INT8, schema.TensorType.FLOAT32)
         x = graph.add("CAST", x, options=cast)
         scale = graph.add("GATHER", graph.constant(scales[:, None]), ids, **gather | _ONE_WIDE)
@@ -177,6 +209,60 @@ class _LiteRTOps:
             "TRANSPOSE", mixed, graph.numbers(1, 2, 0, 3), shape=[-1, -1, heads, width]
         )
         return graph.add("RESHAPE", mixed, self._flat, shape=[-1, config.hidden_size])
+
+    def against(self, x: int, table: str, bias: str | None, block: int) -> Iterator[int]:
+        graph, rows = self._graph, self._tensors[table]
+        if not self._int8 and not table.startswith("embeddings/"):
+            graph.constant(rows, name=table, key=table)
+        scales = None
+        if self._int8:
+            rows, scales = _quantized(rows)
+        options = schema.FullyConnectedOptionsT(asymmetricQuantizeInputs=self._int8)
+        added = None if bias is None else self._tensors[bias]
+        if added is not None and not self._int8:
+            graph.constant(added, name=bias or "")
+        starts = range(0, len(rows), block)
+        for start, part in zip(starts, graph.row_blocks(rows, scales, table, block), strict=True):
+            width = min(block, len(rows) - start)
+            yield graph.add(
+                *("FULLY_CONNECTED", x, part),
+                -1 if added is None else graph.constant(added[start : start + width]),
+                options=options,
+                version=_INT8_FULLY_CONNECTED if self._int8 else 1,
+                shape=[-1, width],
+            )
+
+    def over_tokens(self, x: int, pooling: str) -> int:
+        graph = self._graph
+        width = graph.width(x)
+        join = schema.ConcatenationOptionsT()
+        zero, two, one = map(graph.numbers, (0, 2, 1))
+        cut = schema.StridedSliceOptionsT()
+        rows = graph.add(
+            *("STRIDED_SLICE", self._shape, zero, two, one), options=cut, shape=[2], dtype="int32"
+        )
+        shape = graph.add(
+            *("CONCATENATION", rows, graph.numbers(width)),
+            options=join,
+            shape=[3],
+            dtype="int32",
+        )
+        x = graph.add("RESHAPE", x, shape, shape=[-1, -1, width])
+        if pooling == "first":
+            first = graph.constant(np.array(0, np.int32))
+            options = schema.GatherOptionsT(axis=1)
+            return graph.add("GATHER", x, first, options=options, shape=[-1, width])
+        operator = {"max": "REDUCE_MAX", "sum": "SUM", "mean": "MEAN"}[pooling]
+        return graph.add(
+            *(operator, x, graph.numbers(1)), options=schema.ReducerOptionsT(), shape=[-1, width]
+        )
+
+    def joined(self, parts: list[int]) -> int:
+        if len(parts) == 1:
+            return parts[0]
+        width = sum(map(self._graph.width, parts))
+        options = schema.ConcatenationOptionsT(axis=1)
+        return self._graph.add("CONCATENATION", *parts, options=options, shape=[-1, width])
 
     def keep_originals(self) -> None:
         """Adds the weights that the graph holds in another form, for `read_tensors` alone."""
@@ -298,6 +384,9 @@ def _activated(graph: Graph, activation: str, x: int) -> int:
         return x
     if activation == "silu":
         return graph.add("MUL", x, graph.add("LOGISTIC", x))
+    if activation == "log1p":
+        one = graph.constant(np.array(1, np.float32))
+        return graph.add("LOG", graph.add("ADD", x, one))
     operator, options = _ACTIVATIONS[activation]
     return graph.add(operator, x, options=options)
 

@@ -16,14 +16,16 @@ def load_encoder(bundle: Bundle) -> Any:
     """Returns the model with its weights, an `Encoder`; InputError if they are damaged."""
     from bert_embed.graph.model import Encoder  # imports TensorFlow: 5 s
 
-    return Encoder(bundle.config, load_tensors(bundle), bundle.has_pooler)
+    return Encoder(bundle.config, load_tensors(bundle), bundle.has_pooler, bundle.heads)
 
 
 def load_tensors(bundle: Bundle) -> dict[str, np.ndarray]:
-    """Returns the float32 weights in the names and shapes of `tensor_shapes`, or InputError."""
+    """Returns the float32 weights in the names and shapes of `tensor_shapes`."""
     bundle.verify_files([WEIGHTS])
     tensors = read_tensors(Path(bundle.path, WEIGHTS))
     expected = tensor_shapes(bundle.config, bundle.has_pooler, bundle.dense)
+    for head in bundle.heads.values():
+        expected |= head.shapes(bundle.config)
     if {name: array.shape for name, array in tensors.items()} != expected:
         raise InputError(f"{bundle.path}: {WEIGHTS} holds another encoder; {AGAIN}")
     return tensors

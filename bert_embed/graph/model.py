@@ -1,6 +1,6 @@
 """Computes the hidden states of an encoder as a TensorFlow graph."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 import numpy as np
@@ -8,8 +8,10 @@ import tensorflow as tf
 
 from bert_embed.architectures.encoder import EncoderConfig
 from bert_embed.graph.fused import fused_attention, is_normed, query_scale
+from bert_embed.heads.head import Head
 from bert_embed.storage.errors import InputError
 
+_LEAST = -1e30  # below every number, so that padding is never the maximum
 _MASKED = -1e9  # added to the scores of padding, so that their softmax is exactly 0 and never NaN
 
 
@@ -22,11 +24,18 @@ class Encoder(tf.Module):
     """
 
     def __init__(
-        self, config: EncoderConfig, tensors: Mapping[str, np.ndarray], pooler: bool = True
+        self,
+        config: EncoderConfig,
+        tensors: Mapping[str, np.ndarray],
+        pooler: bool = True,
+        heads: Mapping[str, Head] | None = None,
     ) -> None:
         """Builds the variables from float32 arrays in the names and shapes of `tensor_shapes`."""
         super().__init__(name="encoder")
         self.config, self.has_pooler = config, pooler
+        self._heads, self._dtype = heads or {}, tf.float32
+        unread = {name for head in self._heads.values() for name in head.unread}
+        tensors = {name: array for name, array in tensors.items() if name not in unread}
         arrays = _graph_weights(config, tensors)
         self.weights = {name: tf.Variable(array) for name, array in arrays.items()}
 
@@ -50,6 +59,7 @@ class Encoder(tf.Module):
 
     def compute_in(self, dtype: tf.DType) -> None:
         """Stores the weights of products in `dtype` and computes these, and nothing else, in it."""
+        self._dtype = dtype
         for name, weights in self.weights.items():
             if name.endswith(("/kernel", "/bias")):
                 self.weights[name] = tf.Variable(tf.cast(weights, dtype))
@@ -59,6 +69,14 @@ class Encoder(tf.Module):
         if not self.has_pooler:
             raise InputError("this model has no pooler")
         return tf.tanh(tf.cast(_product(self.weights, last[:, 0], "pooler"), tf.float32))
+
+    def head_output(self, kind: str, last: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Returns float32 `[batch, width]`, or `[batch, length, width]`, from the last states."""
+        ops, head = _TensorFlowOps(self.config, self.weights, mask, self._dtype), self._heads[kind]
+        output = tf.cast(head.graph(ops, ops.flat(last)), tf.float32)
+        if not head.per_token:
+            return output
+        return tf.reshape(output, [ops.batch, ops.length, output.shape[-1]])
 
 
 def _graph_weights(
@@ -90,9 +108,13 @@ class _TensorFlowOps:
     """The operations of `bert_embed.architectures.ops.Ops` on padded rows."""
 
     def __init__(
-        self, config: EncoderConfig, weights: Mapping[str, tf.Variable], mask: tf.Tensor
+        self,
+        config: EncoderConfig,
+        weights: Mapping[str, tf.Variable],
+        mask: tf.Tensor,
+        dtype: tf.DType = tf.float32,
     ) -> None:
-        self._config, self._weights = config, weights
+        self._config, self._weights, self._mask, self._dtype = config, weights, mask, dtype
         shape = tf.shape(mask)
         self.batch, self.length = shape[0], shape[1]
         padding = tf.expand_dims((1.0 - tf.cast(mask, tf.float32)) * _MASKED, 1)
@@ -157,6 +179,30 @@ class _TensorFlowOps:
         # With the shape of x itself TensorFlow can add x within the product.
         return tf.reshape(mixed, tf.shape(x))
 
+    def against(
+        self, x: tf.Tensor, table: str, bias: str | None, block: int
+    ) -> Iterator[tf.Tensor]:
+        rows, x = self._weights[table], tf.cast(x, self._dtype)
+        for start in range(0, rows.shape[0], block):
+            part = tf.cast(rows[start : start + block], self._dtype)
+            products = tf.cast(tf.matmul(x, part, transpose_b=True), tf.float32)
+            yield (
+                products if bias is None else products + self._weights[bias][start : start + block]
+            )
+
+    def over_tokens(self, x: tf.Tensor, pooling: str) -> tf.Tensor:
+        x = tf.reshape(tf.cast(x, tf.float32), [self.batch, self.length, x.shape[-1]])
+        if pooling == "first":
+            return x[:, 0]
+        mask = tf.cast(self._mask, tf.float32)[:, :, None]
+        if pooling == "max":
+            return tf.reduce_max(tf.where(mask > 0, x, _LEAST), axis=1)
+        total = tf.reduce_sum(x * mask, axis=1)
+        return total / tf.reduce_sum(mask, axis=1) if pooling == "mean" else total
+
+    def joined(self, parts: list[tf.Tensor]) -> tf.Tensor:
+        return tf.concat(parts, axis=-1)
+
     def _normed(self, products: tf.Tensor, layer: str) -> tf.Tensor:
         query, key, value = tf.split(products, 3, axis=-1)
         query = self.norm(query, f"{layer}/query_norm") * query_scale(self._config.head_width)
@@ -192,4 +238,6 @@ _ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "gelu_new": _gelu_new,
     "relu": tf.nn.relu,
     "silu": tf.nn.silu,
+    "tanh": tf.tanh,
+    "log1p": tf.math.log1p,
 }

@@ -27,14 +27,15 @@ def model_outputs(
     tokenizer splits off brackets; so a token with one of them is a special token.
 
     Returns the requested ones of `sentences`, float32 `[batch, pooled width]`, and `tokens`,
-    float32 `[batch, length, token width]`, without Dense modules, `dim` and `normalize`. The
-    vectors of a row depend only on its own tokens.
+    float32 `[batch, length, token width]`, without Dense modules, `dim` and `normalize`, and by
+    their kinds the outputs of heads. The vectors of a row depend only on its own tokens.
     """
     numbers = spec.layer_numbers(encoder.config) if output_spec.sentences else ()
     token_numbers = spec.token_layer_numbers(encoder.config) if output_spec.tokens else ()
-    highest = max(numbers + token_numbers)
+    last = (encoder.config.num_hidden_layers,) if output_spec.heads else ()
+    highest = max(numbers + token_numbers + last)
     states = encoder.hidden_states(input_ids, mask, type_ids, highest=highest)
-    outputs = {}
+    outputs = {kind: encoder.head_output(kind, states[-1], mask) for kind in output_spec.heads}
     if output_spec.tokens:
         chosen = [states[number] for number in token_numbers]
         outputs["tokens"] = tf.concat(combine_layers(chosen, spec.layer_combine), axis=-1)

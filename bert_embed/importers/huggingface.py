@@ -11,8 +11,10 @@ import numpy as np
 from bert_embed.architectures.encoder import EncoderConfig, tensor_shapes
 from bert_embed.architectures.families import config_from_huggingface
 from bert_embed.bundle.bundle import Bundle
+from bert_embed.heads.head import Head
 from bert_embed.importers.dense import CONVERT
 from bert_embed.importers.json_files import inside, read_json
+from bert_embed.importers.mlm_heads import read_mlm_head, read_query_weights
 from bert_embed.importers.sentence_transformers import (
     check_widths,
     is_sentence_transformers,
@@ -61,6 +63,17 @@ def import_huggingface(
     if config.type_vocab_size and not tokenizer.has_segments:
         config = replace(config, type_vocab_size=1)  # no token has the other types
         tensors["embeddings/type"] = tensors["embeddings/type"][:1]
+    heads: dict[str, Head] = {}
+    if settings.splade is not None:
+        sparse, of_head = read_mlm_head(
+            folder, config, values, tensors["embeddings/word"], settings.splade, convert
+        )
+        tensors |= of_head
+        if settings.query_weights is not None:
+            sparse = replace(sparse, query_weights=True)
+            place = inside(root, settings.query_weights)
+            tensors |= read_query_weights(place, root, config, tokenizer.vocab)
+        heads["sparse"] = sparse
     usual = min(max_length or config.max_position_embeddings, _MOST_TOKENS)
     length = settings.max_seq_length or usual
     bundle = Bundle(
@@ -71,6 +84,8 @@ def import_huggingface(
         defaults=settings.defaults,
         has_pooler="pooler/kernel" in tensors,
         dense=settings.dense,
+        heads=heads,
+        default_vectors=tuple(heads) or ("dense",),
         prompts=settings.prompts,
         default_prompt=settings.default_prompt,
         source=name or str(root),

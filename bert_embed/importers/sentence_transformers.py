@@ -20,6 +20,7 @@ from bert_embed.importers.json_files import (
     read_object,
     refuse_unknown,
 )
+from bert_embed.importers.mlm_heads import read_splade_pooling
 from bert_embed.specs import VectorSpec
 from bert_embed.storage.errors import InputError
 
@@ -58,11 +59,13 @@ _TRANSFORMER = tuple(
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-_AS_USUAL = {
-    "transformer_task": "feature-extraction",
-    "module_output_name": "token_embeddings",
-    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+_OUTPUTS = {  # of the model by its task: the module's, and transformers'
+    "feature-extraction": ("token_embeddings", "last_hidden_state"),
+    "fill-mask": ("token_embeddings", "logits"),
+    "sequence-classification": ("scores", "logits"),
 }
+_MODELS = {"feature-extraction": "SentenceTransformer", "fill-mask": "SparseEncoder"}
+_AS_USUAL = ("transformer_task", "module_output_name", "modality_config")
 # What the modules pass on to transformers, under the names of releases 2 to 5 and of release 6, and
 # those of these arguments that change no vector.
 _PASSED_ON = (
@@ -90,6 +93,8 @@ class Settings:
     default_prompt: str = ""  # a name; "" for none
     max_seq_length: int | None = None  # most tokens of a row; None where no file says
     do_lower_case: bool = False  # before the tokenizer
+    splade: Mapping[str, str] | None = None  # settings of the pooling of sparse vectors
+    query_weights: str | None = None  # folder of the weights of queries' tokens, relative
 
 
 def is_sentence_transformers(source: Path) -> bool:
@@ -101,15 +106,20 @@ def read_settings(source: Path) -> Settings:
     """Reads modules.json and the modules; a folder without it has default settings."""
     if not is_sentence_transformers(source):
         return Settings()
-    prompts, default_prompt = _read_prompts(source / _MODEL)
     encoder, pooling, normalize = "", VectorSpec(), False
+    splade, query_weights = None, None
+    modules_listed = _listed_modules(source)
+    if len(modules_listed) == 1 and modules_listed[0][0] == "Router":
+        modules_listed, query_weights = _routes(source, modules_listed[0][1])
     modules: list[DenseModule] = []
     tensors: dict[str, np.ndarray] = {}
-    for kind, path in _ordered_modules(source):
-        if kind == "Transformer":
+    for kind, path in _ordered(source, modules_listed):
+        if kind in ("Transformer", "MLMTransformer"):
             encoder = path
         elif kind == "Pooling":
             pooling = _read_pooling(inside(source, path) / "config.json")
+        elif kind == "SpladePooling":
+            splade = read_splade_pooling(inside(source, path) / "config.json")
         elif kind == "Dense":
             module, arrays = read_dense(inside(source, path))
             tensors |= {f"dense/{len(modules)}/{name}": array for name, array in arrays.items()}
@@ -118,7 +128,9 @@ def read_settings(source: Path) -> Settings:
             place = inside(source, path) / "config.json"
             check_vector_names(place, optional_object(place))
             normalize = True
-    values = _read_transformer(inside(source, encoder))
+    task = "feature-extraction" if splade is None else "fill-mask"
+    prompts, default_prompt = _read_prompts(source / _MODEL, _MODELS[task])
+    values = _read_transformer(inside(source, encoder), task)
     width = modules[-1].out_features if modules else 0
     return Settings(
         encoder=encoder,
@@ -129,6 +141,8 @@ def read_settings(source: Path) -> Settings:
         default_prompt=default_prompt,
         max_seq_length=values.get("max_seq_length"),
         do_lower_case=bool(values.get("do_lower_case")),
+        splade=splade,
+        query_weights=query_weights,
     )
 
 
@@ -146,35 +160,68 @@ def check_widths(settings: Settings, config: EncoderConfig, source: Path) -> Non
 
 # The modules that may follow a module: pooling, then Dense modules, then unit length.
 _FOLLOWERS = {
-    "": ("Transformer",),
-    "Transformer": ("Pooling",),
+    "": ("Transformer", "MLMTransformer"),
+    "Transformer": ("Pooling", "SpladePooling"),
+    "MLMTransformer": ("SpladePooling",),
+    "SpladePooling": (),
     "Pooling": ("Dense", "Normalize"),
     "Dense": ("Dense", "Normalize"),
     "Normalize": ("Normalize",),
 }
 
 
-def _ordered_modules(source: Path) -> Iterator[tuple[str, str]]:
-    """Yields kind and path of each module that computes something."""
+def _listed_modules(source: Path) -> list[tuple[str, str]]:
+    """Returns kind and path of each module."""
     path = source / _MODULES
     modules = read_json(path)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise InputError(f"{path}: must hold a list of modules")
-    before = ""
-    for module in modules:
-        name = str(module.get("type", ""))
-        kind = name.rpartition(".")[2]
-        if not name.startswith(_PACKAGE):
-            raise InputError(
-                f"{path}: module {name} is refused, it is the model's own code; compute it in "
-                "sentence-transformers, or take the folder of its encoder alone"
-            )
+    return [(_kind(path, module.get("type", "")), module.get("path", "")) for module in modules]
+
+
+def _kind(path: Path, name: Any) -> str:
+    """Returns the name of a module's class; InputError if it is not sentence-transformers' own."""
+    if not str(name).startswith(_PACKAGE):
+        raise InputError(
+            f"{path}: module {name} is refused, it is the model's own code; compute it in "
+            "sentence-transformers, or take the folder of its encoder alone"
+        )
+    return str(name).rpartition(".")[2]
+
+
+def _routes(source: Path, place: str) -> tuple[list[tuple[str, str]], str]:
+    """Returns the modules of the route of documents, and the folder of that of queries."""
+    folder = inside(source, place)
+    names = ("router_config.json", "config.json")  # the latter until release 5
+    path = next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
+    values = optional_object(path)
+    types, routes = object_in(path, values, "types"), object_in(path, values, "structure")
+    kinds = {name: _kind(path, kind) for name, kind in types.items()}
+    query, documents = (routes.get(route) for route in ("query", "document"))
+    if (
+        set(routes) != {"query", "document"}
+        or not isinstance(documents, list)
+        or not isinstance(query, list)
+        or not all(name in kinds for name in (*query, *documents))
+        or [kinds[name] for name in query] != ["SparseStaticEmbedding"]
+    ):
+        raise InputError(
+            f"{source / _MODULES}: module Router is not supported, only one whose route document "
+            f"is a model, and route query a SparseStaticEmbedding, in {path.name}, is"
+        )
+    return [(kinds[name], name) for name in documents], query[0]
+
+
+def _ordered(source: Path, modules: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yields kind and path of each module that computes something."""
+    path, before = source / _MODULES, ""
+    for kind, place in modules:
         if kind == "Dropout":  # has an effect in training only
             continue
         if kind not in _FOLLOWERS:
             raise InputError(
-                f"{path}: module {kind} is not supported, only Transformer, Pooling, Dense and "
-                "Normalize are; take a model without it"
+                f"{path}: module {kind} is not supported, only Transformer, Pooling, Dense, "
+                "Normalize and SpladePooling are; take a model without it"
             )
         if kind not in _FOLLOWERS[before]:
             raise InputError(
@@ -182,7 +229,7 @@ def _ordered_modules(source: Path) -> Iterator[tuple[str, str]]:
                 "must be Transformer, Pooling, Dense, Normalize"
             )
         before = kind
-        yield kind, module.get("path", "")
+        yield kind, place
     if before == "":
         raise InputError(f"{path}: names no Transformer module")
 
@@ -212,12 +259,14 @@ def _read_pooling(path: Path) -> VectorSpec:
     )
 
 
-def _read_transformer(folder: Path) -> Mapping[str, Any]:
+def _read_transformer(folder: Path, task: str) -> Mapping[str, Any]:
     path = next((folder / name for name in _TRANSFORMER if (folder / name).is_file()), None)
     if path is None:
         return {}
     values = read_object(path)
-    for name, usual in _AS_USUAL.items():
+    output, method_output = _OUTPUTS[task]
+    text = {"text": {"method": "forward", "method_output_name": method_output}}
+    for name, usual in zip(_AS_USUAL, (task, output, text), strict=True):
         if values.get(name, usual) not in (None, usual):
             raise InputError(f"{path}: {name} must be {usual!r}, got {values[name]!r}")
     refuse_unknown(path, values, _TRANSFORMER_KNOWN)
@@ -229,18 +278,18 @@ def _read_transformer(folder: Path) -> Mapping[str, Any]:
     return values
 
 
-def _read_prompts(path: Path) -> tuple[dict[str, str], str]:
+def _read_prompts(path: Path, model: str) -> tuple[dict[str, str], str]:
     """Returns the prompts and the default one's name."""
     values = optional_object(path)
-    kind = values.get("model_type") or "SentenceTransformer"
-    if kind != "SentenceTransformer":
-        raise InputError(f"{path}: model_type must be SentenceTransformer, got {kind}")
+    kind = values.get("model_type") or model
+    if kind != model:
+        raise InputError(f"{path}: model_type must be {model}, got {kind}")
     given = values.get("prompts") or {}
     if not isinstance(given, dict):
         raise InputError(f"{path}: prompts must be an object, got a {type(given).__name__}")
     prompts = {name: text or "" for name, text in given.items()}
     similarity = values.get("similarity_fn_name") or "cosine"
-    if similarity != "cosine":
+    if similarity != "cosine" and model == _MODELS["feature-extraction"]:
         _LOG.warning(
             "%s: similarity_fn_name is %s; the vectors are the model's, and search, dedup, cluster "
             "and Encoder.similarity compare them by their cosine",

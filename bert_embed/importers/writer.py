@@ -12,6 +12,7 @@ import numpy as np
 from bert_embed.bundle.bundle import Bundle, read_bundle, write_metadata
 from bert_embed.fingerprints import model_fingerprint
 from bert_embed.graph.litert_model import WORD_SCALES, write_litert
+from bert_embed.heads.kinds import heads_to_json
 from bert_embed.self_test import probe_outputs, write_probe
 from bert_embed.storage.errors import InputError
 from bert_embed.tokenization.protocol import TextTokenizer
@@ -35,6 +36,7 @@ def write_bundle(
         bundle.config.to_dict(),
         tokenizer.settings,
         [module.to_dict() for module in bundle.dense],
+        heads_to_json(bundle.heads),
     )
     bundle = replace(
         bundle,
@@ -45,7 +47,7 @@ def write_bundle(
     dest.parent.mkdir(parents=True, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=f".{dest.name}.", dir=dest.parent)
     try:
-        write_litert(temporary, bundle.config, tensors, bundle.dense)
+        write_litert(temporary, bundle.config, tensors, bundle.dense, bundle.heads)
         vocabulary = Path(temporary, bundle.tokenizer_file)
         vocabulary.write_text(tokenizer.file_text, encoding="utf-8", newline="\n")
         write_probe(temporary, probe_outputs(replace(bundle, path=temporary), tokenizer))

@@ -1,12 +1,15 @@
 """Computes the vectors of documents, tokens, words and spans from those of rows."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bert_embed.heads.head import Head
+from bert_embed.heads.sparse import SparseHead
+from bert_embed.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.rows.layout import Layout, Units
 from bert_embed.rows.windows import merge_windows
 from bert_embed.rows.words_spans import merge_tokens
@@ -19,6 +22,9 @@ class EmbeddedRows:
 
     vectors: np.ndarray | None  # float32 [rows, width]; None where not requested
     token_vectors: np.ndarray | None = None  # float32 [tokens, width], all rows end to end
+    sparse: SparseVectors | None = None
+    multi: MultiVectors | None = None  # of all tokens of each row
+    scores: np.ndarray | None = None  # float32 [rows, labels], logits
     failed: dict[int, str] = field(default_factory=dict)  # a fixed reason by row; vectors are 0
     tokens: int = 0  # of all rows, special tokens included
     padded_tokens: int = 0  # as computed, padding included
@@ -35,6 +41,9 @@ class GranularVectors:
     tokens: np.ndarray | None = None  # float32 [tokens, width], as `Layout.tokens` lists them
     words: np.ndarray | None = None  # float32 [words, width], zeros for a word without a token
     spans: np.ndarray | None = None  # float32 [spans, width], likewise
+    sparse: SparseVectors | None = None  # of documents, windows or chunks
+    multi: MultiVectors | None = None  # likewise
+    scores: np.ndarray | None = None  # float32 [documents, windows or chunks, labels]
 
 
 @dataclass(frozen=True)
@@ -65,12 +74,45 @@ def document_vectors(
     spec: TextSpec,
     finish: Callable[[np.ndarray], np.ndarray],
     layers: int = 1,
+    heads: Mapping[str, Head] | None = None,
 ) -> GranularVectors:
     """Computes the vectors of documents from those of their distinct rows.
 
     `row` is that of `TextRows`, `row_splits` int64 `[distinct rows + 1]`, `finish` applies Dense
     modules, `dim` and `normalize` to merged vectors; each of a token's `layers` is scaled alone.
+    `heads` are the model's, by their kind.
     """
+    dense = _dense_vectors(layout, embedded, row, row_splits, spec, finish, layers)
+    return replace(dense, sparse=_sparse_vectors(layout, embedded, row, spec, heads or {}))
+
+
+def _sparse_vectors(
+    layout: Layout,
+    embedded: EmbeddedRows,
+    row: np.ndarray,
+    spec: TextSpec,
+    heads: Mapping[str, Head],
+) -> SparseVectors | None:
+    """Those of documents, or of windows or chunks where these are kept."""
+    head = heads.get("sparse")
+    if embedded.sparse is None or not isinstance(head, SparseHead):
+        return None
+    vectors = embedded.sparse.take(row)
+    if layout.windows is not None and not spec.keeps_windows:
+        vectors = vectors.merged(layout.windows.splits, head.pooling)
+    return vectors.pruned(spec.top_k, spec.min_weight)
+
+
+def _dense_vectors(
+    layout: Layout,
+    embedded: EmbeddedRows,
+    row: np.ndarray,
+    row_splits: np.ndarray,
+    spec: TextSpec,
+    finish: Callable[[np.ndarray], np.ndarray],
+    layers: int,
+) -> GranularVectors:
+    """Those of documents, tokens, words and spans."""
     sentences = None
     if embedded.vectors is not None:
         same = len(row) == len(embedded.vectors) and bool((np.diff(row) == 1).all())

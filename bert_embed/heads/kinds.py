@@ -1,0 +1,23 @@
+"""Lists the heads by their kind, and reads and writes them as JSON."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_embed.heads.head import Head
+from bert_embed.heads.sparse import SparseHead
+from bert_embed.storage.errors import InputError
+from bert_embed.typed_json import from_json, to_json
+
+HEADS: Mapping[str, type] = {SparseHead.kind: SparseHead}
+
+
+def heads_from_json(values: Mapping[str, Any], path: str) -> dict[str, Head]:
+    """Returns what `heads_to_json` wrote; InputError names `path`."""
+    if unknown := sorted(set(values) - set(HEADS)):
+        raise InputError(f"{path}: heads must be of {', '.join(HEADS)}, got {', '.join(unknown)}")
+    return {kind: from_json(HEADS[kind], one, path, f"{kind}.") for kind, one in values.items()}
+
+
+def heads_to_json(heads: Mapping[str, Head]) -> dict[str, dict[str, Any]]:
+    """Returns each head's fields that have not their defaults."""
+    return {kind: to_json(head) for kind, head in heads.items()}

@@ -1,0 +1,152 @@
+"""Scores rows of dense, sparse and multi-vectors against queries, exactly, batch by batch."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from bert_embed.heads.vectors import MultiVectors, SparseVectors
+from bert_embed.vectors import cosines, rounding
+
+_TINY = np.finfo(np.float32).tiny
+# The number of a query, int64 rows of a batch, and their scores, float64
+_Scored = tuple[int, np.ndarray, np.ndarray]
+
+
+class Similarity(Protocol):
+    """Scores vectors of one kind; neither batches nor threads change a score."""
+
+    def __len__(self) -> int:
+        """How many queries there are."""
+
+    def finite(self, vectors: Any) -> np.ndarray:
+        """int64, the rows without NaN and infinity; a NaN would sort before every hit."""
+
+    def scored(self, vectors: Any, floor: np.ndarray, k: int) -> Iterator[_Scored]:
+        """For each query the finite rows that may be among the `k` best, and their scores.
+
+        `floor`, float64 `[queries]`, is what a row must reach.
+        """
+
+
+class Cosines:
+    """Cosines of dense vectors; queries are float32 `[queries, width]`, of unit length.
+
+    float32 products find the candidates, whose cosines are then computed in float64.
+    """
+
+    def __init__(self, queries: np.ndarray) -> None:
+        self._queries, self._margin = queries, rounding(queries.shape[1])
+
+    def __len__(self) -> int:
+        return len(self._queries)
+
+    def finite(self, vectors: np.ndarray) -> np.ndarray:
+        """See `Similarity.finite`."""
+        suspects = np.flatnonzero(~np.isfinite(np.vecdot(vectors, vectors)))
+        bad = suspects[~np.isfinite(vectors[suspects]).all(axis=1)]
+        return np.delete(np.arange(len(vectors)), bad)
+
+    def scored(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> Iterator[_Scored]:
+        """See `Similarity.scored`."""
+        lengths = np.sqrt(np.vecdot(vectors, vectors))
+        products = self._products(vectors) / np.maximum(lengths, _TINY)[:, None]
+        near = _reaching(products, floor, k, self._margin)
+        for number in np.flatnonzero(near.any(axis=0)).tolist():
+            rows = np.flatnonzero(near[:, number])
+            yield number, rows, cosines(vectors[rows], self._queries[number])
+
+    def _products(self, vectors: np.ndarray) -> np.ndarray:
+        if len(self._queries) > 1:
+            return vectors @ self._queries.T
+        # For so little work the threads of a matrix product cost more than they gain.
+        return np.vecdot(vectors, self._queries[0])[:, None]
+
+
+class SparseProducts:
+    """Dot products of sparse vectors; rows that share no entry with a query have no score."""
+
+    def __init__(self, queries: SparseVectors) -> None:
+        # The last place stands for all indices beyond those of the queries.
+        size = int(queries.indices.max(initial=-1)) + 2
+        self._weights = np.zeros((len(queries), size))
+        for number, weights in enumerate(self._weights):
+            query = slice(*queries.splits[number : number + 2])
+            weights[queries.indices[query]] = queries.values[query]
+        self._is_asked = self._weights.any(axis=0)
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def finite(self, vectors: SparseVectors) -> np.ndarray:
+        """See `Similarity.finite`."""
+        bad = np.flatnonzero(~np.isfinite(vectors.values))
+        rows = np.searchsorted(vectors.splits, bad, side="right") - 1
+        return np.delete(np.arange(len(vectors)), rows)
+
+    def scored(self, vectors: SparseVectors, floor: np.ndarray, k: int) -> Iterator[_Scored]:
+        """See `Similarity.scored`."""
+        # Few entries are in a query: the others are left out before anything is multiplied.
+        at = np.flatnonzero(self._is_asked.take(vectors.indices, mode="clip"))
+        rows = np.searchsorted(vectors.splits, at, side="right") - 1
+        indices, values = vectors.indices[at], vectors.values[at].astype(np.float64)
+        for number, weights in enumerate(self._weights):
+            scores = np.bincount(rows, weights[indices] * values, minlength=len(vectors))
+            near = np.flatnonzero((scores > 0) & (scores >= floor[number]))
+            if len(near):
+                yield number, near, scores[near]
+
+
+class MaxSim:
+    """For each token of a query the largest dot product with a token of the row, summed.
+
+    Candidates are found as by `Cosines`. Rows without tokens have no score.
+    """
+
+    def __init__(self, queries: MultiVectors) -> None:
+        self._queries = np.split(queries.vectors, queries.splits[1:-1])
+        lengths = [float(np.sqrt(np.vecdot(query, query)).sum()) for query in self._queries]
+        # What rounding can change a score where the longest token of a row has unit length
+        self._margins = rounding(queries.vectors.shape[1]) * np.array(lengths)
+
+    def __len__(self) -> int:
+        return len(self._queries)
+
+    def finite(self, vectors: MultiVectors) -> np.ndarray:
+        """See `Similarity.finite`."""
+        bad = np.flatnonzero(~np.isfinite(vectors.vectors).all(axis=1))
+        rows = np.searchsorted(vectors.splits, bad, side="right") - 1
+        return np.delete(np.arange(len(vectors)), rows)
+
+    def scored(self, vectors: MultiVectors, floor: np.ndarray, k: int) -> Iterator[_Scored]:
+        """See `Similarity.scored`."""
+        filled = np.flatnonzero(np.diff(vectors.splits))
+        if not len(filled):
+            return
+        tokens, starts = vectors.vectors, vectors.splits[filled]
+        longest = float(np.sqrt(np.vecdot(tokens, tokens).max()))
+        for number, query in enumerate(self._queries):
+            sums = np.maximum.reduceat(tokens @ query.T, starts).sum(axis=1)
+            margin = self._margins[number] * longest
+            near = _reaching(sums[:, None], floor[number : number + 1], k, margin)[:, 0]
+            rows = filled[near]
+            if len(rows):
+                yield number, rows, _max_sims(vectors[rows], query)
+
+
+def _max_sims(vectors: MultiVectors, query: np.ndarray) -> np.ndarray:
+    """float64 `[rows]`, of rows that have tokens."""
+    wide, starts = vectors.vectors.astype(np.float64), vectors.splits[:-1]
+    scores = np.zeros(len(vectors))
+    for token in query:
+        scores += np.maximum.reduceat((wide * token).sum(axis=1), starts)
+    return scores
+
+
+def _reaching(products: np.ndarray, floor: np.ndarray, k: int, margin: float) -> np.ndarray:
+    """bool `[rows, queries]`: which products may be among the best; a margin for rounding."""
+    limits = floor.copy()
+    begun = np.isinf(floor)
+    if begun.any() and len(products) > k:
+        limits[begun] = np.partition(products[:, begun], -k, axis=0)[-k]
+    return products >= limits - margin

@@ -1,0 +1,232 @@
+"""Sparse vectors of SPLADE models: their numbers, and what documents get of those of rows."""
+
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.encoder import Encoder
+from bert_embed.graph.load import load_tensors
+from bert_embed.importers import import_model
+from bert_embed.rows.text_rows import text_rows
+from bert_embed.self_test import verify
+from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.storage.errors import SettingError
+from tests.support.engines import ENGINES
+from tests.support.models.splade import VOCABULARY, PlainSplade, write_splade
+from tests.support.models.tiny import WORDS
+
+TEXTS = ("the bank of the river", "a", "money in the vault of people", "two", "the bank of it")
+LONG = " ".join(np.random.default_rng(3).choice(WORDS, 50))
+CASES = {
+    "max": {"pooling_strategy": "max"},
+    "own": {"own_decoder": True, "activation_function": "log1p_relu"},
+    "sum": {"pooling_strategy": "sum"},
+    "twice": {"pooling_strategy": "sum", "activation_function": "log1p_relu"},
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """The bundle and the tensors of each case, imported when it is first asked for."""
+
+    @cache
+    def model(case):
+        place = tmp_path_factory.mktemp(case)
+        tensors = write_splade(place / "source", **CASES[case])
+        return import_model(str(place / "source"), str(place / "bundle")), tensors
+
+    return model
+
+
+@pytest.fixture(scope="module")
+def encoder(models):
+    return Encoder(models("max")[0], threads=2)
+
+
+def vectors_of(encoder, texts, *, spec=None, batch_tokens=None, **text):
+    text_spec = TextSpec(**{"max_seq_length": 64, "vectors": ("sparse",), **text})
+    rows = text_rows(encoder.tokenizer, text_spec, texts)
+    return encoder.embed_layout(rows.rows, rows.row, rows.layout, text_spec, batch_tokens, spec)
+
+
+def whole(vectors):
+    """float32 `[rows, vocabulary]`."""
+    matrix = np.zeros((len(vectors.splits) - 1, len(VOCABULARY)), np.float32)
+    rows = np.repeat(np.arange(len(matrix)), np.diff(vectors.splits))
+    matrix[rows, vectors.indices] = vectors.values
+    return matrix
+
+
+def sparse(encoder, texts, **settings):
+    return vectors_of(encoder, texts, **settings)[1].sparse
+
+
+@pytest.mark.numeric
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("case", CASES)
+def test_the_vectors_are_those_of_numpy_in_float64(models, case, engine):
+    bundle, tensors = models(case)
+    encoder = Encoder(bundle, threads=1, load_engine=ENGINES[engine])
+    settings = {name: value for name, value in CASES[case].items() if name != "own_decoder"}
+    plain = PlainSplade(tensors, **settings)
+    expected = [plain.vector(np.array(encoder.tokenizer.encode(text))) for text in TEXTS]
+    found = sparse(encoder, TEXTS)
+    np.testing.assert_allclose(whole(found), expected, atol=1e-4)
+    assert (found.values > 0).all()
+    assert 0 < len(found.values) < len(TEXTS) * len(VOCABULARY) / 2
+
+
+def test_a_model_of_sparse_vectors_says_so_and_keeps_its_fingerprint_and_its_weights(models):
+    for case in ("max", "own"):
+        bundle, tensors = models(case)
+        again = read_bundle(bundle.path)
+        assert again == bundle
+        assert (again.default_vectors, [*again.heads]) == (("sparse",), ["sparse"])
+        assert verify(again).problem == ""
+        assert "sparse_output" in verify(again).outputs
+        ours = load_tensors(again)
+        name = "cls.predictions.transform.dense.weight"
+        np.testing.assert_array_equal(ours["heads/sparse/transform/kernel"].T, tensors[name])
+    np.testing.assert_array_equal(
+        ours["heads/sparse/decoder"], tensors["cls.predictions.decoder.weight"]
+    )
+    assert len({models(case)[0].fingerprint for case in CASES}) == len(CASES)
+
+
+def test_a_tied_decoder_is_in_the_files_once(models):
+    tied, own = (models(case)[0].sizes() for case in ("max", "own"))
+    table = len(VOCABULARY) * 32
+    assert abs(own["float32.tflite"] - tied["float32.tflite"] - 4 * table) < 1000
+    assert abs(own["int8.tflite"] - tied["int8.tflite"] - table) < 1000
+
+
+@pytest.mark.numeric
+def test_a_vector_has_the_same_bits_in_any_batch(models):
+    for case in CASES:
+        encoder = Encoder(models(case)[0], threads=2)
+        texts = [*TEXTS, LONG, *(" ".join(WORDS[n : n + 5]) for n in range(40))]
+        together, few = (sparse(encoder, texts, batch_tokens=most) for most in (None, 20))
+        alone = [sparse(encoder, [text]) for text in texts]
+        for name in ("indices", "values"):
+            np.testing.assert_array_equal(getattr(together, name), getattr(few, name))
+            joined = np.concatenate([getattr(one, name) for one in alone])
+            np.testing.assert_array_equal(getattr(together, name), joined)
+
+
+@pytest.mark.numeric
+def test_int8_stays_near(models):
+    bundle = models("max")[0]
+    exact, near = (
+        whole(sparse(Encoder(bundle, threads=1, precision=precision), (*TEXTS, LONG)))
+        for precision in ("float32", "int8")
+    )
+    lengths = np.linalg.norm(exact, axis=1) * np.linalg.norm(near, axis=1)
+    assert ((exact * near).sum(1) / lengths).min() > 0.99
+
+
+def test_dense_vectors_of_any_layer_come_from_the_same_pass(encoder):
+    spec = VectorSpec(layers=(1,), pooling="cls")
+    _, both = vectors_of(encoder, TEXTS, spec=spec, vectors=("sparse", "dense"))
+    _, alone = vectors_of(encoder, TEXTS, spec=spec, vectors=("dense",))
+    np.testing.assert_array_equal(both.sentences, alone.sentences)
+    np.testing.assert_array_equal(both.sparse.values, sparse(encoder, TEXTS).values)
+    assert alone.sparse is None
+
+
+@pytest.mark.parametrize(("case", "merge"), [("max", np.max), ("sum", np.sum)])
+def test_windows_become_one_vector_as_tokens_do(models, case, merge):
+    encoder = Encoder(models(case)[0], threads=1)
+    texts = [TEXTS[0], LONG, TEXTS[1]]
+    windows = {"long_text": "window", "max_seq_length": 16, "stride": 4}
+    apart = sparse(encoder, texts, **windows, merge_windows=False)
+    counts = np.array([1, 5, 1])
+    rows = whole(apart)
+    assert len(rows) == counts.sum()
+    parts = np.split(rows, np.cumsum(counts)[:-1])
+    expected = [merge(part, axis=0) for part in parts]
+    found = sparse(encoder, texts, **windows)
+    np.testing.assert_allclose(whole(found), expected, rtol=1e-6)
+    assert all((np.diff(found.indices[a:b]) > 0).all() for a, b in pairwise(found.splits))
+
+
+def test_chunks_have_vectors_of_their_own(encoder):
+    text = "The bank of the river. Money in the vault."
+    found = sparse(encoder, [text], chunk="sentence")
+    for number, sentence in enumerate(text.split(". ")):
+        one = sparse(encoder, [sentence.removesuffix(".") + "."])
+        np.testing.assert_array_equal(whole(found)[number], whole(one)[0])
+
+
+def test_the_largest_weights_stay(encoder):
+    every = whole(sparse(encoder, TEXTS))
+    most = 20
+    cut = whole(sparse(encoder, TEXTS, top_k=most))
+    for row, kept in zip(every, cut, strict=True):
+        least = np.sort(row)[-most]
+        np.testing.assert_array_equal(kept, np.where(row >= least, row, 0))
+    heavy = whole(sparse(encoder, TEXTS, min_weight=0.5))
+    np.testing.assert_array_equal(heavy, np.where(every >= 0.5, every, 0))
+
+
+def test_of_equal_weights_the_lower_index_stays(tmp_path):
+    flat = {"cls.predictions.transform.LayerNorm.weight": np.zeros(32, np.float32)}
+    flat["cls.predictions.transform.LayerNorm.bias"] = np.zeros(32, np.float32)
+    flat["cls.predictions.bias"] = np.ones(len(VOCABULARY), np.float32)
+    write_splade(tmp_path / "source", changes=flat)
+    encoder = Encoder(import_model(str(tmp_path / "source"), str(tmp_path / "bundle")), threads=1)
+    assert sparse(encoder, ["the"], top_k=3).indices.tolist() == [0, 1, 2]
+
+
+def test_rows_that_are_not_finite_fail_alone(tmp_path):
+    words = np.random.default_rng(0).normal(size=(len(VOCABULARY), 32)).astype(np.float32)
+    words[VOCABULARY.index("money")] = np.nan
+    decoder = np.random.default_rng(1).normal(size=words.shape).astype(np.float32)
+    changes = {
+        "embeddings.word_embeddings.weight": words,
+        "cls.predictions.decoder.weight": decoder,
+    }
+    write_splade(tmp_path / "source", changes=changes)
+    encoder = Encoder(import_model(str(tmp_path / "source"), str(tmp_path / "bundle")), threads=1)
+    rows, vectors = vectors_of(encoder, TEXTS)
+    assert [*rows.failed] == [2]
+    lengths = np.diff(vectors.sparse.splits)
+    assert lengths[2] == 0
+    assert (np.delete(lengths, 2) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"vectors": ("sparse", "sparse")}, "vectors must name at least one kind, and each once"),
+        ({"vectors": ("sparse",), "granularity": ("token",)}, "granularity is of dense vectors"),
+        ({"top_k": 5}, "top_k requires vectors sparse"),
+        ({"vectors": ("sparse",), "top_k": 0}, "top_k must be at least 1, got 0"),
+        ({"vectors": ("sparse",), "min_weight": -1}, "min_weight must be at least 0, got -1"),
+        (
+            {"vectors": ("sparse",), "chunk": "sentence", "chunk_pooling": "late"}
+            | {"long_text": "window"},
+            "chunk_pooling late is for dense vectors, not sparse",
+        ),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, said):
+    with pytest.raises(SettingError) as error:
+        TextSpec(64, **settings)
+    assert said in str(error.value)
+
+
+def test_kinds_are_in_one_order():
+    spec = TextSpec(64, vectors=("scores", "sparse", "dense"), granularity=("token", "sentence"))
+    assert spec.kinds == ("sentence", "token", "sparse", "scores")
+    assert TextSpec(64, vectors=("sparse",)).kinds == ("sparse",)
+    assert TextSpec.from_dict(spec.to_dict()) == spec
+    assert "vectors" not in TextSpec(64).to_dict()
+
+
+def test_vectors_that_a_model_has_not_are_refused(encoder):
+    with pytest.raises(SettingError, match="multi: this model makes dense, sparse vectors alone"):
+        vectors_of(encoder, TEXTS, vectors=("multi",))

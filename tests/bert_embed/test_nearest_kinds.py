@@ -1,0 +1,132 @@
+"""Sparse and multi-vectors are searched exactly: as brute force over all rows in float64 finds."""
+
+import logging
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bert_embed.heads.vectors import MultiVectors, SparseVectors
+from bert_embed.nearest import ids_among, nearest
+from bert_embed.ragged import splits_of
+
+VOCABULARY, DIM = 500, 24
+FILES = (2000, 0, 700)
+SETTINGS = {"heads": {"sparse": {"entries": VOCABULARY}, "multi": {"dim": DIM}}}
+
+
+def sparse_rows(seed, rows, most):
+    """Sparse vectors of up to `most` entries."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(0, most, rows)
+    indices = [np.sort(rng.choice(VOCABULARY, length, replace=False)) for length in lengths]
+    values = rng.random(lengths.sum(), np.float32) + np.float32(0.01)
+    flat = np.concatenate([*indices, []]).astype(np.int32)
+    return SparseVectors(splits_of(lengths), flat, values)
+
+
+def multi_rows(seed, rows, most):
+    """Multi-vectors of up to `most` tokens, not all of one length."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(0, most, rows)
+    return MultiVectors(splits_of(lengths), rng.normal(size=(lengths.sum(), DIM)).astype("f4"))
+
+
+def lists(splits, values):
+    return pa.ListArray.from_arrays(pa.array(splits, pa.int32()), values)
+
+
+def write(folder, kind, files, dtype="float32"):
+    """A folder of files without run.json."""
+    (folder / kind).mkdir(parents=True)
+    first = 0
+    for number, vectors in enumerate(files):
+        columns = {"id": [f"d{row}" for row in range(first, first + len(vectors))]}
+        if kind == "sparse":
+            columns["indices"] = lists(vectors.splits, pa.array(vectors.indices))
+            columns["values"] = lists(vectors.splits, pa.array(vectors.values))
+        else:
+            numbers = pa.array(vectors.vectors.astype(dtype).ravel())
+            tokens = pa.FixedSizeListArray.from_arrays(numbers, DIM)
+            columns["embedding"] = lists(vectors.splits, tokens)
+        table = pa.table({name: pa.array(column) for name, column in columns.items()})
+        pq.write_table(table, folder / kind / f"part-{number:07d}-00000.parquet")
+        first += len(vectors)
+    return folder
+
+
+def dense(vectors):
+    """float64 `[rows, vocabulary]`."""
+    matrix = np.zeros((len(vectors), VOCABULARY))
+    rows = np.repeat(np.arange(len(vectors)), np.diff(vectors.splits))
+    matrix[rows, vectors.indices] = vectors.values
+    return matrix
+
+
+def max_sims(vectors, query):
+    """float64 `[rows]`; -inf for rows without tokens."""
+    products = vectors.vectors.astype(np.float64) @ query.astype(np.float64).T
+    rows = np.split(products, vectors.splits[1:])[: len(vectors)]
+    return np.array([row.max(axis=0).sum() if len(row) else -np.inf for row in rows])
+
+
+@pytest.mark.parametrize("k", [1, 10, 5000])
+def test_sparse_hits_are_those_of_the_dense_product(tmp_path, k):
+    files = [sparse_rows(number, rows, 60) for number, rows in enumerate(FILES)]
+    queries = sparse_rows(9, 5, 12)
+    write(tmp_path / "out", "sparse", files)
+    found = nearest(str(tmp_path / "out"), SETTINGS, queries, k, "sparse")
+    scores = np.concatenate([dense(file) for file in files]) @ dense(queries).T
+    for number, hits in enumerate(found):
+        order = np.argsort(-scores[:, number], kind="stable")
+        order = order[scores[order, number] > 0][:k]
+        assert [hit.id for hit in hits] == [f"d{row}" for row in order]
+        np.testing.assert_allclose([hit.score for hit in hits], scores[order, number], rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("k", [1, 10, 5000])
+def test_multi_hits_are_those_of_all_pairs_of_tokens(tmp_path, k, dtype):
+    files = [multi_rows(number, rows, 9) for number, rows in enumerate(FILES)]
+    files = [MultiVectors(file.splits, file.vectors.astype(dtype)) for file in files]
+    write(tmp_path / "out", "multi", files, dtype)
+    queries = multi_rows(11, 3, 7)
+    settings = SETTINGS | {"output_dtype": dtype}
+    found = nearest(str(tmp_path / "out"), settings, queries, k, "multi")
+    for number, hits in enumerate(found):
+        query = queries[np.array([number])].vectors
+        scores = np.concatenate([max_sims(file, query) for file in files])
+        order = np.argsort(-scores, kind="stable")
+        order = order[np.isfinite(scores[order])][:k]
+        assert [hit.id for hit in hits] == [f"d{row}" for row in order]
+        np.testing.assert_allclose([hit.score for hit in hits], scores[order], rtol=1e-12)
+
+
+def test_of_equal_scores_the_first_row_comes_first(tmp_path):
+    one = SparseVectors(splits_of(np.ones(1500, int)), np.full(1500, 3, "i4"), np.ones(1500, "f4"))
+    write(tmp_path / "sparse", "sparse", [one, one])
+    query = SparseVectors(np.array([0, 1]), np.array([3], "i4"), np.array([2], "f4"))
+    (hits,) = nearest(str(tmp_path / "sparse"), SETTINGS, query, 3, "sparse")
+    assert [(hit.id, hit.score) for hit in hits] == [("d0", 2.0), ("d1", 2.0), ("d2", 2.0)]
+
+
+@pytest.mark.parametrize("kind", ["sparse", "multi"])
+def test_rows_that_are_not_finite_are_left_out_and_counted(tmp_path, kind, caplog):
+    rows = (sparse_rows if kind == "sparse" else multi_rows)(1, 50, 9)
+    bad = int(np.flatnonzero(np.diff(rows.splits))[4])
+    query = rows[slice(bad, bad + 1)]
+    (rows.values if kind == "sparse" else rows.vectors[:, 5])[rows.splits[bad]] = np.nan
+    write(tmp_path / "out", kind, [rows])
+    with caplog.at_level(logging.WARNING):
+        (hits,) = nearest(str(tmp_path / "out"), SETTINGS, query, 50, kind)
+    assert f"d{bad}" not in {hit.id for hit in hits}
+    assert f"{kind}/part-0000000-00000.parquet holds 1 vector with NaN" in caplog.text
+
+
+def test_a_query_without_entries_finds_nothing(tmp_path):
+    write(tmp_path / "out", "sparse", [sparse_rows(1, 50, 9)])
+    empty = SparseVectors(np.array([0, 0]), np.empty(0, "i4"), np.empty(0, "f4"))
+    assert nearest(str(tmp_path / "out"), SETTINGS, empty, 3, "sparse") == [[]]
+    among = ids_among(str(tmp_path / "out"), SETTINGS, {"d3", "x"}, "sparse")
+    assert among == {"d3"}
