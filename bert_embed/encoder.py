@@ -3,6 +3,8 @@
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
@@ -11,12 +13,20 @@ from numpy.typing import NDArray
 from bert_embed.arguments import seconds, whole_number
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.prompts import DOCUMENT, QUERY, first_name
-from bert_embed.calls.settings import CallSettings, EncodeSettings, UnitSettings, changed_spec
+from bert_embed.calls.settings import (
+    CallSettings,
+    EncodeSettings,
+    TextSettings,
+    UnitSettings,
+    changed_spec,
+)
 from bert_embed.calls.similarity import cosine_matrix, cosine_pairs
 from bert_embed.calls.texts import Columns, in_pieces, span_columns, text_columns, word_columns
-from bert_embed.engines.choose import EngineLoader, find_device, load_engine
+from bert_embed.engines.choose import EngineLoader, find_device, load_engine, weight_files
 from bert_embed.engines.cores import available_cores
 from bert_embed.engines.runner import RowRunner
+from bert_embed.heads.sparse import QUERY_WEIGHTS, SparseHead
+from bert_embed.heads.vectors import SparseVectors, merged_entries
 from bert_embed.rows.build import Rows
 from bert_embed.rows.documents import tokenize_documents
 from bert_embed.rows.fit import fit_texts
@@ -312,6 +322,95 @@ class Encoder:
         shaped = vectors.spans.reshape(-1, *shape)
         return per_document(units.splits, parts, units.starts, units.stops, shaped)
 
+    def encode_sparse(
+        self,
+        texts: str | Iterable[str],
+        *,
+        top_k: int | None = None,
+        min_weight: float = 0.0,
+        **settings: Unpack[TextSettings],
+    ) -> SparseVectors:
+        """Encodes texts as sparse vectors: weights of entries of the model's vocabulary.
+
+        Args:
+            texts: One text, or a column of them, as `encode` takes them.
+            top_k: How many weights of a text to keep, the largest ones; None keeps all.
+            min_weight: The smallest weight to keep.
+            **settings: What differs from the encoder's own settings:
+                `bert_embed.calls.settings.TextSettings` lists them.
+
+        Returns:
+            A row for each text; the product of two rows says how similar their texts are.
+            `scipy.sparse.csr_array((rows.values, rows.indices, rows.splits))` is its matrix.
+
+        Raises:
+            SettingError: The model makes no sparse vectors, or as `encode`.
+            RuntimeError: The model failed on a text.
+
+        Warns:
+            TruncationWarning: As `encode`.
+        """
+        columns = text_columns([texts] if isinstance(texts, str) else texts)
+        prune: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight}
+        vectors = self._encode_by_head("sparse", columns, settings, **prune).sparse
+        assert vectors is not None
+        return vectors
+
+    def encode_sparse_query(
+        self, texts: str | Iterable[str], **settings: Unpack[TextSettings]
+    ) -> SparseVectors:
+        """Encodes queries as `encode_sparse` does, with the model's prompt "query" if it has one.
+
+        The queries of some models need no run of the model: the weight of each of a query's tokens
+        is a constant.
+        """
+        prompted = self._prompted(settings, QUERY)
+        head = self.bundle.heads.get("sparse")
+        if not isinstance(head, SparseHead) or not head.query_weights:
+            return self.encode_sparse(texts, **prompted)
+        columns = text_columns([texts] if isinstance(texts, str) else texts)
+        call = CallSettings.sort(prompted, TextSettings)
+        text_spec = self._text_spec(call.texts)
+        tokens = self.tokenizer.tokenize_texts(
+            [text_spec.prompt + text for text in columns["texts"]], False
+        )
+        row = np.repeat(np.arange(len(tokens.row_splits) - 1), np.diff(tokens.row_splits))
+        values = self._query_weights[tokens.ids]
+        counts = values > 0
+        ids = tokens.ids[counts].astype(np.int32)
+        return merged_entries(len(tokens.row_splits) - 1, row[counts], ids, values[counts], "max")
+
+    def encode_scores(
+        self,
+        texts: str | Iterable[str],
+        texts_b: Iterable[str] | None = None,
+        **settings: Unpack[TextSettings],
+    ) -> NDArray[np.float32]:
+        """Gives the scores of a classifier, of a regression, or of a cross-encoder's pairs.
+
+        Args:
+            texts, texts_b: As `encode` takes them; a cross-encoder's queries and documents.
+            **settings: What differs from the encoder's own settings:
+                `bert_embed.calls.settings.TextSettings` lists them.
+
+        Returns:
+            float32 `[texts, labels]`, for one text without the first axis: probabilities, or what
+            the model's regression gives. `encoder.bundle.heads["scores"].labels` names the labels.
+
+        Raises:
+            SettingError: The model makes no scores, or as `encode`.
+            RuntimeError: The model failed on a text.
+
+        Warns:
+            TruncationWarning: As `encode`.
+        """
+        one = isinstance(texts, str)
+        _check_pairs(one, texts_b)
+        columns = text_columns([texts] if one else texts, texts_b)
+        scores = self._encode_by_head("scores", columns, settings).scores
+        assert scores is not None
+        return scores[0] if one else scores
+
     def similarity(self, one: Any, other: Any) -> NDArray[np.float32]:
         """Returns the cosine of each vector of `one` and each of `other`, float32 `[n, m]`.
 
@@ -413,7 +512,7 @@ class Encoder:
         )
         return embedded, vectors
 
-    def _prompted(self, settings: EncodeSettings, names: Sequence[str]) -> EncodeSettings:
+    def _prompted(self, settings: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
         """Adds the first prompt of these names that the model has, unless the call gives one."""
         known = first_name(self.bundle.prompts, names)
         if known is None or settings.get("prompt") is not None:
@@ -463,6 +562,24 @@ class Encoder:
         layout, vectors = self._encode(spec, text_spec, call, columns, 0)
         self._warn_of_cuts(int(layout.truncated.sum()), len(columns["texts"]), call, text_spec)
         return layout, vectors, shape
+
+    def _encode_by_head(
+        self, kind: str, columns: Columns, settings: Mapping[str, Any], **vectors: Any
+    ) -> GranularVectors:
+        call = CallSettings.sort(settings, TextSettings)
+        self.bundle.check_vectors((kind,))
+        text_spec = self._text_spec(call.texts, vectors=(kind,), **vectors)
+        layout, encoded = self._encode(self.spec, text_spec, call, columns, 0)
+        self._warn_of_cuts(int(layout.truncated.sum()), len(columns["texts"]), call, text_spec)
+        return encoded
+
+    @cached_property
+    def _query_weights(self) -> np.ndarray:
+        """float32 `[vocabulary]`, from the file that the engine read."""
+        from bert_embed.graph.litert_file import read_arrays  # imports LiteRT's schema: 0.2 s
+
+        (name,) = weight_files(self.bundle, self.precision, self.device)
+        return np.array(read_arrays(Path(self.bundle.path, name))[QUERY_WEIGHTS])
 
     def _text_spec(self, texts: Mapping[str, Any], **units: Any) -> TextSpec:
         length, prompt = texts.get("max_seq_length", self.max_seq_length), texts.get("prompt")

@@ -77,9 +77,8 @@ def _write_head(
     """Writes the graph of a head on the last states."""
     ops = _LiteRTOps(graph, config, tensors, int8, ("x",))
     graph.output("y", head.graph(ops, ops.flat(*ops.inputs)))
-    if not int8:
-        for name in head.unread:
-            graph.constant(tensors[name], name=name)
+    for name in head.unread:
+        graph.constant(tensors[name], name=name)
 
 
 class _LiteRTOps:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert_embed.heads.head import Head
+from bert_embed.heads.scores import ScoresHead
 from bert_embed.heads.sparse import SparseHead
 from bert_embed.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.rows.layout import Layout, Units
@@ -83,7 +84,11 @@ def document_vectors(
     `heads` are the model's, by their kind.
     """
     dense = _dense_vectors(layout, embedded, row, row_splits, spec, finish, layers)
-    return replace(dense, sparse=_sparse_vectors(layout, embedded, row, spec, heads or {}))
+    return replace(
+        dense,
+        sparse=_sparse_vectors(layout, embedded, row, spec, heads or {}),
+        scores=_scores(layout, embedded, row, spec, heads or {}),
+    )
 
 
 def _sparse_vectors(
@@ -101,6 +106,23 @@ def _sparse_vectors(
     if layout.windows is not None and not spec.keeps_windows:
         vectors = vectors.merged(layout.windows.splits, head.pooling)
     return vectors.pruned(spec.top_k, spec.min_weight)
+
+
+def _scores(
+    layout: Layout,
+    embedded: EmbeddedRows,
+    row: np.ndarray,
+    spec: TextSpec,
+    heads: Mapping[str, Head],
+) -> np.ndarray | None:
+    """Those of documents, from the mean of the logits of windows, or of these where kept."""
+    head = heads.get("scores")
+    if embedded.scores is None or not isinstance(head, ScoresHead):
+        return None
+    logits = embedded.scores[row]
+    if layout.windows is not None and not spec.keeps_windows:
+        logits = merge_windows(logits, layout.windows)
+    return head.activated(logits)
 
 
 def _dense_vectors(
