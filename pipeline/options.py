@@ -40,6 +40,7 @@ from bert_embed.recipes import RECIPES
 from bert_embed.specs import (
     CHUNK_POOLINGS,
     CHUNKS,
+    DEFAULT_STRIDE,
     GRANULARITIES,
     LAYER_COMBINES,
     LONG_TEXTS,
@@ -192,7 +193,8 @@ class Options(CheckedOptions):
     )
     long_text: str = flag("what to do with longer texts", default="truncate", choices=LONG_TEXTS)
     stride: int | None = flag(
-        "tokens that neighbouring windows share (default: 64, at most half a window)",
+        "tokens that neighbouring windows share "
+        f"(default: {DEFAULT_STRIDE}, at most half a window)",
         "N",
         kind=AT_LEAST_ZERO,
     )
