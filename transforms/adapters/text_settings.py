@@ -47,7 +47,7 @@ class ModelSettings(VectorSettings, total=False):
         device: Where the model runs, one of `bert_embed.engines.choose.DEVICES`.
     """
 
-    vectors: str | Sequence[str] | None
+    vectors: Sequence[str] | None
     top_k: int | None
     min_weight: float
     prompt: str | None

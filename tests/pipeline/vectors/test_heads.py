@@ -16,6 +16,7 @@ from tests.support.held import Hold
 from tests.support.models.heads import write_classifier
 from tests.support.models.kept import import_once
 from tests.support.models.splade import VOCABULARY, write_splade
+from tests.support.report_pages import content
 
 LINES = ["the bank of the river", "money bank", "", "the vault of the bank", "money " * 90]
 SMALL = {"block_bytes": 200}
@@ -289,3 +290,23 @@ def test_labels_that_are_columns_already_are_refused(tmp_path, corpus, capsys, c
     assert "--extra_columns label clashes with a column of --vectors scores" in (
         capsys.readouterr().err
     )
+
+
+def test_the_report_shows_what_each_head_made(tmp_path, splade, classifier, corpus):
+    for model, kind in ((splade, "sparse"), (classifier, "scores")):
+        output = tmp_path / kind
+        assert embed(output, model, corpus, vectors=f"dense,{kind}", keep_text=True) == 0
+        [head] = content(output)["heads"]
+        assert (head["kind"], head["rows"]) == (kind, 40)
+        if kind == "sparse":
+            lengths = [len(row["indices"]) for row in sparse_rows(output)]
+            [[_, found]] = head["histograms"]
+            assert (found["low"], found["high"]) == (min(lengths), max(lengths))
+            sums = np.zeros(len(VOCABULARY))
+            for row in sparse_rows(output):
+                sums[row["indices"]] += row["values"]
+            assert head["table"]["rows"][0][0] == VOCABULARY[int(sums.argmax())]
+        else:
+            scores = bert_embed.read_scores(output)[2][:, 0]
+            assert [row[0] for row in head["table"]["rows"]] == ["label 0", "label 1", "label 2"]
+            assert f"({scores.max():.3g})" in head["table"]["rows"][0][2]
