@@ -11,21 +11,30 @@ from numpy.typing import NDArray
 from bert_embed.arguments import seconds, whole_number
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.prompts import DOCUMENT, QUERY, first_name
-from bert_embed.calls.settings import CallSettings, EncodeSettings, UnitSettings, changed_spec
+from bert_embed.calls.settings import (
+    CallSettings,
+    EncodeSettings,
+    TextSettings,
+    UnitSettings,
+    changed_spec,
+)
 from bert_embed.calls.similarity import cosine_matrix, cosine_pairs
 from bert_embed.calls.texts import Columns, in_pieces, span_columns, text_columns, word_columns
 from bert_embed.engines.choose import EngineLoader, find_device, load_engine
 from bert_embed.engines.cores import available_cores
 from bert_embed.engines.runner import RowRunner
-from bert_embed.rows.build import Rows
+from bert_embed.heads.multi import MultiHead
+from bert_embed.heads.vectors import MultiVectors
+from bert_embed.rows.build import Rows, fill_rows
 from bert_embed.rows.documents import tokenize_documents
 from bert_embed.rows.fit import fit_texts
-from bert_embed.rows.layout import Layout, is_too_long, lay_out
+from bert_embed.rows.layout import Layout, TokenPlaces, is_too_long, lay_out, widest_tokens
 from bert_embed.rows.text_rows import failed_documents, text_rows
 from bert_embed.rows.to_documents import (
     EmbeddedRows,
     GranularVectors,
     TextVectors,
+    chosen_vectors,
     document_vectors,
     per_document,
 )
@@ -312,6 +321,45 @@ class Encoder:
         shaped = vectors.spans.reshape(-1, *shape)
         return per_document(units.splits, parts, units.starts, units.stops, shaped)
 
+    def encode_multi(
+        self, texts: str | Iterable[str], *, pool_factor: int = 1, **settings: Unpack[TextSettings]
+    ) -> MultiVectors:
+        """Encodes documents as multi-vectors, for late interaction: a vector for each token.
+
+        Args:
+            texts: One text, or a column of them, as `encode` takes them.
+            pool_factor: How many similar vectors of a text become one, by their mean.
+            **settings: What differs from the encoder's own settings:
+                `bert_embed.calls.settings.TextSettings` lists them.
+
+        Returns:
+            A row for each text; `rows()` gives them as float32 `[tokens, dim]` each. Tokens that
+            the model leaves out, such as punctuation, are not among them.
+
+        Raises:
+            SettingError: The model makes no multi-vectors, or as `encode`.
+            RuntimeError: The model failed on a text.
+
+        Warns:
+            TruncationWarning: As `encode`.
+        """
+        columns = text_columns([texts] if isinstance(texts, str) else texts)
+        prompted = self._prompted(settings, DOCUMENT)
+        vectors = self._encode_by_head("multi", columns, prompted, pool_factor=pool_factor).multi
+        assert vectors is not None
+        return vectors
+
+    def encode_multi_query(
+        self, texts: str | Iterable[str], **settings: Unpack[TextSettings]
+    ) -> MultiVectors:
+        """Encodes queries for the documents of `encode_multi`, filled up where the model does so.
+
+        The score of a document is the sum, over the vectors of a query, of the largest product
+        with one of its vectors (MaxSim).
+        """
+        columns = text_columns([texts] if isinstance(texts, str) else texts)
+        return self._encode_multi_queries(columns, self._prompted(settings, QUERY))
+
     def similarity(self, one: Any, other: Any) -> NDArray[np.float32]:
         """Returns the cosine of each vector of `one` and each of `other`, float32 `[n, m]`.
 
@@ -397,7 +445,7 @@ class Encoder:
             rows.row_splits,
             rows.token_type_ids,
             batch_tokens,
-            self.tokenizer.prompt_length(text_spec.prompt),
+            self.tokenizer.prompt_length(text_spec.prompt) + (text_spec.marker is not None),
             text_spec.max_seq_length,
         )
         stacked = len(spec.layers) if spec.layer_combine == "stack" else 1
@@ -413,7 +461,7 @@ class Encoder:
         )
         return embedded, vectors
 
-    def _prompted(self, settings: EncodeSettings, names: Sequence[str]) -> EncodeSettings:
+    def _prompted(self, settings: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
         """Adds the first prompt of these names that the model has, unless the call gives one."""
         known = first_name(self.bundle.prompts, names)
         if known is None or settings.get("prompt") is not None:
@@ -464,6 +512,47 @@ class Encoder:
         self._warn_of_cuts(int(layout.truncated.sum()), len(columns["texts"]), call, text_spec)
         return layout, vectors, shape
 
+    def _encode_by_head(
+        self, kind: str, columns: Columns, settings: Mapping[str, Any], **vectors: Any
+    ) -> GranularVectors:
+        call = CallSettings.sort(settings, TextSettings)
+        self.bundle.check_vectors((kind,))
+        text_spec = self._text_spec(call.texts, vectors=(kind,), **vectors)
+        layout, encoded = self._encode(self.spec, text_spec, call, columns, 0)
+        self._warn_of_cuts(int(layout.truncated.sum()), len(columns["texts"]), call, text_spec)
+        return encoded
+
+    def _encode_multi_queries(self, columns: Columns, settings: Mapping[str, Any]) -> MultiVectors:
+        call = CallSettings.sort(settings, TextSettings)
+        self.bundle.check_vectors(("multi",))
+        head = self.bundle.heads["multi"]
+        assert isinstance(head, MultiHead)
+        if call.texts.get("long_text") == "window":
+            raise SettingError("long_text", "window is for documents, not for queries")
+        if head.query_length is not None:
+            call.texts.setdefault("max_seq_length", head.query_length)
+        text_spec = self._text_spec(call.texts, vectors=("multi",))
+        text_spec = replace(text_spec, marker=head.query_marker)
+        rows, layout = self._rows(text_spec, columns, 0)
+        self._warn_of_cuts(int(layout.truncated.sum()), len(columns["texts"]), call, text_spec)
+        rows, is_text = fill_rows(rows, head.fill_length, head.fill_id)
+        embedded = self._runner.run(
+            self.spec,
+            OutputSpec(sentences=False, heads=("multi",)),
+            rows.input_ids,
+            rows.row_splits,
+            None,
+            call.texts.get("batch_tokens"),
+            longest=self.max_seq_length,
+            attended=None if head.attends_fill else is_text,
+        )
+        every = np.arange(len(rows.row_splits) - 1)
+        _refuse_failed(embedded, every, 0)
+        assert embedded.multi is not None
+        splits, row, place = widest_tokens(rows, None, 1)
+        tokens = TokenPlaces(splits, rows.input_ids, row, place)
+        return chosen_vectors(head, embedded.multi, tokens, every, query=True)
+
     def _text_spec(self, texts: Mapping[str, Any], **units: Any) -> TextSpec:
         length, prompt = texts.get("max_seq_length", self.max_seq_length), texts.get("prompt")
         prompt = self.prompt if prompt is None else self.bundle.prompt_text(prompt)
@@ -488,8 +577,20 @@ class Encoder:
         self, spec: VectorSpec, text_spec: TextSpec, call: CallSettings, columns: Columns, at: int
     ) -> tuple[Layout, GranularVectors]:
         """Embeds texts, which may be empty; `at` is the first one's number, for messages."""
+        rows, layout = self._rows(text_spec, columns, at)
+        every = np.arange(len(rows.row_splits) - 1)
+        batch_tokens = call.texts.get("batch_tokens")
+        embedded, vectors = self.embed_layout(rows, every, layout, text_spec, batch_tokens, spec)
+        _refuse_failed(embedded, every if layout.windows is None else layout.windows.document, at)
+        return layout, vectors
+
+    def _rows(self, text_spec: TextSpec, columns: Columns, at: int) -> tuple[Rows, Layout]:
         documents = tokenize_documents(
-            self.tokenizer, offsets=text_spec.needs_tokens, prompt=text_spec.prompt, **columns
+            self.tokenizer,
+            offsets=text_spec.needs_tokens,
+            prompt=text_spec.prompt,
+            marker=text_spec.marker,
+            **columns,
         )
         if (
             text_spec.long_text == "reject"
@@ -501,18 +602,17 @@ class Encoder:
                 f"{text_spec.max_seq_length} tokens; set long_text to truncate or window",
                 "long_text",
             )
-        rows, layout = lay_out(documents, text_spec, self.tokenizer)
-        every = np.arange(len(rows.row_splits) - 1)
-        batch_tokens = call.texts.get("batch_tokens")
-        embedded, vectors = self.embed_layout(rows, every, layout, text_spec, batch_tokens, spec)
-        if embedded.failed:
-            row, reason = min(embedded.failed.items())
-            texts = every if layout.windows is None else layout.windows.document
-            failed = len(set(texts[list(embedded.failed)].tolist()))
-            raise RuntimeError(
-                f"{counted(failed, 'text')} failed, the first is {at + texts[row]}: {reason}"
-            )
-        return layout, vectors
+        return lay_out(documents, text_spec, self.tokenizer)
+
+
+def _refuse_failed(embedded: EmbeddedRows, texts: np.ndarray, at: int) -> None:
+    """RuntimeError where a row failed; `texts` int `[rows]`, the number of each row's text."""
+    if embedded.failed:
+        row, reason = min(embedded.failed.items())
+        failed = len(set(texts[list(embedded.failed)].tolist()))
+        raise RuntimeError(
+            f"{counted(failed, 'text')} failed, the first is {at + texts[row]}: {reason}"
+        )
 
 
 def _check_pairs(one: bool, texts_b: Iterable[str] | None) -> None:

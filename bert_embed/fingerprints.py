@@ -56,7 +56,10 @@ VECTORS = Keys(
         *("chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
     ),
     present=("compression", "table_schema"),
-    new={"int8_word_scales": "table", "vectors": ["dense"], "top_k": None, "min_weight": 0.0},
+    new={
+        **{"int8_word_scales": "table", "vectors": ["dense"], "top_k": None, "min_weight": 0.0},
+        **{"pool_factor": 1, "marker": None},
+    },
     free=("model_source", "query_prompt"),
 )
 # What the examples of `tokenize` are.
