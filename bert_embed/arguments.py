@@ -126,11 +126,7 @@ def text_or_word_lists(name: str, values: Any) -> list[str | list[str]]:
 
 
 def span_lists(name: str, values: Any, lengths: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """Returns the spans of each text, which must lie within its length.
-
-    >>> span_lists("spans", [[(0, 3), (4, 8)], []], [8, 5])
-    [[(0, 3), (4, 8)], []]
-    """
+    """Returns the spans of each text, which must lie within its length."""
     listed = _items(name, values, "a list of spans for each text", flat=False)
     if len(listed) != len(lengths):
         expected = counted(len(lengths), "list of spans", "lists of spans")

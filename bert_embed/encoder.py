@@ -3,6 +3,8 @@
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
@@ -20,11 +22,12 @@ from bert_embed.calls.settings import (
 )
 from bert_embed.calls.similarity import cosine_matrix, cosine_pairs
 from bert_embed.calls.texts import Columns, in_pieces, span_columns, text_columns, word_columns
-from bert_embed.engines.choose import EngineLoader, find_device, load_engine
+from bert_embed.engines.choose import EngineLoader, find_device, load_engine, weight_files
 from bert_embed.engines.cores import available_cores
 from bert_embed.engines.runner import RowRunner
 from bert_embed.heads.multi import MultiHead
-from bert_embed.heads.vectors import MultiVectors
+from bert_embed.heads.sparse import QUERY_WEIGHTS, SparseHead
+from bert_embed.heads.vectors import MultiVectors, SparseVectors, merged_entries
 from bert_embed.rows.build import Rows, fill_rows
 from bert_embed.rows.documents import tokenize_documents
 from bert_embed.rows.fit import fit_texts
@@ -321,6 +324,64 @@ class Encoder:
         shaped = vectors.spans.reshape(-1, *shape)
         return per_document(units.splits, parts, units.starts, units.stops, shaped)
 
+    def encode_sparse(
+        self,
+        texts: str | Iterable[str],
+        *,
+        top_k: int | None = None,
+        min_weight: float = 0.0,
+        **settings: Unpack[TextSettings],
+    ) -> SparseVectors:
+        """Encodes texts as sparse vectors: weights of entries of the model's vocabulary.
+
+        Args:
+            texts: One text, or a column of them, as `encode` takes them.
+            top_k: How many weights of a text to keep, the largest ones; None keeps all.
+            min_weight: The smallest weight to keep.
+            **settings: What differs from the encoder's own settings:
+                `bert_embed.calls.settings.TextSettings` lists them.
+
+        Returns:
+            A row for each text; the product of two rows says how similar their texts are.
+            `scipy.sparse.csr_array((rows.values, rows.indices, rows.splits))` is its matrix.
+
+        Raises:
+            SettingError: The model makes no sparse vectors, or as `encode`.
+            RuntimeError: The model failed on a text.
+
+        Warns:
+            TruncationWarning: As `encode`.
+        """
+        columns = text_columns([texts] if isinstance(texts, str) else texts)
+        prune: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight}
+        vectors = self._encode_by_head("sparse", columns, settings, **prune).sparse
+        assert vectors is not None
+        return vectors
+
+    def encode_sparse_query(
+        self, texts: str | Iterable[str], **settings: Unpack[TextSettings]
+    ) -> SparseVectors:
+        """Encodes queries as `encode_sparse` does, with the model's prompt "query" if it has one.
+
+        The queries of some models need no run of the model: the weight of each of a query's tokens
+        is a constant.
+        """
+        prompted = self._prompted(settings, QUERY)
+        head = self.bundle.heads.get("sparse")
+        if not isinstance(head, SparseHead) or not head.query_weights:
+            return self.encode_sparse(texts, **prompted)
+        columns = text_columns([texts] if isinstance(texts, str) else texts)
+        call = CallSettings.sort(prompted, TextSettings)
+        text_spec = self._text_spec(call.texts)
+        tokens = self.tokenizer.tokenize_texts(
+            [text_spec.prompt + text for text in columns["texts"]], False
+        )
+        row = np.repeat(np.arange(len(tokens.row_splits) - 1), np.diff(tokens.row_splits))
+        values = self._query_weights[tokens.ids]
+        counts = values > 0
+        ids = tokens.ids[counts].astype(np.int32)
+        return merged_entries(len(tokens.row_splits) - 1, row[counts], ids, values[counts], "max")
+
     def encode_multi(
         self, texts: str | Iterable[str], *, pool_factor: int = 1, **settings: Unpack[TextSettings]
     ) -> MultiVectors:
@@ -359,6 +420,37 @@ class Encoder:
         """
         columns = text_columns([texts] if isinstance(texts, str) else texts)
         return self._encode_multi_queries(columns, self._prompted(settings, QUERY))
+
+    def encode_scores(
+        self,
+        texts: str | Iterable[str],
+        texts_b: Iterable[str] | None = None,
+        **settings: Unpack[TextSettings],
+    ) -> NDArray[np.float32]:
+        """Gives the scores of a classifier, of a regression, or of a cross-encoder's pairs.
+
+        Args:
+            texts, texts_b: As `encode` takes them; a cross-encoder's queries and documents.
+            **settings: What differs from the encoder's own settings:
+                `bert_embed.calls.settings.TextSettings` lists them.
+
+        Returns:
+            float32 `[texts, labels]`, for one text without the first axis: probabilities, or what
+            the model's regression gives. `encoder.bundle.heads["scores"].labels` names the labels.
+
+        Raises:
+            SettingError: The model makes no scores, or as `encode`.
+            RuntimeError: The model failed on a text.
+
+        Warns:
+            TruncationWarning: As `encode`.
+        """
+        one = isinstance(texts, str)
+        _check_pairs(one, texts_b)
+        columns = text_columns([texts] if one else texts, texts_b)
+        scores = self._encode_by_head("scores", columns, settings).scores
+        assert scores is not None
+        return scores[0] if one else scores
 
     def similarity(self, one: Any, other: Any) -> NDArray[np.float32]:
         """Returns the cosine of each vector of `one` and each of `other`, float32 `[n, m]`.
@@ -552,6 +644,14 @@ class Encoder:
         splits, row, place = widest_tokens(rows, None, 1)
         tokens = TokenPlaces(splits, rows.input_ids, row, place)
         return chosen_vectors(head, embedded.multi, tokens, every, query=True)
+
+    @cached_property
+    def _query_weights(self) -> np.ndarray:
+        """float32 `[vocabulary]`, from the file that the engine read."""
+        from bert_embed.graph.litert_file import read_arrays  # imports LiteRT's schema: 0.2 s
+
+        (name,) = weight_files(self.bundle, self.precision, self.device)
+        return np.array(read_arrays(Path(self.bundle.path, name))[QUERY_WEIGHTS])
 
     def _text_spec(self, texts: Mapping[str, Any], **units: Any) -> TextSpec:
         length, prompt = texts.get("max_seq_length", self.max_seq_length), texts.get("prompt")

@@ -21,11 +21,7 @@ RECIPES = (*_SPECS, _SUM_ALL)
 
 
 def recipe_spec(name: str, num_hidden_layers: int) -> VectorSpec:
-    """Returns the VectorSpec of a recipe for a model of so many layers, without normalization.
-
-    >>> recipe_spec("sum-all", 3).layers
-    (1, 2, 3)
-    """
+    """Returns the VectorSpec of a recipe for a model of so many layers, without normalization."""
     if name == _SUM_ALL:
         every = tuple(range(1, num_hidden_layers + 1))
         return VectorSpec(layers=every, layer_combine="sum", pooling="mean")

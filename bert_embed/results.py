@@ -246,7 +246,8 @@ def _recorded(folder: _Folder, record: RunRecord, name: str) -> dict[str, Any] |
     """Returns the entry of a file in the block record of its part; None if there is none."""
     parsed = parse_name(name)
     assert parsed is not None
-    data = _read_bytes(folder, block_record_name(parsed.block, parsed.part))
+    with store_errors():
+        data = read_bytes(join(os.fspath(folder), block_record_name(parsed.block, parsed.part)))
     try:
         block_record = json.loads(data or b"{}")
         file = block_record["files"][name] if block_record["run"] == record.run else None
@@ -264,11 +265,6 @@ def has_block_records(folder: _Folder) -> bool:
 
 def _damage(path: Path, what: str) -> str:
     return f"{path} is damaged: {what}; `bert-embed verify --repair` writes it again"
-
-
-def _read_bytes(folder: _Folder, name: str) -> bytes | None:
-    with store_errors():
-        return read_bytes(join(os.fspath(folder), name))
 
 
 def granular_settings(folder: _Folder, granularity: str) -> dict[str, Any]:

@@ -117,15 +117,7 @@ class VectorSpec:
             )
 
     def layer_numbers(self, config: EncoderConfig) -> tuple[int, ...]:
-        """Returns the numbers of the hidden states in use, 0 to L; SettingError if out of range.
-
-        >>> from bert_embed.architectures.bert import BertConfig
-        >>> config = BertConfig(100, 8, 6, 2, 16, 32)
-        >>> VectorSpec(layers=(-1, 2)).layer_numbers(config)
-        (6,)
-        >>> VectorSpec(layers=(-1, 2), layer_combine="concat").layer_numbers(config)
-        (6, 2)
-        """
+        """Returns the numbers of the hidden states in use, 0 to L; SettingError if out of range."""
         if self.pooling == "pooler":
             self.token_layer_numbers(config)
             return (config.num_hidden_layers,)

@@ -8,11 +8,7 @@ FINE, ZERO, NOT_FINITE = 0, 1, 2
 
 
 def conditions(vectors: np.ndarray) -> np.ndarray:
-    """Says which of float32 `[rows, width]` are `FINE`, `ZERO` or `NOT_FINITE`, int8 `[rows]`.
-
-    >>> conditions(np.array([[1, 0], [0, 0], [0, np.nan]], np.float32)).tolist()
-    [0, 1, 2]
-    """
+    """Says which of float32 `[rows, width]` are `FINE`, `ZERO` or `NOT_FINITE`, int8 `[rows]`."""
     finite = np.isfinite(vectors).all(axis=1)
     zero = ~vectors.any(axis=1)
     return np.select([~finite, zero], [NOT_FINITE, ZERO], FINE).astype(np.int8)

@@ -22,8 +22,8 @@ Every flag of `embed`. `tokenize` takes those that are marked. This page is gene
   is true or false, several values are a list. The command line wins.
 - Every option of Apache Beam and its runners is a flag, too.
 
-Other commands have few flags, which their `--help` lists: [`search`, `cluster`, `dedup`](search.md),
-[`export`](export.md), [`report`](report.md), [`verify`, `card`](output.md),
+Other commands have few flags, which their `--help` lists: [`search`, `cluster`,
+`dedup`](search.md), [`export`](export.md), [`report`](report.md), [`verify`, `card`](output.md),
 [`estimate`, `watch`](running.md), [`model`](models.md)."""
 
 

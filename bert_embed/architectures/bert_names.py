@@ -58,11 +58,7 @@ def google_name(name: str) -> str:
 
 
 def official_name(name: str) -> str:
-    """Returns tf-models-official's name of our tensor.
-
-    >>> official_name("layers/3/query/kernel"), official_name("embeddings/word")
-    ('transformer/layer_3/self_attention/query/kernel', 'word_embeddings/embeddings')
-    """
+    """Returns tf-models-official's name of our tensor, such as "word_embeddings/embeddings"."""
     return _renamed(name, _OFFICIAL)
 
 

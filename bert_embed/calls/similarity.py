@@ -10,11 +10,7 @@ from bert_embed.vectors import unit
 
 
 def cosine_matrix(one: Any, other: Any) -> np.ndarray:
-    """Does what `Encoder.similarity` says.
-
-    >>> cosine_matrix([[1, 0], [0, 2]], [3, 3]).round(3).tolist()
-    [[0.7070000171661377], [0.7070000171661377]]
-    """
+    """Does what `Encoder.similarity` says."""
     first, second = _unit_vectors(one, other)
     return first @ second.T
 

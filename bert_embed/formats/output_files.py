@@ -27,11 +27,7 @@ class OutputName(NamedTuple):
 
 
 def part_name(block: int, part: int) -> str:
-    """Returns the numbers of a part as they are in the names of its files.
-
-    >>> part_name(3, 0)
-    '0000003-00000'
-    """
+    """Returns the numbers of a part as they are in the names of its files: "0000003-00000"."""
     return f"{block:07d}-{part:05d}"
 
 
@@ -62,29 +58,17 @@ def parse_name(name: str) -> OutputName | None:
 
 
 def holds_vectors(name: str) -> bool:
-    """Returns whether a name is that of a file of vectors.
-
-    >>> holds_vectors("tokens/part-0000003-00001.jsonl"), holds_vectors("run.json")
-    (True, False)
-    """
+    """Returns whether a name is that of a file of vectors."""
     parsed = parse_name(name)
     return parsed is not None and parsed.ending in VECTOR_ENDINGS
 
 
 def by_number(name: str) -> tuple[str, int, int, str]:
-    """Returns what sorts files by folder, block and part: names have digits of no fixed number.
-
-    >>> by_number("tokens/part-9999999-00000.jsonl") < by_number("tokens/part-10000000-00000.jsonl")
-    True
-    """
+    """Returns what sorts files by folder, block and part: names have digits of no fixed number."""
     return parse_name(name) or (name, 0, 0, "")
 
 
 def vector_kinds(granularity: str) -> tuple[str, ...]:
-    """Returns the folders for vectors of a granularity; a run writes to one of them.
-
-    >>> vector_kinds("sentence"), vector_kinds("word")
-    (('embeddings', 'windows', 'chunks'), ('words',))
-    """
+    """Returns the folders, of which a run writes to one, for vectors of a granularity."""
     kind = KINDS[granularity]
     return (kind, *PIECES.values()) if granularity == "sentence" else (kind,)

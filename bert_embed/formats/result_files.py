@@ -50,6 +50,7 @@ _INTEGERS = (*PIECES, "start", "stop", "num_tokens_full")
 # What damaged bytes make Arrow, orjson, zlib and NumPy raise. Arrow's errors of a file's contents
 # are OSErrors, too, without the number that an error of the system has.
 _DAMAGE = (ArithmeticError, EOFError, LookupError, OSError, TypeError, ValueError, zlib.error)
+_Units = tuple[list[Any], np.ndarray, dict[str, Any], np.ndarray]  # see `_units`
 
 
 @dataclass(frozen=True)
@@ -159,32 +160,31 @@ def row_batches(
 
 def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> list[DocumentUnits]:
     """Reads a file of `tokens/`, `words/` or `spans/`, an item a document."""
-    shape = tuple(settings["token_shape"])
-    coding = _Coding(output_dtype(settings), math.prod(shape))
-    with _damage_named(path):
-        if path.suffix == ".parquet":
-            return list(_unit_table(path, granularity, coding, shape))
-        with path.open("rb") as file:
-            lines = _json_lines(file)
-            if granularity == "token":
-                return [_token_line(line, shape) for line in lines]
-            return [_unit_line(line, granularity, coding, shape) for line in lines]
+    documents = []
+    for ids, splits, columns, vectors in _units(path, granularity, settings):
+        stacks = vectors.reshape(-1, *settings["token_shape"])
+        for document, (first, last) in zip(ids, pairwise(splits.tolist()), strict=True):
+            cut = {name: column[first:last] for name, column in columns.items()}
+            texts, starts, stops = (cut.get(name) for name in (granularity, "start", "stop"))
+            documents.append(DocumentUnits(document, texts, starts, stops, stacks[first:last]))
+    return documents
 
 
 def unit_batches(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[Rows]:
     """Reads what `read_units` does, a row for each token, word or span with a vector."""
     import pyarrow as pa
 
-    id_type = settings.get("id_type", "string")
-    documents = iter(read_units(path, granularity, settings))
-    while few := list(islice(documents, _UNIT_DOCUMENTS)):
-        parts = [_unit_rows(document, granularity, id_type) for document in few]
-        batch = Rows(
-            np.concatenate([part.vectors for part in parts]),
-            pa.concat_tables([part.columns for part in parts]).combine_chunks(),
-        )
-        if len(batch):
-            yield batch
+    id_type = pa.type_for_alias(settings.get("id_type", "string"))
+    for ids, splits, columns, vectors in _units(path, granularity, settings):
+        lengths = np.diff(splits)
+        positions = np.arange(len(vectors)) - np.repeat(splits[:-1], lengths)
+        table = {
+            "id": pa.array(ids, id_type).take(pa.array(np.repeat(np.arange(len(ids)), lengths))),
+            POSITION: pa.array(positions, pa.int32()),
+        }
+        present = np.flatnonzero(~np.isnan(vectors[:, 0]))
+        if len(present):
+            yield Rows(vectors, pa.table(table | columns)).take(present)
 
 
 @contextmanager
@@ -426,77 +426,56 @@ def _example_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> 
                 if len(column) and kind is int:
                     columns[feature] = pa.array(column, pa.int32())
                 elif len(column):
-                    texts = [text.decode() for text in column.tolist()]
-                    columns[feature] = pa.array(texts, pa.string())
+                    columns[feature] = pa.array([text.decode() for text in column.tolist()])
             if "id" in columns:
                 columns["id"] = columns["id"].cast(pa.type_for_alias(wanted.types["id"]))
             yield Rows(vectors, pa.table(columns))
 
 
-def _unit_table(
-    path: Path, granularity: str, coding: _Coding, shape: tuple[int, ...]
-) -> Iterator[DocumentUnits]:
+def _units(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[_Units]:
+    """Yields ids of a few documents, and their units end to end.
+
+    int64 `[documents + 1]` says where the units of each begin; columns are `start`, `stop` and the
+    texts, as far as the file has them; vectors are float32 `[units, width]`.
+    """
+    coding = _Coding(output_dtype(settings), math.prod(settings["token_shape"]))
+    with _damage_named(path):
+        read = _unit_table if path.suffix == ".parquet" else _unit_lines
+        yield from read(path, granularity, coding)
+
+
+def _unit_table(path: Path, granularity: str, coding: _Coding) -> Iterator[_Units]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         _check_size(file)
-        table = file.read(columns=["id", KINDS[granularity]])
-    lists = table[KINDS[granularity]].combine_chunks()
-    units = lists.flatten()
-    fields = {field.name: units.field(field.name) for field in units.type}
-    vectors = coding.of_columns(fields)
-    texts = fields[granularity].to_pylist() if granularity in fields else None
-    starts, stops = fields["start"].to_numpy(), fields["stop"].to_numpy()
-    splits = np.append(0, np.cumsum(lists.value_lengths().to_numpy())).tolist()
-    for document, (first, last) in zip(table["id"].to_pylist(), pairwise(splits), strict=True):
-        yield DocumentUnits(
-            document,
-            None if texts is None else texts[first:last],
-            starts[first:last],
-            stops[first:last],
-            vectors[first:last].reshape(-1, *shape),
-        )
+        table = file.read(columns=["id", KINDS[granularity]]).combine_chunks()
+    for batch in table.to_batches(_UNIT_DOCUMENTS):
+        lists = batch[KINDS[granularity]]
+        units = lists.flatten()
+        fields = {kind.name: units.field(kind.name) for kind in units.type}
+        columns: dict[str, Any] = {side: fields[side].to_numpy() for side in ("start", "stop")}
+        if granularity in fields:
+            columns[granularity] = fields[granularity].to_pylist()
+        splits = splits_of(lists.value_lengths().to_numpy())
+        yield batch["id"].to_pylist(), splits, columns, coding.of_columns(fields)
 
 
-def _unit_line(
-    line: dict[str, Any], granularity: str, coding: _Coding, shape: tuple[int, ...]
-) -> DocumentUnits:
-    units = line[KINDS[granularity]]
-    return DocumentUnits(
-        line["id"],
-        None if granularity == "span" else [unit[granularity] for unit in units],
-        np.array([unit["start"] for unit in units], np.int32),
-        np.array([unit["stop"] for unit in units], np.int32),
-        coding.of_lists(units).reshape(-1, *shape),
-    )
-
-
-def _token_line(line: dict[str, Any], shape: tuple[int, ...]) -> DocumentUnits:
-    features = line["features"]
-    values = [[layer["values"] for layer in token["layers"]] for token in features]
-    return DocumentUnits(
-        line["id"],
-        [token["token"] for token in features],
-        None,
-        None,
-        np.array(values, np.float32).reshape(-1, *shape),
-    )
-
-
-def _unit_rows(document: DocumentUnits, granularity: str, id_type: str) -> Rows:
-    """The units of a document that have a vector."""
-    import pyarrow as pa
-
-    vectors = document.vectors.reshape(-1, math.prod(document.vectors.shape[1:]))
-    present = np.flatnonzero(~np.isnan(vectors[:, 0]))
-    columns: dict[str, Any] = {
-        "id": pa.array([document.id] * len(present), pa.type_for_alias(id_type)),
-        POSITION: pa.array(present, pa.int32()),
-    }
-    if document.starts is not None and document.stops is not None:
-        columns |= {"start": document.starts[present], "stop": document.stops[present]}
-    if document.texts is not None:
-        columns[granularity] = pa.array(
-            [document.texts[row] for row in present.tolist()], pa.string()
-        )
-    return Rows(vectors[present], pa.table(columns))
+def _unit_lines(path: Path, granularity: str, coding: _Coding) -> Iterator[_Units]:
+    key = "features" if granularity == "token" else KINDS[granularity]
+    with path.open("rb") as file:
+        lines = _json_lines(file)
+        while batch := list(islice(lines, _UNIT_DOCUMENTS)):
+            units = [unit for line in batch for unit in line[key]]
+            columns: dict[str, Any] = {}
+            if granularity == "token":
+                values = [[layer["values"] for layer in unit["layers"]] for unit in units]
+                vectors = np.array(values, np.float32).reshape(-1, coding.width)
+            else:
+                for side in ("start", "stop"):
+                    columns[side] = np.array([unit[side] for unit in units], np.int32)
+                vectors = coding.of_lists(units)
+            if granularity != "span":
+                columns[granularity] = [unit[granularity] for unit in units]
+            splits = splits_of(np.array([len(line[key]) for line in batch], np.int64))
+            yield [line["id"] for line in batch], splits, columns, vectors

@@ -13,6 +13,7 @@ from bert_embed.config import DenseModule
 from bert_embed.graph.fused import fused_attention, is_normed, query_scale
 from bert_embed.graph.litert_file import Graph, ModelFile, read_arrays
 from bert_embed.heads.head import Head
+from bert_embed.heads.multi import MultiHead
 
 _Tensors = Mapping[str, np.ndarray]
 _UNSEEN = 1e9  # taken from the scores of tokens that no token sees: their softmax is exactly 0
@@ -55,7 +56,8 @@ def write_litert(
     """
     for precision, name in LITERT.items():
         file = ModelFile()
-        masked = any(head.needs_mask for head in (heads or {}).values())
+        multi = (heads or {}).get("multi")
+        masked = isinstance(multi, MultiHead) and multi.needs_mask
         _write_encoder(file.graph("hidden_states"), config, tensors, precision == "int8", masked)
         if "pooler/kernel" in tensors:
             _write_layers(file.graph("pooler"), tensors, {"pooler": "tanh"})
@@ -85,9 +87,8 @@ def _write_head(
     """Writes the graph of a head on the last states."""
     ops = _LiteRTOps(graph, config, tensors, int8, ("x",))
     graph.output("y", head.graph(ops, ops.flat(*ops.inputs)))
-    if not int8:
-        for name in head.unread:
-            graph.constant(tensors[name], name=name)
+    for name in head.unread:
+        graph.constant(tensors[name], name=name)
 
 
 class _LiteRTOps:

@@ -20,7 +20,7 @@ def load_encoder(bundle: Bundle) -> Any:
 
 
 def load_tensors(bundle: Bundle) -> dict[str, np.ndarray]:
-    """Returns the float32 weights in the names and shapes of `tensor_shapes`, or InputError."""
+    """Returns the float32 weights in the names and shapes of `tensor_shapes`."""
     bundle.verify_files([WEIGHTS])
     tensors = read_tensors(Path(bundle.path, WEIGHTS))
     expected = tensor_shapes(bundle.config, bundle.has_pooler, bundle.dense)

@@ -33,10 +33,6 @@ class Head(Protocol):
     def unread(self) -> tuple[str, ...]:
         """Tensors that the graph does not read."""
 
-    @property
-    def needs_mask(self) -> bool:
-        """Whether rows can have tokens that no token sees."""
-
     def shapes(self, config: EncoderConfig) -> dict[str, tuple[int, ...]]:
         """Returns the shape of each tensor by name."""
 

@@ -50,7 +50,7 @@ class MultiHead:
 
     @property
     def needs_mask(self) -> bool:
-        """See `Head.needs_mask`."""
+        """Whether rows can have tokens that no token sees."""
         return self.fill_length > 0 and not self.attends_fill
 
     def shapes(self, config: EncoderConfig) -> dict[str, tuple[int, ...]]:

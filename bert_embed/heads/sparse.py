@@ -50,11 +50,6 @@ class SparseHead:
         """See `Head.unread`."""
         return (QUERY_WEIGHTS,) if self.query_weights else ()
 
-    @property
-    def needs_mask(self) -> bool:
-        """See `Head.needs_mask`."""
-        return False
-
     def shapes(self, config: EncoderConfig) -> dict[str, tuple[int, ...]]:
         """See `Head.shapes`."""
         shapes: dict[str, tuple[int, ...]] = {}

@@ -18,24 +18,14 @@ def import_model(
     name: str | None = None,
     licence: str | None = None,
 ) -> Bundle:
-    """Imports a google-research checkpoint, a Hugging Face folder or a TF Hub encoder.
+    """Imports a google-research checkpoint, a Hugging Face folder or a TF Hub encoder into `dest`.
 
-    Args:
-        source: The folder or a `.tar.gz` of it, local or in Cloud Storage (gs://); a TF Hub
-            handle; `hf://org/name@REV`, which is fetched from the Hugging Face hub; or
-            `org/name@REV` that is in its local cache.
-        dest: The bundle's folder, which must not exist or be empty.
-        checkpoint: Which checkpoint of a google-research folder; None takes the latest.
-        lower_case: Whether a google-research model or a SavedModel is uncased; None takes it from
-            the folder's name, or from the SavedModel.
-        activation: `gelu` (erf), `gelu_new` (tanh) or `relu` instead of that of a google-research
-            configuration.
-        name: The source that the bundle names; None for `source`, of the hub with its commit.
-        licence: The licence that the bundle names.
-
-    Raises:
-        InputError: Not a model of these kinds, one that cannot be computed, or a setting that does
-            not apply to it.
+    `source` is a folder or a `.tar.gz` of it, local or gs://; a TF Hub handle; `hf://org/name@REV`,
+    which is fetched from the Hugging Face hub; or `org/name@REV` in its local cache. Of a
+    google-research model `checkpoint` is the latest by default, `lower_case` follows the folder's
+    name, and `activation` the configuration. `name` and `licence` are what the bundle says of its
+    source. InputError: no such model, one that cannot be computed, or a setting that does not apply
+    to it.
     """
     from bert_embed.importers.hub import hub_snapshot
     from bert_embed.importers.sources import local_folder

@@ -12,6 +12,7 @@ from bert_embed.architectures.encoder import EncoderConfig, tensor_shapes
 from bert_embed.architectures.families import config_from_huggingface
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.heads.head import Head
+from bert_embed.importers.classifiers import is_classifier, read_classifier
 from bert_embed.importers.dense import CONVERT
 from bert_embed.importers.json_files import inside, read_json
 from bert_embed.importers.mlm_heads import read_mlm_head, read_query_weights
@@ -82,6 +83,12 @@ def import_huggingface(
             place = inside(root, settings.query_weights)
             tensors |= read_query_weights(place, root, config, tokenizer.vocab)
         heads["sparse"] = sparse
+    is_bare = not is_sentence_transformers(root)
+    if settings.has_scores or (is_bare and is_classifier(values)):
+        heads["scores"], of_head = read_classifier(
+            folder, config, values, settings.scores_activation, convert
+        )
+        tensors |= of_head
     usual = min(max_length or config.max_position_embeddings, _MOST_TOKENS)
     length = settings.max_seq_length or usual
     bundle = Bundle(

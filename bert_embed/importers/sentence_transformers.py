@@ -65,7 +65,11 @@ _OUTPUTS = {  # of the model by its task: the module's, and transformers'
     "fill-mask": ("token_embeddings", "logits"),
     "sequence-classification": ("scores", "logits"),
 }
-_MODELS = {"feature-extraction": "SentenceTransformer", "fill-mask": "SparseEncoder"}
+_MODELS = {
+    "feature-extraction": "SentenceTransformer",
+    "fill-mask": "SparseEncoder",
+    "sequence-classification": "CrossEncoder",
+}
 _AS_USUAL = ("transformer_task", "module_output_name", "modality_config")
 # What the modules pass on to transformers, under the names of releases 2 to 5 and of release 6, and
 # those of these arguments that change no vector.
@@ -96,6 +100,8 @@ class Settings:
     do_lower_case: bool = False  # before the tokenizer
     splade: Mapping[str, str] | None = None  # settings of the pooling of sparse vectors
     query_weights: str | None = None  # folder of the weights of queries' tokens, relative
+    has_scores: bool = False  # of a CrossEncoder
+    scores_activation: str | None = None  # its class in PyTorch
 
 
 def is_sentence_transformers(source: Path) -> bool:
@@ -130,6 +136,13 @@ def read_settings(source: Path) -> Settings:
             check_vector_names(place, optional_object(place))
             normalize = True
     task = "feature-extraction" if splade is None else "fill-mask"
+    named = optional_object(source / _MODEL)
+    if named.get("model_type") == _MODELS["sequence-classification"]:
+        task = "sequence-classification"
+        if [kind for kind, _ in modules_listed] != ["Transformer"]:
+            raise InputError(
+                f"{source / _MODULES}: only a Transformer module is supported in a CrossEncoder"
+            )
     prompts, default_prompt = _read_prompts(source / _MODEL, _MODELS[task])
     values = read_transformer(inside(source, encoder), task)
     width = modules[-1].out_features if modules else 0
@@ -144,6 +157,8 @@ def read_settings(source: Path) -> Settings:
         do_lower_case=bool(values.get("do_lower_case")),
         splade=splade,
         query_weights=query_weights,
+        has_scores=task == "sequence-classification",
+        scores_activation=named.get("activation_fn"),
     )
 
 

@@ -70,7 +70,7 @@ def check_shapes(
 def read_safetensors(
     path: Path, is_used: Callable[[str], bool] = lambda key: True
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields key and array, as float32, of each tensor with a key that `is_used`, or InputError."""
+    """Yields key and array, as float32, of each tensor with a key that `is_used`."""
     try:
         with safe_open(path, framework="np") as file:
             for key in filter(is_used, file.keys()):

@@ -23,10 +23,7 @@ _LOCALE = "en"  # ICU's rules for sentences are those of UAX #29, the same for n
 
 
 def chunk_windows(documents: "Documents", spec: TextSpec) -> Windows:
-    """Divides documents, with offsets and none empty, into chunks, ranges of their tokens.
-
-    Every token belongs to a chunk, that of the sentence in which it begins; no chunk is empty.
-    """
+    """Divides documents into chunks; a token belongs to that in which its sentence begins."""
     most = spec.most_chunk_tokens(documents.prompt_tokens)
     at, splits = documents.text_tokens()
     starts, inside = documents.tokens.starts[at], documents.tokens.continues[at]
@@ -110,8 +107,6 @@ def packed(
 
     >>> list(packed(np.array([0, 2, 4, 6, 8]), 5, 2))
     [(0, 4), (2, 6), (4, 8)]
-    >>> list(packed(np.array([0, 4, 8]), 5, 1, finer=np.array([3, 6])))
-    [(0, 4), (3, 8)]
     """
     begins = borders if finer is None else np.union1d(borders, finer)
     start = int(borders[0])
@@ -125,20 +120,12 @@ def packed(
 
 
 def paragraph_starts(text: str) -> np.ndarray:
-    """Returns where each paragraph begins, int64 `[paragraphs]`, in code points; the first is 0.
-
-    >>> paragraph_starts("One.\\nTwo.\\n \\n\\nThree.").tolist()
-    [0, 13]
-    """
+    """Returns where each paragraph begins, int64 `[paragraphs]`, in code points; the first is 0."""
     return np.array([0, *(border.end() for border in _PARAGRAPH.finditer(text))], np.int64)
 
 
 def sentence_starts(text: str) -> np.ndarray:
-    """Where each sentence begins, int64 `[sentences]`, in code points, by ICU's rules (UAX #29).
-
-    >>> sentence_starts("It is. Is it?\\nYes!").tolist()
-    [0, 7, 14]
-    """
+    """Where each sentence begins, int64 `[sentences]`, in code points, by ICU's rules (UAX #29)."""
     from icu4py.breakers import SentenceBreaker  # 42 MB of ICU, which nothing else needs
 
     starts: list[np.ndarray] = []

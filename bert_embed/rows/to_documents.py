@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from bert_embed.heads.head import Head
 from bert_embed.heads.multi import MultiHead
+from bert_embed.heads.scores import ScoresHead
 from bert_embed.heads.sparse import SparseHead
 from bert_embed.heads.token_pooling import pool_tokens
 from bert_embed.heads.vectors import MultiVectors, SparseVectors
@@ -90,6 +91,7 @@ def document_vectors(
         dense,
         sparse=_sparse_vectors(layout, embedded, row, spec, heads or {}),
         multi=_multi_vectors(layout, embedded, row, spec, heads or {}),
+        scores=_scores(layout, embedded, row, spec, heads or {}),
     )
 
 
@@ -138,6 +140,23 @@ def chosen_vectors(
     at = (rows.splits[distinct] + tokens.place)[counts]
     splits = splits_of(counts)[tokens.splits]
     return MultiVectors(splits, rows.vectors[at])
+
+
+def _scores(
+    layout: Layout,
+    embedded: EmbeddedRows,
+    row: np.ndarray,
+    spec: TextSpec,
+    heads: Mapping[str, Head],
+) -> np.ndarray | None:
+    """Those of documents, from the mean of the logits of windows, or of these where kept."""
+    head = heads.get("scores")
+    if embedded.scores is None or not isinstance(head, ScoresHead):
+        return None
+    logits = embedded.scores[row]
+    if layout.windows is not None and not spec.keeps_windows:
+        logits = merge_windows(logits, layout.windows)
+    return head.activated(logits)
 
 
 def _dense_vectors(

@@ -291,9 +291,8 @@ def _impersonated(options: "PipelineOptions | None") -> str | None:
 def _new_client(process: int, server: str, acts_as: str | None) -> "Client":
     """A client for this process, anonymous with an emulator and where there are no credentials.
 
-    Beam's would look for credentials five times in 24 seconds. Connections are not shared with
-    child processes. `acts_as` are service accounts, by commas, each of which may act as the next
-    one.
+    Beam's would look for credentials five times in 24 seconds. `acts_as` are service accounts, by
+    commas, each of which may act as the next one.
     """
     with requires(SCHEME, _PACKAGE):
         import google.auth

@@ -17,11 +17,7 @@ def is_glob(pattern: str) -> bool:
 
 
 def fixed_folder(pattern: str) -> str:
-    """The folders of a pattern before its first wildcard, without the last slash.
-
-    >>> fixed_folder("gs://bucket/a/b*/c.txt"), fixed_folder("/in/a.txt")
-    ('gs://bucket/a', '/in')
-    """
+    """The folders of a pattern before its first wildcard, without the last slash."""
     wildcard = _MAGIC.search(pattern)
     return pattern[: wildcard.start() if wildcard else len(pattern)].rpartition("/")[0]
 

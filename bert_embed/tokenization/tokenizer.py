@@ -100,10 +100,8 @@ class Tokenizer(TextTokenizer):
     def from_pretrained(cls, model: "str | os.PathLike[str]" = "minilm") -> TextTokenizer:
         """Returns the tokenizer of a model, which is given as to `bert_embed.load`.
 
-        It is of another class where the model's tokenizer is not WordPiece.
-
-        Raises:
-            InputError: There is no such model.
+        It is of another class where the model's is not WordPiece. InputError: there is no such
+        model.
         """
         from bert_embed.bundle.find import resolve_model
 

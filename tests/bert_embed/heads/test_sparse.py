@@ -1,10 +1,12 @@
 """Sparse vectors of SPLADE models: their numbers, and what documents get of those of rows."""
 
+import json
 from functools import cache
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
@@ -13,7 +15,7 @@ from bert_embed.importers import import_model
 from bert_embed.rows.text_rows import text_rows
 from bert_embed.self_test import verify
 from bert_embed.specs import TextSpec, VectorSpec
-from bert_embed.storage.errors import SettingError
+from bert_embed.storage.errors import InputError, SettingError
 from tests.support.engines import ENGINES
 from tests.support.models.splade import VOCABULARY, PlainSplade, write_splade
 from tests.support.models.tiny import WORDS
@@ -230,3 +232,98 @@ def test_kinds_are_in_one_order():
 def test_vectors_that_a_model_has_not_are_refused(encoder):
     with pytest.raises(SettingError, match="multi: this model makes dense, sparse vectors alone"):
         vectors_of(encoder, TEXTS, vectors=("multi",))
+
+
+def test_texts_are_encoded_without_a_layout(encoder):
+    found = encoder.encode_sparse(TEXTS, top_k=30, min_weight=0.2)
+    expected = sparse(encoder, TEXTS, top_k=30, min_weight=0.2)
+    np.testing.assert_array_equal(found.values, expected.values)
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    one = encoder.encode_sparse(TEXTS[2], max_seq_length=16)
+    np.testing.assert_array_equal(one.values, encoder.encode_sparse(TEXTS)[2:3].values)
+    with pytest.raises(SettingError, match="is not a setting"):
+        encoder.encode_sparse(TEXTS, pooling="mean")
+
+
+def as_router(folder, **weights):
+    """Makes a SPLADE folder one whose queries have constant weights."""
+    kinds = {
+        "query_0_SparseStaticEmbedding": "SparseStaticEmbedding",
+        "": "MLMTransformer",
+        "1_SpladePooling": "SpladePooling",
+    }
+    package = "sentence_transformers.sparse_encoder.models"
+    router = {
+        "types": {path: f"{package}.{kind}" for path, kind in kinds.items()},
+        "structure": {
+            "query": ["query_0_SparseStaticEmbedding"],
+            "document": ["", "1_SpladePooling"],
+        },
+    }
+    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Router"}
+    (folder / "modules.json").write_text(json.dumps([module]))
+    (folder / "router_config.json").write_text(json.dumps(router))
+    query = folder / "query_0_SparseStaticEmbedding"
+    query.mkdir()
+    if "idf" in weights:
+        (query / "config.json").write_text(json.dumps({"frozen": True, "path": "idf.json"}))
+        (folder / "idf.json").write_text(json.dumps(weights["idf"]))
+    else:
+        (query / "config.json").write_text(json.dumps({"frozen": True}))
+        save_file(weights, query / "model.safetensors")
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_queries_have_constant_weights(tmp_path, precision):
+    weights = np.random.default_rng(2).random(len(VOCABULARY)).astype(np.float32)
+    weights[VOCABULARY.index("of")] = 0
+    idf = dict(zip(VOCABULARY, weights.tolist(), strict=True))
+    for number, stored in enumerate(({"weight": weights}, {"idf": idf})):
+        place = tmp_path / str(number)
+        write_splade(place / "source")
+        as_router(place / "source", **stored)
+        bundle = import_model(str(place / "source"), str(place / "bundle"))
+        encoder = Encoder(bundle, threads=1, precision=precision)
+        found = encoder.encode_sparse_query(["the bank of the river", "of", "the"])
+        assert np.diff(found.splits).tolist() == [3, 0, 1]
+        ids = sorted(VOCABULARY.index(word) for word in ("the", "bank", "river"))
+        assert found.indices[:3].tolist() == ids
+        np.testing.assert_array_equal(found.values[:3], weights[ids])
+        assert len(encoder.encode_sparse("the").values) > 3
+        assert verify(bundle).problem == ""
+
+
+def test_queries_of_other_models_are_encoded_as_documents(encoder):
+    found, same = encoder.encode_sparse_query(TEXTS), encoder.encode_sparse(TEXTS)
+    np.testing.assert_array_equal(found.values, same.values)
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ({"idf": {"no such token": 1.0}}, "must hold a number for tokens of the model"),
+        ({"idf": {"the": -1.0}}, "weights of tokens must be numbers of at least 0"),
+        ({"weight": np.ones((2, 2), np.float32)}, "must hold a weight for each of"),
+    ],
+)
+def test_wrong_weights_of_queries_are_refused(tmp_path, weights, said):
+    write_splade(tmp_path / "source")
+    as_router(tmp_path / "source", **weights)
+    with pytest.raises(InputError) as error:
+        import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"pooling_strategy": "mean"}, "pooling must be max or sum, got 'mean'"),
+        ({"activation_function": "tanh"}, "activation must be relu or log1p_relu, got 'tanh'"),
+        ({"changes": {"cls.predictions.transform.dense.weight": None}}, "they lack the head"),
+    ],
+)
+def test_a_head_that_is_not_computed_is_refused(tmp_path, change, said):
+    write_splade(tmp_path / "source", **change)
+    with pytest.raises(InputError) as error:
+        import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    assert said in str(error.value)

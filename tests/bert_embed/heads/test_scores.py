@@ -1,0 +1,134 @@
+"""Scores: what documents get of those of rows, and the folders of cross-encoders."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bert_embed.encoder import Encoder
+from bert_embed.importers import import_model
+from bert_embed.rows.text_rows import text_rows
+from bert_embed.self_test import verify
+from bert_embed.specs import TextSpec
+from bert_embed.storage.errors import InputError, SettingError
+from tests.support.models.heads import write_classifier
+from tests.support.models.plain_bert import softmax
+from tests.support.models.tiny import WORDS
+
+TEXTS = ["the bank of the river", "a", "money in the vault of people", "two"]
+LONG = " ".join(np.random.default_rng(3).choice(WORDS, 50))
+
+
+def imported(folder, labels=3, **config):
+    write_classifier(folder / "source", "distilbert", labels, **config)
+    return import_model(str(folder / "source"), str(folder / "bundle"))
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return Encoder(imported(tmp_path_factory.mktemp("scores")), threads=2)
+
+
+def scores(encoder, texts, **text):
+    text_spec = TextSpec(**{"max_seq_length": 64, "vectors": ("scores",), **text})
+    rows = text_rows(encoder.tokenizer, text_spec, texts)
+    return encoder.embed_layout(rows.rows, rows.row, rows.layout, text_spec)
+
+
+@pytest.mark.numeric
+def test_scores_have_the_same_bits_in_any_batch(encoder):
+    texts = [*TEXTS, LONG, *(" ".join(WORDS[n : n + 5]) for n in range(40))]
+    together = encoder.encode_scores(texts)
+    np.testing.assert_array_equal(encoder.encode_scores(texts, batch_tokens=20), together)
+    np.testing.assert_array_equal([encoder.encode_scores(text) for text in texts], together)
+    np.testing.assert_allclose(together.sum(1), 1, atol=1e-6)
+
+
+@pytest.mark.numeric
+def test_int8_stays_near(encoder):
+    near = Encoder(encoder.bundle, threads=1, precision="int8").encode_scores([*TEXTS, LONG])
+    assert np.abs(near - encoder.encode_scores([*TEXTS, LONG])).max() < 0.05
+
+
+def test_the_logits_of_windows_are_averaged_by_their_tokens(encoder):
+    windows = {"long_text": "window", "max_seq_length": 16, "stride": 4}
+    apart = scores(encoder, [LONG], **windows, merge_windows=False)
+    layout_counts = np.array([14, 14, 14, 14, 10])
+    logits = apart[0].scores
+    assert logits.shape == (5, 3)
+    expected = softmax(np.average(logits.astype(float), axis=0, weights=layout_counts))
+    found = scores(encoder, [TEXTS[0], LONG], **windows)[1].scores
+    np.testing.assert_allclose(found[1], expected, atol=1e-6)
+    np.testing.assert_allclose(apart[1].scores, softmax(logits.astype(float)), atol=1e-6)
+    np.testing.assert_allclose(found[0], encoder.encode_scores(TEXTS[0]), atol=1e-6)
+
+
+def test_scores_and_dense_vectors_come_from_one_pass(encoder):
+    both = scores(encoder, TEXTS, vectors=("dense", "scores"))[1]
+    np.testing.assert_array_equal(both.scores, encoder.encode_scores(TEXTS))
+    np.testing.assert_array_equal(both.sentences, encoder.encode(TEXTS))
+    assert verify(encoder.bundle).problem == ""
+
+
+def test_a_cross_encoder_names_its_activation(tmp_path):
+    write_classifier(tmp_path / "source", "roberta", 1)
+    module = {"idx": 0, "name": "0", "path": ""}
+    module["type"] = "sentence_transformers.base.modules.transformer.Transformer"
+    files = {
+        "modules.json": [module],
+        "config_sentence_transformers.json": {
+            "model_type": "CrossEncoder",
+            "activation_fn": "torch.nn.modules.linear.Identity",
+        },
+        "sentence_bert_config.json": {
+            "transformer_task": "sequence-classification",
+            "module_output_name": "scores",
+            "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
+        },
+    }
+    for name, values in files.items():
+        (tmp_path / "source" / name).write_text(json.dumps(values))
+    bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    assert (bundle.heads["scores"].activation, bundle.default_vectors) == ("none", ("scores",))
+    found = Encoder(bundle, threads=1).encode_scores(["who"], ["the bank of the river"])
+    assert found.shape == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("config", "activation"),
+    [
+        ({"sentence_transformers": {"activation_fn": "torch.nn.Identity"}}, "none"),
+        ({"sbert_ce_default_activation_function": "torch.nn.Sigmoid"}, "sigmoid"),
+        ({"problem_type": "multi_label_classification"}, "sigmoid"),
+        ({}, "softmax"),
+    ],
+)
+def test_config_json_names_the_activation(tmp_path, config, activation):
+    assert imported(tmp_path, **config).heads["scores"].activation == activation
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"id2label": {"0": "a"}}, "id2label must name each of the 3 labels"),
+        ({"id2label": {"0": "a", "1": "b", "2": "a"}}, "id2label must name each label once"),
+        ({"problem_type": "ranking"}, "problem_type must be one of regression"),
+        (
+            {"sentence_transformers": {"activation_fn": "torch.nn.Tanh"}},
+            "activation of scores must be torch.nn's Identity, Sigmoid, Softmax",
+        ),
+    ],
+)
+def test_what_is_not_understood_is_refused(tmp_path, config, said):
+    with pytest.raises(InputError) as error:
+        imported(tmp_path, **config)
+    assert said in str(error.value)
+
+
+def test_a_model_without_scores_is_refused_by_name(minilm):
+    encoder = Encoder(minilm, threads=1)
+    said = "vectors scores: this model makes dense vectors alone"
+    with pytest.raises(SettingError, match=said):
+        encoder.encode_scores(["a"])
+    with pytest.raises(SettingError, match="vectors sparse: this model"):
+        encoder.encode_sparse(["a"])

@@ -1,0 +1,94 @@
+"""Heads of each architecture: sparse vectors and scores, as float64 gives them."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from bert_embed.encoder import Encoder
+from bert_embed.importers import import_model
+from tests.support.engines import ENGINES
+from tests.support.models.architectures import GOLDEN, PAIRS, TEXTS
+from tests.support.models.heads import (
+    MLM,
+    SCORES,
+    plain_logits,
+    plain_weights,
+    write_classifier,
+    write_mlm,
+)
+from tests.support.models.plain_bert import softmax
+
+pytestmark = [pytest.mark.slow, pytest.mark.numeric]
+
+STATES = np.load(GOLDEN)  # of transformers
+CLOSE = 1e-4
+# Each of the ways of a head, by the kinds that have it.
+OWN_DECODER = ("xlm-roberta", "modernbert_biased")
+SUM = ("camembert", "electra")
+MEAN = ("modernbert_biased",)
+PROBLEMS = {
+    "distilbert": (1, "regression"),
+    "electra": (4, "multi_label_classification"),
+    "mpnet": (1, None),
+}
+
+
+def states(kind, number):
+    return STATES[f"{kind}/states/{number}"][:, -1]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """The bundle and the tensors of each kind, by what it makes."""
+
+    @cache
+    def model(write, kind, **settings):
+        place = tmp_path_factory.mktemp(kind)
+        tensors = write(place / "source", kind, **settings)
+        return import_model(str(place / "source"), str(place / "bundle")), tensors
+
+    return model
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", MLM)
+def test_sparse_vectors(models, kind, engine):
+    pooling = "sum" if kind in SUM else "max"
+    bundle, tensors = models(
+        write_mlm, kind, own_decoder=kind in OWN_DECODER, pooling_strategy=pooling
+    )
+    encoder = Encoder(bundle, threads=1, load_engine=ENGINES[engine])
+    found = encoder.encode_sparse(list(TEXTS))
+    for number in range(len(TEXTS)):
+        weights = plain_weights(kind, tensors, states(kind, number))
+        expected = weights.sum(0) if pooling == "sum" else weights.max(0)
+        row = found[np.array([number])]
+        vector = np.zeros(len(expected))
+        vector[row.indices] = row.values
+        np.testing.assert_allclose(vector, expected, atol=CLOSE, rtol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", SCORES)
+def test_scores(models, kind, engine):
+    labels, problem = PROBLEMS.get(kind, (3, None))
+    mean = kind in MEAN
+    pooling = {"classifier_pooling": "mean"} if mean else {}
+    bundle, tensors = models(write_classifier, kind, labels=labels, problem_type=problem, **pooling)
+    assert bundle.default_vectors == ("scores",)
+    assert bundle.heads["scores"].labels == tuple(f"label {number}" for number in range(labels))
+    encoder = Encoder(bundle, threads=1, load_engine=ENGINES[engine])
+    of_texts = encoder.encode_scores(list(TEXTS))
+    of_pairs = encoder.encode_scores(*map(list, zip(*PAIRS, strict=True)))
+    assert of_texts.dtype == np.float32
+    for number, found in enumerate([*of_texts, *of_pairs]):
+        logits = plain_logits(kind, tensors, states(kind, number), mean)
+        if problem == "regression":
+            expected = logits
+        elif labels == 1 or problem is not None:
+            expected = 1 / (1 + np.exp(-logits))
+        else:
+            expected = softmax(logits)
+        np.testing.assert_allclose(found, expected, atol=CLOSE)
+    np.testing.assert_array_equal(encoder.encode_scores(TEXTS[0]), of_texts[0])
