@@ -39,6 +39,7 @@ _MOST_COLUMNS = 8
 _SETTINGS = (
     *("granularity", "shape", "token_shape", "output_dtype", "normalize", "pooling"),
     *("layers", "max_seq_length", "long_text", "chunk", "prompt", "vectors", "top_k", "min_weight"),
+    "pool_factor",
 )
 
 
