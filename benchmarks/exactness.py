@@ -22,9 +22,9 @@ from tests.support.models.architectures import (
     LONG,
     PAIRS,
     SCRIPTS,
-    TEXTS,
     write_architecture,
 )
+from tests.support.models.architectures import TEXTS as SHORT
 from tests.support.models.tiny import write_tiny_huggingface
 
 _GREETINGS = (
@@ -35,7 +35,7 @@ _GREETINGS = (
 )
 # With the tokens before and behind, on both sides of a sliding window of 128.
 _COUNTED = tuple("a " * count for count in (1, 2, 125, 126, 127, 300))
-_TEXTS = (*TEXTS, *_GREETINGS, *_COUNTED, " ".join([LONG] * 4), f"{SCRIPTS} \U0001f389" * 9)
+TEXTS = (*SHORT, *_GREETINGS, *_COUNTED, " ".join([LONG] * 4), f"{SCRIPTS} \U0001f389" * 9)
 _FAMILIES = ("bert", "word_piece", *KINDS)
 _POSITIONS = 512
 
@@ -61,7 +61,7 @@ def main() -> None:
     theirs.close()
     record = {
         "benchmark": "exactness",
-        "data": f"{len(_TEXTS)} texts and {len(PAIRS)} pairs a family",
+        "data": f"{len(TEXTS)} texts and {len(PAIRS)} pairs a family",
         "results": results,
         "peers": peer_versions("transformers", "tokenizers", "torch"),
     }
@@ -79,7 +79,7 @@ def _compare(folder: Path, family: str, theirs: measure.Child) -> dict[str, obje
         write_architecture(folder / "ours", family)
     ours = folder / "ours" if family != "bert" else source
     bundle = import_model(str(ours), str(folder / "bundle"))
-    rows = [[text] for text in _TEXTS] + [list(pair) for pair in PAIRS]
+    rows = [[text] for text in TEXTS] + [list(pair) for pair in PAIRS]
     reference = str(folder / "reference.npz")
     theirs.ask([family, str(source), rows, bundle.max_seq_length, reference])
     arrays = np.load(reference)
@@ -87,7 +87,7 @@ def _compare(folder: Path, family: str, theirs: measure.Child) -> dict[str, obje
     layers = list(range(bundle.config.num_hidden_layers + 1))
     settings = {"layers": layers, "layer_combine": "stack", "long_text": "truncate"}
     first, second = zip(*PAIRS, strict=True)
-    vectors = encoder.encode_tokens(_TEXTS, **settings)
+    vectors = encoder.encode_tokens(TEXTS, **settings)
     vectors += encoder.encode_tokens(first, second, **settings)
     difference, largest, equal, longest = 0.0, 0.0, True, 0
     for number, tokens in enumerate(vectors):
@@ -98,7 +98,7 @@ def _compare(folder: Path, family: str, theirs: measure.Child) -> dict[str, obje
             difference = max(difference, float(np.abs(tokens.vectors - states).max()))
         else:
             difference = float("inf")
-    texts = [text for text in _TEXTS if text.strip()]
+    texts = [text for text in TEXTS if text.strip()]
     float32 = encoder.encode(texts, long_text="truncate")
     int8 = Encoder(bundle, threads=1, precision="int8").encode(texts, long_text="truncate")
     return {

@@ -53,6 +53,7 @@ _WHEN_NAMED = {
     "recall": ("--sentences=2000", "--queries=50"),
     "table_shuffle": ("--rounds=1",),
     "exactness": ("bert", "xlm-roberta"),
+    "heads": ("multilingual", "modernbert"),
     "json_tokenizer": ("--rounds=1", "--texts=2000"),
     "families": ("--rounds=1", "--texts=21"),
     "families_memory": ("--rounds=1", "--texts=21"),

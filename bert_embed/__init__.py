@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from bert_embed.encoder import Encoder, TruncationWarning
     from bert_embed.formats.result_files import DocumentUnits
     from bert_embed.pipeline import RunFailed, embed
-    from bert_embed.results import read, read_batches, read_spans, read_tokens, read_words
+    from bert_embed.results import (
+        read,
+        read_batches,
+        read_multi,
+        read_scores,
+        read_spans,
+        read_sparse,
+        read_tokens,
+        read_words,
+    )
     from bert_embed.rows.to_documents import TextVectors
     from bert_embed.specs import VectorSpec
     from bert_embed.tokenization.protocol import TokenizedTexts
@@ -45,7 +54,10 @@ __all__ = [
     "load",
     "read",
     "read_batches",
+    "read_multi",
+    "read_scores",
     "read_spans",
+    "read_sparse",
     "read_tokens",
     "read_words",
 ]
@@ -64,6 +76,9 @@ _IMPORTED_ON_USE = {
     "VectorSpec": "bert_embed.specs",
     "read": "bert_embed.results",
     "read_batches": "bert_embed.results",
+    "read_multi": "bert_embed.results",
+    "read_scores": "bert_embed.results",
+    "read_sparse": "bert_embed.results",
     "read_spans": "bert_embed.results",
     "read_tokens": "bert_embed.results",
     "read_words": "bert_embed.results",

@@ -28,6 +28,7 @@ from bert_embed.engines.runner import RowRunner
 from bert_embed.heads.multi import MultiHead
 from bert_embed.heads.sparse import QUERY_WEIGHTS, SparseHead
 from bert_embed.heads.vectors import MultiVectors, SparseVectors, merged_entries
+from bert_embed.ragged import splits_of
 from bert_embed.rows.build import Rows, fill_rows
 from bert_embed.rows.documents import tokenize_documents
 from bert_embed.rows.fit import fit_texts
@@ -474,23 +475,28 @@ class Encoder:
         texts: Sequence[str],
         texts_b: Sequence[str] | None = None,
         batch_tokens: int | None = None,
-    ) -> tuple[NDArray[np.float32], dict[int, tuple[str, str]]]:
+    ) -> tuple[GranularVectors, dict[int, tuple[str, str]]]:
         """Embeds texts as the command line does, equal ones once; a bad one does not fail others.
 
-        Gives float32 `[texts, width]`, zeros for a text without a vector, and by the number of each
-        such text the stage that rejected it, "tokenize" or "infer", and the reason. RuntimeError:
-        every one of several texts failed, so the model is at fault.
+        Gives a row for each text of the kinds that the spec asks for, zeros or no entries for a
+        text without a vector, and by the number of each such text the stage that rejected it,
+        "tokenize" or "infer", and the reason. RuntimeError: every one of several texts failed, so
+        the model is at fault.
         """
         tokenized = text_rows(self.tokenizer, text_spec, texts, texts_b=texts_b)
         layout, row = tokenized.layout, tokenized.row
         rows, embedded = self.embed_layout(tokenized.rows, row, layout, text_spec, batch_tokens)
-        assert embedded.sentences is not None, "sentences are what the spec asks for"
-        vectors = np.zeros((len(texts), embedded.sentences.shape[1]), np.float32)
-        vectors[tokenized.numbers] = embedded.sentences
         rejected = {number: ("tokenize", why) for number, why in tokenized.rejected.items()}
+        good = np.ones(len(tokenized.numbers), bool)
         for document, why in failed_documents(layout, row, rows.failed).items():
-            number = int(tokenized.numbers[document])
-            vectors[number], rejected[number] = 0, ("infer", why)
+            good[document] = False
+            rejected[int(tokenized.numbers[document])] = ("infer", why)
+        vectors = GranularVectors(
+            *(
+                None if one is None else _spread(one, tokenized.numbers, good, len(texts))
+                for one in vars(embedded).values()
+            )
+        )
         return vectors, rejected
 
     def embed_rows(
@@ -724,3 +730,15 @@ def _check_pairs(one: bool, texts_b: Iterable[str] | None) -> None:
         )
     if one and texts_b is not None:
         raise SettingError("texts_b", "is for pairs, texts must be a list then")
+
+
+def _spread(vectors: Any, numbers: np.ndarray, good: np.ndarray, count: int) -> Any:
+    """Vectors of all of `count` texts, from those at `numbers`; nothing where not `good`."""
+    if isinstance(vectors, np.ndarray):
+        spread = np.zeros((count, *vectors.shape[1:]), vectors.dtype)
+        spread[numbers[good]] = vectors[good]
+        return spread
+    kept = vectors[np.flatnonzero(good)]
+    lengths = np.zeros(count, np.int64)
+    lengths[numbers[good]] = np.diff(kept.splits)
+    return replace(kept, splits=splits_of(lengths))

@@ -6,9 +6,9 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,20 +16,24 @@ from numpy.typing import NDArray
 from bert_embed.arguments import path_text, switch, whole_number
 from bert_embed.formats.output_files import (
     BLOCK_RECORDS,
+    HEAD_KINDS,
     KINDS,
     RUN_FILE,
     block_record_name,
     by_number,
     holds_vectors,
+    kinds_of,
     parse_name,
     vector_kinds,
 )
 from bert_embed.formats.result_files import (
     METADATA_KEY,
     DocumentUnits,
+    Rows,
     read_units,
     row_batches,
 )
+from bert_embed.ragged import splits_of
 from bert_embed.run_record import RunRecord, Written, check_settings, read_record
 from bert_embed.storage.checksums import crc32c_of
 from bert_embed.storage.errors import InputError
@@ -44,12 +48,20 @@ from bert_embed.storage.files import (
     stat,
 )
 from bert_embed.storage.gcs_copies import store_errors
+from bert_embed.storage.packages import requires
 from bert_embed.storage.plurals import counted
 from bert_embed.typed_json import json_object
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 _Folder = str | os.PathLike[str]
 _Files = dict[str, FileInfo]  # by name
 _COPIED_BYTES = 16 << 20  # of a file in a store, at a time
+_READERS = {
+    **{"sentence": "read", "token": "read_tokens", "word": "read_words", "span": "read_spans"},
+    **{"sparse": "read_sparse", "multi": "read_multi", "scores": "read_scores"},
+}
 _READ_ROWS = 1 << 14  # at a time, of an output that is read whole
 
 
@@ -110,6 +122,96 @@ def _read_batches(
         for batch in row_batches(path, settings, rows=rows, check_pages=check_pages):
             vectors = np.require(batch.vectors, requirements="W")  # not Arrow's memory
             yield batch.columns["id"].to_pylist(), vectors.reshape(-1, *settings["shape"])
+
+
+def read_sparse(folder: _Folder, partial: bool = False) -> "tuple[list[str | int], csr_array]":
+    """Reads the sparse vectors that a run wrote, in the input's order; it requires SciPy.
+
+    Args:
+        folder: Output folder of a run, local, gs:// or s3://.
+        partial: Whether to read the finished parts of an incomplete run.
+
+    Returns:
+        The ids, as `read`, and the weights, a SciPy array in CSR format, float32 `[documents,
+        entries of the vocabulary]`. Where windows or chunks have their own, each row is one.
+
+    Raises:
+        InputError: As `read`, or SciPy is not installed.
+    """
+    with requires("read_sparse", "scipy"):
+        from scipy.sparse import csr_array
+    ids, blocks = _of_head(folder, "sparse", partial)
+    entries = vector_settings(folder)["heads"]["sparse"]["entries"]
+    lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(one.splits) for one in blocks)])
+    indices = np.concatenate([np.zeros(0, np.int32), *(one.indices for one in blocks)])
+    values = np.concatenate([np.zeros(0, np.float32), *(one.values for one in blocks)])
+    return ids, csr_array((values, indices, splits_of(lengths)), shape=(len(ids), entries))
+
+
+def read_multi(
+    folder: _Folder, partial: bool = False
+) -> Iterator[tuple[str | int, NDArray[np.float32]]]:
+    """Reads the multi-vectors that a run wrote, in the input's order, some documents at a time.
+
+    Args:
+        folder: Output folder of a run, local, gs:// or s3://.
+        partial: Whether to read the finished parts of an incomplete run.
+
+    Yields:
+        A document's id, and float32 `[tokens, dim]`, a vector for each token that was kept,
+        decoded from the type they were stored as.
+
+    Raises:
+        InputError: As `read`.
+    """
+    folder, partial = path_text("folder", folder), switch("partial", partial)
+    return (
+        (document, batch.vectors.vectors[start:stop])
+        for batch in _head_batches(folder, "multi", partial)
+        for document, (start, stop) in zip(
+            batch.columns["id"].to_pylist(), pairwise(batch.vectors.splits.tolist()), strict=True
+        )
+    )
+
+
+def read_scores(
+    folder: _Folder, partial: bool = False
+) -> tuple[list[str | int], list[str], NDArray[np.float32]]:
+    """Reads the scores that a run wrote, in the input's order.
+
+    Args:
+        folder: Output folder of a run, local, gs:// or s3://.
+        partial: Whether to read the finished parts of an incomplete run.
+
+    Returns:
+        The ids, as `read`; the model's labels; and float32 `[documents, labels]`.
+
+    Raises:
+        InputError: As `read`.
+    """
+    ids, blocks = _of_head(folder, "scores", partial)
+    labels = list(vector_settings(folder)["heads"]["scores"]["labels"])
+    return ids, labels, np.concatenate([np.empty((0, len(labels)), np.float32), *blocks])
+
+
+def _of_head(folder: _Folder, kind: str, partial: bool) -> tuple[list[str | int], list[Any]]:
+    """All ids of a kind that a head made, and its vectors, batch by batch."""
+    folder, partial = path_text("folder", folder), switch("partial", partial)
+    ids: list[str | int] = []
+    blocks = []
+    for batch in _head_batches(folder, kind, partial):
+        ids += batch.columns["id"].to_pylist()
+        blocks.append(batch.vectors)
+    return ids, blocks
+
+
+def _head_batches(folder: _Folder, kind: str, partial: bool) -> Iterator[Rows]:
+    settings = granular_settings(folder, kind)
+    check_pages = not has_block_records(folder)
+    return chain.from_iterable(
+        row_batches(path, settings, kind=kind, check_pages=check_pages)
+        for path in vector_files(folder, kind, partial)
+    )
 
 
 def read_tokens(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnits]:
@@ -270,16 +372,15 @@ def _damage(path: Path, what: str) -> str:
 def granular_settings(folder: _Folder, granularity: str) -> dict[str, Any]:
     """Returns `vector_settings` of a run; InputError if it wrote other kinds of vectors."""
     settings = vector_settings(folder)
-    kinds = settings["granularity"]
+    kinds = kinds_of(settings)
     if granularity not in kinds:
-        readers = [
-            "bert_embed.read" + ("" if kind == "sentence" else f"_{kind}s") for kind in kinds
-        ]
+        readers = [f"bert_embed.{_READERS[kind]}" for kind in kinds]
+        flag = "vectors" if granularity in HEAD_KINDS else "granularity"
         raise InputError(
             f"{os.fspath(folder)} holds vectors of {' and '.join(kinds)}, none of {granularity}: "
             f"read them with {' or '.join(readers)}, or embed "
-            f"with granularity {granularity} into a folder of its own",
-            "granularity",
+            f"with {flag} {granularity} into a folder of its own",
+            flag,
         )
     return settings
 

@@ -35,6 +35,7 @@ POOLINGS = (
     "lasttoken",
 )
 WORD_POOLINGS = ("mean", "sum", "first", "last", "max")
+DEFAULT_STRIDE = 64  # tokens that windows share, at most half a window
 # Of TextSpec, and in JSON only where not the default: it keeps files and fingerprints.
 _SELDOM = {
     "vectors": ["dense"],

@@ -5,6 +5,7 @@ of a command line and of a template are texts, YAML and Python have values of th
 """
 
 import datetime
+import math
 import operator
 import os
 import re
@@ -199,6 +200,7 @@ class Switch:
 TEXT, PLACE, PLACES, NAMES, SWITCH, SHARE = Text(), Place(), Places(), Names(), Switch(), Share()
 POSITIVE, AT_LEAST_ZERO = Whole(1), Whole(0)
 LAYERS = Wholes(r"-?\d+", "numbers with commas, such as -1,-2")
+NOT_NEGATIVE = Decimal("at least 0", lambda number: 0 <= number < math.inf)
 BLOCKS = Wholes(r"\d+", "block numbers with commas", are_set=True)
 
 

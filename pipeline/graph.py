@@ -10,11 +10,9 @@ import apache_beam as beam
 from bert_embed.pipeline.options import EXAMPLES
 from bert_embed.pipeline.outputs import run_record
 from bert_embed.pipeline.run import EmbedRun
-from bert_embed.pipeline.runners.beam_flags import BeamFlags, pipeline_options
-from bert_embed.pipeline.runners.dataflow import job_flags, model_threads, run_on_dataflow
+from bert_embed.pipeline.runners.any_runner import run_on_runner
+from bert_embed.pipeline.runners.dataflow import job_flags, model_threads
 from bert_embed.pipeline.runners.job_errors import JobGoesOn
-from bert_embed.pipeline.runners.local_runners import run_pipeline
-from bert_embed.pipeline.runners.portable_jobs import PortableJob, run_on_job_server
 from bert_embed.pipeline.runners.worker_model import bundle_for_workers
 from bert_embed.run_record import RunRecord
 from bert_embed.transforms.bigquery.load import with_loads
@@ -88,22 +86,11 @@ def model_handler(run: EmbedRun) -> BertModelHandler:
 
 def run_job(run: EmbedRun, record: RunRecord) -> None:
     """Runs a run's graph; JobGoesOn if the job goes on, as with --no_wait_until_finish."""
-    flags = BeamFlags.of(job_flags(run))
+    words = job_flags(run)
     bundle = bundle_for_workers(run.bundle, run.options.model, run.job)
     work = partial(build, run=replace(run, bundle=bundle), record=record)
-    options = pipeline_options(run.job, flags.words)
-    wait = not flags["no_wait_until_finish"]
-    if run.job.is_portable:
-        job = PortableJob.of(run.job, flags)
-        submitted = partial(run_record.note_job, run.output, record)
-        run_on_job_server(options, work, job, submitted, wait)
-    elif run.job.is_dataflow:
-        pipeline = beam.Pipeline(options=options)
-        work(pipeline)
-        run_on_dataflow(pipeline, flags)
-    else:
-        run_pipeline(options, work)
-        now = None if wait else run_record.read_record(run.output)
+    if not run_on_runner(run.job, words, work, partial(run_record.note_job, run.output, record)):
+        now = run_record.read_record(run.output)
         if now is not None and now.status == "running":
             raise JobGoesOn("requested", f"the job continues on {run.job.runner}")
 

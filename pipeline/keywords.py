@@ -52,6 +52,9 @@ class EmbedKeywords(TypedDict, total=False):
     report: bool | None
     model: Path | None
     granularity: str | Sequence[str] | None
+    vectors: str | Sequence[str] | None
+    top_k: int | None
+    min_weight: float | None
     recipe: str | None
     layers: int | Sequence[int] | None
     layer_combine: str | None

@@ -13,12 +13,14 @@ from bert_embed.bundle.find import local_place
 from bert_embed.calls.settings import check_recipe, spec_with
 from bert_embed.engines.choose import DEVICES, PRECISIONS, torch_device
 from bert_embed.formats.number_types import OUTPUT_DTYPES
+from bert_embed.heads.vectors import VECTOR_KINDS
 from bert_embed.pipeline.accelerators import ACCELERATORS
 from bert_embed.pipeline.flags import (
     AT_LEAST_ZERO,
     BLOCKS,
     LAYERS,
     NAMES,
+    NOT_NEGATIVE,
     PLACE,
     PLACES,
     POSITIVE,
@@ -38,6 +40,7 @@ from bert_embed.recipes import RECIPES
 from bert_embed.specs import (
     CHUNK_POOLINGS,
     CHUNKS,
+    DEFAULT_STRIDE,
     GRANULARITIES,
     LAYER_COMBINES,
     LONG_TEXTS,
@@ -165,6 +168,18 @@ class Options(CheckedOptions):
         ("sentence",),
         kind=NAMES,
     )
+    vectors: tuple[str, ...] | None = embed_flag(
+        f"kinds of vectors, in one pass: some of {', '.join(VECTOR_KINDS)} (default: what the "
+        "model is for)",
+        "NAME,NAME",
+        kind=NAMES,
+    )
+    top_k: int | None = embed_flag(
+        "most weights of a sparse vector, the largest (default: all)", "N", kind=POSITIVE
+    )
+    min_weight: float | None = embed_flag(
+        "smallest weight of a sparse vector (default: all above 0)", "N", kind=NOT_NEGATIVE
+    )
     recipe: str | None = embed_flag("layers and pooling as in the literature", choices=RECIPES)
     layers: tuple[int, ...] | None = embed_flag(
         "0 is the embedding layer, -1 the last layer", "N,N", kind=LAYERS
@@ -178,7 +193,8 @@ class Options(CheckedOptions):
     )
     long_text: str = flag("what to do with longer texts", default="truncate", choices=LONG_TEXTS)
     stride: int | None = flag(
-        "tokens that neighbouring windows share (default: 64, at most half a window)",
+        "tokens that neighbouring windows share "
+        f"(default: {DEFAULT_STRIDE}, at most half a window)",
         "N",
         kind=AT_LEAST_ZERO,
     )
@@ -276,8 +292,16 @@ class Options(CheckedOptions):
             return self.query is not None or self.input_format == "bigquery"
         return any(map(looks_like_table, self.input))
 
-    def text_spec(self, max_seq_length: int, prompt: str) -> TextSpec:
-        """How texts become rows, with what the model says of options that were not given."""
+    def text_spec(
+        self, max_seq_length: int, prompt: str, vectors: tuple[str, ...] | None = None
+    ) -> TextSpec:
+        """How texts become rows, with what the model says of options that were not given.
+
+        Those of `vectors` are what it is for; where nobody knows these yet, all that options ask.
+        """
+        if vectors is None:
+            of_sparse = self.top_k is not None or self.min_weight is not None
+            vectors = ("dense", "sparse") if of_sparse else ("dense",)
         late = self.chunk_pooling == "late" and self.long_text == DEFAULTS["long_text"]
         return TextSpec(
             max_seq_length=max_seq_length,
@@ -292,6 +316,9 @@ class Options(CheckedOptions):
             chunk_tokens=self.chunk_tokens,
             chunk_overlap=self.chunk_overlap or 0,
             chunk_pooling=self.chunk_pooling,
+            vectors=vectors if self.vectors is None else self.vectors,
+            top_k=self.top_k,
+            min_weight=self.min_weight or 0.0,
         )
 
     @property
@@ -384,9 +411,31 @@ def _check_vectors(options: Options) -> None:
             )
 
 
+def check_kinds(options: Options, vectors: tuple[str, ...]) -> None:
+    """Checks the options that are for some kinds of vectors; SettingError."""
+    if "dense" not in vectors:
+        for name in _given(options, *_OF_VECTORS, "recipe", "granularity", "chunk_pooling"):
+            raise SettingError(name, f"is for vectors dense, not {','.join(vectors)}", "vectors")
+    if not {"dense", "multi"} & set(vectors):
+        for name in _given(options, "output_dtype"):
+            raise SettingError(
+                name, f"is for vectors dense and multi, not {','.join(vectors)}", "vectors"
+            )
+    if options.output_format == "tfrecord" and "multi" in vectors:
+        raise SettingError(
+            "output_format",
+            "tfrecord is for one vector a text; multi requires parquet or jsonl",
+            "vectors",
+        )
+
+
 def _check_granularity(options: Options) -> None:
+    if options.vectors is not None:
+        check_kinds(options, options.vectors)
+    heads = options.vectors is not None and options.vectors != ("dense",)
     if "sentence" not in options.granularity:
-        for name in _given(options, "pooling", "merge_windows"):
+        names = ("pooling",) if heads else ("pooling", "merge_windows")
+        for name in _given(options, *names):
             raise SettingError(
                 name, "is for vectors of sentences, granularity requests none", "granularity"
             )

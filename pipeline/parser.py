@@ -1,7 +1,6 @@
 """Reads command lines to Options."""
 
 import argparse
-import math
 import os
 import re
 import shutil
@@ -15,9 +14,9 @@ from bert_embed.pipeline.beam_words import UnknownFlags, check_beam_words, neare
 from bert_embed.pipeline.config_file import read_options
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.flags import (
+    NOT_NEGATIVE,
     SWITCH,
     CheckedOptions,
-    Decimal,
     Flag,
     flag,
     flags_of,
@@ -39,12 +38,11 @@ EVERYDAY = {
     *("input", "query", "document", "text_column", "id_column", "extra_columns", "limit"),
     *("output", "overwrite", "output_format", "output_table", "output_dtype"),
     *("skip_existing", "keep_text", "max_rejected"),
-    *("model", "granularity", "layers", "layer_combine", "pooling", "max_seq_length"),
+    *("model", "granularity", "vectors", "layers", "layer_combine", "pooling", "max_seq_length"),
     *("long_text", "chunk", "chunk_tokens", "prompt", "normalize", "precision"),
     *("runner", "dry_run"),
 }
 _UNRECOGNIZED = "unrecognized arguments: "  # argparse's own words
-_NOT_NEGATIVE = Decimal("at least 0", lambda number: 0 <= number < math.inf)
 _EXAMPLE = "--input books.csv --text_column title --id_column isbn"
 
 
@@ -56,10 +54,10 @@ class EstimateOptions(CheckedOptions):
     price_per_hour: float | None = flag(
         "of a machine like this one, in any currency: multiplied by the hours",
         "N",
-        kind=_NOT_NEGATIVE,
+        kind=NOT_NEGATIVE,
     )
     seconds: float = flag(
-        "how long to measure the model's speed here; 0: not at all", "N", 3.0, kind=_NOT_NEGATIVE
+        "how long to measure the model's speed here; 0: not at all", "N", 3.0, kind=NOT_NEGATIVE
     )
 
 

@@ -10,10 +10,10 @@ from bert_embed.bundle.prompts import document_prompt
 from bert_embed.calls.settings import changed_spec
 from bert_embed.fingerprints import run_fingerprint
 from bert_embed.pipeline.errors import UsageError, file_errors
-from bert_embed.pipeline.options import EXAMPLES, Options
+from bert_embed.pipeline.options import EXAMPLES, Options, check_kinds
 from bert_embed.pipeline.outputs.disk import check_output
 from bert_embed.pipeline.outputs.run_record import record_of_output
-from bert_embed.pipeline.resolve.columns import input_columns, named_columns
+from bert_embed.pipeline.resolve.columns import check_columns, input_columns, named_columns
 from bert_embed.pipeline.resolve.earlier import earlier_outputs
 from bert_embed.pipeline.resolve.example_input import (
     are_examples,
@@ -31,7 +31,7 @@ from bert_embed.pipeline.resolve.sizes import (
     part_docs,
 )
 from bert_embed.pipeline.resolve.tables import TableInput, find_input, find_load
-from bert_embed.pipeline.run import EmbedRun
+from bert_embed.pipeline.run import EmbedRun, head_settings
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import configure_storage
 from bert_embed.pipeline.runners.dataflow import for_dataflow
@@ -182,6 +182,8 @@ def planned_run(
     if source.examples:
         texts = text_options(texts, source.settings, bundle)
     text_spec = _text_spec(texts, bundle, vector_spec)
+    heads = head_settings(bundle, text_spec)
+    check_columns(heads, source.columns.extra, options)
     widths = Widths.of(text_spec, vector_spec, bundle)
     total = sum(file.text_bytes for file in source.files)
     accelerated = job.device in ("gpu", "tpu")
@@ -232,16 +234,27 @@ def _vector_spec(options: Options, bundle: Bundle) -> VectorSpec:
 def _text_spec(options: Options, bundle: Bundle, vector_spec: VectorSpec) -> TextSpec:
     """How texts become rows, and which kinds of vectors they get."""
     length = options.max_seq_length or bundle.max_seq_length
-    text_spec = options.text_spec(length, document_prompt(bundle, options.prompt))
+    vectors = _vectors(options, bundle)
+    text_spec = options.text_spec(length, document_prompt(bundle, options.prompt), vectors)
     if text_spec.pools_late and vector_spec.pooling != "mean":
         raise SettingError(
             "chunk_pooling",
             f"late takes the mean of tokens and conflicts with pooling {vector_spec.pooling}",
             "pooling",
         )
+    bundle.check_vectors(text_spec.vectors)
     if text_spec.needs_tokens:
         vector_spec.token_shape(bundle.config)
     return fit_texts(bundle, text_spec)
+
+
+def _vectors(options: Options, bundle: Bundle) -> tuple[str, ...]:
+    """The kinds of vectors of a run: those of the options, else what the model is for."""
+    if options.command == "tokenize":
+        return ("dense",)
+    vectors = bundle.default_vectors if options.vectors is None else options.vectors
+    check_kinds(options, vectors)
+    return vectors
 
 
 def _planned(files: list[InputFile], request: PlanRequest) -> PlannedWork:

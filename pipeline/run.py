@@ -5,6 +5,7 @@ from typing import Any
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.prompts import query_prompt
+from bert_embed.fingerprints import VECTORS
 from bert_embed.pipeline.options import EXAMPLES, Options
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.run_record import Goal, QueryRows
@@ -31,6 +32,12 @@ _UNCOMPRESSED = {"compression": "none"}  # which TFRecord files could be in earl
 OUTPUT_FORMAT = 2  # rises when equal input would give other files
 
 
+def _beside_dense(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings without those that say what an output was before there were other vectors."""
+    new = VECTORS.new or {}
+    return {name: value for name, value in values.items() if value != new.get(name, ...)}
+
+
 def key_buckets(documents: int, earlier: tuple[EarlierOutput, ...]) -> int:
     """The number of groups into which ids are divided to compare them.
 
@@ -39,6 +46,21 @@ def key_buckets(documents: int, earlier: tuple[EarlierOutput, ...]) -> int:
     """
     keys = documents + sum(output.documents for output in earlier)
     return min(keys // BUCKET_KEYS + 1, _MOST_BUCKETS)
+
+
+def head_settings(bundle: Bundle, text_spec: TextSpec) -> dict[str, dict[str, Any]]:
+    """What a run says of the heads that make its vectors, by their kind."""
+    described: dict[str, dict[str, Any]] = {}
+    for kind in text_spec.heads:
+        head: Any = bundle.heads[kind]
+        if kind == "sparse":
+            limits = {"top_k": text_spec.top_k, "min_weight": text_spec.min_weight}
+            described[kind] = {"entries": bundle.config.vocab_size, "similarity": "dot", **limits}
+        elif kind == "multi":
+            described[kind] = {"dim": head.dim, "similarity": "maxsim"}
+        else:
+            described[kind] = {"labels": list(head.labels), "activation": head.activation}
+    return described
 
 
 @dataclass(frozen=True)
@@ -139,7 +161,8 @@ class EmbedRun:
             else None,
             "id_type": self.columns.id_type,
             **self.vector_spec.to_dict(),
-            **self.text_spec.to_dict(),
+            **_beside_dense(self.text_spec.to_dict()),
+            **({"heads": heads} if (heads := head_settings(self.bundle, self.text_spec)) else {}),
             **({"query_prompt": queries} if queries else {}),
             **self._int8_file,
         }

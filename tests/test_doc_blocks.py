@@ -59,6 +59,7 @@ ELSEWHERE = {
     ): "tests/bert_embed/importers/test_hub.py",
     ("docs/output.md", "-- what"): "test_duckdb_runs_each_query",
     ("docs/python.md", "import bert_embed"): "test_the_python_of_a_page_gives_these_shapes",
+    ("docs/python.md", "rows = encoder.encode_sparse"): "tests/bert_embed/heads/test_sparse.py",
     ("docs/python.md", "from bert_embed.integrations.sen"): "tests/ecosystem/test_integrations.py",
     ("docs/python.md", "from langchain_core"): "tests/ecosystem/test_integrations.py",
     ("docs/python.md", "from sklearn"): "tests/ecosystem/test_integrations.py",

@@ -84,7 +84,11 @@ def crash_marker(output: str, run: str, spec: BlockSpec) -> Iterator[None]:
 
 
 def place_of(spec: BlockSpec) -> str:
-    """What a block reads, for people."""
+    """What a block reads, for people.
+
+    >>> place_of(BlockSpec(3, "bigquery", ()))
+    'rows of the table'
+    """
     if not spec.slices:
         return "rows of the table"
     first, last = spec.slices[0], spec.slices[-1]

@@ -1,7 +1,8 @@
 """Names the folders and files of a run's output."""
 
 import re
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 RUN_FILE = "run.json"
 BLOCK_RECORDS = "_state/blocks"
@@ -11,6 +12,7 @@ KINDS = {
     **{"sentence": "embeddings", "token": "tokens", "word": "words", "span": "spans"},
     **{"sparse": "sparse", "multi": "multi", "scores": "scores"},
 }
+HEAD_KINDS = ("sparse", "multi", "scores")
 # The folders of sentence vectors where each window, or each chunk, has its own.
 PIECES = {"window": "windows", "chunk": "chunks"}
 VECTOR_ENDINGS = (".parquet", ".jsonl", ".tfrecord", ".tfrecord.gz")
@@ -68,7 +70,20 @@ def by_number(name: str) -> tuple[str, int, int, str]:
     return parse_name(name) or (name, 0, 0, "")
 
 
+def kinds_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the kinds of vectors that a run wrote, by what its record says of them.
+
+    >>> kinds_of({"granularity": ["sentence", "word"]})
+    ('sentence', 'word')
+    >>> kinds_of({"granularity": ["sentence"], "vectors": ["sparse", "scores"]})
+    ('sparse', 'scores')
+    """
+    vectors = settings.get("vectors", ["dense"])
+    dense = settings["granularity"] if "dense" in vectors else ()
+    return (*dense, *(kind for kind in vectors if kind != "dense"))
+
+
 def vector_kinds(granularity: str) -> tuple[str, ...]:
-    """Returns the folders, of which a run writes to one, for vectors of a granularity."""
+    """Returns the folders, of which a run writes to one, for a kind of vectors."""
     kind = KINDS[granularity]
     return (kind, *PIECES.values()) if granularity == "sentence" else (kind,)

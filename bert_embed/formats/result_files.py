@@ -37,12 +37,7 @@ _UNIT_DOCUMENTS = 64  # whose units are a batch; each has a hundred or so
 # A file of a run has about 128 MiB. A file that declares more than this is not read, because a few
 # bytes of Parquet can declare any number of rows.
 _MOST_BYTES = 8 << 30
-# The columns of each kind of vectors.
-_VECTORS = {
-    "dense": ("embedding", "scale"),
-    "sparse": ("indices", "values"),
-    "multi": ("embedding", "scale"),
-}
+_SPARSE = ("indices", "values")  # the columns of sparse vectors
 _MULTI_BYTES = 4 << 20  # of multi-vectors in a batch as float32, about
 # What a run notes of each row for itself; it is of no use beside a vector elsewhere.
 _FACTS = ("num_tokens", "num_tokens_full", "truncated", "text_hash")
@@ -115,12 +110,12 @@ def row_batches(
     check_pages: bool = True,
     file: BinaryIO | None = None,
 ) -> Iterator[Rows]:
-    """Reads a file of `embeddings/`, `windows/`, `chunks/`, `sparse/` or `multi/` in batches.
+    """Reads a file of `embeddings/`, `windows/`, `chunks/` or of what heads make in batches.
 
     Args:
         path: `.parquet`, `.jsonl`, `.tfrecord` or `.tfrecord.gz`.
         settings: The run's settings of its vectors: `shape`, `output_dtype`, `id_type`, `heads`.
-        kind: The kind of its vectors: "dense", "sparse" or "multi".
+        kind: The kind of its vectors, one of `bert_embed.heads.vectors.VECTOR_KINDS`.
         columns: Those to read, as far as the file has them; None for all that say something of a
             document.
         vectors: Whether to decode the vectors.
@@ -137,7 +132,7 @@ def row_batches(
     """
     types = {"id": settings.get("id_type", "string"), **(types or {})}
     coding = _coding(kind, settings)
-    wanted = _Wanted(coding, _VECTORS[kind], columns, vectors, min(rows, limit or rows), types)
+    wanted = _Wanted(coding, columns, vectors, min(rows, limit or rows), types)
     name, first = Path(path).name, 0
     with _damage_named(path):
         if name.endswith(".parquet"):
@@ -206,6 +201,12 @@ class _Coding:
 
     dtype: str
     width: int
+    names = ("embedding", "scale")  # of columns
+
+    @property
+    def features(self) -> dict[str, type]:
+        """The types of its columns in Examples."""
+        return {"scale": float, "embedding": float if self.dtype == "float32" else bytes}
 
     def vectors(
         self, values: np.ndarray, scale: np.ndarray | None, present: np.ndarray
@@ -237,12 +238,32 @@ class _Coding:
         scales = None if scale is None else np.from_dlpack(scale.fill_null(np.nan))[present]
         return self.vectors(np.from_dlpack(column.flatten()), scales, present)
 
+    def of_features(self, features: Mapping[str, Any]) -> np.ndarray:
+        """Returns vectors of Examples."""
+        embedding, scale = features["embedding"], features["scale"].values
+        values = embedding.values
+        if self.dtype != "float32":
+            stored = stored_type(self.dtype).newbyteorder("<")
+            values = np.frombuffer(b"".join(values.tolist()), stored)
+        present = np.ones(len(embedding.splits) - 1, bool)
+        return self.vectors(values, scale if len(scale) else None, present)
+
 
 class _SparseCoding:
     """Reads sparse vectors."""
 
+    names = _SPARSE
+
+    @property
+    def features(self) -> dict[str, type]:
+        return dict(zip(_SPARSE, (int, float), strict=True))
+
+    def of_features(self, features: Mapping[str, Any]) -> SparseVectors:
+        indices, values = (features[name] for name in _SPARSE)
+        return SparseVectors(indices.splits, indices.values.astype(np.int32), values.values)
+
     def of_lists(self, rows: Sequence[Mapping[str, Any]]) -> SparseVectors:
-        indices, values = ([row[name] or () for row in rows] for name in _VECTORS["sparse"])
+        indices, values = ([row[name] or () for row in rows] for name in _SPARSE)
         return SparseVectors(
             splits_of(np.array([len(row) for row in indices], np.int64)),
             np.array(list(chain.from_iterable(indices)), np.int32),
@@ -250,7 +271,7 @@ class _SparseCoding:
         )
 
     def of_columns(self, columns: Any) -> SparseVectors:
-        indices, values = (columns[name] for name in _VECTORS["sparse"])
+        indices, values = (columns[name] for name in _SPARSE)
         lengths = np.from_dlpack(indices.value_lengths().fill_null(0))
         flat = np.from_dlpack(indices.flatten()), np.from_dlpack(values.flatten())
         return SparseVectors(splits_of(lengths), *flat)
@@ -261,6 +282,7 @@ class _MultiCoding:
     """Reads multi-vectors, each token of which is stored as a dense vector is."""
 
     tokens: _Coding
+    names = ("embedding", "scale")
 
     def of_lists(self, rows: Sequence[Mapping[str, Any]]) -> MultiVectors:
         lists = [row["embedding"] or () for row in rows]
@@ -279,7 +301,30 @@ class _MultiCoding:
         return MultiVectors(splits, self.tokens.vectors(values, scales, present))
 
 
+@dataclass(frozen=True)
+class _ScoresCoding:
+    """Reads scores, float32 `[rows, labels]`."""
+
+    names: tuple[str, ...]  # the labels
+
+    @property
+    def features(self) -> dict[str, type]:
+        return dict.fromkeys(self.names, float)
+
+    def of_lists(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
+        scores = [[row[name] for name in self.names] for row in rows]
+        return np.array(scores, np.float32).reshape(len(rows), len(self.names))
+
+    def of_columns(self, columns: Any) -> np.ndarray:
+        return np.stack([np.from_dlpack(columns[name]) for name in self.names], axis=1)
+
+    def of_features(self, features: Mapping[str, Any]) -> np.ndarray:
+        return np.stack([features[name].values for name in self.names], axis=1)
+
+
 def _coding(kind: str, settings: Mapping[str, Any]) -> Any:
+    if kind == "scores":
+        return _ScoresCoding(tuple(settings["heads"]["scores"]["labels"]))
     if kind == "sparse":
         return _SparseCoding()
     if kind == "multi":
@@ -292,7 +337,6 @@ class _Wanted:
     """What to read of each row, and how many rows at a time."""
 
     coding: Any
-    names: tuple[str, ...]  # of the columns with vectors
     columns: Collection[str] | None
     vectors: bool
     rows: int
@@ -301,7 +345,7 @@ class _Wanted:
     def has(self, name: str) -> bool:
         """Whether a column is wanted that is no part of the vectors."""
         if self.columns is None:
-            return name not in (*self.names, *_FACTS)
+            return name not in (*self.coding.names, *_FACTS)
         return name in self.columns
 
 
@@ -321,7 +365,9 @@ def _parquet_rows(
         _check_size(file)
         names = [name for name in file.schema_arrow.names if wanted.has(name)]
         stored = [
-            name for name in wanted.names if wanted.vectors and name in file.schema_arrow.names
+            name
+            for name in wanted.coding.names
+            if wanted.vectors and name in file.schema_arrow.names
         ]
         rows = wanted.rows
         if wanted.vectors and isinstance(wanted.coding, _MultiCoding):
@@ -401,11 +447,9 @@ def _example_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> 
     from bert_embed.formats.tf_example import decode_records
     from bert_embed.formats.tfrecord import unframed
 
-    coding = wanted.coding
-    floats = coding.dtype == "float32"
     kinds: dict[str, type] = {"id": bytes, "text": bytes, **dict.fromkeys(_INTEGERS, int)}
     kinds = {feature: kind for feature, kind in kinds.items() if wanted.has(feature)}
-    numbers = {"scale": float, "embedding": float if floats else bytes}
+    numbers = wanted.coding.features
     with _opened(source) as file:
         data: Any = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
         records = chain.from_iterable(unframed(iter(lambda: data.read(_BUFFER), b"")))
@@ -414,12 +458,7 @@ def _example_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> 
             features, readable = decode_records(whole, kinds | numbers)
             if len(readable) < len(batch):
                 raise InputError("a record's checksum differs, or it is not a tf.train.Example")
-            values = features["embedding"].values
-            if not floats:
-                stored = stored_type(coding.dtype).newbyteorder("<")
-                values = np.frombuffer(b"".join(values.tolist()), stored)
-            scale = features["scale"].values if len(features["scale"].values) else None
-            vectors = coding.vectors(values, scale, np.ones(len(batch), bool))
+            vectors = wanted.coding.of_features(features)
             columns = {}
             for feature, kind in kinds.items():
                 column = features[feature].values

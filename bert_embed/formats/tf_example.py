@@ -30,9 +30,10 @@ class Ints:
 
 @dataclass(frozen=True)
 class Floats:
-    """A feature with the same number of values in every record: float32 `[records, values]`."""
+    """A feature of float32 numbers."""
 
-    values: np.ndarray
+    values: np.ndarray  # float32 `[records, values]`, or `[numbers]` with splits
+    splits: np.ndarray | None = None  # int64 `[records + 1]` where records have different numbers
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,12 @@ def _values(feature: Feature) -> tuple[int, list[bytes]]:
         packed, ends = _varints(feature.values)
         borders = ends[feature.splits]
     else:
-        rows, width = feature.values.shape
         packed = np.ascontiguousarray(feature.values, "<f4")
-        borders = np.arange(rows + 1) * 4 * width
+        splits = feature.splits
+        if splits is None:
+            rows, width = feature.values.shape
+            splits = np.arange(rows + 1) * width
+        borders = 4 * np.asarray(splits, np.int64)
     data = packed.tobytes()
     tag = _INTS if isinstance(feature, Ints) else _FLOATS
     return tag, [data[start:stop] for start, stop in pairwise(borders.tolist())]

@@ -15,6 +15,7 @@ from bert_embed.heads.head import Head
 from bert_embed.importers.classifiers import is_classifier, read_classifier
 from bert_embed.importers.dense import CONVERT
 from bert_embed.importers.json_files import inside, read_json
+from bert_embed.importers.m3 import read_m3_sparse
 from bert_embed.importers.mlm_heads import read_mlm_head, read_query_weights
 from bert_embed.importers.multi_vectors import PROJECTION, read_multi_vectors
 from bert_embed.importers.sentence_transformers import (
@@ -89,6 +90,10 @@ def import_huggingface(
             folder, config, values, settings.scores_activation, convert
         )
         tensors |= of_head
+    default_vectors = tuple(heads) or ("dense",)
+    if m3 := read_m3_sparse(root, config, tokenizer):  # beside dense vectors
+        heads["sparse"], of_head = m3
+        tensors |= of_head
     usual = min(max_length or config.max_position_embeddings, _MOST_TOKENS)
     length = settings.max_seq_length or usual
     bundle = Bundle(
@@ -100,7 +105,7 @@ def import_huggingface(
         has_pooler="pooler/kernel" in tensors,
         dense=settings.dense,
         heads=heads,
-        default_vectors=tuple(heads) or ("dense",),
+        default_vectors=default_vectors,
         prompts=settings.prompts,
         default_prompt=settings.default_prompt,
         source=name or str(root),

@@ -6,10 +6,8 @@ import numpy as np
 
 from bert_embed.ragged import places, splits_of
 from bert_embed.rows.build import Rows
-from bert_embed.specs import SPECIAL_TOKENS, text_room
+from bert_embed.specs import DEFAULT_STRIDE, SPECIAL_TOKENS, text_room
 from bert_embed.storage.errors import SettingError
-
-_STRIDE = 64
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ def default_stride(max_seq_length: int, prompt_tokens: int) -> int:
     >>> default_stride(512, 0), default_stride(64, 0)
     (64, 31)
     """
-    return max(0, min(_STRIDE, text_room(max_seq_length, prompt_tokens) // 2))
+    return max(0, min(DEFAULT_STRIDE, text_room(max_seq_length, prompt_tokens) // 2))
 
 
 def build_windows(

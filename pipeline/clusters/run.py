@@ -16,20 +16,15 @@ from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.outputs.places import check_outside
 from bert_embed.pipeline.progress.display import shown_progress
-from bert_embed.pipeline.runners.beam_flags import BeamFlags, pipeline_options
-from bert_embed.pipeline.runners.dataflow import completed_flags, run_on_dataflow
+from bert_embed.pipeline.runners.any_runner import run_on_runner
+from bert_embed.pipeline.runners.dataflow import completed_flags
 from bert_embed.pipeline.runners.job_errors import (
     JobGoesOn,
     explains_itself,
     root_message,
     was_interrupted,
 )
-from bert_embed.pipeline.runners.local_runners import run_pipeline
-from bert_embed.pipeline.runners.portable_jobs import (
-    PortableJob,
-    earlier_job_lines,
-    run_on_job_server,
-)
+from bert_embed.pipeline.runners.portable_jobs import earlier_job_lines
 from bert_embed.pipeline.secrets import hide_in, hide_secrets
 from bert_embed.run_record import change_running, now
 from bert_embed.storage.errors import InputError
@@ -174,19 +169,8 @@ def _run_job(run: ClusterRun, record: ClusterRecord) -> None:
     job, model = run.options.job, run.source.settings["model"][:32]
     command = run.options.command()
     words = completed_flags(job, command, run.job.output, run.fingerprint, model)
-    flags = BeamFlags.of(words)
     work = partial(_build, run=run, record=record)
-    beam_options = pipeline_options(job, flags.words)
-    wait = not flags["no_wait_until_finish"]
-    if job.is_portable:
-        note = partial(_note_job, run, record)
-        run_on_job_server(beam_options, work, PortableJob.of(job, flags), note, wait)
-    elif job.is_dataflow:
-        pipeline = beam.Pipeline(options=beam_options)
-        work(pipeline)
-        run_on_dataflow(pipeline, flags)
-    else:
-        run_pipeline(beam_options, work)
+    run_on_runner(job, words, work, partial(_note_job, run, record))
 
 
 def _note_job(run: ClusterRun, record: ClusterRecord, job: Mapping[str, str]) -> None:

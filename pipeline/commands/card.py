@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import yaml
 
@@ -51,12 +52,10 @@ def _card(record: RunRecord, title: str, globs: Mapping[str, str]) -> str:
         "rejected": f"{counts.rejected:,}",
         "cut at the model's length": f"{counts.truncated:,}",
         "tokens": f"{result.tokens:,}",
-        "numbers of a vector": " x ".join(map(str, vectors["shape"] or vectors["token_shape"])),
+        **(_dense(vectors) if "dense" in vectors.get("vectors", ["dense"]) else {}),
+        **{kind: _head(head) for kind, head in vectors.get("heads", {}).items()},
         "number type": vectors["output_dtype"],
         "model": f"{record.model.source}, fingerprint {vectors['model']}",
-        "layers": f"{', '.join(map(str, vectors['layers']))}, {vectors['layer_combine']}",
-        "pooling": vectors["pooling"],
-        "length 1": "yes" if vectors["normalize"] else "no",
         "prompt": json.dumps(vectors["prompt"]),
         "computed in": vectors["precision"],
         "made": f"{record.ended}, by bert-embed on apache-beam {record.versions['apache-beam']}",
@@ -68,3 +67,19 @@ def _card(record: RunRecord, title: str, globs: Mapping[str, str]) -> str:
     folders = ", ".join(f"`{kind}/`" for kind in globs)
     about = f"BERT embeddings in {folders}; `run.json` has everything about the run."
     return f"{CARD_BEGINS}{front_matter}---\n\n# {title}\n\n{about}\n\n| | |\n|---|---|\n{table}\n"
+
+
+def _dense(vectors: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "numbers of a vector": " x ".join(map(str, vectors["shape"] or vectors["token_shape"])),
+        "layers": f"{', '.join(map(str, vectors['layers']))}, {vectors['layer_combine']}",
+        "pooling": vectors["pooling"],
+        "length 1": "yes" if vectors["normalize"] else "no",
+    }
+
+
+def _head(head: Mapping[str, Any]) -> str:
+    """What a run says of a head, in words."""
+    said = {name: value for name, value in head.items() if value not in (None, 0)}
+    texts = (", ".join(map(str, v)) if isinstance(v, list) else str(v) for v in said.values())
+    return "; ".join(f"{name} {text}" for name, text in zip(said, texts, strict=True))

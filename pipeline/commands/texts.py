@@ -20,6 +20,7 @@ from bert_embed.transforms.read.reader import document_blocks
 _COLUMNS = ("text", "content")  # the column of texts, and that of Beam's RAG tables
 _ROWS = 1 << 14  # that are read at a time, without their vectors
 _Hits = list[list[Hit]]
+_Key = tuple[int, int, str]  # block, part and id of a document
 
 
 def with_texts(
@@ -83,10 +84,8 @@ def texts_of_input(hits: _Hits, record: RunRecord, folder: str) -> tuple[_Hits, 
         files = files_to_read(files, source.text_column, source.limit)
     except (ValueError, OSError) as error:
         return hits, f"the run's input cannot be read: {error}"
-    wanted: dict[int, dict[int, set[str]]] = {}  # ids by block and part
-    for hit in itertools.chain.from_iterable(hits):
-        if name := parse_name(hit.file):
-            wanted.setdefault(name.block, {}).setdefault(name.part, set()).add(str(hit.id))
+    wanted = {key for hit in itertools.chain.from_iterable(hits) if (key := _key(hit))}
+    blocks = {block for block, _, _ in wanted}
     spans, cut = source.span_columns, record.files
     columns = Columns(
         source.text_column,
@@ -94,16 +93,14 @@ def texts_of_input(hits: _Hits, record: RunRecord, folder: str) -> tuple[_Hits, 
         source.text_b_column,
         None if spans is None else (spans[0], spans[1]),
     )
-    texts: dict[tuple[int, int, str], str | None] = {}
+    texts: dict[_Key | None, str | None] = {}
     for spec in plan_blocks(files, cut.block_bytes):
-        parts = wanted.get(spec.number)
-        if parts is None:
+        if spec.number not in blocks:
             continue
         for block in document_blocks(spec, columns, cut.part_docs, cut.block_bytes, {}):
-            ids = parts.get(block.part.number, ())
             for document, text in zip(block.ids.to_pylist(), block.texts, strict=True):
-                if document in ids:
-                    key = spec.number, block.part.number, document
+                key = spec.number, block.part.number, document
+                if key in wanted:
                     texts[key] = text if texts.get(key, text) == text else None
     shown = [[replace(hit, text=_of_hit(texts, hit)) for hit in few] for few in hits]
     if texts and not any(texts.values()):
@@ -111,7 +108,11 @@ def texts_of_input(hits: _Hits, record: RunRecord, folder: str) -> tuple[_Hits, 
     return shown, None
 
 
-def _of_hit(texts: Mapping[tuple[int, int, str], str | None], hit: Hit) -> str | None:
+def _key(hit: Hit) -> _Key | None:
     name = parse_name(hit.file)
-    text = None if name is None else texts.get((name.block, name.part, str(hit.id)))
+    return name and (name.block, name.part, str(hit.id))
+
+
+def _of_hit(texts: Mapping[_Key | None, str | None], hit: Hit) -> str | None:
+    text = texts.get(_key(hit))
     return None if text is None else text[hit.start : hit.stop]

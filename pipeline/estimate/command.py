@@ -134,7 +134,7 @@ def _output(run: EmbedRun, figures: Figures) -> tuple[int, int]:
     size = estimated_size(vectors, text_bytes, run.options, widths, tokens)
     blocks = max(run.planned.blocks, -(-text_bytes // run.request.block_bytes))
     parts = max(blocks, math.ceil(figures.documents.value / run.part_docs))
-    return parts * len(run.text_spec.granularity), size
+    return parts * len(run.text_spec.kinds), size
 
 
 def _assumptions(run: EmbedRun, sample: Sample, figures: Figures, is_timed: bool) -> Iterator[str]:

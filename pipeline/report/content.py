@@ -37,7 +37,7 @@ _LONGEST_COMMAND = 10_000  # letters
 _MOST_COLUMNS = 8
 _SETTINGS = (
     *("granularity", "shape", "token_shape", "output_dtype", "normalize", "pooling"),
-    *("layers", "max_seq_length", "long_text", "chunk", "prompt"),
+    *("layers", "max_seq_length", "long_text", "chunk", "prompt", "vectors", "top_k", "min_weight"),
 )
 
 

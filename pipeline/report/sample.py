@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.formats.output_files import holds_vectors, vector_kinds
+from bert_embed.formats.output_files import holds_vectors, kinds_of, vector_kinds
 from bert_embed.formats.result_files import row_batches
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import join, names_in, open_raw
@@ -48,7 +48,7 @@ class Sample:
 def take_sample(folder: OutputFolder, record: RunRecord) -> Sample | None:
     """The first rows of files, evenly spread over a run's output; None: no vectors of texts."""
     settings = record.vectors
-    if settings is None or "sentence" not in settings["granularity"]:
+    if settings is None or "sentence" not in kinds_of(settings):
         return None
     written = record.numbers.written
     kind = next((kind for kind in vector_kinds("sentence") if kind in written), None)

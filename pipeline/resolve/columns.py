@@ -1,6 +1,6 @@
 """Resolves which fields hold text, id and extra columns, from options and first records."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -10,6 +10,7 @@ import pyarrow as pa
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import Options
 from bert_embed.storage.files import is_remote
+from bert_embed.transforms.bigquery.client import check_column
 from bert_embed.transforms.read.columns import Columns, no_column
 from bert_embed.transforms.read.extra import (
     CAN_BE,
@@ -26,6 +27,7 @@ from bert_embed.transforms.read.tables.parquet_types import check_schema, plain_
 from bert_embed.transforms.records.columnar import is_list
 from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile
 
+LABEL = "label"  # the column of the highest score
 _FIRST_RECORDS = 100
 _RECORDS = "JSON lines, CSV and Parquet"
 
@@ -140,6 +142,32 @@ def check_extra_name(name: str, keep_text: bool) -> None:
     """Refuses an extra column with the name of a column that the output has anyway."""
     if name.lower() in OWN_COLUMNS or (keep_text and name.lower() == TEXT):
         raise UsageError(f"--extra_columns {name} clashes with the output's own column {name}")
+
+
+def check_columns(
+    heads: Mapping[str, Mapping[str, Any]], extra: pa.Schema | None, options: Options
+) -> None:
+    """Refuses columns of heads that clash with others, or that a BigQuery table cannot have."""
+    more = [] if extra is None else extra.names
+    for kind, head in heads.items():
+        own = list(head.get("labels", ()))
+        flag_name = f"--vectors {kind}: the label"
+        for number, label in enumerate(own):
+            if options.loads_table:
+                check_column(label, "vectors")
+            if not label or label.lower() in map(str.lower, own[:number]):
+                raise UsageError(f"{flag_name} {label!r} of --model {options.model} is not unique")
+            if label.lower() in (*OWN_COLUMNS, LABEL, *[TEXT] * options.keep_text):
+                raise UsageError(
+                    f"{flag_name} {label} of --model {options.model} clashes with the output's own "
+                    f"column {label.lower()}"
+                )
+        own += {"sparse": ["indices", "values", kind], "multi": [kind], "scores": [LABEL]}[kind]
+        for name in more:
+            if name.lower() in map(str.lower, own):
+                raise UsageError(
+                    f"--extra_columns {name} clashes with a column of --vectors {kind}"
+                )
 
 
 def _extra_schema(

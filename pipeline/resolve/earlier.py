@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bert_embed.formats.output_files import kinds_of
 from bert_embed.formats.result_files import METADATA_KEY
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import Options
@@ -64,7 +65,7 @@ def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutp
     record = _record(place)
     files, sizes = key_files(place)
     _check_same(place, record.settings, vectors)
-    if files is None and record.settings["granularity"] == ["token"]:
+    if files is None and kinds_of(record.settings) == ("token",):
         raise UsageError(
             f"--skip_existing {place} holds JSON lines of tokens, which have no text_hash; only "
             "outputs that also have other vectors, or Parquet, can be compared"

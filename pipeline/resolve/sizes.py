@@ -1,7 +1,9 @@
 """Estimates the width of the output and the sizes of blocks, parts and files."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.pipeline.options import EXAMPLES, Options
@@ -25,6 +27,7 @@ _ROW_OVERHEAD = 60  # bytes of a row beside its vector: id, counts, hash
 _BYTES_A_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "ubinary": 1 / 8}
 _JSON_BYTES_A_NUMBER = {"float32": 13, "float16": 13, "bfloat16": 13, "int8": 5, "ubinary": 4 / 8}
 _EXAMPLE_OVERHEAD, _TOKEN_BYTES = 350, 8  # of an example, and of each of its tokens
+_SPARSE_ENTRIES = 200  # that SPLADE gives a passage
 _COMPRESSION = 4  # times that a text is larger than its compressed file
 
 
@@ -36,11 +39,17 @@ class Widths:
     token: int  # in those of each of its tokens, or words
     held: int = 0  # of each token that are computed, and so held in memory
     step: int = 0  # tokens of a text for each of its vectors; 0: a document has one
+    plain: int = 0  # of a document, in what heads make, stored as float32 whatever the type
+
+    @property
+    def row(self) -> int:
+        """Numbers of a document that are in memory at a time, tokens apart."""
+        return max(self.document + self.plain, 1)
 
     @classmethod
     def of(cls, text_spec: TextSpec, vector_spec: VectorSpec, bundle: Bundle) -> "Widths":
-        sentence = "sentence" in text_spec.granularity
-        kinds = len(text_spec.granularity) - sentence
+        sentence = "sentence" in text_spec.kinds
+        kinds = len(text_spec.kinds) - len(text_spec.heads) - sentence
         needed = kinds or text_spec.pools_late
         width = math.prod(vector_spec.token_shape(bundle.config)) if needed else 0
         document = vector_spec.width(bundle.config) if sentence else 0
@@ -48,7 +57,15 @@ class Widths:
         if text_spec.chunk is not None:
             most = text_spec.most_chunk_tokens(0) if text_spec.fills_chunks else _SHORT_CHUNK
             step = max(most - text_spec.chunk_overlap, 1)
-        return cls(document, kinds * width, max(kinds, 1) * width, step)
+        heads: Mapping[str, Any] = bundle.heads
+        multi = heads["multi"].dim if "multi" in text_spec.heads else 0
+        plain = len(text_spec.heads) * _ROW_OVERHEAD // 4 if text_spec.heads else 0
+        if "sparse" in text_spec.heads:
+            plain += 2 * min(text_spec.top_k or _SPARSE_ENTRIES, bundle.config.vocab_size)
+        if "scores" in text_spec.heads:
+            plain += len(heads["scores"].labels)
+        held = max(kinds, 1) * width + multi
+        return cls(document, kinds * width + multi, held, step, plain)
 
 
 def estimated_rows(documents: int, text_bytes: int, text_spec: TextSpec) -> int:
@@ -70,7 +87,7 @@ def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = 
         # A token is some four bytes of text, and so is each of its numbers.
         size = min(size, max(_MOST_TOKEN_BYTES // widths.held, _SMALLEST_BLOCK))
     if widths.step:
-        rows = _MOST_PART_BYTES // (4 * widths.document)
+        rows = _MOST_PART_BYTES // (4 * widths.row)
         size = min(size, max(rows * widths.step * _TEXT_BYTES_A_TOKEN, _SMALLEST_BLOCK))
     return size
 
@@ -110,9 +127,11 @@ def estimated_size(
         return documents * _EXAMPLE_OVERHEAD + tokens * _TOKEN_BYTES + text_size
     kinds = _JSON_BYTES_A_NUMBER if options.output_format == "jsonl" else _BYTES_A_NUMBER
     numbers = documents * widths.document + tokens * widths.token
-    return documents * _ROW_OVERHEAD + math.ceil(numbers * kinds[options.output_dtype]) + text_size
+    plain = math.ceil(documents * widths.plain * kinds["float32"])
+    vectors = math.ceil(numbers * kinds[options.output_dtype]) + plain
+    return documents * _ROW_OVERHEAD + vectors + text_size
 
 
 def part_docs(widths: Widths) -> int:
     """Maximum number of documents in a part, which is held in memory as a whole."""
-    return max(1, min(MOST_PART_DOCS, _MOST_PART_BYTES // (4 * max(widths.document, 1))))
+    return max(1, min(MOST_PART_DOCS, _MOST_PART_BYTES // (4 * widths.row)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bert_embed.bundle.cache import cache_folder
+from bert_embed.formats.output_files import kinds_of
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.outputs.run_record import record_of_output
@@ -284,7 +285,7 @@ def find_load(run: EmbedRun) -> TableLoad | None:
         table=name,
         disposition=options.write_disposition or "append",
         project=job_project(options, name),
-        granularities=tuple(run.metadata["granularity"]),
+        kinds=kinds_of(run.metadata),
         pieces=run.text_spec.pieces,
         texts=run.text_spec.keep_text,
         most_uris=loading.MOST_URIS,
@@ -294,7 +295,7 @@ def find_load(run: EmbedRun) -> TableLoad | None:
     with bigquery_client(load.project) as client:
         with translate_errors(f"--output_table: jobs of project {load.project} cannot be run"):
             check_jobs(client)
-        for kind in load.granularities:
+        for kind in load.kinds:
             with translate_errors(f"--output_table {load.table_of(kind)}"):
                 KindTable(client, load, kind).check(extra)
     return load

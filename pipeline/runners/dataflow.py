@@ -2,10 +2,11 @@
 
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
 import bert_embed
@@ -91,14 +92,18 @@ def _workers(job: RunnerOptions, flags: BeamFlags) -> Iterator[str]:
         yield f"--experiments={ONE_PROCESS}"
 
 
-def run_on_dataflow(pipeline: beam.Pipeline, flags: BeamFlags) -> None:
-    """Submits a pipeline with the flags of `job_flags`; waits unless told otherwise."""
+def run_on_dataflow(
+    options: PipelineOptions, work: Callable[[beam.Pipeline], None], flags: BeamFlags
+) -> None:
+    """Submits a pipeline with the graph that `work` adds; waits unless told otherwise."""
     # The service's clients, which other runs do not need.
     from apache_beam.runners.dataflow.dataflow_runner import DataflowRuntimeException
     from apache_beam.runners.dataflow.internal.apiclient import DataflowJobAlreadyExistsError
     from google.api_core.exceptions import Conflict, GoogleAPICallError
     from google.auth.exceptions import GoogleAuthError
 
+    pipeline = beam.Pipeline(options=options)
+    work(pipeline)
     try:
         result = pipeline.run()
     except (Conflict, DataflowJobAlreadyExistsError) as error:

@@ -160,10 +160,7 @@ def run_on_job_server(
     submitted: Callable[[dict[str, str]], None],
     wait: bool,
 ) -> None:
-    """Submits a pipeline with the graph that `work` adds, and waits for its end if requested.
-
-    `submitted` gets the job as JSON-able values. JobGoesOn: it runs, or its state is not known.
-    """
+    """Submits a pipeline; JobGoesOn if the job still runs, or its state is not known."""
     pipeline = beam.Pipeline(options=options)
     work(pipeline)
     try:

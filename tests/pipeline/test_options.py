@@ -27,6 +27,7 @@ _TYPES = {
     flags.Places: (tuple[str, ...], PathLike | Sequence[PathLike]),
     flags.Choice: (str, str),
     flags.Whole: (int, int),
+    flags.Decimal: (float, float),
     flags.Wholes: (tuple[int, ...], int | Sequence[int]),
     flags.Names: (tuple[str, ...], str | Sequence[str]),
     flags.Share: (str, str | int),

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from bert_embed.formats.number_types import restored, stored
+from bert_embed.formats.output_files import HEAD_KINDS
+from bert_embed.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.vectors import (
     EmbeddingBlock,
@@ -89,6 +91,44 @@ def every_kind() -> EmbeddingBlock:
     )
 
 
+def sparse_vectors() -> SparseVectors:
+    """Of three documents, the second of which has no entry."""
+    return SparseVectors(
+        splits=np.array([0, 3, 3, 4]),
+        indices=np.array([2, 7, 30521, 7], np.int32),
+        values=np.array([0.1, 1.5, 0.30000001, 2], np.float32),
+    )
+
+
+def multi_vectors() -> MultiVectors:
+    """Of three documents, the second of which has no token."""
+    return MultiVectors(np.array([0, 2, 2, 5]), numbers(5))
+
+
+def with_heads(**more: Any) -> EmbeddingBlock:
+    """Three documents with what the heads of a model make."""
+    scores = np.array([[0.25, 0.75], [0.5, 0.5], [0.9, 0.1]], np.float32)
+    kinds = {"sparse": sparse_vectors(), "multi": multi_vectors(), "scores": scores}
+    return embedding_block(**kinds | more)
+
+
+HEADS = {
+    "sparse": {"entries": 30522, "top_k": None, "min_weight": 0.0, "similarity": "dot"},
+    "multi": {"dim": WIDTH, "similarity": "maxsim"},
+    "scores": {"labels": ["bad", "good"], "activation": "softmax"},
+}
+
+
+def _kinds(block: EmbeddingBlock) -> dict[str, Any]:
+    heads = [kind for kind in block.kinds if kind in HEAD_KINDS]
+    dense = [kind for kind in block.kinds if kind not in HEAD_KINDS]
+    if not heads:
+        return {"granularity": dense}
+    vectors = ["dense"] * bool(dense) + heads
+    made = {kind: HEADS[kind] for kind in heads}
+    return {"granularity": dense or ["sentence"], "vectors": vectors, "heads": made}
+
+
 def described(block: EmbeddingBlock, dtype: str = "float32", **more: Any) -> dict[str, Any]:
     """What a run would say of the block's vectors."""
     return (
@@ -97,7 +137,7 @@ def described(block: EmbeddingBlock, dtype: str = "float32", **more: Any) -> dic
             "output_dtype": dtype,
             "shape": [WIDTH],
             "token_shape": [WIDTH],
-            "granularity": list(block.granularities),
+            **_kinds(block),
             "layers": [-1],
             "layer_combine": "last",
         }

@@ -55,7 +55,9 @@ class EmbedDocuments(beam.PTransform):
         model: "minilm", a folder, an archive or an address, as `bert_embed.load` takes it. It is
             found and everything is checked when the transform is created, without TensorFlow.
         column: The field with the text; a string gets this name.
-        output_column: The field for the vector; an existing value is replaced.
+        output_column: The field for the vector; an existing value is replaced. Of `vectors`, dense
+            is a list of float, sparse a dict of `indices` and `values`, multi a list for each
+            token, scores a dict of float by label; several kinds are a dict by their names.
         text_b_column: The field with the second text of a pair; None: no pairs. A record
             without a second text is embedded alone.
         max_batch_seconds: How long an element may wait for others of its window; for streaming,
@@ -192,9 +194,20 @@ def placed(
         )
         why = {"stage": rejection.stage, "reason": rejection.reason}
         return "rejected", {**why, "record": element}
-    vector = embedded.vectors[0]
+    kinds = embedded.vectors[0]
+    values = {kind: _value(kind, vector, as_numpy) for kind, vector in kinds.items()}
+    value = values if len(values) > 1 else next(iter(values.values()))
     fields = {column: element} if isinstance(element, str) else record_fields(element) or {}
-    return "embedded", {**fields, output_column: vector.copy() if as_numpy else vector.tolist()}
+    return "embedded", {**fields, output_column: value}
+
+
+def _value(kind: str, vector: Any, as_numpy: bool) -> Any:
+    if kind == "sparse":
+        pair = zip(("indices", "values"), vector, strict=True)
+        return {name: _value(name, numbers, as_numpy) for name, numbers in pair}
+    if kind == "scores":
+        return vector
+    return vector.copy() if as_numpy else vector.tolist()
 
 
 def _check_columns(column: str, output_column: str, text_b_column: str | None) -> None:

@@ -42,7 +42,7 @@ class BertEmbeddings(EmbeddingsManager):
 
     A column's vector is a list of float and replaces the text, as with Beam's own embeddings, or
     is in a column of its own. Without `columns` the elements are EmbeddableItems (or
-    Chunks, which are the same), whose `embedding` is set.
+    Chunks, which are the same), whose `embedding` is set: its dense and sparse sides, by `vectors`.
 
     A record without a text, or whose text has no token, fails the pipeline; with
     `MLTransform.with_exception_handling` only this record goes to the failed ones.
@@ -76,6 +76,7 @@ class BertEmbeddings(EmbeddingsManager):
         self.output_columns = self.columns if output_columns is None else list(output_columns)
         self.model = path_text("model", model)
         self._settings = text_model_settings(model, **settings)
+        _check_kinds(self._settings.text_spec.vectors, columns)
 
     def get_model_handler(self) -> TextModelHandler:
         return TextModelHandler(self._settings)
@@ -188,13 +189,30 @@ def document(element: Any, timestamp: Any, columns: Sequence[str] | None) -> Doc
 def placed(embedded: Document, output_columns: Sequence[str] | None) -> Any:
     """A copy of the element with its vectors, as lists of float."""
     element = embedded.element
-    vectors = [] if embedded.vectors is None else embedded.vectors.tolist()
+    texts = embedded.vectors or ()
     if output_columns is None:
-        embedding = element.embedding or Embedding()  # it may be sparse already
-        return replace(element, embedding=replace(embedding, dense_embedding=vectors[0]))
+        embedding = element.embedding or Embedding()  # it may have the other kind already
+        made = {f"{kind}_embedding": _as_lists(vector) for kind, vector in texts[0].items()}
+        return replace(element, embedding=replace(embedding, **made))
+    vectors = [_as_lists(kinds["dense"]) for kinds in texts]
     fields = {**element} if isinstance(element, Mapping) else element._asdict()
     fields |= dict(zip(output_columns, vectors, strict=True))
     return fields if isinstance(element, Mapping) else beam.Row(**fields)
+
+
+def _as_lists(vector: Any) -> Any:
+    """A dense vector as a list, a sparse one as a pair of lists."""
+    return tuple(map(_as_lists, vector)) if isinstance(vector, tuple) else vector.tolist()
+
+
+def _check_kinds(kinds: Sequence[str], columns: Sequence[str] | None) -> None:
+    offered = ("dense",) if columns is not None else ("dense", "sparse")
+    for kind in kinds:
+        if kind not in offered:
+            where = "EmbeddableItems" if columns is None else "columns"
+            raise SettingError(
+                "vectors", f"{kind} cannot be given to {where}, which take {' and '.join(offered)}"
+            )
 
 
 def _check_columns(columns: Sequence[str] | None, output_columns: Sequence[str] | None) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.coders import PickleCoder
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 from apache_beam.transforms.timeutil import TimeDomain
@@ -27,6 +26,7 @@ from bert_embed.transforms.redact import RedactErrors
 
 if TYPE_CHECKING:
     from bert_embed.encoder import Encoder
+    from bert_embed.rows.to_documents import GranularVectors
 
 # A batch is 1,024 short texts, or fewer with a million characters together: enough rows to group
 # them by length, in limited memory.
@@ -52,7 +52,9 @@ class Document:
     timestamp: Any  # the element's own; a batch has another
     texts: tuple[str, ...] = ()  # a vector each
     texts_b: tuple[str, ...] | None = None  # the second texts of pairs
-    vectors: np.ndarray | None = None  # float32 [texts, width]; None before the model
+    # Of each text the vectors by their kind: dense is float32 [width], sparse int32 indices and
+    # float32 values, multi float32 [tokens, dim], scores floats by label; None before the model
+    vectors: tuple[Mapping[str, Any], ...] | None = None
     rejection: Rejection | None = None  # why there are no vectors
     window: Any = None  # this and `pane`: the element's own, as batches are in the global window
     pane: Any = None  # both None where the element stays in them
@@ -98,10 +100,10 @@ class TextModelHandler(ModelHandler[Document, Document, "Encoder"]):
             vectors, rejected = model.embed_texts(
                 settings.text_spec, texts, texts_b, settings.batch_tokens
             )
-        start = 0
+        start, by_text = 0, _by_text(vectors, len(texts), _labels(model))
         for place in todo:
             stop = start + len(batch[place].texts)
-            done[place] = _embedded(batch[place], vectors[start:stop], rejected, start)
+            done[place] = _embedded(batch[place], by_text[start:stop], rejected, start)
             start = stop
         return done
 
@@ -274,11 +276,36 @@ def is_unicode(text: str) -> bool:
     return True
 
 
+def _labels(model: "Encoder") -> Sequence[str]:
+    head: Any = model.bundle.heads.get("scores")
+    return () if head is None else head.labels
+
+
+def _by_text(vectors: "GranularVectors", count: int, labels: Sequence[str]) -> list[dict[str, Any]]:
+    """The vectors of each of `count` texts, by their kind."""
+    by_text: list[dict[str, Any]] = [{} for _ in range(count)]
+    sparse, multi = vectors.sparse, vectors.multi
+    for number, kinds in enumerate(by_text):
+        if vectors.sentences is not None:
+            kinds["dense"] = vectors.sentences[number]
+        if sparse is not None:
+            entries = slice(*sparse.splits[number : number + 2])
+            kinds["sparse"] = sparse.indices[entries], sparse.values[entries]
+        if multi is not None:
+            kinds["multi"] = multi.vectors[slice(*multi.splits[number : number + 2])]
+        if vectors.scores is not None:
+            kinds["scores"] = dict(zip(labels, vectors.scores[number].tolist(), strict=True))
+    return by_text
+
+
 def _embedded(
-    document: Document, vectors: np.ndarray, rejected: Mapping[int, tuple[str, str]], start: int
+    document: Document,
+    vectors: Sequence[Mapping[str, Any]],
+    rejected: Mapping[int, tuple[str, str]],
+    start: int,
 ) -> Document:
     for place in range(len(vectors)):
         if start + place in rejected:
             stage, reason = rejected[start + place]
             return replace(document, rejection=Rejection(stage, reason, place))
-    return replace(document, vectors=vectors)
+    return replace(document, vectors=tuple(vectors))

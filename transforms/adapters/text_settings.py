@@ -1,6 +1,7 @@
 """Checks the arguments of a model in other people's pipelines."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 # What the transforms take themselves.
 _OWN = ("model", "column", "output_column", "text_b_column", "max_batch_seconds", "as_numpy")
+_OF_TEXTS = ("long_text", "stride", "vectors", "top_k", "min_weight")
 _COMPUTING = ("precision", "batch_tokens", "threads", "large_model", "device")
 
 
@@ -28,6 +30,10 @@ class ModelSettings(VectorSettings, total=False):
     Beside these there are `recipe` and the fields of `bert_embed.VectorSpec`.
 
     Attributes:
+        vectors: Kinds of vectors, some of `bert_embed.heads.vectors.VECTOR_KINDS`; None: what the
+            model is for.
+        top_k: Most weights of a sparse vector, the largest; None: all.
+        min_weight: The smallest weight of a sparse vector.
         prompt: What precedes every text, or `name:` and the name that the model gives it; None
             is the model's own for documents, else its default; "" none.
         max_seq_length: Most tokens of a row, special tokens and prompt included.
@@ -41,6 +47,9 @@ class ModelSettings(VectorSettings, total=False):
         device: Where the model runs, one of `bert_embed.engines.choose.DEVICES`.
     """
 
+    vectors: str | Sequence[str] | None
+    top_k: int | None
+    min_weight: float
     prompt: str | None
     max_seq_length: int | None
     long_text: str
@@ -104,7 +113,7 @@ def text_model_settings(
     vectors: dict[str, Any] = {**settings}
     computing = {name: vectors.pop(name) for name in _COMPUTING if name in vectors}
     max_seq_length, prompt = vectors.pop("max_seq_length", None), vectors.pop("prompt", None)
-    texts = {name: vectors.pop(name) for name in ("long_text", "stride") if name in vectors}
+    texts = {name: vectors.pop(name) for name in _OF_TEXTS if name in vectors}
     if vectors.get("layer_combine") == "stack":
         raise SettingError("layer_combine", "stack gives several vectors a text, take concat")
     model = path_text("model", model)
@@ -113,7 +122,10 @@ def text_model_settings(
     bundle.check(spec)
     if max_seq_length is None:
         max_seq_length = bundle.max_seq_length
+    if texts.get("vectors") is None:
+        texts["vectors"] = bundle.default_vectors
     text_spec = TextSpec(max_seq_length, prompt=document_prompt(bundle, prompt), **texts)
+    bundle.check_vectors(text_spec.vectors)
     text_spec = fit_texts(bundle, text_spec)
     checked = TextModelSettings(
         model,

@@ -61,7 +61,7 @@ def _load_tables(load: TableLoad, totals: Totals, recorded: Mapping[str, Load]) 
     files = _vector_files(load, totals)
     loads = {}
     with bigquery_client(load.project) as client:
-        for kind in load.granularities:
+        for kind in load.kinds:
             target = KindTable(client, load, kind)
             with translate_errors(f"--output_table {target.name}"):
                 earlier = recorded.get(kind)
@@ -78,7 +78,7 @@ def _load_tables(load: TableLoad, totals: Totals, recorded: Mapping[str, Load]) 
 def is_loaded(load: TableLoad, recorded: Mapping[str, Load]) -> bool:
     """Whether nothing is to be loaded of a finished run with these loads."""
     with bigquery_client(load.project) as client:
-        for kind in load.granularities:
+        for kind in load.kinds:
             target = KindTable(client, load, kind)
             with translate_errors(f"--output_table {target.name}"):
                 if kind not in recorded or not _is_kind_loaded(target, recorded[kind]):
@@ -103,13 +103,13 @@ def _is_newer(table: "Table", ended: datetime | None) -> bool:
 
 def _vector_files(load: TableLoad, totals: Totals) -> dict[str, dict[str, int]]:
     """Names and sizes of each kind's files; InputError if the block records name others."""
-    files: dict[str, dict[str, int]] = {kind: {} for kind in load.granularities}
+    files: dict[str, dict[str, int]] = {kind: {} for kind in load.kinds}
     of_folder = {name: kind for kind in files for name in vector_kinds(kind)}
     for name, size in OutputFolder(load.output).data_files().items():
         parsed = parse_name(name)
         if parsed is not None and parsed.kind in of_folder:
             files[of_folder[parsed.kind]][name] = size
-    for kind in load.granularities:
+    for kind in load.kinds:
         for count, size in (("files", len(files[kind])), ("bytes", sum(files[kind].values()))):
             written = sum(totals.written[folder, count] for folder in vector_kinds(kind))
             if size != written:

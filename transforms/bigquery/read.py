@@ -246,7 +246,11 @@ def split_group(pieces: Sequence[bytes], request: TableRequest) -> dict[int, pa.
 
 
 def block_of(ids: Sequence[str | None], blocks: int) -> np.ndarray:
-    """int64 `[ids]`: the block of each id, by XXH3 (64 bits, seed 0) of its UTF-8; None is ""."""
+    """int64 `[ids]`: the block of each id, by XXH3 (64 bits, seed 0) of its UTF-8; None is "".
+
+    >>> block_of(["a", "b", None], 1).tolist()
+    [0, 0, 0]
+    """
     digest = xxhash.xxh3_64_intdigest
     hashes = np.array([digest((name or "").encode()) for name in ids], np.uint64)
     return (hashes % np.uint64(blocks)).astype(np.int64)

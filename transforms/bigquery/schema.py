@@ -1,11 +1,11 @@
 """Converts Arrow schemas to BigQuery's, and compares the schemas of tables."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from bert_embed.formats.output_files import KINDS
+from bert_embed.formats.output_files import HEAD_KINDS, KINDS
 from bert_embed.storage.errors import InputError
 from bert_embed.transforms.records.columnar import is_list
 
@@ -26,6 +26,11 @@ _DESCRIPTIONS = {
     "words": "The document's words in order",
     "word": "The word",
     "spans": "The document's spans in order",
+    "sparse": "The weights above zero, by ascending index",
+    "index": "Number in the model's vocabulary",
+    "value": "The weight",
+    "multi": "A vector for each token that is kept, in order",
+    "label": "The label with the highest score",
     "text": "The text; of a window or chunk, its part of it",
 }
 _STANDARD = {"FLOAT": "FLOAT64", "INTEGER": "INT64", "BOOLEAN": "BOOL", "STRUCT": "RECORD"}
@@ -44,24 +49,36 @@ _TYPES = (
 Field = dict[str, Any]  # as in BigQuery's REST API
 
 
-def vector_schema(granularity: str, pieces: str | None, texts: bool) -> pa.Schema:
-    """The columns of a file of vectors, of windows or chunks by `pieces`; no extra ones."""
+def vector_schema(
+    kind: str, pieces: str | None, texts: bool, head: Mapping[str, Any] | None = None
+) -> pa.Schema:
+    """The columns of a file of vectors, of windows or chunks by `pieces`; no extra ones.
+
+    `head` is what a run says of the head that made them.
+    """
     vector = ("embedding", pa.list_(pa.float32()))
     places = [("start", pa.int32()), ("stop", pa.int32())]
-    is_sentence = granularity == "sentence"
+    has_pieces = pieces and kind in ("sentence", *HEAD_KINDS)
     facts = [("num_tokens", pa.int32())]
-    facts += [] if is_sentence and pieces else [("num_tokens_full", pa.int32())]
+    facts += [] if has_pieces else [("num_tokens_full", pa.int32())]
     facts += [("truncated", pa.bool_()), ("text_hash", pa.int64())]
-    facts += [(pieces, pa.int32()), *places] if is_sentence and pieces else []
+    facts += [(str(pieces), pa.int32()), *places] if has_pieces else []
     facts += [("text", pa.string())] if texts else []
-    if is_sentence:
+    if kind == "sentence":
         return pa.schema([("id", pa.string()), vector, *facts])
+    if kind == "scores":
+        assert head is not None
+        columns = [(str(label), pa.float32()) for label in head["labels"]]
+        columns += [("label", pa.string())] if head["activation"] == "softmax" else []
+        return pa.schema([("id", pa.string()), *columns, *facts])
     of_units = {
         "token": [("token", pa.string()), ("segment", pa.int32()), *places, vector],
         "word": [("word", pa.string()), *places, ("truncated", pa.bool_()), vector],
         "span": [*places, ("truncated", pa.bool_()), vector],
+        "sparse": [("index", pa.int32()), ("value", pa.float32())],
+        "multi": [vector],
     }
-    units = (KINDS[granularity], pa.list_(pa.struct(of_units[granularity])))
+    units = (KINDS[kind], pa.list_(pa.struct(of_units[kind])))
     return pa.schema([("id", pa.string()), units, *facts])
 
 

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table
 
 
+_IN_HEADS = ("top_k", "min_weight")  # settings that what is said of a head repeats
+
+
 @dataclass(frozen=True)
 class TableLoad:
     """What is loaded, and where to; the jobs' names follow from the fingerprint `run`."""
@@ -46,22 +49,22 @@ class TableLoad:
     disposition: str  # `append`, `truncate` or `fail`
     project: str  # runs the jobs
     most_uris: int  # most files of a job
-    granularities: tuple[str, ...] = ("sentence",)
+    kinds: tuple[str, ...] = ("sentence",)
     pieces: str | None = None  # `window` or `chunk`, where these have vectors of their own
     texts: bool = False
     vectors: Mapping[str, Any] = field(default_factory=dict)  # what they are, as in the description
     again: bool = False  # repeat a recorded load if the table has changed since
 
-    def table_of(self, granularity: str) -> TableName:
+    def table_of(self, kind: str) -> TableName:
         """The table itself for whole texts or the only kind, else another as `news_tokens`."""
-        if granularity == "sentence" or len(self.granularities) == 1:
+        if kind == "sentence" or len(self.kinds) == 1:
             return self.table
-        return replace(self.table, table=f"{self.table.table}_{KINDS[granularity]}")
+        return replace(self.table, table=f"{self.table.table}_{KINDS[kind]}")
 
     @property
     def requested(self) -> RunTables:
         """What is loaded, for the run's record."""
-        tables = {kind: self.table_of(kind).destination for kind in self.granularities}
+        tables = {kind: self.table_of(kind).destination for kind in self.kinds}
         return RunTables(tables, self.disposition)
 
 
@@ -81,7 +84,12 @@ class KindTable:
     @property
     def columns(self) -> pa.Schema:
         """The columns of a file, without extra columns."""
-        return vector_schema(self.kind, self.load.pieces, self.load.texts)
+        return vector_schema(self.kind, self.load.pieces, self.load.texts, self._head)
+
+    @property
+    def _head(self) -> Mapping[str, Any] | None:
+        heads: Mapping[str, Any] = self.load.vectors.get("heads", {})
+        return heads.get(self.kind)
 
     @property
     def job_name(self) -> str:
@@ -176,7 +184,11 @@ class KindTable:
         if settings is None or not self.staying_rows():
             return
         free = () if self.kind != "sentence" else ("token_shape", "word_pooling")
-        differs = difference(settings, self.load.vectors, ("granularity", *free))
+        theirs, ours = (
+            {**one, "heads": one.get("heads", {}).get(self.kind)}
+            for one in (settings, self.load.vectors)
+        )
+        differs = difference(theirs, ours, ("granularity", "vectors", *_IN_HEADS, *free))
         if differs is not None:
             raise InputError(
                 f"--output_table {self.name} holds other vectors than this run would add: "

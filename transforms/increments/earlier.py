@@ -48,12 +48,12 @@ class EarlierFile:
 def key_files(folder: str) -> tuple[tuple[str, str] | None, dict[str, int]]:
     """Kind and ending of the smallest files with ids and hashes of texts; and their sizes."""
     sizes = OutputFolder(folder).data_files()
-    for granularity in ("sentence", "word", "span", "token"):
-        for kind in vector_kinds(granularity):
+    for kind in ("scores", "sentence", "sparse", "word", "span", "multi", "token"):
+        for place in vector_kinds(kind):
             for ending in (".parquet", ".jsonl"):
-                of_kind = _of_kind(sizes, kind, ending)
-                if of_kind and (granularity, ending) != ("token", ".jsonl"):
-                    return (kind, ending), of_kind
+                of_kind = _of_kind(sizes, place, ending)
+                if of_kind and (kind, ending) != ("token", ".jsonl"):
+                    return (place, ending), of_kind
     return None, {}
 
 

@@ -23,10 +23,12 @@ _SMALL = 8  # bytes of a small value, and about what a list needs for an element
 def take(block: _Block, rows: np.ndarray) -> _Block:
     """Takes rows, int64 `[taken]`, or a mask where all are arrays, of every column."""
     columns: Any = block
-    return replace(columns, **{name: _taken(column, rows) for name, column in vars(block).items()})
+    taken = {name: take_column(column, rows) for name, column in vars(block).items()}
+    return replace(columns, **taken)
 
 
-def _taken(column: Any, rows: np.ndarray) -> Any:
+def take_column(column: Any, rows: np.ndarray) -> Any:
+    """Takes rows of one column, None where there is none."""
     if isinstance(column, _ARROW):
         return column.take(pa.array(rows))
     if isinstance(column, np.ndarray):

@@ -1,11 +1,14 @@
 """Defines EmbeddingBlock, the vectors of a part as columns."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.transforms.records.columnar import take
+from bert_embed.formats.output_files import HEAD_KINDS, KINDS
+from bert_embed.heads.vectors import MultiVectors, SparseVectors
+from bert_embed.transforms.records.columnar import take, take_column
 from bert_embed.transforms.records.part import Part
 
 
@@ -56,10 +59,13 @@ class EmbeddingBlock:
     truncated: np.ndarray  # bool [documents]
     text_hash: np.ndarray
     vectors: np.ndarray | None = None  # float32 [documents or kept windows, width]
-    windows: KeptWindows | None = None  # which the vectors are of; None: documents
-    tokens: TokenVectors | None = None  # this and the next two: None: not requested
+    windows: KeptWindows | None = None  # which `_ROW_KINDS` are of; None: documents
+    tokens: TokenVectors | None = None  # this and the next five: None: not requested
     words: UnitVectors | None = None
     spans: UnitVectors | None = None
+    sparse: SparseVectors | None = None  # of documents or kept windows, as the next two
+    multi: MultiVectors | None = None
+    scores: np.ndarray | None = None  # float32 [documents or kept windows, labels]
     extra: pa.Table | None = None
     texts: pa.StringArray | None = None
     full_lengths: np.ndarray | None = None  # int32 [documents], uncut; None: nothing was cut
@@ -77,24 +83,26 @@ class EmbeddingBlock:
         return self.num_tokens if self.full_lengths is None else self.full_lengths
 
     @property
-    def granularities(self) -> tuple[str, ...]:
-        """Which kinds of vectors it holds: sentence, token, word, span, in this order."""
-        held = {
-            "sentence": self.vectors,
-            "token": self.tokens,
-            "word": self.words,
-            "span": self.spans,
-        }
-        return tuple(name for name, vectors in held.items() if vectors is not None)
+    def kinds(self) -> tuple[str, ...]:
+        """Which kinds of vectors it holds, in the order of `KINDS`."""
+        return tuple(kind for kind, name in _COLUMNS.items() if getattr(self, name) is not None)
+
+
+# The column of each kind of vectors; of kept windows, `_ROW_KINDS` have a row each.
+_ROW_KINDS = {"sentence": "vectors", **{kind: kind for kind in HEAD_KINDS}}
+_COLUMNS = {kind: _ROW_KINDS.get(kind, folder) for kind, folder in KINDS.items()}
 
 
 def take_documents(block: EmbeddingBlock, documents: np.ndarray) -> EmbeddingBlock:
     """The vectors of some documents, int64 `[kept]`, ascending."""
-    vectors, windows = block.vectors, block.windows
-    if vectors is None or windows is None:
+    windows = block.windows
+    if windows is None:
         return take(block, documents)
     at = np.flatnonzero(np.isin(windows.document, documents))
     windows = take(windows, at)
     document = np.searchsorted(documents, windows.document).astype(np.int32)
-    others = take(replace(block, vectors=None, windows=None), documents)
-    return replace(others, vectors=vectors[at], windows=replace(windows, document=document))
+    names = _ROW_KINDS.values()
+    of_windows = {name: take_column(getattr(block, name), at) for name in names}
+    without: Any = dict.fromkeys(("windows", *names))
+    others: Any = take(replace(block, **without), documents)
+    return replace(others, windows=replace(windows, document=document), **of_windows)

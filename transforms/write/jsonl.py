@@ -1,8 +1,8 @@
 """Writes one kind of an EmbeddingBlock's vectors as JSON lines."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice, repeat
+from itertools import islice, pairwise, repeat
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -10,18 +10,18 @@ import orjson
 import pyarrow as pa
 
 from bert_embed.formats.number_types import INTEGER_DTYPES, output_dtype, restored
+from bert_embed.formats.output_files import HEAD_KINDS
 from bert_embed.transforms.records.vectors import EmbeddingBlock
 from bert_embed.transforms.write.token_lines import token_rows
 from bert_embed.transforms.write.vector_tables import TABLES, more_columns
 
 # JSON has no notation for their values; Arrow writes them as text.
 _AS_TEXT = (pa.types.is_decimal, pa.types.is_date, pa.types.is_time)
+_LISTS = ("indices", "values", "scale")  # of the sparse and multi-vectors of a document
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
-def write_jsonl(
-    file: BinaryIO, block: EmbeddingBlock, granularity: str, metadata: dict[str, Any]
-) -> None:
+def write_jsonl(file: BinaryIO, block: EmbeddingBlock, kind: str, metadata: dict[str, Any]) -> None:
     """Writes one kind of a block's vectors as lines with the columns of a Parquet file.
 
     Numbers are the shortest digits that read back as the same float32, those of tokens are rounded
@@ -30,11 +30,13 @@ def write_jsonl(
     if metadata.get("id_type", "string") != "string":
         block = replace(block, ids=block.ids.cast(pa.type_for_alias(metadata["id_type"])))
     dtype = output_dtype(metadata)
-    if granularity == "token":
+    if kind == "token":
         rows = _with_more(token_rows(block, metadata), block)
     else:
-        table = TABLES[granularity](block, dtype)
-        rows = _rows({name: _values(name, table[name], dtype) for name in table.column_names})
+        table = TABLES[kind](block, metadata)
+        lists = _LISTS if kind in HEAD_KINDS else ()
+        columns = {name: _values(name, table[name], dtype, lists) for name in table.column_names}
+        rows = _rows(columns)
     file.writelines(orjson.dumps(row, option=_OPTIONS) for row in rows)
 
 
@@ -50,12 +52,20 @@ def _with_more(rows: Iterable[dict[str, Any]], block: EmbeddingBlock) -> Iterato
     return (row | values for row, values in zip(rows, further, strict=False))
 
 
-def _values(name: str, column: pa.Array | pa.ChunkedArray, dtype: str) -> Iterable[Any]:
-    """The values of a column of vectors, of lists of words or spans, or of any other kind."""
+def _values(
+    name: str, column: pa.Array | pa.ChunkedArray, dtype: str, lists: Sequence[str] = ()
+) -> Iterable[Any]:
+    """The values of a column of vectors, of lists of numbers, of words or spans, or of others."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
+    if name == "embedding" and pa.types.is_list(column.type):  # of multi-vectors
+        vectors = _vectors(column.values, dtype)
+        return (list(islice(vectors, count)) for count in np.diff(column.offsets).tolist())
     if name == "embedding":
         return _vectors(column, dtype)
+    if name in lists and pa.types.is_list(column.type):
+        numbers, borders = column.values.to_numpy(), column.offsets.to_numpy()
+        return (numbers[start:stop] for start, stop in pairwise(borders.tolist()))
     if pa.types.is_large_list(column.type) and pa.types.is_struct(column.type.value_type):
         units = column.values
         fields = {field.name: units.field(field.name) for field in units.type}

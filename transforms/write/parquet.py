@@ -15,12 +15,17 @@ from bert_embed.transforms.records.vectors import EmbeddingBlock
 from bert_embed.transforms.write.vector_tables import TABLES
 
 _NUMBERS = "embedding.list.element"
-_VECTORS = (_NUMBERS, *(f"{kind}.list.element.{_NUMBERS}" for kind in KINDS.values()))
+_VECTORS = (
+    _NUMBERS,
+    f"{_NUMBERS}.list.element",  # of multi-vectors
+    "values.list.element",  # of sparse vectors
+    *(f"{kind}.list.element.{_NUMBERS}" for kind in KINDS.values()),
+)
 _ALL_DIFFERENT = ("id", "text_hash")  # a dictionary of these would only be larger
 
 
 def write_parquet(
-    file: BinaryIO, block: EmbeddingBlock, granularity: str, metadata: dict[str, Any]
+    file: BinaryIO, block: EmbeddingBlock, kind: str, metadata: dict[str, Any]
 ) -> None:
     """Writes one kind of a block's vectors as one row group; equal blocks give equal bytes.
 
@@ -29,16 +34,23 @@ def write_parquet(
     or two. Ids get the type of the column they came from.
     """
     dtype = output_dtype(metadata)
-    table = TABLES[granularity](block, dtype)
+    table = TABLES[kind](block, metadata)
     ids = table["id"].cast(pa.type_for_alias(metadata.get("id_type", "string")))
-    _write_table(file, table.set_column(0, "id", ids), metadata, stored_type(dtype).kind != "f")
+    packed = kind not in ("sparse", "scores") and stored_type(dtype).kind != "f"
+    _write_table(file, table.set_column(0, "id", ids), metadata, packed)
 
 
 def write_loadable(
-    file: BinaryIO, block: EmbeddingBlock, granularity: str, metadata: dict[str, Any]
+    file: BinaryIO, block: EmbeddingBlock, kind: str, metadata: dict[str, Any]
 ) -> None:
-    """Writes float32 vectors as BigQuery loads them: no null id, empty lists for null."""
-    table = with_empty_lists(TABLES[granularity](block, "float32"))
+    """Writes float32 vectors as BigQuery loads them: no null id, empty lists for null.
+
+    It has no lists of lists: the entries of sparse vectors, and those of multi-vectors, are structs
+    in a column that is named after the kind.
+    """
+    table = with_empty_lists(TABLES[kind](block, metadata))
+    if kind in ("sparse", "multi"):
+        table = _with_structs(table, kind)
     fields = [field.with_nullable(field.name != "id") for field in table.schema]
     _write_table(file, table.cast(pa.schema(fields)), metadata, packed=False)
 
@@ -73,6 +85,16 @@ def _leaves(kind: pa.DataType, path: str) -> Iterator[str]:
         yield from _leaves(kind.value_type, f"{path}.list.element")
     else:
         yield path
+
+
+def _with_structs(table: pa.Table, kind: str) -> pa.Table:
+    """Sparse vectors as lists of (index, value), multi-vectors as lists of (embedding)."""
+    names = {"sparse": ("indices", "values"), "multi": ("embedding",)}[kind]
+    lists = [table[name].combine_chunks() for name in names]
+    fields = ("index", "value") if kind == "sparse" else names
+    structs = pa.StructArray.from_arrays([one.values for one in lists], fields)
+    column = pa.ListArray.from_arrays(lists[0].offsets, structs)
+    return table.drop_columns(list(names)).add_column(1, kind, column)
 
 
 def with_empty_lists(table: pa.Table) -> pa.Table:

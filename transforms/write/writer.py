@@ -10,7 +10,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.formats.output_files import KINDS, PIECES
+from bert_embed.formats.output_files import HEAD_KINDS, KINDS, PIECES
 from bert_embed.storage.files import checksum, stat
 from bert_embed.transforms.distinct import distinct
 from bert_embed.transforms.metrics import count_block_record
@@ -114,14 +114,13 @@ def vector_files(
     """Writes a file for each kind of a block's vectors; none for a block without documents."""
     ending = f".{_SUFFIXES.get(output_format, output_format)}"
     files: Files = {}
-    for granularity in block.granularities if len(block) else ():
-        kind, rows = KINDS[granularity], len(block)
-        if granularity == "sentence" and block.windows is not None:
-            kind, rows = PIECES[block.windows.name], len(block.windows.document)
-        write = partial(
-            _FORMATS[output_format], block=block, granularity=granularity, metadata=metadata
-        )
-        files |= folder.write(kind, block.part.block, block.part.number, ending, write, rows)
+    for kind in block.kinds if len(block) else ():
+        place, rows = KINDS[kind], len(block)
+        if kind in ("sentence", *HEAD_KINDS) and block.windows is not None:
+            rows = len(block.windows.document)
+            place = PIECES[block.windows.name] if kind == "sentence" else place
+        write = partial(_FORMATS[output_format], block=block, kind=kind, metadata=metadata)
+        files |= folder.write(place, block.part.block, block.part.number, ending, write, rows)
     return files
 
 

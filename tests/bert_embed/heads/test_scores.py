@@ -1,7 +1,5 @@
 """Scores: what documents get of those of rows, and the folders of cross-encoders."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ from bert_embed.rows.text_rows import text_rows
 from bert_embed.self_test import verify
 from bert_embed.specs import TextSpec
 from bert_embed.storage.errors import InputError, SettingError
-from tests.support.models.heads import write_classifier
+from tests.support.models.heads import as_cross_encoder, write_classifier
 from tests.support.models.plain_bert import softmax
 from tests.support.models.tiny import WORDS
 
@@ -72,22 +70,7 @@ def test_scores_and_dense_vectors_come_from_one_pass(encoder):
 
 def test_a_cross_encoder_names_its_activation(tmp_path):
     write_classifier(tmp_path / "source", "roberta", 1)
-    module = {"idx": 0, "name": "0", "path": ""}
-    module["type"] = "sentence_transformers.base.modules.transformer.Transformer"
-    files = {
-        "modules.json": [module],
-        "config_sentence_transformers.json": {
-            "model_type": "CrossEncoder",
-            "activation_fn": "torch.nn.modules.linear.Identity",
-        },
-        "sentence_bert_config.json": {
-            "transformer_task": "sequence-classification",
-            "module_output_name": "scores",
-            "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
-        },
-    }
-    for name, values in files.items():
-        (tmp_path / "source" / name).write_text(json.dumps(values))
+    as_cross_encoder(tmp_path / "source", "torch.nn.modules.linear.Identity")
     bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
     assert (bundle.heads["scores"].activation, bundle.default_vectors) == ("none", ("scores",))
     found = Encoder(bundle, threads=1).encode_scores(["who"], ["the bank of the river"])

@@ -1,12 +1,10 @@
 """Sparse vectors of SPLADE models: their numbers, and what documents get of those of rows."""
 
-import json
 from functools import cache
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
@@ -17,7 +15,7 @@ from bert_embed.self_test import verify
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.errors import InputError, SettingError
 from tests.support.engines import ENGINES
-from tests.support.models.splade import VOCABULARY, PlainSplade, write_splade
+from tests.support.models.splade import VOCABULARY, PlainSplade, as_router, write_splade
 from tests.support.models.tiny import WORDS
 
 TEXTS = ("the bank of the river", "a", "money in the vault of people", "two", "the bank of it")
@@ -243,34 +241,6 @@ def test_texts_are_encoded_without_a_layout(encoder):
     np.testing.assert_array_equal(one.values, encoder.encode_sparse(TEXTS)[2:3].values)
     with pytest.raises(SettingError, match="is not a setting"):
         encoder.encode_sparse(TEXTS, pooling="mean")
-
-
-def as_router(folder, **weights):
-    """Makes a SPLADE folder one whose queries have constant weights."""
-    kinds = {
-        "query_0_SparseStaticEmbedding": "SparseStaticEmbedding",
-        "": "MLMTransformer",
-        "1_SpladePooling": "SpladePooling",
-    }
-    package = "sentence_transformers.sparse_encoder.models"
-    router = {
-        "types": {path: f"{package}.{kind}" for path, kind in kinds.items()},
-        "structure": {
-            "query": ["query_0_SparseStaticEmbedding"],
-            "document": ["", "1_SpladePooling"],
-        },
-    }
-    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Router"}
-    (folder / "modules.json").write_text(json.dumps([module]))
-    (folder / "router_config.json").write_text(json.dumps(router))
-    query = folder / "query_0_SparseStaticEmbedding"
-    query.mkdir()
-    if "idf" in weights:
-        (query / "config.json").write_text(json.dumps({"frozen": True, "path": "idf.json"}))
-        (folder / "idf.json").write_text(json.dumps(weights["idf"]))
-    else:
-        (query / "config.json").write_text(json.dumps({"frozen": True}))
-        save_file(weights, query / "model.safetensors")
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])

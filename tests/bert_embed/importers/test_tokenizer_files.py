@@ -272,7 +272,6 @@ def test_a_model_of_every_casing_and_script_splits_as_its_vocabulary_says(
     ("architecture", "head"),
     [
         ("BertForMaskedLM", ["cls.predictions.bias", "cls.predictions.transform.dense.weight"]),
-        ("BertForSequenceClassification", ["classifier.weight", "classifier.bias"]),
         ("BertForQuestionAnswering", ["qa_outputs.weight", "qa_outputs.bias"]),
         ("BertForPreTraining", ["cls.seq_relationship.weight", "cls.predictions.decoder.weight"]),
     ],

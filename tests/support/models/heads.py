@@ -82,6 +82,7 @@ def write_mlm(folder: Path, kind: str, own_decoder: bool = False, **pooling: Any
             for number, (name, path) in enumerate(kinds.items())
         ],
     )
+    _write_json(folder / "config_sentence_transformers.json", {"model_type": "SparseEncoder"})
     (folder / "1_SpladePooling").mkdir()
     _write_json(folder / "1_SpladePooling" / "config.json", pooling)
     return tensors
@@ -117,6 +118,25 @@ def write_classifier(folder: Path, kind: str, labels: int, **changes: Any) -> di
     architecture = f"{_CLASSES[kind]}ForSequenceClassification"
     _finish(folder, tensors, architecture, **{"id2label": named, **changes})
     return tensors
+
+
+def as_cross_encoder(folder: Path, activation: str = "torch.nn.modules.activation.Sigmoid") -> None:
+    """Makes a classifier's folder one that CrossEncoder has saved."""
+    module = "sentence_transformers.base.modules.transformer.Transformer"
+    files = {
+        "modules.json": [{"idx": 0, "name": "0", "path": "", "type": module}],
+        "config_sentence_transformers.json": {
+            "model_type": "CrossEncoder",
+            "activation_fn": activation,
+        },
+        "sentence_bert_config.json": {
+            "transformer_task": "sequence-classification",
+            "module_output_name": "scores",
+            "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
+        },
+    }
+    for name, values in files.items():
+        _write_json(folder / name, values)
 
 
 def plain_logits(kind: str, tensors: dict, states: np.ndarray, mean: bool = False) -> np.ndarray:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from tests.support.models.plain_bert import PlainBert, gelu
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
@@ -82,3 +83,36 @@ class PlainSplade:
         weights = np.log1p(np.maximum(x @ table.T + model.tensors[f"{_CLS}.bias"], 0))
         weights = np.log1p(weights) if self.activation == "log1p_relu" else weights
         return weights.max(0) if self.pooling == "max" else weights.sum(0)
+
+
+def as_router(folder: Path, **weights: Any) -> None:
+    """Makes a SPLADE folder one whose queries have constant weights."""
+    kinds = {
+        "query_0_SparseStaticEmbedding": "SparseStaticEmbedding",
+        "": "MLMTransformer",
+        "1_SpladePooling": "SpladePooling",
+    }
+    package = "sentence_transformers.sparse_encoder.models"
+    router = {
+        "types": {path: f"{package}.{kind}" for path, kind in kinds.items()},
+        "structure": {
+            "query": ["query_0_SparseStaticEmbedding"],
+            "document": ["", "1_SpladePooling"],
+        },
+        "parameters": {
+            "default_route": "document",
+            "allow_empty_key": True,
+            "route_mappings": {},
+        },
+    }
+    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Router"}
+    (folder / "modules.json").write_text(json.dumps([module]))
+    (folder / "router_config.json").write_text(json.dumps(router))
+    query = folder / "query_0_SparseStaticEmbedding"
+    query.mkdir()
+    if "idf" in weights:
+        (query / "config.json").write_text(json.dumps({"frozen": True, "path": "idf.json"}))
+        (folder / "idf.json").write_text(json.dumps(weights["idf"]))
+    else:
+        (query / "config.json").write_text(json.dumps({"frozen": True}))
+        save_file(weights, query / "model.safetensors")

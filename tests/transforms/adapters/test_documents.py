@@ -21,7 +21,9 @@ from bert_embed.transforms.adapters.embed_documents import document, placed
 from bert_embed.transforms.adapters.text_model import Document, batch_weight
 from bert_embed.transforms.adapters.text_settings import text_model_settings
 from tests.support.beam_runs import collect
+from tests.support.models.kept import import_once
 from tests.support.models.sentence_transformers import write_sentence_transformers
+from tests.support.models.splade import write_splade
 from tests.support.rounding import MINILM, assert_near
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -203,7 +205,7 @@ def test_another_machine_finds_the_model_by_its_name(tiny_bundle):
     vectors, refused = encoder.embed_texts(elsewhere.text_spec, ["one"])
     assert refused == {}
     wanted = bert_embed.load(tiny_bundle, dim=4).encode(["one"])
-    assert_near(vectors, wanted)
+    assert_near(vectors.sentences, wanted)
     with pytest.raises(ValueError, match="holds another model than when the job started"):
         replace(elsewhere, fingerprint="another").load_encoder()
 
@@ -284,3 +286,33 @@ def test_the_example_runs_as_it_stands(minilm, tmp_path):
     assert_near(vectors(embedded), wanted, MINILM)
     [rejected] = (tmp_path / "out.rejected-00000-of-00001.jsonl").read_text("utf-8").splitlines()
     assert json.loads(rejected) == {"stage": "read", "reason": "empty text", "record": ""}
+
+
+@pytest.fixture(scope="module")
+def splade(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("splade")
+    write_splade(folder / "source", pooling_strategy="max", activation_function="relu")
+    return import_once(folder / "source", folder / "bundle")
+
+
+def test_the_kinds_that_are_named_come_together(splade, tmp_path):
+    texts = ["the bank", "\0", "money bank"]
+    transform = EmbedDocuments(splade, vectors="dense,sparse", top_k=4)
+    embedded, rejected = collect(tmp_path, texts, transform)
+    assert [row["record"] for row in rejected] == ["\0"]
+    encoder = bert_embed.load(splade)
+    found = {row["text"]: row["embedding"] for row in embedded}
+    wanted = encoder.encode_sparse([texts[0], texts[2]], top_k=4)
+    for number, text in enumerate((texts[0], texts[2])):
+        entries = slice(*wanted.splits[number : number + 2])
+        assert found[text]["sparse"]["indices"] == wanted.indices[entries].tolist()
+        assert_near(found[text]["sparse"]["values"], wanted.values[entries])
+        assert_near(found[text]["dense"], encoder.encode(text))
+
+
+def test_a_sparse_model_gives_its_kind_by_itself(splade, tmp_path):
+    [[row], _] = collect(tmp_path, ["the bank"], EmbedDocuments(splade, as_numpy=True))
+    assert set(row["embedding"]) == {"indices", "values"}
+    assert row["embedding"]["values"].dtype == np.float32
+    with pytest.raises(ValueError, match="scores: this model makes dense, sparse vectors"):
+        EmbedDocuments(splade, vectors="scores")

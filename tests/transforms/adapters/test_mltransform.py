@@ -15,6 +15,8 @@ from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.transforms import BertEmbeddings
 from bert_embed.transforms.adapters.mltransform import document, placed
 from tests.support.beam_runs import collect, inference_handlers
+from tests.support.models.kept import import_once
+from tests.support.models.splade import write_splade
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import MINILM, TINY, assert_near
 
@@ -71,10 +73,25 @@ def test_an_item_keeps_its_sparse_embedding(tiny_bundle, tmp_path):
     close([found[0].dense_embedding], bert_embed.load(tiny_bundle).encode(["one"]))
 
 
+def test_an_item_gets_both_sides_of_a_model_that_makes_them(tmp_path):
+    write_splade(tmp_path / "source", pooling_strategy="max", activation_function="relu")
+    model = import_once(tmp_path / "source", tmp_path / "bundle")
+    transform = BertEmbeddings(model, vectors="dense,sparse", top_k=3)
+    [found] = collect(tmp_path, [EmbeddableItem.from_text("one")], written(tmp_path, transform))
+    encoder = bert_embed.load(model)
+    close([found[0].dense_embedding], encoder.encode(["one"]))
+    wanted = encoder.encode_sparse(["one"], top_k=3)
+    indices, weights = found[0].sparse_embedding
+    assert indices == wanted.indices.tolist()
+    close([weights], [wanted.values])
+    with pytest.raises(ValueError, match="sparse cannot be given to columns, which take dense"):
+        BertEmbeddings(model, ["text"])
+
+
 def test_what_came_in_is_not_changed():
     record, item = {"text": "one"}, EmbeddableItem.from_text("one")
     for element, columns in ((record, ["text"]), (item, None)):
-        made = replace(document(element, 0, columns), vectors=np.ones((1, 2), np.float32))
+        made = replace(document(element, 0, columns), vectors=({"dense": np.ones(2)},))
         assert placed(made, columns) != element
     assert record == {"text": "one"}
     assert item.embedding is None

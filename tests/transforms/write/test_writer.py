@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 
 import google_crc32c
 import numpy as np
@@ -9,12 +10,15 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tensorflow as tf
 
 import bert_embed
-from bert_embed.formats.number_types import OUTPUT_DTYPES, stored, stored_type, stored_width
+from bert_embed.formats.number_types import OUTPUT_DTYPES, Stored, stored, stored_type, stored_width
 from bert_embed.storage.checksums import crc32c_of as checksum
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.records.block_record import read_block_record
+from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.records.vectors import take_documents
 from bert_embed.transforms.write.writer import Counting, WriteParts, vector_files, write_vectors
 from tests.support.embedding_blocks import (
     IDS,
@@ -26,9 +30,11 @@ from tests.support.embedding_blocks import (
     embedding_block,
     every_kind,
     kept_windows,
+    multi_vectors,
     numbers,
     token_vectors,
     unit_vectors,
+    with_heads,
     without_rows,
     write,
 )
@@ -44,6 +50,12 @@ FACTS = [
 
 def table(files, name):
     return pq.read_table(pa.BufferReader(files[name]))
+
+
+def rows_of(files, name, output_format):
+    if output_format == "parquet":
+        return table(files, name).to_pylist()
+    return [json.loads(line) for line in files[name].splitlines()]
 
 
 @pytest.mark.parametrize("output_format", FORMATS)
@@ -149,6 +161,72 @@ def test_tokens_of_parquet_have_place_and_vector(tmp_path, dtype):
     assert read[0].stops.tolist() == [-1, 5, 5, -1]
     together = np.concatenate([each.vectors for each in read])
     np.testing.assert_array_equal(together, as_stored(token_vectors().vectors, dtype))
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+@pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
+def test_each_head_has_a_folder_with_rows_in_the_same_order(tmp_path, dtype, output_format):
+    block = with_heads(vectors=numbers(3))
+    files = write(tmp_path, block, described(block, dtype), output_format)
+    assert list(files) == ["embeddings", "sparse", "multi", "scores"]
+    rows = {name: rows_of(files, name, output_format) for name in files}
+    for of_kind in rows.values():
+        assert [row["id"] for row in of_kind] == IDS
+        assert [(name, [row[name] for row in of_kind]) for name, _ in FACTS] == FACTS
+    assert [row["indices"] for row in rows["sparse"]] == [[2, 7, 30521], [], [7]]
+    values = [np.float32(row["values"]).tolist() for row in rows["sparse"]]
+    assert values == [np.float32([0.1, 1.5, 0.30000001]).tolist(), [], [2]]
+    assert [np.float32(row["bad"]) for row in rows["scores"]] == [0.25, 0.5, np.float32(0.9)]
+    assert [row["label"] for row in rows["scores"]] == ["good", "bad", "bad"]
+    expected = stored(multi_vectors().vectors, dtype)
+    if output_format == "jsonl" and dtype not in ("int8", "ubinary"):
+        expected = Stored(as_stored(multi_vectors().vectors, dtype))
+    together = [vector for row in rows["multi"] for vector in row["embedding"]]
+    assert [len(row["embedding"]) for row in rows["multi"]] == [2, 0, 3]
+    np.testing.assert_array_equal(np.array(together, expected.values.dtype), expected.values)
+    if dtype == "int8":
+        scales = [scale for row in rows["multi"] for scale in row["scale"]]
+        np.testing.assert_array_equal(np.float32(scales), expected.scale)
+
+
+def test_columns_of_heads_have_the_types_that_other_programs_read(tmp_path):
+    block = with_heads()
+    files = write(tmp_path, block, described(block, "int8"))
+    floats = pa.list_(pa.float32())
+    assert table(files, "sparse").schema.types[1:3] == [pa.list_(pa.int32()), floats]
+    vectors = pa.list_(pa.list_(pa.int8(), WIDTH))
+    assert table(files, "multi").schema.types[1:3] == [vectors, floats]
+    assert table(files, "scores").schema.types[1:4] == [pa.float32()] * 2 + [pa.string()]
+    assert pl.read_parquet(files["multi"])["embedding"].to_list()[1] == []
+    footer = pq.read_metadata(pa.BufferReader(files["sparse"])).row_group(0)
+    chunks = {footer.column(n).path_in_schema: footer.column(n) for n in range(3)}
+    assert chunks["values.list.element"].compression == "UNCOMPRESSED"
+    assert "RLE_DICTIONARY" not in chunks["values.list.element"].encodings
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+def test_kept_windows_have_a_row_each_in_the_folders_of_heads(tmp_path, output_format):
+    scores = np.float32([[0, 1], [1, 0], [0, 1], [1, 0]])
+    block = embedding_block(scores=scores, windows=kept_windows())
+    kept = replace(take_documents(block, np.array([0, 2])), part=Part(3, 1, records=2))
+    files = write(tmp_path, kept, described(kept), output_format)
+    rows = rows_of(files, "scores", output_format)
+    assert [(row["id"], row["window"], row["label"]) for row in rows] == [
+        ("a:0", 0, "good"),
+        ("a:0", 1, "bad"),
+        ("c", 0, "bad"),
+    ]
+
+
+def test_examples_hold_sparse_vectors_as_two_lists(tmp_path):
+    block = with_heads(multi=None)
+    files = write(tmp_path, block, described(block), "tfrecord")
+    records = tf.data.TFRecordDataset(str(tmp_path / "sparse/part-0000003-00001.tfrecord"))
+    examples = [tf.train.Example.FromString(record.numpy()) for record in records]
+    features = [example.features.feature for example in examples]
+    assert [list(one["indices"].int64_list.value) for one in features] == [[2, 7, 30521], [], [7]]
+    assert list(features[2]["values"].float_list.value) == [2]
+    assert set(files) == {"sparse", "scores"}
 
 
 @pytest.mark.parametrize("output_format", FORMATS)

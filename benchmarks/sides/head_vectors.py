@@ -1,0 +1,59 @@
+"""Sparse vectors and scores of sentence-transformers and transformers, as a `measure.Child`.
+
+A question has "sparse" or "query" (both of SparseEncoder), "pairs" (of CrossEncoder) or "logits"
+(of transformers), the folder of the model, texts or pairs of texts, the most tokens of a row, and a
+file for the answer: `vectors`, float32 `[rows, width]`.
+"""
+
+import numpy as np
+import torch
+from sentence_transformers import CrossEncoder, SparseEncoder
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from benchmarks.measure import answer_lines
+
+
+def _sparse(folder: str, rows: list[list[str]], most: int, query: bool) -> np.ndarray:
+    model = SparseEncoder(folder, device="cpu", local_files_only=True)
+    model.max_seq_length = most
+    encode = model.encode_query if query else model.encode_document
+    return encode([text for (text,) in rows], convert_to_sparse_tensor=False).float().numpy()
+
+
+def _pairs(folder: str, rows: list[list[str]], most: int) -> np.ndarray:
+    model = CrossEncoder(folder, device="cpu", max_length=most, local_files_only=True)
+    return np.asarray(model.predict(rows)).reshape(len(rows), -1)
+
+
+def _logits(folder: str, rows: list[list[str]], most: int) -> np.ndarray:
+    model, loaded = AutoModelForSequenceClassification.from_pretrained(
+        folder, output_loading_info=True
+    )
+    if any(loaded.values()):
+        raise RuntimeError(f"{folder}: weights are missing or left over: {loaded}")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    logits = []
+    for row in rows:
+        encoded = tokenizer(*row, return_tensors="pt", truncation=True, max_length=most)
+        with torch.no_grad():
+            logits.append(model(**encoded).logits[0].float().numpy())
+    return np.stack(logits)
+
+
+def main() -> None:
+    """Answers until the input ends."""
+
+    def answer(asked: tuple[str, str, list[list[str]], int, str]) -> str:
+        task, folder, rows, most, path = asked
+        if task in ("sparse", "query"):
+            vectors = _sparse(folder, rows, most, task == "query")
+        else:
+            vectors = {"pairs": _pairs, "logits": _logits}[task](folder, rows, most)
+        np.savez(path, vectors=vectors.astype(np.float32))
+        return path
+
+    answer_lines(answer)
+
+
+if __name__ == "__main__":
+    main()

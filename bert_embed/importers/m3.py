@@ -1,0 +1,32 @@
+"""Reads the heads of bge-m3, which are in files of PyTorch beside the encoder."""
+
+from pathlib import Path
+
+import numpy as np
+
+from bert_embed.architectures.encoder import EncoderConfig
+from bert_embed.heads.sparse import SparseHead
+from bert_embed.importers.torch_files import read_torch
+from bert_embed.importers.weights import check_shapes
+from bert_embed.tokenization.protocol import TextTokenizer
+
+_SPARSE = "sparse_linear.pt"
+
+
+def read_m3_sparse(
+    root: Path, config: EncoderConfig, tokenizer: TextTokenizer
+) -> tuple[SparseHead, dict[str, np.ndarray]] | None:
+    """Returns the head that weighs a text's own tokens, and its tensors; None without its file."""
+    path = root / _SPARSE
+    if not path.is_file():
+        return None
+    arrays = read_torch(path)
+    shapes = {name: array.shape for name, array in arrays.items()}
+    expected = {"weight": (1, config.hidden_size), "bias": (1,)}
+    check_shapes(path, shapes, expected, "the head of sparse vectors")
+    special = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.unk_id)
+    head = SparseHead(
+        form="tokens", skip_ids=tuple(sorted({number for number in special if number is not None}))
+    )
+    tokens = {"kernel": arrays["weight"].T, "bias": arrays["bias"]}
+    return head, {f"heads/sparse/tokens/{part}": array for part, array in tokens.items()}

@@ -1,0 +1,139 @@
+"""bge-m3: sparse vectors of a text's own tokens beside dense ones, of files of PyTorch."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+from bert_embed.encoder import Encoder
+from bert_embed.importers import import_model
+from bert_embed.rows.text_rows import text_rows
+from bert_embed.self_test import verify
+from bert_embed.specs import TextSpec
+from bert_embed.storage.errors import InputError
+from tests.support.engines import ENGINES
+from tests.support.models.architectures import GOLDEN, TEXTS, write_architecture
+from tests.support.models.torch_files import state_dict, write_torch
+
+STATES = np.load(GOLDEN)  # of transformers
+SPECIAL = (0, 1, 2, 3)  # <s>, <pad>, </s>, <unk>
+
+
+def linear(dtype="<f4"):
+    random = np.random.default_rng(6)
+    return {"weight": random.normal(size=(1, 32)).astype(dtype), "bias": np.array([0.2], dtype)}
+
+
+def write_m3(folder, arrays=None, **torch_file):
+    write_architecture(folder, "xlm-roberta")
+    pooling = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    write_torch(folder / "sparse_linear.pt", arrays or linear(), **torch_file)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    place = tmp_path_factory.mktemp("m3")
+    write_m3(place / "source")
+    return import_model(str(place / "source"), str(place / "bundle"))
+
+
+def expected(number):
+    """The weight of each id of a text."""
+    states = STATES[f"xlm-roberta/states/{number}"][:, -1].astype(np.float64)
+    weights = np.maximum(states @ linear()["weight"][0] + linear()["bias"][0], 0)
+    largest = {}
+    for token, weight in zip(STATES[f"xlm-roberta/ids/{number}"].tolist(), weights, strict=True):
+        if weight > 0 and token not in SPECIAL:
+            largest[token] = max(weight, largest.get(token, 0))
+    return dict(sorted(largest.items()))
+
+
+@pytest.mark.slow
+@pytest.mark.numeric
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_token_has_the_largest_of_its_weights(bundle, engine):
+    encoder = Encoder(bundle, threads=1, load_engine=ENGINES[engine])
+    found = encoder.encode_sparse(list(TEXTS))
+    for number in range(len(TEXTS)):
+        row, weights = found[number : number + 1], expected(number)
+        assert row.indices.tolist() == list(weights)
+        np.testing.assert_allclose(row.values, list(weights.values()), atol=1e-4)
+
+
+@pytest.mark.numeric
+def test_all_kinds_come_from_one_pass_with_the_same_bits_in_any_batch(bundle):
+    assert bundle.default_vectors == ("dense",)
+    assert bundle.defaults.pooling == "cls"
+    assert verify(bundle).problem == ""
+    encoder = Encoder(bundle, threads=1)
+    texts = [text for text in TEXTS if text]
+    spec = TextSpec(512, vectors=("dense", "sparse"))
+    rows = text_rows(encoder.tokenizer, spec, texts)
+    both = encoder.embed_layout(rows.rows, rows.row, rows.layout, spec)[1]
+    np.testing.assert_array_equal(both.sentences, encoder.encode(texts))
+    np.testing.assert_allclose(np.linalg.norm(both.sentences, axis=1), 1, atol=1e-6)
+    alone = [encoder.encode_sparse(text) for text in texts]
+    for name in ("indices", "values"):
+        joined = np.concatenate([getattr(one, name) for one in alone])
+        np.testing.assert_array_equal(getattr(both.sparse, name), joined)
+
+
+def test_windows_of_a_text_give_each_token_its_largest_weight(bundle):
+    encoder = Encoder(bundle, threads=1)
+    windows = {"long_text": "window", "max_seq_length": 16, "stride": 4}
+    text = TEXTS[4]
+    found = encoder.encode_sparse(text, **windows)
+    assert found.indices.tolist() == np.unique(found.indices).tolist()
+    kept = TextSpec(vectors=("sparse",), merge_windows=False, **windows)
+    rows = text_rows(encoder.tokenizer, kept, [text])
+    apart = encoder.embed_layout(rows.rows, rows.row, rows.layout, kept)[1].sparse
+    largest = {}
+    for index, value in zip(apart.indices.tolist(), apart.values.tolist(), strict=True):
+        largest[index] = max(value, largest.get(index, 0))
+    assert dict(zip(found.indices.tolist(), found.values.tolist(), strict=True)) == largest
+
+
+@pytest.mark.parametrize("dtype", ["<f2", "<f8"])
+def test_other_types_of_numbers_are_read(tmp_path, dtype):
+    write_m3(tmp_path / "source", linear(dtype))
+    bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    assert bundle.heads["sparse"].skip_ids == SPECIAL
+
+
+EVIL = b"cposix\nsystem\n(X\x09\x00\x00\x00touch /x\ntR."
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ({"pickled": EVIL}, "posix.system is refused, a file can run code by it"),
+        ({"pickled": state_dict(linear(), "os system")}, "os.system is refused"),
+        ({"pickled": state_dict(linear(), "torch load")}, "torch.load is refused"),
+        ({"pickled": b"\x80\x02K\x01."}, "must hold tensors by their names, and nothing else"),
+        ({"pickled": b"\x80\x02"}, "cannot be read as tensors that torch.save wrote"),
+        ({"packing": zipfile.ZIP_DEFLATED}, "it is not as torch.save writes a small file"),
+        (
+            {"arrays": {"weight": np.ones((1, 32), np.float32)}},
+            "sparse_linear.pt: tensor bias is missing",
+        ),
+        (
+            {"arrays": {"weight": np.asfortranarray(np.ones((2, 16), np.float32))}},
+            "the numbers of a tensor do not lie in order",
+        ),
+    ],
+)
+def test_files_that_hold_more_than_tensors_are_refused(tmp_path, file, said):
+    write_m3(tmp_path / "source", **file)
+    with pytest.raises(InputError) as error:
+        import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    assert said in str(error.value)
+
+
+def test_a_file_that_is_cut_is_refused(tmp_path):
+    write_m3(tmp_path / "source")
+    path = tmp_path / "source" / "sparse_linear.pt"
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(InputError, match="cannot be read as tensors"):
+        import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))

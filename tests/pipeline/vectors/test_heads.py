@@ -1,0 +1,291 @@
+"""Sparse vectors beside dense ones, from one pass: through the command line, back by readers."""
+
+import json
+import signal
+import sys
+from types import ModuleType
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import bert_embed
+from bert_embed.pipeline.cli import main
+from tests.support.command import data_files, embed, flags_of, record, rows
+from tests.support.held import Hold
+from tests.support.models.heads import write_classifier
+from tests.support.models.kept import import_once
+from tests.support.models.splade import VOCABULARY, write_splade
+
+LINES = ["the bank of the river", "money bank", "", "the vault of the bank", "money " * 90]
+SMALL = {"block_bytes": 200}
+
+
+@pytest.fixture(scope="module")
+def splade(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("splade")
+    write_splade(folder / "source", pooling_strategy="max", activation_function="relu")
+    return import_once(folder / "source", folder / "bundle")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("corpus") / "in.jsonl"
+    records = [{"id": f"{n}", "text": f"{LINES[n % 5]} {n}"} for n in range(40)]
+    path.write_text("".join(json.dumps(one) + "\n" for one in records))
+    return path
+
+
+class Csr:
+    """What `read_sparse` needs of SciPy, which is not installed for tests."""
+
+    def __init__(self, arrays, shape):
+        self.data, self.indices, self.indptr = arrays
+        self.shape = shape
+
+
+@pytest.fixture
+def scipy(monkeypatch):
+    module = ModuleType("scipy.sparse")
+    module.csr_array = Csr
+    monkeypatch.setitem(sys.modules, "scipy", ModuleType("scipy"))
+    monkeypatch.setitem(sys.modules, "scipy.sparse", module)
+
+
+def sparse_rows(output):
+    return [row for path in data_files(output, "sparse") for row in pq.read_table(path).to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory, splade, corpus):
+    """A run with dense and sparse vectors."""
+    output = tmp_path_factory.mktemp("both") / "out"
+    assert embed(output, splade, corpus, vectors="sparse,dense", part_docs=7) == 0
+    return output
+
+
+def test_a_sparse_model_writes_sparse_vectors_alone(tmp_path, splade, corpus, both):
+    output = tmp_path / "out"
+    assert embed(output, splade, corpus, part_docs=7) == 0
+    assert data_files(output) == []
+    settings = record(output)["vectors"]
+    assert settings["vectors"] == ["sparse"]
+    assert settings["heads"] == {
+        "sparse": {
+            "entries": len(VOCABULARY),
+            "similarity": "dot",
+            "top_k": None,
+            "min_weight": 0.0,
+        }
+    }
+    found = sparse_rows(output)
+    assert [row["indices"] for row in found] == [row["indices"] for row in sparse_rows(both)]
+    assert all(row["indices"] == sorted(row["indices"]) for row in found)
+    assert all(min(row["values"], default=1) > 0 for row in found)
+    with pytest.raises(
+        ValueError, match=r"none of sentence: read them with bert_embed.read_sparse"
+    ):
+        bert_embed.read(output)
+
+
+def test_all_kinds_of_a_run_have_the_same_parts(both, scipy):
+    names = [path.name for path in data_files(both)]
+    assert len(names) > 3
+    assert [path.name for path in data_files(both, "sparse")] == names
+    for dense, sparse in zip(data_files(both), data_files(both, "sparse"), strict=True):
+        assert pq.read_table(dense)["id"] == pq.read_table(sparse)["id"]
+    ids, weights = bert_embed.read_sparse(both)
+    assert ids == bert_embed.read(both)[0] == rows(both)["id"]
+    assert weights.shape == (len(ids), len(VOCABULARY))
+    assert weights.data.dtype == np.float32
+    found = [row["indices"] for row in sparse_rows(both)]
+    assert weights.indices.tolist() == [index for row in found for index in row]
+    assert np.diff(weights.indptr).tolist() == [len(row) for row in found]
+
+
+def test_without_scipy_the_reader_names_it(both, monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.sparse", None)
+    with pytest.raises(ValueError, match=r"read_sparse requires scipy, .*: pip install scipy"):
+        bert_embed.read_sparse(both)
+
+
+@pytest.mark.slow
+def test_a_killed_run_continues_to_the_same_bytes(tmp_path, splade, corpus):
+    flags = {"vectors": "dense,sparse", "top_k": 20} | SMALL
+    whole, output = tmp_path / "whole", tmp_path / "out"
+    assert embed(whole, splade, corpus, no_report=True, **flags) == 0
+    hold = Hold(tmp_path / "hold", 2)
+    process = hold.start("embed", *flags_of(output, splade, corpus, no_report=True, **flags))
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert record(output)["status"] == "running"
+    assert embed(output, splade, corpus, no_report=True, **flags) == 0
+    for kind in ("embeddings", "sparse", "rejected"):
+        found = {path.name: path.read_bytes() for path in data_files(output, kind)}
+        assert found == {path.name: path.read_bytes() for path in data_files(whole, kind)}
+        assert len(found) > 2 or kind == "rejected"
+    assert record(output)["counts"]["parts_reused"] == 2
+
+
+def test_the_largest_weights_stay(tmp_path, splade, corpus, both):
+    output = tmp_path / "out"
+    assert embed(output, splade, corpus, top_k=3, min_weight=0.2, part_docs=7) == 0
+    for few, every in zip(sparse_rows(output), sparse_rows(both), strict=True):
+        weights = {
+            index: value
+            for index, value in zip(every["indices"], every["values"], strict=True)
+            if value >= 0.2
+        }
+        kept = sorted(sorted(weights, key=lambda index: (-weights[index], index))[:3])
+        assert few["indices"] == kept
+        assert few["values"] == [weights[index] for index in kept]
+
+
+@pytest.mark.parametrize("output_format", ["jsonl", "tfrecord"])
+def test_other_formats_hold_the_same_weights(tmp_path, splade, corpus, both, scipy, output_format):
+    output = tmp_path / "out"
+    flags = {"vectors": "dense,sparse", "output_format": output_format}
+    assert embed(output, splade, corpus, **flags) == 0
+    ids, weights = bert_embed.read_sparse(output)
+    expected_ids, expected = bert_embed.read_sparse(both)
+    assert ids == expected_ids
+    for name in ("indptr", "indices", "data"):
+        np.testing.assert_array_equal(getattr(weights, name), getattr(expected, name))
+    np.testing.assert_array_equal(bert_embed.read(output)[1], bert_embed.read(both)[1])
+
+
+def test_kept_windows_and_chunks_have_a_row_each(tmp_path, splade, corpus):
+    for flags, piece in (
+        ({"long_text": "window", "no_merge_windows": True}, "window"),
+        ({"chunk": "tokens", "chunk_tokens": 8}, "chunk"),
+    ):
+        output = tmp_path / piece
+        assert embed(output, splade, corpus, vectors="dense,sparse", **flags) == 0
+        dense = rows(output)
+        found = sparse_rows(output)
+        assert len(found) > 40
+        assert [(row["id"], row[piece]) for row in found] == list(
+            zip(dense["id"], dense[piece], strict=True)
+        )
+
+
+def test_repair_writes_a_missing_file_again(tmp_path, splade, corpus, capsys):
+    output = tmp_path / "out"
+    assert embed(output, splade, corpus, vectors="dense,sparse", part_docs=7) == 0
+    lost = data_files(output, "sparse")[1]
+    before = lost.read_bytes()
+    lost.unlink()
+    assert main(["verify", str(output)]) != 0
+    assert lost.name in "".join(capsys.readouterr())
+    assert main(["verify", str(output), "--repair"]) == 0
+    assert lost.read_bytes() == before
+
+
+def test_what_an_earlier_output_has_is_skipped_only_of_the_same_kinds(
+    tmp_path, splade, corpus, both, capsys
+):
+    more = tmp_path / "more.jsonl"
+    more.write_text(corpus.read_text() + json.dumps({"id": "new", "text": "a new one"}) + "\n")
+    flags = {"skip_existing": both}
+    assert embed(tmp_path / "out", splade, more, vectors="dense,sparse", **flags) == 0
+    assert [row["id"] for row in sparse_rows(tmp_path / "out")] == ["new"]
+    assert embed(tmp_path / "other", splade, more, vectors="sparse", **flags) == 2
+    assert 'vectors is ["dense", "sparse"] there and ["sparse"] here' in capsys.readouterr().err
+
+
+REFUSED = [
+    ({"vectors": "sparse,scores"}, "scores: this model makes dense, sparse vectors"),
+    ({"vectors": "sparse,sparse"}, "--vectors must name at least one kind, and each once"),
+    ({"vectors": "colbert"}, "--vectors must be one of dense, sparse, multi, scores"),
+    ({"pooling": "mean"}, "--pooling is for --vectors dense, not sparse"),
+    ({"granularity": "token"}, "--granularity is for --vectors dense, not sparse"),
+    (
+        {"vectors": "sparse", "output_dtype": "int8"},
+        "--output_dtype is for --vectors dense and multi",
+    ),
+    ({"vectors": "dense", "top_k": 3}, "--top_k requires --vectors sparse"),
+    ({"vectors": "dense,sparse", "chunk": "tokens", "chunk_pooling": "late"}, "late is for dense"),
+    (
+        {"extra_columns": "values:int64"},
+        "--extra_columns values clashes with a column of --vectors",
+    ),
+    ({"vectors": "multi", "output_format": "tfrecord"}, "multi requires parquet or jsonl"),
+    ({"min_weight": "-1"}, "--min_weight must be at least 0, got -1"),
+]
+
+
+@pytest.mark.parametrize(("flags", "message"), REFUSED, ids=[one[1][:30] for one in REFUSED])
+def test_what_cannot_be_is_refused_before_work_starts(
+    tmp_path, splade, corpus, capsys, flags, message
+):
+    corpus = tmp_path / "in.jsonl"
+    corpus.write_text('{"id": "1", "text": "bank", "values": 3}\n')
+    assert embed(tmp_path / "out", splade, corpus, **flags) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_examples_give_sparse_vectors(tmp_path, splade, corpus, both):
+    examples = tmp_path / "examples"
+    words = ["--input", str(corpus), "--output", str(examples), "--model", splade]
+    assert main(["tokenize", *words]) == 0
+    assert embed(tmp_path / "out", splade, examples, vectors="dense,sparse") == 0
+    found, wanted = sparse_rows(tmp_path / "out"), sparse_rows(both)
+    assert [row["id"] for row in found] == [row["id"] for row in wanted]
+    assert [row["indices"] for row in found] == [row["indices"] for row in wanted]
+
+
+def test_a_model_without_heads_says_which_vectors_it_makes(tmp_path, tiny_bundle, corpus, capsys):
+    assert embed(tmp_path / "out", tiny_bundle, corpus, vectors="sparse") == 2
+    assert "sparse: this model makes dense vectors alone" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classifier")
+    write_classifier(folder / "source", "distilbert", 3)
+    return import_once(folder / "source", folder / "bundle")
+
+
+@pytest.mark.parametrize("output_format", ["parquet", "jsonl", "tfrecord"])
+def test_scores_have_a_column_for_each_label(tmp_path, classifier, corpus, output_format):
+    output = tmp_path / "out"
+    assert embed(output, classifier, corpus, output_format=output_format) == 0
+    ids, labels, scores = bert_embed.read_scores(output)
+    assert record(output)["vectors"]["heads"] == {
+        "scores": {"labels": labels, "activation": "softmax"}
+    }
+    assert len(ids) == len(scores) == len({*ids}) == 40
+    assert labels == ["label 0", "label 1", "label 2"]
+    np.testing.assert_allclose(scores.sum(axis=1), 1, rtol=1e-5)
+    if output_format == "parquet":
+        [path] = data_files(output, "scores")
+        table = pq.read_table(path).to_pydict()
+        assert list(table)[:5] == ["id", *labels, "label"]
+        assert table["label"] == [labels[number] for number in scores.argmax(axis=1)]
+
+
+def test_scores_stand_beside_vectors_of_the_same_pass(tmp_path, classifier, corpus):
+    output = tmp_path / "out"
+    assert embed(output, classifier, corpus, vectors="scores,dense", keep_text=True) == 0
+    assert record(output)["computed_tokens"] == record(output)["tokens"]
+    assert bert_embed.read(output)[0] == bert_embed.read_scores(output)[0]
+    assert main(["card", str(output)]) == 0
+    card = (output / "README.md").read_text()
+    assert "| scores | labels label 0, label 1, label 2; activation softmax |" in card
+
+
+def test_labels_that_are_columns_already_are_refused(tmp_path, corpus, capsys, classifier):
+    write_classifier(
+        tmp_path / "source", "distilbert", 2, id2label={"0": "fine", "1": "Num_Tokens"}
+    )
+    assert embed(tmp_path / "out", str(tmp_path / "source"), corpus) == 2
+    wanted = "the label Num_Tokens of --model"
+    assert wanted in (errors := capsys.readouterr().err)
+    assert "clashes with the output's own column num_tokens" in errors
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"id": "1", "text": "bank", "label": "x"}\n')
+    assert embed(tmp_path / "out", classifier, source, extra_columns="label") == 2
+    assert "--extra_columns label clashes with a column of --vectors scores" in (
+        capsys.readouterr().err
+    )
