@@ -147,10 +147,13 @@ def _json_tokenizer(
     theirs, changes = files.part("normalizer"), dict[str, Any]()
     if theirs.get("type") == "BertNormalizer" and files.normalizer != theirs:
         changes["normalizer"] = files.normalizer
-    added = files.fast.get("added_tokens") or []
-    if any(token["content"] in markers for token in added):
+    added = files.fast.get("added_tokens")
+    if markers and isinstance(added, list):
         changes["added_tokens"] = [
-            {**token, "special": token["special"] or token["content"] in markers} for token in added
+            {**token, "special": True}
+            if isinstance(token, dict) and token.get("content") in markers
+            else token
+            for token in added
         ]
     if changes:
         text = json.dumps({**files.fast, **changes}, ensure_ascii=False)
