@@ -25,18 +25,20 @@ from bert_embed.calls.texts import Columns, in_pieces, span_columns, text_column
 from bert_embed.engines.choose import EngineLoader, find_device, load_engine, weight_files
 from bert_embed.engines.cores import available_cores
 from bert_embed.engines.runner import RowRunner
+from bert_embed.heads.multi import MultiHead
 from bert_embed.heads.sparse import QUERY_WEIGHTS, SparseHead
-from bert_embed.heads.vectors import SparseVectors, merged_entries
+from bert_embed.heads.vectors import MultiVectors, SparseVectors, merged_entries
 from bert_embed.ragged import splits_of
-from bert_embed.rows.build import Rows
+from bert_embed.rows.build import Rows, fill_rows
 from bert_embed.rows.documents import tokenize_documents
 from bert_embed.rows.fit import fit_texts
-from bert_embed.rows.layout import Layout, is_too_long, lay_out
+from bert_embed.rows.layout import Layout, TokenPlaces, is_too_long, lay_out, widest_tokens
 from bert_embed.rows.text_rows import failed_documents, text_rows
 from bert_embed.rows.to_documents import (
     EmbeddedRows,
     GranularVectors,
     TextVectors,
+    chosen_vectors,
     document_vectors,
     per_document,
 )
@@ -381,6 +383,45 @@ class Encoder:
         ids = tokens.ids[counts].astype(np.int32)
         return merged_entries(len(tokens.row_splits) - 1, row[counts], ids, values[counts], "max")
 
+    def encode_multi(
+        self, texts: str | Iterable[str], *, pool_factor: int = 1, **settings: Unpack[TextSettings]
+    ) -> MultiVectors:
+        """Encodes documents as multi-vectors, for late interaction: a vector for each token.
+
+        Args:
+            texts: One text, or a column of them, as `encode` takes them.
+            pool_factor: How many similar vectors of a text become one, by their mean.
+            **settings: What differs from the encoder's own settings:
+                `bert_embed.calls.settings.TextSettings` lists them.
+
+        Returns:
+            A row for each text; `rows()` gives them as float32 `[tokens, dim]` each. Tokens that
+            the model leaves out, such as punctuation, are not among them.
+
+        Raises:
+            SettingError: The model makes no multi-vectors, or as `encode`.
+            RuntimeError: The model failed on a text.
+
+        Warns:
+            TruncationWarning: As `encode`.
+        """
+        columns = text_columns([texts] if isinstance(texts, str) else texts)
+        prompted = self._prompted(settings, DOCUMENT)
+        vectors = self._encode_by_head("multi", columns, prompted, pool_factor=pool_factor).multi
+        assert vectors is not None
+        return vectors
+
+    def encode_multi_query(
+        self, texts: str | Iterable[str], **settings: Unpack[TextSettings]
+    ) -> MultiVectors:
+        """Encodes queries for the documents of `encode_multi`, filled up where the model does so.
+
+        The score of a document is the sum, over the vectors of a query, of the largest product
+        with one of its vectors (MaxSim).
+        """
+        columns = text_columns([texts] if isinstance(texts, str) else texts)
+        return self._encode_multi_queries(columns, self._prompted(settings, QUERY))
+
     def encode_scores(
         self,
         texts: str | Iterable[str],
@@ -502,7 +543,7 @@ class Encoder:
             rows.row_splits,
             rows.token_type_ids,
             batch_tokens,
-            self.tokenizer.prompt_length(text_spec.prompt),
+            self.tokenizer.prompt_length(text_spec.prompt) + (text_spec.marker is not None),
             text_spec.max_seq_length,
         )
         stacked = len(spec.layers) if spec.layer_combine == "stack" else 1
@@ -579,6 +620,37 @@ class Encoder:
         self._warn_of_cuts(int(layout.truncated.sum()), len(columns["texts"]), call, text_spec)
         return encoded
 
+    def _encode_multi_queries(self, columns: Columns, settings: Mapping[str, Any]) -> MultiVectors:
+        call = CallSettings.sort(settings, TextSettings)
+        self.bundle.check_vectors(("multi",))
+        head = self.bundle.heads["multi"]
+        assert isinstance(head, MultiHead)
+        if call.texts.get("long_text") == "window":
+            raise SettingError("long_text", "window is for documents, not for queries")
+        if head.query_length is not None:
+            call.texts.setdefault("max_seq_length", head.query_length)
+        text_spec = self._text_spec(call.texts, vectors=("multi",))
+        text_spec = replace(text_spec, marker=head.query_marker)
+        rows, layout = self._rows(text_spec, columns, 0)
+        self._warn_of_cuts(int(layout.truncated.sum()), len(columns["texts"]), call, text_spec)
+        rows, is_text = fill_rows(rows, head.fill_length, head.fill_id)
+        embedded = self._runner.run(
+            self.spec,
+            OutputSpec(sentences=False, heads=("multi",)),
+            rows.input_ids,
+            rows.row_splits,
+            None,
+            call.texts.get("batch_tokens"),
+            longest=self.max_seq_length,
+            attended=None if head.attends_fill else is_text,
+        )
+        every = np.arange(len(rows.row_splits) - 1)
+        _refuse_failed(embedded, every, 0)
+        assert embedded.multi is not None
+        splits, row, place = widest_tokens(rows, None, 1)
+        tokens = TokenPlaces(splits, rows.input_ids, row, place)
+        return chosen_vectors(head, embedded.multi, tokens, every, query=True)
+
     @cached_property
     def _query_weights(self) -> np.ndarray:
         """float32 `[vocabulary]`, from the file that the engine read."""
@@ -611,8 +683,20 @@ class Encoder:
         self, spec: VectorSpec, text_spec: TextSpec, call: CallSettings, columns: Columns, at: int
     ) -> tuple[Layout, GranularVectors]:
         """Embeds texts, which may be empty; `at` is the first one's number, for messages."""
+        rows, layout = self._rows(text_spec, columns, at)
+        every = np.arange(len(rows.row_splits) - 1)
+        batch_tokens = call.texts.get("batch_tokens")
+        embedded, vectors = self.embed_layout(rows, every, layout, text_spec, batch_tokens, spec)
+        _refuse_failed(embedded, every if layout.windows is None else layout.windows.document, at)
+        return layout, vectors
+
+    def _rows(self, text_spec: TextSpec, columns: Columns, at: int) -> tuple[Rows, Layout]:
         documents = tokenize_documents(
-            self.tokenizer, offsets=text_spec.needs_tokens, prompt=text_spec.prompt, **columns
+            self.tokenizer,
+            offsets=text_spec.needs_tokens,
+            prompt=text_spec.prompt,
+            marker=text_spec.marker,
+            **columns,
         )
         if (
             text_spec.long_text == "reject"
@@ -624,18 +708,17 @@ class Encoder:
                 f"{text_spec.max_seq_length} tokens; set long_text to truncate or window",
                 "long_text",
             )
-        rows, layout = lay_out(documents, text_spec, self.tokenizer)
-        every = np.arange(len(rows.row_splits) - 1)
-        batch_tokens = call.texts.get("batch_tokens")
-        embedded, vectors = self.embed_layout(rows, every, layout, text_spec, batch_tokens, spec)
-        if embedded.failed:
-            row, reason = min(embedded.failed.items())
-            texts = every if layout.windows is None else layout.windows.document
-            failed = len(set(texts[list(embedded.failed)].tolist()))
-            raise RuntimeError(
-                f"{counted(failed, 'text')} failed, the first is {at + texts[row]}: {reason}"
-            )
-        return layout, vectors
+        return lay_out(documents, text_spec, self.tokenizer)
+
+
+def _refuse_failed(embedded: EmbeddedRows, texts: np.ndarray, at: int) -> None:
+    """RuntimeError where a row failed; `texts` int `[rows]`, the number of each row's text."""
+    if embedded.failed:
+        row, reason = min(embedded.failed.items())
+        failed = len(set(texts[list(embedded.failed)].tolist()))
+        raise RuntimeError(
+            f"{counted(failed, 'text')} failed, the first is {at + texts[row]}: {reason}"
+        )
 
 
 def _check_pairs(one: bool, texts_b: Iterable[str] | None) -> None:

@@ -58,7 +58,7 @@ VECTORS = Keys(
     present=("compression", "table_schema"),
     new={
         **{"int8_word_scales": "table", "vectors": ["dense"], "top_k": None, "min_weight": 0.0},
-        "heads": {},
+        **{"heads": {}, "pool_factor": 1, "marker": None},
     },
     free=("model_source", "query_prompt"),
 )

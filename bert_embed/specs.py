@@ -37,7 +37,13 @@ POOLINGS = (
 WORD_POOLINGS = ("mean", "sum", "first", "last", "max")
 DEFAULT_STRIDE = 64  # tokens that windows share, at most half a window
 # Of TextSpec, and in JSON only where not the default: it keeps files and fingerprints.
-_SELDOM = {"vectors": ["dense"], "top_k": None, "min_weight": 0.0}
+_SELDOM = {
+    "vectors": ["dense"],
+    "top_k": None,
+    "min_weight": 0.0,
+    "pool_factor": 1,
+    "marker": None,
+}
 SPECIAL_TOKENS = 2  # [CLS] before, and [SEP] after the text of a row
 
 
@@ -207,6 +213,8 @@ class TextSpec:
     vectors: tuple[str, ...] = ("dense",)  # some of `VECTOR_KINDS`, in their order
     top_k: int | None = None  # most weights of a sparse vector, the largest; None: all
     min_weight: float = 0.0  # the smallest weight of a sparse vector
+    pool_factor: int = 1  # how many tokens' vectors become one of a multi-vector
+    marker: int | None = None  # id before each text that the model's multi-vectors need
 
     def __post_init__(self) -> None:
         requested = tuple(text_list("granularity", self.granularity))
@@ -260,6 +268,9 @@ class TextSpec:
             for name in ("top_k", "min_weight"):
                 if getattr(self, name):
                     raise SettingError(name, "requires vectors sparse", "vectors")
+        whole_number("pool_factor", self.pool_factor, least=1)
+        if self.pool_factor > 1 and "multi" not in in_order:
+            raise SettingError("pool_factor", "requires vectors multi", "vectors")
 
     def _check_chunks(self) -> None:
         one_of("chunk_pooling", self.chunk_pooling, CHUNK_POOLINGS)

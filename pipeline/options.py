@@ -180,6 +180,12 @@ class Options(CheckedOptions):
     min_weight: float | None = embed_flag(
         "smallest weight of a sparse vector (default: all above 0)", "N", kind=NOT_NEGATIVE
     )
+    pool_factor: int | None = embed_flag(
+        "similar tokens of a text that become one of its multi-vectors (default: 1, each has its "
+        "own)",
+        "N",
+        kind=POSITIVE,
+    )
     recipe: str | None = embed_flag("layers and pooling as in the literature", choices=RECIPES)
     layers: tuple[int, ...] | None = embed_flag(
         "0 is the embedding layer, -1 the last layer", "N,N", kind=LAYERS
@@ -300,8 +306,12 @@ class Options(CheckedOptions):
         Those of `vectors` are what it is for; where nobody knows these yet, all that options ask.
         """
         if vectors is None:
-            of_sparse = self.top_k is not None or self.min_weight is not None
-            vectors = ("dense", "sparse") if of_sparse else ("dense",)
+            asked = {
+                "dense": True,
+                "sparse": self.top_k is not None or self.min_weight is not None,
+                "multi": self.pool_factor is not None,
+            }
+            vectors = tuple(kind for kind, is_asked in asked.items() if is_asked)
         late = self.chunk_pooling == "late" and self.long_text == DEFAULTS["long_text"]
         return TextSpec(
             max_seq_length=max_seq_length,
@@ -319,6 +329,7 @@ class Options(CheckedOptions):
             vectors=vectors if self.vectors is None else self.vectors,
             top_k=self.top_k,
             min_weight=self.min_weight or 0.0,
+            pool_factor=self.pool_factor or 1,
         )
 
     @property

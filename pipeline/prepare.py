@@ -182,6 +182,10 @@ def planned_run(
     if source.examples:
         texts = text_options(texts, source.settings, bundle)
     text_spec = _text_spec(texts, bundle, vector_spec)
+    if source.examples and "multi" in text_spec.vectors:
+        raise UsageError(
+            "--vectors multi is for texts, which get the model's markers; examples have none"
+        )
     heads = head_settings(bundle, text_spec)
     check_columns(heads, source.columns.extra, options)
     widths = Widths.of(text_spec, vector_spec, bundle)

@@ -57,7 +57,8 @@ def head_settings(bundle: Bundle, text_spec: TextSpec) -> dict[str, dict[str, An
             limits = {"top_k": text_spec.top_k, "min_weight": text_spec.min_weight}
             described[kind] = {"entries": bundle.config.vocab_size, "similarity": "dot", **limits}
         elif kind == "multi":
-            described[kind] = {"dim": head.dim, "similarity": "maxsim"}
+            pooled = {"pool_factor": text_spec.pool_factor}
+            described[kind] = {"dim": head.dim, "similarity": "maxsim", **pooled}
         else:
             described[kind] = {"labels": list(head.labels), "activation": head.activation}
     return described

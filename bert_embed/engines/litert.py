@@ -69,7 +69,7 @@ class LiteRTEngine:
         outputs = {}
         used = {*layers, *token_layers, *([last] if output_spec.heads else [])}
         with self.model(max(used)) as model:
-            states = model.states(input_ids, type_ids, used)
+            states = model.states(input_ids, type_ids, used, mask)
             if output_spec.sentences and spec.pooling == "pooler":
                 outputs["sentences"] = model.call("pooler", states[layers[0]][:, 0])
             for kind in output_spec.heads:
@@ -137,9 +137,16 @@ class LiteRTModel:
         )
 
     def states(
-        self, input_ids: np.ndarray, type_ids: np.ndarray, layers: set[int]
+        self,
+        input_ids: np.ndarray,
+        type_ids: np.ndarray,
+        layers: set[int],
+        mask: np.ndarray | None = None,
     ) -> dict[int, np.ndarray]:
-        """Returns float32 `[batch, length, hidden]` for each of the layers."""
+        """Returns float32 `[batch, length, hidden]` for each of the layers.
+
+        `mask`, which few models take, is 0 for tokens that no token sees; None is all 1.
+        """
         interpreter, shape = self._interpreter, input_ids.shape
         if shape != self._shape:
             self._shape = ()  # until all inputs are resized
@@ -149,6 +156,9 @@ class LiteRTModel:
             self._shape = shape
         interpreter.set_tensor(self._inputs["input_ids"], input_ids)
         interpreter.set_tensor(self._inputs["type_ids"], type_ids)
+        if "mask" in self._inputs:
+            seen = np.ones(shape, np.int32) if mask is None else mask
+            interpreter.set_tensor(self._inputs["mask"], seen)
         interpreter.invoke()
         return {
             layer: interpreter.get_tensor(self._outputs[f"layer_{layer}"]).reshape(*shape, -1)

@@ -15,7 +15,7 @@ class Graph(Protocol):
     def __call__(
         self, input_ids: np.ndarray, mask: np.ndarray, type_ids: np.ndarray
     ) -> Mapping[str, np.ndarray]:
-        """Runs a batch of int32 `[batch, length]`: ids, 1 for tokens and 0 for padding, segments.
+        """Runs a batch of int32 `[batch, length]`: ids, 0 for what no token sees, segments.
 
         Returns the requested ones of "sentences" float32 `[batch, pooled width]` and "tokens"
         float32 `[batch, length, width]`, without Dense modules, `dim` and `normalize`, and of the

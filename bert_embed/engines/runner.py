@@ -67,13 +67,16 @@ class RowRunner:
         batch_tokens: int | None,
         prompt_tokens: int = 0,
         longest: int | None = None,
+        attended: np.ndarray | None = None,
     ) -> EmbeddedRows:
         """Embeds rows that include [CLS] and [SEP].
 
         `input_ids` and `type_ids` (None is all 0) are int32 `[tokens]`, all rows end to end,
         `row_splits` int64 `[rows + 1]`. `batch_tokens` are the most tokens of a batch, padding
         included, `prompt_tokens` those of the prompt after each [CLS], and `longest` the most that
-        rows usually have: a call with longer ones compiles other shapes. InputError: a row is too
+        rows usually have: a call with longer ones compiles other shapes. `attended`, int32
+        `[tokens]`, is 0 for tokens that no other token sees, for models with `needs_mask`; None is
+        all 1. InputError: a row is too
         long for the model, or an id not in its vocabulary. BrokenModelError: all of several rows
         failed. NoProgressError: see `run_each`.
         """
@@ -100,7 +103,8 @@ class RowRunner:
             ids, mask = pad_rows(input_ids, row_splits, rows)
             types = ids * 0 if type_ids is None else pad_rows(type_ids, row_splits, rows)[0]
             shape = batching.shape(*ids.shape)
-            outputs = graph(padded_to(ids, shape), padded_to(mask, shape), padded_to(types, shape))
+            seen = mask if attended is None else pad_rows(attended, row_splits, rows)[0]
+            outputs = graph(padded_to(ids, shape), padded_to(seen, shape), padded_to(types, shape))
             vectors, tokens = self._finished(outputs, spec, output_spec, mask)
             finite = _keep(vectors, tokens, done, rows, row_splits, mask)
             for kind, batches_of in parts_of.items():

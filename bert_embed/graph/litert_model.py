@@ -13,8 +13,10 @@ from bert_embed.config import DenseModule
 from bert_embed.graph.fused import fused_attention, is_normed, query_scale
 from bert_embed.graph.litert_file import Graph, ModelFile, read_arrays
 from bert_embed.heads.head import Head
+from bert_embed.heads.multi import MultiHead
 
 _Tensors = Mapping[str, np.ndarray]
+_UNSEEN = 1e9  # taken from the scores of tokens that no token sees: their softmax is exactly 0
 _INT8_FULLY_CONNECTED = 12  # the operators' versions that have int8 weights
 _INT8_GATHER = 2
 WORD_SCALES = "row"  # what has a scale of its own in the word embeddings of the int8 file
@@ -38,10 +40,13 @@ def write_litert(
 ) -> None:
     """Writes a file for each precision into the folder.
 
-    Each has these signatures:     hidden_states: `input_ids` and `type_ids`, int32 `[batch,
-    length]` without padding, to         float32 `[batch * length, hidden]`, the embeddings and each
-    layer in order.     pooler: `x` float32 `[rows, hidden]`, last states of [CLS], to the pooler's
-    output.     dense: `x` float32 `[rows, in_features]` through all Dense modules.
+    Each has these signatures:
+    - hidden_states: `input_ids` and `type_ids`, int32 `[batch, length]` without padding, to float32
+      `[batch * length, hidden]`, the embeddings and each layer in order; `mask`, where a head needs
+      one, is 0 for tokens that no token sees.
+    - pooler: `x` float32 `[rows, hidden]`, last states of [CLS], to the pooler's output.
+    - dense: `x` float32 `[rows, in_features]` through all Dense modules.
+    - the kind of each head: `x` float32 `[batch, length, hidden]`, last states, to its output.
 
     In int8, weights of layers have a scale for each output of a product. Activations become int8
     when the model runs, with a scale for each token, so a vector depends only on its own row. All
@@ -51,7 +56,9 @@ def write_litert(
     """
     for precision, name in LITERT.items():
         file = ModelFile()
-        _write_encoder(file.graph("hidden_states"), config, tensors, precision == "int8")
+        multi = (heads or {}).get("multi")
+        masked = isinstance(multi, MultiHead) and multi.needs_mask
+        _write_encoder(file.graph("hidden_states"), config, tensors, precision == "int8", masked)
         if "pooler/kernel" in tensors:
             _write_layers(file.graph("pooler"), tensors, {"pooler": "tanh"})
         if dense:
@@ -62,10 +69,13 @@ def write_litert(
         file.write(Path(folder, name))
 
 
-def _write_encoder(graph: Graph, config: EncoderConfig, tensors: _Tensors, int8: bool) -> None:
+def _write_encoder(
+    graph: Graph, config: EncoderConfig, tensors: _Tensors, int8: bool, masked: bool
+) -> None:
     """Writes the graph of the embeddings and all layers."""
-    ops = _LiteRTOps(graph, config, tensors, int8, ("input_ids", "type_ids"))
-    for number, state in enumerate(config.hidden_states(ops, *ops.inputs)):
+    ids = ("input_ids", "type_ids", *(["mask"] if masked else []))
+    ops = _LiteRTOps(graph, config, tensors, int8, ids)
+    for number, state in enumerate(config.hidden_states(ops, *ops.inputs[:2])):
         graph.output(f"layer_{number}", state)
     if not int8:
         ops.keep_originals()
@@ -92,7 +102,10 @@ class _LiteRTOps:
         int8: bool,
         inputs: tuple[str, ...],
     ) -> None:
-        """Adds the inputs: ids, int32 `[batch, length]`, or "x", `[batch, length, hidden]`."""
+        """Adds the inputs: ids, int32 `[batch, length]`, or "x", `[batch, length, hidden]`.
+
+        A "mask", as the ids, is 0 for tokens that no token sees.
+        """
         self._graph, self._config, self._int8 = graph, config, int8
         self._tensors, self._tables = tensors, config.tables(tensors)
         # In how many products a layer computes query, key and value. In int8 each would make `x`
@@ -110,6 +123,7 @@ class _LiteRTOps:
             "SHAPE", self.inputs[0], options=size, shape=[len(kind[0])], dtype="int32"
         )
         self._shape = shape
+        self._unseen = self._unseen_scores() if "mask" in inputs else None
         if kind is not _IDS:
             return
         # The shape of query, key and value by head.
@@ -201,6 +215,8 @@ class _LiteRTOps:
         scores = graph.add("BATCH_MATMUL", query, key, options=product, shape=by_pair)
         if added is not None:
             scores = graph.add("ADD", scores, added)
+        if self._unseen is not None:
+            scores = graph.add("ADD", scores, self._unseen)
         weights = graph.add("SOFTMAX", scores, options=schema.SoftmaxOptionsT(1.0))
         product = schema.BatchMatMulOptionsT()
         mixed = graph.add("BATCH_MATMUL", weights, value, options=product, shape=by_token)
@@ -268,6 +284,19 @@ class _LiteRTOps:
         for name in self._tensors:
             if "/query/" in name or name in self._config.in_tables:
                 self._graph.constant(_stored(name, self._tensors[name]), name=name)
+
+    def _unseen_scores(self) -> int:
+        """Adds `[batch, 1, length]`, what is added to scores: 0 for tokens that others see."""
+        graph, mask = self._graph, self.inputs[-1]
+        cast = schema.CastOptionsT(schema.TensorType.INT32, schema.TensorType.FLOAT32)
+        seen = graph.add("CAST", mask, options=cast)
+        # Exactly 0 where the mask is 1, so that rows without such tokens keep their bits.
+        scores = graph.add("MUL", seen, graph.constant(np.array(_UNSEEN, np.float32)))
+        scores = graph.add("SUB", scores, graph.constant(np.array(_UNSEEN, np.float32)))
+        axis = graph.numbers(1)
+        return graph.add(
+            *("EXPAND_DIMS", scores, axis), options=schema.ExpandDimsOptionsT(), shape=[-1, 1, -1]
+        )
 
     def _cut(self, table: np.ndarray, name: str = "") -> int:
         """Adds as many rows of a table as a row of the batch has tokens."""

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_embed.heads.head import Head
+from bert_embed.heads.multi import MultiHead
 from bert_embed.heads.scores import ScoresHead
 from bert_embed.heads.sparse import SparseHead
 from bert_embed.storage.errors import InputError
 
-HEADS: Mapping[str, type] = {head.kind: head for head in (SparseHead, ScoresHead)}
+HEADS: Mapping[str, type] = {head.kind: head for head in (SparseHead, MultiHead, ScoresHead)}
 
 
 def heads_from_json(values: Mapping[str, Any], path: str) -> dict[str, Head]:

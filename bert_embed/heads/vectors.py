@@ -88,3 +88,7 @@ class MultiVectors:
     def __getitem__(self, rows: slice | np.ndarray) -> "MultiVectors":
         at, splits = take_rows(self.splits, np.arange(len(self))[rows])
         return MultiVectors(splits, self.vectors[at])
+
+    def rows(self) -> list[np.ndarray]:
+        """Returns the vectors of each row, float32 `[tokens, dim]`."""
+        return np.split(self.vectors, self.splits[1:-1])[: len(self)]

@@ -31,9 +31,14 @@ _KNOWN = frozenset(
 )
 
 
-def read_dense(folder: Path) -> tuple[DenseModule, dict[str, np.ndarray]]:
-    """Returns sizes and float32 weights, "kernel" `[in, out]` and perhaps "bias" `[out]`."""
-    module = _read_config(folder / "config.json")
+def read_dense(
+    folder: Path, takes: tuple[str, ...] = ("sentence_embedding",)
+) -> tuple[DenseModule, dict[str, np.ndarray]]:
+    """Returns sizes and float32 weights, "kernel" `[in, out]` and perhaps "bias" `[out]`.
+
+    `takes` are the names that what it takes and returns may have.
+    """
+    module = _read_config(folder / "config.json", takes)
     arrays: dict[str, np.ndarray] = {}
     for path in weight_files(folder, CONVERT):
         arrays.update(read_safetensors(path))
@@ -48,10 +53,10 @@ def read_dense(folder: Path) -> tuple[DenseModule, dict[str, np.ndarray]]:
     return module, weights | ({"bias": arrays["linear.bias"]} if module.bias else {})
 
 
-def _read_config(path: Path) -> DenseModule:
+def _read_config(path: Path, takes: tuple[str, ...]) -> DenseModule:
     values = read_object(path)
     refuse_unknown(path, values, _KNOWN)
-    check_vector_names(path, values)
+    check_vector_names(path, values, takes)
     name = values.get("activation_function", "torch.nn.Tanh")
     match = _TORCH.match(name) if isinstance(name, str) else None
     if name is not None and (match is None or match[1] not in _ACTIVATIONS):

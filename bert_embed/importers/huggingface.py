@@ -1,7 +1,7 @@
 """Imports a Hugging Face folder, with its sentence-transformers files, into a bundle."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from bert_embed.importers.dense import CONVERT
 from bert_embed.importers.json_files import inside, read_json
 from bert_embed.importers.m3 import read_m3_sparse
 from bert_embed.importers.mlm_heads import read_mlm_head, read_query_weights
+from bert_embed.importers.multi_vectors import PROJECTION, read_multi_vectors
 from bert_embed.importers.sentence_transformers import (
     check_widths,
     is_sentence_transformers,
@@ -54,18 +55,25 @@ def import_huggingface(
     root = Path(source).absolute()
     if not root.is_dir():
         raise InputError(f"{source}: no such folder; a name of Hugging Face is hf://ORG/NAME")
-    settings = read_settings(root)
+    multi = read_multi_vectors(root)
+    settings = read_settings(root) if multi is None else multi.settings
     folder = inside(root, settings.encoder)
     values = read_json(folder / "config.json")
     config = config_from_huggingface(values)
     check_widths(settings, config, root)
-    tokenizer, max_length = read_tokenizer(folder, config, settings.do_lower_case)
+    markers = multi.markers if multi is not None else ()
+    tokenizer, max_length = read_tokenizer(folder, config, settings.do_lower_case, markers)
     convert = CONVERT if is_sentence_transformers(root) else _CONVERT
-    tensors = read_tensors(folder, config, values, convert)
+    apart = () if multi is None else (PROJECTION,)
+    tensors = read_tensors(folder, config, values, convert, apart)
     if config.type_vocab_size and not tokenizer.has_segments:
         config = replace(config, type_vocab_size=1)  # no token has the other types
         tensors["embeddings/type"] = tensors["embeddings/type"][:1]
     heads: dict[str, Head] = {}
+    if multi is not None:
+        heads["multi"], prompts = multi.head(config, tokenizer, folder)
+        settings = replace(settings, prompts=prompts)
+        tensors |= multi.tensors
     if settings.splade is not None:
         sparse, of_head = read_mlm_head(
             folder, config, values, tensors["embeddings/word"], settings.splade, convert
@@ -107,16 +115,22 @@ def import_huggingface(
 
 
 def read_tensors(
-    folder: Path, config: EncoderConfig, values: Mapping[str, Any], convert: str
+    folder: Path,
+    config: EncoderConfig,
+    values: Mapping[str, Any],
+    convert: str,
+    apart: Container[str] = (),
 ) -> dict[str, np.ndarray]:
     """Reads the encoder's weights as float32, in the names and shapes of `tensor_shapes`.
 
     `values` are config.json's; `convert` is what converts other weights to safetensors, for the
-    message of an InputError.
+    message of an InputError; `apart` are tensors that are no part of the encoder.
     """
     arrays: dict[str, np.ndarray] = {}
     for path in weight_files(folder, convert):
-        read = read_safetensors(path, lambda key: not _IGNORED.match(_plain_name(key, config)))
+        read = read_safetensors(
+            path, lambda key: key not in apart and not _IGNORED.match(_plain_name(key, config))
+        )
         for key, array in read:
             arrays |= _unpacked(_plain_name(key, config), array, config)
     layers = config.huggingface_layers(values)

@@ -47,11 +47,13 @@ def inside(folder: Path, name: Any) -> Path:
     return folder / path
 
 
-def check_vector_names(path: Path, values: Mapping[str, Any]) -> None:
-    """Checks that a module of sentence-transformers takes and returns sentence vectors."""
+def check_vector_names(
+    path: Path, values: Mapping[str, Any], allowed: tuple[str, ...] = ("sentence_embedding",)
+) -> None:
+    """Checks that a module of sentence-transformers takes and returns vectors of these names."""
     for name in ("module_input_name", "module_output_name"):
-        if values.get(name) not in (None, "sentence_embedding"):
-            raise InputError(f"{path}: {name} must be 'sentence_embedding', got {values[name]!r}")
+        if values.get(name) not in (None, *allowed):
+            raise InputError(f"{path}: {name} must be {allowed[0]!r}, got {values[name]!r}")
 
 
 def refuse_unknown(path: Path, values: Mapping[str, Any], supported: frozenset[str]) -> None:

@@ -26,6 +26,7 @@ from bert_embed.storage.errors import InputError
 
 _LOG = logging.getLogger(__name__)
 _PACKAGE = "sentence_transformers."
+_PYLATE_DENSE = "pylate.models.Dense.Dense"  # the same as the package's own
 _MODULES = "modules.json"
 _MODEL = "config_sentence_transformers.json"
 _POOLINGS = {
@@ -114,7 +115,7 @@ def read_settings(source: Path) -> Settings:
         return Settings()
     encoder, pooling, normalize = "", VectorSpec(), False
     splade, query_weights = None, None
-    modules_listed = _listed_modules(source)
+    modules_listed = listed_modules(source)
     if len(modules_listed) == 1 and modules_listed[0][0] == "Router":
         modules_listed, query_weights = _routes(source, modules_listed[0][1])
     modules: list[DenseModule] = []
@@ -143,7 +144,7 @@ def read_settings(source: Path) -> Settings:
                 f"{source / _MODULES}: only a Transformer module is supported in a CrossEncoder"
             )
     prompts, default_prompt = _read_prompts(source / _MODEL, _MODELS[task])
-    values = _read_transformer(inside(source, encoder), task)
+    values = read_transformer(inside(source, encoder), task)
     width = modules[-1].out_features if modules else 0
     return Settings(
         encoder=encoder,
@@ -185,7 +186,7 @@ _FOLLOWERS = {
 }
 
 
-def _listed_modules(source: Path) -> list[tuple[str, str]]:
+def listed_modules(source: Path) -> list[tuple[str, str]]:
     """Returns kind and path of each module."""
     path = source / _MODULES
     modules = read_json(path)
@@ -196,6 +197,8 @@ def _listed_modules(source: Path) -> list[tuple[str, str]]:
 
 def _kind(path: Path, name: Any) -> str:
     """Returns the name of a module's class; InputError if it is not sentence-transformers' own."""
+    if name == _PYLATE_DENSE:
+        return "Dense"
     if not str(name).startswith(_PACKAGE):
         raise InputError(
             f"{path}: module {name} is refused, it is the model's own code; compute it in "
@@ -274,7 +277,10 @@ def _read_pooling(path: Path) -> VectorSpec:
     )
 
 
-def _read_transformer(folder: Path, task: str) -> Mapping[str, Any]:
+def read_transformer(
+    folder: Path, task: str = "feature-extraction", known: frozenset[str] = frozenset()
+) -> Mapping[str, Any]:
+    """Returns the settings of a Transformer module, of which `known` are read by the caller."""
     path = next((folder / name for name in _TRANSFORMER if (folder / name).is_file()), None)
     if path is None:
         return {}
@@ -284,7 +290,7 @@ def _read_transformer(folder: Path, task: str) -> Mapping[str, Any]:
     for name, usual in zip(_AS_USUAL, (task, output, text), strict=True):
         if values.get(name, usual) not in (None, usual):
             raise InputError(f"{path}: {name} must be {usual!r}, got {values[name]!r}")
-    refuse_unknown(path, values, _TRANSFORMER_KNOWN)
+    refuse_unknown(path, values, _TRANSFORMER_KNOWN | known)
     for name in _PASSED_ON:
         refuse_unknown(path, object_in(path, values, name), frozenset(_HARMLESS))
     length = values.get("max_seq_length")

@@ -1,7 +1,7 @@
 """Reads vocabulary and settings of the tokenizer of a Hugging Face folder."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,15 +109,18 @@ class _Files:
 
 
 def read_tokenizer(
-    folder: Path, config: EncoderConfig, lowered: bool
+    folder: Path, config: EncoderConfig, lowered: bool, markers: Container[str] = ()
 ) -> tuple[TextTokenizer, int | None]:
-    """Returns the tokenizer of the files that are there, and the most tokens of a row, or None."""
+    """Returns the tokenizer of the files that are there, and the most tokens of a row, or None.
+
+    `markers` are entries that no text contains, whatever the files say.
+    """
     slow, fast = optional_object(folder / _SLOW), optional_object(folder / _FAST)
     files = _Files(folder, slow, fast, read_object(folder / _CONFIG))
     if files.kind == _OWN:
         _refuse_other_tokenizers(files)
     if fast and (files.kind in _OF_LIBRARY or (files.kind == _OWN and not _is_own(files))):
-        tokenizer = _json_tokenizer(files, config, lowered)
+        tokenizer = _json_tokenizer(files, config, lowered, markers)
     else:
         tokenizer = _word_piece(files, config, lowered)
     return tokenizer, _max_length(folder / _SLOW, slow, config)
@@ -135,13 +138,25 @@ def _max_length(path: Path, slow: Mapping[str, Any], config: EncoderConfig) -> i
     return int(min(length, config.max_position_embeddings))
 
 
-def _json_tokenizer(files: _Files, config: EncoderConfig, lowered: bool) -> TextTokenizer:
+def _json_tokenizer(
+    files: _Files, config: EncoderConfig, lowered: bool, markers: Container[str]
+) -> TextTokenizer:
     """Returns the tokenizer of a tokenizer.json that the `tokenizers` library reads."""
     path = files.folder / _FAST
     text = path.read_text("utf-8")
-    theirs = files.part("normalizer")
+    theirs, changes = files.part("normalizer"), dict[str, Any]()
     if theirs.get("type") == "BertNormalizer" and files.normalizer != theirs:
-        text = json.dumps({**files.fast, "normalizer": files.normalizer}, ensure_ascii=False)
+        changes["normalizer"] = files.normalizer
+    added = files.fast.get("added_tokens")
+    if markers and isinstance(added, list):
+        changes["added_tokens"] = [
+            {**token, "special": True}
+            if isinstance(token, dict) and token.get("content") in markers
+            else token
+            for token in added
+        ]
+    if changes:
+        text = json.dumps({**files.fast, **changes}, ensure_ascii=False)
     if lowered and not (theirs.get("type") == "BertNormalizer" and files.normalizer["lowercase"]):
         raise InputError(
             f"{files.folder}: do_lower_case of sentence-transformers with {_FAST} is not "

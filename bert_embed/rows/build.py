@@ -70,6 +70,23 @@ def build_rows(
     return Rows(out, splits, types, truncated)
 
 
+def fill_rows(rows: Rows, length: int, fill_id: int) -> tuple[Rows, np.ndarray]:
+    """Returns single texts' rows of at least `length` tokens, and int32, 0 for what was added.
+
+    >>> rows = Rows(np.array([1, 2, 3], np.int32), np.array([0, 1, 3]), None, np.zeros(2, bool))
+    >>> filled, is_text = fill_rows(rows, 2, 9)
+    >>> filled.input_ids.tolist(), is_text.tolist()
+    ([1, 9, 2, 3], [1, 0, 1, 1])
+    """
+    lengths = np.diff(rows.row_splits)
+    splits = splits_of(np.maximum(lengths, length))
+    ids = np.full(splits[-1], fill_id, np.int32)
+    is_text = np.zeros(splits[-1], np.int32)
+    at = places(splits[:-1], lengths)
+    ids[at], is_text[at] = rows.input_ids, 1
+    return Rows(ids, splits, None, rows.truncated), is_text
+
+
 def _longest_first(
     lengths_a: np.ndarray, lengths_b: np.ndarray, capacity: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -93,11 +93,14 @@ def tokenize_documents(
     *,
     offsets: bool = False,
     prompt: str = "",
+    marker: int | None = None,
     texts_b: Sequence[str] | None = None,
     words: Sequence[Sequence[str] | None] | None = None,
     spans: Spans | None = None,
 ) -> Documents:
     """Tokenizes documents in one call, or two for pairs; with `offsets` of tokens on request.
+
+    `marker` is an id before the tokens of each document, and counts as one of its prompt.
 
     `texts_b` are "" where a document has none; `words` None for one that is a text, else joined by
     spaces in `texts`; `spans` ranges of characters. SettingError: the prompt merges with texts.
@@ -109,6 +112,8 @@ def tokenize_documents(
     prompt_tokens = tokenizer.prompt_length(prompt)
     if prompt and offsets:
         tokens = _behind_prompt(tokens, len(prompt), prompt_tokens)
+    if marker is not None:
+        tokens, prompt_tokens = _behind_marker(tokens, marker), prompt_tokens + 1
     documents = Documents(
         texts=listed,
         tokens=tokens,
@@ -131,6 +136,17 @@ def _behind_prompt(tokens: TokenizedTexts, chars: int, prompt_tokens: int) -> To
     starts = np.where(of_text, np.maximum(tokens.starts - chars, 0), -1).astype(np.int32)
     stops = np.where(of_text, tokens.stops - chars, -1).astype(np.int32)
     return replace(tokens, starts=starts, stops=stops)
+
+
+def _behind_marker(tokens: TokenizedTexts, marker: int) -> TokenizedTexts:
+    """Returns tokens with the marker, which is no character, before those of each text."""
+    begins = tokens.row_splits[:-1]
+    starts, stops, continues = (
+        np.insert(column, begins, value) if len(column) == len(tokens.ids) else column
+        for column, value in ((tokens.starts, -1), (tokens.stops, -1), (tokens.continues, False))
+    )
+    splits = tokens.row_splits + np.arange(len(tokens.row_splits))
+    return TokenizedTexts(np.insert(tokens.ids, begins, marker), splits, starts, stops, continues)
 
 
 def _word_texts(words: Sequence[Sequence[str] | None], documents: Documents) -> UnitTexts:

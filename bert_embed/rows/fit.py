@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from bert_embed.heads.multi import MultiHead
 from bert_embed.rows.windows import default_stride, window_tokens
 from bert_embed.specs import TextSpec, text_room
 from bert_embed.storage.errors import SettingError
@@ -16,16 +17,19 @@ if TYPE_CHECKING:
 def fit_texts(
     bundle: "Bundle", text_spec: TextSpec, tokenizer: "TextTokenizer | None" = None
 ) -> TextSpec:
-    """Checks that prompt, stride and text fit a row; returns the spec with its stride set."""
+    """Checks that prompt, stride and text fit a row; returns the spec with stride and marker."""
     length, most = text_spec.max_seq_length, bundle.config.max_position_embeddings
     if text_room(length, 0) < 1 or length > most:
         raise SettingError(
             "max_seq_length", f"must be between 3 and {most} for this model, got {length}"
         )
-    prompt_tokens = 0
+    multi = bundle.heads.get("multi") if "multi" in text_spec.vectors else None
+    if isinstance(multi, MultiHead):
+        text_spec = replace(text_spec, marker=multi.document_marker)
+    prompt_tokens = int(text_spec.marker is not None)
     if text_spec.prompt:
         tokenizer = tokenizer or load_tokenizer(bundle)
-        prompt_tokens = tokenizer.prompt_length(text_spec.prompt)
+        prompt_tokens += tokenizer.prompt_length(text_spec.prompt)
     room = text_room(length, prompt_tokens)
     if room < 1:
         raise SettingError(

@@ -29,6 +29,16 @@ class RowTokens:
 
 
 @dataclass(frozen=True)
+class TokenPlaces:
+    """The tokens that multi-vectors are of, and the place of each in the rows."""
+
+    splits: np.ndarray  # int64 [documents + 1], or of windows or chunks where these are kept
+    ids: np.ndarray  # int32 [tokens], special tokens included
+    row: np.ndarray  # int64 [tokens], the row that has its vector
+    place: np.ndarray  # int64 [tokens], its place in that row
+
+
+@dataclass(frozen=True)
 class Units:
     """Words or spans, as ranges of an output's tokens."""
 
@@ -53,6 +63,7 @@ class Layout:
     spans: Units | None = None
     chunks: Units | None = None  # whose tokens are pooled in their documents
     num_tokens_full: np.ndarray | None = None  # int32 [documents], if nothing were truncated
+    multi: TokenPlaces | None = None
 
 
 def is_too_long(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> np.ndarray:
@@ -87,6 +98,11 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> t
         layout = Layout(num_tokens, rows.truncated, num_tokens_full=full)
     else:
         rows, layout = _in_windows(documents, spec, tokenizer)
+    if "multi" in spec.vectors:
+        windows = None if spec.keeps_windows else layout.windows
+        splits, row, place = widest_tokens(rows, windows, documents.head)
+        ids = rows.input_ids[rows.row_splits[row] + place]
+        layout = replace(layout, multi=TokenPlaces(splits, ids, row, place))
     if not spec.needs_tokens:
         return rows, layout
     outputs = row_tokens(documents, rows, layout.windows, tokenizer.separators)

@@ -42,6 +42,7 @@ def text_rows(
         texts,
         offsets=spec.needs_tokens or spec.keeps_windows,
         prompt=spec.prompt,
+        marker=spec.marker,
         texts_b=texts_b,
         words=words,
         spans=spans,

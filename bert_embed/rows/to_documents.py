@@ -8,10 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert_embed.heads.head import Head
+from bert_embed.heads.multi import MultiHead
 from bert_embed.heads.scores import ScoresHead
 from bert_embed.heads.sparse import SparseHead
+from bert_embed.heads.token_pooling import pool_tokens
 from bert_embed.heads.vectors import MultiVectors, SparseVectors
-from bert_embed.rows.layout import Layout, Units
+from bert_embed.ragged import splits_of
+from bert_embed.rows.layout import Layout, TokenPlaces, Units
 from bert_embed.rows.windows import merge_windows
 from bert_embed.rows.words_spans import merge_tokens
 from bert_embed.specs import TextSpec
@@ -87,6 +90,7 @@ def document_vectors(
     return replace(
         dense,
         sparse=_sparse_vectors(layout, embedded, row, spec, heads or {}),
+        multi=_multi_vectors(layout, embedded, row, spec, heads or {}),
         scores=_scores(layout, embedded, row, spec, heads or {}),
     )
 
@@ -106,6 +110,36 @@ def _sparse_vectors(
     if layout.windows is not None and not spec.keeps_windows:
         vectors = vectors.merged(layout.windows.splits, head.pooling)
     return vectors.pruned(spec.top_k, spec.min_weight)
+
+
+def _multi_vectors(
+    layout: Layout,
+    embedded: EmbeddedRows,
+    row: np.ndarray,
+    spec: TextSpec,
+    heads: Mapping[str, Head],
+) -> MultiVectors | None:
+    """Those of documents, or of windows or chunks where these are kept."""
+    head, tokens = heads.get("multi"), layout.multi
+    if embedded.multi is None or not isinstance(head, MultiHead) or tokens is None:
+        return None
+    vectors = chosen_vectors(head, embedded.multi, tokens, row)
+    return pool_tokens(vectors, spec.pool_factor)
+
+
+def chosen_vectors(
+    head: MultiHead, rows: MultiVectors, tokens: TokenPlaces, row: np.ndarray, query: bool = False
+) -> MultiVectors:
+    """Returns the vectors of `tokens` that count, from those of distinct rows, which `row` names.
+
+    A row that failed has none.
+    """
+    distinct = row[tokens.row]
+    counts = head.keeps(tokens.ids, tokens.place, query)
+    counts &= tokens.place < np.diff(rows.splits)[distinct]
+    at = (rows.splits[distinct] + tokens.place)[counts]
+    splits = splits_of(counts)[tokens.splits]
+    return MultiVectors(splits, rows.vectors[at])
 
 
 def _scores(

@@ -73,7 +73,8 @@ def _head_text(kind: str, head: Mapping[str, Any], unit: str) -> str:
         least = f", from {head['min_weight']:g}" if head["min_weight"] else ""
         return f"a sparse vector over {head['entries']:,} entries a {unit}{most}{least}"
     if kind == "multi":
-        return f"{head['dim']} numbers for each token that is kept of a {unit}"
+        of = "token that is kept" if head["pool_factor"] == 1 else f"{head['pool_factor']} tokens"
+        return f"{head['dim']} numbers for each {of} of a {unit}"
     return f"{counted(len(head['labels']), 'score')} a {unit}"
 
 

@@ -20,6 +20,7 @@ from bert_embed.pipeline.report.counts import (
     timings,
 )
 from bert_embed.pipeline.report.directions import Directions, main_directions, projections
+from bert_embed.pipeline.report.heads import head_content
 from bert_embed.pipeline.report.health import health, usable_rows
 from bert_embed.pipeline.report.sample import Sample, spread, take_sample
 from bert_embed.pipeline.secrets import hide_in, hide_in_flags
@@ -38,6 +39,7 @@ _MOST_COLUMNS = 8
 _SETTINGS = (
     *("granularity", "shape", "token_shape", "output_dtype", "normalize", "pooling"),
     *("layers", "max_seq_length", "long_text", "chunk", "prompt", "vectors", "top_k", "min_weight"),
+    "pool_factor",
 )
 
 
@@ -68,6 +70,7 @@ def report_content(
         "advice": ADVICE,
         "full_lengths": None,
         "vectors": None,
+        "heads": head_content(folder, record),
         "documents": None,
     }
     sample = take_sample(folder, record)

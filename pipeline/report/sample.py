@@ -17,10 +17,10 @@ from bert_embed.transforms.output_folder import OutputFolder
 
 MOST_ROWS = 20_000
 _MOST_BYTES = 64 << 20  # of vectors in memory: wide ones give fewer rows
-_MOST_FILES = 128
+MOST_FILES = 128
 _BATCH = 256  # rows that are read at a time: their whole texts are in memory until they are cut
 _TEXT_LETTERS = 500  # of a text that are kept: enough for its most frequent words
-_TEXTS = ("text", "content")  # the column of texts, and that of Beam's RAG tables
+TEXT_COLUMNS = ("text", "content")  # the column of texts, and that of Beam's RAG tables
 _PLACES = ("id", "start", "stop", "num_tokens_full")
 
 
@@ -57,7 +57,7 @@ def take_sample(folder: OutputFolder, record: RunRecord) -> Sample | None:
     total = written[kind].rows
     names = [f"{kind}/{name}" for name in names_in(join(folder.path, kind))]
     names = [name for name in names if holds_vectors(name)]
-    names = [names[at] for at in spread(len(names), _MOST_FILES)]
+    names = [names[at] for at in spread(len(names), MOST_FILES)]
     most = min(MOST_ROWS, _MOST_BYTES // (4 * math.prod(settings["shape"])))
     rows = total if total <= most else max(most // max(len(names), 1), 1)
     extra = record.input.extra_columns or {}
@@ -85,7 +85,7 @@ def _read(
     """Vectors and columns of the first rows of a file; of whole texts few are in memory."""
     vectors: list[np.ndarray] = []
     columns: dict[str, list[Any]] = {}
-    wanted = (*_PLACES, *_TEXTS, *extra)
+    wanted = (*_PLACES, *TEXT_COLUMNS, *extra)
     with open_raw(folder.path_of(name)) as file:
         for batch in row_batches(
             name, settings, columns=wanted, rows=_BATCH, limit=rows, types=extra, file=file
@@ -120,7 +120,7 @@ def _joined(
         ],
         starts=columns.get("start"),
         stops=columns.get("stop"),
-        texts=next((columns[name] for name in _TEXTS if name in columns), None),
+        texts=next((columns[name] for name in TEXT_COLUMNS if name in columns), None),
         full_lengths=columns.get("num_tokens_full"),
         extra={name: columns[name] for name in extra if name in columns},
         total=total,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # What the transforms take themselves.
 _OWN = ("model", "column", "output_column", "text_b_column", "max_batch_seconds", "as_numpy")
-_OF_TEXTS = ("long_text", "stride", "vectors", "top_k", "min_weight")
+_OF_TEXTS = ("long_text", "stride", "vectors", "top_k", "min_weight", "pool_factor")
 _COMPUTING = ("precision", "batch_tokens", "threads", "large_model", "device")
 
 
@@ -34,6 +34,7 @@ class ModelSettings(VectorSettings, total=False):
             model is for.
         top_k: Most weights of a sparse vector, the largest; None: all.
         min_weight: The smallest weight of a sparse vector.
+        pool_factor: Similar tokens of a text that become one of its multi-vectors; 1: none do.
         prompt: What precedes every text, or `name:` and the name that the model gives it; None
             is the model's own for documents, else its default; "" none.
         max_seq_length: Most tokens of a row, special tokens and prompt included.
@@ -47,9 +48,10 @@ class ModelSettings(VectorSettings, total=False):
         device: Where the model runs, one of `bert_embed.engines.choose.DEVICES`.
     """
 
-    vectors: str | Sequence[str] | None
+    vectors: Sequence[str] | None
     top_k: int | None
     min_weight: float
+    pool_factor: int
     prompt: str | None
     max_seq_length: int | None
     long_text: str

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table
 
 
-_IN_HEADS = ("top_k", "min_weight")  # settings that what is said of a head repeats
+_IN_HEADS = ("top_k", "min_weight", "pool_factor")  # settings that what is said of a head repeats
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,27 @@ function vectorSection() {
   );
 }
 
+/** Sparse vectors, multi-vectors and scores, each in a section. */
+function headSections() {
+  return content.heads.map(({ title, rows, histograms, table: found }) =>
+    section(
+      title,
+      quiet(`From ${whole(rows)} rows.`),
+      element(
+        "div",
+        { class: "columns" },
+        histograms.filter(([, each]) => each.counts.length).map(([name, each]) => histogram(each, name)),
+      ),
+      found
+        ? table(
+            found.titles.map((name, at) => [name, (row) => row[at], at === 1 ? "number" : "name"]),
+            found.rows,
+          )
+        : null,
+    ),
+  );
+}
+
 function lengthSection() {
   const { lengths, tokens, unknown, counts, full_lengths: full, sampled } = content;
   if (!lengths.counts.length) return null;

@@ -2,7 +2,7 @@ function subtitle() {
   const { model, settings, kind } = content.run;
   const shape = settings.shape ?? settings.token_shape;
   const parts = [model.source];
-  if (kind === "vectors" && shape) parts.push(`${shape.join(" × ")} numbers, ${settings.output_dtype}`);
+  if (kind === "vectors" && shape && (settings.vectors ?? ["dense"]).includes("dense")) parts.push(`${shape.join(" × ")} numbers, ${settings.output_dtype}`);
   parts.push(`finished ${content.timings.ended.replace("T", " ").replace("+00:00", " UTC")}`);
   return parts.join(" · ");
 }

@@ -25,6 +25,7 @@ const parts = [
   rejectedSection(),
   lengthSection(),
   vectorSection(),
+  headSections(),
   fileSection(),
   speedSection(),
   runSection(),

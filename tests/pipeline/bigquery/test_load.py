@@ -5,12 +5,14 @@ import itertools
 import json
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record, rows
-from tests.support.loads import count, load
+from tests.support.loads import count, load, texts
+from tests.support.models.splade import write_splade
 
 _NUMBERS = itertools.count()
 INTO = {"output_format": "bigquery", "output_table": "test-project:d.t"}
@@ -311,3 +313,24 @@ def test_what_the_table_has_is_skipped(bigquery, dataset, corpus, tiny_bundle, t
     assert (counts["embedded"], counts["skipped"]) == (1, 4)
     found = bigquery.rows(f"SELECT id FROM `test-project.{dataset}.v` ORDER BY id")
     assert found == [("k0",), ("k1",), ("k2",), ("k3",), ("k4",)]
+
+
+def test_each_head_has_a_table_that_can_be_searched(bigquery, tmp_path, capsys):
+    bigquery.client.create_dataset("test-project.heads")
+    write_splade(tmp_path / "source", pooling_strategy="max", activation_function="relu")
+    corpus = texts(tmp_path / "in.jsonl", "a")
+    flags = {"vectors": "dense,sparse", "top_k": 5}
+    model, table = str(tmp_path / "source"), "test-project:heads.v"
+    assert load(tmp_path / "out", model, corpus, table, **flags) == 0
+    assert count(bigquery, "heads") == count(bigquery, "heads", "v_sparse") == 4
+    [path] = tmp_path.glob("out/sparse/part-*")
+    stored = {row["id"]: row["sparse"] for row in pq.read_table(path).to_pylist()}
+    sql = "SELECT id, e.index, e.value FROM `test-project.heads.v_sparse`, UNNEST(sparse) AS e"
+    found = {(id, index): value for id, index, value in bigquery.rows(sql)}
+    wanted = {(id, e["index"]): e["value"] for id in stored for e in stored[id]}
+    assert found == pytest.approx(wanted)
+    # The same kind joins the table of another run.
+    assert load(tmp_path / "more", model, corpus, "test-project:heads.v_sparse", top_k=5) == 0
+    assert count(bigquery, "heads", "v_sparse") == 8
+    assert load(tmp_path / "other", model, corpus, "test-project:heads.v_sparse", top_k=4) == 2
+    assert '"top_k": 5' in capsys.readouterr().err

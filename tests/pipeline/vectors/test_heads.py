@@ -10,12 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
+from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from tests.support.command import data_files, embed, flags_of, record, rows
 from tests.support.held import Hold
 from tests.support.models.heads import write_classifier
 from tests.support.models.kept import import_once
+from tests.support.models.multi_vectors import write_multi_vectors
 from tests.support.models.splade import VOCABULARY, write_splade
+from tests.support.report_pages import content
 
 LINES = ["the bank of the river", "money bank", "", "the vault of the bank", "money " * 90]
 SMALL = {"block_bytes": 200}
@@ -289,3 +292,65 @@ def test_labels_that_are_columns_already_are_refused(tmp_path, corpus, capsys, c
     assert "--extra_columns label clashes with a column of --vectors scores" in (
         capsys.readouterr().err
     )
+
+
+def test_the_report_shows_what_each_head_made(tmp_path, splade, classifier, corpus):
+    for model, kind in ((splade, "sparse"), (classifier, "scores")):
+        output = tmp_path / kind
+        assert embed(output, model, corpus, vectors=f"dense,{kind}", keep_text=True) == 0
+        [head] = content(output)["heads"]
+        assert (head["kind"], head["rows"]) == (kind, 40)
+        if kind == "sparse":
+            lengths = [len(row["indices"]) for row in sparse_rows(output)]
+            [[_, found]] = head["histograms"]
+            assert (found["low"], found["high"]) == (min(lengths), max(lengths))
+            sums = np.zeros(len(VOCABULARY))
+            for row in sparse_rows(output):
+                sums[row["indices"]] += row["values"]
+            assert head["table"]["rows"][0][0] == VOCABULARY[int(sums.argmax())]
+        else:
+            scores = bert_embed.read_scores(output)[2][:, 0]
+            assert [row[0] for row in head["table"]["rows"]] == ["label 0", "label 1", "label 2"]
+            assert f"({scores.max():.3g})" in head["table"]["rows"][0][2]
+
+
+@pytest.fixture(scope="module")
+def colbert(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("colbert")
+    write_multi_vectors(folder / "source", "stanford")
+    return import_model(str(folder / "source"), str(folder / "bundle")).path
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("output_format", ["parquet", "jsonl"])
+def test_multi_vectors_are_those_of_the_encoder(tmp_path, colbert, corpus, output_format, dtype):
+    output = tmp_path / "out"
+    flags = {"output_format": output_format, "output_dtype": dtype, "part_docs": 7}
+    assert embed(output, colbert, corpus, vectors="multi", **flags) == 0
+    assert record(output)["vectors"]["heads"]["multi"]["similarity"] == "maxsim"
+    texts = {one["id"]: one["text"] for one in map(json.loads, corpus.read_text().splitlines())}
+    read = dict(bert_embed.read_multi(output))
+    assert list(read) == list(texts)
+    wanted = bert_embed.load(colbert).encode_multi(list(texts.values()), long_text="truncate")
+    for found, vectors in zip(read.values(), wanted.rows(), strict=True):
+        assert found.dtype == np.float32
+        off = {"float32": 1e-6, "float16": 1e-3, "int8": 1e-2}[dtype]
+        np.testing.assert_allclose(found, vectors, atol=off)
+
+
+def test_fewer_tokens_stay_where_similar_ones_are_pooled(tmp_path, colbert, corpus):
+    for factor in (1, 3):
+        output = tmp_path / str(factor)
+        assert embed(output, colbert, corpus, vectors="multi", pool_factor=factor) == 0
+    [all_tokens, few] = [dict(bert_embed.read_multi(tmp_path / name)) for name in ("1", "3")]
+    assert sum(map(len, few.values())) < sum(map(len, all_tokens.values())) / 2
+    [head] = content(tmp_path / "3")["heads"]
+    lengths = [len(vectors) for vectors in few.values()]
+    assert head["histograms"][0][1]["high"] == max(lengths)
+
+
+def test_multi_vectors_of_examples_are_refused(tmp_path, colbert, corpus, capsys):
+    words = ["--input", str(corpus), "--output", str(tmp_path / "examples"), "--model", colbert]
+    assert main(["tokenize", *words]) == 0
+    assert embed(tmp_path / "out", colbert, tmp_path / "examples", vectors="multi") == 2
+    assert "--vectors multi is for texts" in capsys.readouterr().err

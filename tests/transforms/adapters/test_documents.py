@@ -297,7 +297,7 @@ def splade(tmp_path_factory):
 
 def test_the_kinds_that_are_named_come_together(splade, tmp_path):
     texts = ["the bank", "\0", "money bank"]
-    transform = EmbedDocuments(splade, vectors="dense,sparse", top_k=4)
+    transform = EmbedDocuments(splade, vectors=["dense", "sparse"], top_k=4)
     embedded, rejected = collect(tmp_path, texts, transform)
     assert [row["record"] for row in rejected] == ["\0"]
     encoder = bert_embed.load(splade)
@@ -315,4 +315,4 @@ def test_a_sparse_model_gives_its_kind_by_itself(splade, tmp_path):
     assert set(row["embedding"]) == {"indices", "values"}
     assert row["embedding"]["values"].dtype == np.float32
     with pytest.raises(ValueError, match="scores: this model makes dense, sparse vectors"):
-        EmbedDocuments(splade, vectors="scores")
+        EmbedDocuments(splade, vectors=["scores"])

@@ -76,7 +76,7 @@ def test_an_item_keeps_its_sparse_embedding(tiny_bundle, tmp_path):
 def test_an_item_gets_both_sides_of_a_model_that_makes_them(tmp_path):
     write_splade(tmp_path / "source", pooling_strategy="max", activation_function="relu")
     model = import_once(tmp_path / "source", tmp_path / "bundle")
-    transform = BertEmbeddings(model, vectors="dense,sparse", top_k=3)
+    transform = BertEmbeddings(model, vectors=["dense", "sparse"], top_k=3)
     [found] = collect(tmp_path, [EmbeddableItem.from_text("one")], written(tmp_path, transform))
     encoder = bert_embed.load(model)
     close([found[0].dense_embedding], encoder.encode(["one"]))

@@ -1,0 +1,369 @@
+"""Reads late-interaction models: sentence-transformers', PyLate's and Stanford's ColBERT's."""
+
+import string
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_embed.architectures.encoder import EncoderConfig
+from bert_embed.config import DenseModule
+from bert_embed.heads.multi import MultiHead
+from bert_embed.importers.dense import read_dense
+from bert_embed.importers.json_files import (
+    check_vector_names,
+    inside,
+    object_in,
+    optional_object,
+    read_object,
+    refuse_unknown,
+)
+from bert_embed.importers.sentence_transformers import (
+    Settings,
+    is_sentence_transformers,
+    listed_modules,
+    read_transformer,
+)
+from bert_embed.importers.weights import read_safetensors, weight_files
+from bert_embed.storage.errors import InputError
+from bert_embed.tokenization.protocol import TextTokenizer
+
+PROJECTION = "linear.weight"  # beside the encoder's weights in Stanford's models
+_MODEL = "config_sentence_transformers.json"
+_STANFORD = "artifact.metadata"
+_OWN, _PYLATE = "MultiVectorEncoder", "ColBERT"  # what model_type says
+_PREFIXES = {"query": "query_prefix", "document": "document_prefix"}
+_TOKENS = ("token_embeddings",)
+# PyLate's files may not say, or say of a module what it is in a dense model.
+_ANY = (*_TOKENS, "sentence_embedding")
+_EXPANDING = ("do_query_expansion", "attend_to_expansion_tokens", "attend_to_mask_tokens")
+_LENGTHS = frozenset(("query_length", "document_length", "query_expansion"))
+_EXPANSION = frozenset(("strategy", "attend", "token", "length"))
+_MASK = frozenset(("skiplist_words", "skiplist_tasks", "keep_only_token_ids"))
+_ACTIVATIONS = ("identity", "tanh", "relu", "gelu")
+_USUAL_LENGTH = 32  # of queries
+_CONVERT = "MultiVectorEncoder(folder).save_pretrained(new_folder) of sentence-transformers"
+_MASK_TOKENS = ("[MASK]", "<mask>")
+
+
+@dataclass(frozen=True)
+class MultiVectorFiles:
+    """What a model's files say, before its tokenizer is known."""
+
+    path: Path  # the file that messages name
+    settings: Settings  # the encoder's folder, the length of documents, and prompts with markers
+    layers: tuple[DenseModule, ...]
+    tensors: Mapping[str, np.ndarray]  # float32, of `layers`
+    unit_length: bool
+    entries_are_markers: bool  # any entry of the vocabulary that begins a prompt, or added ones
+    query_length: int | None
+    fill_length: int
+    fill_token: str | None  # None: the tokenizer's mask
+    attends_fill: bool
+    skip_words: tuple[str, ...]
+    skips_in_queries: bool
+
+    @property
+    def markers(self) -> set[str]:
+        """What may be an entry of the vocabulary that no text contains."""
+        prompts = (self.settings.prompts.get(role, "") for role in _PREFIXES)
+        return {name for prompt in prompts for name in _markers(prompt)}
+
+    def head(
+        self, config: EncoderConfig, tokenizer: TextTokenizer, folder: Path
+    ) -> tuple[MultiHead, dict[str, str]]:
+        """Returns the head, and the model's prompts without markers."""
+        numbers = {entry: number for number, entry in enumerate(tokenizer.vocab)}
+        allowed = set(numbers) if self.entries_are_markers else _added(folder)
+        ids: dict[str, int] = {}
+        prompts = dict(self.settings.prompts)
+        for role in _PREFIXES:
+            prompt = prompts.get(role, "")
+            marker = next((one for one in _markers(prompt) if one in allowed & set(numbers)), None)
+            if marker is not None:
+                ids[role] = numbers[marker]
+                prompts[role] = prompt.removeprefix(marker)
+                if not prompts[role].strip() and _joins(tokenizer, prompts[role]):
+                    prompts[role] = ""
+        width = config.hidden_size
+        for layer in self.layers:
+            if layer.in_features != width:
+                raise InputError(
+                    f"{self.path}: in_features of a Dense module must be {width}, the width of its "
+                    f"input, got {layer.in_features}"
+                )
+            width = layer.out_features
+        most = config.max_position_embeddings
+        return MultiHead(
+            dim=width,
+            layers=self.layers,
+            unit_length=self.unit_length,
+            document_marker=ids.get("document"),
+            query_marker=ids.get("query"),
+            query_length=None if self.query_length is None else min(self.query_length, most),
+            fill_length=min(self.fill_length, most),
+            fill_id=self._fill_id(numbers) if self.fill_length else 0,
+            attends_fill=self.attends_fill,
+            skip_ids=tuple(sorted({numbers[one] for one in self.skip_words if one in numbers})),
+            skips_in_queries=self.skips_in_queries,
+        ), {name: prompt for name, prompt in prompts.items() if prompt}
+
+    def _fill_id(self, numbers: Mapping[str, int]) -> int:
+        names = _MASK_TOKENS if self.fill_token is None else (self.fill_token,)
+        for name in names:
+            if name in numbers:
+                return numbers[name]
+        raise InputError(
+            f"{self.path}: queries are filled with {' or '.join(names)}, which the vocabulary lacks"
+        )
+
+
+def read_multi_vectors(root: Path) -> MultiVectorFiles | None:
+    """Returns what the files of a late-interaction model say; None: it is no such model."""
+    path = root / _MODEL
+    values = optional_object(path)
+    kind = values.get("model_type")
+    if is_sentence_transformers(root):
+        if kind == _OWN and not any(name in values for name in _PREFIXES.values()):
+            return _read_own(root, path, values)
+        if kind in (_OWN, _PYLATE) or any(name in values for name in _PREFIXES.values()):
+            return _read_pylate(root, path, values)
+        return None
+    architectures = optional_object(root / "config.json").get("architectures")
+    if isinstance(architectures, list) and "HF_ColBERT" in architectures:
+        return _read_stanford(root)
+    return None
+
+
+def _read_own(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVectorFiles:
+    """Reads what MultiVectorEncoder of sentence-transformers saves."""
+    encoder, unit_length = "", False
+    layers: list[DenseModule] = []
+    tensors: dict[str, np.ndarray] = {}
+    mask: Mapping[str, Any] = {}
+    for number, (kind, place) in enumerate(listed_modules(root)):
+        if (kind == "Transformer") != (number == 0):
+            _refuse_module(root, kind)
+        if kind == "Transformer":
+            encoder = place
+        elif kind == "Dense" and not unit_length:
+            tensors |= _read_layer(inside(root, place), layers, _TOKENS)
+        elif kind == "MultiVectorMask":
+            mask = _read_mask(inside(root, place) / "config.json")
+        elif kind == "Normalize":
+            file = inside(root, place) / "config.json"
+            check_vector_names(file, optional_object(file), _TOKENS)
+            unit_length = True
+        elif kind != "Dropout":
+            _refuse_module(root, kind)
+    transformer = read_transformer(inside(root, encoder), known=_LENGTHS)
+    tasks = mask.get("skiplist_tasks", ["document"])
+    files = MultiVectorFiles(
+        path=path,
+        settings=_settings(
+            encoder,
+            {**transformer, **_numbers(path, transformer)},
+            _texts(path, values, "prompts"),
+        ),
+        layers=tuple(layers),
+        tensors=tensors,
+        unit_length=unit_length,
+        entries_are_markers=False,
+        query_length=_length(path, transformer, "query_length"),
+        fill_length=0,
+        fill_token=None,
+        attends_fill=True,
+        skip_words=_words(path, mask) or () if "document" in tasks else (),
+        skips_in_queries="query" in tasks,
+    )
+    return _filled(files, path, transformer.get("query_expansion"))
+
+
+def _read_pylate(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVectorFiles:
+    """Reads what PyLate saves: settings in one file, and no modules behind Dense ones."""
+    encoder = ""
+    layers: list[DenseModule] = []
+    tensors: dict[str, np.ndarray] = {}
+    for kind, place in listed_modules(root):
+        if kind == "Transformer":
+            encoder = place
+        elif kind == "Dense":
+            tensors |= _read_layer(inside(root, place), layers, _ANY)
+        elif kind not in ("Pooling", "Normalize", "Dropout"):  # of the model it was trained from
+            _refuse_module(root, kind)
+    prompts = _texts(path, values, "prompts")
+    for role, name in _PREFIXES.items():
+        prefix = values.get(name) or ""
+        prompts[role] = prefix + prompts.get(role, "").removeprefix(prefix)
+    transformer = read_transformer(inside(root, encoder), known=_LENGTHS)
+    words = _words(path, values)
+    files = MultiVectorFiles(
+        path=path,
+        settings=_settings(encoder, {**transformer, **_numbers(path, values)}, prompts),
+        layers=tuple(layers),
+        tensors=tensors,
+        unit_length=True,
+        entries_are_markers=True,
+        query_length=_length(path, values, "query_length"),
+        fill_length=0,
+        fill_token=None,
+        attends_fill=True,
+        skip_words=tuple(string.punctuation) if words is None else words,
+        skips_in_queries=False,
+    )
+    if "query_expansion" in values:
+        return _filled(files, path, values["query_expansion"])
+    known = (*_PREFIXES.values(), *_EXPANDING, "query_length", "document_length", "skiplist_words")
+    if values.get("do_query_expansion") is False or not any(name in values for name in known):
+        return files
+    attends = values.get("attend_to_expansion_tokens", values.get("attend_to_mask_tokens"))
+    length = files.query_length or _USUAL_LENGTH
+    return replace(files, query_length=length, fill_length=length, attends_fill=bool(attends))
+
+
+def _read_stanford(root: Path) -> MultiVectorFiles:
+    """Reads what the ColBERT of Stanford saves."""
+    path = root / _STANFORD
+    values = optional_object(path)
+    array = _read_projection(root)
+    length = _length(path, values, "query_maxlen") or _USUAL_LENGTH
+    roles = {
+        "query": values.get("query_token_id") or "[unused0]",
+        "document": values.get("doc_token_id") or "[unused1]",
+    }
+    return MultiVectorFiles(
+        path=path,
+        settings=Settings(prompts=roles, max_seq_length=_length(path, values, "doc_maxlen")),
+        layers=(DenseModule(array.shape[1], array.shape[0], "identity", bias=False),),
+        tensors={"heads/multi/0/kernel": array.T},
+        unit_length=True,
+        entries_are_markers=True,
+        query_length=length,
+        fill_length=length,
+        fill_token=None,
+        attends_fill=bool(values.get("attend_to_mask_tokens")),
+        skip_words=tuple(string.punctuation) if values.get("mask_punctuation", True) else (),
+        skips_in_queries=False,
+    )
+
+
+def _read_projection(root: Path) -> np.ndarray:
+    """Returns float32 `[dim, hidden]`."""
+    for path in weight_files(root, _CONVERT):
+        for _, array in read_safetensors(path, lambda key: key == PROJECTION):
+            if array.ndim == 2:
+                return array
+    raise InputError(f"{root}: the weights hold no matrix {PROJECTION}, which makes the vectors")
+
+
+def _filled(files: MultiVectorFiles, path: Path, expansion: Any) -> MultiVectorFiles:
+    """Adds how queries are filled: to a fixed length, or to a least one."""
+    if expansion is None:
+        return files
+    values = object_in(path, {"query_expansion": expansion}, "query_expansion")
+    refuse_unknown(path, values, _EXPANSION)
+    strategy, length = values.get("strategy"), _length(path, values, "length")
+    if strategy not in ("fixed", "min") or length is None:
+        raise InputError(
+            f"{path}: query_expansion must have a length, and the strategy fixed or min, got "
+            f"{strategy!r}"
+        )
+    longest = files.query_length and max(files.query_length, length)
+    return replace(
+        files,
+        query_length=length if strategy == "fixed" else longest,
+        fill_length=length,
+        fill_token=values.get("token"),
+        attends_fill=bool(values.get("attend")),
+    )
+
+
+def _read_layer(
+    folder: Path, layers: list[DenseModule], takes: tuple[str, ...]
+) -> dict[str, np.ndarray]:
+    """Adds a Dense module to `layers`, and returns its tensors."""
+    layer, arrays = read_dense(folder, takes)
+    if layer.activation not in _ACTIVATIONS:
+        raise InputError(
+            f"{folder}: activation_function of a Dense module on tokens must be one of "
+            f"{', '.join(_ACTIVATIONS)}, got {layer.activation}"
+        )
+    layers.append(layer)
+    return {f"heads/multi/{len(layers) - 1}/{name}": array for name, array in arrays.items()}
+
+
+def _read_mask(path: Path) -> Mapping[str, Any]:
+    values = optional_object(path)
+    refuse_unknown(path, {**values, "keep_only_token_ids": None}, _MASK)
+    if values.get("keep_only_token_ids"):
+        raise InputError(f"{path}: keep_only_token_ids is for images, remove it")
+    tasks = values.get("skiplist_tasks", ["document"])
+    if not isinstance(tasks, list) or set(tasks) - {"query", "document"}:
+        raise InputError(f"{path}: skiplist_tasks must be of query and document, got {tasks!r}")
+    return values
+
+
+def _refuse_module(root: Path, kind: str) -> None:
+    raise InputError(
+        f"{root / 'modules.json'}: module {kind} is not supported there in a late-interaction "
+        "model, the order must be Transformer, Dense, MultiVectorMask, Normalize"
+    )
+
+
+def _settings(encoder: str, values: Mapping[str, Any], prompts: dict[str, str]) -> Settings:
+    length = values.get("document_length") or values.get("max_seq_length")
+    return Settings(
+        encoder=encoder,
+        prompts=prompts,
+        max_seq_length=length,
+        do_lower_case=bool(values.get("do_lower_case")),
+    )
+
+
+def _texts(path: Path, values: Mapping[str, Any], name: str) -> dict[str, str]:
+    texts = {key: text or "" for key, text in object_in(path, values, name).items()}
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise InputError(f"{path}: {name} {key} must be a text, got {text!r}")
+    return texts
+
+
+def _words(path: Path, values: Mapping[str, Any]) -> tuple[str, ...] | None:
+    words = values.get("skiplist_words")
+    if words is None:
+        return None
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise InputError(f"{path}: skiplist_words must be a list of texts")
+    return tuple(words)
+
+
+def _numbers(path: Path, values: Mapping[str, Any]) -> dict[str, int]:
+    length = _length(path, values, "document_length")
+    return {} if length is None else {"document_length": length}
+
+
+def _length(path: Path, values: Mapping[str, Any], name: str) -> int | None:
+    length = values.get(name)
+    if length is not None and (type(length) is not int or length < 3):
+        raise InputError(f"{path}: {name} must be a whole number of at least 3, got {length!r}")
+    return length
+
+
+def _markers(prompt: str) -> Iterator[str]:
+    """Yields what of a prompt may be one entry of the vocabulary: all of it, or its first word."""
+    if prompt.strip():
+        yield prompt
+        yield prompt.split(None, 1)[0]
+
+
+def _added(folder: Path) -> set[str]:
+    path = folder / "tokenizer.json"
+    tokens = read_object(path).get("added_tokens") if path.is_file() else ()
+    return {token["content"] for token in tokens or () if isinstance(token, dict)}
+
+
+def _joins(tokenizer: TextTokenizer, spaces: str) -> bool:
+    """Whether spaces before a text change none of its tokens."""
+    return tokenizer.encode(f"{spaces}a") == tokenizer.encode("a")

@@ -1,0 +1,121 @@
+"""Describes sparse vectors, multi-vectors and scores by a sample of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_embed.bundle.find import resolve_model
+from bert_embed.formats.output_files import holds_vectors
+from bert_embed.formats.result_files import Rows, row_batches
+from bert_embed.heads.vectors import SparseVectors
+from bert_embed.pipeline.report.health import histogram
+from bert_embed.pipeline.report.sample import MOST_FILES, TEXT_COLUMNS, spread
+from bert_embed.run_record import RunRecord
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import join, names_in, open_raw
+from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.transforms.output_folder import OutputFolder
+
+_MOST_ROWS = 20_000
+_BATCH = 256
+_MOST_TERMS, _MOST_LABELS, _EXAMPLES = 30, 50, 3
+_LETTERS = 80  # of an example
+
+
+def head_content(folder: OutputFolder, record: RunRecord) -> list[dict[str, Any]]:
+    """What the page shows of each head of a run: lengths, terms, distributions, examples."""
+    heads: Mapping[str, Any] = record.settings.get("heads", {})
+    shown = {"sparse": _sparse, "multi": _multi, "scores": _scores}
+    return [
+        {"kind": kind} | shown[kind](record, list(_sampled(folder, record, kind)))
+        for kind in heads
+        if kind in record.numbers.written
+    ]
+
+
+def _sampled(folder: OutputFolder, record: RunRecord, kind: str) -> Iterator[Rows]:
+    """The first rows of files, evenly spread over the output."""
+    names = [f"{kind}/{name}" for name in names_in(join(folder.path, kind))]
+    names = [name for name in names if holds_vectors(name)]
+    names = [names[at] for at in spread(len(names), MOST_FILES)]
+    limit = max(1, _MOST_ROWS // max(1, len(names)))
+    wanted = ("id", *TEXT_COLUMNS)
+    for name in names:
+        with open_raw(folder.path_of(name)) as file:
+            yield from row_batches(
+                name,
+                record.settings,
+                kind=kind,
+                columns=wanted,
+                rows=_BATCH,
+                limit=limit,
+                file=file,
+            )
+
+
+def _sparse(record: RunRecord, batches: Sequence[Rows]) -> dict[str, Any]:
+    vectors: list[SparseVectors] = [batch.vectors for batch in batches]
+    entries = record.settings["heads"]["sparse"]["entries"]
+    documents, weights = np.zeros(entries, np.int64), np.zeros(entries)
+    for batch in vectors:
+        documents += np.bincount(batch.indices, minlength=entries)
+        weights += np.bincount(batch.indices, batch.values, minlength=entries)
+    most = np.argsort(-weights, kind="stable")[:_MOST_TERMS]
+    most = most[weights[most] > 0]
+    words = _words(record, most)
+    rows = [
+        [word, f"{int(documents[index]):,}", f"{weights[index] / documents[index]:.3g}"]
+        for word, index in zip(words, most.tolist(), strict=True)
+    ]
+    return {
+        "title": "Sparse vectors",
+        "rows": sum(map(len, vectors)),
+        "histograms": [["Weights above 0 of a vector", _lengths(vectors)]],
+        "table": {"titles": ["largest in sum", "vectors", "mean weight"], "rows": rows},
+    }
+
+
+def _words(record: RunRecord, indices: np.ndarray) -> list[str]:
+    """Entries of the model's vocabulary; their numbers where the model is not found."""
+    try:
+        vocabulary = load_tokenizer(resolve_model(record.options.get("model", "minilm"))).vocab
+        return [vocabulary[index] for index in indices.tolist()]
+    except (InputError, OSError, IndexError):
+        return list(map(str, indices.tolist()))
+
+
+def _multi(record: RunRecord, batches: Sequence[Rows]) -> dict[str, Any]:
+    vectors = [batch.vectors for batch in batches]
+    return {
+        "title": "Multi-vectors",
+        "rows": sum(map(len, vectors)),
+        "histograms": [["Tokens that are kept of a document", _lengths(vectors)]],
+        "table": None,
+    }
+
+
+def _scores(record: RunRecord, batches: Sequence[Rows]) -> dict[str, Any]:
+    labels = record.settings["heads"]["scores"]["labels"][:_MOST_LABELS]
+    names: list[str] = []
+    for batch in batches:
+        held = batch.columns.column_names
+        column = next((name for name in TEXT_COLUMNS if name in held), "id")
+        names += [str(value)[:_LETTERS] for value in batch.columns[column].to_pylist()]
+    scores = np.concatenate([batch.vectors for batch in batches])
+    rows = []
+    for number, label in enumerate(labels):
+        of_label = scores[:, number]
+        first = np.argsort(-of_label, kind="stable")[:_EXAMPLES].tolist()
+        examples = " · ".join(f"{names[at]} ({of_label[at]:.3g})" for at in first)
+        rows.append([label, f"{of_label.mean():.3g}", examples])
+    return {
+        "title": "Scores",
+        "rows": len(scores),
+        "histograms": [[label, histogram(scores[:, at])] for at, label in enumerate(labels[:8])],
+        "table": {"titles": ["label", "mean", "highest"], "rows": rows},
+    }
+
+
+def _lengths(vectors: Sequence[Any]) -> dict[str, Any]:
+    return histogram(np.concatenate([np.diff(batch.splits) for batch in vectors]))

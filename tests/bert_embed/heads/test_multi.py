@@ -1,0 +1,211 @@
+"""Multi-vectors of late-interaction models, beside those that sentence-transformers makes."""
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from bert_embed.encoder import Encoder, TruncationWarning
+from bert_embed.importers import import_model
+from bert_embed.rows.text_rows import text_rows
+from bert_embed.self_test import verify
+from bert_embed.specs import TextSpec
+from bert_embed.storage.errors import InputError, SettingError
+from tests.support.engines import ENGINES
+from tests.support.models.multi_vectors import CASES, DIM, GOLDEN, TEXTS, write_multi_vectors
+from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
+
+pytestmark = pytest.mark.filterwarnings("ignore::bert_embed.TruncationWarning")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """The bundle of each case, imported when it is first asked for."""
+
+    @cache
+    def model(case):
+        place = tmp_path_factory.mktemp(case)
+        write_multi_vectors(place / "source", case)
+        return import_model(str(place / "source"), str(place / "bundle"))
+
+    return model
+
+
+@pytest.fixture(scope="module")
+def encoders(models):
+    return cache(lambda case: Encoder(models(case), threads=2))
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return dict(np.load(GOLDEN))
+
+
+@pytest.mark.numeric
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("case", CASES)
+def test_documents_and_queries_are_those_of_sentence_transformers(models, golden, case, engine):
+    encoder = Encoder(models(case), threads=1, load_engine=ENGINES[engine])
+    encoded = {
+        "document": encoder.encode_multi(TEXTS),
+        "query": encoder.encode_multi_query(TEXTS),
+    }
+    for role, vectors in encoded.items():
+        assert vectors.vectors.dtype == np.float32
+        for number, rows in enumerate(vectors.rows()):
+            expected = golden[f"{case}/{role}/{number}"]
+            assert rows.shape == expected.shape, (role, number)
+            np.testing.assert_allclose(rows, expected, atol=1e-4)
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize("case", ["stanford", "own"])
+def test_pooled_documents_are_those_of_sentence_transformers(encoders, golden, case):
+    pooled = encoders(case).encode_multi(TEXTS, pool_factor=3).rows()
+    for number, rows in enumerate(pooled):
+        expected = golden[f"{case}/pooled/{number}"]
+        assert rows.shape == expected.shape
+        apart = np.abs(rows[:, None] - expected).max(axis=2)
+        assert apart.min(axis=0).max() < 1e-4  # in another order
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("case", ["stanford", "own"])
+def test_vectors_have_the_same_bits_in_every_batch(models, case, precision):
+    encoder = Encoder(models(case), threads=2, precision=precision)
+    texts = [*TEXTS, *TEXTS[::-1], "the river", "a bank"]
+    for encode in (encoder.encode_multi, encoder.encode_multi_query):
+        together = encode(texts).rows()
+        for number, text in enumerate(texts):
+            assert np.array_equal(together[number], encode(text, batch_tokens=16).rows()[0])
+
+
+@pytest.mark.parametrize("case", ["pylate", "own"])
+def test_a_marker_in_a_text_is_text(encoders, models, case):
+    encoder, head = encoders(case), models(case).heads["multi"]
+    rows = text_rows(
+        encoder.tokenizer,
+        TextSpec(40, vectors=("multi",), marker=head.document_marker),
+        ["[D] the [Q] bank [D] "],
+    )
+    ids = rows.rows.input_ids.tolist()
+    assert ids[1] == head.document_marker
+    assert ids.count(head.document_marker) == 1
+    assert head.query_marker not in ids
+    assert head.query_marker != head.document_marker
+
+
+def test_windows_give_each_token_of_a_document_once(encoders):
+    encoder = encoders("stanford")
+    whole = encoder.encode_multi(TEXTS, max_seq_length=64, long_text="truncate")
+    merged = encoder.encode_multi(TEXTS[:4], max_seq_length=9, long_text="window", stride=3)
+    assert np.diff(merged.splits).tolist() == np.diff(whole.splits)[:4].tolist()
+    short = encoder.encode_multi(["a"], max_seq_length=9, long_text="window", stride=3)
+    assert np.array_equal(short.vectors, encoder.encode_multi(["a"]).vectors)
+
+
+def test_kept_windows_have_vectors_of_their_own(encoders, models):
+    encoder = encoders("stanford")
+    spec = TextSpec(
+        9,
+        long_text="window",
+        stride=3,
+        merge_windows=False,
+        vectors=("multi",),
+        marker=models("stanford").heads["multi"].document_marker,
+    )
+    rows = text_rows(encoder.tokenizer, spec, ["people could find two banks of the river"])
+    _, vectors = encoder.embed_layout(rows.rows, rows.row, rows.layout, spec)
+    assert len(vectors.multi) == 2
+    assert np.diff(vectors.multi.splits).tolist() == np.diff(rows.rows.row_splits).tolist()
+    assert not np.allclose(vectors.multi.rows()[0][0], vectors.multi.rows()[1][0])
+
+
+def test_equal_rows_are_computed_once_and_given_to_each_document(encoders, models):
+    encoder = encoders("stanford")
+    marker = models("stanford").heads["multi"].document_marker
+    spec = TextSpec(24, vectors=("multi",), marker=marker)
+    rows = text_rows(encoder.tokenizer, spec, ["the bank", "a river", "the bank"])
+    embedded, vectors = encoder.embed_layout(rows.rows, rows.row, rows.layout, spec)
+    assert len(embedded.multi) == 2
+    first, _, third = vectors.multi.rows()
+    assert np.array_equal(first, third)
+
+
+def test_a_bundle_keeps_its_head_and_is_what_it_was(models):
+    bundle = models("own")
+    head = bundle.heads["multi"]
+    assert (head.dim, head.fill_length, head.attends_fill) == (DIM, 16, False)
+    assert bundle.default_vectors == ("multi",)
+    assert bundle.max_seq_length == 50
+    result = verify(bundle)
+    assert not result.problem
+    assert "multi_output" in result.outputs
+
+
+def test_a_row_that_is_not_finite_fails(tmp_path):
+    write_multi_vectors(tmp_path / "source", "stanford")
+    tensors = load_file(tmp_path / "source" / "model.safetensors")
+    tensors["bert.embeddings.word_embeddings.weight"][small_vocabulary().index("people")] = np.nan
+    save_file(tensors, tmp_path / "source" / "model.safetensors")
+    bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    encoder = Encoder(bundle, threads=1)
+    spec = TextSpec(24, vectors=("multi",), marker=bundle.heads["multi"].document_marker)
+    rows = text_rows(encoder.tokenizer, spec, ["the bank", "people", "a river"])
+    embedded, vectors = encoder.embed_layout(rows.rows, rows.row, rows.layout, spec)
+    assert set(embedded.failed) == {1}
+    assert np.diff(vectors.multi.splits).tolist() == [5, 0, 5]
+    good = encoder.encode_multi(["the bank", "a river"])
+    assert np.array_equal(vectors.multi.vectors, good.vectors)
+
+
+def test_long_texts_are_cut_with_a_warning(encoders):
+    with pytest.warns(TruncationWarning, match="1 of 5 texts was cut at 24 tokens"):
+        encoders("stanford").encode_multi(TEXTS)
+
+
+def test_what_a_model_cannot_do_is_refused(encoders, tmp_path):
+    write_tiny_huggingface(tmp_path / "source")
+    dense = Encoder(import_model(str(tmp_path / "source"), str(tmp_path / "bundle")), threads=1)
+    for encode in (dense.encode_multi, dense.encode_multi_query):
+        with pytest.raises(SettingError, match="multi: this model makes dense vectors alone"):
+            encode("a")
+    with pytest.raises(SettingError, match="window is for documents"):
+        encoders("own").encode_multi_query("a", long_text="window")
+    with pytest.raises(SettingError, match="pool_factor"):
+        TextSpec(24, pool_factor=2)
+    with pytest.raises(SettingError, match="pool_factor"):
+        encoders("own").encode_multi("a", pool_factor=0)
+
+
+def edit(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("case", "file", "changes", "message"),
+    [
+        ("stanford", "artifact.metadata", {"query_maxlen": "32"}, "query_maxlen must be a whole"),
+        ("pylate", "config_sentence_transformers.json", {"skiplist_words": ","}, "list of texts"),
+        ("pylate", "1/config.json", {"use_residual": True}, "use_residual is not supported"),
+        ("own", "3/config.json", {"keep_only_token_ids": [1]}, "is for images"),
+        ("own", "3/config.json", {"skiplist_tasks": ["image"]}, "query and document"),
+        ("own", "4/config.json", {"module_input_name": "sentence_embedding"}, "token_embeddings"),
+        ("own", "sentence_bert_config.json", {"query_expansion": {"length": 16}}, "fixed or min"),
+        (
+            "own",
+            "sentence_bert_config.json",
+            {"query_expansion": {"strategy": "fixed", "length": 16, "token": "[GAP]"}},
+            r"filled with \[GAP\], which the vocabulary lacks",
+        ),
+    ],
+)
+def test_files_that_say_what_is_not_supported_are_named(tmp_path, case, file, changes, message):
+    write_multi_vectors(tmp_path / "source", case)
+    edit(tmp_path / "source" / file, **changes)
+    with pytest.raises(InputError, match=message) as error:
+        import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    assert str(tmp_path / "source") in str(error.value)

@@ -1,0 +1,239 @@
+"""Small random late-interaction folders in the ways they are saved, and their vectors.
+
+`python -m tests.support.models.multi_vectors` writes tests/data/multi_vectors.npz; it needs
+sentence-transformers (6.2.0 made the file that lies there) beside NumPy and safetensors.
+"""
+
+import json
+import string
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from tests.support.models.architectures import write_architecture
+from tests.support.models.sentence_transformers import dense
+from tests.support.models.tiny import WORDS, small_vocabulary, write_tiny_huggingface
+
+TEXTS = (
+    "the bank of the river, of money!",
+    "a",
+    "people could find [two] 北 banks; (were they his?)",
+    "",
+    " ".join(np.random.default_rng(2).choice(WORDS, 70)),
+)
+GOLDEN = Path(__file__).parents[2] / "data" / "multi_vectors.npz"
+DIM = 16
+_HIDDEN = 32
+_MARKERS = ("[Q] ", "[D] ")
+_UNUSED = ("[unused0]", "[unused1]")
+_TRANSFORMER = "sentence_transformers.base.modules.transformer.Transformer"
+_DENSE = "sentence_transformers.base.modules.dense.Dense"
+_PYLATE_DENSE = "pylate.models.Dense.Dense"
+_NORMALIZE = "sentence_transformers.base.modules.normalize.Normalize"
+_MASK = "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask"
+_ON_TOKENS = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
+CASES: dict[str, dict[str, Any]] = {
+    "stanford": {"way": "stanford", "metadata": {"query_maxlen": 16, "doc_maxlen": 24}},
+    "stanford_attends": {
+        "way": "stanford",
+        "metadata": {
+            **{"query_maxlen": 12, "doc_maxlen": 60, "attend_to_mask_tokens": True},
+            **{"mask_punctuation": False, "query_token_id": "[unused1]"},
+            "doc_token_id": "[unused0]",
+        },
+    },
+    "pylate": {
+        "way": "pylate",
+        "encoder": "modernbert",
+        "config": {"query_length": 16, "document_length": 40, "skiplist_words": [",", "!", "Ġof"]},
+    },
+    "pylate_bert": {
+        "way": "pylate",
+        "encoder": "bert",
+        "config": {"attend_to_expansion_tokens": True, "document_length": 30},
+    },
+    "own": {
+        "way": "own",
+        "encoder": "modernbert",
+        "transformer": {
+            "document_length": 50,
+            "query_expansion": {"strategy": "fixed", "attend": False, "token": None, "length": 16},
+        },
+        "mask": {"skiplist_words": list(string.punctuation)},
+        "layers": [
+            dense(_HIDDEN, 24, "activation.GELU", **_ON_TOKENS),
+            dense(24, DIM, "linear.Identity", bias=False, **_ON_TOKENS),
+        ],
+    },
+    "own_bert": {
+        "way": "own",
+        "encoder": "bert",
+        "prompts": {"query": "find the river: ", "document": "of: "},
+        "transformer": {
+            "query_length": 20,
+            "query_expansion": {"strategy": "min", "attend": True, "token": None, "length": 10},
+        },
+        "mask": {"skiplist_words": [",", "of"], "skiplist_tasks": ["query", "document"]},
+    },
+}
+
+
+def write_multi_vectors(folder: Path, case: str, **changes: Any) -> None:
+    """Writes the folder of one of `CASES`, with changes of what it says."""
+    settings = CASES[case] | changes
+    _WAYS[settings["way"]](folder, settings)
+
+
+def _write_stanford(folder: Path, settings: Mapping[str, Any]) -> None:
+    projection = _projection(_HIDDEN, DIM)
+    write_tiny_huggingface(
+        folder,
+        prefix="bert.",
+        vocab=[*small_vocabulary(), *_UNUSED],
+        changes={"linear.weight": projection},
+    )
+    _edit(folder / "config.json", architectures=["HF_ColBERT"])
+    _write(folder / "artifact.metadata", settings["metadata"])
+
+
+def _write_pylate(folder: Path, settings: Mapping[str, Any]) -> None:
+    # These markers are entries that a text could contain, as PyLate adds them.
+    _write_encoder(folder, settings["encoder"], special=False)
+    layer = dense(_HIDDEN, DIM, "linear.Identity", bias=False)
+    _write_layers(folder, _PYLATE_DENSE, [layer])
+    query, document = _MARKERS
+    prefixes = {"query_prefix": query, "document_prefix": document, "model_type": "ColBERT"}
+    config = {"prompts": {}, "similarity_fn_name": "MaxSim", **prefixes, **settings["config"]}
+    _write(folder / "config_sentence_transformers.json", config)
+
+
+def _write_own(folder: Path, settings: Mapping[str, Any]) -> None:
+    _write_encoder(folder, settings["encoder"], special=True)
+    layers = settings.get("layers") or [
+        dense(_HIDDEN, DIM, "linear.Identity", bias=False, **_ON_TOKENS)
+    ]
+    _write_layers(folder, _DENSE, layers, (_MASK, _NORMALIZE))
+    _write(folder / str(len(layers) + 1) / "config.json", settings["mask"])
+    _write(folder / str(len(layers) + 2) / "config.json", _ON_TOKENS)
+    _edit(folder / "sentence_bert_config.json", **settings["transformer"])
+    query, document = _MARKERS
+    prompts = settings.get("prompts", {"query": query, "document": document})
+    config = {"model_type": "MultiVectorEncoder", "prompts": prompts}
+    _write(folder / "config_sentence_transformers.json", config)
+
+
+_WAYS = {"stanford": _write_stanford, "pylate": _write_pylate, "own": _write_own}
+
+
+def _write_encoder(folder: Path, kind: str, special: bool) -> None:
+    """Writes an encoder whose vocabulary ends with the two markers, and its tokenizer.json."""
+    if kind == "bert":
+        write_architecture(folder, "electra", embedding_size=_HIDDEN)
+        tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+        write_tiny_huggingface(folder, vocab=[*small_vocabulary(), *_MARKERS])
+        (folder / "vocab.txt").unlink()
+        _write(folder / "tokenizer_config.json", _SPECIAL | {"tokenizer_class": "BertTokenizer"})
+    else:
+        write_architecture(folder, kind)
+        tokenizer = json.loads((GOLDEN.parent / "tokenizers" / "byte_level.json").read_text())
+        _write(folder / "tokenizer_config.json", _BYTE_LEVEL)
+    entries = len(tokenizer["model"]["vocab"])
+    if kind != "bert":
+        entries = _with_entries(folder, entries, tokenizer)
+    usual = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": not special}
+    tokenizer["added_tokens"] += [
+        {"id": entries + number, "content": marker, "special": special, **usual}
+        for number, marker in enumerate(_MARKERS)
+    ]
+    _write(folder / "tokenizer.json", tokenizer)
+    _write(folder / "sentence_bert_config.json", {})
+
+
+_SPECIAL = {
+    **{"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"},
+    **{"mask_token": "[MASK]", "do_lower_case": True, "model_max_length": 64},
+}
+_BYTE_LEVEL = {
+    **{"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"},
+    **{"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 200},
+}
+
+
+def _with_entries(folder: Path, entries: int, tokenizer: dict[str, Any]) -> int:
+    """Gives the encoder a row for each entry and both markers; returns the first marker's id."""
+    known = {token["id"] for token in tokenizer["added_tokens"]}
+    first = max(entries, *(number + 1 for number in known))
+    if not any(token["content"] == "<mask>" for token in tokenizer["added_tokens"]):
+        usual = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": False}
+        mask = {"id": first, "content": "<mask>", "special": True, **usual}
+        tokenizer["added_tokens"].append(mask)
+        first += 1
+    tensors = load_file(folder / "model.safetensors")
+    name = "embeddings.tok_embeddings.weight"
+    table = np.random.default_rng(9).normal(size=(first + 2, _HIDDEN)) * 0.3
+    save_file(tensors | {name: table.astype(np.float32)}, folder / "model.safetensors")
+    _edit(folder / "config.json", vocab_size=first + 2)
+    return first
+
+
+def _write_layers(
+    folder: Path, kind: str, layers: list[dict[str, Any]], after: tuple[str, ...] = ()
+) -> None:
+    kinds = [_TRANSFORMER, *[kind] * len(layers), *after]
+    modules = [
+        {"idx": number, "name": str(number), "path": str(number) if number else "", "type": one}
+        for number, one in enumerate(kinds)
+    ]
+    _write(folder / "modules.json", modules)
+    for number, config in enumerate(layers, 1):
+        place = folder / str(number)
+        _write(place / "config.json", config)
+        random = np.random.default_rng(number)
+        shape = config["out_features"], config["in_features"]
+        arrays = {"linear.weight": (random.normal(size=shape) * 0.3).astype(np.float32)}
+        if config.get("bias", True):
+            arrays["linear.bias"] = (random.normal(size=shape[0]) * 0.3).astype(np.float32)
+        save_file(arrays, place / "model.safetensors")
+
+
+def _projection(width: int, out: int) -> np.ndarray:
+    return (np.random.default_rng(1).normal(size=(out, width)) * 0.3).astype(np.float32)
+
+
+def _write(path: Path, values: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(values), encoding="utf-8")
+
+
+def _edit(path: Path, **changes: Any) -> None:
+    _write(path, json.loads(path.read_text("utf-8")) | changes)
+
+
+def main() -> None:
+    """Writes the golden vectors."""
+    from sentence_transformers import MultiVectorEncoder
+    from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling
+
+    vectors: dict[str, np.ndarray] = {}
+    for case in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            write_multi_vectors(Path(folder) / "model", case)
+            model = MultiVectorEncoder(str(Path(folder) / "model"), device="cpu")
+            pooled = {"token_pooling": HierarchicalTokenPooling(3)}
+            encoded = {
+                "document": model.encode_document(list(TEXTS)),
+                "query": model.encode_query(list(TEXTS)),
+                "pooled": model.encode_document(list(TEXTS), **pooled),
+            }
+        for role, of_role in encoded.items():
+            for number, rows in enumerate(of_role):
+                vectors[f"{case}/{role}/{number}"] = np.asarray(rows, np.float32)
+    np.savez_compressed(GOLDEN, **vectors)
+
+
+if __name__ == "__main__":
+    main()
