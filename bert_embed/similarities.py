@@ -105,9 +105,11 @@ class MaxSim:
 
     def __init__(self, queries: MultiVectors) -> None:
         self._queries = np.split(queries.vectors, queries.splits[1:-1])
-        lengths = [float(np.sqrt(np.vecdot(query, query)).sum()) for query in self._queries]
         # What rounding can change a score where the longest token of a row has unit length
-        self._margins = rounding(queries.vectors.shape[1]) * np.array(lengths)
+        self._margins = [
+            rounding(sum(query.shape)) * float(np.sqrt(np.vecdot(query, query)).sum())
+            for query in self._queries
+        ]
 
     def __len__(self) -> int:
         return len(self._queries)

@@ -8,10 +8,18 @@ from bert_embed.pipeline.flags import DIRS, PLACES, POSITIVE, Decimal, flag, pos
 from bert_embed.pipeline.parser import CommandOptions
 from bert_embed.pipeline.report import PROJECTIONS
 
+# What `search --by` takes, and the kinds of vectors that each compares.
+SEARCHED = {
+    "dense": ("dense",),
+    "sparse": ("sparse",),
+    "multi": ("multi",),
+    "hybrid": ("dense", "sparse"),
+}
+
 
 @dataclass(frozen=True)
 class SearchOptions(CommandOptions):
-    """Prints the documents whose vectors are nearest to a query's."""
+    """Prints the documents that are nearest to a query."""
 
     words: tuple[str, ...] = positional(
         "DIR... QUERY",
@@ -20,6 +28,14 @@ class SearchOptions(CommandOptions):
     )
     queries: str | None = flag("with one query a line, instead of QUERY", "FILE")
     k: int = flag("number of hits", "N", 10, kind=POSITIVE)
+    by: str | None = flag(
+        "vectors to compare; hybrid ranks by dense and sparse ones (default: what the output "
+        "holds, dense first)",
+        choices=tuple(SEARCHED),
+    )
+    rerank: str | None = flag(
+        "a cross-encoder that puts the first hundred hits in its own order", "MODEL"
+    )
     model: str | None = flag("where the model is, if it was moved")
     prompt: str | None = flag("before the query (default: as the output records)")
     json: bool = switch("print JSON, a line for each query")

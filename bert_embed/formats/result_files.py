@@ -5,7 +5,7 @@ import math
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -61,6 +61,7 @@ class Rows:
 
     vectors: Any
     columns: "pa.Table"
+    others: Mapping[str, Any] = field(default_factory=dict)  # the rows' vectors of other kinds
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -68,11 +69,13 @@ class Rows:
     def slice(self, start: int, stop: int | None = None) -> "Rows":
         """Returns the rows from `start` on, before `stop`."""
         stop = len(self) if stop is None else min(stop, len(self))
-        return Rows(self.vectors[start:stop], self.columns.slice(start, stop - start))
+        others = {kind: vectors[start:stop] for kind, vectors in self.others.items()}
+        return Rows(self.vectors[start:stop], self.columns.slice(start, stop - start), others)
 
     def take(self, rows: np.ndarray) -> "Rows":
         """Returns some rows by their numbers, int64 `[rows]`."""
-        return Rows(self.vectors[rows], self.columns.take(rows))
+        others = {kind: vectors[rows] for kind, vectors in self.others.items()}
+        return Rows(self.vectors[rows], self.columns.take(rows), others)
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,10 @@
 import itertools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
@@ -17,7 +15,9 @@ from bert_embed.encoder import Encoder
 from bert_embed.engines.choose import weight_files
 from bert_embed.formats.output_files import RUN_FILE
 from bert_embed.nearest import Hit, ids_among, nearest
-from bert_embed.pipeline.arguments import SearchOptions
+from bert_embed.pipeline.arguments import SEARCHED, SearchOptions
+from bert_embed.pipeline.commands.fusion import FUSED, fused
+from bert_embed.pipeline.commands.rerank import RERANKED, Reranker
 from bert_embed.pipeline.commands.texts import with_texts
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
@@ -28,6 +28,7 @@ from bert_embed.results import (
     later_outputs,
     output_folders,
     read_run,
+    vector_settings,
 )
 from bert_embed.run_record import run_folders
 from bert_embed.specs import VectorSpec
@@ -44,7 +45,11 @@ def run_search(options: SearchOptions) -> int:
     if options.queries is None and os.path.isfile(os.path.join(options.query, RUN_FILE)):
         raise UsageError(f"{options.query} is a run's output: give a query behind it, in quotes")
     folders = _named_outputs(options.folders)
-    hits_of_queries = search(folders, queries, options.k, options.model, options.prompt)
+    hits_of_queries = search(
+        *(folders, queries, options.k, options.model, options.prompt),
+        by=options.by,
+        rerank=options.rerank,
+    )
     for number, (query, hits) in enumerate(zip(queries, hits_of_queries, strict=True), 1):
         if options.json:
             say(_json(query, hits))
@@ -107,6 +112,11 @@ class _Output(Output):
     bundle: Bundle
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of its vectors that can be searched, dense first."""
+        return searchable(self.settings)
+
+    @property
     def spec(self) -> VectorSpec:
         """How its vectors were computed."""
         names = [field.name for field in fields(VectorSpec) if field.name in self.settings]
@@ -127,50 +137,91 @@ def search(
     k: int,
     model: str | None = None,
     prompt: str | None = None,
+    by: str | None = None,
+    rerank: str | None = None,
 ) -> list[list[Hit]]:
     """Finds the documents nearest to each query, exactly, in one pass over the files of vectors.
 
     Queries are embedded with the model and options that the outputs record, and unless `prompt` is
-    given with the model's prompt for queries. Of a document in several outputs that continue each
-    other (`--skip_existing`) only the newest version is found.
+    given with the model's prompt for queries. `by` is one of `SEARCHED`. Of a document in several
+    outputs that continue each other (`--skip_existing`) only the newest version is found.
+    `rerank` is a cross-encoder that scores the first hundred hits again. A note says where a run
+    is not complete, or why no texts are shown.
     """
     named = [folders] if isinstance(folders, str) else folders
-    outputs = [_opened(folder, model) for folder in named]
-    _check_comparable(outputs)
-    vectors: dict[tuple[int, str, str], np.ndarray] = {}
-    of_output = []
+    outputs = [_opened(folder, model, by) for folder in named]
+    kinds = _kinds(outputs, by)
+    _check_comparable(outputs, kinds)
     with usage_errors():
-        for output in outputs:
-            text = output.query_prompt(prompt)
-            key = output.settings["max_seq_length"], _query_precision(output.settings), text
-            if key not in vectors:
-                vectors[key] = query_vectors(output, queries, text)
-            of_output.append(vectors[key])
-        best = _newest_hits(outputs, of_output, k)
+        reranker = None if rerank is None else Reranker(rerank)
+        wanted = k if reranker is None else max(k, RERANKED)
+        most = wanted if len(kinds) == 1 else max(wanted, FUSED)
+        rankings = [
+            _newest_hits(outputs, _queries(outputs, queries, prompt, kind), most, kind)
+            for kind in kinds
+        ]
+    best = rankings[0]
+    if len(kinds) > 1:
+        best = [fused(of_query)[:wanted] for of_query in zip(*rankings, strict=True)]
     with_text = []
     for output in outputs:
         hits = [[hit for hit in hits if hit.folder == output.folder] for hits in best]
         hits, problem = with_texts(hits, output.settings, output.record, output.folder)
+        if reranker is not None:
+            _check_texts(hits, problem, output)
         record = output.record
         if record is not None and not record.is_done:
             warn(f"note: the run in {output.folder} is not complete (status {record.status})")
         elif not any(best):
-            warn(f"note: {output.folder} has no vectors")
+            warn(f"note: {_nothing_found(output, kinds)}")
         elif problem is not None:
             warn(f"note: no texts of {output.folder} are shown: {problem}")
         with_text.append(hits)
-    return _best(with_text, k)
+    if reranker is None:
+        return _best(with_text, k)
+    with usage_errors():
+        of_queries = zip(queries, _best(with_text, wanted), strict=True)
+        return [reranker(query, hits)[:k] for query, hits in of_queries]
+
+
+def _kinds(outputs: Sequence[_Output], by: str | None) -> tuple[str, ...]:
+    """The kinds of vectors to compare, which all outputs hold."""
+    if by is not None:
+        return SEARCHED[by]
+    for kind in outputs[0].kinds:
+        if all(kind in output.kinds for output in outputs):
+            return (kind,)
+    raise UsageError(
+        f"{outputs[0].folder} and the others hold no kind of vectors in common: search them one "
+        "by one"
+    )
+
+
+def _check_texts(hits: Sequence[Sequence[Hit]], problem: str | None, output: _Output) -> None:
+    """Refuses hits without texts, which no cross-encoder can score."""
+    if problem is None and all(hit.text is not None for hit in itertools.chain(*hits)):
+        return
+    problem = problem or "several documents of a part have one id"
+    raise UsageError(
+        f"--rerank requires the texts of {output.folder}, but {problem}: embed with --keep_text"
+    )
+
+
+def _nothing_found(output: _Output, kinds: Sequence[str]) -> str:
+    if "sparse" in kinds:
+        return f"no vector of {output.folder} has an entry of the query"
+    return f"{output.folder} has no vectors"
 
 
 def _newest_hits(
-    outputs: Sequence[_Output], queries: Sequence[np.ndarray], k: int
+    outputs: Sequence[_Output], queries: Sequence[Any], k: int, kind: str
 ) -> list[list[Hit]]:
     """The best hits of each query, without documents that a later output has."""
     later = later_outputs(outputs)
     most = k
     while True:
         hits_of = [
-            nearest(output.folder, output.settings, vectors, most)
+            nearest(output.folder, output.settings, vectors, most, kind)
             for output, vectors in zip(outputs, queries, strict=True)
         ]
         ids = {
@@ -180,7 +231,7 @@ def _newest_hits(
             for hit in itertools.chain.from_iterable(hits)
         }
         ids_of = {
-            number: ids_among(outputs[number].folder, outputs[number].settings, ids)
+            number: ids_among(outputs[number].folder, outputs[number].settings, ids, kind)
             for number in set().union(*later)
         }
         newest = []
@@ -207,14 +258,15 @@ def _best(of_outputs: Sequence[list[list[Hit]]], k: int) -> list[list[Hit]]:
     ]
 
 
-def _opened(folder: str, model: str | None) -> _Output:
+def _opened(folder: str, model: str | None, by: str | None) -> _Output:
     """Reads what an output says of its vectors, and finds their model."""
     with usage_errors():
         record = read_run(folder)
         parent = os.path.dirname(folder.rstrip("/"))
         if record is None and parent and read_bytes(f"{absolute(parent)}/{RUN_FILE}") is not None:
             raise UsageError(f"{folder} is a folder within a run's output; did you mean {parent}?")
-        settings = granular_settings(folder, "sentence")
+        settings = vector_settings(folder)
+        _check_kinds(folder, settings, by)
         place = model or (record.model.name if record else DEFAULTS["model"])
         needed = partial(weight_files, precision=_query_precision(settings), device="cpu")
         bundle = resolve_model(place, needed)
@@ -226,27 +278,73 @@ def _opened(folder: str, model: str | None) -> _Output:
     return _Output(folder, settings, record, bundle)
 
 
-def _check_comparable(outputs: Sequence[_Output]) -> None:
-    """Refuses outputs whose cosines with a query mean different things."""
+def _check_kinds(folder: str, settings: dict[str, Any], by: str | None) -> None:
+    """Refuses an output without the vectors to compare."""
+    held = searchable(settings)
+    wanted = SEARCHED[by] if by is not None else held[:1]
+    missing = [kind for kind in wanted if kind not in held]
+    if missing and held:
+        raise UsageError(
+            f"--by {by} requires {' and '.join(missing)} vectors, but {folder} holds "
+            f"{' and '.join(held)} ones: embed with --vectors {','.join(wanted)}"
+        )
+    if not held:
+        granular_settings(folder, "sentence")  # says how to read what there is
+
+
+def searchable(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The kinds of an output's vectors that can be searched, dense first."""
+    kinds = settings.get("vectors", ["dense"])
+    return tuple(
+        kind
+        for kind in ("dense", "sparse", "multi")
+        if kind in kinds and (kind != "dense" or "sentence" in settings["granularity"])
+    )
+
+
+def _check_comparable(outputs: Sequence[_Output], kinds: Sequence[str]) -> None:
+    """Refuses outputs whose scores with a query mean different things."""
     first = outputs[0]
     for output in outputs[1:]:
         same_model = output.settings["model"] == first.settings["model"]
-        if not same_model or output.spec != first.spec:
+        if not same_model or ("dense" in kinds and output.spec != first.spec):
             what = "other layers, pooling or dim" if same_model else "another model"
+            scores = "cosines" if "dense" in kinds else "scores"
             raise UsageError(
-                f"{output.folder} has vectors of {what} than {first.folder}, so their cosines "
+                f"{output.folder} has vectors of {what} than {first.folder}, so their {scores} "
                 "cannot be compared: search them one by one"
             )
 
 
-def query_vectors(output: _Output, queries: Sequence[str], prompt: str) -> np.ndarray:
-    """float32 `[queries, width]` of unit length, with a text before each query."""
+def _queries(
+    outputs: Sequence[_Output], queries: Sequence[str], prompt: str | None, kind: str
+) -> list[Any]:
+    """The vectors of the queries for each output, computed once for equal settings."""
+    vectors: dict[tuple[int, str, str], Any] = {}
+    of_output = []
+    for output in outputs:
+        text = output.query_prompt(prompt)
+        key = output.settings["max_seq_length"], _query_precision(output.settings), text
+        if key not in vectors:
+            vectors[key] = query_vectors(output, queries, text, kind)
+        of_output.append(vectors[key])
+    return of_output
+
+
+def query_vectors(output: _Output, queries: Sequence[str], prompt: str, kind: str) -> Any:
+    """What `nearest` takes of a kind, with a text before each query."""
     settings = output.settings
     precision = _query_precision(settings)
     encoder = Encoder(output.bundle, output.spec, prompt=prompt, precision=precision, device="cpu")
-    length = settings["max_seq_length"]
-    vectors = encoder.encode(list(queries), max_seq_length=length, long_text="truncate")
-    return unit(vectors.reshape(len(queries), -1))
+    texts, length = list(queries), settings["max_seq_length"]
+    if kind == "multi":  # whose queries have a length of their own
+        return encoder.encode_multi_query(texts, prompt=prompt, long_text="truncate")
+    if kind == "sparse":
+        return encoder.encode_sparse_query(
+            texts, prompt=prompt, max_seq_length=length, long_text="truncate"
+        )
+    vectors = encoder.encode(texts, max_seq_length=length, long_text="truncate")
+    return unit(vectors.reshape(len(texts), -1))
 
 
 def _query_precision(settings: dict[str, Any]) -> str:

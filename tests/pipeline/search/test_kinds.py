@@ -1,0 +1,166 @@
+"""Search by each kind of vectors, by two at once, and in the order of a cross-encoder."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import bert_embed
+from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.commands.search import search
+from bert_embed.pipeline.errors import UsageError
+from tests.support.command import data_files, embed
+from tests.support.models.heads import write_classifier
+from tests.support.models.kept import import_once
+from tests.support.models.multi_vectors import write_multi_vectors
+from tests.support.models.splade import VOCABULARY, write_splade
+
+WORDS = ["river", "bank", "money", "robber", "vault", "water", "people", "number"]
+TEXTS = [f"{WORDS[n % 8]} {WORDS[n // 8 % 8]} of {n}" for n in range(60)]
+QUERIES = ["the bank of the river", "money"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A sparse model, one of late interaction, and cross-encoders of one, two and three labels."""
+    folder = tmp_path_factory.mktemp("models")
+    write_splade(folder / "splade", pooling_strategy="max", activation_function="relu")
+    bundles = {"splade": import_once(folder / "splade", folder / "bundle")}
+    write_multi_vectors(folder / "colbert", "stanford")
+    bundles["colbert"] = import_once(folder / "colbert", folder / "colbert-bundle")
+    for labels in (1, 2, 3):
+        write_classifier(folder / f"scores-{labels}", "multilingual", labels)
+        bundles[labels] = import_once(folder / f"scores-{labels}", folder / f"bundle-{labels}")
+    return bundles
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("corpus") / "in.jsonl"
+    records = [{"id": f"d{number}", "text": text} for number, text in enumerate(TEXTS)]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory, models, corpus):
+    """A run with dense and sparse vectors, in several files."""
+    output = tmp_path_factory.mktemp("both") / "out"
+    assert embed(output, models["splade"], corpus, vectors="dense,sparse", part_docs=17) == 0
+    return str(output)
+
+
+def sparse_matrix(output):
+    """float64 `[documents, vocabulary]`."""
+    rows = [
+        row
+        for path in data_files(Path(output), "sparse")
+        for row in pq.read_table(path).to_pylist()
+    ]
+    matrix = np.zeros((len(rows), len(VOCABULARY)))
+    for number, row in enumerate(rows):
+        matrix[number, row["indices"]] = row["values"]
+    return matrix
+
+
+def query_matrix(model):
+    queries = bert_embed.load(model).encode_sparse_query(QUERIES)
+    matrix = np.zeros((len(QUERIES), len(VOCABULARY)))
+    rows = np.repeat(np.arange(len(QUERIES)), np.diff(queries.splits))
+    matrix[rows, queries.indices] = queries.values
+    return matrix
+
+
+def test_sparse_hits_are_those_of_all_products(both, models):
+    scores = sparse_matrix(both) @ query_matrix(models["splade"]).T
+    for number, hits in enumerate(search(both, QUERIES, 20, by="sparse")):
+        order = np.argsort(-scores[:, number], kind="stable")[:20]
+        assert [hit.id for hit in hits] == [f"d{row}" for row in order]
+        np.testing.assert_allclose([hit.score for hit in hits], scores[order, number], rtol=1e-6)
+        assert [hit.text for hit in hits] == [TEXTS[row] for row in order]
+        assert hits[0].file.startswith("sparse/part-")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_multi_vectors_are_compared_by_maxsim(models, corpus, tmp_path, dtype):
+    output = tmp_path / "out"
+    assert embed(output, models["colbert"], corpus, output_dtype=dtype, part_docs=17) == 0
+    documents = [vectors.astype(np.float64) for _, vectors in bert_embed.read_multi(output)]
+    queries = bert_embed.load(models["colbert"]).encode_multi_query(QUERIES)
+    assert (np.diff(queries.splits) == 16).all()  # filled up
+    found = search(str(output), QUERIES, 20)
+    assert found == search(str(output), QUERIES, 20, by="multi")
+    for number, hits in enumerate(found):
+        query = queries.vectors[slice(*queries.splits[number : number + 2])].astype(np.float64)
+        scores = np.array([(vectors @ query.T).max(axis=0).sum() for vectors in documents])
+        order = np.argsort(-scores, kind="stable")[:20]
+        assert [hit.id for hit in hits] == [f"d{row}" for row in order]
+        np.testing.assert_allclose([hit.score for hit in hits], scores[order], rtol=1e-6)
+        assert [hit.text for hit in hits] == [TEXTS[row] for row in order]
+
+
+def test_hybrid_adds_up_the_reciprocal_ranks(both):
+    dense, sparse = (search(both, QUERIES, 1000, by=by) for by in ("dense", "sparse"))
+    hybrid = search(both, QUERIES, 1000, by="hybrid")
+    for hits, *rankings in zip(hybrid, dense, sparse, strict=True):
+        expected = dict.fromkeys((hit.id for ranking in rankings for hit in ranking), 0.0)
+        for ranking in rankings:
+            for rank, hit in enumerate(ranking, 1):
+                expected[hit.id] += 1 / (60 + rank)
+        assert {hit.id: hit.score for hit in hits} == expected
+        assert [hit.score for hit in hits] == sorted(expected.values(), reverse=True)
+        assert len(hits) == len(TEXTS)
+
+
+def test_what_an_output_holds_is_searched_by_default(both, models, corpus, tmp_path, capsys):
+    output = tmp_path / "out"
+    assert embed(output, models["splade"], corpus, keep_text=True) == 0
+    for by in (None, "sparse"):
+        hits = search(str(output), QUERIES, 5, by=by)
+        assert [[hit.score for hit in few] for few in hits] == [
+            [hit.score for hit in few] for few in search(both, QUERIES, 5, by="sparse")
+        ]
+    assert search(both, QUERIES, 5) == search(both, QUERIES, 5, by="dense")
+    capsys.readouterr()
+    assert main(["search", both, str(output), "money", "--k=1"]) == 0  # what both hold
+    assert main(["search", str(output), "money", "--by=hybrid"]) == 2
+    message = capsys.readouterr().err
+    assert "--by hybrid requires dense vectors" in message
+    assert "--vectors dense,sparse" in message
+
+
+def test_vectors_that_are_not_there_are_refused_by_name(both, capsys):
+    assert main(["search", both, "money", "--by=multi"]) == 2
+    message = capsys.readouterr().err
+    assert f"--by multi requires multi vectors, but {both} holds dense and sparse" in message
+    assert main(["search", both, "money", "--by=words"]) == 2
+    assert "--by must be one of dense, sparse, multi, hybrid" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("labels", [1, 2])
+def test_a_cross_encoder_puts_the_hits_in_its_order(both, models, labels):
+    model = models[labels]
+    encoder = bert_embed.load(model)
+    for query, hits in zip(QUERIES, search(both, QUERIES, 5, rerank=model), strict=True):
+        scores = encoder.encode_scores([query] * len(TEXTS), TEXTS)[:, -1].astype(np.float64)
+        order = np.argsort(-scores, kind="stable")[:5]
+        np.testing.assert_allclose([hit.score for hit in hits], scores[order], rtol=1e-5)
+        assert {hit.id for hit in hits} == {f"d{row}" for row in order}
+        assert [hit.text for hit in hits] == [TEXTS[int(hit.id[1:])] for hit in hits]
+
+
+def test_what_cannot_rerank_is_refused(both, models, corpus, capsys):
+    assert main(["search", both, "money", f"--rerank={models[3]}"]) == 2
+    message = capsys.readouterr().err
+    assert "must have one label or two, it has 3 labels: label 0, label 1, label 2" in message
+    assert main(["search", both, "money", f"--rerank={models['splade']}"]) == 2
+    assert "is no cross-encoder: it has no scores" in capsys.readouterr().err
+    before = corpus.read_bytes()
+    try:
+        corpus.write_bytes(before + b"\n")
+        with pytest.raises(UsageError, match=r"--rerank requires the texts of .* has changed"):
+            search(both, QUERIES, 5, rerank=models[1])
+    finally:
+        corpus.write_bytes(before)
