@@ -15,12 +15,22 @@ from bert_embed.pipeline.flags import (
 from bert_embed.pipeline.parser import CommandOptions
 from bert_embed.specs import GRANULARITIES
 
-TARGETS = ("npy", "faiss", "vertex", "pgvector")
+# The kinds of vectors that each target takes, as far as the output holds them.
+TARGETS = {
+    "npy": ("dense",),
+    "faiss": ("dense",),
+    "vertex": ("dense", "sparse"),
+    "pgvector": ("dense", "sparse"),
+    "opensearch": ("dense", "sparse"),
+    "pyserini": ("sparse",),
+    "qdrant": ("dense", "sparse", "multi"),
+}
 # The indexes of each target, its default first.
 INDEXES = {"faiss": ("auto", "flat", "ivf"), "pgvector": ("none", "hnsw", "ivfflat")}
 _ONLY_FOR = {
     "index": tuple(INDEXES),
     "table": ("pgvector",),
+    "model": ("opensearch", "pyserini"),
     **dict.fromkeys(("restricts", "numeric_restricts", "embedding_metadata"), ("vertex",)),
 }
 
@@ -31,7 +41,7 @@ class ExportOptions(CommandOptions):
 
     source: tuple[str, ...] = positional("DIR...", DIRS, kind=PLACES)
     dest: str = positional("DEST", "a folder, local or gs://; for pgvector a postgresql:// URL")
-    to: str = flag("what the vectors are for", default=MISSING, choices=TARGETS)
+    to: str = flag("what the vectors are for", default=MISSING, choices=tuple(TARGETS))
     granularity: str = flag("which vectors", default="sentence", choices=GRANULARITIES)
     partial: bool = switch("take what an unfinished run has finished")
     index: str | None = flag(
@@ -39,6 +49,10 @@ class ExportOptions(CommandOptions):
         "default)"
     )
     table: str = flag("name of the table (pgvector)", default="embeddings")
+    model: str | None = flag(
+        "where the model is, if it was moved, for the tokens of sparse vectors (opensearch, "
+        "pyserini)"
+    )
     restricts: tuple[str, ...] = flag(
         "columns, separated by commas, to filter by their values (vertex)", "NAMES", (), kind=NAMES
     )

@@ -24,7 +24,10 @@ def run_export(options: ExportOptions) -> int:
         source = open_source(options)
         target = importlib.import_module(f"bert_embed.pipeline.export.targets.{options.to}")
         is_new = target.export(source)
-    rows = f"{counted(source.rows, 'row')} of {source.width} numbers"
+    what = f"{source.width} numbers"
+    if source.kinds != ("dense",):
+        what = f"{' and '.join(source.kinds)} vectors"
+    rows = f"{counted(source.rows, 'row')} of {what}"
     say(f"{hide_secrets(options.dest)}: {rows}" + ("" if is_new else ", nothing to do"))
     return ExitCode.DONE
 

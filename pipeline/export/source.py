@@ -1,9 +1,10 @@
 """Reads the rows of runs one batch after the other."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,22 @@ from bert_embed.formats.number_types import output_dtype, stored, stored_width
 from bert_embed.formats.output_files import vector_kinds
 from bert_embed.formats.result_files import Rows, row_batches, unit_batches
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.arguments import ExportOptions
+from bert_embed.pipeline.export.arguments import TARGETS, ExportOptions
 from bert_embed.pipeline.outputs.places import record_of_run
-from bert_embed.results import NewestRows, Output, open_outputs, vector_files
+from bert_embed.results import (
+    NewestRows,
+    Output,
+    open_outputs,
+    vector_files,
+    vector_settings,
+)
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.errors import InputError
 
 
 @dataclass(frozen=True)
 class Source:
-    """The vectors of one granularity of runs."""
+    """The vectors of one granularity of runs, with those that heads made of the same rows."""
 
     options: ExportOptions
     outputs: list[Output]
@@ -31,7 +38,8 @@ class Source:
     # The number type that other programs get: float32 of bfloat16, which few of them read, and of
     # int8, whose vectors have a scale each; float16 and ubinary as they are
     dtype: str
-    width: int  # numbers of a vector
+    kinds: tuple[str, ...]  # of the vectors, dense first
+    width: int  # numbers of a dense vector, or of one of several vectors; 0: there are none
     rows: int
     schema: pa.Schema
     files: frozenset[str] | None  # those that count of an unfinished run; None for all
@@ -45,7 +53,17 @@ class Source:
             "granularity": self.options.granularity,
             "rows": self.rows,
             "files": names and xxh3_64_hexdigest(names),
+            **({} if self.kinds == ("dense",) else {"kinds": list(self.kinds)}),
         }
+
+    @property
+    def entries(self) -> int:
+        """How many entries the vocabulary of sparse vectors has."""
+        return self.outputs[0].settings["heads"]["sparse"]["entries"]
+
+    def vectors(self, rows: Rows) -> dict[str, Any]:
+        """The vectors of each kind; of the first one decoded, as `Rows` has them."""
+        return {self.kinds[0]: rows.vectors, **rows.others}
 
     def numbers(self, rows: Rows) -> np.ndarray:
         """float32 or float16 `[rows, width]`, or the packed bits of ubinary, uint8."""
@@ -58,7 +76,7 @@ class Source:
 
     def batches(self) -> Iterator[Rows]:
         """Yields all rows in the input's order."""
-        for file, batches in _files(self.options, self.outputs):
+        for file, batches in _files(self.options, self.outputs, self.kinds):
             if self.files is None or file in self.files:
                 yield from batches
 
@@ -95,16 +113,17 @@ def open_source(options: ExportOptions) -> Source:
     """Finds the vectors to export; UsageError if there are none, or no target takes their shape."""
     advice = None if options.partial else ", or export what is finished with --partial"
     records = [record_of_run(folder, advice) for folder in options.source]
-    outputs = open_outputs(options.source, options.granularity)
+    kinds = _kinds(options)
+    outputs = open_outputs(options.source, _granularity(options, kinds))
     settings = outputs[0].settings
     dtype = output_dtype(settings)
-    shape = settings["shape" if options.granularity == "sentence" else "token_shape"]
+    shape = _shape(options, settings, kinds)
     if len(shape) > 1:
         raise UsageError(
             f"{options.source[0]} holds a stack of {shape[0]} vectors for each row, export takes "
             "one: embed with another --layer_combine, such as mean or concat"
         )
-    rows, schema, names = _counted(options, outputs, records)
+    rows, schema, names = _counted(options, outputs, kinds, records)
     if schema is None:
         raise UsageError(f"{', '.join(options.source)} holds no vectors to export")
     return Source(
@@ -112,6 +131,7 @@ def open_source(options: ExportOptions) -> Source:
         outputs=outputs,
         records=records,
         dtype="float32" if dtype in ("bfloat16", "int8") else dtype,
+        kinds=kinds,
         width=math.prod(shape),
         rows=rows,
         schema=schema,
@@ -119,17 +139,54 @@ def open_source(options: ExportOptions) -> Source:
     )
 
 
+def _kinds(options: ExportOptions) -> tuple[str, ...]:
+    """The kinds of vectors to export; UsageError if the outputs hold none that the target takes."""
+    taken = TARGETS[options.to]
+    if options.granularity != "sentence":
+        taken = tuple(kind for kind in taken if kind == "dense")
+    settings = vector_settings(options.source[0])
+    held = settings.get("vectors", ["dense"])
+    kinds = tuple(kind for kind in taken if kind in held)
+    # Documents of dense vectors without one each: `open_outputs` says what there is instead.
+    if "dense" in kinds and options.granularity not in settings["granularity"]:
+        kinds = kinds if kinds == ("dense",) else tuple(kind for kind in kinds if kind != "dense")
+    if not kinds:
+        raise UsageError(
+            f"--to {options.to} takes {' or '.join(taken or TARGETS[options.to])} vectors, "
+            f"{options.source[0]} holds {' and '.join(held)} ones: embed with --vectors"
+        )
+    return kinds
+
+
+def _granularity(options: ExportOptions, kinds: Sequence[str]) -> str:
+    """What `bert_embed.results` calls the first kind."""
+    return options.granularity if kinds[0] == "dense" else kinds[0]
+
+
+def _shape(
+    options: ExportOptions, settings: Mapping[str, Any], kinds: Sequence[str]
+) -> Sequence[int]:
+    """The shape of a dense vector, or of one of several vectors."""
+    if "dense" in kinds:
+        return settings["shape" if options.granularity == "sentence" else "token_shape"]
+    return [settings["heads"]["multi"]["dim"]] if "multi" in kinds else [0]
+
+
 def _counted(
-    options: ExportOptions, outputs: list[Output], records: list[RunRecord]
+    options: ExportOptions,
+    outputs: list[Output],
+    kinds: tuple[str, ...],
+    records: list[RunRecord],
 ) -> tuple[int, pa.Schema | None, frozenset[str]]:
     """How many rows there are, their columns, and the names of the files that were read."""
-    newest = NewestRows(outputs, options.granularity)
+    granularity = _granularity(options, kinds)
+    newest = NewestRows(outputs, granularity)
     schemas: dict[str, pa.Schema] = {}
     rows, names = 0, set()
     # By the record, and the ids of an output that others continue.
     is_counted = all(record.is_done for record in records) and options.granularity == "sentence"
     for number, (output, record) in enumerate(zip(outputs, records, strict=True)):
-        for name, batches in _files(options, outputs, number):
+        for name, batches in _files(options, outputs, kinds, number):
             names.add(name)
             for batch in islice(batches, 1 if is_counted else None):
                 schemas.setdefault(output.folder, batch.columns.schema)
@@ -138,7 +195,7 @@ def _counted(
                 break
         if is_counted and newest.has_all(number):
             written = record.numbers.written
-            rows += sum(written[kind].rows for kind in vector_kinds("sentence") if kind in written)
+            rows += sum(written[kind].rows for kind in vector_kinds(granularity) if kind in written)
         elif is_counted:
             rows += sum(int(is_newest.sum()) for _, is_newest in newest.kept(number))
     first = next(iter(schemas), None)
@@ -152,20 +209,52 @@ def _counted(
 
 
 def _files(
-    options: ExportOptions, outputs: list[Output], only: int | None = None
+    options: ExportOptions,
+    outputs: list[Output],
+    kinds: tuple[str, ...],
+    only: int | None = None,
 ) -> Iterator[tuple[str, Iterator[Rows]]]:
     """Yields the names of the files, and their newest rows; of all outputs, or of one."""
-    newest = NewestRows(outputs, options.granularity)
+    newest = NewestRows(outputs, _granularity(options, kinds))
     for number, output in enumerate(outputs):
         if only not in (None, number):
             continue
-        extra = (output.record.input.extra_columns if output.record else None) or {}
-        for path in vector_files(output.folder, options.granularity, options.partial):
-            name = f"{path.parent.name}/{path.name}"
+        # All kinds of a run have the same parts.
+        files = [
+            vector_files(output.folder, _granularity(options, [kind]), options.partial)
+            for kind in kinds
+        ]
+        for paths in zip(*files, strict=True):
+            name = f"{paths[0].parent.name}/{paths[0].name}"
             if options.granularity == "sentence":
-                batches = row_batches(path, output.settings, columns=None, types=extra)
+                batches = _joined(output, kinds, paths)
             else:
-                batches = unit_batches(path, options.granularity, output.settings)
+                batches = unit_batches(paths[0], options.granularity, output.settings)
             of_newest = (newest.of(number, batch) for batch in batches)
             is_one = len(outputs) == 1
             yield name if is_one else f"{number}/{name}", filter(len, of_newest)
+
+
+def _joined(output: Output, kinds: Sequence[str], paths: Sequence[Path]) -> Iterator[Rows]:
+    """The rows of a part with their vectors of each kind, of which the files are read together."""
+    extra = (output.record.input.extra_columns if output.record else None) or {}
+    first, *others = (
+        row_batches(path, output.settings, kind=kind, columns=None, types=extra)
+        if kind == kinds[0]
+        else row_batches(path, output.settings, kind=kind, columns=())
+        for kind, path in zip(kinds, paths, strict=True)
+    )
+    rests: list[Rows | None] = [None] * len(others)
+    for batch in first:
+        while len(batch):
+            for at, rest in enumerate(rests):
+                if rest is None or not len(rest):
+                    rests[at] = next(others[at], None)
+            read = [rest for rest in rests if rest is not None]
+            if len(read) < len(others):
+                raise InputError(f"{paths[0]} has more rows than the same part of another kind")
+            count = min(map(len, (batch, *read)))
+            pieces = [rest.slice(0, count).vectors for rest in read]
+            start = batch.slice(0, count)
+            yield replace(start, others=dict(zip(kinds[1:], pieces, strict=True)))
+            batch, rests = batch.slice(count), [rest.slice(count) for rest in read]

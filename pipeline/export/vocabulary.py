@@ -1,0 +1,36 @@
+"""Names the entries of sparse vectors, by the vocabulary of the model that made them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_embed.bundle.find import resolve_model
+from bert_embed.heads.vectors import SparseVectors
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.export.source import Source
+from bert_embed.tokenization.tokenizer import load_tokenizer
+
+
+def entry_names(source: Source) -> list[str]:
+    """The text of each entry; `[NUMBER]` for entries of a model beyond its vocabulary."""
+    options, settings = source.options, source.outputs[0].settings
+    bundle = resolve_model(options.model or source.records[0].model.name, lambda bundle: ())
+    if bundle.fingerprint != settings["model"]:
+        raise UsageError(
+            f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors in "
+            f"{source.place} come from {settings['model']} ({settings['model_source']})"
+        )
+    vocabulary = load_tokenizer(bundle).vocab
+    return [*vocabulary, *(f"[{entry}]" for entry in range(len(vocabulary), source.entries))]
+
+
+def named_weights(vectors: SparseVectors, row: int, names: Sequence[str]) -> dict[str, np.float32]:
+    """The weights of one row by name; of entries with one name the largest."""
+    entries = slice(*vectors.splits[row : row + 2])
+    weights: dict[str, np.float32] = {}
+    for entry, weight in zip(
+        vectors.indices[entries].tolist(), vectors.values[entries], strict=True
+    ):
+        name = names[entry]
+        weights[name] = max(weight, weights.get(name, weight))
+    return weights
