@@ -63,6 +63,7 @@ _WHEN_NAMED = {
         ("--vectors=2000", "--sample=500", "--rounds=1"),
     ),
     "search": ("--vectors=20000", "--dtypes=float32,int8", "--rounds=1"),
+    "search_kinds": ("--sparse=10000", "--multi=2000", "--rounds=1"),
 }
 
 
