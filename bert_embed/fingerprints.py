@@ -110,7 +110,7 @@ MODEL_DENSE = Keys(always=("in_features", "out_features", "activation", "bias"),
 # Settings that may differ between outputs whose vectors can be used together.
 COMPATIBLE = ("model_source", "query_prompt", "compression", "keep_text")
 # Settings that follow from others, and are named only if none of those differs.
-_DERIVED = ("shape", "token_shape", "num_hidden_layers", "normalize_tokens")
+_DERIVED = ("shape", "token_shape", "num_hidden_layers", "normalize_tokens", "heads")
 
 
 def run_fingerprint(
