@@ -35,6 +35,7 @@ from bert_embed.formats.result_files import (
 )
 from bert_embed.ragged import splits_of
 from bert_embed.run_record import RunRecord, Written, check_settings, read_record
+from bert_embed.specs import GRANULARITIES
 from bert_embed.storage.checksums import crc32c_of
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.file_info import FileInfo
@@ -375,11 +376,15 @@ def granular_settings(folder: _Folder, granularity: str) -> dict[str, Any]:
     kinds = kinds_of(settings)
     if granularity not in kinds:
         readers = [f"bert_embed.{_READERS[kind]}" for kind in kinds]
-        flag = "vectors" if granularity in HEAD_KINDS else "granularity"
+        flag, wanted = "granularity", granularity
+        if granularity in HEAD_KINDS:
+            flag = "vectors"
+        elif granularity == "sentence" and not {*GRANULARITIES} & {*kinds}:
+            flag, wanted = "vectors", "dense"
         raise InputError(
             f"{os.fspath(folder)} holds vectors of {' and '.join(kinds)}, none of {granularity}: "
             f"read them with {' or '.join(readers)}, or embed "
-            f"with {flag} {granularity} into a folder of its own",
+            f"with {flag} {wanted} into a folder of its own",
             flag,
         )
     return settings

@@ -40,9 +40,11 @@ ELSEWHERE = {
     ("docs/beam.md", "import json\n\nimport apache_beam as beam\nfrom apache_beam.opt"): (
         "tests/transforms/adapters/test_recipes.py"
     ),
-    ("docs/beam.md", "import apache_beam as beam\nimport pyarrow"): (
-        "tests/transforms/adapters/test_recipes.py"
-    ),
+    (
+        "docs/beam.md",
+        "import apache_beam as beam\nimport pyarrow as pa\nfrom bert_embed import EmbedDocuments\n"
+        "from google",
+    ): "tests/transforms/adapters/test_recipes.py",
     ("docs/bigquery.md", ".venv/bin/bert-embed"): "tests/pipeline/bigquery/test_docs.py",
     ("docs/cloud.md", "bert-embed"): "tests/pipeline/runners/test_dataflow_deploy.py",
     ("docs/output.md", "python -m examples.train"): "tests/test_train_classifier.py",

@@ -1,6 +1,5 @@
 """Defines EncoderConfig, what every encoder has: sizes, names of tensors, and a graph."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
@@ -158,13 +157,6 @@ def tensor_shapes(
         name, shape = f"dense/{number}", (module.in_features, module.out_features)
         shapes |= product_shapes({name: shape}, module.bias)
     return shapes
-
-
-def parameter_count(
-    config: EncoderConfig, pooler: bool = True, dense: Sequence[DenseModule] = ()
-) -> int:
-    """Returns how many numbers the tensors hold."""
-    return sum(math.prod(shape) for shape in tensor_shapes(config, pooler, dense).values())
 
 
 def product_shapes(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bert_embed.architectures.encoder import EncoderConfig
+from bert_embed.architectures.encoder import EncoderConfig, tensor_shapes
 from bert_embed.architectures.families import config_from_dict
 from bert_embed.arguments import one_text
 from bert_embed.bundle.files import LITERT, METADATA, TOKENIZER_JSON, VOCABULARY, file_sha256
@@ -144,6 +144,13 @@ class Bundle:
                 f"{f': {_names(self.prompts)}' if self.prompts else ', which has none'}",
             )
         return self.prompts[name]
+
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Returns the shape of each tensor by name, those of heads included."""
+        shapes = tensor_shapes(self.config, self.has_pooler, self.dense)
+        for head in self.heads.values():
+            shapes |= head.shapes(self.config)
+        return shapes
 
     def sizes(self) -> dict[str, int]:
         """Returns the size of each file in bytes, by name."""

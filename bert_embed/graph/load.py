@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.architectures.encoder import tensor_shapes
 from bert_embed.bundle.bundle import AGAIN, Bundle
 from bert_embed.bundle.files import WEIGHTS
 from bert_embed.graph.litert_model import read_tensors
@@ -20,12 +19,9 @@ def load_encoder(bundle: Bundle) -> Any:
 
 
 def load_tensors(bundle: Bundle) -> dict[str, np.ndarray]:
-    """Returns the float32 weights in the names and shapes of `tensor_shapes`."""
+    """Returns the float32 weights in the names and shapes of `Bundle.tensor_shapes`."""
     bundle.verify_files([WEIGHTS])
     tensors = read_tensors(Path(bundle.path, WEIGHTS))
-    expected = tensor_shapes(bundle.config, bundle.has_pooler, bundle.dense)
-    for head in bundle.heads.values():
-        expected |= head.shapes(bundle.config)
-    if {name: array.shape for name, array in tensors.items()} != expected:
+    if {name: array.shape for name, array in tensors.items()} != bundle.tensor_shapes():
         raise InputError(f"{bundle.path}: {WEIGHTS} holds another encoder; {AGAIN}")
     return tensors

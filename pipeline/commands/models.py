@@ -1,15 +1,16 @@
 """Runs `model import`, `model export`, `model inspect` and `model verify`."""
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_embed.architectures.encoder import parameter_count
 from bert_embed.bundle.bundle import AGAIN, Bundle
 from bert_embed.bundle.files import METADATA, WEIGHTS
 from bert_embed.bundle.find import resolve_model
 from bert_embed.graph.load import load_encoder
+from bert_embed.heads.kinds import heads_to_json
 from bert_embed.pipeline.arguments import (
     ModelExportOptions,
     ModelImportOptions,
@@ -124,7 +125,7 @@ def model_facts(bundle: Bundle) -> dict[str, Any]:
         "path": bundle.path,
         "fingerprint": bundle.fingerprint,
         "config": config.to_dict(),
-        "parameters": parameter_count(config, bundle.has_pooler, bundle.dense),
+        "parameters": sum(map(math.prod, bundle.tensor_shapes().values())),
         "weight_bytes": weights,
         "has_pooler": bundle.has_pooler,
         "tokenizer": bundle.tokenizer_settings,
@@ -132,6 +133,8 @@ def model_facts(bundle: Bundle) -> dict[str, Any]:
         "defaults": bundle.defaults.to_dict(),
         "width": bundle.defaults.width(config),
         "dense": [module.to_dict() for module in bundle.dense],
+        "heads": heads_to_json(bundle.heads),
+        "default_vectors": list(bundle.default_vectors),
         "prompts": dict(bundle.prompts),
         "default_prompt": bundle.default_prompt,
         "source": bundle.source,
@@ -165,6 +168,10 @@ def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
         "length": f"{bundle.max_seq_length} tokens, at most {config.max_position_embeddings}",
         "vectors": f"{', '.join(parts)}: {facts['width']} numbers",
         "dense modules": ", ".join(modules) or "none",
+        "kinds": ", ".join(
+            f"{kind}{' (default)' if kind in bundle.default_vectors else ''}"
+            for kind in ("dense", *bundle.heads)
+        ),
         "prompts": ", ".join(
             f"{name}{' (default)' if name == bundle.default_prompt else ''} {text!r}"
             for name, text in bundle.prompts.items()

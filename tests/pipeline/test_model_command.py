@@ -12,6 +12,7 @@ from bert_embed.bundle.bundle import read_bundle
 from bert_embed.graph.load import load_tensors
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT
+from tests.support.models.heads import write_classifier
 from tests.support.models.sentence_transformers import CASES, QUERY, write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
 
@@ -55,6 +56,18 @@ def test_inspect_tells_what_the_model_is(sentence_bundle, capsys):
     assert rows["dense modules"] == "96x16 tanh"
     assert rows["prompts"] == f"document '', query (default) {QUERY!r}"
     assert (rows["source"], rows["licence"]) == (bundle.source, "mit")
+
+
+def test_inspect_names_the_kinds_of_vectors(tmp_path, capsys):
+    write_classifier(tmp_path / "source", "distilbert", 2)
+    assert main(["model", "import", str(tmp_path / "source"), str(tmp_path / "bundle")]) == 0
+    capsys.readouterr()
+    assert main(["model", "inspect", str(tmp_path / "bundle")]) == 0
+    assert "kinds          dense, scores (default)\n" in capsys.readouterr().out
+    assert main(["model", "inspect", str(tmp_path / "bundle"), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["heads"]["scores"]["labels"] == ["label 0", "label 1"]
+    assert facts["default_vectors"] == ["scores"]
 
 
 def test_inspect_in_json_is_the_same_for_programs(sentence_bundle, capsys):

@@ -7,7 +7,7 @@ from typing import Any
 from bert_embed.fingerprints import COMPATIBLE, VECTORS
 
 # Settings that follow from others, and are named only if none of those differs.
-_DERIVED = ("shape", "token_shape", "num_hidden_layers", "normalize_tokens")
+_DERIVED = ("shape", "token_shape", "num_hidden_layers", "normalize_tokens", "heads")
 
 
 def difference(
