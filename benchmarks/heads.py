@@ -1,17 +1,21 @@
-"""How far our sparse vectors and scores are from those of sentence-transformers and transformers.
+"""How far our vectors of heads are from those of sentence-transformers and transformers.
 
 `python -m benchmarks.heads [FAMILY ...]`. The models are small, with random weights in which every
 part matters (tests/support/models/heads.py): a SPLADE model and a classifier of each family, in the
 forms that their heads have. Each is imported, and what it makes of texts of many lengths and
 scripts, and of pairs, is compared with SparseEncoder, CrossEncoder and
-AutoModelForSequenceClassification, in the peers' environment. "int8" is the least cosine of a
-text's sparse vector in int8 with its own in float32, of scores their largest difference.
+AutoModelForSequenceClassification, in the peers' environment. Late-interaction models, in the ways
+they are saved (tests/support/models/multi_vectors.py), are compared with MultiVectorEncoder, whose
+documents also have their similar vectors merged by a factor of 2. "int8" is the least cosine of a
+text's sparse vector, or of a token's, in int8 with its own in float32, of scores their largest
+difference.
 """
 
 import argparse
 import json
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +29,10 @@ from bert_embed.encoder import Encoder
 from bert_embed.heads.vectors import SparseVectors
 from bert_embed.importers import import_model
 from tests.support.models.heads import MLM, as_cross_encoder, write_classifier, write_mlm
+from tests.support.models.multi_vectors import CASES, write_multi_vectors
 from tests.support.models.splade import as_router
+
+_Compare = Callable[[Path, str, measure.Child], dict[str, float]]
 
 # How the heads of each family differ; others are SPLADE's usual one, and three labels.
 _SPARSE: dict[str, dict[str, Any]] = {
@@ -45,14 +52,22 @@ _CHANGES: dict[str, dict[str, Any]] = {
 def main() -> None:
     """Compares the families and prints the table and the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("families", nargs="*", help=f"of {', '.join(MLM)}; default: all")
+    known = (*MLM, *CASES)
+    parser.add_argument("families", nargs="*", help=f"of {', '.join(known)}; default: all")
     args = parser.parse_args()
-    if unknown := sorted({*args.families} - {*MLM}):
+    if unknown := sorted({*args.families} - {*known}):
         parser.error(f"no family is called {unknown[0]}")
     theirs = peer("head_vectors")
     table, results = [], {}
-    for family in args.families or MLM:
-        compared = {"sparse": _compare_sparse, "scores": _compare_scores, "pairs": _compare_pairs}
+    for family in args.families or known:
+        compared: dict[str, _Compare] = {
+            "sparse": _compare_sparse,
+            "scores": _compare_scores,
+            "pairs": _compare_pairs,
+        }
+        if family in CASES:
+            compared = {"multi": _compare_multi, "multi query": _compare_multi_queries}
+            compared["multi, merged"] = _compare_merged
         if family == "multilingual":
             compared["query"] = _compare_queries
         for kind, compare in compared.items():
@@ -127,6 +142,45 @@ def _compare_pairs(folder: Path, family: str, theirs: measure.Child) -> dict[str
     return _difference(ours, reference)
 
 
+def _compare_multi(folder: Path, case: str, theirs: measure.Child) -> dict[str, float]:
+    bundle, reference = _multi_asked(folder, case, theirs, "multi")
+    exact, near = (
+        Encoder(bundle, threads=1, precision=one).encode_multi(TEXTS, long_text="truncate")
+        for one in ("float32", "int8")
+    )
+    cosines = (exact.vectors * near.vectors).sum(axis=1)
+    return _difference(exact.vectors, reference) | {"int8": float(cosines.min())}
+
+
+def _compare_multi_queries(folder: Path, case: str, theirs: measure.Child) -> dict[str, float]:
+    bundle, reference = _multi_asked(folder, case, theirs, "multi_query")
+    ours = Encoder(bundle, threads=1).encode_multi_query(TEXTS, long_text="truncate")
+    return _difference(ours.vectors, reference)
+
+
+def _compare_merged(folder: Path, case: str, theirs: measure.Child) -> dict[str, float]:
+    """Merged vectors are in another order, and equally near ones may be merged otherwise."""
+    bundle, reference = _multi_asked(folder, case, theirs, "multi_merged")
+    encoder = Encoder(bundle, threads=1)
+    ours = encoder.encode_multi(TEXTS, long_text="truncate", pool_factor=2)
+    if ours.vectors.shape != reference.shape:
+        return {"difference": float("inf"), "largest_value": float(np.abs(reference).max())}
+    apart = 0.0
+    for part in map(slice, ours.splits[:-1], ours.splits[1:]):
+        pairs = np.abs(ours.vectors[part, None] - reference[part])
+        apart = max(apart, float(pairs.max(axis=2).min(axis=0).max()))
+    return {"difference": apart, "largest_value": float(np.abs(reference).max())}
+
+
+def _multi_asked(
+    folder: Path, case: str, theirs: measure.Child, task: str
+) -> tuple[Bundle, np.ndarray]:
+    """Returns the model, and float32 `[tokens, dim]` of all texts end to end."""
+    write_multi_vectors(folder / "source", case)
+    bundle = import_model(str(folder / "source"), str(folder / "bundle"))
+    return bundle, _asked(theirs, task, folder, bundle, [[text] for text in TEXTS])
+
+
 def _asked(
     theirs: measure.Child, task: str, folder: Path, bundle: Bundle, rows: list[list[str]]
 ) -> np.ndarray:
@@ -137,6 +191,8 @@ def _asked(
 
 def _difference(ours: np.ndarray, theirs: np.ndarray) -> dict[str, float]:
     largest = float(np.abs(theirs).max())
+    if ours.shape != theirs.shape:
+        return {"difference": float("inf"), "largest_value": largest}
     return {"difference": float(np.abs(ours - theirs).max()), "largest_value": largest}
 
 

@@ -1,19 +1,23 @@
-"""Reads ids and vectors of texts, tokens, words or spans from a run's output folder."""
+"""Reads ids and vectors of texts, tokens, words or spans from outputs of runs."""
 
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, pairwise
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import compress, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from bert_embed.arguments import path_text, switch, whole_number
+from bert_embed.fingerprints import difference
 from bert_embed.formats.output_files import (
     BLOCK_RECORDS,
     HEAD_KINDS,
@@ -34,16 +38,19 @@ from bert_embed.formats.result_files import (
     row_batches,
 )
 from bert_embed.ragged import splits_of
-from bert_embed.run_record import RunRecord, Written, check_settings, read_record
+from bert_embed.run_record import RunRecord, Written, check_settings, read_record, run_folders
+from bert_embed.specs import GRANULARITIES
 from bert_embed.storage.checksums import crc32c_of
-from bert_embed.storage.errors import InputError
+from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.files import (
+    absolute,
     files_in,
     is_remote,
     join,
     names_in,
     open_listed,
+    open_raw,
     read_bytes,
     stat,
 )
@@ -56,6 +63,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 _Folder = str | os.PathLike[str]
+Folders = _Folder | Sequence[_Folder]
 _Files = dict[str, FileInfo]  # by name
 _COPIED_BYTES = 16 << 20  # of a file in a store, at a time
 _READERS = {
@@ -63,13 +71,18 @@ _READERS = {
     **{"sparse": "read_sparse", "multi": "read_multi", "scores": "read_scores"},
 }
 _READ_ROWS = 1 << 14  # at a time, of an output that is read whole
+_ID_ROWS = 1 << 16  # that are read at a time, without their vectors
 
 
-def read(folder: _Folder, partial: bool = False) -> tuple[list[str | int], NDArray[np.float32]]:
-    """Reads the vectors of whole texts that a run wrote, in the input's order.
+def read(folder: Folders, partial: bool = False) -> tuple[list[str | int], NDArray[np.float32]]:
+    """Reads the vectors of whole texts that runs wrote, in the input's order.
+
+    Of documents in several outputs that continue each other (`--skip_existing`) only the newest
+    version is read.
 
     Args:
-        folder: Output folder of a run, local, gs:// or s3://.
+        folder: Output folder of a run, local, gs:// or s3://; a folder of outputs, a glob, or
+            several of all these, whose vectors must be of the same model and settings.
         partial: Whether to read the finished parts of an incomplete run.
 
     Returns:
@@ -78,8 +91,8 @@ def read(folder: _Folder, partial: bool = False) -> tuple[list[str | int], NDArr
         windows were kept, each row is a window, and its document's id is repeated.
 
     Raises:
-        InputError: The folder has no such vectors, its run is not complete, or its files are not
-            those that the run wrote.
+        InputError: A folder has no such vectors, its run is not complete, or its files are not
+            those that the run wrote; or the vectors of several cannot be used together.
     """
     ids: list[str | int] = []
     vectors: list[NDArray[np.float32]] = []
@@ -87,17 +100,18 @@ def read(folder: _Folder, partial: bool = False) -> tuple[list[str | int], NDArr
         ids += batch_ids
         vectors.append(batch_vectors)
     if not vectors:
-        return ids, np.empty((0, *vector_settings(folder)["shape"]), np.float32)
+        first = open_outputs(folder, "sentence")[0]
+        return ids, np.empty((0, *first.settings["shape"]), np.float32)
     return ids, np.concatenate(vectors)
 
 
 def read_batches(
-    folder: _Folder, rows: int = 4096, partial: bool = False
+    folder: Folders, rows: int = 4096, partial: bool = False
 ) -> Iterator[tuple[list[str | int], NDArray[np.float32]]]:
     """Reads what `read` does, but piece by piece, for outputs larger than memory.
 
     Args:
-        folder: Output folder of a run, local, gs:// or s3://.
+        folder: As of `read`.
         rows: Maximum number of rows of a piece.
         partial: Whether to read the finished parts of an incomplete run.
 
@@ -108,27 +122,38 @@ def read_batches(
         SettingError: `rows` is under 1.
         InputError: As `read`.
     """
-    folder, partial = path_text("folder", folder), switch("partial", partial)
+    partial = switch("partial", partial)
     rows = whole_number("rows", rows, least=1)
-    settings = granular_settings(folder, "sentence")
-    files = vector_files(folder, partial=partial)
-    return _read_batches(files, settings, rows, not has_block_records(folder))
+    outputs = open_outputs(folder, "sentence")
+    return _read_batches(outputs, rows, _listed_files(outputs, "sentence", partial))
+
+
+def _listed_files(
+    outputs: Sequence["Output"], granularity: str, partial: bool
+) -> list[Iterator[Path]]:
+    """The files of each output, which are listed and compared with its record now."""
+    return [vector_files(output.folder, granularity, partial) for output in outputs]
 
 
 def _read_batches(
-    files: Iterator[Path], settings: dict[str, Any], rows: int, check_pages: bool
+    outputs: list["Output"], rows: int, files: list[Iterator[Path]]
 ) -> Iterator[tuple[list[str | int], NDArray[np.float32]]]:
-    for path in files:
-        for batch in row_batches(path, settings, rows=rows, check_pages=check_pages):
-            vectors = np.require(batch.vectors, requirements="W")  # not Arrow's memory
-            yield batch.columns["id"].to_pylist(), vectors.reshape(-1, *settings["shape"])
+    newest = NewestRows(outputs, "sentence")
+    for number, output in enumerate(outputs):
+        settings, check_pages = output.settings, not has_block_records(output.folder)
+        for path in files[number]:
+            for batch in row_batches(path, settings, rows=rows, check_pages=check_pages):
+                batch = newest.of(number, batch)
+                if len(batch):
+                    vectors = np.require(batch.vectors, requirements="W")  # not Arrow's memory
+                    yield batch.columns["id"].to_pylist(), vectors.reshape(-1, *settings["shape"])
 
 
-def read_sparse(folder: _Folder, partial: bool = False) -> "tuple[list[str | int], csr_array]":
+def read_sparse(folder: Folders, partial: bool = False) -> "tuple[list[str | int], csr_array]":
     """Reads the sparse vectors that a run wrote, in the input's order; it requires SciPy.
 
     Args:
-        folder: Output folder of a run, local, gs:// or s3://.
+        folder: As of `read`.
         partial: Whether to read the finished parts of an incomplete run.
 
     Returns:
@@ -141,7 +166,7 @@ def read_sparse(folder: _Folder, partial: bool = False) -> "tuple[list[str | int
     with requires("read_sparse", "scipy"):
         from scipy.sparse import csr_array
     ids, blocks = _of_head(folder, "sparse", partial)
-    entries = vector_settings(folder)["heads"]["sparse"]["entries"]
+    entries = _head_settings(folder, "sparse")["entries"]
     lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(one.splits) for one in blocks)])
     indices = np.concatenate([np.zeros(0, np.int32), *(one.indices for one in blocks)])
     values = np.concatenate([np.zeros(0, np.float32), *(one.values for one in blocks)])
@@ -149,12 +174,12 @@ def read_sparse(folder: _Folder, partial: bool = False) -> "tuple[list[str | int
 
 
 def read_multi(
-    folder: _Folder, partial: bool = False
+    folder: Folders, partial: bool = False
 ) -> Iterator[tuple[str | int, NDArray[np.float32]]]:
     """Reads the multi-vectors that a run wrote, in the input's order, some documents at a time.
 
     Args:
-        folder: Output folder of a run, local, gs:// or s3://.
+        folder: As of `read`.
         partial: Whether to read the finished parts of an incomplete run.
 
     Yields:
@@ -164,7 +189,7 @@ def read_multi(
     Raises:
         InputError: As `read`.
     """
-    folder, partial = path_text("folder", folder), switch("partial", partial)
+    partial = switch("partial", partial)
     return (
         (document, batch.vectors.vectors[start:stop])
         for batch in _head_batches(folder, "multi", partial)
@@ -175,12 +200,12 @@ def read_multi(
 
 
 def read_scores(
-    folder: _Folder, partial: bool = False
+    folder: Folders, partial: bool = False
 ) -> tuple[list[str | int], list[str], NDArray[np.float32]]:
     """Reads the scores that a run wrote, in the input's order.
 
     Args:
-        folder: Output folder of a run, local, gs:// or s3://.
+        folder: As of `read`.
         partial: Whether to read the finished parts of an incomplete run.
 
     Returns:
@@ -190,35 +215,43 @@ def read_scores(
         InputError: As `read`.
     """
     ids, blocks = _of_head(folder, "scores", partial)
-    labels = list(vector_settings(folder)["heads"]["scores"]["labels"])
+    labels = list(_head_settings(folder, "scores")["labels"])
     return ids, labels, np.concatenate([np.empty((0, len(labels)), np.float32), *blocks])
 
 
-def _of_head(folder: _Folder, kind: str, partial: bool) -> tuple[list[str | int], list[Any]]:
+def _of_head(folder: Folders, kind: str, partial: bool) -> tuple[list[str | int], list[Any]]:
     """All ids of a kind that a head made, and its vectors, batch by batch."""
-    folder, partial = path_text("folder", folder), switch("partial", partial)
     ids: list[str | int] = []
     blocks = []
-    for batch in _head_batches(folder, kind, partial):
+    for batch in _head_batches(folder, kind, switch("partial", partial)):
         ids += batch.columns["id"].to_pylist()
         blocks.append(batch.vectors)
     return ids, blocks
 
 
-def _head_batches(folder: _Folder, kind: str, partial: bool) -> Iterator[Rows]:
-    settings = granular_settings(folder, kind)
-    check_pages = not has_block_records(folder)
-    return chain.from_iterable(
-        row_batches(path, settings, kind=kind, check_pages=check_pages)
-        for path in vector_files(folder, kind, partial)
-    )
+def _head_settings(folder: Folders, kind: str) -> dict[str, Any]:
+    return open_outputs(folder, kind)[0].settings["heads"][kind]
 
 
-def read_tokens(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnits]:
+def _head_batches(folder: Folders, kind: str, partial: bool) -> Iterator[Rows]:
+    outputs = open_outputs(folder, kind)
+    return _rows_of(outputs, kind, _listed_files(outputs, kind, partial))
+
+
+def _rows_of(outputs: list["Output"], kind: str, files: list[Iterator[Path]]) -> Iterator[Rows]:
+    newest = NewestRows(outputs, kind)
+    for number, output in enumerate(outputs):
+        check_pages = not has_block_records(output.folder)
+        for path in files[number]:
+            for batch in row_batches(path, output.settings, kind=kind, check_pages=check_pages):
+                yield newest.of(number, batch)
+
+
+def read_tokens(folder: Folders, partial: bool = False) -> Iterator[DocumentUnits]:
     """Reads the vectors of every document's tokens, in the input's order, one file at a time.
 
     Args:
-        folder: Output folder of a run.
+        folder: As of `read`.
         partial: Whether to read the finished parts of an incomplete run.
 
     Yields:
@@ -230,21 +263,156 @@ def read_tokens(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnit
     return _read_units(folder, "token", partial)
 
 
-def read_words(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnits]:
+def read_words(folder: Folders, partial: bool = False) -> Iterator[DocumentUnits]:
     """Reads the vectors of every document's words; otherwise as `read_tokens`."""
     return _read_units(folder, "word", partial)
 
 
-def read_spans(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnits]:
+def read_spans(folder: Folders, partial: bool = False) -> Iterator[DocumentUnits]:
     """Reads the vectors of every document's spans; otherwise as `read_tokens`."""
     return _read_units(folder, "span", partial)
 
 
-def _read_units(folder: _Folder, granularity: str, partial: bool) -> Iterator[DocumentUnits]:
-    folder, partial = path_text("folder", folder), switch("partial", partial)
-    settings = granular_settings(folder, granularity)
-    files = vector_files(folder, granularity, partial)
-    return chain.from_iterable(read_units(path, granularity, settings) for path in files)
+def _read_units(folder: Folders, granularity: str, partial: bool) -> Iterator[DocumentUnits]:
+    partial = switch("partial", partial)
+    outputs = open_outputs(folder, granularity)
+    files = _listed_files(outputs, granularity, partial)
+    return _units_of(outputs, granularity, files)
+
+
+def _units_of(
+    outputs: list["Output"], granularity: str, files: list[Iterator[Path]]
+) -> Iterator[DocumentUnits]:
+    newest = NewestRows(outputs, granularity)
+    for number, output in enumerate(outputs):
+        for path in files[number]:
+            documents = read_units(path, granularity, output.settings)
+            is_newest = newest.are_newest(number, [document.id for document in documents])
+            yield from compress(documents, is_newest.tolist())
+
+
+@dataclass(frozen=True)
+class Output:
+    """The output of a run."""
+
+    folder: str
+    settings: dict[str, Any]  # what it says of its vectors
+    record: RunRecord | None  # None of a table whose folder holds no run.json
+
+    @property
+    def earlier(self) -> set[str]:
+        """The fingerprints of the runs that it continues; a table has none."""
+        runs = self.record.input.earlier if self.record else ()
+        return {earlier.run for earlier in runs if earlier.run is not None}
+
+
+def output_folders(folders: Folders) -> list[str]:
+    """The outputs that were named: folders of runs, folders above them, and globs; each once."""
+    named = list(folders) if isinstance(folders, list | tuple) else [folders]
+    if not named:
+        raise SettingError("folder", "must name an output of a run, got none")
+    outputs: dict[str, str] = {}  # by where they are
+    for name in named:
+        path = path_text("folder", name)
+        path = path.rstrip("/") or path
+        # A folder of vectors may have lost its run.json.
+        for output in (() if os.path.isfile(path) else run_folders(path)) or [path]:
+            outputs.setdefault(absolute(output), output)
+    return list(outputs.values())
+
+
+def open_outputs(folders: Folders, granularity: str) -> list[Output]:
+    """The outputs that were named; InputError if their vectors cannot be used together."""
+    outputs = [
+        Output(folder, granular_settings(folder, granularity), read_run(folder))
+        for folder in output_folders(folders)
+    ]
+    for output in outputs[1:]:
+        differs = difference(output.settings, outputs[0].settings)
+        if differs is not None:
+            raise InputError(
+                f"{output.folder} holds other vectors than {outputs[0].folder}: {differs}; "
+                "take them one by one, or embed both with the same settings"
+            )
+    return outputs
+
+
+def later_outputs(outputs: Sequence[Output]) -> list[set[int]]:
+    """For each output the numbers of those that continue it, directly or not."""
+    later: list[set[int]] = []
+    for output in outputs:
+        continuing: set[int] = set()
+        runs = {output.record.run} if output.record else set()
+        while runs:
+            new = {n for n, other in enumerate(outputs) if other.earlier & runs} - continuing
+            continuing |= new
+            runs = {record.run for n in new if (record := outputs[n].record)}
+        later.append(continuing)
+    return later
+
+
+class NewestRows:
+    """Leaves out the rows of documents that are in a later output, which continues theirs."""
+
+    def __init__(self, outputs: Sequence[Output], granularity: str) -> None:
+        self._outputs, self._granularity = outputs, granularity
+        self._later = later_outputs(outputs)
+        self._ids_of: dict[int, np.ndarray] = {}
+        self._later_ids = lru_cache(1)(self._ids_in)  # outputs are read one after the other
+
+    def has_all(self, number: int) -> bool:
+        """Whether no output continues this one."""
+        return not self._later[number]
+
+    def of(self, number: int, rows: Rows) -> Rows:
+        """Those rows of an output that are of the newest version of their document."""
+        if self.has_all(number):
+            return rows
+        is_newest = self.are_newest(number, rows.columns["id"].to_pylist())
+        return rows.take(np.flatnonzero(is_newest))
+
+    def are_newest(self, number: int, ids: Iterable[str | int]) -> np.ndarray:
+        """bool `[ids]`: whether no later output has the documents of an output."""
+        hashes = _hashes(ids)
+        if self.has_all(number):
+            return np.ones(len(hashes), bool)
+        later = self._later_ids(frozenset(self._later[number]))
+        at = np.searchsorted(later, hashes)
+        return np.append(later, 0)[at] != hashes if len(later) else np.ones(len(hashes), bool)
+
+    def kept(self, number: int) -> Iterator[tuple[str, np.ndarray]]:
+        """The names of an output's files, and bool `[rows]`: those of the newest version."""
+        for name, ids in _ids_of_files(self._outputs[number], self._granularity):
+            yield name, self.are_newest(number, ids)
+
+    def _ids_in(self, numbers: frozenset[int]) -> np.ndarray:
+        """uint64, in order: the hashes of the ids in some outputs."""
+        for number in numbers - self._ids_of.keys():
+            self._ids_of[number] = _hashes_in(self._outputs[number], self._granularity)
+        return np.unique(np.concatenate([self._ids_of[number] for number in numbers]))
+
+
+def _hashes(ids: Iterable[str | int]) -> np.ndarray:
+    """uint64 `[ids]`: a hash of each, of 64 bits: of 10^8 ids hardly two have the same."""
+    return np.array([xxhash.xxh3_64_intdigest(str(name).encode()) for name in ids], np.uint64)
+
+
+def _hashes_in(output: Output, granularity: str) -> np.ndarray:
+    """uint64: the hashes of an output's ids, each once."""
+    hashes = [_hashes(ids) for _, ids in _ids_of_files(output, granularity)]
+    return np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
+
+
+def _ids_of_files(output: Output, granularity: str) -> Iterator[tuple[str, list[str | int]]]:
+    """The names of an output's files, and the ids of their rows, read without the vectors."""
+    settings = output.settings | {"shape": output.settings.get("shape") or ()}
+    kind = granularity if granularity in HEAD_KINDS else "dense"
+    for name in vector_names(output.folder, granularity, partial=True):
+        with open_raw(join(absolute(output.folder), name)) as file:
+            batches = row_batches(
+                name, settings, kind=kind, vectors=False, rows=_ID_ROWS, file=file
+            )
+            yield name, [id for batch in batches for id in batch.columns["id"].to_pylist()]
 
 
 def vector_files(
@@ -266,9 +434,11 @@ def _checked_files(folder: _Folder, record: RunRecord | None, files: _Files) -> 
                 yield path
 
 
-def vector_names(folder: _Folder) -> list[str]:
-    """Returns the names of a complete run's files of sentence vectors, for `open_vectors`."""
-    return list(_run_and_files(folder, "sentence", partial=False)[1])
+def vector_names(
+    folder: _Folder, granularity: str = "sentence", partial: bool = False
+) -> list[str]:
+    """Returns the names of a run's files of one kind of vectors, for `open_vectors`."""
+    return list(_run_and_files(folder, granularity, partial)[1])
 
 
 def _run_and_files(
@@ -375,11 +545,15 @@ def granular_settings(folder: _Folder, granularity: str) -> dict[str, Any]:
     kinds = kinds_of(settings)
     if granularity not in kinds:
         readers = [f"bert_embed.{_READERS[kind]}" for kind in kinds]
-        flag = "vectors" if granularity in HEAD_KINDS else "granularity"
+        flag, wanted = "granularity", granularity
+        if granularity in HEAD_KINDS:
+            flag = "vectors"
+        elif granularity == "sentence" and not {*GRANULARITIES} & {*kinds}:
+            flag, wanted = "vectors", "dense"
         raise InputError(
             f"{os.fspath(folder)} holds vectors of {' and '.join(kinds)}, none of {granularity}: "
             f"read them with {' or '.join(readers)}, or embed "
-            f"with {flag} {granularity} into a folder of its own",
+            f"with {flag} {wanted} into a folder of its own",
             flag,
         )
     return settings

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.flags import PLACES, POSITIVE, Decimal, flag, positional, switch
+from bert_embed.pipeline.flags import DIRS, PLACES, POSITIVE, Decimal, flag, positional, switch
 from bert_embed.pipeline.parser import CommandOptions
-from bert_embed.pipeline.report import PCA, PROJECTIONS
+from bert_embed.pipeline.report import PROJECTIONS
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,6 @@ class SearchOptions(CommandOptions):
     words: tuple[str, ...] = positional(
         "DIR... QUERY",
         "runs' outputs, folders of outputs or globs; then the query, in quotes",
-        (),
         kind=PLACES,
     )
     queries: str | None = flag("with one query a line, instead of QUERY", "FILE")
@@ -27,8 +26,6 @@ class SearchOptions(CommandOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.words:
-            raise UsageError("DIR is missing: give the output of a run")
         if not self.folders:
             raise UsageError("QUERY is missing: give it behind the output, in quotes")
         if self.queries is None and not self.query.strip():
@@ -55,22 +52,26 @@ class VerifyOptions(CommandOptions):
 
 @dataclass(frozen=True)
 class CardOptions(CommandOptions):
-    """Writes README.md, which describes a run's vectors."""
+    """Writes README.md, which describes the vectors of a run, or of those below a folder."""
 
-    output: str = positional("DIR", "a run's output")
+    output: str = positional("DIR", "a run's output, or a folder of outputs")
 
 
 @dataclass(frozen=True)
 class ReportOptions(CommandOptions):
-    """Writes report.html, which shows a finished run and its vectors."""
+    """Writes report.html, which shows finished runs and their vectors."""
 
-    folder: str = positional("DIR", "a run's output, local or gs://")
-    output: str | None = flag("where to write (default: report.html in DIR)", "FILE")
-    texts: bool = switch(
-        "show the texts of documents and rejected records, read from the run's input"
+    folders: tuple[str, ...] = positional("DIR...", DIRS, kind=PLACES)
+    output: str | None = flag(
+        "where to write (default: report.html in DIR, of several it must be given)", "FILE"
     )
-    projection: str = flag(
-        "the map: pca, or also tsne, which needs openTSNE", default=PCA, choices=PROJECTIONS
+    no_texts: bool = switch(
+        "show no texts of documents and rejected records (default: they are read from the input "
+        "of the run again where its output holds none, never from BigQuery)"
+    )
+    projection: str | None = flag(
+        "the map: pca, or also tsne, which needs openTSNE (default: tsne where that is installed)",
+        choices=PROJECTIONS,
     )
 
 

@@ -273,6 +273,10 @@ def flags_of(options: type) -> dict[str, Flag]:
     return {one.name: one.metadata["flag"] for one in fields(options) if "flag" in one.metadata}
 
 
+# Outputs that are taken together.
+DIRS = "runs' outputs, folders of outputs or globs: of each document the newest version counts"
+
+
 @dataclass(frozen=True)
 class CheckedOptions:
     """Options whose values are of the kinds of their flags; SettingError if one is not."""

@@ -50,6 +50,7 @@ class EmbedKeywords(TypedDict, total=False):
     skip_existing: Path | Sequence[Path] | None
     keep_text: bool | None
     report: bool | None
+    report_texts: bool | None
     model: Path | None
     granularity: str | Sequence[str] | None
     vectors: str | Sequence[str] | None

@@ -97,7 +97,9 @@ class Options(CheckedOptions):
         choices=("line", "file"),
     )
     text_column: str | None = flag(
-        "field or column with a text or a list of words (default: text)", "NAME"
+        "field or column with a text or a list of words; of several with commas, such as "
+        "title,abstract, the texts are joined by a space (default: text)",
+        "NAMES",
     )
     text_b_column: str | None = flag("field or column of the second text of a pair", "NAME")
     extra_columns: tuple[str, ...] | None = flag(
@@ -153,6 +155,11 @@ class Options(CheckedOptions):
     )
     keep_text: bool = switch("write the texts beside their vectors")
     report: bool = embed_switch("write report.html once the run is complete", True)
+    report_texts: bool = embed_switch(
+        "show texts in report.html, read from the input again where the output holds none, never "
+        "from BigQuery",
+        True,
+    )
 
     model: str = flag(
         "minilm (all-MiniLM-L6-v2), a bundle, the folder or .tar.gz of a model, local or gs://, "

@@ -147,6 +147,17 @@ def add_flag(
 class CommandOptions(CheckedOptions):
     """The options of a command, which the docstring describes; `beam_args` takes Beam's flags."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        flags = [(name, one) for name, one in flags_of(type(self)).items() if one.is_positional]
+        after = [one.metavar or "" for _, one in flags if not one.is_repeated]
+        for name, one in flags:
+            if one.is_repeated and not getattr(self, name):
+                raise UsageError(
+                    f"{' or '.join(['DIR', *after])} is missing: give the output of a "
+                    f"{', then '.join(['run', *after])}"
+                )
+
     @classmethod
     def command(cls) -> str:
         """The command's name: `model import` of ModelImportOptions."""
@@ -167,7 +178,7 @@ class CommandOptions(CheckedOptions):
             add_flag(parser, name, described, bare_switches=True)
         if not takes_beam:
             return cls(**vars(parser.parse_intermixed_args(arguments)))
-        namespace, words = parser.parse_known_args(arguments)
+        namespace, words = parser.parse_known_intermixed_args(arguments)
         values = vars(namespace)
         job = RunnerOptions(values.get("runner", DEFAULT_RUNNER))
         alone = f"give {' and '.join(places)} once; {command} takes no other words"

@@ -152,7 +152,7 @@ def _source(options: Options, output: str, stored: StoredListing | None = None) 
         raise UsageError("--document file is for text files, and --input names none")
     files, digest = listing.files, listing_digest(listing.files)
     if stored is None:
-        files = files_to_read(files, options.text_column or "text", options.limit)
+        files = files_to_read(files, named_columns(options).text, options.limit)
     else:
         digest = stored.digest
     examples = are_examples(files)

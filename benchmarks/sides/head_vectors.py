@@ -1,13 +1,15 @@
-"""Sparse vectors and scores of sentence-transformers and transformers, as a `measure.Child`.
+"""Vectors of heads of sentence-transformers and transformers, as a `measure.Child`.
 
-A question has "sparse" or "query" (both of SparseEncoder), "pairs" (of CrossEncoder) or "logits"
-(of transformers), the folder of the model, texts or pairs of texts, the most tokens of a row, and a
-file for the answer: `vectors`, float32 `[rows, width]`.
+A question has "sparse" or "query" (both of SparseEncoder), "multi", "multi_query" or "multi_merged"
+(of MultiVectorEncoder, by its own lengths), "pairs" (of CrossEncoder) or "logits" (of
+transformers), the folder of the model, texts or pairs of texts, the most tokens of a row, and a
+file for the answer: `vectors`, float32 `[rows, width]`, of multi-vectors `[tokens, width]`.
 """
 
 import numpy as np
 import torch
-from sentence_transformers import CrossEncoder, SparseEncoder
+from sentence_transformers import CrossEncoder, MultiVectorEncoder, SparseEncoder
+from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from benchmarks.measure import answer_lines
@@ -18,6 +20,15 @@ def _sparse(folder: str, rows: list[list[str]], most: int, query: bool) -> np.nd
     model.max_seq_length = most
     encode = model.encode_query if query else model.encode_document
     return encode([text for (text,) in rows], convert_to_sparse_tensor=False).float().numpy()
+
+
+def _multi(folder: str, rows: list[list[str]], task: str) -> np.ndarray:
+    model = MultiVectorEncoder(folder, device="cpu", local_files_only=True)
+    texts = [text for (text,) in rows]
+    if task == "multi_query":
+        return np.concatenate(model.encode_query(texts))
+    pooling = HierarchicalTokenPooling(2) if task == "multi_merged" else None
+    return np.concatenate(model.encode_document(texts, token_pooling=pooling))
 
 
 def _pairs(folder: str, rows: list[list[str]], most: int) -> np.ndarray:
@@ -47,6 +58,8 @@ def main() -> None:
         task, folder, rows, most, path = asked
         if task in ("sparse", "query"):
             vectors = _sparse(folder, rows, most, task == "query")
+        elif task.startswith("multi"):
+            vectors = _multi(folder, rows, task)
         else:
             vectors = {"pairs": _pairs, "logits": _logits}[task](folder, rows, most)
         np.savez(path, vectors=vectors.astype(np.float32))

@@ -15,7 +15,7 @@ from bert_embed.heads.head import Head
 from bert_embed.importers.classifiers import is_classifier, read_classifier
 from bert_embed.importers.dense import CONVERT
 from bert_embed.importers.json_files import inside, read_json
-from bert_embed.importers.m3 import read_m3_sparse
+from bert_embed.importers.m3 import read_m3_multi, read_m3_sparse
 from bert_embed.importers.mlm_heads import read_mlm_head, read_query_weights
 from bert_embed.importers.multi_vectors import PROJECTION, read_multi_vectors
 from bert_embed.importers.sentence_transformers import (
@@ -93,6 +93,9 @@ def import_huggingface(
     default_vectors = tuple(heads) or ("dense",)
     if m3 := read_m3_sparse(root, config, tokenizer):  # beside dense vectors
         heads["sparse"], of_head = m3
+        tensors |= of_head
+    if colbert := read_m3_multi(root, config):
+        heads["multi"], of_head = colbert
         tensors |= of_head
     usual = min(max_length or config.max_position_embeddings, _MOST_TOKENS)
     length = settings.max_seq_length or usual

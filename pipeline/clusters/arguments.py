@@ -6,7 +6,7 @@ from typing import Any
 from bert_embed.clusters.assign import MOST_CLUSTERS
 from bert_embed.clusters.keep import WHICH_TO_KEEP
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.flags import Decimal, Whole, flag, positional, switch
+from bert_embed.pipeline.flags import DIRS, PLACES, Decimal, Whole, flag, positional, switch
 from bert_embed.pipeline.parser import CommandOptions
 from bert_embed.pipeline.runner_options import DEFAULT_RUNNER, RunnerOptions
 
@@ -17,9 +17,9 @@ _MOST_SEED = 2**32 - 1
 
 @dataclass(frozen=True)
 class ClusterOptions(CommandOptions):
-    """Clusters the vectors of a run by k-means on cosines."""
+    """Clusters the vectors of runs by k-means on cosines."""
 
-    embeddings: str = positional("DIR", "a run's output")
+    embeddings: tuple[str, ...] = positional("DIR...", DIRS, kind=PLACES)
     output: str = positional("OUT", "folder for the result")
     n_clusters: int | None = flag(
         "number of clusters (default: the square root of the number of vectors, at most 4096)",
@@ -44,7 +44,7 @@ class ClusterOptions(CommandOptions):
 
 @dataclass(frozen=True)
 class DedupOptions(ClusterOptions):
-    """Finds documents of a run whose vectors are nearly the same, and which of them to keep."""
+    """Finds documents of runs whose vectors are nearly the same, and which of them to keep."""
 
     eps: float | None = flag(
         f"duplicates have a cosine of at least 1 - EPS (default: {_EPS})",

@@ -4,10 +4,13 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+import numpy as np
+
 from bert_embed.clusters.kmeans import default_clusters
-from bert_embed.formats.output_files import KINDS
+from bert_embed.formats.output_files import KINDS, parse_name
 from bert_embed.pipeline.clusters.arguments import ClusterOptions
 from bert_embed.pipeline.errors import UsageError, usage_errors
 from bert_embed.pipeline.outputs.disk import check_folder, nearest_folder
@@ -17,7 +20,7 @@ from bert_embed.pipeline.runners.dataflow import for_dataflow
 from bert_embed.pipeline.runners.dataflow_checks import Places
 from bert_embed.pipeline.runners.local_runners import check_local_runner
 from bert_embed.pipeline.runners.portable_jobs import check_job_server
-from bert_embed.results import granular_settings, vector_names
+from bert_embed.results import NewestRows, Output, open_outputs, output_folders, vector_names
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute, is_remote
 from bert_embed.storage.plurals import counted
@@ -34,8 +37,10 @@ class ClusterRun:
 
     options: ClusterOptions  # as given
     job: ClusterJob  # what to do
-    files: tuple[VectorFile, ...]  # what to read
-    source: RunRecord  # the record of the run whose vectors these are
+    folders: tuple[str, ...]  # the outputs to read
+    files: tuple[VectorFile, ...]  # their files of vectors
+    sources: tuple[RunRecord, ...]  # the records of the runs whose vectors these are
+    superseded: dict[int, np.ndarray]  # int64, rows of a file whose documents a later output has
     fingerprint: str  # of everything that changes the result
 
     @property
@@ -49,32 +54,24 @@ class ClusterRun:
 def prepare_clusters(options: ClusterOptions) -> ClusterRun:
     """Checks options, runner and input."""
     with usage_errors():
-        for_dataflow(
-            options.job, Places((("DIR", options.embeddings),), (("OUT", options.output),))
-        )
+        places = tuple(("DIR", folder) for folder in options.embeddings)
+        for_dataflow(options.job, Places(places, (("OUT", options.output),)))
         check_job_server(options.job, connects=True)
         check_local_runner(options.job)
         configure_storage(options.job)
-        folder = absolute(options.embeddings)
-        source = record_of_run(options.embeddings)
-        settings = granular_settings(folder, "sentence")
-        names = vector_names(folder)
-    kind = KINDS["sentence"]
-    if names and not names[0].startswith(f"{kind}/"):
-        raise UsageError(
-            f"{options.embeddings} holds {names[0].partition('/')[0]}, several vectors a document: "
-            f"{options.command()} takes an output with {kind}/, of one vector a document"
-        )
-    written = source.numbers.written
-    rows = written[kind].rows if kind in written else 0
+        folders = tuple(map(absolute, output_folders(options.embeddings)))
+        sources = tuple(map(record_of_run, folders))
+        outputs = open_outputs(folders, "sentence")
+        files, superseded, rows = _files(options, outputs)
+    shown = ", ".join(folders)
     n_clusters = options.n_clusters or default_clusters(rows)
     if n_clusters > max(rows, 1):
         raise UsageError(
-            f"--n_clusters {n_clusters} is more than the {counted(rows, 'vector')} in "
-            f"{options.embeddings}"
+            f"--n_clusters {n_clusters} is more than the {counted(rows, 'vector')} in {shown}"
         )
+    settings = outputs[0].settings
     job = ClusterJob(
-        source=folder,
+        source=shown,
         vectors={name: settings[name] for name in _OF_VECTORS if name in settings},
         output=absolute(options.output),
         rows=rows,
@@ -82,16 +79,47 @@ def prepare_clusters(options: ClusterOptions) -> ClusterRun:
         seed=options.seed,
         **options.duplicates,
     )
-    files = tuple(VectorFile(number, name) for number, name in enumerate(names))
-    return ClusterRun(options, job, files, source, _fingerprint(job, source))
+    return ClusterRun(options, job, folders, files, sources, superseded, _fingerprint(job, sources))
 
 
-def _fingerprint(job: ClusterJob, source: RunRecord) -> str:
-    """Hash of the vectors' run, and of every option that changes the result."""
+def _files(
+    options: ClusterOptions, outputs: list[Output]
+) -> tuple[tuple[VectorFile, ...], dict[int, np.ndarray], int]:
+    """The files of vectors, their rows whose documents a later output has, and all other rows."""
+    kind, newest = KINDS["sentence"], NewestRows(outputs, "sentence")
+    files: list[VectorFile] = []
+    superseded: dict[int, np.ndarray] = {}
+    rows = first_block = 0
+    for number, output in enumerate(outputs):
+        names = vector_names(output.folder)
+        if names and not names[0].startswith(f"{kind}/"):
+            raise UsageError(
+                f"{output.folder} holds {names[0].partition('/')[0]}, several vectors a document: "
+                f"{options.command()} takes an output with {kind}/, of one vector a document"
+            )
+        written = output.record.numbers.written if output.record else {}
+        rows += written[kind].rows if kind in written else 0
+        kept = {} if newest.has_all(number) else dict(newest.kept(number))
+        for name in names:
+            old = np.flatnonzero(~kept[name]) if name in kept else np.empty(0, np.int64)
+            if len(old):
+                superseded[len(files)] = old
+                rows -= len(old)
+            files.append(VectorFile(len(files), name, output.folder, first_block, len(old)))
+        first_block += 1 + max(
+            (parsed.block for parsed in map(parse_name, names) if parsed), default=-1
+        )
+    return tuple(files), superseded, rows
+
+
+def _fingerprint(job: ClusterJob, sources: Sequence[RunRecord]) -> str:
+    """Hash of the vectors' runs, and of every option that changes the result."""
     values = asdict(job)
     for place in ("source", "output", "memory"):
         del values[place]
-    values |= {"format": _FORMAT, "run": source.run, "written": to_json(source.numbers)["written"]}
+    runs = [(source.run, to_json(source.numbers)["written"]) for source in sources]
+    run, written = runs[0] if len(runs) == 1 else zip(*runs, strict=True)
+    values |= {"format": _FORMAT, "run": run, "written": written}
     text = json.dumps(values, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 

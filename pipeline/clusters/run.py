@@ -47,7 +47,8 @@ def run_clusters(options: ClusterOptions) -> ExitCode:
     """Runs `cluster` or `dedup`."""
     run = prepare_clusters(options)
     earlier = _record_of_output(run)
-    check_outside("OUT", options.output, run.job.source)
+    for folder in run.folders:
+        check_outside("OUT", options.output, folder)
     if earlier is not None and _is_done(run, earlier):
         run.job.folder.remove_work()
         return _report(run, earlier, started=False)
@@ -97,6 +98,8 @@ def _start(run: ClusterRun) -> ClusterRecord:
         folder.remove_work()
         return earlier
     folder.prepare()
+    for file, rows in run.superseded.items():
+        folder.write_superseded(file, rows)
     record = _first_record(run)
     if earlier is not None:
         record = replace(record, job=earlier.job)
@@ -112,12 +115,17 @@ def _first_record(run: ClusterRun) -> ClusterRecord:
     names = ["n_clusters", "seed"]
     if run.job.threshold is not None:
         names += ["threshold", "which_to_keep", "n_nearest"]
+    inputs = [
+        ClusterInput(hide_in(folder), source.run)
+        for folder, source in zip(run.folders, run.sources, strict=True)
+    ]
     return ClusterRecord(
         command=run.options.command(),
         run=run.fingerprint,
         status="running",
         started=now(),
-        input=ClusterInput(hide_in(run.job.source), run.source.run),
+        input=inputs[0],
+        others=tuple(inputs[1:]),
         options=hide_in({name: job[name] for name in names}),
         versions={"bert-embed": bert_embed.__version__}
         | {name: importlib.metadata.version(name) for name in _PACKAGES},
@@ -166,7 +174,7 @@ def _report_failure(run: ClusterRun, record: ClusterRecord, error: BaseException
 
 
 def _run_job(run: ClusterRun, record: ClusterRecord) -> None:
-    job, model = run.options.job, run.source.settings["model"][:32]
+    job, model = run.options.job, run.sources[0].settings["model"][:32]
     command = run.options.command()
     words = completed_flags(job, command, run.job.output, run.fingerprint, model)
     work = partial(_build, run=run, record=record)

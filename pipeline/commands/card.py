@@ -7,32 +7,48 @@ from typing import Any
 
 import yaml
 
+from bert_embed.formats.output_files import kinds_of
 from bert_embed.pipeline.arguments import CardOptions
 from bert_embed.pipeline.commands.verify import read_folder
 from bert_embed.pipeline.console import say
-from bert_embed.pipeline.errors import ExitCode, UsageError
+from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
+from bert_embed.pipeline.report.sample import Run
+from bert_embed.pipeline.report.several import pooled
+from bert_embed.results import open_outputs, output_folders
 from bert_embed.run_record import RunRecord
-from bert_embed.storage.files import join, write_bytes
+from bert_embed.storage.files import absolute, join, write_bytes
+from bert_embed.storage.globs import is_glob
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.descriptions import CARD, CARD_BEGINS, is_foreign
 from bert_embed.transforms.output_folder import EXAMPLES, parse_name
 
 
 def run_card(options: CardOptions) -> int:
-    """Runs `card DIR`; UsageError without a complete run, or where README.md is somebody else's."""
-    folder, record = read_folder(options.output)
-    if not record.is_done or record.vectors is None:
-        raise UsageError(f"{options.output} is not the output of a complete run of `embed`")
-    place = join(folder.path, CARD)
-    if is_foreign(folder.path, CARD):
+    """Runs `card DIR`; UsageError without complete runs, or where README.md is somebody else's."""
+    with usage_errors():
+        folders = output_folders(options.output)
+        runs = [Run(*read_folder(folder)) for folder in folders]
+        for folder, run in zip(folders, runs, strict=True):
+            if not run.record.is_done or run.record.vectors is None:
+                raise UsageError(f"{folder} is not the output of a complete run of `embed`")
+        open_outputs(folders, kinds_of(runs[0].record.settings)[0])  # refuses other vectors
+    top = absolute(options.output)
+    if is_glob(options.output) and not os.path.isdir(options.output):
+        raise UsageError(f"{options.output} is a glob: give the folder that is to have the card")
+    place = join(top, CARD)
+    if is_foreign(top, CARD):
         raise UsageError(
             f"{place} is not one that `card` wrote; give it another name, then run `card` again"
         )
-    parsed = filter(None, map(parse_name, folder.data_files()))
-    globs = {name.kind: f"{name.kind}/*{name.ending}" for name in parsed}
+    above = "" if top.rstrip("/") == runs[0].place.rstrip("/") else "*/"
+    parsed = filter(
+        None, map(parse_name, (name for run in runs for name in run.folder.data_files()))
+    )
+    globs = {name.kind: f"{above}{name.kind}/*{name.ending}" for name in parsed}
     kinds = globs.keys() - {EXAMPLES, "rejected"}
+    record = pooled(runs)
     globs = {kind: globs[kind] for kind in record.numbers.written if kind in kinds}
-    title = os.path.basename(folder.path.rstrip("/"))
+    title = os.path.basename(top.rstrip("/"))
     write_bytes(place, _card(record, title, globs).encode())
     say(f"wrote {place}")
     return ExitCode.DONE

@@ -3,17 +3,17 @@
 import os
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
-from bert_embed.nearest import Hit
+from bert_embed.formats.output_files import kinds_of
 from bert_embed.pipeline.arguments import ReportOptions
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.outputs.places import lies_in, record_of_run
-from bert_embed.pipeline.report.directions import check_projection
-from bert_embed.pipeline.report.sample import Sample
+from bert_embed.pipeline.report import TSNE
+from bert_embed.pipeline.report.directions import check_projection, lacks_tsne
+from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.report.write import write_page
-from bert_embed.run_record import RunRecord
+from bert_embed.results import open_outputs, output_folders
 from bert_embed.storage.files import absolute, is_remote, open_raw
 from bert_embed.transforms.output_folder import OutputFolder
 
@@ -21,16 +21,27 @@ _PAGE = b"<!doctype html>"  # how the files begin that a report may replace
 
 
 def run_report(options: ReportOptions) -> int:
-    """Runs `report DIR`."""
+    """Runs `report DIR...`."""
+    from bert_embed.pipeline.commands.texts import sample_texts  # imports Beam
+
     check_projection(options.projection)
-    path = absolute(options.folder)
-    _check_place(options.output, path)
     with usage_errors():
-        record = record_of_run(options.folder)
-        folder = OutputFolder(path, record.files.examples)
-        texts_of = partial(_texts_from_input, path) if options.texts else None
+        folders = [absolute(folder) for folder in output_folders(options.folders)]
+        if options.output is None and len(folders) > 1:
+            raise UsageError(f"--output FILE is missing, {len(folders)} outputs have one report")
+        for folder in folders:
+            _check_place(options.output, folder)
+        records = [record_of_run(folder) for folder in folders]
+        if records[0].vectors is not None:
+            open_outputs(folders, kinds_of(records[0].vectors)[0])  # refuses other vectors
+        runs = [
+            Run(OutputFolder(folder, record.files.examples), record)
+            for folder, record in zip(folders, records, strict=True)
+        ]
+        texts_of = None if options.no_texts else partial(sample_texts, runs, tell=warn)
         place = options.output and absolute(options.output)
-        written = write_page(folder, record, place, options.projection, texts_of)
+        projection = options.projection or (None if lacks_tsne() else TSNE)
+        written = write_page(runs, place, projection, texts_of)
     say(f"wrote {written}")
     return ExitCode.DONE
 
@@ -46,17 +57,3 @@ def _check_place(file: str | None, run: str) -> None:
             raise UsageError(f"--output {file} is there and is no page; give another name")
     if lies_in(folder, run) and not lies_in(run, folder):
         raise UsageError(f"--output {file} lies among the files of the run; give another folder")
-
-
-def _texts_from_input(folder: str, sample: Sample, record: RunRecord) -> list[str | None]:
-    """The texts of a sample, read from the input of its run; None where they are not found."""
-    from bert_embed.pipeline.commands.texts import texts_of_input  # imports Beam
-
-    none: list[Any] = [None] * len(sample)
-    starts, stops = sample.starts or none, sample.stops or none
-    rows = zip(sample.files, sample.ids, starts, stops, strict=True)
-    hits = [Hit(0.0, folder, file, 0, id, start, stop) for file, id, start, stop in rows]
-    [of_sample], problem = texts_of_input([hits], record, folder)
-    if problem is not None:
-        warn(f"note: no texts are shown: {problem}")
-    return [hit.text for hit in of_sample]

@@ -22,8 +22,14 @@ from bert_embed.pipeline.commands.texts import with_texts
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options import DEFAULTS
-from bert_embed.results import granular_settings, read_run
-from bert_embed.run_record import RunRecord, run_folders
+from bert_embed.results import (
+    Output,
+    granular_settings,
+    later_outputs,
+    output_folders,
+    read_run,
+)
+from bert_embed.run_record import run_folders
 from bert_embed.specs import VectorSpec
 from bert_embed.storage.files import absolute, read_bytes
 from bert_embed.storage.plurals import counted
@@ -37,7 +43,7 @@ def run_search(options: SearchOptions) -> int:
     queries = [options.query] if options.queries is None else read_queries(options.queries)
     if options.queries is None and os.path.isfile(os.path.join(options.query, RUN_FILE)):
         raise UsageError(f"{options.query} is a run's output: give a query behind it, in quotes")
-    folders = output_folders(options.folders)
+    folders = _named_outputs(options.folders)
     hits_of_queries = search(folders, queries, options.k, options.model, options.prompt)
     for number, (query, hits) in enumerate(zip(queries, hits_of_queries, strict=True), 1):
         if options.json:
@@ -64,18 +70,15 @@ def _json(query: str, hits: Sequence[Hit]) -> str:
     return json.dumps({"query": query, "hits": rows}, ensure_ascii=False)
 
 
-def output_folders(named: Sequence[str]) -> list[str]:
-    """The outputs that were named: folders of runs, folders above them, and globs; each once."""
-    folders: dict[str, str] = {}  # by where they are
-    for name in named:
-        path = name.rstrip("/") or name
-        with usage_errors():
-            outputs = run_folders(path)
-        if not outputs and len(named) > 1 and not os.path.isdir(path):
-            raise UsageError(f"{name} is not the output of a run; the query comes last, in quotes")
-        for output in outputs or [path]:
-            folders.setdefault(absolute(output), output)
-    return list(folders.values())
+def _named_outputs(named: Sequence[str]) -> list[str]:
+    """The outputs that were named; UsageError if one of several is none."""
+    with usage_errors():
+        for name in named:
+            if len(named) > 1 and not os.path.isdir(name) and not run_folders(name.rstrip("/")):
+                raise UsageError(
+                    f"{name} is not the output of a run; the query comes last, in quotes"
+                )
+        return output_folders(named)
 
 
 def read_queries(path: str) -> list[str]:
@@ -98,12 +101,9 @@ def read_queries(path: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Output:
-    """An output, its record, and the model of its vectors."""
+class _Output(Output):
+    """An output with the model of its vectors."""
 
-    folder: str
-    settings: dict[str, Any]
-    record: RunRecord | None
     bundle: Bundle
 
     @property
@@ -119,11 +119,6 @@ class _Output:
         text = self.settings.get("query_prompt")
         text = query_prompt(self.bundle, self.settings["prompt"]) if text is None else text
         return self.bundle.prompt_text(None) if text is None else text
-
-    @property
-    def earlier(self) -> set[str | None]:
-        """The fingerprints of the runs that it continues; a table has none."""
-        return {run.run for run in self.record.input.earlier} - {None} if self.record else set()
 
 
 def search(
@@ -167,25 +162,11 @@ def search(
     return _best(with_text, k)
 
 
-def _later_outputs(outputs: Sequence[_Output]) -> list[set[int]]:
-    """For each output the numbers of those that continue it, directly or not."""
-    later: list[set[int]] = []
-    for output in outputs:
-        continuing: set[int] = set()
-        runs = {output.record.run} if output.record else set()
-        while runs:
-            new = {n for n, other in enumerate(outputs) if other.earlier & runs} - continuing
-            continuing |= new
-            runs = {record.run for n in new if (record := outputs[n].record)}
-        later.append(continuing)
-    return later
-
-
 def _newest_hits(
     outputs: Sequence[_Output], queries: Sequence[np.ndarray], k: int
 ) -> list[list[Hit]]:
     """The best hits of each query, without documents that a later output has."""
-    later = _later_outputs(outputs)
+    later = later_outputs(outputs)
     most = k
     while True:
         hits_of = [

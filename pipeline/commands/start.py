@@ -4,6 +4,7 @@ import shlex
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode
@@ -21,6 +22,7 @@ from bert_embed.pipeline.outputs.report_text import (
 from bert_embed.pipeline.parser import command_of
 from bert_embed.pipeline.prepare import prepare
 from bert_embed.pipeline.progress.display import progress_of_run
+from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.report.write import page_of, report_after_run
 from bert_embed.pipeline.resolve.dates import with_dates
 from bert_embed.pipeline.resolve.tables import with_folder
@@ -132,7 +134,11 @@ def run_to_end(
 
 def _show(run: EmbedRun, record: RunRecord, started: bool, tell: Callable[..., None]) -> None:
     if run.options.report and run.kind == "vectors":
-        report_after_run(run.folder, record, started, tell)
+        from bert_embed.pipeline.commands.texts import sample_texts  # imports Beam
+
+        reported = Run(run.folder, record)
+        texts_of = partial(sample_texts, [reported]) if run.options.report_texts else None
+        report_after_run(reported, started, tell, texts_of)
 
 
 def _run(

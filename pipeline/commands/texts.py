@@ -1,7 +1,7 @@
 """Finds the texts of hits: those that an output holds, or else those of its run's input."""
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,15 +10,19 @@ import numpy as np
 from bert_embed.formats.output_files import parse_name
 from bert_embed.formats.result_files import row_batches
 from bert_embed.nearest import Hit
+from bert_embed.pipeline.report.sample import Run, Sample
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute, join, open_raw
+from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.plan.cut import plan_blocks
 from bert_embed.transforms.plan.listing import files_to_read, input_files, listing_digest
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
+from bert_embed.transforms.records.spec import BlockSpec
 
 _COLUMNS = ("text", "content")  # the column of texts, and that of Beam's RAG tables
 _ROWS = 1 << 14  # that are read at a time, without their vectors
+_MOST_BYTES = 128 << 20  # of an input that are read again for a report
 _Hits = list[list[Hit]]
 _Key = tuple[int, int, str]  # block, part and id of a document
 
@@ -60,13 +64,42 @@ def _kept_texts(
     return texts
 
 
-def texts_of_input(hits: _Hits, record: RunRecord, folder: str) -> tuple[_Hits, str | None]:
+def sample_texts(
+    runs: Sequence[Run], sample: Sample, tell: Callable[[str], object] | None = None
+) -> list[str | None] | None:
+    """The texts of a sample: those that outputs hold, else read from the inputs of their runs.
+
+    None where there are none to show; of a large input it is some. A BigQuery table is not read.
+    """
+    if sample.texts is not None:
+        return sample.texts
+    none: list[Any] = [None] * len(sample)
+    starts, stops = sample.starts or none, sample.stops or none
+    rows = zip(sample.outputs, sample.files, sample.ids, starts, stops, strict=True)
+    hits = [(number, Hit(0.0, "", file, 0, *place)) for number, file, *place in rows]
+    texts: list[str | None] = []
+    for number, run in enumerate(runs):
+        few = [hit for output, hit in hits if output == number]
+        [found], problem = texts_of_input([few], run.record, run.place, _MOST_BYTES)
+        if problem is not None and tell is not None:
+            of_run = f" of {run.place}" if len(runs) > 1 else ""
+            tell(f"note: no texts{of_run} are shown: {problem}")
+        texts += [hit.text for hit in found]
+    return texts if any(texts) else None
+
+
+def texts_of_input(
+    hits: _Hits, record: RunRecord, folder: str, most: int | None = None
+) -> tuple[_Hits, str | None]:
     """Adds texts by planning and reading the blocks of documents again, else as `with_texts`.
 
     The plan is the same every time, so a file's name gives its block. Of several documents with one
-    id in a part, none can be told from the others.
+    id in a part, none can be told from the others. Of blocks with more than `most` bytes together,
+    only some are read, evenly spread.
     """
     source = record.input
+    if record.query_rows is not None or any(map(looks_like_table, source.patterns)):
+        return hits, "the run read BigQuery; `--keep_text` of embed keeps texts"
     try:
         files = input_files(
             source.patterns,
@@ -85,7 +118,7 @@ def texts_of_input(hits: _Hits, record: RunRecord, folder: str) -> tuple[_Hits, 
     except (ValueError, OSError) as error:
         return hits, f"the run's input cannot be read: {error}"
     wanted = {key for hit in itertools.chain.from_iterable(hits) if (key := _key(hit))}
-    blocks = {block for block, _, _ in wanted}
+    last = {block: part for block, part, _ in sorted(wanted)}  # part of each block
     spans, cut = source.span_columns, record.files
     columns = Columns(
         source.text_column,
@@ -94,18 +127,29 @@ def texts_of_input(hits: _Hits, record: RunRecord, folder: str) -> tuple[_Hits, 
         None if spans is None else (spans[0], spans[1]),
     )
     texts: dict[_Key | None, str | None] = {}
-    for spec in plan_blocks(files, cut.block_bytes):
-        if spec.number not in blocks:
-            continue
+    specs = [spec for spec in plan_blocks(files, cut.block_bytes) if spec.number in last]
+    for spec in specs if most is None else _some(specs, cut.block_bytes, most):
         for block in document_blocks(spec, columns, cut.part_docs, cut.block_bytes, {}):
             for document, text in zip(block.ids.to_pylist(), block.texts, strict=True):
                 key = spec.number, block.part.number, document
                 if key in wanted:
                     texts[key] = text if texts.get(key, text) == text else None
+            if block.part.number >= last[spec.number]:
+                break
     shown = [[replace(hit, text=_of_hit(texts, hit)) for hit in few] for few in hits]
     if texts and not any(texts.values()):
         return shown, "several documents of a part have these ids"
     return shown, None
+
+
+def _some(specs: list[BlockSpec], block_bytes: int, most: int) -> list[BlockSpec]:
+    """Blocks of about so many bytes together, at least one, evenly spread."""
+    sizes = [sum(piece.info.size for piece in spec.slices) for spec in specs]
+    read = sum(
+        size if spec.compression else min(size, block_bytes)
+        for spec, size in zip(specs, sizes, strict=True)
+    )
+    return specs[:: max(1, -(-read // most))]
 
 
 def _key(hit: Hit) -> _Key | None:

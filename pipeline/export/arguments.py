@@ -3,7 +3,15 @@
 from dataclasses import MISSING, dataclass
 
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.flags import NAMES, flag, flags_of, positional, switch
+from bert_embed.pipeline.flags import (
+    DIRS,
+    NAMES,
+    PLACES,
+    flag,
+    flags_of,
+    positional,
+    switch,
+)
 from bert_embed.pipeline.parser import CommandOptions
 from bert_embed.specs import GRANULARITIES
 
@@ -19,9 +27,9 @@ _ONLY_FOR = {
 
 @dataclass(frozen=True)
 class ExportOptions(CommandOptions):
-    """Copies the vectors of a run to where other programs search them."""
+    """Copies the vectors of runs to where other programs search them."""
 
-    source: str = positional("DIR", "a run's output, local or gs://")
+    source: tuple[str, ...] = positional("DIR...", DIRS, kind=PLACES)
     dest: str = positional("DEST", "a folder, local or gs://; for pgvector a postgresql:// URL")
     to: str = flag("what the vectors are for", default=MISSING, choices=TARGETS)
     granularity: str = flag("which vectors", default="sentence", choices=GRANULARITIES)

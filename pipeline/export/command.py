@@ -10,14 +10,17 @@ from bert_embed.pipeline.export.arguments import ExportOptions
 from bert_embed.pipeline.export.source import open_source
 from bert_embed.pipeline.outputs.places import check_outside
 from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.results import output_folders
 from bert_embed.storage.files import absolute, is_remote
 from bert_embed.storage.plurals import counted
 
 
 def run_export(options: ExportOptions) -> int:
     """Exports the vectors of a run; UsageError if DEST cannot take them."""
-    options = replace(options, source=absolute(options.source), dest=_checked_dest(options))
     with usage_errors():
+        folders = tuple(map(absolute, output_folders(options.source)))
+        options = replace(options, source=folders)
+        options = replace(options, dest=_checked_dest(options))
         source = open_source(options)
         target = importlib.import_module(f"bert_embed.pipeline.export.targets.{options.to}")
         is_new = target.export(source)
@@ -42,5 +45,6 @@ def _checked_dest(options: ExportOptions) -> str:
         raise UsageError(f"DEST {dest} is a whole bucket; give a folder in it")
     if os.path.exists(dest) and not os.path.isdir(dest):
         raise UsageError(f"DEST {dest} is a file; give a folder")
-    check_outside("DEST", dest, options.source)
+    for folder in options.source:
+        check_outside("DEST", dest, folder)
     return dest

@@ -19,6 +19,7 @@ _MOST = 10  # as many as there are colours that can be told apart
 _FEWEST_ROWS = 20  # below, groups are chance
 _CENTRAL = 3  # documents that stand for a cluster
 _WORDS = 6
+_RARER = 1.5  # times as frequent as elsewhere a word is that names a cluster, at least
 _MANY, _OFTEN = 0.02, 0.1  # share of [UNK] in a file, and of a script among them, that tell
 _READ = ("Latin", "symbols")  # what every vocabulary has, but for some words
 _WORD = re.compile(r"[^\W\d_]{3,}")
@@ -57,17 +58,17 @@ def describe(
 
     Where most texts are in a script that the model does not read, `unread` names it instead.
     """
-    words = [set(map(str.lower, _WORD.findall(text or ""))) for text in texts or ()]
+    words = [_WORD.findall((text or "").lower()) for text in texts or ()]
     everywhere = Counter(word for of_text in words for word in of_text)
-    rows = []
-    for number in range(int(of.max(initial=-1)) + 1):
+    rows, clusters = [], int(of.max(initial=-1)) + 1
+    for number in range(clusters):
         members = np.flatnonzero(of == number)
         [middle] = unit(places[members].mean(axis=0, keepdims=True))
         near = members[np.argsort(-cosines(places[members], middle), kind="stable")[:_CENTRAL]]
         row: dict[str, Any] = {"size": len(members), "central": near.tolist()}
         if texts is not None:
             counts = Counter(word for at in members.tolist() for word in words[at])
-            row["words"] = _telling(counts, len(members), everywhere, len(places))
+            row["words"] = _telling(counts, everywhere, clusters)
             row["unread"] = _script_of_most([texts[at] or "" for at in members.tolist()], unread)
         rows.append(row)
     return rows
@@ -80,12 +81,22 @@ def _script_of_most(texts: Sequence[str], scripts: Collection[str]) -> str | Non
     return script if script in scripts and 2 * count > len(texts) else None
 
 
-def _telling(counts: Counter, members: int, everywhere: Counter, rows: int) -> list[str]:
-    """The words that are frequent in a cluster and rarer elsewhere."""
+def _telling(counts: Counter, everywhere: Counter, clusters: int) -> list[str]:
+    """The words that set a cluster apart, by class-based TF-IDF (Grootendorst, 2022).
 
-    def weight(item: tuple[str, int]) -> tuple[float, str]:
-        word, count = item
-        return -count / members * math.log(count / members * rows / everywhere[word] + 1e-9), word
+    Its variants for words that are frequent everywhere are used: the root of a word's share, and
+    the weight of BM25.
+    """
+    own, total = counts.total(), everywhere.total()
+    mean = total / clusters  # words of a cluster
 
-    repeated = [item for item in counts.items() if item[1] > 1]
-    return [word for word, _ in sorted(repeated, key=weight)[:_WORDS]]
+    def weight(word: str) -> float:
+        count = everywhere[word]
+        return math.sqrt(counts[word] / own) * math.log(1 + (mean - count + 0.5) / (count + 0.5))
+
+    def is_telling(word: str, count: int) -> bool:
+        elsewhere = (everywhere[word] - count) / max(total - own, 1)
+        return count > 1 and everywhere[word] <= mean and count / own > _RARER * elsewhere
+
+    telling = [word for word, count in counts.items() if is_telling(word, count)]
+    return sorted(telling, key=lambda word: (-weight(word), word))[:_WORDS]

@@ -9,28 +9,34 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.pipeline.outputs.outcome import ADVICE, length_statistics
+from bert_embed.pipeline.outputs.outcome import ADVICE
 from bert_embed.pipeline.parser import as_words
-from bert_embed.pipeline.report import PCA
 from bert_embed.pipeline.report.clusters import clusters, describe, unread_scripts
 from bert_embed.pipeline.report.counts import (
+    PartRecords,
     counts_by_file,
+    counts_by_output,
+    joined_rejected,
     read_block_records,
     rejected_records,
     timings,
 )
-from bert_embed.pipeline.report.directions import Directions, main_directions, projections
+from bert_embed.pipeline.report.directions import (
+    Directions,
+    lacks_tsne,
+    main_directions,
+    projections,
+)
 from bert_embed.pipeline.report.heads import head_content
 from bert_embed.pipeline.report.health import health, usable_rows
-from bert_embed.pipeline.report.sample import Sample, spread, take_sample
+from bert_embed.pipeline.report.sample import Run, Sample, spread, take_sample
+from bert_embed.pipeline.report.several import equal_bins, pooled
 from bert_embed.pipeline.secrets import hide_in, hide_in_flags
-from bert_embed.run_record import Lengths, RunRecord
-from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.records.block_record import EQUAL_BINS, from_equal_bins
+from bert_embed.run_record import RunRecord
 from bert_embed.typed_json import to_json
 from bert_embed.vectors import unit
 
-Texts = Callable[[Sample, RunRecord], list[str | None]]
+Texts = Callable[[Sample], Sequence[str | None] | None]
 _MOST_CATEGORIES = 10  # as many as there are colours that can be told apart
 _LETTERS = 60  # of a value
 _NEIGHBOURS, _ASKED = 3, 10
@@ -44,49 +50,58 @@ _SETTINGS = (
 
 
 def report_content(
-    folder: OutputFolder, record: RunRecord, projection: str = PCA, texts_of: Texts | None = None
+    runs: Sequence[Run], projection: str | None = None, texts_of: Texts | None = None
 ) -> dict[str, Any]:
     """The content of a report, equal for equal runs but for `timings`.
 
-    `texts_of` finds the texts of a sample in the input; None shows those that the output holds.
+    `projection` is one of `PROJECTIONS`; with None it is t-SNE where that is installed, and quick.
+    `texts_of` finds the texts of a sample; with None no texts are shown.
     """
-    block_records, result = read_block_records(folder, record.run), to_json(record.numbers)
+    record = pooled(runs)
+    block_records = [read_block_records(run.folder, run.record.run) for run in runs]
+    result = to_json(record.numbers)
+    one = len(runs) == 1
+    rejected = [
+        rejected_records(
+            *(run.folder, of_run, run.record.numbers.rejected), texts=texts_of is not None
+        )
+        for run, of_run in zip(runs, block_records, strict=True)
+    ]
     content: dict[str, Any] = {
-        "run": _run(folder, record),
+        "run": _run(record, [run.place for run in runs]),
         "counts": result["counts"],
         "written": result["written"],
-        "files": counts_by_file(block_records, record.input.paths),
+        "files": counts_by_file(block_records[0], record.input.paths)
+        if one
+        else counts_by_output(runs),
         "skipped_files": record.input.skipped_files,
-        "rejected": rejected_records(
-            folder, block_records, record.numbers.rejected, texts=texts_of is not None
-        ),
-        "lengths": _lengths(record.numbers.lengths),
+        "rejected": rejected[0] if one else joined_rejected(rejected),
+        "lengths": to_json(equal_bins(record.numbers.lengths)),
         "tokens": {
             name: result[name] for name in ("tokens", "full_tokens", "cut_share", "padding_share")
         },
         "unknown": result["unknown"],
         "equal_texts": result["equal_texts"],
-        "timings": timings(record, block_records),
+        # What several runs did at different times makes no curve.
+        "timings": timings(record, block_records[0] if one else PartRecords([], 0)),
         "advice": ADVICE,
         "full_lengths": None,
         "vectors": None,
-        "heads": head_content(folder, record),
+        "heads": head_content(runs[0].folder, record, texts_of is not None) if one else [],
         "documents": None,
     }
-    sample = take_sample(folder, record)
+    sample = take_sample(runs)
     if sample is not None and len(sample):
-        texts: Sequence[str | None] | None = sample.texts
-        if texts is None and texts_of is not None:
-            texts = texts_of(sample, record)
+        texts = None if texts_of is None else texts_of(sample)
         content |= _of_vectors(sample, texts, record, projection)
     return content
 
 
-def _run(folder: OutputFolder, record: RunRecord) -> dict[str, Any]:
+def _run(record: RunRecord, places: Sequence[str]) -> dict[str, Any]:
     settings = record.settings
     return {
-        "name": os.path.basename(folder.path.rstrip("/")),
-        "output": folder.path,
+        "name": _name(places),
+        "output": ", ".join(places),
         "kind": record.kind,
         "fingerprint": record.run,
         "model": to_json(record.model),
@@ -99,11 +114,10 @@ def _run(folder: OutputFolder, record: RunRecord) -> dict[str, Any]:
     }
 
 
-def _lengths(lengths: Lengths) -> dict[str, Any]:
-    """The histogram, of earlier versions in the bins of this one."""
-    if lengths.equal_bins is None and len(lengths.counts) > EQUAL_BINS:
-        lengths = length_statistics(from_equal_bins(lengths.counts))
-    return to_json(lengths)
+def _name(places: Sequence[str]) -> str:
+    """The name of the folder, or those of several."""
+    names = [os.path.basename(place.rstrip("/")) for place in places]
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}, {len(names)} outputs"
 
 
 def _command(kind: str, options: Mapping[str, Any]) -> str:
@@ -117,7 +131,7 @@ def _command(kind: str, options: Mapping[str, Any]) -> str:
 
 
 def _of_vectors(
-    sample: Sample, texts: Sequence[str | None] | None, record: RunRecord, projection: str
+    sample: Sample, texts: Sequence[str | None] | None, record: RunRecord, projection: str | None
 ) -> dict[str, Any]:
     usable = usable_rows(sample.vectors)
     directions = main_directions(sample.vectors[usable])
@@ -151,12 +165,19 @@ def _full_lengths(sample: Sample) -> dict[str, Any] | None:
 
 
 def _map(
-    directions: Directions, texts: list[str | None] | None, record: RunRecord, projection: str
+    directions: Directions,
+    texts: list[str | None] | None,
+    record: RunRecord,
+    projection: str | None,
 ) -> dict[str, Any]:
     of = clusters(directions.places)
     return {
         "clusters": describe(directions.places, of, texts, unread_scripts(record.numbers.unknown)),
-        "map": {"cluster": of.tolist(), "projections": projections(directions, projection)},
+        "map": {
+            "cluster": of.tolist(),
+            "projections": projections(directions, projection),
+            "lacks_tsne": lacks_tsne(),
+        },
     }
 
 

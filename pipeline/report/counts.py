@@ -1,5 +1,6 @@
 """Reads the block records of a run's parts: counts by file, rejected records, speed, slow parts."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from bert_embed.pipeline.report.sample import spread
+from bert_embed.pipeline.report.sample import Run, spread
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import open_raw
 from bert_embed.storage.parallel import in_parallel
@@ -75,6 +76,16 @@ def counts_by_file(
     return [{"files": _named(files, paths), **group} for files, group in sorted(groups.items())]
 
 
+def counts_by_output(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Counts of each of several runs, in the place of its files."""
+    names = ("records", "embedded", "rejected", "skipped", "truncated")
+    return [
+        {"files": run.place, "tokens": run.record.numbers.tokens}
+        | {name: getattr(run.record.numbers.counts, name) for name in names}
+        for run in runs[-_MOST_GROUPS:]
+    ]
+
+
 def _named(files: tuple[int, ...], paths: Sequence[str] | None) -> str:
     if not files:  # read from their start
         return paths[0] if paths is not None and len(paths) == 1 else "files that are read through"
@@ -106,6 +117,16 @@ def rejected_records(
                 place["text"] = " ".join(record[:_EXCERPT].split())
             entry["places"].append(place)
     return list(entries.values())
+
+
+def joined_rejected(several: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """What `rejected_records` gives of several runs, each reason once."""
+    entries: dict[str, dict[str, Any]] = {}
+    for entry in itertools.chain.from_iterable(several):
+        total = entries.setdefault(entry["reason"], entry | {"count": 0, "places": []})
+        total["count"] += entry["count"]
+        total["places"] = [*total["places"], *entry["places"]][:_PLACES]
+    return sorted(entries.values(), key=lambda entry: -entry["count"])
 
 
 def _telling_files(block_records: PartRecords, reasons: Mapping[str, int]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ _TINY = 1e-12
 _SHARES = 20  # that the page shows
 _FEWEST = 3  # vectors of which directions can be told
 _PERPLEXITY = 30
+_PACKAGE = "openTSNE"
+# Points of which t-SNE is made unasked: of few a plane shows as much, of more it takes minutes.
+_FEWEST_POINTS, _QUICK = 100, 5000
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,13 @@ def _eigen(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.maximum(values[::-1], 0), vectors[:, ::-1].astype(np.float32)
 
 
-def projections(directions: Directions, chosen: str) -> list[dict[str, Any]]:
-    """The maps of a page: that of `chosen` first, and always that of PCA."""
+def projections(directions: Directions, chosen: str | None) -> list[dict[str, Any]]:
+    """The maps of a page: that of `chosen` first, and always that of PCA.
+
+    With None it is t-SNE where openTSNE is installed, and that takes seconds and shows more.
+    """
+    if chosen is None and _FEWEST_POINTS <= len(directions.places) <= _QUICK and not lacks_tsne():
+        chosen = TSNE
     plane = directions.places[:, :2]
     if plane.shape[1] < 2:  # of vectors of one number
         plane = np.pad(plane, ((0, 0), (0, 1)))
@@ -80,7 +89,15 @@ def projections(directions: Directions, chosen: str) -> list[dict[str, Any]]:
     return maps
 
 
-def check_projection(chosen: str) -> None:
+def lacks_tsne() -> bool:
+    """Whether a map by t-SNE needs a package that is not installed."""
+    try:
+        return find_spec(_PACKAGE) is None
+    except ValueError:  # it is barred, as tests do
+        return True
+
+
+def check_projection(chosen: str | None) -> None:
     """Checks that what computes a map is installed; InputError if it is not."""
     if chosen == TSNE:
         _tsne_function()
@@ -97,6 +114,9 @@ def _tsne(places: np.ndarray) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "perplexity": _PERPLEXITY,
         "initialization": "pca",
+        "negative_gradient_method": "fft",  # whose time hardly grows with the points
+        "early_exaggeration_iter": 150,
+        "n_iter": 350,
         "random_state": _SEED,
         "n_jobs": 1,
     }

@@ -23,24 +23,24 @@ _MOST_TERMS, _MOST_LABELS, _EXAMPLES = 30, 50, 3
 _LETTERS = 80  # of an example
 
 
-def head_content(folder: OutputFolder, record: RunRecord) -> list[dict[str, Any]]:
+def head_content(folder: OutputFolder, record: RunRecord, texts: bool) -> list[dict[str, Any]]:
     """What the page shows of each head of a run: lengths, terms, distributions, examples."""
     heads: Mapping[str, Any] = record.settings.get("heads", {})
     shown = {"sparse": _sparse, "multi": _multi, "scores": _scores}
     return [
-        {"kind": kind} | shown[kind](record, list(_sampled(folder, record, kind)))
+        {"kind": kind} | shown[kind](record, list(_sampled(folder, record, kind, texts)))
         for kind in heads
         if kind in record.numbers.written
     ]
 
 
-def _sampled(folder: OutputFolder, record: RunRecord, kind: str) -> Iterator[Rows]:
+def _sampled(folder: OutputFolder, record: RunRecord, kind: str, texts: bool) -> Iterator[Rows]:
     """The first rows of files, evenly spread over the output."""
     names = [f"{kind}/{name}" for name in names_in(join(folder.path, kind))]
     names = [name for name in names if holds_vectors(name)]
     names = [names[at] for at in spread(len(names), MOST_FILES)]
     limit = max(1, _MOST_ROWS // max(1, len(names)))
-    wanted = ("id", *TEXT_COLUMNS)
+    wanted = ("id", *(TEXT_COLUMNS if texts else ()))
     for name in names:
         with open_raw(folder.path_of(name)) as file:
             yield from row_batches(

@@ -17,7 +17,7 @@ _UNIT = 0.01  # how far from 1 a norm of normalized vectors may be once stored i
 _ALIKE = 0.7  # mean cosine of random pairs above which vectors hardly tell texts apart
 _NARROW = 0.5  # share of the variance in one direction above which texts differ in little else
 _MANY_EQUAL = 0.1
-_FEW = 10  # vectors, of which the variance by direction tells nothing
+_FEW = 10  # vectors, which are alike by chance, and of which cosines and variance tell nothing
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def health(
     if len(usable):
         findings.append(_norms(norms, settings))
     if len(cosines):
-        findings += [_cosines(cosines), _equal(vectors, repeated)]
+        findings += [_cosines(cosines, len(usable)), _equal(vectors, repeated)]
     if directions is not None:
         findings.append(_directions(directions, len(usable)))
     return {
@@ -128,14 +128,14 @@ def _are_one(norms: np.ndarray) -> bool:
     return bool(len(norms)) and f"{norms.min():.4g}" == f"{norms.max():.4g}"
 
 
-def _cosines(cosines: np.ndarray) -> Finding:
+def _cosines(cosines: np.ndarray, rows: int) -> Finding:
     mean = float(cosines.mean())
     return Finding(
         "Cosine of random pairs",
         f"{mean:.3f} on average",
         "Sentence models give 0 to 0.4 on a mixed corpus; pooled vectors of a plain BERT 0.5 to "
         f"0.8. Above {_ALIKE} scores differ little, and thresholds are hard to set.",
-        mean <= _ALIKE,
+        mean <= _ALIKE or rows < _FEW,
     )
 
 
@@ -149,7 +149,7 @@ def _equal(vectors: np.ndarray, repeated: int | None) -> Finding:
         "As many as there are repeated texts is normal. More means that different texts became "
         "the same tokens: they were cut to the same beginning, differ in case or spaces only, or "
         "hold words that the model does not know.",
-        count - (repeated or 0) <= _MANY_EQUAL * len(vectors),
+        count - (repeated or 0) <= _MANY_EQUAL * len(vectors) or len(vectors) < _FEW,
     )
 
 

@@ -3,15 +3,14 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from bert_embed.bundle.apart import package_variables
-from bert_embed.pipeline.report import PCA
 from bert_embed.pipeline.report.content import Texts, report_content
 from bert_embed.pipeline.report.page import page
+from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.secrets import hide_secrets
-from bert_embed.run_record import RunRecord
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import is_remote, write_whole
 from bert_embed.transforms.descriptions import REPORT_PAGE, is_foreign
@@ -23,29 +22,33 @@ _MANY = 5000  # rows, of which the page needs much memory beside a model's: some
 
 
 def write_page(
-    folder: OutputFolder,
-    record: RunRecord,
+    runs: Sequence[Run],
     path: str | None = None,
-    projection: str = PCA,
+    projection: str | None = None,
     texts_of: Texts | None = None,
 ) -> str:
-    """Writes the page of a finished run; returns its path."""
+    """Writes the page of finished runs, as `report_content`; returns its path.
+
+    Without a path it is that of the page in the output of the one run.
+    """
+    folder, record = runs[0].folder, runs[0].record
     if path is None and is_foreign(folder.path, REPORT_PAGE):
         raise InputError(
             f"{folder.page} is not a report of this program; give it another name, or `report` "
             "another --output"
         )
     path = path or folder.page
-    data = page(report_content(folder, record, projection, texts_of))
-    mode = _MODE if texts_of is None else _PRIVATE_MODE
-    write_whole(path, lambda file: file.write(data), mode=mode)
+    data = page(report_content(runs, projection, texts_of))
+    shows_more = texts_of is not None and not record.settings.get("keep_text")
+    write_whole(path, lambda file: file.write(data), mode=_PRIVATE_MODE if shows_more else _MODE)
     return path
 
 
-def _write_apart(folder: OutputFolder) -> None:
+def _write_apart(folder: OutputFolder, texts: bool) -> None:
     """Writes the page of a local run in a process of its own: this one still holds the model."""
+    words = [*([] if texts else ["--no_texts"]), "--projection=pca"]  # t-SNE takes minutes
     done = subprocess.run(
-        [sys.executable, "-m", "bert_embed", "report", folder.path],
+        [sys.executable, "-m", "bert_embed", "report", folder.path, *words],
         env={**os.environ, **package_variables()},
         capture_output=True,
         text=True,
@@ -63,19 +66,20 @@ def page_of(folder: OutputFolder) -> str | None:
 
 
 def report_after_run(
-    folder: OutputFolder, record: RunRecord, started: bool, tell: Callable[[str], object]
+    run: Run, started: bool, tell: Callable[[str], object], texts_of: Texts | None
 ) -> None:
     """Writes the page of a run that is complete, and says so if that fails; the run is done.
 
     A run that was complete before keeps its page; it gets one if its job ended after its command.
     """
-    rows = max((kind.rows for kind in record.numbers.written.values()), default=0)
+    folder = run.folder
+    rows = max((kind.rows for kind in run.record.numbers.written.values()), default=0)
     try:
         if started or not folder.has_page:
             if rows > _MANY and not is_remote(folder.path):
-                _write_apart(folder)
+                _write_apart(folder, texts_of is not None)
             else:
-                write_page(folder, record)
+                write_page([run], texts_of=texts_of)
     except Exception as error:  # noqa: BLE001 - no finished run may fail for its page
         why = hide_secrets(" ".join(str(error).split()))
         tell(

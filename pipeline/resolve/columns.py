@@ -34,8 +34,17 @@ _RECORDS = "JSON lines, CSV and Parquet"
 
 def named_columns(options: Options) -> Columns:
     """The columns as the options name them."""
+    text = options.text_column or "text"
+    names = [name.strip() for name in text.split(",")]
+    if len(names) > 1:
+        if not all(names) or len(set(names)) < len(names):
+            raise UsageError(
+                f"--text_column must be one column, or several different ones with commas between "
+                f"them, got {text!r}"
+            )
+        text = ",".join(names)
     return Columns(
-        text=options.text_column or "text",
+        text=text,
         id=options.id_column,
         text_b=options.text_b_column,
         spans=("start", "stop") if "span" in options.granularity else None,
@@ -99,9 +108,10 @@ def _json_fields(columns: Columns, files: list[InputFile]) -> Iterator[Iterable[
 
 def _check_fields(columns: Columns, records: list[dict[str, Any]], file: InputFile) -> None:
     extra = columns.extra or pa.schema([])
+    # Extra columns, and some of several texts, may be missing in some records.
+    optional = {*extra.names, *(columns.texts if len(columns.texts) > 1 else ())}
     for flag, name in columns.requested:
-        # Extra columns may be missing in some records.
-        if not any(name in record for record in records[: None if name in extra.names else 1]):
+        if not any(name in record for record in records[: None if name in optional else 1]):
             place = f"not in the first record of {file.info.path}"
             raise no_column(flag, name, place, sorted(records[0]))
     for field in extra:

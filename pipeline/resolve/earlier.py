@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bert_embed.fingerprints import difference
 from bert_embed.formats.output_files import kinds_of
 from bert_embed.formats.result_files import METADATA_KEY
 from bert_embed.pipeline.errors import UsageError
@@ -14,7 +15,6 @@ from bert_embed.transforms.bigquery.earlier_table import table_facts, table_name
 from bert_embed.transforms.examples.settings import are_settings
 from bert_embed.transforms.increments.earlier import EarlierOutput, key_files, sizes_digest
 from bert_embed.transforms.output_folder import SETTINGS_FILE
-from bert_embed.transforms.records.same_vectors import difference
 
 _ROW_BYTES = 256  # about the least that a document's vector takes
 

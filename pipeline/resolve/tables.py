@@ -153,10 +153,11 @@ def _table_columns(options: Options, schema: tuple[dict[str, Any], ...], shown: 
     columns = replace(named_columns(options), id=options.id_column or "id")
     present = {field["name"]: _type_and_mode(field) for field in schema}
     required = {name: flag for flag, name in reversed(columns.requested)}
+    single = ["id_column", "text_b_column"] + ["text_column"] * (len(columns.texts) > 1)
     for name, flag in required.items():
         kind, often = _present(present, flag, name, shown)
         types = _KINDS[flag]
-        if kind not in types or (often and flag in ("id_column", "text_b_column")):
+        if kind not in types or (often and flag in single):
             raise UsageError(
                 f"--{flag} {name} of {shown} is {kind}{' REPEATED' * often}; it must be {types[0]}"
             )

@@ -19,13 +19,13 @@ from bert_embed.fingerprints import (
     MODEL_DENSE,
     VECTORS,
     Keys,
+    difference,
     model_fingerprint,
     run_fingerprint,
 )
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.transforms.examples.settings import ExampleSettings
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.records.same_vectors import difference
 
 WHAT_TO_DO = (
     "this configuration has another fingerprint than before, so that every output that people have "

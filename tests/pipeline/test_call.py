@@ -210,4 +210,4 @@ def test_an_output_is_read_in_pieces(tmp_path, tiny_bundle, kind):
     with pytest.raises(bert_embed.InputError, match="none of token"):
         bert_embed.read_tokens(tmp_path / "out")
     with pytest.raises(bert_embed.InputError, match="is not the output of a run"):
-        bert_embed.read_batches(tmp_path)
+        bert_embed.read_batches(tmp_path / "other")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from bert_embed.fingerprints import difference
 from bert_embed.formats.output_files import KINDS
 from bert_embed.formats.result_files import METADATA_KEY
 from bert_embed.run_record import RunTables
@@ -30,7 +31,6 @@ from bert_embed.transforms.bigquery.schema import (
     table_schema,
     vector_schema,
 )
-from bert_embed.transforms.records.same_vectors import difference
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table

@@ -41,13 +41,13 @@ def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> Assign
             places = np.column_stack([assigned.cluster, assigned.visits])
             copies.add(_members(job, batch, fine, assigned.distance), places)
     table = pa.concat_tables(tables).combine_chunks()
-    path = job.folder.clusters(file.name)
+    path = job.folder.clusters(file.result)
     options: dict[str, Any] = {"compression": "zstd", "use_dictionary": ["cluster"]}
     job.folder.write(path, lambda out: pq.write_table(table, out, **options))
     cluster = table["cluster"].to_numpy()
     assigned_file = AssignedFile(
         number=file.number,
-        name=file.name,
+        name=file.result,
         rows=len(cluster),
         zero=int(conditions[ZERO]),
         not_finite=int(conditions[NOT_FINITE]),

@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
+import numpy as np
+
 from bert_embed.formats.output_files import RUN_FILE, file_name, parse_name
 from bert_embed.storage.files import (
     is_remote,
@@ -13,6 +15,7 @@ from bert_embed.storage.files import (
     list_files,
     make_folder,
     names_in,
+    open_raw,
     remove,
     size_of,
     sizes_in,
@@ -23,10 +26,10 @@ from bert_embed.storage.plurals import counted
 from bert_embed.transforms.output_folder import STATE
 
 CENTROIDS, CLUSTERS, DUPLICATES = "centroids.npy", "clusters", "duplicates"
-_SAMPLES, _ASSIGNED, _COPIES, _PAIRS = (
-    f"{STATE}/{name}" for name in ("samples", "assigned", "copies", "pairs")
+_SAMPLES, _ASSIGNED, _COPIES, _PAIRS, _SUPERSEDED = (
+    f"{STATE}/{name}" for name in ("samples", "assigned", "copies", "pairs", "superseded")
 )
-_WORK = (_SAMPLES, _ASSIGNED, _COPIES, _PAIRS)
+_WORK = (_SAMPLES, _ASSIGNED, _COPIES, _PAIRS, _SUPERSEDED)
 
 
 class Progress(NamedTuple):
@@ -87,6 +90,18 @@ class ClusterFolder:
     def pairs(self, task: int) -> str:
         """Path of the pairs of some clusters."""
         return join(self.path, f"{_PAIRS}/pairs-{task:07d}.npz")
+
+    def write_superseded(self, file: int, rows: np.ndarray) -> None:
+        """Keeps the rows of a file of vectors, int64, whose documents a later output has."""
+        self.write(self._superseded(file), lambda out: np.save(out, rows))
+
+    def superseded_rows(self, file: int) -> np.ndarray:
+        """Returns what `write_superseded` kept."""
+        with open_raw(self._superseded(file)) as stored:
+            return np.load(stored)
+
+    def _superseded(self, file: int) -> str:
+        return join(self.path, f"{_SUPERSEDED}/{file:07d}.npy")
 
     def write(self, path: str, write: Callable[[BinaryIO], object]) -> int:
         """Writes a file of the folder, whole or not at all; returns its bytes."""

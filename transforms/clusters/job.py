@@ -10,6 +10,7 @@ import numpy as np
 from bert_embed.clusters.keep import WHICH_TO_KEEP
 from bert_embed.clusters.neighbours import TILE, member_type
 from bert_embed.formats.number_types import output_dtype
+from bert_embed.formats.output_files import file_name, parse_name
 from bert_embed.formats.result_files import row_batches
 from bert_embed.results import has_block_records, open_vectors
 from bert_embed.storage.files import open_raw, size_of
@@ -25,14 +26,24 @@ class VectorFile(NamedTuple):
     """A file of vectors. Steps take it as a tuple: Beam's RowCoder gives a class of its own."""
 
     number: int  # in the input's order
-    name: str  # in the run's output
+    name: str  # in its run's output
+    folder: str  # the output
+    first_block: int = 0  # added to its block in names of results: several outputs have the same
+    superseded: int = 0  # how many of its rows are of documents that a later output has
+
+    @property
+    def result(self) -> str:
+        """Its name among the results."""
+        name = parse_name(self.name)
+        assert name is not None
+        return file_name(name.kind, self.first_block + name.block, name.part, name.ending)
 
 
 @dataclass(frozen=True)
 class ClusterJob:
     """What to cluster, and how."""
 
-    source: str  # output folder of a run
+    source: str  # output folder of a run, or folders of several, for messages
     vectors: dict[str, Any]  # the run's description of its vectors
     output: str  # folder to write to
     rows: int  # number of vectors
@@ -123,10 +134,14 @@ class VectorRows:
 
 def vector_rows(job: ClusterJob, file: VectorFile) -> Iterator[VectorRows]:
     """Reads a file of vectors in batches; InputError if it is not the file that the run wrote."""
-    first = file.number << _FILE_BITS
-    check_pages = not has_block_records(job.source)
-    with open_vectors(job.source, file.name) as path:
+    first, at = file.number << _FILE_BITS, 0
+    check_pages = not has_block_records(file.folder)
+    superseded = job.folder.superseded_rows(file.number) if file.superseded else None
+    with open_vectors(file.folder, file.name) as path:
         for batch in row_batches(path, job.vectors, rows=_ROWS, check_pages=check_pages):
+            if superseded is not None:
+                rows, at = np.arange(at, at + len(batch)), at + len(batch)
+                batch = batch.take(np.flatnonzero(~np.isin(rows, superseded)))
             ids = batch.columns["id"].to_pylist()
             rows = np.arange(first, first + len(ids))
             yield VectorRows(ids, rows, batch.vectors, conditions(batch.vectors))

@@ -56,7 +56,8 @@ class ClusterRecord(JobRecord):
     """A job of `cluster` or `dedup`, as run.json describes it."""
 
     command: str  # which of them
-    input: ClusterInput  # the output that is clustered
+    input: ClusterInput  # the output that is clustered, the first of several
+    others: tuple[ClusterInput, ...] = ()  # the others
     # What came out; None until the job is done, as the other results
     counts: ClusterCounts | None = None
     sizes: tuple[int, ...] | None = None  # vectors of each cluster

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -10,7 +11,6 @@ from bert_embed.storage.errors import InputError
 
 SPANS = "granularity span column"  # how messages name a column that the granularity requires
 _DEFAULTS = {"text_column": "text", "id_column": "id"}
-_FOREIGN = ";\t|"  # what other programs separate columns by
 _MOST_NAMED = 30  # columns that a message lists
 
 
@@ -18,12 +18,18 @@ _MOST_NAMED = 30  # columns that a message lists
 class Columns:
     """Which fields of a record are read, and as what."""
 
-    text: str = "text"  # the field; its value is a string, or a list of words
+    # The field: a string, or a list of words; with commas, fields whose strings are joined
+    text: str = "text"
     id: str | None = None  # the field; None: a record's place in its file
     text_b: str | None = None  # the field of the second text
     spans: tuple[str, str] | None = None  # of starts and stops, in code points, or words of a list
     extra: pa.Schema | None = None  # names and types of what is passed through to the output
     id_type: str = "string"  # in Parquet and JSON lines; or the integer type of the id's one column
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """The names of the text's fields."""
+        return text_fields(self.text)
 
     @property
     def has_pairs(self) -> bool:
@@ -33,8 +39,8 @@ class Columns:
     @property
     def requested(self) -> list[tuple[str, str]]:
         """The setting and the name of every field that each record should have."""
-        pairs = [
-            ("text_column", self.text),
+        pairs: list[tuple[str, str | None]] = [
+            *(("text_column", name) for name in self.texts),
             ("id_column", self.id),
             ("text_b_column", self.text_b),
         ]
@@ -46,6 +52,11 @@ class Columns:
     def names(self) -> list[str]:
         """The fields that are read, each once."""
         return list(dict.fromkeys(name for _, name in self.requested))
+
+
+def text_fields(text: str) -> tuple[str, ...]:
+    """The fields that a text comes from, by the value of text_column."""
+    return tuple(text.split(","))
 
 
 def no_column(flag: str, name: str, place: str, existing: Iterable[str]) -> InputError:
@@ -61,11 +72,8 @@ def no_column(flag: str, name: str, place: str, existing: Iterable[str]) -> Inpu
     listed = ", ".join(names[:_MOST_NAMED]) + ", …" * (len(names) > _MOST_NAMED)
     by_lower = {column.lower(): column for column in names}
     nearest = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    separator = next((mark for mark in _FOREIGN if len(names) == 1 and mark in names[0]), None)
     hint = ""
-    if separator is not None:
-        hint = f"; its columns seem to be separated by {separator!r}: .csv needs commas, .tsv tabs"
-    elif nearest:
+    if nearest:
         setting = f"{flag} " if default else ""
         hint = f"; did you mean {setting}{by_lower[nearest[0]]}?"
     elif default:

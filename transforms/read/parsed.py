@@ -71,7 +71,9 @@ def _completed(documents: Documents, columns: Columns, listed: bool) -> Document
 def record_of(fields: Mapping[str, Any], columns: Columns, extra: tuple[Any, ...] = ()) -> Record:
     """The document of a record with its extra columns' values; BadRecordError if there is none."""
     document = id_of(fields, columns.id) if columns.id else None
-    text, words = fields.get(columns.text), None
+    several = len(columns.texts) > 1
+    text = _joined(fields, columns.texts) if several else fields.get(columns.text)
+    words = None
     if text is None:
         raise BadRecordError("missing text")
     if not isinstance(text, str):
@@ -125,6 +127,14 @@ def _extra_table(values: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     by_column = zip(*values, strict=True) if values else [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(by_column, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _joined(fields: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """The strings of some fields, joined by a space; None where all are missing."""
+    values = [value for name in names if (value := fields.get(name)) is not None]
+    if not all(isinstance(value, str) for value in values):
+        raise BadRecordError("text is not a string")
+    return " ".join(value for value in values if value.strip()) if values else None
 
 
 def _words(value: object) -> list[str]:

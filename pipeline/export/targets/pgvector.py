@@ -207,12 +207,11 @@ def _server_errors(source: Source) -> Any:
     except errors.UniqueViolation as error:
         detail = error.diag.message_detail or "an id is there twice"
         raise InputError(
-            f"{source.options.source} has rows with the same key: {detail} Embed with another "
-            "--id_column"
+            f"{source.place} has rows with the same key: {detail} Embed with another --id_column"
         ) from None
     except psycopg.DataError:
         raise InputError(
-            f"{source.options.source} holds a value that PostgreSQL cannot store, such as a text "
+            f"{source.place} holds a value that PostgreSQL cannot store, such as a text "
             "with the character NUL; remove it from the input, and embed again"
         ) from None
     except (errors.InsufficientPrivilege, errors.UndefinedFile, errors.InvalidSchemaName) as error:

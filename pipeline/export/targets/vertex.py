@@ -88,13 +88,13 @@ def _names(number: int, count: int) -> tuple[str, ...]:
 
 def _refuse_equal_ids(source: Source) -> None:
     """Refuses an output in which an id stands twice: Vector Search would keep one of the two."""
-    equal = source.record.numbers.equal_ids
-    if equal is None or not equal.exact or not equal.surplus:
-        return
-    raise UsageError(
-        f"{source.options.source} has {counted(equal.surplus, 'document')} whose id another one "
-        "has, Vector Search takes each id once: embed with another --id_column"
-    )
+    for folder, record in zip(source.options.source, source.records, strict=True):
+        equal = record.numbers.equal_ids
+        if equal is not None and equal.exact and equal.surplus:
+            raise UsageError(
+                f"{folder} has {counted(equal.surplus, 'document')} whose id another one has, "
+                "Vector Search takes each id once: embed with another --id_column"
+            )
 
 
 def _columns(

@@ -1,7 +1,7 @@
 function nameOf(row) {
   const { ids, places, texts } = content.documents;
   const name = `${ids[row]}${places ? ` ${places[row]}` : ""}`;
-  return texts
+  return texts?.[row]
     ? element(
         "div",
         {},
@@ -43,10 +43,13 @@ function mapSection() {
         shown < total
           ? `${whole(shown)} of ${whole(total)}, spread over the whole output.`
           : `All ${whole(total)} are shown.`,
-        content.documents.texts ? "" : " Texts are not shown: the output does not hold them.",
+        textsNote(),
       ),
       ...map.parts(),
-      quiet(`Made with ${made.join("; ")}. Checks and clusters use ${whole(rows)}.`),
+      quiet(
+        `Made with ${made.join("; ")}. Checks and clusters use ${whole(rows)}. `,
+        tsneNote(),
+      ),
     ),
     clusterSection(),
   ];
@@ -57,6 +60,23 @@ function mapSection() {
   document.addEventListener("theme", () => map.draw());
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => map.draw());
   return parts;
+}
+
+/** How to get a map that shows groups more clearly, where PCA's is the only one. */
+function tsneNote() {
+  const { projections, lacks_tsne: lacks } = content.map;
+  if (projections.length > 1 || content.documents.ids.length < 100) return "";
+  const command = `bert-embed report ${content.run.output}`;
+  return lacks
+    ? `openTSNE is not installed, so there is no map by t-SNE, which shows groups more clearly: pip install openTSNE, then ${command}`
+    : `${command} adds a map by t-SNE, which shows groups more clearly.`;
+}
+
+function textsNote() {
+  const { texts } = content.documents;
+  if (!texts) return " No texts are shown.";
+  const shown = texts.filter(Boolean).length;
+  return shown < texts.length ? ` Texts are shown of ${whole(shown)}.` : "";
 }
 
 function clusterSection() {
@@ -76,7 +96,7 @@ function clusterSection() {
     return made;
   });
   const named = content.documents.texts
-    ? "named by words that are more frequent in them than elsewhere, with the documents in their middle."
+    ? "named by the words that set them apart (class-based TF-IDF), with the documents in their middle."
     : "with the documents in their middle.";
   return section(
     "What the corpus is about",

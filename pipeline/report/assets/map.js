@@ -1,6 +1,7 @@
 const MARGIN = 16; // pixels between the points and the edge of the map
 const NEAR = 14; // pixels within which a point is under the pointer
 const DRAGGED = 4; // pixels that tell a drag from a click
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 /** The map of the documents: a canvas, a search box, a choice of colours, a legend. */
 class DocumentMap {
@@ -18,7 +19,12 @@ class DocumentMap {
     this.under = null; // the row under the pointer
     this.found = null; // rows that the search found
     this.haystack = null; // made at the first search
-    this.canvas = element("canvas", { "aria-label": "Map of the documents", role: "img" });
+    this.canvas = element("canvas", {
+      "aria-label": "Map of the documents: arrows go from point to point, plus and minus zoom",
+      role: "application",
+      tabindex: "0",
+    });
+    this.points = document.createElement("canvas"); // all points, drawn once for many pointer moves
     this.hover = element("div", { id: "hover", hidden: "", role: "status" });
     this.legend = element("div", { class: "legend" });
     this.count = element("span", { class: "dim", id: "found", role: "status" });
@@ -121,6 +127,8 @@ class DocumentMap {
       this.grip = null;
     });
     window.addEventListener("pointerup", () => (this.grip = null));
+    this.canvas.addEventListener("keydown", (event) => this.press(event));
+    this.canvas.addEventListener("blur", () => this.show(null));
     new ResizeObserver(() => this.draw()).observe(this.canvas);
   }
 
@@ -137,6 +145,41 @@ class DocumentMap {
     this.show(this.nearest(event.offsetX, event.offsetY));
   }
 
+  press(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const { key } = event;
+    if (key in ARROWS) this.step(...ARROWS[key]);
+    else if (key === "+" || key === "=") this.scale(1.6);
+    else if (key === "-") this.scale(1 / 1.6);
+    else if (key === "Escape") this.show(null);
+    else return;
+    event.preventDefault();
+  }
+
+  /** Shows the next point to one side of the one that is shown, or else of the middle. */
+  step(right, down) {
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    const place = this.placer();
+    const [fromX, fromY] = this.under === null ? [width / 2, height / 2] : place(this.under);
+    let best = null;
+    let least = Infinity;
+    for (let row = 0; row < this.shown.x.length; row++) {
+      if (row === this.under || !this.isLit(row)) continue;
+      const [x, y] = place(row);
+      const along = (x - fromX) * right + (y - fromY) * down;
+      const aside = Math.abs((x - fromX) * down) + Math.abs((y - fromY) * right);
+      const distance = this.under === null ? Math.hypot(along, aside) : along + 2 * aside;
+      if ((this.under === null || along >= 1) && distance < least) [best, least] = [row, distance];
+    }
+    if (best === null) return;
+    const [x, y] = place(best);
+    if (x < 0 || y < 0 || x > width || y > height) {
+      this.middle = [this.shown.x[best], this.shown.y[best]];
+      this.draw();
+    }
+    this.show(best);
+  }
+
   scale(factor) {
     this.zoom = Math.min(Math.max(this.zoom * factor, 1), 60);
     if (this.zoom === 1) this.middle = [5000, 5000];
@@ -150,21 +193,22 @@ class DocumentMap {
     return this.zoom * Math.min((width - 2 * MARGIN) / across, (height - 2 * MARGIN) / up);
   }
 
-  place(row) {
+  /** Gives the pixel of a row's point. */
+  placer() {
     const unit = this.unit();
     const { x, y } = this.shown;
-    return [
-      this.canvas.clientWidth / 2 + (x[row] - this.middle[0]) * unit,
-      this.canvas.clientHeight / 2 - (y[row] - this.middle[1]) * unit,
-    ];
+    const [across, up] = this.middle;
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    return (row) => [width / 2 + (x[row] - across) * unit, height / 2 - (y[row] - up) * unit];
   }
 
   nearest(x, y) {
+    const place = this.placer();
     let best = null;
     let least = NEAR * NEAR;
     for (let row = 0; row < this.shown.x.length; row++) {
       if (!this.isLit(row)) continue;
-      const [left, top] = this.place(row);
+      const [left, top] = place(row);
       const distance = (left - x) ** 2 + (top - y) ** 2;
       if (distance < least) [best, least] = [row, distance];
     }
@@ -175,18 +219,18 @@ class DocumentMap {
     this.hover.hidden = row === null;
     if (row !== this.under) {
       this.under = row;
-      this.draw();
+      this.paint();
     }
     if (row === null) return;
     const { ids, places, texts, columns } = this.documents;
     const place = places ? ` ${places[row]}` : "";
     const lines = columns.map((column) => `${column.name}: ${valueOf(column, row)}`);
     this.hover.replaceChildren(
-      ...(texts ? [element("p", {}, texts[row])] : []),
+      ...(texts?.[row] ? [element("p", {}, texts[row])] : []),
       quiet(dot(this.colour(row)), ` ${ids[row]}${place}`),
       ...lines.map((line) => quiet(line)),
     );
-    const [left, top] = this.place(row);
+    const [left, top] = this.placer()(row);
     const width = this.hover.offsetWidth;
     const height = this.hover.offsetHeight;
     const right = left + 14 + width <= this.canvas.clientWidth;
@@ -251,32 +295,51 @@ class DocumentMap {
     const { clientWidth: width, clientHeight: height } = this.canvas;
     if (!width) return;
     const sharp = window.devicePixelRatio || 1;
-    this.canvas.width = width * sharp;
-    this.canvas.height = height * sharp;
-    const pen = this.canvas.getContext("2d");
+    for (const canvas of [this.canvas, this.points]) {
+      canvas.width = width * sharp;
+      canvas.height = height * sharp;
+    }
+    const pen = this.points.getContext("2d");
+    const place = this.placer();
     pen.scale(sharp, sharp);
     const style = getComputedStyle(document.documentElement);
     const faded = style.getPropertyValue("--faded");
     const count = this.shown.x.length;
-    const size = Math.min(Math.max(120 / Math.sqrt(count), 1.7), 6) * Math.min(this.zoom ** 0.4, 3);
+    const size = this.size();
     const some = this.found !== null || this.pressed !== null;
     for (const lit of some ? [false, true] : [true]) {
       pen.globalAlpha = lit ? 0.8 : 0.5;
       for (let row = 0; row < count; row++) {
         if (some && this.isLit(row) !== lit) continue;
-        const [x, y] = this.place(row);
+        const [x, y] = place(row);
         pen.fillStyle = lit ? this.colour(row) : faded;
         pen.beginPath();
         pen.arc(x, y, some && lit ? size + 1 : size, 0, 2 * Math.PI);
         pen.fill();
       }
     }
+    this.paint();
+  }
+
+  /** Pixels of a point's radius. */
+  size() {
+    const count = this.shown.x.length;
+    return Math.min(Math.max(120 / Math.sqrt(count), 1.7), 6) * Math.min(this.zoom ** 0.4, 3);
+  }
+
+  /** Shows the points that are drawn, and a ring around the one under the pointer. */
+  paint() {
+    const sharp = window.devicePixelRatio || 1;
+    const pen = this.canvas.getContext("2d");
+    pen.setTransform(1, 0, 0, 1, 0, 0);
+    pen.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    if (this.points.width && this.points.height) pen.drawImage(this.points, 0, 0);
     if (this.under === null) return;
-    pen.globalAlpha = 1;
-    pen.strokeStyle = style.getPropertyValue("--ink");
+    pen.scale(sharp, sharp);
+    pen.strokeStyle = getComputedStyle(document.documentElement).getPropertyValue("--ink");
     pen.lineWidth = 2;
     pen.beginPath();
-    pen.arc(...this.place(this.under), size + 3, 0, 2 * Math.PI);
+    pen.arc(...this.placer()(this.under), this.size() + 3, 0, 2 * Math.PI);
     pen.stroke();
   }
 }

@@ -4,15 +4,18 @@ Weights are random and small: lengths, pooling, prompts and normalization are th
 """
 
 import json
+import string
 
 import pytest
 
 from bert_embed.bundle.find import resolve_model
 from bert_embed.bundle.hub_cache import cached_snapshot
 from bert_embed.bundle.prompts import document_prompt, query_prompt
+from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
 from tests.support.command import embed, record
 from tests.support.models.architectures import write_architecture
+from tests.support.models.multi_vectors import write_multi_vectors
 from tests.support.models.sentence_transformers import (
     dense,
     write_modules,
@@ -107,6 +110,34 @@ MODELS = {
 }
 
 
+# Late interaction: what their files say, the length of documents, and that of a filled query.
+STANFORD = {
+    **{"query_token_id": "[unused0]", "doc_token_id": "[unused1]", "query_token": "[Q]"},
+    **{"doc_token": "[D]", "ncells": None, "bsize": 32, "dim": 128, "similarity": "cosine"},
+    **{"query_maxlen": 32, "attend_to_mask_tokens": False, "interaction": "colbert"},
+    **{"mask_punctuation": True, "checkpoint": "bert-base-uncased", "nbits": 1},
+}
+PYLATE = {
+    **{"__version__": {"sentence_transformers": "4.0.2"}, "default_prompt_name": None},
+    **{"query_length": 32, "document_length": 300, "attend_to_expansion_tokens": False},
+    **{"skiplist_words": list(string.punctuation), "do_query_expansion": True},
+}
+MULTI = {
+    "colbert-ir/colbertv2.0": (
+        "stanford",
+        {"metadata": STANFORD | {"doc_maxlen": 180}, "positions": 512},
+        (180, 32),
+    ),
+    "answerdotai/answerai-colbert-small-v1": (
+        "stanford",
+        {"metadata": STANFORD | {"doc_maxlen": 300}, "positions": 512},
+        (300, 32),
+    ),
+    "lightonai/GTE-ModernColBERT-v1": ("pylate", {"config": PYLATE}, (300, 32)),
+    "lightonai/LateOn": ("own", {"transformer": {"document_length": 300}}, (300, 0)),
+}
+
+
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
     """The cache of the hub with all of them."""
@@ -114,6 +145,11 @@ def hub(tmp_path_factory):
     for name, (kind, about) in MODELS.items():
         home = folder / f"models--{name.replace('/', '--')}"
         write_model(home / "snapshots" / COMMIT, kind, about)
+        (home / "refs").mkdir()
+        (home / "refs" / "main").write_text(COMMIT)
+    for name, (case, changes, _) in MULTI.items():
+        home = folder / f"models--{name.replace('/', '--')}"
+        write_multi_vectors(home / "snapshots" / COMMIT, case, **changes)
         (home / "refs").mkdir()
         (home / "refs" / "main").write_text(COMMIT)
     return folder
@@ -209,6 +245,26 @@ def test_a_model_of_the_cache_is_computed_as_its_files_say(name, tmp_path):
         document = about["prompts"].get("document", "")
         assert document_prompt(bundle, None) == document
     assert query_prompt(bundle, document) == query
+
+
+@pytest.mark.parametrize("name", MULTI)
+def test_a_late_interaction_model_of_the_cache_is_computed_as_its_files_say(name, tmp_path):
+    document_length, query_length = MULTI[name][2]
+    bundle = import_model(name, str(tmp_path / "bundle"))
+    assert bundle.source == f"hf://{name}@{COMMIT}"
+    head = bundle.heads["multi"]
+    assert bundle.default_vectors == ("multi",)
+    assert bundle.max_seq_length == document_length
+    assert bundle.prompts == {}
+    assert head.fill_length == query_length
+    assert head.needs_mask == (query_length > 0)
+    assert (head.query_marker, head.document_marker) == (
+        bundle.config.vocab_size - 2,
+        bundle.config.vocab_size - 1,
+    )
+    assert len(head.skip_ids) > 3
+    query = Encoder(bundle, threads=1).encode_multi_query("the bank")
+    assert len(query.vectors) >= max(query_length, 5)
 
 
 def test_a_short_name_of_two_organizations_is_refused_with_both(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""bge-m3: sparse vectors of a text's own tokens beside dense ones, of files of PyTorch."""
+"""bge-m3: sparse and multi-vectors beside dense ones, by heads in files of PyTorch."""
 
 import json
 import zipfile
@@ -25,11 +25,18 @@ def linear(dtype="<f4"):
     return {"weight": random.normal(size=(1, 32)).astype(dtype), "bias": np.array([0.2], dtype)}
 
 
+def colbert():
+    random = np.random.default_rng(8)
+    weight = random.normal(size=(32, 32)) * 0.3
+    return {"weight": weight.astype("<f4"), "bias": random.normal(size=32).astype("<f4")}
+
+
 def write_m3(folder, arrays=None, **torch_file):
     write_architecture(folder, "xlm-roberta")
     pooling = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     write_torch(folder / "sparse_linear.pt", arrays or linear(), **torch_file)
+    write_torch(folder / "colbert_linear.pt", colbert())
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +69,20 @@ def test_a_token_has_the_largest_of_its_weights(bundle, engine):
         np.testing.assert_allclose(row.values, list(weights.values()), atol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.numeric
+@pytest.mark.parametrize("engine", ENGINES)
+def test_all_tokens_but_the_first_have_a_vector_of_unit_length(bundle, engine):
+    encoder = Encoder(bundle, threads=1, load_engine=ENGINES[engine])
+    for encode in (encoder.encode_multi, encoder.encode_multi_query):
+        for number, vectors in enumerate(encode(list(TEXTS)).rows()):
+            states = STATES[f"xlm-roberta/states/{number}"][1:, -1].astype(np.float64)
+            projected = states @ colbert()["weight"].T + colbert()["bias"]
+            unit = projected / np.linalg.norm(projected, axis=1, keepdims=True)
+            assert vectors.shape == unit.shape
+            np.testing.assert_allclose(vectors, unit, atol=1e-4)
+
+
 @pytest.mark.numeric
 def test_all_kinds_come_from_one_pass_with_the_same_bits_in_any_batch(bundle):
     assert bundle.default_vectors == ("dense",)
@@ -69,15 +90,16 @@ def test_all_kinds_come_from_one_pass_with_the_same_bits_in_any_batch(bundle):
     assert verify(bundle).problem == ""
     encoder = Encoder(bundle, threads=1)
     texts = [text for text in TEXTS if text]
-    spec = TextSpec(512, vectors=("dense", "sparse"))
+    spec = TextSpec(512, vectors=("dense", "sparse", "multi"))
     rows = text_rows(encoder.tokenizer, spec, texts)
-    both = encoder.embed_layout(rows.rows, rows.row, rows.layout, spec)[1]
-    np.testing.assert_array_equal(both.sentences, encoder.encode(texts))
-    np.testing.assert_allclose(np.linalg.norm(both.sentences, axis=1), 1, atol=1e-6)
+    all_kinds = encoder.embed_layout(rows.rows, rows.row, rows.layout, spec)[1]
+    np.testing.assert_array_equal(all_kinds.sentences, encoder.encode(texts))
+    np.testing.assert_allclose(np.linalg.norm(all_kinds.sentences, axis=1), 1, atol=1e-6)
+    np.testing.assert_array_equal(all_kinds.multi.vectors, encoder.encode_multi(texts).vectors)
     alone = [encoder.encode_sparse(text) for text in texts]
     for name in ("indices", "values"):
         joined = np.concatenate([getattr(one, name) for one in alone])
-        np.testing.assert_array_equal(getattr(both.sparse, name), joined)
+        np.testing.assert_array_equal(getattr(all_kinds.sparse, name), joined)
 
 
 def test_windows_of_a_text_give_each_token_its_largest_weight(bundle):

@@ -131,6 +131,27 @@ def test_integers_are_ids_and_lists_are_words(bigquery, tiny_bundle, tmp_path):
     assert [word["word"] for word in found[1]["words"]] == ["red", "river4"]
 
 
+def test_texts_of_several_columns_are_joined(bigquery, tiny_bundle, tmp_path, capsys):
+    name = f"test-project.in_{next(_NUMBERS)}.t"
+    schema = [*SCHEMA, ("title", "STRING", "NULLABLE"), ("words", "STRING", "REPEATED")]
+    rows_there = [
+        {"id": "a", "title": "one", "text": "two"},
+        {"id": "b", "title": None, "text": "three"},
+        {"id": "c", "title": None, "text": None},
+    ]
+    bigquery.fill(name, schema, rows_there)
+    flags = {"text_column": "title,text", "keep_text": True}
+    assert embed(tmp_path / "out", tiny_bundle, shown(name), **flags) == 0
+    assert dict(zip(rows(tmp_path / "out")["id"], rows(tmp_path / "out")["text"], strict=True)) == {
+        "a": "one two",
+        "b": "three",
+    }
+    assert [row["reason"] for row in rejected(tmp_path / "out")] == ["missing text"]
+    flags["text_column"] = "text,words"
+    assert embed(tmp_path / "words", tiny_bundle, shown(name), **flags) == 2
+    assert "words of --input" in capsys.readouterr().err
+
+
 def test_an_empty_table_is_a_run_without_rows(bigquery, tiny_bundle, tmp_path):
     name = f"test-project.in_{next(_NUMBERS)}.t"
     bigquery.fill(name, SCHEMA, [])

@@ -26,7 +26,7 @@ def source(tmp_path_factory):
         (["--seed=-1"], "--seed must be a whole number, 0 or more, got '-1'"),
         (["--which_to_keep=best"], "--which_to_keep must be one of hard, easy, random, got 'best'"),
         (["--n_cluster=3"], "unknown flag --n_cluster; did you mean --n_clusters?"),
-        (["third"], "third stands alone: give DIR and OUT once"),
+        (["third"], "out is not the output of a run: it holds no run.json"),
         (["--runner=NoRunner"], "--runner NoRunner is not available"),
         (["--runner=DataflowRunner"], "is on this machine, where Dataflow's workers cannot read"),
     ],
@@ -46,7 +46,7 @@ def test_flags_of_dedup_are_none_of_cluster(source, tmp_path, capsys):
 
 def test_a_folder_is_missing(source, capsys):
     assert main(["dedup", str(source)]) == 2
-    assert "the following arguments are required: OUT" in capsys.readouterr().err
+    assert "DIR or OUT is missing: give the output of a run, then OUT" in capsys.readouterr().err
 
 
 def test_dir_is_no_output_of_a_run(tmp_path, capsys):

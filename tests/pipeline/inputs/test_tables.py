@@ -1,6 +1,8 @@
 """Tables: CSV and Parquet in through the command line, with lines beside them."""
 
+import csv
 import gzip
+import io
 import json
 
 import pyarrow as pa
@@ -35,6 +37,58 @@ def test_every_format_gives_the_same_vectors(tmp_path, tiny_bundle):
         assert rows(output)["id"] == [kind(n) for n in range(5)]
         assert_near(vectors(output), expected)
         assert record(output)["counts"]["embedded"] == len(TEXTS)
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"], ids=["semicolon", "tab", "bar"])
+def test_the_header_says_what_separates_the_columns(tmp_path, tiny_bundle, delimiter):
+    commas = tmp_path / "commas.csv"
+    commas.write_bytes(b'id,"a, b",text\n' + b'1,x,"one; two, three"\n2,,"four|\t""five"""\n' * 9)
+    written = csv.reader(io.StringIO(commas.read_text()))
+    for name, opened in (("other.csv", open), ("other.csv.gz", gzip.open)):
+        with opened(tmp_path / name, "wt", newline="") as file:
+            csv.writer(file, delimiter=delimiter).writerows([*written])
+        written = csv.reader(io.StringIO(commas.read_text()))
+    assert embed(tmp_path / "out", tiny_bundle, commas, block_bytes=40) == 0
+    for name in ("other.csv", "other.csv.gz"):
+        output = tmp_path / f"out-{name}"
+        assert embed(output, tiny_bundle, tmp_path / name, block_bytes=40) == 0
+        assert rows(output)["id"] == rows(tmp_path / "out")["id"]
+        assert_near(vectors(output), vectors(tmp_path / "out"))
+
+
+def test_a_comma_separates_where_others_are_no_more_frequent(tmp_path, tiny_bundle):
+    (tmp_path / "in.csv").write_text('"a;b;c",text;,id\n1,"one;two",x\n')
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", text_column="text;") == 0
+    assert rows(tmp_path / "out")["id"] == ["x"]
+
+
+def test_texts_of_several_columns_are_joined(tmp_path, tiny_bundle):
+    records = [("a", "One.", "Two, three."), ("b", "", "four"), ("c", "five", None), ("d", " ", "")]
+    joined = ["One. Two, three.", "four", "five"]
+    lines = [
+        {"id": name, "title": title} | ({} if body is None else {"body": body})
+        for name, title, body in reversed(records)
+    ]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, reversed(lines))))
+    names, titles, bodies = zip(*records, strict=True)
+    table = pa.table({"id": names, "body": bodies, "title": titles})
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=2)
+    table.to_pandas().to_csv(tmp_path / "in.csv", sep=";", index=False)
+    expected = bert_embed.load(tiny_bundle).encode(joined)
+    for name in ("in.jsonl", "in.parquet", "in.csv"):
+        output, flags = tmp_path / f"out-{name}", {"keep_text": True, "block_bytes": 40}
+        assert embed(output, tiny_bundle, tmp_path / name, text_column="title, body", **flags) == 0
+        assert (rows(output)["id"], rows(output)["text"]) == (["a", "b", "c"], joined)
+        assert_near(vectors(output), expected)
+        assert [row["id"] for row in rejected(output)] == ["d"]
+        assert record(output)["input"]["text_column"] == "title,body"
+
+
+@pytest.mark.parametrize("columns", ["title,", ",title", "title,title"])
+def test_columns_to_join_are_different_ones(tmp_path, tiny_bundle, capsys, columns):
+    (tmp_path / "in.csv").write_text("id,title\n1,one\n")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", text_column=columns) == 2
+    assert "--text_column must be one column, or several different" in capsys.readouterr().err
 
 
 def test_formats_of_one_run_may_differ(tmp_path, tiny_bundle):
@@ -98,7 +152,7 @@ def test_search_shows_the_texts(tmp_path, tiny_bundle, capsys, name):
     ("name", "data", "flags", "message"),
     [
         ("a.csv", b"id,body\n1,one\n", {}, "--text_column text is not a column of"),
-        ("a.csv", b"id;text\n1;one\n", {}, "which has id;text"),
+        ("a.csv", b"id,text\n1,one\n", {"text_column": "text,body"}, "body is not a column of"),
         ("a.csv", b"text,text\none,two\n", {}, "has two columns of the name text"),
         ("a.csv", b"text\none\n", {"id_column": "key"}, "--id_column key is not a column of"),
         ("a.parquet", b"no table", {}, "a.parquet cannot be read as Parquet"),

@@ -49,7 +49,7 @@ def test_only_a_complete_run_is_described(output, tmp_path, capsys):
     (output / "run.json").write_text(json.dumps(record | {"status": "failed"}))
     assert main(["card", str(output)]) == 2
     assert "is not the output of a complete run of `embed`" in capsys.readouterr().err
-    assert main(["card", str(tmp_path)]) == 2
+    assert main(["card", str(tmp_path / "other")]) == 2
     assert "it holds no run.json" in capsys.readouterr().err
 
 

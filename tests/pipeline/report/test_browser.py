@@ -96,6 +96,27 @@ def pixels(page):
     return page.evaluate("document.querySelector('canvas').toDataURL()")
 
 
+def test_the_keyboard_goes_from_point_to_point(visit, output):
+    page, shown = visit(), content(output)
+    hover = page.locator("#hover")
+    page.locator("canvas").focus()
+    seen = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "ArrowUp"):
+        page.keyboard.press(key)
+        assert hover.is_visible()
+        seen.append(hover.inner_text())
+    texts = [" ".join(text.split()) for text in shown["documents"]["texts"]]
+    assert all(any(text in told for text in texts) for told in seen)
+    assert len(set(seen)) > 1
+    before = page.evaluate("document.querySelector('canvas').toDataURL()")
+    page.keyboard.press("+")
+    assert page.evaluate("document.querySelector('canvas').toDataURL()") != before
+    page.keyboard.press("Escape")
+    assert hover.is_hidden()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.tagName") == "BUTTON"
+
+
 def test_search_highlights(visit):
     page = visit()
     before = pixels(page)

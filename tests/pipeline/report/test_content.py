@@ -1,6 +1,8 @@
 """What a report says, held against the output it is about; one small corpus for all tests."""
 
 import json
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -40,12 +42,13 @@ def corpus(tmp_path_factory):
 
 
 FLAGS = {"extra_columns": "lang,year:int64", "block_bytes": 2000, "max_seq_length": 8}
+SILENT = FLAGS | {"report_texts": False}
 
 
 @pytest.fixture(scope="module")
 def output(corpus, tiny_bundle, tmp_path_factory):
     output = tmp_path_factory.mktemp("report") / "out"
-    assert embed(output, tiny_bundle, corpus, **FLAGS) == 0
+    assert embed(output, tiny_bundle, corpus, **SILENT) == 0
     return output
 
 
@@ -97,7 +100,7 @@ def test_the_health_is_that_of_the_vectors(page, output):
 
 def test_the_map_is_the_plane_of_most_variance(page, output):
     _, vectors = bert_embed.read(output)
-    (made,) = page["map"]["projections"]
+    made = page["map"]["projections"][-1]
     assert (made["name"], made["package"], made["version"]) == ("PCA", "numpy", np.__version__)
     left, sizes, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
     for axis, values in enumerate((made["x"], made["y"])):
@@ -143,7 +146,7 @@ def test_extra_columns_become_colours(page):
 def test_times_are_in_one_place_and_equal_runs_give_equal_pages(
     page, corpus, tiny_bundle, tmp_path
 ):
-    assert embed(tmp_path / "out", tiny_bundle, corpus, **FLAGS) == 0
+    assert embed(tmp_path / "out", tiny_bundle, corpus, **SILENT) == 0
     other = content(tmp_path / "out")
     times = page["timings"], other.pop("timings")
     assert sum(each["documents"] for each in times[0]["slowest"]) > 0
@@ -153,11 +156,11 @@ def test_times_are_in_one_place_and_equal_runs_give_equal_pages(
     assert {name: value for name, value in page.items() if name != "timings"} == same
 
 
-def test_texts_are_shown_on_request_and_then_only_to_the_owner(output, page, tmp_path, capsys):
+def test_texts_are_shown_unless_switched_off_and_only_to_the_owner(output, page, tmp_path, capsys):
     assert page["documents"]["texts"] is None
     file = tmp_path / "texts.html"
     before = (output / "report.html").read_bytes()
-    assert main(["report", str(output), f"--output={file}", "--texts"]) == 0
+    assert main(["report", str(output), f"--output={file}"]) == 0
     assert capsys.readouterr().out == f"wrote {file}\n"
     found = content_of(file.read_text("utf-8"))
     assert found["documents"]["texts"][0] == "the same river"
@@ -166,6 +169,66 @@ def test_texts_are_shown_on_request_and_then_only_to_the_owner(output, page, tmp
     assert {place.get("text") for place in places} >= {"no json of a secret word"}
     assert file.stat().st_mode & 0o077 == 0
     assert (output / "report.html").read_bytes() == before
+    assert main(["report", str(output), f"--output={file}", "--no_texts"]) == 0
+    without = content_of(file.read_text("utf-8"))
+    assert without["documents"] == page["documents"]
+    assert without["rejected"] == page["rejected"]
+    assert file.stat().st_mode & 0o044 == 0o044
+
+
+def test_a_run_shows_the_texts_of_its_input(corpus, tiny_bundle, tmp_path):
+    assert embed(tmp_path / "out", tiny_bundle, corpus, **FLAGS) == 0
+    made = content(tmp_path / "out")
+    lines = [line for name in ("a", "b") for line in (corpus / f"{name}.jsonl").open()]
+    texts = {record["id"]: record["text"] for record in map(_json, lines) if record}
+    shown = dict(zip(made["documents"]["ids"], made["documents"]["texts"], strict=True))
+    assert shown == {name: texts[name] for name in shown}
+    assert (tmp_path / "out" / "report.html").stat().st_mode & 0o077 == 0
+
+
+def _json(line):
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def test_clusters_are_named_by_the_words_that_set_them_apart(tiny_bundle, tmp_path):
+    draw = np.random.default_rng(2)
+    subjects = [("red", "river"), ("money", "bank"), ("seven", "stars")]
+    common = ("the", "of", "and")
+    texts = [
+        " ".join([*draw.choice(common, 6), *draw.choice(subjects[n % 3], 6)]) for n in range(90)
+    ]
+    path = tmp_path / "in.jsonl"
+    path.write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    assert embed(tmp_path / "out", tiny_bundle, path) == 0
+    made = content(tmp_path / "out")
+    assert len(made["clusters"]) > 1
+    for cluster in made["clusters"]:
+        assert cluster["words"]
+        assert not {*cluster["words"]} & {*common}
+
+
+@pytest.mark.skipif(find_spec("openTSNE") is None, reason="openTSNE is not installed")
+def test_the_map_is_that_of_tsne_where_it_is_installed(output, tmp_path):
+    file = tmp_path / "page.html"
+    assert main(["report", str(output), f"--output={file}"]) == 0
+    made = content_of(file.read_text("utf-8"))["map"]
+    assert [projection["name"] for projection in made["projections"]] == ["t-SNE", "PCA"]
+    assert made["projections"][0]["package"] == "openTSNE"
+    assert main(["report", str(output), f"--output={file}", "--projection=pca"]) == 0
+    made = content_of(file.read_text("utf-8"))["map"]
+    assert [projection["name"] for projection in made["projections"]] == ["PCA"]
+
+
+def test_without_tsne_the_page_says_what_is_missing(output, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
+    file = tmp_path / "page.html"
+    assert main(["report", str(output), f"--output={file}"]) == 0
+    made = content_of(file.read_text("utf-8"))["map"]
+    assert [projection["name"] for projection in made["projections"]] == ["PCA"]
+    assert made["lacks_tsne"]
 
 
 @pytest.mark.slow

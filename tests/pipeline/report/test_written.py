@@ -179,9 +179,9 @@ def test_texts_of_an_input_that_is_gone_are_noted(corpus, tiny_bundle, tmp_path,
     output = tmp_path / "out"
     assert embed(output, tiny_bundle, corpus) == 0
     corpus.unlink()
-    assert main(["report", str(output), "--texts"]) == 0
+    assert main(["report", str(output)]) == 0
     assert "note: no texts are shown" in capsys.readouterr().err
-    assert set(content(output)["documents"]["texts"]) == {""}
+    assert content(output)["documents"]["texts"] is None
 
 
 @pytest.mark.slow
@@ -223,6 +223,15 @@ def test_an_output_in_cloud_storage_has_its_page_there(gcs, finished, tiny_bundl
     assert main(["report", output, f"--output={tmp_path}/page.html"]) == 0
     again = content_of((tmp_path / "page.html").read_text("utf-8"))
     assert {name: again[name] for name in names} == {name: here[name] for name in names}
+
+
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_a_few_documents_that_are_alike_raise_no_alarm(tmp_path, tiny_bundle, count):
+    path = tmp_path / "in.txt"
+    texts = [f"the bank of the red river and {n} stars of money" for n in range(9)]
+    path.write_text("\n".join([texts[0], *texts][:count]))
+    assert embed(tmp_path / "out", tiny_bundle, path, max_seq_length=8) == 0
+    assert all(each["healthy"] for each in content(tmp_path / "out")["vectors"]["findings"])
 
 
 def test_a_first_try_and_stacked_layers_look_healthy(tmp_path, tiny_bundle):

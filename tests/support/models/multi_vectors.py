@@ -93,6 +93,7 @@ def _write_stanford(folder: Path, settings: Mapping[str, Any]) -> None:
     write_tiny_huggingface(
         folder,
         prefix="bert.",
+        positions=settings.get("positions", 64),
         vocab=[*small_vocabulary(), *_UNUSED],
         changes={"linear.weight": projection},
     )

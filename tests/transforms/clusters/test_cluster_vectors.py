@@ -42,7 +42,7 @@ def job(source, tmp_path_factory):
 
 
 def run(job, backwards=False):
-    files = [VectorFile(*each) for each in enumerate(vector_names(job.source))]
+    files = [VectorFile(*each, job.source) for each in enumerate(vector_names(job.source))]
     with TestPipeline(runner="FnApiRunner") as pipeline:
         created = pipeline | beam.Create(files[::-1] if backwards else files)
         _ = created | ClusterVectors(job, RECORD)
@@ -110,7 +110,7 @@ def test_finished_steps_are_not_done_again(job, whole, tmp_path):
     with pytest.raises(Exception, match="duplicates"):
         run(again)
     in_the_way.unlink()
-    files = [VectorFile(*each) for each in enumerate(vector_names(job.source))]
+    files = [VectorFile(*each, job.source) for each in enumerate(vector_names(job.source))]
     moved = replace(again, source=str(tmp_path / "moved"))
     with TestPipeline(runner="FnApiRunner") as pipeline:
         _ = pipeline | beam.Create(files) | ClusterVectors(moved, RECORD)

@@ -1,11 +1,20 @@
-"""Finds where the records of a CSV file end."""
+"""Finds what separates the columns of a CSV file, and where its records end."""
 
 import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 
+from bert_embed.transforms.read.lines import BOM
+
 _QUOTE, _LINE_FEED = ord('"'), ord("\n")
 _TAB_SEPARATED = re.compile(r"\.tsv(\.[a-z0-9]+)?$", re.IGNORECASE)
+_DELIMITERS = ",;\t|"  # of equally frequent ones the first
+_HEADER_BYTES = 1 << 16  # at the start of a file, in which its header is looked for
+# The first record, whichever the delimiter is: quotes open a field only where one begins.
+_QUOTED = rb'(?:(?<=[,;\t|])|^)"(?:[^"]|"")*+(?:"|$)'
+_FIRST_RECORD = re.compile(rb"(?>" + _QUOTED + rb"|[^\n])*+")
 
 
 class RecordCutter:
@@ -62,6 +71,20 @@ class RecordCutter:
         return np.array(borders, np.int64)
 
 
-def delimiter_of(path: str) -> str:
-    """A tab for `.tsv`, also compressed; a comma for any other file."""
-    return "\t" if _TAB_SEPARATED.search(path) else ","
+def delimiter_of(path: str, pieces: Iterable[bytes]) -> tuple[str, Iterator[bytes]]:
+    """What separates a file's columns, and the pieces of the file, which begin with its header.
+
+    A tab in `.tsv`, also compressed; else the most frequent delimiter outside quotes in the header.
+    Whatever the sizes of the pieces, the same bytes of a file decide.
+    """
+    rest = iter(pieces)
+    if _TAB_SEPARATED.search(path):
+        return "\t", rest
+    head: list[bytes] = []
+    while sum(map(len, head)) < _HEADER_BYTES and (piece := next(rest, b"")):
+        head.append(piece)
+    begin = b"".join(head)[:_HEADER_BYTES].removeprefix(BOM)
+    first = _FIRST_RECORD.match(begin)
+    header = re.sub(_QUOTED, b"", first[0] if first else b"")
+    counts = {mark: header.count(mark.encode()) for mark in _DELIMITERS}
+    return max(counts, key=lambda mark: counts[mark]), chain(head, rest)

@@ -39,6 +39,7 @@ class CsvRecords:
     file: int
     path: str
     header: tuple[str, ...]  # names of its columns
+    delimiter: str  # what separates them
     offset: int
     data: bytes
     starts: np.ndarray  # int64 [records], where each begins in `data`
@@ -72,7 +73,7 @@ class CsvRecords:
         """The same records with their bytes, or with none."""
         if self.too_large:
             return self
-        starts = np.append(0, RecordCutter(delimiter_of(self.path)).ends(data))
+        starts = np.append(0, RecordCutter(self.delimiter).ends(data))
         return replace(self, data=data, starts=starts[starts < len(data)])
 
 
@@ -95,18 +96,21 @@ def read_records(
     path = piece.info.path
     header: tuple[str, ...] | None = None
     offset = count = 0
-    for whole_record in _whole_records(path, stored_pieces(piece, compression, size)):
+    delimiter, pieces = delimiter_of(path, stored_pieces(piece, compression, size))
+    for whole_record in _whole_records(path, delimiter, pieces):
         data, ends = whole_record.data, whole_record.ends
         starts = np.append(0, ends[:-1])
         before = 0
         if header is None:
             before = int(ends[0])
-            header = _header(path, data[:before], whole_record.is_open and len(ends) == 1)
+            is_open = whole_record.is_open and len(ends) == 1
+            header = _header(path, delimiter, data[:before], is_open)
             data, starts = data[before:], starts[1:] - before
         records = CsvRecords(
             piece.file,
             path,
             header,
+            delimiter,
             offset + before,
             data,
             starts,
@@ -131,9 +135,9 @@ class _Whole:
     too_large: int = 0
 
 
-def _whole_records(path: str, pieces: Iterable[bytes]) -> Iterator[_Whole]:
+def _whole_records(path: str, delimiter: str, pieces: Iterable[bytes]) -> Iterator[_Whole]:
     """Whole records; one that is too large comes apart, without its bytes."""
-    cutter = RecordCutter(delimiter_of(path))
+    cutter = RecordCutter(delimiter)
     held: list[bytes] = []  # of an unfinished record, unless it is too large
     length = mark = 0
     for number, data in enumerate(_without_split_quotes(pieces)):
@@ -195,10 +199,10 @@ def _without_split_quotes(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield held
 
 
-def _header(path: str, data: bytes, is_open: bool) -> tuple[str, ...]:
+def _header(path: str, delimiter: str, data: bytes, is_open: bool) -> tuple[str, ...]:
     try:
         text = data.decode("utf-8-sig")
-        names = next(csv.reader([text], delimiter=delimiter_of(path), strict=True))
+        names = next(csv.reader([text], delimiter=delimiter, strict=True))
     except UnicodeDecodeError as error:
         raise InputError(f"{path} has a header that is not UTF-8") from error
     except csv.Error as error:
@@ -243,7 +247,7 @@ def parse_csv(records: CsvRecords, columns: Columns) -> Documents:
 def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRecord]:
     csv.field_size_limit(lines.MOST_RECORD_BYTES)
     waiting: list[str] = []  # the one record that the reader takes next
-    rows = csv.reader(iter(waiting.pop, None), delimiter=delimiter_of(records.path), strict=True)
+    rows = csv.reader(iter(waiting.pop, None), delimiter=records.delimiter, strict=True)
     extra = ExtraValues(columns.extra, as_text=True) if columns.extra else None
     index = {name: records.header.index(name) for _, name in columns.requested}
     stops = [*records.starts[1:].tolist(), len(records.data)][: records.count]

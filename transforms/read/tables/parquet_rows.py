@@ -15,7 +15,7 @@ from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.files import open_listed
 from bert_embed.storage.parallel import in_parallel
-from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.columns import Columns, text_fields
 from bert_embed.transforms.read.parsed import (
     BadRecord,
     Documents,
@@ -72,7 +72,8 @@ def _with_footer(file: InputFile, text_column: str) -> InputFile:
     with _open(file.info) as opened:
         metadata, schema = opened.metadata, opened.schema_arrow
         paths = [metadata.schema.column(n).path for n in range(metadata.num_columns)]
-        of_text = [n for n, path in enumerate(paths) if f"{path}.".startswith(f"{text_column}.")]
+        fields = tuple(f"{name}." for name in text_fields(text_column))
+        of_text = [n for n, path in enumerate(paths) if f"{path}.".startswith(fields)]
         groups = []
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)

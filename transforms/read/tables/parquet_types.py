@@ -75,5 +75,6 @@ def _is_readable(flag: str, name: str, kind: pa.DataType, columns: Columns) -> b
     if flag == "extra_columns":
         assert columns.extra is not None
         return plain_type(kind) == columns.extra.field(name).type
-    listed = kind.value_type if is_list(kind) and flag != "text_b_column" else kind
+    can_be_list = flag == SPANS or (flag == "text_column" and len(columns.texts) == 1)
+    listed = kind.value_type if is_list(kind) and can_be_list else kind
     return pa.types.is_integer(listed) if flag == SPANS else is_text(listed)

@@ -1,0 +1,149 @@
+"""What takes one output takes several: of each document the newest version counts, once."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+import bert_embed
+from bert_embed.pipeline.cli import main
+from bert_embed.storage.errors import InputError
+from tests.support.command import embed
+from tests.support.report_pages import content_of
+
+DAYS = {
+    "monday": {1: "the first of all", 2: "two", 3: "three"},
+    "tuesday": {1: "the first, written again", 2: "two", 3: "three"},
+    "wednesday": {1: "the first of all", 2: "two", 3: "three, written again", 4: "four"},
+}
+IDS = ["2", "1", "3", "4"]  # monday has the second still, wednesday the newest of the others
+TEXTS = ["two", "the first of all", "three, written again", "four"]
+
+
+@pytest.fixture(scope="module", params=["parquet", "jsonl"])
+def days(request, tiny_bundle, tmp_path_factory):
+    """An output a day, each of what the days before it lack."""
+    folder = tmp_path_factory.mktemp("days")
+    flags = {"output_format": request.param, "granularity": "sentence,word"}
+    for day, texts in DAYS.items():
+        lines = [json.dumps({"id": number, "text": text}) for number, text in texts.items()]
+        (folder / f"{day}.jsonl").write_text("\n".join(lines))
+        earlier = {"skip_existing": folder / "out"} if day != "monday" else {}
+        output = folder / "out" / day
+        assert embed(output, tiny_bundle, folder / f"{day}.jsonl", **flags, **earlier) == 0
+    return folder / "out"
+
+
+def names(days):
+    return [str(days / day) for day in DAYS]
+
+
+def test_read_gives_the_newest_of_each_document_once(days, tiny_bundle):
+    expected = bert_embed.load(tiny_bundle).encode(TEXTS)
+    for folders in (days, f"{days}/*", names(days), [*names(days), days]):
+        ids, vectors = bert_embed.read(folders)
+        assert ids == IDS
+        np.testing.assert_allclose(vectors, expected, atol=1e-4)
+    pieces = list(bert_embed.read_batches(days, rows=1))
+    assert [ids for ids, _ in pieces] == [[name] for name in IDS]
+    words = list(bert_embed.read_words(days))
+    assert [document.id for document in words] == IDS
+    assert words[2].texts == ["three", ",", "written", "again"]
+    assert bert_embed.read(days / "tuesday")[0] == ["1"]
+
+
+def test_other_vectors_are_not_read_with_these(days, tiny_bundle, tmp_path):
+    other = tmp_path / "other"
+    assert (
+        embed(
+            other,
+            tiny_bundle,
+            f"{days.parent}/monday.jsonl",
+            pooling="cls",
+            granularity="sentence,word",
+        )
+        == 0
+    )
+    with pytest.raises(InputError, match=r"pooling is \"cls\" there and \"mean\" here; take them"):
+        bert_embed.read([days / "monday", other])
+    with pytest.raises(InputError, match="nothing is not the output of a run"):
+        bert_embed.read([days / "monday", tmp_path / "nothing"])
+    with pytest.raises(ValueError, match="folder must name an output of a run"):
+        bert_embed.read([])
+
+
+def test_export_takes_the_newest_of_each_document(days, tmp_path, capsys):
+    ids, vectors = bert_embed.read(days)
+    for number, folders in enumerate([[str(days)], [f"{days}/*"], names(days)]):
+        dest = tmp_path / str(number)
+        assert main(["export", *folders, str(dest), "--to", "npy"]) == 0
+        assert pq.read_table(dest / "metadata_0000.parquet")["id"].to_pylist() == ids
+        np.testing.assert_array_equal(np.load(dest / "emb_0000.npy"), vectors)
+        assert main(["export", "--to=npy", *folders, str(dest)]) == 0
+        assert "4 rows of 32 numbers, nothing to do" in capsys.readouterr().out
+    words = tmp_path / "words"
+    assert main(["export", str(days), str(words), "--to=npy", "--granularity=word"]) == 0
+    rows = pq.read_table(words / "metadata_0000.parquet")
+    assert list(dict.fromkeys(rows["id"].to_pylist())) == IDS
+    assert main(["export", str(days), f"{days}/tuesday/x", "--to=npy"]) == 2
+    assert "lies in the output itself" in capsys.readouterr().err
+    assert main(["export", str(tmp_path / "x"), "--to=npy"]) == 2
+    assert "DIR or DEST is missing: give the output of a run, then DEST" in capsys.readouterr().err
+
+
+def test_outputs_with_other_columns_are_not_exported_together(days, tiny_bundle, tmp_path, capsys):
+    flags = {"granularity": "sentence,word", "keep_text": True}
+    assert embed(tmp_path / "texts", tiny_bundle, f"{days.parent}/monday.jsonl", **flags) == 0
+    both = [str(days / "tuesday"), str(tmp_path / "texts")]
+    assert main(["export", *both, str(tmp_path / "x"), "--to=npy"]) == 2
+    assert "has the columns id, text, but" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["cluster", "dedup"])
+def test_clusters_are_of_the_newest_of_each_document(days, tmp_path, command, capsys):
+    out = tmp_path / "out"
+    words = [command, str(days), "--n_clusters=2", str(out)]
+    assert main(words) == 0
+    table = pq.read_table(out / "clusters")
+    assert sorted(table["id"].to_pylist()) == sorted(IDS)
+    record = json.loads((out / "run.json").read_text())
+    assert (record["counts"]["vectors"], len(record["others"])) == (4, 2)
+    assert not (out / "_state").exists()
+    assert main(words) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert main([command, f"{days}/monday", str(out)]) == 2
+    if command == "dedup":
+        assert main([command, str(days), str(tmp_path / "all"), "--threshold=0.01"]) == 0
+        removed = pq.read_table(tmp_path / "all" / "duplicates").to_pylist()
+        assert {row["id"] for row in removed} | {row["kept_id"] for row in removed} == set(IDS)
+
+
+def test_a_report_of_several_outputs_adds_them_up(days, tmp_path, capsys):
+    file = tmp_path / "page.html"
+    assert main(["report", str(days), f"--output={file}", "--projection=pca"]) == 0
+    page = content_of(file.read_text("utf-8"))
+    assert page["documents"]["ids"] == IDS
+    assert page["documents"]["texts"] == TEXTS
+    counts = page["counts"]
+    assert (counts["records"], counts["embedded"], counts["skipped"]) == (10, 7, 3)
+    assert [row["files"] for row in page["files"]] == names(days)
+    assert sum(page["lengths"]["counts"]) == 7
+    assert main(["report", str(days)]) == 2
+    assert "--output FILE is missing, 3 outputs" in capsys.readouterr().err
+
+
+def test_a_card_describes_the_outputs_below_a_folder(days, capsys):
+    assert main(["card", str(days)]) == 0
+    card = (days / "README.md").read_text("utf-8")
+    _, front, _ = card.split("---\n", 2)
+    (glob,) = [
+        kind["data_files"]
+        for kind in yaml.safe_load(front)["configs"]
+        if kind["config_name"] == "embeddings"
+    ]
+    assert len(list(days.glob(glob))) == 3
+    assert "7 of 10 records" in card
+    assert main(["card", f"{days}/*"]) == 2
+    assert "is a glob" in capsys.readouterr().err
