@@ -18,12 +18,13 @@ PRODUCT = {
 # These own the names of an output; in the other places the same words name weights.
 NAME_OWNERS = ("transforms/output_folder.py", "bert_embed/formats/output_files.py")
 WEIGHTS = (
-    *("bert_embed/architectures/", "bert_embed/graph/", "bert_embed/importers/"),
+    *("bert_embed/architectures/", "bert_embed/graph/", "bert_embed/heads/"),
+    "bert_embed/importers/",
     "bert_embed/self_test.py",
 )
 OUTPUT_NAME = re.compile(
     r"(^|/)(part-|_state(/|$)|run\.json$|examples\.json$)"
-    r"|^(embeddings|tokens|words|spans|windows|examples|rejected|removed)/"
+    r"|^(embeddings|tokens|words|spans|windows|sparse|multi|scores|examples|rejected|removed)/"
 )
 
 

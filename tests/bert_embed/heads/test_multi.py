@@ -209,3 +209,16 @@ def test_files_that_say_what_is_not_supported_are_named(tmp_path, case, file, ch
     with pytest.raises(InputError, match=message) as error:
         import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
     assert str(tmp_path / "source") in str(error.value)
+
+
+def test_chunks_have_vectors_of_their_own_and_the_marker(encoders, models):
+    encoder, head = encoders("stanford"), models("stanford").heads["multi"]
+    spec = TextSpec(
+        9, chunk="tokens", chunk_tokens=4, vectors=("multi",), marker=head.document_marker
+    )
+    rows = text_rows(encoder.tokenizer, spec, ["people could find two banks of the river"])
+    assert (rows.rows.input_ids[rows.rows.row_splits[:-1] + 1] == head.document_marker).all()
+    _, vectors = encoder.embed_layout(rows.rows, rows.row, rows.layout, spec)
+    chunks = encoder.encode_multi(["people could find two", "bank"], max_seq_length=9)
+    assert len(vectors.multi) == len(rows.rows.row_splits) - 1 > 1
+    assert np.array_equal(vectors.multi.rows()[0], chunks.rows()[0])
