@@ -19,6 +19,8 @@ import pytest
 import bert_embed
 from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
+from tests.support.models.multi_vectors import CASES, write_multi_vectors
+from tests.support.models.splade import write_splade
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow  # a minute and a half on two quiet cores
@@ -374,6 +376,13 @@ def test_the_page_lists_every_column(folder, columns, workspace):
         run([*words, "--long_text=window", "--no_merge_windows", "--max_seq_length=8"])
     elif folder == "chunks":
         run([*words, "--chunk=sentence"])
+    elif folder in ("sparse", "multi"):
+        if folder == "sparse":
+            write_splade(workspace / "other")
+        else:
+            write_multi_vectors(workspace / "other", next(iter(CASES)))
+        import_model("other", "other_bundle")
+        run([*words, f"--vectors={folder}", "--model", "other_bundle"])
     else:
         run([*words, "--granularity=sentence,token,word,span"])
     (path,) = (workspace / "out" / folder).glob("*.parquet")
@@ -387,4 +396,5 @@ def test_the_page_lists_every_column(folder, columns, workspace):
 
 def test_the_columns_of_every_folder_are_listed():
     folders = [folder for folder, _ in documented_columns()]
-    assert folders == ["embeddings", "windows", "chunks", "tokens", "words", "spans"]
+    texts = ["embeddings", "windows", "chunks"]
+    assert folders == [*texts, "tokens", "words", "spans", "sparse", "multi"]
