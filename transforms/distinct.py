@@ -16,7 +16,11 @@ _BITS = 64
 
 
 def sample_bits(documents: int) -> int:
-    """How many leading bits of a kept hash are zero, for about so many documents."""
+    """How many leading bits of a kept hash are zero, for about so many documents.
+
+    >>> sample_bits(EXACT), sample_bits(EXACT + 1), sample_bits(EXACT * 8)
+    (0, 1, 3)
+    """
     return max(0, (max(documents, 1) - 1).bit_length() - EXACT.bit_length() + 1)
 
 

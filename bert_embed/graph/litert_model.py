@@ -40,13 +40,12 @@ def write_litert(
 ) -> None:
     """Writes a file for each precision into the folder.
 
-    Each has these signatures:
-    - hidden_states: `input_ids` and `type_ids`, int32 `[batch, length]` without padding, to float32
-      `[batch * length, hidden]`, the embeddings and each layer in order; `mask`, where a head needs
-      one, is 0 for tokens that no token sees.
-    - pooler: `x` float32 `[rows, hidden]`, last states of [CLS], to the pooler's output.
-    - dense: `x` float32 `[rows, in_features]` through all Dense modules.
-    - the kind of each head: `x` float32 `[batch, length, hidden]`, last states, to its output.
+    Each has these signatures, of rows without padding:
+        hidden_states: `input_ids` and `type_ids`, int32 `[batch, length]`, to float32
+            `[batch * length, hidden]` each, the embeddings and the layers in order.
+        pooler: `x` float32 `[rows, hidden]`, last states of [CLS], to the pooler's output.
+        dense: `x` float32 `[rows, in_features]` through all Dense modules.
+        sparse, multi, scores: `x` float32 `[batch, length, hidden]`, last states, to `Head.graph`.
 
     In int8, weights of layers have a scale for each output of a product. Activations become int8
     when the model runs, with a scale for each token, so a vector depends only on its own row. All
