@@ -78,7 +78,6 @@ ELSEWHERE = {
         "$ .venv/bin/python -m examples.sts",
     ): "the ratings are not ours to share",
     ("docs/how_it_works.md", "$ .venv/bin/python -m examples.bank"): "test_the_two_senses_of_bank",
-    ("docs/report.md", ".venv/bin/pip install"): "tests/ecosystem/test_report_map.py",
     ("deploy/cron/README.md", "deploy/cron"): "tests/schedule/test_cron.py",
     ("deploy/cron/README.md", "install -o"): "needs root and systemd",
     ("deploy/cron/README.md", "airflow"): "needs Airflow: make test-airflow",
