@@ -13,7 +13,7 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -56,9 +56,8 @@ def main() -> None:
     texts[PADDED] = text_file(args.texts, args.count // _SLOW)
     if args.texts != "sentences":
         del texts[PADDED]  # it would cut them
-    sides = every_side(texts, text_file(args.texts, args.small)) | null_sides(
-        args.texts, texts[ours[0]]
-    )
+    sides = every_side(texts, text_file(args.texts, args.small), embed)
+    sides |= null_sides(args.texts, texts[ours[0]])
     spent = measure.in_turn(sides, args.rounds)
     results = {
         name: figures(spent[name], spent[startup(name)], int(text.stem) - args.small)
@@ -90,12 +89,14 @@ def main() -> None:
     measure.report(record, header, [_row(name, result) for name, result in results.items()])
 
 
-def every_side(texts: dict[str, Path], small: Path, folder: Path | None = None) -> dict[str, Side]:
-    """Returns what is run in a round: each side twice, with a model's folder or MiniLM."""
+def every_side(
+    texts: dict[str, Path], small: Path, run: Callable[[str, Path], measure.Spent]
+) -> dict[str, Side]:
+    """Returns what is run in a round: each side twice, on its texts and on few."""
     sides: dict[str, Side] = {}
     for name, text in texts.items():
-        sides[name] = partial(embed, name, text, folder)
-        sides[startup(name)] = partial(embed, name, small, folder)
+        sides[name] = partial(run, name, text)
+        sides[startup(name)] = partial(run, name, small)
     return sides
 
 
@@ -144,26 +145,34 @@ def text_file(texts: str, count: int) -> Path:
     return write_lines(_WORK / texts / f"{count}.txt", TEXTS[texts](count)).absolute()
 
 
-def embed(name: str, text: Path, folder: Path | None = None) -> measure.Spent:
+def embed(
+    name: str,
+    text: Path,
+    folder: Path | None = None,
+    peers: Mapping[str, tuple[str, ...]] = _PEERS,
+    options: tuple[str, ...] = (),
+) -> measure.Spent:
     """Embeds a file with one side into a fresh output and returns what the process took.
 
     Args:
         name: Of the side.
         text: The file.
         folder: Of the model; None is MiniLM, as each side has it.
+        peers: The module of each side that is not ours, and its flags.
+        options: More flags of ours.
     """
     output = output_of(name, text)
     shutil.rmtree(output, ignore_errors=True)
     flags: list[object] = ["--input", text, "--output"]
     for precision, ours in OURS.items():
         if name == ours:
-            flags += [output, f"--model={folder or 'minilm'}", "--runner=FnApiRunner"]
+            flags += [output, f"--model={folder or 'minilm'}", "--runner=FnApiRunner", *options]
             if precision != "float32":
                 flags.append(f"--precision={precision}")
             return measure.run([sys.executable, "-m", "bert_embed", "embed", *flags])
     output.mkdir(parents=True)
     own = name == PADDED  # TensorFlow is not in the environment of the peers
-    module, *more = _PEERS[name]
+    module, *more = peers[name]
     command = [sys.executable if own else peer_python(), "-m", f"benchmarks.sides.{module}", *more]
     flags.append(output / "vectors")
     if own:

@@ -10,6 +10,7 @@ with real ones.
 import argparse
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 from benchmarks import measure
@@ -64,7 +65,7 @@ def _measured(name: str, tokenizer: str, count: int, rounds: int) -> dict:
     )
     texts = dict.fromkeys(_SIDES, whole)
     embed(_OURS, small, model)  # imports the model
-    spent = measure.in_turn(every_side(texts, small, model), rounds)
+    spent = measure.in_turn(every_side(texts, small, partial(embed, folder=model)), rounds)
     sides = {side: figures(spent[side], spent[startup(side)], count) for side in _SIDES}
     for result in sides.values():
         ratio = sides[_OURS]["sentences_per_second"] / result["sentences_per_second"]

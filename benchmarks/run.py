@@ -58,6 +58,7 @@ _WHEN_NAMED = {
     "families": ("--rounds=1", "--texts=21"),
     "families_memory": ("--rounds=1", "--texts=21"),
     "end_to_end_families": ("--rounds=1", "--texts=40"),
+    "end_to_end_kinds": ("--rounds=1", "--count=30"),
     **dict.fromkeys(
         ("dedup", "dedup_real", "dedup_million", "dedup_ten_million"),
         ("--vectors=2000", "--sample=500", "--rounds=1"),
