@@ -256,7 +256,7 @@ def test_any_element_ends_once_and_as_it_was(element):
     made = document(element, 7, "text", "b")
     if made.rejection is None:
         vector = np.arange(3, dtype=np.float32)
-        made = Document(made.element, 7, made.texts, made.texts_b, vector[None])
+        made = Document(made.element, 7, made.texts, made.texts_b, ({"dense": vector},))
         tag, record = placed(made, "text", "embedding")
         fields = element if isinstance(element, dict) else {"text": element}
         assert tag == "embedded"
