@@ -12,7 +12,7 @@ from bert_embed.formats.result_files import row_batches
 from bert_embed.nearest import Hit
 from bert_embed.pipeline.report.sample import Run, Sample
 from bert_embed.run_record import RunRecord
-from bert_embed.storage.files import absolute, join, open_raw
+from bert_embed.storage.files import absolute, is_remote, join, open_raw
 from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.plan.cut import plan_blocks
 from bert_embed.transforms.plan.listing import files_to_read, input_files, listing_digest
@@ -23,6 +23,7 @@ from bert_embed.transforms.records.spec import BlockSpec
 _COLUMNS = ("text", "content")  # the column of texts, and that of Beam's RAG tables
 _ROWS = 1 << 14  # that are read at a time, without their vectors
 _MOST_BYTES = 128 << 20  # of an input that are read again for a report
+_REQUEST_BYTES = 256 << 10  # what a store sends in the time that it takes to answer
 _Hits = list[list[Hit]]
 _Key = tuple[int, int, str]  # block, part and id of a document
 
@@ -95,7 +96,7 @@ def texts_of_input(
 
     The plan is the same every time, so a file's name gives its block. Of several documents with one
     id in a part, none can be told from the others. Of blocks with more than `most` bytes together,
-    only some are read, evenly spread.
+    only some are read, evenly spread, and none of many small objects of a store.
     """
     source = record.input
     if record.query_rows is not None or any(map(looks_like_table, source.patterns)):
@@ -128,7 +129,9 @@ def texts_of_input(
     )
     texts: dict[_Key | None, str | None] = {}
     specs = [spec for spec in plan_blocks(files, cut.block_bytes) if spec.number in last]
-    for spec in specs if most is None else _some(specs, cut.block_bytes, most):
+    if most is not None and not (specs := _some(specs, cut.block_bytes, most)):
+        return hits, "the run read too many small objects; `--keep_text` of embed keeps texts"
+    for spec in specs:
         for block in document_blocks(spec, columns, cut.part_docs, cut.block_bytes, {}):
             for document, text in zip(block.ids.to_pylist(), block.texts, strict=True):
                 key = spec.number, block.part.number, document
@@ -143,13 +146,18 @@ def texts_of_input(
 
 
 def _some(specs: list[BlockSpec], block_bytes: int, most: int) -> list[BlockSpec]:
-    """Blocks of about so many bytes together, at least one, evenly spread."""
+    """Blocks of about so many bytes together, evenly spread; none if one takes `most` requests."""
     sizes = [sum(piece.info.size for piece in spec.slices) for spec in specs]
     read = sum(
         size if spec.compression else min(size, block_bytes)
         for spec, size in zip(specs, sizes, strict=True)
     )
-    return specs[:: max(1, -(-read // most))]
+    requests = [sum(is_remote(piece.info.path) for piece in spec.slices) for spec in specs]
+    step = max(1, -(-max(read, sum(requests) * _REQUEST_BYTES) // most))
+    few = most // _REQUEST_BYTES
+    return [
+        spec for spec, count in zip(specs[::step], requests[::step], strict=True) if count <= few
+    ]
 
 
 def _key(hit: Hit) -> _Key | None:

@@ -4,7 +4,10 @@ from collections import Counter
 
 import pytest
 
+from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.commands import texts
 from tests.support.command import embed, files, record, rows
+from tests.support.report_pages import content
 from tests.support.servers.faults import behind
 
 pytestmark = pytest.mark.slow
@@ -64,7 +67,7 @@ def test_many_objects_cost_a_request_each(gcs, proxied, tiny_bundle, tmp_path):
     for number in range(60):
         there.blob(f"texts/{number:03d}.txt").upload_from_string(f"text number {number}\n")
     proxied.forget()
-    assert embed(tmp_path / "out", tiny_bundle, "gs://many/texts") == 0
+    assert embed(tmp_path / "out", tiny_bundle, "gs://many/texts", report="false") == 0
     assert len(rows(tmp_path / "out")["id"]) == 60
     assert rows(tmp_path / "out")["id"][7] == "gs://many/texts/007.txt:0"
     counts = proxied.counts()
@@ -78,7 +81,26 @@ def test_a_large_object_is_read_once(gcs, proxied, tiny_bundle, tmp_path):
     there = gcs.client.create_bucket("large")
     there.blob("in.txt").upload_from_string("a line that goes on and on\n" * 30_000)
     proxied.forget()
-    flags = {"block_bytes": 200_000, "layers": "0"}
+    flags = {"block_bytes": 200_000, "layers": "0", "report": "false"}
     assert embed(tmp_path / "out", tiny_bundle, "gs://large/in.txt", **flags) == 0
     assert len(rows(tmp_path / "out")["id"]) == 30_000
     assert proxied.counts()["read"] <= 5 + 3
+
+
+@pytest.mark.parametrize(("bytes_a_request", "read"), [(1 << 10, 150), (2 << 20, 64), (4 << 20, 0)])
+def test_a_report_reads_the_texts_of_few_objects(
+    gcs, proxied, tiny_bundle, tmp_path, monkeypatch, capsys, bytes_a_request, read
+):
+    """All of 150 in blocks of 64 where 128 MiB are worth as many requests, one block, or none."""
+    there = gcs.client.create_bucket(f"report{read}")
+    for number in range(150):
+        there.blob(f"texts/{number:03d}.txt").upload_from_string(f"text number {number}\n")
+    assert embed(tmp_path / "out", tiny_bundle, f"gs://report{read}/texts", report="false") == 0
+    proxied.forget()
+    monkeypatch.setattr(texts, "_REQUEST_BYTES", bytes_a_request)
+    assert main(["report", str(tmp_path / "out")]) == 0
+    whole = [f"text number {number}" for number in range(150)]
+    shown = content(tmp_path / "out")["documents"]["texts"]
+    assert shown == ([*whole[:read], *[""] * (150 - read)] if read else None)
+    assert proxied.counts()["read"] == read
+    assert ("too many small objects" in capsys.readouterr().err) == (read == 0)
