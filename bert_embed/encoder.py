@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -26,6 +25,7 @@ from bert_embed.engines.choose import EngineLoader, find_device, load_engine, we
 from bert_embed.engines.cores import available_cores
 from bert_embed.engines.runner import RowRunner
 from bert_embed.heads.multi import MultiHead
+from bert_embed.heads.scores import ScoresHead
 from bert_embed.heads.sparse import QUERY_WEIGHTS, SparseHead
 from bert_embed.heads.vectors import MultiVectors, SparseVectors, merged_entries
 from bert_embed.ragged import splits_of
@@ -109,6 +109,7 @@ class Encoder:
         self.precision, self.device = precision, find_device(precision, device)
         self.tokenizer: TextTokenizer = load_tokenizer(bundle)
         self._max_seq_length = bundle.max_seq_length
+        self._static_weights: np.ndarray | None = None  # of queries, read when they are needed
         special = self.tokenizer.cls_id, self.tokenizer.sep_id
         engine = load_engine(bundle, special, precision, self.device, self.threads)
         self._runner = RowRunner(
@@ -378,7 +379,7 @@ class Encoder:
             [text_spec.prompt + text for text in columns["texts"]], False
         )
         row = np.repeat(np.arange(len(tokens.row_splits) - 1), np.diff(tokens.row_splits))
-        values = self._query_weights[tokens.ids]
+        values = self._query_weights()[tokens.ids]
         counts = values > 0
         ids = tokens.ids[counts].astype(np.int32)
         return merged_entries(len(tokens.row_splits) - 1, row[counts], ids, values[counts], "max")
@@ -559,6 +560,11 @@ class Encoder:
         )
         return embedded, vectors
 
+    def score_labels(self) -> tuple[str, ...]:
+        """Returns the names of the scores, in order; none for a model that makes none."""
+        head = self.bundle.heads.get("scores")
+        return head.labels if isinstance(head, ScoresHead) else ()
+
     def _prompted(self, settings: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
         """Adds the first prompt of these names that the model has, unless the call gives one."""
         known = first_name(self.bundle.prompts, names)
@@ -651,13 +657,16 @@ class Encoder:
         tokens = TokenPlaces(splits, rows.input_ids, row, place)
         return chosen_vectors(head, embedded.multi, tokens, every, query=True)
 
-    @cached_property
+    # No property: one that raises breaks the proxies with which processes share a large model.
     def _query_weights(self) -> np.ndarray:
         """float32 `[vocabulary]`, from the file that the engine read."""
-        from bert_embed.graph.litert_file import read_arrays  # imports LiteRT's schema: 0.2 s
+        if self._static_weights is None:
+            from bert_embed.graph.litert_file import read_arrays  # imports LiteRT's schema: 0.2 s
 
-        (name,) = weight_files(self.bundle, self.precision, self.device)
-        return np.array(read_arrays(Path(self.bundle.path, name))[QUERY_WEIGHTS])
+            (name,) = weight_files(self.bundle, self.precision, self.device)
+            arrays = read_arrays(Path(self.bundle.path, name))
+            self._static_weights = np.array(arrays[QUERY_WEIGHTS])
+        return self._static_weights
 
     def _text_spec(self, texts: Mapping[str, Any], **units: Any) -> TextSpec:
         length, prompt = texts.get("max_seq_length", self.max_seq_length), texts.get("prompt")

@@ -100,7 +100,7 @@ class TextModelHandler(ModelHandler[Document, Document, "Encoder"]):
             vectors, rejected = model.embed_texts(
                 settings.text_spec, texts, texts_b, settings.batch_tokens
             )
-        start, by_text = 0, _by_text(vectors, len(texts), _labels(model))
+        start, by_text = 0, _by_text(vectors, len(texts), model.score_labels())
         for place in todo:
             stop = start + len(batch[place].texts)
             done[place] = _embedded(batch[place], by_text[start:stop], rejected, start)
@@ -274,11 +274,6 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _labels(model: "Encoder") -> Sequence[str]:
-    head: Any = model.bundle.heads.get("scores")
-    return () if head is None else head.labels
 
 
 def _by_text(vectors: "GranularVectors", count: int, labels: Sequence[str]) -> list[dict[str, Any]]:
