@@ -31,9 +31,9 @@ _PEERS = {
     BEAM: ("mltransform",),
     f"{BEAM}, batches of 1,024": ("mltransform", "--batch=1024"),
     PADDED: ("beam_rows",),
-    ENCODE: ("sentence_transformers_encode",),
-    f"{ENCODE}, batches of 8": ("sentence_transformers_encode", "--batch=8"),
-    f"{ENCODE}, batches of 128": ("sentence_transformers_encode", "--batch=128"),
+    ENCODE: ("encode_kinds", "dense"),
+    f"{ENCODE}, batches of 8": ("encode_kinds", "dense", "--batch=8"),
+    f"{ENCODE}, batches of 128": ("encode_kinds", "dense", "--batch=128"),
 }
 _SLOW = 4  # so many times fewer sentences for the padded side: it is that much slower
 _NULL_ROWS = {"sentences": (200_000, 1000), "passages": (20_000, 1000)}

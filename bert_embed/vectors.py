@@ -23,6 +23,11 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return scaled
 
 
+def unit_length(vectors: np.ndarray) -> np.ndarray:
+    """Scales `[..., width]` to unit length within float32; zeros stay zeros."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.float32(1e-12))
+
+
 def cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
     """Returns float64 `[rows]`: of vectors and a query of unit length; 0 for a vector of zeros."""
     wide = vectors.astype(np.float64)

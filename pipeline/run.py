@@ -5,7 +5,6 @@ from typing import Any
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.prompts import query_prompt
-from bert_embed.fingerprints import VECTORS
 from bert_embed.pipeline.options import EXAMPLES, Options
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.run_record import Goal, QueryRows
@@ -30,12 +29,6 @@ BUCKET_KEYS = 1_000_000  # some 50 MB of hashes, compared in one worker's memory
 _MOST_BUCKETS = 1 << 16
 _UNCOMPRESSED = {"compression": "none"}  # which TFRecord files could be in earlier versions
 OUTPUT_FORMAT = 2  # rises when equal input would give other files
-
-
-def _beside_dense(values: dict[str, Any]) -> dict[str, Any]:
-    """Settings without those that say what an output was before there were other vectors."""
-    new = VECTORS.new or {}
-    return {name: value for name, value in values.items() if value != new.get(name, ...)}
 
 
 def key_buckets(documents: int, earlier: tuple[EarlierOutput, ...]) -> int:
@@ -162,7 +155,7 @@ class EmbedRun:
             else None,
             "id_type": self.columns.id_type,
             **self.vector_spec.to_dict(),
-            **_beside_dense(self.text_spec.to_dict()),
+            **self.text_spec.to_dict(),
             **({"heads": heads} if (heads := head_settings(self.bundle, self.text_spec)) else {}),
             **({"query_prompt": queries} if queries else {}),
             **self._int8_file,

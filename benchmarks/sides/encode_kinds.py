@@ -1,7 +1,7 @@
-"""The peers' own ways to vectors that are not dense and to scores, text to Parquet.
+"""The peers' own ways to vectors and scores, text to Parquet.
 
-SparseEncoder's and MultiVectorEncoder's `encode_document`, and the pipeline of transformers. Rows
-of the output hold the line as `id` and the columns that ours have.
+`encode` of SentenceTransformer, `encode_document` of SparseEncoder and MultiVectorEncoder, and the
+pipeline of transformers. Rows of the output hold the line as `id` and the columns that ours have.
 """
 
 import argparse
@@ -24,6 +24,14 @@ def main() -> None:
     lines = Path(args.input).read_text(encoding="utf-8").splitlines()
     columns = _KINDS[args.kind](args.model, lines, args.batch)
     pq.write_table(pa.table({"id": lines, **columns}), f"{args.output}.parquet")
+
+
+def _dense(folder: str, lines: list[str], batch: int) -> dict[str, pa.Array]:
+    from sentence_transformers import SentenceTransformer
+
+    vectors = SentenceTransformer(folder, device="cpu").encode(lines, batch_size=batch)
+    flat = pa.array(vectors.ravel())
+    return {"embedding": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])}
 
 
 def _sparse(folder: str, lines: list[str], batch: int) -> dict[str, pa.Array]:
@@ -68,7 +76,7 @@ def _splits(lengths: np.ndarray | list[int]) -> pa.Array:
     return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
 
 
-_KINDS = {"sparse": _sparse, "multi": _multi, "scores": _scores}
+_KINDS = {"dense": _dense, "sparse": _sparse, "multi": _multi, "scores": _scores}
 
 
 if __name__ == "__main__":

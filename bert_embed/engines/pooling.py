@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bert_embed.specs import VectorSpec
+from bert_embed.vectors import unit_length
 
 
 def combine_layers(states: Sequence[np.ndarray], combine: str) -> list[np.ndarray]:
@@ -71,11 +72,6 @@ def finish(
     return np.concatenate(
         [unit_length(layer) if spec.normalize else layer for layer in layers], axis=1
     )
-
-
-def unit_length(vectors: np.ndarray) -> np.ndarray:
-    """Returns vectors of length 1; vectors of zeros stay zeros."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.float32(1e-12))
 
 
 def _sum(states: np.ndarray, weights: np.ndarray) -> np.ndarray:

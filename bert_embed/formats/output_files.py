@@ -1,7 +1,7 @@
 """Names the folders and files of a run's output."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 RUN_FILE = "run.json"
@@ -70,6 +70,11 @@ def by_number(name: str) -> tuple[str, int, int, str]:
     return parse_name(name) or (name, 0, 0, "")
 
 
+def vectors_of(settings: Mapping[str, Any]) -> Sequence[str]:
+    """Returns which of `VECTOR_KINDS` a run wrote; an earlier version's record does not say."""
+    return settings.get("vectors", ["dense"])
+
+
 def kinds_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the kinds of vectors that a run wrote, by what its record says of them.
 
@@ -78,7 +83,7 @@ def kinds_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
     >>> kinds_of({"granularity": ["sentence"], "vectors": ["sparse", "scores"]})
     ('sparse', 'scores')
     """
-    vectors = settings.get("vectors", ["dense"])
+    vectors = vectors_of(settings)
     dense = settings["granularity"] if "dense" in vectors else ()
     return (*dense, *(kind for kind in vectors if kind != "dense"))
 

@@ -12,6 +12,7 @@ from bert_embed.config import DenseModule
 from bert_embed.heads.head import BatchRows
 from bert_embed.heads.vectors import MultiVectors
 from bert_embed.ragged import splits_of
+from bert_embed.vectors import unit_length
 
 _LAYER = "heads/multi/{}"
 
@@ -83,8 +84,7 @@ class MultiHead:
         inside &= finite[:, None]
         vectors = output[inside]
         if self.unit_length:
-            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors = vectors / np.maximum(lengths, np.float32(1e-12))
+            vectors = unit_length(vectors)
         return BatchRows(finite, inside.sum(axis=1), (vectors,))
 
     def joined(self, lengths: np.ndarray, columns: Sequence[np.ndarray]) -> MultiVectors:

@@ -4,6 +4,7 @@ import numpy as np
 
 from bert_embed.heads.vectors import MultiVectors
 from bert_embed.ragged import splits_of
+from bert_embed.vectors import unit_length
 
 _PROTECTED = 1  # first tokens, such as [CLS], that stay as they are
 
@@ -34,8 +35,7 @@ def _pooled(vectors: np.ndarray, factor: int) -> np.ndarray:
     number = ward_clusters(distances, clusters)
     members = number[:, None] == np.arange(number.max() + 1)
     means = np.stack([others[of_cluster].mean(axis=0) for of_cluster in members.T])
-    lengths = np.linalg.norm(means, axis=1, keepdims=True)
-    return np.concatenate([first, means / np.maximum(lengths, np.float32(1e-12))])
+    return np.concatenate([first, unit_length(means)])
 
 
 def ward_clusters(distances: np.ndarray, clusters: int) -> np.ndarray:

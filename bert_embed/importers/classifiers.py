@@ -10,7 +10,7 @@ import numpy as np
 from bert_embed.architectures.encoder import EncoderConfig, activation
 from bert_embed.architectures.rotary import GATES
 from bert_embed.heads.scores import ScoresHead
-from bert_embed.importers.weights import check_shapes, read_safetensors, weight_files
+from bert_embed.importers.weights import check_shapes, read_arrays
 from bert_embed.storage.errors import InputError
 
 _ARCHITECTURE = re.compile(r"\w+ForSequenceClassification")
@@ -103,11 +103,11 @@ def _turned(array: np.ndarray | None) -> np.ndarray | None:
 def _read(folder: Path, modules: tuple[str, ...], convert: str) -> dict[str, np.ndarray]:
     """Returns the head's tensors; BERT's pooler has the encoder's prefix."""
     wanted = {f"{module}.{part}" for module in modules for part in ("weight", "bias")}
-    arrays: dict[str, np.ndarray] = {}
-    for path in weight_files(folder, convert):
-        read = read_safetensors(path, lambda key: key.removeprefix("bert.") in wanted)
-        arrays |= {key.removeprefix("bert."): array for key, array in read}
-    return arrays
+
+    def plain(key: str) -> str:
+        return key.removeprefix("bert.")
+
+    return read_arrays(folder, convert, lambda key: plain(key) in wanted, plain)
 
 
 def _labels(path: Path, values: Mapping[str, Any], count: int) -> tuple[str, ...]:

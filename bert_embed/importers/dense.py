@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_embed.config import DenseModule
 from bert_embed.importers.json_files import check_vector_names, read_object, refuse_unknown
-from bert_embed.importers.weights import check_shapes, read_safetensors, weight_files
+from bert_embed.importers.weights import check_shapes, read_arrays
 from bert_embed.storage.errors import InputError
 
 CONVERT = "SentenceTransformer(folder).save_pretrained(new_folder) of sentence-transformers"
@@ -39,9 +39,7 @@ def read_dense(
     `takes` are the names that what it takes and returns may have.
     """
     module = _read_config(folder / "config.json", takes)
-    arrays: dict[str, np.ndarray] = {}
-    for path in weight_files(folder, CONVERT):
-        arrays.update(read_safetensors(path))
+    arrays = read_arrays(folder, CONVERT)
     expected: dict[str, tuple[int, ...]] = {
         "linear.weight": (module.out_features, module.in_features)
     }

@@ -24,12 +24,7 @@ from bert_embed.importers.sentence_transformers import (
     read_settings,
 )
 from bert_embed.importers.tokenizer_files import read_tokenizer
-from bert_embed.importers.weights import (
-    check_layer_count,
-    check_shapes,
-    read_safetensors,
-    weight_files,
-)
+from bert_embed.importers.weights import check_layer_count, check_shapes, read_arrays
 from bert_embed.importers.writer import write_bundle
 from bert_embed.storage.errors import InputError
 
@@ -129,13 +124,15 @@ def read_tensors(
     `values` are config.json's; `convert` is what converts other weights to safetensors, for the
     message of an InputError; `apart` are tensors that are no part of the encoder.
     """
+    read = read_arrays(
+        folder,
+        convert,
+        lambda key: key not in apart and not _IGNORED.match(_plain_name(key, config)),
+        lambda key: _plain_name(key, config),
+    )
     arrays: dict[str, np.ndarray] = {}
-    for path in weight_files(folder, convert):
-        read = read_safetensors(
-            path, lambda key: key not in apart and not _IGNORED.match(_plain_name(key, config))
-        )
-        for key, array in read:
-            arrays |= _unpacked(_plain_name(key, config), array, config)
+    for plain, array in read.items():
+        arrays |= _unpacked(plain, array, config)
     layers = config.huggingface_layers(values)
     check_layer_count(folder / "config.json", config, layers, arrays)
     shapes = tensor_shapes(config, "pooler.dense.weight" in arrays)

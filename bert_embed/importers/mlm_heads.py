@@ -12,7 +12,7 @@ from bert_embed.architectures.encoder import EncoderConfig, activation
 from bert_embed.architectures.rotary import GATES
 from bert_embed.heads.sparse import QUERY_WEIGHTS, SparseHead
 from bert_embed.importers.json_files import optional_object, read_object, refuse_unknown
-from bert_embed.importers.weights import check_shapes, read_safetensors, weight_files
+from bert_embed.importers.weights import check_shapes, read_arrays, read_safetensors
 from bert_embed.storage.errors import InputError
 
 _SPLADE_KNOWN = frozenset(
@@ -132,11 +132,7 @@ def _read(folder: Path, config: EncoderConfig, names: _Names, convert: str) -> d
             "LayerNorm.beta", "LayerNorm.bias"
         )
 
-    arrays: dict[str, np.ndarray] = {}
-    for path in weight_files(folder, convert):
-        for key, array in read_safetensors(path, lambda key: plain(key) in wanted):
-            arrays[plain(key)] = array
-    return arrays
+    return read_arrays(folder, convert, lambda key: plain(key) in wanted, plain)
 
 
 def _activation(values: Mapping[str, Any], name: str, known: Mapping[str, str] | None) -> str:

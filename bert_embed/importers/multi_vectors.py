@@ -26,7 +26,7 @@ from bert_embed.importers.sentence_transformers import (
     listed_modules,
     read_transformer,
 )
-from bert_embed.importers.weights import read_safetensors, weight_files
+from bert_embed.importers.weights import read_arrays
 from bert_embed.storage.errors import InputError
 from bert_embed.tokenization.protocol import TextTokenizer
 
@@ -59,11 +59,11 @@ class MultiVectorFiles:
     unit_length: bool
     entries_are_markers: bool  # any entry of the vocabulary that begins a prompt, or added ones
     query_length: int | None
-    fill_length: int
-    fill_token: str | None  # None: the tokenizer's mask
-    attends_fill: bool
     skip_words: tuple[str, ...]
-    skips_in_queries: bool
+    skips_in_queries: bool = False
+    fill_length: int = 0
+    fill_token: str | None = None  # None: the tokenizer's mask
+    attends_fill: bool = True
 
     @property
     def markers(self) -> set[str]:
@@ -172,9 +172,6 @@ def _read_own(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVectorF
         unit_length=unit_length,
         entries_are_markers=False,
         query_length=_length(path, transformer, "query_length"),
-        fill_length=0,
-        fill_token=None,
-        attends_fill=True,
         skip_words=_words(path, mask) or () if "document" in tasks else (),
         skips_in_queries="query" in tasks,
     )
@@ -207,11 +204,7 @@ def _read_pylate(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVect
         unit_length=True,
         entries_are_markers=True,
         query_length=_length(path, values, "query_length"),
-        fill_length=0,
-        fill_token=None,
-        attends_fill=True,
         skip_words=tuple(string.punctuation) if words is None else words,
-        skips_in_queries=False,
     )
     if "query_expansion" in values:
         return _filled(files, path, values["query_expansion"])
@@ -242,20 +235,19 @@ def _read_stanford(root: Path) -> MultiVectorFiles:
         entries_are_markers=True,
         query_length=length,
         fill_length=length,
-        fill_token=None,
         attends_fill=bool(values.get("attend_to_mask_tokens")),
         skip_words=tuple(string.punctuation) if values.get("mask_punctuation", True) else (),
-        skips_in_queries=False,
     )
 
 
 def _read_projection(root: Path) -> np.ndarray:
     """Returns float32 `[dim, hidden]`."""
-    for path in weight_files(root, _CONVERT):
-        for _, array in read_safetensors(path, lambda key: key == PROJECTION):
-            if array.ndim == 2:
-                return array
-    raise InputError(f"{root}: the weights hold no matrix {PROJECTION}, which makes the vectors")
+    array = read_arrays(root, _CONVERT, PROJECTION.__eq__).get(PROJECTION)
+    if array is None or array.ndim != 2:
+        raise InputError(
+            f"{root}: the weights hold no matrix {PROJECTION}, which makes the vectors"
+        )
+    return array
 
 
 def _filled(files: MultiVectorFiles, path: Path, expansion: Any) -> MultiVectorFiles:

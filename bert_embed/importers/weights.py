@@ -67,6 +67,23 @@ def check_shapes(
         raise InputError(f"{place}: tensor {min(left)} is not part of {whole}")
 
 
+def read_arrays(
+    folder: Path,
+    convert: str,
+    is_used: Callable[[str], bool] = lambda key: True,
+    plain_name: Callable[[str], str] = str,
+) -> dict[str, np.ndarray]:
+    """Returns the float32 tensors of all weight files with a key that `is_used`, by plain names.
+
+    `convert` is as of `weight_files`.
+    """
+    return {
+        plain_name(key): array
+        for path in weight_files(folder, convert)
+        for key, array in read_safetensors(path, is_used)
+    }
+
+
 def read_safetensors(
     path: Path, is_used: Callable[[str], bool] = lambda key: True
 ) -> Iterator[tuple[str, np.ndarray]]:

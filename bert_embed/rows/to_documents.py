@@ -18,6 +18,7 @@ from bert_embed.rows.layout import Layout, TokenPlaces, Units
 from bert_embed.rows.windows import merge_windows
 from bert_embed.rows.words_spans import merge_tokens
 from bert_embed.specs import TextSpec
+from bert_embed.vectors import unit_length
 
 
 @dataclass
@@ -198,8 +199,7 @@ def _dense_vectors(
 def scaled(vectors: np.ndarray, layers: int) -> np.ndarray:
     """Returns vectors of unit length, for each of `layers` side by side; zeros stay zeros."""
     split = vectors.reshape(len(vectors), layers, vectors.shape[1] // layers)  # also without rows
-    lengths = np.linalg.norm(split, axis=-1, keepdims=True)
-    return (split / np.maximum(lengths, np.float32(1e-12))).reshape(vectors.shape)
+    return unit_length(split).reshape(vectors.shape)
 
 
 def per_document(

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from bert_embed.formats.output_files import kinds_of
+from bert_embed.formats.output_files import kinds_of, vectors_of
 from bert_embed.pipeline.arguments import CardOptions
 from bert_embed.pipeline.commands.verify import read_folder
 from bert_embed.pipeline.console import say
@@ -68,7 +68,7 @@ def _card(record: RunRecord, title: str, globs: Mapping[str, str]) -> str:
         "rejected": f"{counts.rejected:,}",
         "cut at the model's length": f"{counts.truncated:,}",
         "tokens": f"{result.tokens:,}",
-        **(_dense(vectors) if "dense" in vectors.get("vectors", ["dense"]) else {}),
+        **(_dense(vectors) if "dense" in vectors_of(vectors) else {}),
         **{kind: _head(head) for kind, head in vectors.get("heads", {}).items()},
         "number type": vectors["output_dtype"],
         "model": f"{record.model.source}, fingerprint {vectors['model']}",

@@ -13,7 +13,7 @@ from bert_embed.bundle.find import resolve_model
 from bert_embed.bundle.prompts import query_prompt
 from bert_embed.encoder import Encoder
 from bert_embed.engines.choose import weight_files
-from bert_embed.formats.output_files import RUN_FILE
+from bert_embed.formats.output_files import RUN_FILE, vectors_of
 from bert_embed.nearest import Hit, ids_among, nearest
 from bert_embed.pipeline.arguments import SEARCHED, SearchOptions
 from bert_embed.pipeline.commands.fusion import FUSED, fused
@@ -294,7 +294,7 @@ def _check_kinds(folder: str, settings: dict[str, Any], by: str | None) -> None:
 
 def searchable(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """The kinds of an output's vectors that can be searched, dense first."""
-    kinds = settings.get("vectors", ["dense"])
+    kinds = vectors_of(settings)
     return tuple(
         kind
         for kind in ("dense", "sparse", "multi")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
 from bert_embed.formats.number_types import output_dtype, stored, stored_width
-from bert_embed.formats.output_files import vector_kinds
+from bert_embed.formats.output_files import vector_kinds, vectors_of
 from bert_embed.formats.result_files import Rows, row_batches, unit_batches
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.arguments import TARGETS, ExportOptions
@@ -34,6 +34,7 @@ class Source:
 
     options: ExportOptions
     outputs: list[Output]
+    newest: NewestRows  # of the outputs, by the first kind
     records: list[RunRecord]  # of the outputs
     # The number type that other programs get: float32 of bfloat16, which few of them read, and of
     # int8, whose vectors have a scale each; float16 and ubinary as they are
@@ -76,7 +77,7 @@ class Source:
 
     def batches(self) -> Iterator[Rows]:
         """Yields all rows in the input's order."""
-        for file, batches in _files(self.options, self.outputs, self.kinds):
+        for file, batches in _files(self.options, self.outputs, self.newest, self.kinds):
             if self.files is None or file in self.files:
                 yield from batches
 
@@ -123,12 +124,14 @@ def open_source(options: ExportOptions) -> Source:
             f"{options.source[0]} holds a stack of {shape[0]} vectors for each row, export takes "
             "one: embed with another --layer_combine, such as mean or concat"
         )
-    rows, schema, names = _counted(options, outputs, kinds, records)
+    newest = NewestRows(outputs, _granularity(options, kinds))
+    rows, schema, names = _counted(options, outputs, newest, kinds, records)
     if schema is None:
         raise UsageError(f"{', '.join(options.source)} holds no vectors to export")
     return Source(
         options=options,
         outputs=outputs,
+        newest=newest,
         records=records,
         dtype="float32" if dtype in ("bfloat16", "int8") else dtype,
         kinds=kinds,
@@ -145,7 +148,7 @@ def _kinds(options: ExportOptions) -> tuple[str, ...]:
     if options.granularity != "sentence":
         taken = tuple(kind for kind in taken if kind == "dense")
     settings = vector_settings(options.source[0])
-    held = settings.get("vectors", ["dense"])
+    held = vectors_of(settings)
     kinds = tuple(kind for kind in taken if kind in held)
     # Documents of dense vectors without one each: `open_outputs` says what there is instead.
     if "dense" in kinds and options.granularity not in settings["granularity"]:
@@ -175,18 +178,18 @@ def _shape(
 def _counted(
     options: ExportOptions,
     outputs: list[Output],
+    newest: NewestRows,
     kinds: tuple[str, ...],
     records: list[RunRecord],
 ) -> tuple[int, pa.Schema | None, frozenset[str]]:
     """How many rows there are, their columns, and the names of the files that were read."""
     granularity = _granularity(options, kinds)
-    newest = NewestRows(outputs, granularity)
     schemas: dict[str, pa.Schema] = {}
     rows, names = 0, set()
     # By the record, and the ids of an output that others continue.
     is_counted = all(record.is_done for record in records) and options.granularity == "sentence"
     for number, (output, record) in enumerate(zip(outputs, records, strict=True)):
-        for name, batches in _files(options, outputs, kinds, number):
+        for name, batches in _files(options, outputs, newest, kinds, number):
             names.add(name)
             for batch in islice(batches, 1 if is_counted else None):
                 schemas.setdefault(output.folder, batch.columns.schema)
@@ -211,11 +214,11 @@ def _counted(
 def _files(
     options: ExportOptions,
     outputs: list[Output],
+    newest: NewestRows,
     kinds: tuple[str, ...],
     only: int | None = None,
 ) -> Iterator[tuple[str, Iterator[Rows]]]:
     """Yields the names of the files, and their newest rows; of all outputs, or of one."""
-    newest = NewestRows(outputs, _granularity(options, kinds))
     for number, output in enumerate(outputs):
         if only not in (None, number):
             continue

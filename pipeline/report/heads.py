@@ -1,19 +1,18 @@
 """Describes sparse vectors, multi-vectors and scores by a sample of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from bert_embed.bundle.find import resolve_model
-from bert_embed.formats.output_files import holds_vectors
 from bert_embed.formats.result_files import Rows, row_batches
 from bert_embed.heads.vectors import SparseVectors
 from bert_embed.pipeline.report.health import histogram
-from bert_embed.pipeline.report.sample import MOST_FILES, TEXT_COLUMNS, spread
+from bert_embed.pipeline.report.sample import MOST_FILES, TEXT_COLUMNS, some_files
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.errors import InputError
-from bert_embed.storage.files import join, names_in, open_raw
+from bert_embed.storage.files import open_raw
 from bert_embed.tokenization.tokenizer import load_tokenizer
 from bert_embed.transforms.output_folder import OutputFolder
 
@@ -28,7 +27,7 @@ def head_content(folder: OutputFolder, record: RunRecord, texts: bool) -> list[d
     heads: Mapping[str, Any] = record.settings.get("heads", {})
     shown = {"sparse": _sparse, "multi": _multi, "scores": _scores}
     return [
-        {"kind": kind} | shown[kind](record, list(_sampled(folder, record, kind, texts)))
+        {"kind": kind} | shown[kind](record, _sampled(folder, record, kind, texts))
         for kind in heads
         if kind in record.numbers.written
     ]
@@ -36,9 +35,7 @@ def head_content(folder: OutputFolder, record: RunRecord, texts: bool) -> list[d
 
 def _sampled(folder: OutputFolder, record: RunRecord, kind: str, texts: bool) -> Iterator[Rows]:
     """The first rows of files, evenly spread over the output."""
-    names = [f"{kind}/{name}" for name in names_in(join(folder.path, kind))]
-    names = [name for name in names if holds_vectors(name)]
-    names = [names[at] for at in spread(len(names), MOST_FILES)]
+    names = some_files(folder.path, kind, MOST_FILES)
     limit = max(1, _MOST_ROWS // max(1, len(names)))
     wanted = ("id", *(TEXT_COLUMNS if texts else ()))
     for name in names:
@@ -54,13 +51,15 @@ def _sampled(folder: OutputFolder, record: RunRecord, kind: str, texts: bool) ->
             )
 
 
-def _sparse(record: RunRecord, batches: Sequence[Rows]) -> dict[str, Any]:
-    vectors: list[SparseVectors] = [batch.vectors for batch in batches]
+def _sparse(record: RunRecord, batches: Iterable[Rows]) -> dict[str, Any]:
     entries = record.settings["heads"]["sparse"]["entries"]
     documents, weights = np.zeros(entries, np.int64), np.zeros(entries)
-    for batch in vectors:
-        documents += np.bincount(batch.indices, minlength=entries)
-        weights += np.bincount(batch.indices, batch.values, minlength=entries)
+    lengths: list[np.ndarray] = []
+    for batch in batches:
+        vectors: SparseVectors = batch.vectors
+        documents += np.bincount(vectors.indices, minlength=entries)
+        weights += np.bincount(vectors.indices, vectors.values, minlength=entries)
+        lengths.append(np.diff(vectors.splits))
     most = np.argsort(-weights, kind="stable")[:_MOST_TERMS]
     most = most[weights[most] > 0]
     words = _words(record, most)
@@ -70,8 +69,8 @@ def _sparse(record: RunRecord, batches: Sequence[Rows]) -> dict[str, Any]:
     ]
     return {
         "title": "Sparse vectors",
-        "rows": sum(map(len, vectors)),
-        "histograms": [["Weights above 0 of a vector", _lengths(vectors)]],
+        "rows": sum(map(len, lengths)),
+        "histograms": [["Weights above 0 of a vector", histogram(np.concatenate(lengths))]],
         "table": {"titles": ["largest in sum", "vectors", "mean weight"], "rows": rows},
     }
 
@@ -85,24 +84,27 @@ def _words(record: RunRecord, indices: np.ndarray) -> list[str]:
         return list(map(str, indices.tolist()))
 
 
-def _multi(record: RunRecord, batches: Sequence[Rows]) -> dict[str, Any]:
-    vectors = [batch.vectors for batch in batches]
+def _multi(record: RunRecord, batches: Iterable[Rows]) -> dict[str, Any]:
+    # The lengths alone: the vectors of 20,000 passages are two gigabytes.
+    lengths = np.concatenate([np.diff(batch.vectors.splits) for batch in batches])
     return {
         "title": "Multi-vectors",
-        "rows": sum(map(len, vectors)),
-        "histograms": [["Tokens that are kept of a document", _lengths(vectors)]],
+        "rows": len(lengths),
+        "histograms": [["Tokens that are kept of a document", histogram(lengths)]],
         "table": None,
     }
 
 
-def _scores(record: RunRecord, batches: Sequence[Rows]) -> dict[str, Any]:
+def _scores(record: RunRecord, batches: Iterable[Rows]) -> dict[str, Any]:
     labels = record.settings["heads"]["scores"]["labels"][:_MOST_LABELS]
     names: list[str] = []
+    of_batches: list[np.ndarray] = []
     for batch in batches:
+        of_batches.append(batch.vectors)
         held = batch.columns.column_names
         column = next((name for name in TEXT_COLUMNS if name in held), "id")
         names += [str(value)[:_LETTERS] for value in batch.columns[column].to_pylist()]
-    scores = np.concatenate([batch.vectors for batch in batches])
+    scores = np.concatenate(of_batches)
     rows = []
     for number, label in enumerate(labels):
         of_label = scores[:, number]
@@ -115,7 +117,3 @@ def _scores(record: RunRecord, batches: Sequence[Rows]) -> dict[str, Any]:
         "histograms": [[label, histogram(scores[:, at])] for at, label in enumerate(labels[:8])],
         "table": {"titles": ["label", "mean", "highest"], "rows": rows},
     }
-
-
-def _lengths(vectors: Sequence[Any]) -> dict[str, Any]:
-    return histogram(np.concatenate([np.diff(batch.splits) for batch in vectors]))

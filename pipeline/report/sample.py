@@ -79,10 +79,7 @@ def take_sample(runs: Sequence[Run]) -> Sample | None:
     limits: list[int] = []
     extra: dict[str, str] = {}
     for number, (run, (kind, rows)) in enumerate(zip(runs, written, strict=True)):
-        listed = [f"{kind}/{name}" for name in names_in(join(run.place, kind))] if kind else []
-        listed = list(filter(holds_vectors, listed))
-        files = max(MOST_FILES // len(runs), 1)
-        chosen = [listed[at] for at in spread(len(listed), files)]
+        chosen = some_files(run.place, kind, max(MOST_FILES // len(runs), 1)) if kind else []
         share = most * rows // max(total, 1)  # of the sample
         limit = rows if total <= most else share // max(len(chosen), 1)
         names += [(number, name) for name in chosen]
@@ -102,6 +99,13 @@ def _written(record: RunRecord) -> tuple[str, int]:
     written = record.numbers.written
     kind = next((kind for kind in vector_kinds("sentence") if kind in written), "")
     return kind, written[kind].rows if kind else 0
+
+
+def some_files(place: str, kind: str, most: int) -> list[str]:
+    """The names of up to `most` files of one kind of vectors, evenly spread over an output."""
+    names = [f"{kind}/{name}" for name in names_in(join(place, kind))]
+    names = list(filter(holds_vectors, names))
+    return [names[at] for at in spread(len(names), most)]
 
 
 def spread(count: int, most: int) -> list[int]:

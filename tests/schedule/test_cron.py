@@ -20,7 +20,7 @@ TEXTS = some_texts(1000)
 
 
 def test_days_in_their_order_and_again(tmp_path, tiny_bundle):
-    """A day with too many rejected and a day without input are told, and stop nothing."""
+    """A day with too many rejected and a day without input are reported, and stop nothing."""
     with open(write_day(tmp_path / "texts", DAYS[0], {"a": "red river", "b": "bank"}), "a") as file:
         file.write("no JSON\n")
     write_day(tmp_path / "texts", DAYS[2], {"a": "red river", "b": "seven", "c": "of"})

@@ -4,8 +4,13 @@ import json
 
 import numpy as np
 
-from tests.support.command import record
+from tests.support.command import embed, record
 
+THREE_DAYS = {
+    "monday": {1: "the first of all", 2: "two", 3: "three"},
+    "tuesday": {1: "the first, written again", 2: "two", 3: "three"},
+    "wednesday": {1: "the first of all", 2: "two", 3: "three, written again", 4: "four"},
+}
 WORDS = ["red", "river", "bank", "of", "seven", "stars", "money", "vault"]
 
 
@@ -32,3 +37,11 @@ def two_days(tmp_path):
     second = dict(first) | {"d3": "seven new stars", "d40": "", "new1": "money", "new2": "vault"}
     del second["d7"], second["d59"]
     return write(tmp_path / "day1.jsonl", first), write(tmp_path / "day2.jsonl", second)
+
+
+def three_days(folder, outputs, bundle, **flags):
+    """Writes the inputs of three days, and an output a day, each of what the days before lack."""
+    for day, texts in THREE_DAYS.items():
+        source = write(folder / f"{day}.jsonl", texts)
+        earlier = {"skip_existing": outputs} if day != "monday" else {}
+        assert embed(outputs / day, bundle, source, **flags, **earlier) == 0

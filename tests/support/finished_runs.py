@@ -1,7 +1,7 @@
 """Finished runs of any size without a model: the files of blocks, their reports, and run.json."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,8 @@ def finished_run(
     chunks: bool = False,
     extra: bool = True,
     first_block: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    changed: Callable[[EmbeddingBlock], EmbeddingBlock] | None = None,
     **record: Any,
 ) -> Path:
     """Writes a run with a block for each number of rows; returns its folder.
@@ -96,10 +98,12 @@ def finished_run(
         extra: Whether extra columns are there with the texts, which TFRecord files cannot hold.
         chunks: Whether each document has two chunks.
         first_block: Number of the first block.
+        settings: Further settings of the vectors, or others in their place.
+        changed: What is written in the place of a block.
         **record: Further keys of run.json, or others in their place.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    settings = {
+    described = {
         "output_dtype": dtype,
         "shape": [width],
         "token_shape": [width],
@@ -111,6 +115,7 @@ def finished_run(
         "prompt": "",
         "precision": "float32",
         "model": "0123456789abcdef",
+        **(settings or {}),
     }
     written: dict[str, dict[str, int]] = {}
     first = 0
@@ -118,7 +123,8 @@ def finished_run(
         block = block_of(number, first, count, width, kept)
         block = in_chunks(block, width) if chunks else block
         block = block if extra else replace(block, extra=None)
-        report = write_vectors(str(folder), "run", output_format, settings).write(block)
+        block = block if changed is None else changed(block)
+        report = write_vectors(str(folder), "run", output_format, described).write(block)
         for name, file in report.files.items():
             sums = written.setdefault(name.split("/")[0], {"files": 0, "bytes": 0, "rows": 0})
             sums["files"] += 1
@@ -127,7 +133,7 @@ def finished_run(
         first += count
     assert set(written) <= {*KINDS.values(), *PIECES.values()}
     types = {field.name: str(field.type) for field in extra_of(np.arange(1)).schema}
-    found = whole_record(settings, first, written=written)
+    found = whole_record(described, first, written=written)
     found["input"]["extra_columns"] = types if kept and extra else None
     (folder / "run.json").write_text(json.dumps(found | record))
     return folder

@@ -21,7 +21,7 @@ class Hold:
     """Where a function is held, and after how many calls of it.
 
     Attributes:
-        folder: Does not exist yet; processes tell and are told by files in it.
+        folder: Does not exist yet; processes signal each other by files in it.
         calls: So many pass.
         function: Its module, class and name; without a class, a function of a built-in module.
     """

@@ -11,13 +11,9 @@ import bert_embed
 from bert_embed.pipeline.cli import main
 from bert_embed.storage.errors import InputError
 from tests.support.command import embed
+from tests.support.days import THREE_DAYS, three_days
 from tests.support.report_pages import content_of
 
-DAYS = {
-    "monday": {1: "the first of all", 2: "two", 3: "three"},
-    "tuesday": {1: "the first, written again", 2: "two", 3: "three"},
-    "wednesday": {1: "the first of all", 2: "two", 3: "three, written again", 4: "four"},
-}
 IDS = ["2", "1", "3", "4"]  # monday has the second still, wednesday the newest of the others
 TEXTS = ["two", "the first of all", "three, written again", "four"]
 
@@ -27,17 +23,12 @@ def days(request, tiny_bundle, tmp_path_factory):
     """An output a day, each of what the days before it lack."""
     folder = tmp_path_factory.mktemp("days")
     flags = {"output_format": request.param, "granularity": "sentence,word"}
-    for day, texts in DAYS.items():
-        lines = [json.dumps({"id": number, "text": text}) for number, text in texts.items()]
-        (folder / f"{day}.jsonl").write_text("\n".join(lines))
-        earlier = {"skip_existing": folder / "out"} if day != "monday" else {}
-        output = folder / "out" / day
-        assert embed(output, tiny_bundle, folder / f"{day}.jsonl", **flags, **earlier) == 0
+    three_days(folder, folder / "out", tiny_bundle, **flags)
     return folder / "out"
 
 
 def names(days):
-    return [str(days / day) for day in DAYS]
+    return [str(days / day) for day in THREE_DAYS]
 
 
 def test_read_gives_the_newest_of_each_document_once(days, tiny_bundle):

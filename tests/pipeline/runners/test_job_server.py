@@ -1,4 +1,4 @@
-"""A job server that does not answer is told of before the job starts, by its flag."""
+"""A job server that does not answer is reported before the job starts, by its flag."""
 
 import socket
 

@@ -1,18 +1,12 @@
 """Of outputs that continue each other, search shows the newest version of each document."""
 
-import json
-
 import pytest
 
 import bert_embed
 from bert_embed.pipeline.commands.search import search
 from tests.support.command import embed
+from tests.support.days import THREE_DAYS, three_days
 
-DAYS = {
-    "monday": {1: "the first of all", 2: "two", 3: "three"},
-    "tuesday": {1: "the first, written again", 2: "two", 3: "three"},
-    "wednesday": {1: "the first of all", 2: "two", 3: "three, written again", 4: "four"},
-}
 NEWEST = {(1, "wednesday"), (2, "monday"), (3, "wednesday"), (4, "wednesday")}
 
 
@@ -21,11 +15,7 @@ def days(request, tiny_bundle, tmp_path_factory):
     """An output a day, each of what the days before it lack, and one that knows of no other."""
     folder = tmp_path_factory.mktemp("days")
     flags = {"output_format": request.param, "id_column": "id"}
-    for day, texts in DAYS.items():
-        lines = [json.dumps({"id": number, "text": text}) for number, text in texts.items()]
-        (folder / f"{day}.jsonl").write_text("\n".join(lines))
-        earlier = {"skip_existing": folder} if day != "monday" else {}
-        assert embed(folder / day, tiny_bundle, folder / f"{day}.jsonl", **flags, **earlier) == 0
+    three_days(folder, folder, tiny_bundle, **flags)
     apart = folder / "apart" / "tuesday"
     assert embed(apart, tiny_bundle, folder / "tuesday.jsonl", **flags) == 0
     return folder
@@ -39,7 +29,7 @@ def found(folders, query, k):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_only_the_newest_version_is_found(days, reverse):
-    folders = sorted((days / day for day in DAYS), reverse=reverse)
+    folders = sorted((days / day for day in THREE_DAYS), reverse=reverse)
     hits = found(folders, "the first of all", 9)
     assert len(hits) == len(NEWEST)
     assert set(hits) == NEWEST
@@ -49,11 +39,11 @@ def test_only_the_newest_version_is_found(days, reverse):
 def test_old_versions_take_no_place_among_the_best(days, tiny_bundle):
     query = "the first, written again"  # whose best hit is tuesday's, which is old
     encoder = bert_embed.load(tiny_bundle)
-    texts = [DAYS[day][number] for number, day in sorted(NEWEST)]
+    texts = [THREE_DAYS[day][number] for number, day in sorted(NEWEST)]
     cosines = encoder.encode(texts) @ encoder.encode(query)
     best = sorted(zip(-cosines, sorted(NEWEST), strict=True))
     for k in (1, 2):
-        hits = found([days / day for day in DAYS], query, k)
+        hits = found([days / day for day in THREE_DAYS], query, k)
         assert hits == [place for _, place in best[:k]]
 
 

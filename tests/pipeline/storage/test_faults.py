@@ -61,7 +61,7 @@ def stray(output):
 
 
 def assert_one_sentence(errors, *parts):
-    """A failure is told by its last sentences, without a traceback."""
+    """A failure is reported by its last sentences, without a traceback."""
     assert "Traceback" not in errors
     [sentence] = [line for line in errors.splitlines() if line.startswith("error: ")]
     for part in parts:
