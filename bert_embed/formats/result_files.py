@@ -205,6 +205,7 @@ class _Coding:
     dtype: str
     width: int
     names = ("embedding", "scale")  # of columns
+    structs = None  # the one column that a file for BigQuery has for `names`, if it has
 
     @property
     def features(self) -> dict[str, type]:
@@ -256,6 +257,7 @@ class _SparseCoding:
     """Reads sparse vectors."""
 
     names = _SPARSE
+    structs = "sparse"
 
     @property
     def features(self) -> dict[str, type]:
@@ -286,6 +288,7 @@ class _MultiCoding:
 
     tokens: _Coding
     names = ("embedding", "scale")
+    structs = "multi"
 
     def of_lists(self, rows: Sequence[Mapping[str, Any]]) -> MultiVectors:
         lists = [row["embedding"] or () for row in rows]
@@ -309,6 +312,7 @@ class _ScoresCoding:
     """Reads scores, float32 `[rows, labels]`."""
 
     names: tuple[str, ...]  # the labels
+    structs = None
 
     @property
     def features(self) -> dict[str, type]:
@@ -366,20 +370,35 @@ def _parquet_rows(
         source, buffer_size=_BUFFER, page_checksum_verification=check_pages
     ) as file:
         _check_size(file)
-        names = [name for name in file.schema_arrow.names if wanted.has(name)]
-        stored = [
-            name
-            for name in wanted.coding.names
-            if wanted.vectors and name in file.schema_arrow.names
-        ]
+        held = file.schema_arrow.names
+        structs = None if wanted.coding.names[0] in held else wanted.coding.structs
+        names = [name for name in held if wanted.has(name) and name != structs]
+        vectors_in = [structs] if structs else wanted.coding.names
+        stored = [name for name in vectors_in if wanted.vectors and name in held]
         rows = wanted.rows
         if wanted.vectors and isinstance(wanted.coding, _MultiCoding):
             rows = min(rows, _multi_rows(file.metadata))
         for batch in file.iter_batches(rows, columns=[*stored, *names], use_threads=False):
             vectors = np.empty((len(batch), 0), np.float32)
             if wanted.vectors:
-                vectors = wanted.coding.of_columns({name: batch[name] for name in stored})
+                columns = {name: batch[name] for name in stored}
+                if structs:
+                    columns = _lists(columns[structs], wanted.coding.names)
+                vectors = wanted.coding.of_columns(columns)
             yield Rows(vectors, pa.table({name: batch[name] for name in names}))
+
+
+def _lists(structs: "pa.ListArray", names: Sequence[str]) -> dict[str, "pa.ListArray"]:
+    """Lists of structs as a list of each of their fields; `names` are what they are called."""
+    import pyarrow as pa
+
+    lengths = np.from_dlpack(structs.value_lengths().fill_null(0))
+    splits = pa.array(splits_of(lengths), pa.int32())
+    fields = structs.flatten().flatten()
+    return {
+        name: pa.ListArray.from_arrays(splits, field)
+        for name, field in zip(names, fields, strict=False)
+    }
 
 
 def _multi_rows(footer: "pa.parquet.FileMetaData") -> int:
@@ -389,7 +408,9 @@ def _multi_rows(footer: "pa.parquet.FileMetaData") -> int:
         group = footer.row_group(number)
         columns = [group.column(at) for at in range(group.num_columns)]
         numbers += sum(
-            column.num_values for column in columns if column.path_in_schema.startswith("embedding")
+            column.num_values
+            for column in columns
+            if column.path_in_schema.removeprefix("multi.list.element.").startswith("embedding")
         )
     return max(1, _MULTI_BYTES // 4 * footer.num_rows // max(1, numbers))
 
