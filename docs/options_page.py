@@ -16,8 +16,7 @@ Every flag of `embed`; `tokenize` takes those with a `*`. This page is generated
 .venv/bin/bert-embed embed --input 'texts/*.txt' --output build/vectors --normalize
 ```
 
-- A switch is `--normalize` or `--no_normalize`, or takes a value: `--normalize=false`. In a
-  name, dashes are read as underscores. `--help` lists the everyday flags, `--help all` every flag.
+- A switch is `--normalize` or `--no_normalize`, or takes a value: `--normalize=false`.
 - `--config FILE` reads flags from a YAML file, one `name: value` a line, without dashes. A switch
   is true or false, several values are a list. The command line wins.
 - Every option of Apache Beam and its runners is a flag, too.
