@@ -34,7 +34,7 @@ help:  ## list the targets
 	@touch $@
 
 .venv/runtime: uv.lock pyproject.toml .venv/uv
-	@echo "installing the pinned packages into .venv (2.8 GB), and this one to be imported from its folder"
+	@echo "installing the pinned packages into .venv (3.1 GB), and this one to be imported from its folder"
 	$(EXPORT) $(RUNTIME) --extra map > .venv/runtime.txt
 	$(UV) $(EXACTLY) .venv/runtime.txt || $(PIP) $(EXACTLY) .venv/runtime.txt
 	$(PIP) --no-deps --no-build-isolation --editable .

@@ -1,6 +1,6 @@
 """Defines RunRecord, run.json: what a run reads and computes, its state and its result.
 
-Nothing else knows the keys of the file; docs/run_record.md says what each means.
+Nothing else knows the keys of the file; docs/report.md says what each means.
 """
 
 import datetime

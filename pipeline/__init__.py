@@ -33,7 +33,7 @@ def embed(
             are taken, too, but a type checker does not know them.
 
     Returns:
-        The run's record, a plain dict equal to `run.json` (`docs/run_record.md`). With `dry_run`
+        The run's record, a plain dict equal to `run.json` (`docs/report.md`). With `dry_run`
         it says what a run would do, its `status` is `planned`, and nothing is written.
 
     Raises:

@@ -73,11 +73,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Speeds up Beam where any of the chosen tests imported it."""
+    """Speeds Beam up where any of the chosen tests imported it."""
     if "apache_beam" in sys.modules and "BEAM_AS_IT_IS" not in os.environ:
-        from tests.support.beam_signatures import remember_signatures
+        from tests.support.remembering_beam import remember
 
-        remember_signatures()
+        remember()
 
 
 @pytest.fixture(scope="session", autouse=True)

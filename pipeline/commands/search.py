@@ -66,7 +66,7 @@ def run_search(options: SearchOptions) -> int:
 
 
 def _json(query: str, hits: Sequence[Hit]) -> str:
-    """A query and its hits as one line of JSON; docs/output.md says what is in it."""
+    """A query and its hits as one line of JSON; docs/search.md says what is in it."""
     rows = []
     for rank, hit in enumerate(hits, 1):
         row = {"rank": rank, "score": hit.score, "id": hit.id, "text": hit.text}

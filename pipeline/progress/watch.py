@@ -71,7 +71,7 @@ class Snapshot:
     error: str | None  # why it failed
     started: str  # the present or last attempt, UTC, as in the record
     ended: str | None
-    numbers: dict[str, Any]  # how far it is, for JSON; docs/running.md says what each is
+    numbers: dict[str, Any]  # how far it is, for JSON
     progress: list[str]  # the same for people, line by line
 
     @classmethod

@@ -8,7 +8,8 @@ from bert_embed.pipeline.parser import parse_embed
 from docs.options_page import PAGE, options_page
 from tests.support.command import ROOT, embed, record
 
-KEYS = (ROOT / "docs" / "run_record.md").read_text("utf-8")
+PAGE_OF_KEYS = (ROOT / "docs" / "report.md").read_text("utf-8")
+KEYS = PAGE_OF_KEYS.partition("\n## run.json\n")[2].partition("\n## ")[0]
 
 
 def test_the_page_of_options_is_the_generated_one():

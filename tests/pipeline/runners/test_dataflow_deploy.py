@@ -204,7 +204,7 @@ def test_a_wrong_file_of_variables_is_refused(tmp_path, change, message):
     assert message in errors
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=["bigquery", "l4", "t4", "v5e"])
+@pytest.mark.parametrize("command", COMMANDS, ids=["bigquery", "l4", "v5e"])
 def test_the_page_of_commands_is_true(gcs, bigquery, bucket, minilm, command):
     bigquery.client.create_dataset("test-project.vectors", exists_ok=True)
     words = shlex.split(command.replace("\\\n", " ").replace("my-project:", "test-project:"))
