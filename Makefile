@@ -184,7 +184,18 @@ build/export-venv/made: tests/export_readers/requirements.txt .venv/dev
 	$(OVERLAY)
 	@touch $@
 
-test-export: build/export-venv/made
+build/readers/%: tests/export_readers/java/%.xml
+	rm -rf $@
+	mvn -B -q -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/$@" \
+		|| { rm -rf $@; exit 1; }
+	@touch $@
+
+# Where there is no Maven, or it cannot fetch, the tests of these programs are skipped.
+.PHONY: readers
+readers:
+	@! command -v mvn > /dev/null || $(MAKE) --no-print-directory build/readers/anserini build/readers/opensearch || true
+
+test-export: build/export-venv/made readers
 	build/export-venv/bin/python -m pytest tests/export_readers $(ARGS)
 
 FLINK_IMAGE ?= $(shell sed -n 's/^ARG FLINK=//p' deploy/flink/Dockerfile)

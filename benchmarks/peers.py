@@ -19,8 +19,8 @@ _LIST = _HERE / "requirements.txt"
 _FAISS_LIST = _HERE / "faiss_requirements.txt"
 _CUDA = (
     *("cublas.so.13", "cublasLt.so.13", "cudnn.so.9", "cufft.so.12", "cufile.so.0"),
-    *("cupti.so.13", "cusolver.so.12", "cusparse.so.12", "cusparseLt.so.0", "nccl.so.2"),
-    *("nvrtc.so.13", "nvshmem_host.so.3"),
+    *("cupti.so.13", "curand.so.10", "cusolver.so.12", "cusparse.so.12", "cusparseLt.so.0"),
+    *("nccl.so.2", "nvrtc.so.13", "nvshmem_host.so.3"),
 )
 # The one variable that the loader asks for at once, whatever library it is in.
 _VARIABLE = "long nvshmem_selected_device_transport;"

@@ -3,7 +3,7 @@
 import gzip
 import math
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
@@ -215,12 +215,11 @@ def _parquet_rows(
         source, buffer_size=_BUFFER, page_checksum_verification=check_pages
     ) as file:
         _check_size(file)
-        names = [name for name in file.schema_arrow.names if wanted.has(name)]
-        stored = [
-            name
-            for name in wanted.kind.names(wanted.settings)
-            if wanted.vectors and name in file.schema_arrow.names
-        ]
+        held, names_of = file.schema_arrow.names, wanted.kind.names(wanted.settings)
+        structs = None if names_of[0] in held else next(iter(wanted.kind.loaded(wanted.settings)))
+        names = [name for name in held if wanted.has(name) and name != structs]
+        vectors_in = [structs] if structs else names_of
+        stored = [name for name in vectors_in if wanted.vectors and name in held]
         rows = wanted.rows
         if wanted.vectors and wanted.kind.by_token:
             rows = min(rows, _multi_rows(file.metadata))
@@ -228,8 +227,21 @@ def _parquet_rows(
             vectors = np.empty((len(batch), 0), np.float32)
             if wanted.vectors:
                 columns = {name: batch[name] for name in stored}
+                if structs:
+                    columns = _lists(columns[structs], names_of)
                 vectors = wanted.kind.of_columns(columns, wanted.settings)
             yield Rows(vectors, pa.table({name: batch[name] for name in names}))
+
+
+def _lists(structs: pa.ListArray, names: Sequence[str]) -> dict[str, pa.ListArray]:
+    """Lists of structs as a list of each of their fields; `names` are what they are called."""
+    lengths = np.from_dlpack(structs.value_lengths().fill_null(0))
+    splits = pa.array(splits_of(lengths), pa.int32())
+    fields = structs.flatten().flatten()
+    return {
+        name: pa.ListArray.from_arrays(splits, field)
+        for name, field in zip(names, fields, strict=False)
+    }
 
 
 def _multi_rows(footer: pq.FileMetaData) -> int:
@@ -239,7 +251,9 @@ def _multi_rows(footer: pq.FileMetaData) -> int:
         group = footer.row_group(number)
         columns = [group.column(at) for at in range(group.num_columns)]
         numbers += sum(
-            column.num_values for column in columns if column.path_in_schema.startswith("embedding")
+            column.num_values
+            for column in columns
+            if column.path_in_schema.removeprefix("multi.list.element.").startswith("embedding")
         )
     return max(1, _MULTI_BYTES // 4 * footer.num_rows // max(1, numbers))
 

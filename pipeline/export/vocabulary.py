@@ -1,6 +1,7 @@
 """Names the entries of sparse vectors, by the vocabulary of the model that made them."""
 
 from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from bert_embed.tokenization.tokenizer import load_tokenizer
 
 
 def entry_names(source: Source) -> list[str]:
-    """The text of each entry; `[NUMBER]` for entries of a model beyond its vocabulary."""
+    """The text of each entry; `[NUMBER]` where it is empty or has white space, or there is none."""
     options, settings = source.options, source.outputs[0].settings
     bundle = resolve_model(options.model or source.records[0].model.name, lambda bundle: ())
     if bundle.fingerprint != settings["model"]:
@@ -21,7 +22,9 @@ def entry_names(source: Source) -> list[str]:
             f"{source.place} come from {settings['model']} ({settings['model_source']})"
         )
     vocabulary = load_tokenizer(bundle).vocab
-    return [*vocabulary, *(f"[{entry}]" for entry in range(len(vocabulary), source.entries))]
+    texts = (*vocabulary, *repeat("", source.entries - len(vocabulary)))
+    # Anserini cuts tokens at white space, and JSON's readers refuse names that are empty.
+    return [text if [text] == text.split() else f"[{entry}]" for entry, text in enumerate(texts)]
 
 
 def named_weights(vectors: SparseVectors, row: int, names: Sequence[str]) -> dict[str, np.float32]:

@@ -22,6 +22,8 @@ LISTED = (
     r"uv is not installed",
     r"there is no Python 3\.\d+(\.\d+)? here",
     r"no PostgreSQL with pgvector",
+    r"there is no Java \d+ or newer here",
+    r"there are no jars of \w+: make readers, with Maven",
     r"openTSNE is installed",
     r"glibc's allocator",
     r"this machine has one( that it sees)?",  # a GPU

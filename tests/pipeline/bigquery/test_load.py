@@ -329,6 +329,16 @@ def test_each_head_has_a_table_that_can_be_searched(bigquery, tmp_path, capsys):
     found = {(id, index): value for id, index, value in bigquery.rows(sql)}
     wanted = {(id, e["index"]): e["value"] for id in stored for e in stored[id]}
     assert found == pytest.approx(wanted)
+    _, _, printed = capsys.readouterr().out.partition("ARRAY<STRUCT<index INT64, value FLOAT64>>\n")
+    assert main(["search", str(tmp_path / "out"), "the bank", "--by=sparse", "--json"]) == 0
+    hits = json.loads(capsys.readouterr().out)["hits"]
+    query = bert_embed.load(model).encode_sparse_query(["the bank"])
+    entries = [
+        f"STRUCT({index} AS index, {value!r} AS value)"
+        for index, value in zip(query.indices.tolist(), query.values.tolist(), strict=True)
+    ]
+    sql = printed.partition(";")[0].replace("@query", f"[{', '.join(entries)}]")
+    assert dict(bigquery.rows(sql)) == pytest.approx({hit["id"]: hit["score"] for hit in hits})
     # The same kind joins the table of another run.
     assert load(tmp_path / "more", model, corpus, "test-project:heads.v_sparse", top_k=5) == 0
     assert count(bigquery, "heads", "v_sparse") == 8

@@ -17,6 +17,7 @@ from tests.support.models.splade import VOCABULARY, write_splade
 
 ROWS = (30, 0, 12)
 BIAS = "cls.predictions.bias"
+TWO_WORDS = VOCABULARY.index("[unused8]")
 
 
 def lines(folder, pattern):
@@ -40,7 +41,7 @@ def expected():
     return sparse, multi
 
 
-@pytest.mark.parametrize("output_format", ["parquet", "jsonl"])
+@pytest.mark.parametrize("output_format", ["parquet", "jsonl", "bigquery"])
 def test_qdrant_points_have_a_named_vector_of_each_kind(tmp_path, expected, output_format):
     run = run_of_kinds(
         tmp_path / "run", ["dense", "sparse", "multi"], ROWS, output_format=output_format
@@ -127,8 +128,10 @@ def splade(tmp_path_factory):
     folder = tmp_path_factory.mktemp("splade")
     pooling = {"pooling_strategy": "max", "activation_function": "relu"}
     bias = write_splade(folder / "plain", **pooling)[BIAS].copy()
-    bias[VOCABULARY.index(".")] += 9  # such that every text has it
+    bias[[VOCABULARY.index("."), TWO_WORDS]] += 9  # such that every text has them
     write_splade(folder / "source", changes={BIAS: bias}, **pooling)
+    names = "".join(f"{name}\n" for name in VOCABULARY).replace("[unused8]", "two words")
+    (folder / "source" / "vocab.txt").write_text(names)
     model = import_once(folder / "source", folder / "bundle")
     texts = [f"the bank of river {number}." for number in range(20)]
     (folder / "in.txt").write_text("\n".join(texts))
@@ -136,7 +139,7 @@ def splade(tmp_path_factory):
     vectors = bert_embed.load(model).encode_sparse(texts)
     rows = [
         {
-            VOCABULARY[index]: weight
+            f"[{index}]" if index == TWO_WORDS else VOCABULARY[index]: weight
             for index, weight in zip(*(part.tolist() for part in pair), strict=True)
         }
         for pair in zip(

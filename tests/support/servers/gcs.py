@@ -79,7 +79,11 @@ def _anonymous_client(storage: Any, url: str) -> Any:
 
 @contextmanager
 def running(
-    command: Sequence[str], log: Path, ready: Callable[[], bool], **env: str
+    command: Sequence[str],
+    log: Path,
+    ready: Callable[[], bool],
+    patience: float = _PATIENCE,
+    **env: str,
 ) -> Iterator[int]:
     """Starts a server, waits until `ready`, gives its process id, and ends it.
 
@@ -91,7 +95,7 @@ def running(
             command, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **env}
         )
     try:
-        limit = time.monotonic() + _PATIENCE
+        limit = time.monotonic() + patience
         while not ready():
             if process.poll() is not None or time.monotonic() > limit:
                 said = log.read_text("utf-8", errors="replace")[-2000:]
