@@ -1,7 +1,6 @@
 """Finds the vectors of a run that are nearest to queries, exactly, in one pass over its files."""
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,21 +8,16 @@ from typing import Any
 import numpy as np
 
 from bert_embed.engines.cores import available_cores
+from bert_embed.formats.kinds import KINDS
 from bert_embed.formats.result_files import row_batches
 from bert_embed.results import has_block_records, vector_files
-from bert_embed.similarities import Cosines, MaxSim, Similarity, SparseProducts
+from bert_embed.similarities import Similarity
 from bert_embed.storage.files import is_remote
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.storage.plurals import counted
 
 _PLACES = ("id", "start", "stop")
 _PLACE_ROWS = 1 << 16  # that are read at a time, without their vectors
-_SIMILARITIES: dict[str, Callable[[Any], Similarity]] = {
-    "dense": Cosines,
-    "sparse": SparseProducts,
-    "multi": MaxSim,
-}
-_GRANULARITIES = {"dense": "sentence", "sparse": "sparse", "multi": "multi"}
 _LOG = logging.getLogger(__name__)
 
 
@@ -48,7 +42,7 @@ class Hit:
 
 
 def nearest(
-    folder: str, settings: dict[str, Any], queries: Any, k: int, kind: str = "dense"
+    folder: str, settings: dict[str, Any], queries: Any, k: int, kind: str = "sentence"
 ) -> list[list[Hit]]:
     """Finds the `k` best hits of each query; of equal ones the first in the input's order.
 
@@ -61,11 +55,12 @@ def nearest(
         settings: What it says of its vectors.
         queries: float32 `[queries, width]` of unit length, `SparseVectors` or `MultiVectors`.
         k: Most hits of a query.
-        kind: The kind of vectors to search: "dense", "sparse" or "multi".
+        kind: The kind of vectors to search, one of `KINDS` that has a similarity.
     """
-    similarity = _SIMILARITIES[kind](queries)
-    scan = _Scan(folder, settings, similarity, k, kind, not has_block_records(folder))
-    files = vector_files(folder, _GRANULARITIES[kind], partial=True)
+    similarity = KINDS[kind].similarity
+    assert similarity is not None
+    scan = _Scan(folder, settings, similarity(queries), k, kind, not has_block_records(folder))
+    files = vector_files(folder, kind, partial=True)
     # A copy of a store's file exists until the next one is requested.
     scanned = map(scan, files) if is_remote(folder) else in_parallel(scan, files, available_cores())
     for hits in scanned:
@@ -74,11 +69,11 @@ def nearest(
 
 
 def ids_among(
-    folder: str, settings: dict[str, Any], ids: set[str], kind: str = "dense"
+    folder: str, settings: dict[str, Any], ids: set[str], kind: str = "sentence"
 ) -> set[str]:
     """Returns those of some ids, as text, whose vectors an output has."""
     present: set[str] = set()
-    for path in vector_files(folder, _GRANULARITIES[kind], partial=True):
+    for path in vector_files(folder, kind, partial=True):
         for batch in row_batches(path, settings, kind=kind, vectors=False, rows=_PLACE_ROWS):
             present.update(ids.intersection(map(str, batch.columns["id"].to_pylist())))
     return present

@@ -18,17 +18,16 @@ from numpy.typing import NDArray
 
 from bert_embed.arguments import path_text, switch, whole_number
 from bert_embed.fingerprints import difference
+from bert_embed.formats.kinds import KINDS
 from bert_embed.formats.output_files import (
     BLOCK_RECORDS,
-    HEAD_KINDS,
-    KINDS,
     RUN_FILE,
     block_record_name,
     by_number,
     holds_vectors,
     kinds_of,
     parse_name,
-    vector_kinds,
+    vectors_of,
 )
 from bert_embed.formats.result_files import (
     METADATA_KEY,
@@ -39,7 +38,6 @@ from bert_embed.formats.result_files import (
 )
 from bert_embed.ragged import splits_of
 from bert_embed.run_record import RunRecord, Written, check_settings, read_record, run_folders
-from bert_embed.specs import GRANULARITIES
 from bert_embed.storage.checksums import crc32c_of
 from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.storage.file_info import FileInfo
@@ -66,10 +64,6 @@ _Folder = str | os.PathLike[str]
 Folders = _Folder | Sequence[_Folder]
 _Files = dict[str, FileInfo]  # by name
 _COPIED_BYTES = 16 << 20  # of a file in a store, at a time
-_READERS = {
-    **{"sentence": "read", "token": "read_tokens", "word": "read_words", "span": "read_spans"},
-    **{"sparse": "read_sparse", "multi": "read_multi", "scores": "read_scores"},
-}
 _READ_ROWS = 1 << 14  # at a time, of an output that is read whole
 _ID_ROWS = 1 << 16  # that are read at a time, without their vectors
 
@@ -405,12 +399,10 @@ def _hashes_in(output: Output, granularity: str) -> np.ndarray:
 
 def _ids_of_files(output: Output, granularity: str) -> Iterator[tuple[str, list[str | int]]]:
     """The names of an output's files, and the ids of their rows, read without the vectors."""
-    settings = output.settings | {"shape": output.settings.get("shape") or ()}
-    kind = granularity if granularity in HEAD_KINDS else "dense"
     for name in vector_names(output.folder, granularity, partial=True):
         with open_raw(join(absolute(output.folder), name)) as file:
             batches = row_batches(
-                name, settings, kind=kind, vectors=False, rows=_ID_ROWS, file=file
+                name, output.settings, kind=granularity, vectors=False, rows=_ID_ROWS, file=file
             )
             yield name, [id for batch in batches for id in batch.columns["id"].to_pylist()]
 
@@ -452,8 +444,8 @@ def _run_and_files(
             "command again, or read what is finished with partial=True"
         )
     files: _Files = {}
-    for kind in vector_kinds(granularity):
-        files |= _vectors_of_kind(folder, kind, record)
+    for place in KINDS[granularity].places:
+        files |= _vectors_in(folder, place, record)
     return record, files
 
 
@@ -482,8 +474,8 @@ def _local_file(folder: _Folder, name: str, file: FileInfo | None = None) -> Ite
         yield copy
 
 
-def _vectors_of_kind(folder: _Folder, kind: str, record: RunRecord | None) -> _Files:
-    """The files of vectors in order; InputError if a complete run wrote others."""
+def _vectors_in(folder: _Folder, kind: str, record: RunRecord | None) -> _Files:
+    """The files of a kind's folder in order; InputError if a complete run wrote others."""
     place = join(os.fspath(folder), kind)
     with store_errors():
         listed = files_in(place, lambda name: holds_vectors(f"{kind}/{name}"))
@@ -544,12 +536,11 @@ def granular_settings(folder: _Folder, granularity: str) -> dict[str, Any]:
     settings = vector_settings(folder)
     kinds = kinds_of(settings)
     if granularity not in kinds:
-        readers = [f"bert_embed.{_READERS[kind]}" for kind in kinds]
+        readers = [f"bert_embed.{KINDS[kind].reader}" for kind in kinds]
         flag, wanted = "granularity", granularity
-        if granularity in HEAD_KINDS:
-            flag = "vectors"
-        elif granularity == "sentence" and not {*GRANULARITIES} & {*kinds}:
-            flag, wanted = "vectors", "dense"
+        vectors = KINDS[granularity].vectors
+        if vectors not in vectors_of(settings) and KINDS[granularity].by_row:
+            flag, wanted = "vectors", vectors
         raise InputError(
             f"{os.fspath(folder)} holds vectors of {' and '.join(kinds)}, none of {granularity}: "
             f"read them with {' or '.join(readers)}, or embed "

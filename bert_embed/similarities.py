@@ -16,6 +16,9 @@ _Scored = tuple[int, np.ndarray, np.ndarray]
 class Similarity(Protocol):
     """Scores vectors of one kind; neither batches nor threads change a score."""
 
+    def __init__(self, queries: Any) -> None:
+        """Takes the queries' vectors, which are of the same kind."""
+
     def __len__(self) -> int:
         """How many queries there are."""
 

@@ -44,6 +44,7 @@ _SELDOM = {
     "pool_factor": 1,
     "marker": None,
 }
+KIND_OF = {"top_k": "sparse", "min_weight": "sparse", "pool_factor": "multi"}  # of TextSpec
 SPECIAL_TOKENS = 2  # [CLS] before, and [SEP] after the text of a row
 
 
@@ -264,13 +265,10 @@ class TextSpec:
         if self.top_k is not None:
             whole_number("top_k", self.top_k, least=1)
         object.__setattr__(self, "min_weight", not_negative("min_weight", self.min_weight))
-        if "sparse" not in in_order:
-            for name in ("top_k", "min_weight"):
-                if getattr(self, name):
-                    raise SettingError(name, "requires vectors sparse", "vectors")
         whole_number("pool_factor", self.pool_factor, least=1)
-        if self.pool_factor > 1 and "multi" not in in_order:
-            raise SettingError("pool_factor", "requires vectors multi", "vectors")
+        for name, kind in KIND_OF.items():
+            if kind not in in_order and getattr(self, name) != _SELDOM[name]:
+                raise SettingError(name, f"requires vectors {kind}", "vectors")
 
     def _check_chunks(self) -> None:
         one_of("chunk_pooling", self.chunk_pooling, CHUNK_POOLINGS)

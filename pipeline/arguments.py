@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from bert_embed.formats.kinds import ROW_KINDS
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.flags import DIRS, PLACES, POSITIVE, Decimal, flag, positional, switch
 from bert_embed.pipeline.parser import CommandOptions
@@ -10,9 +11,7 @@ from bert_embed.pipeline.report import PROJECTIONS
 
 # What `search --by` takes, and the kinds of vectors that each compares.
 SEARCHED = {
-    "dense": ("dense",),
-    "sparse": ("sparse",),
-    "multi": ("multi",),
+    **{name: (name,) for name, kind in ROW_KINDS.items() if kind.similarity is not None},
     "hybrid": ("dense", "sparse"),
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 from bert_embed.bundle.find import local_place
 from bert_embed.calls.settings import check_recipe, spec_with
 from bert_embed.engines.choose import DEVICES, PRECISIONS, torch_device
+from bert_embed.formats.kinds import ROW_KINDS
 from bert_embed.formats.number_types import OUTPUT_DTYPES
 from bert_embed.heads.vectors import VECTOR_KINDS
 from bert_embed.pipeline.accelerators import ACCELERATORS
@@ -42,6 +43,7 @@ from bert_embed.specs import (
     CHUNKS,
     DEFAULT_STRIDE,
     GRANULARITIES,
+    KIND_OF,
     LAYER_COMBINES,
     LONG_TEXTS,
     POOLINGS,
@@ -313,12 +315,8 @@ class Options(CheckedOptions):
         Those of `vectors` are what it is for; where nobody knows these yet, all that options ask.
         """
         if vectors is None:
-            asked = {
-                "dense": True,
-                "sparse": self.top_k is not None or self.min_weight is not None,
-                "multi": self.pool_factor is not None,
-            }
-            vectors = tuple(kind for kind, is_asked in asked.items() if is_asked)
+            asked = {kind for name, kind in KIND_OF.items() if getattr(self, name) is not None}
+            vectors = ("dense", *sorted(asked))
         late = self.chunk_pooling == "late" and self.long_text == DEFAULTS["long_text"]
         return TextSpec(
             max_seq_length=max_seq_length,
@@ -434,17 +432,19 @@ def check_kinds(options: Options, vectors: tuple[str, ...]) -> None:
     if "dense" not in vectors:
         for name in _given(options, *_OF_VECTORS, "recipe", "granularity", "chunk_pooling"):
             raise SettingError(name, f"is for vectors dense, not {','.join(vectors)}", "vectors")
-    if not {"dense", "multi"} & set(vectors):
+    typed = [kind.vectors for kind in ROW_KINDS.values() if kind.has_dtype]
+    if not {*typed} & {*vectors}:
         for name in _given(options, "output_dtype"):
             raise SettingError(
-                name, f"is for vectors dense and multi, not {','.join(vectors)}", "vectors"
+                name, f"is for vectors {' and '.join(typed)}, not {','.join(vectors)}", "vectors"
             )
-    if options.output_format == "tfrecord" and "multi" in vectors:
-        raise SettingError(
-            "output_format",
-            "tfrecord is for one vector a text; multi requires parquet or jsonl",
-            "vectors",
-        )
+    for kind in vectors if options.output_format == "tfrecord" else ():
+        if not ROW_KINDS[kind].in_tfrecord:
+            raise SettingError(
+                "output_format",
+                f"tfrecord is for one vector a text; {kind} requires parquet or jsonl",
+                "vectors",
+            )
 
 
 def _check_granularity(options: Options) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.prompts import query_prompt
+from bert_embed.formats.kinds import KINDS
 from bert_embed.pipeline.options import EXAMPLES, Options
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.run_record import Goal, QueryRows
@@ -43,18 +44,10 @@ def key_buckets(documents: int, earlier: tuple[EarlierOutput, ...]) -> int:
 
 def head_settings(bundle: Bundle, text_spec: TextSpec) -> dict[str, dict[str, Any]]:
     """What a run says of the heads that make its vectors, by their kind."""
-    described: dict[str, dict[str, Any]] = {}
-    for kind in text_spec.heads:
-        head: Any = bundle.heads[kind]
-        if kind == "sparse":
-            limits = {"top_k": text_spec.top_k, "min_weight": text_spec.min_weight}
-            described[kind] = {"entries": bundle.config.vocab_size, "similarity": "dot", **limits}
-        elif kind == "multi":
-            pooled = {"pool_factor": text_spec.pool_factor}
-            described[kind] = {"dim": head.dim, "similarity": "maxsim", **pooled}
-        else:
-            described[kind] = {"labels": list(head.labels), "activation": head.activation}
-    return described
+    return {
+        kind: KINDS[kind].described(bundle.heads[kind], bundle.config, text_spec)
+        for kind in text_spec.heads
+    }
 
 
 @dataclass(frozen=True)

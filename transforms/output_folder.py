@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from bert_embed.formats.kinds import KINDS
 from bert_embed.formats.output_files import (
     BLOCK_RECORDS,
-    KINDS,
     PIECES,
     RUN_FILE,
     VECTOR_ENDINGS,
@@ -47,7 +47,7 @@ _WORKING = f"{STATE}/working"
 _TEXTS = f"{STATE}/texts"
 _LISTING = f"{STATE}/listing.json.zst"
 _LOCK = f"{STATE}/lock"
-_VECTORS = (*KINDS.values(), *PIECES.values())
+_VECTORS = (*(kind.folder for kind in KINDS.values()), *PIECES.values())
 _KINDS = (*_VECTORS, EXAMPLES, REJECTED)
 _BLOCK_RECORD = re.compile(r"([0-9]{7,})-([0-9]{5,})\.json")
 _TEXT = re.compile(r"[0-9]{7,}-[0-9]{5,}\.zst")

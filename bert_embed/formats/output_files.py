@@ -6,13 +6,6 @@ from typing import Any, NamedTuple
 
 RUN_FILE = "run.json"
 BLOCK_RECORDS = "_state/blocks"
-# The folder of each kind of vectors, and the column of nested ones: of dense vectors by their
-# granularity, and of the kinds that heads make.
-KINDS = {
-    **{"sentence": "embeddings", "token": "tokens", "word": "words", "span": "spans"},
-    **{"sparse": "sparse", "multi": "multi", "scores": "scores"},
-}
-HEAD_KINDS = ("sparse", "multi", "scores")
 # The folders of sentence vectors where each window, or each chunk, has its own.
 PIECES = {"window": "windows", "chunk": "chunks"}
 VECTOR_ENDINGS = (".parquet", ".jsonl", ".tfrecord", ".tfrecord.gz")
@@ -86,9 +79,3 @@ def kinds_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
     vectors = vectors_of(settings)
     dense = settings["granularity"] if "dense" in vectors else ()
     return (*dense, *(kind for kind in vectors if kind != "dense"))
-
-
-def vector_kinds(granularity: str) -> tuple[str, ...]:
-    """Returns the folders, of which a run writes to one, for a kind of vectors."""
-    kind = KINDS[granularity]
-    return (kind, *PIECES.values()) if granularity == "sentence" else (kind,)

@@ -8,26 +8,18 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bert_embed.formats.number_types import (
-    INTEGER_DTYPES,
-    output_dtype,
-    restored,
-    stored_type,
-    stored_width,
-)
-from bert_embed.formats.output_files import KINDS, PIECES
-from bert_embed.heads.vectors import MultiVectors, SparseVectors
+from bert_embed.formats.kinds import KINDS, Kind
+from bert_embed.formats.output_files import PIECES
 from bert_embed.ragged import splits_of
 from bert_embed.storage.errors import InputError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 METADATA_KEY = "bert_embed"  # of the settings of vectors in a Parquet footer or a table
 BATCH_ROWS = 1024  # few enough that their vectors stay in the processor's cache
@@ -37,7 +29,6 @@ _UNIT_DOCUMENTS = 64  # whose units are a batch; each has a hundred or so
 # A file of a run has about 128 MiB. A file that declares more than this is not read, because a few
 # bytes of Parquet can declare any number of rows.
 _MOST_BYTES = 8 << 30
-_SPARSE = ("indices", "values")  # the columns of sparse vectors
 _MULTI_BYTES = 4 << 20  # of multi-vectors in a batch as float32, about
 # What a run notes of each row for itself; it is of no use beside a vector elsewhere.
 _FACTS = ("num_tokens", "num_tokens_full", "truncated", "text_hash")
@@ -60,7 +51,7 @@ class Rows:
     """
 
     vectors: Any
-    columns: "pa.Table"
+    columns: pa.Table
     others: Mapping[str, Any] = field(default_factory=dict)  # the rows' vectors of other kinds
 
     def __len__(self) -> int:
@@ -103,7 +94,7 @@ def row_batches(
     path: Path | str,
     settings: Mapping[str, Any],
     *,
-    kind: str = "dense",
+    kind: str = "sentence",
     columns: Collection[str] | None = ("id",),
     vectors: bool = True,
     rows: int = BATCH_ROWS,
@@ -118,7 +109,7 @@ def row_batches(
     Args:
         path: `.parquet`, `.jsonl`, `.tfrecord` or `.tfrecord.gz`.
         settings: The run's settings of its vectors: `shape`, `output_dtype`, `id_type`, `heads`.
-        kind: The kind of its vectors, one of `bert_embed.heads.vectors.VECTOR_KINDS`.
+        kind: The kind of its vectors, one of `bert_embed.formats.kinds.KINDS`.
         columns: Those to read, as far as the file has them; None for all that say something of a
             document.
         vectors: Whether to decode the vectors.
@@ -134,8 +125,7 @@ def row_batches(
         InputError: The file is damaged.
     """
     types = {"id": settings.get("id_type", "string"), **(types or {})}
-    coding = _coding(kind, settings)
-    wanted = _Wanted(coding, columns, vectors, min(rows, limit or rows), types)
+    wanted = _Wanted(KINDS[kind], settings, columns, vectors, min(rows, limit or rows), types)
     name, first = Path(path).name, 0
     with _damage_named(path):
         if name.endswith(".parquet"):
@@ -170,8 +160,6 @@ def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> lis
 
 def unit_batches(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[Rows]:
     """Reads what `read_units` does, a row for each token, word or span with a vector."""
-    import pyarrow as pa
-
     id_type = pa.type_for_alias(settings.get("id_type", "string"))
     for ids, splits, columns, vectors in _units(path, granularity, settings):
         lengths = np.diff(splits)
@@ -199,151 +187,11 @@ def _damage_named(path: Path | str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Coding:
-    """The output type of a run's vectors, and the numbers of each."""
-
-    dtype: str
-    width: int
-    names = ("embedding", "scale")  # of columns
-    structs = None  # the one column that a file for BigQuery has for `names`, if it has
-
-    @property
-    def features(self) -> dict[str, type]:
-        """The types of its columns in Examples."""
-        return {"scale": float, "embedding": float if self.dtype == "float32" else bytes}
-
-    def vectors(
-        self, values: np.ndarray, scale: np.ndarray | None, present: np.ndarray
-    ) -> np.ndarray:
-        """Returns float32 `[rows, width]` from the values of present rows, NaN for others."""
-        rows = values.reshape(int(present.sum()), stored_width(self.dtype, self.width))
-        vectors = restored(rows, scale, self.dtype, self.width)
-        if present.all():
-            return vectors
-        spread = np.full((len(present), self.width), np.nan, np.float32)
-        spread[present] = vectors
-        return spread
-
-    def of_lists(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
-        """Returns vectors of JSON, which has stored integers, or the numbers of other types."""
-        coding = self if self.dtype in INTEGER_DTYPES else _Coding("float32", self.width)
-        lists = [row["embedding"] for row in rows]
-        return coding.vectors(
-            np.array([row for row in lists if row is not None], stored_type(coding.dtype)),
-            np.array([row["scale"] for row in rows if row.get("scale") is not None], np.float32),
-            np.array([row is not None for row in lists], bool),
-        )
-
-    def of_columns(self, columns: Any) -> np.ndarray:
-        """Returns vectors of `embedding` and `scale`; a missing one may be an empty list."""
-        column, scale = columns["embedding"], columns.get("scale")
-        # to_numpy would import pandas where it is installed: a third of a second.
-        present = np.from_dlpack(column.value_lengths().fill_null(0)) > 0
-        scales = None if scale is None else np.from_dlpack(scale.fill_null(np.nan))[present]
-        return self.vectors(np.from_dlpack(column.flatten()), scales, present)
-
-    def of_features(self, features: Mapping[str, Any]) -> np.ndarray:
-        """Returns vectors of Examples."""
-        embedding, scale = features["embedding"], features["scale"].values
-        values = embedding.values
-        if self.dtype != "float32":
-            stored = stored_type(self.dtype).newbyteorder("<")
-            values = np.frombuffer(b"".join(values.tolist()), stored)
-        present = np.ones(len(embedding.splits) - 1, bool)
-        return self.vectors(values, scale if len(scale) else None, present)
-
-
-class _SparseCoding:
-    """Reads sparse vectors."""
-
-    names = _SPARSE
-    structs = "sparse"
-
-    @property
-    def features(self) -> dict[str, type]:
-        return dict(zip(_SPARSE, (int, float), strict=True))
-
-    def of_features(self, features: Mapping[str, Any]) -> SparseVectors:
-        indices, values = (features[name] for name in _SPARSE)
-        return SparseVectors(indices.splits, indices.values.astype(np.int32), values.values)
-
-    def of_lists(self, rows: Sequence[Mapping[str, Any]]) -> SparseVectors:
-        indices, values = ([row[name] or () for row in rows] for name in _SPARSE)
-        return SparseVectors(
-            splits_of(np.array([len(row) for row in indices], np.int64)),
-            np.array(list(chain.from_iterable(indices)), np.int32),
-            np.array(list(chain.from_iterable(values)), np.float32),
-        )
-
-    def of_columns(self, columns: Any) -> SparseVectors:
-        indices, values = (columns[name] for name in _SPARSE)
-        lengths = np.from_dlpack(indices.value_lengths().fill_null(0))
-        flat = np.from_dlpack(indices.flatten()), np.from_dlpack(values.flatten())
-        return SparseVectors(splits_of(lengths), *flat)
-
-
-@dataclass(frozen=True)
-class _MultiCoding:
-    """Reads multi-vectors, each token of which is stored as a dense vector is."""
-
-    tokens: _Coding
-    names = ("embedding", "scale")
-    structs = "multi"
-
-    def of_lists(self, rows: Sequence[Mapping[str, Any]]) -> MultiVectors:
-        lists = [row["embedding"] or () for row in rows]
-        scales = [row.get("scale") or [None] * len(row["embedding"] or ()) for row in rows]
-        pairs = zip(chain.from_iterable(lists), chain.from_iterable(scales), strict=True)
-        tokens = [{"embedding": vector, "scale": scale} for vector, scale in pairs]
-        splits = splits_of(np.array([len(row) for row in lists], np.int64))
-        return MultiVectors(splits, self.tokens.of_lists(tokens))
-
-    def of_columns(self, columns: Any) -> MultiVectors:
-        lists, scale = columns["embedding"], columns.get("scale")
-        splits = splits_of(np.from_dlpack(lists.value_lengths().fill_null(0)))
-        scales = None if scale is None else np.from_dlpack(scale.flatten())
-        values = np.from_dlpack(lists.flatten().flatten())
-        present = np.ones(int(splits[-1]), bool)
-        return MultiVectors(splits, self.tokens.vectors(values, scales, present))
-
-
-@dataclass(frozen=True)
-class _ScoresCoding:
-    """Reads scores, float32 `[rows, labels]`."""
-
-    names: tuple[str, ...]  # the labels
-    structs = None
-
-    @property
-    def features(self) -> dict[str, type]:
-        return dict.fromkeys(self.names, float)
-
-    def of_lists(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
-        scores = [[row[name] for name in self.names] for row in rows]
-        return np.array(scores, np.float32).reshape(len(rows), len(self.names))
-
-    def of_columns(self, columns: Any) -> np.ndarray:
-        return np.stack([np.from_dlpack(columns[name]) for name in self.names], axis=1)
-
-    def of_features(self, features: Mapping[str, Any]) -> np.ndarray:
-        return np.stack([features[name].values for name in self.names], axis=1)
-
-
-def _coding(kind: str, settings: Mapping[str, Any]) -> Any:
-    if kind == "scores":
-        return _ScoresCoding(tuple(settings["heads"]["scores"]["labels"]))
-    if kind == "sparse":
-        return _SparseCoding()
-    if kind == "multi":
-        return _MultiCoding(_Coding(output_dtype(settings), settings["heads"]["multi"]["dim"]))
-    return _Coding(output_dtype(settings), math.prod(settings["shape"]))
-
-
-@dataclass(frozen=True)
 class _Wanted:
     """What to read of each row, and how many rows at a time."""
 
-    coding: Any
+    kind: Kind
+    settings: Mapping[str, Any]
     columns: Collection[str] | None
     vectors: bool
     rows: int
@@ -352,7 +200,7 @@ class _Wanted:
     def has(self, name: str) -> bool:
         """Whether a column is wanted that is no part of the vectors."""
         if self.columns is None:
-            return name not in (*self.coding.names, *_FACTS)
+            return name not in (*self.kind.names(self.settings), *_FACTS)
         return name in self.columns
 
 
@@ -363,35 +211,30 @@ def _opened(source: BinaryIO | Path | str) -> Any:
 def _parquet_rows(
     source: BinaryIO | Path | str, wanted: _Wanted, check_pages: bool
 ) -> Iterator[Rows]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with pq.ParquetFile(
         source, buffer_size=_BUFFER, page_checksum_verification=check_pages
     ) as file:
         _check_size(file)
-        held = file.schema_arrow.names
-        structs = None if wanted.coding.names[0] in held else wanted.coding.structs
+        held, names_of = file.schema_arrow.names, wanted.kind.names(wanted.settings)
+        structs = None if names_of[0] in held else next(iter(wanted.kind.loaded(wanted.settings)))
         names = [name for name in held if wanted.has(name) and name != structs]
-        vectors_in = [structs] if structs else wanted.coding.names
+        vectors_in = [structs] if structs else names_of
         stored = [name for name in vectors_in if wanted.vectors and name in held]
         rows = wanted.rows
-        if wanted.vectors and isinstance(wanted.coding, _MultiCoding):
+        if wanted.vectors and wanted.kind.by_token:
             rows = min(rows, _multi_rows(file.metadata))
         for batch in file.iter_batches(rows, columns=[*stored, *names], use_threads=False):
             vectors = np.empty((len(batch), 0), np.float32)
             if wanted.vectors:
                 columns = {name: batch[name] for name in stored}
                 if structs:
-                    columns = _lists(columns[structs], wanted.coding.names)
-                vectors = wanted.coding.of_columns(columns)
+                    columns = _lists(columns[structs], names_of)
+                vectors = wanted.kind.of_columns(columns, wanted.settings)
             yield Rows(vectors, pa.table({name: batch[name] for name in names}))
 
 
-def _lists(structs: "pa.ListArray", names: Sequence[str]) -> dict[str, "pa.ListArray"]:
+def _lists(structs: pa.ListArray, names: Sequence[str]) -> dict[str, pa.ListArray]:
     """Lists of structs as a list of each of their fields; `names` are what they are called."""
-    import pyarrow as pa
-
     lengths = np.from_dlpack(structs.value_lengths().fill_null(0))
     splits = pa.array(splits_of(lengths), pa.int32())
     fields = structs.flatten().flatten()
@@ -401,7 +244,7 @@ def _lists(structs: "pa.ListArray", names: Sequence[str]) -> dict[str, "pa.ListA
     }
 
 
-def _multi_rows(footer: "pa.parquet.FileMetaData") -> int:
+def _multi_rows(footer: pq.FileMetaData) -> int:
     """How many rows of multi-vectors fill a batch, by the mean of the file."""
     numbers = 0
     for number in range(footer.num_row_groups):
@@ -415,7 +258,7 @@ def _multi_rows(footer: "pa.parquet.FileMetaData") -> int:
     return max(1, _MULTI_BYTES // 4 * footer.num_rows // max(1, numbers))
 
 
-def _check_size(file: "pa.parquet.ParquetFile") -> None:
+def _check_size(file: pq.ParquetFile) -> None:
     """Raises InputError if a footer declares far too many bytes or rows."""
     footer, schema = file.metadata, file.schema_arrow
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
@@ -436,14 +279,12 @@ def _json_lines(file: BinaryIO) -> Iterator[dict[str, Any]]:
 
 
 def _line_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> Iterator[Rows]:
-    import pyarrow as pa
-
     with _opened(source) as file:
         lines = _json_lines(file)
         while batch := list(islice(lines, wanted.rows)):
             vectors = np.empty((len(batch), 0), np.float32)
             if wanted.vectors:
-                vectors = wanted.coding.of_lists(batch)
+                vectors = wanted.kind.of_lists(batch, wanted.settings)
             columns = {
                 name: pa.array([row[name] for row in batch], _type_in_json(name, wanted.types))
                 for name in batch[0]
@@ -452,10 +293,8 @@ def _line_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> Ite
             yield Rows(vectors, pa.table(columns))
 
 
-def _type_in_json(name: str, types: Mapping[str, str]) -> "pa.DataType":
+def _type_in_json(name: str, types: Mapping[str, str]) -> pa.DataType:
     """The type of a column of JSON lines, which have times and decimals as text."""
-    import pyarrow as pa
-
     if name in _INTEGERS:
         return pa.int32()
     declared = types.get(name, "string")
@@ -466,14 +305,12 @@ def _type_in_json(name: str, types: Mapping[str, str]) -> "pa.DataType":
 
 
 def _example_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> Iterator[Rows]:
-    import pyarrow as pa
-
     from bert_embed.formats.tf_example import decode_records
     from bert_embed.formats.tfrecord import unframed
 
     kinds: dict[str, type] = {"id": bytes, "text": bytes, **dict.fromkeys(_INTEGERS, int)}
     kinds = {feature: kind for feature, kind in kinds.items() if wanted.has(feature)}
-    numbers = wanted.coding.features
+    numbers = wanted.kind.features(wanted.settings)
     with _opened(source) as file:
         data: Any = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
         records = chain.from_iterable(unframed(iter(lambda: data.read(_BUFFER), b"")))
@@ -482,7 +319,7 @@ def _example_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> 
             features, readable = decode_records(whole, kinds | numbers)
             if len(readable) < len(batch):
                 raise InputError("a record's checksum differs, or it is not a tf.train.Example")
-            vectors = wanted.coding.of_features(features)
+            vectors = wanted.kind.of_features(features, wanted.settings)
             columns = {}
             for feature, kind in kinds.items():
                 column = features[feature].values
@@ -501,44 +338,42 @@ def _units(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterato
     int64 `[documents + 1]` says where the units of each begin; columns are `start`, `stop` and the
     texts, as far as the file has them; vectors are float32 `[units, width]`.
     """
-    coding = _Coding(output_dtype(settings), math.prod(settings["token_shape"]))
     with _damage_named(path):
         read = _unit_table if path.suffix == ".parquet" else _unit_lines
-        yield from read(path, granularity, coding)
+        yield from read(path, KINDS[granularity], settings)
 
 
-def _unit_table(path: Path, granularity: str, coding: _Coding) -> Iterator[_Units]:
-    import pyarrow.parquet as pq
-
+def _unit_table(path: Path, kind: Kind, settings: Mapping[str, Any]) -> Iterator[_Units]:
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         _check_size(file)
-        table = file.read(columns=["id", KINDS[granularity]]).combine_chunks()
+        table = file.read(columns=["id", kind.folder]).combine_chunks()
     for batch in table.to_batches(_UNIT_DOCUMENTS):
-        lists = batch[KINDS[granularity]]
+        lists = batch[kind.folder]
         units = lists.flatten()
-        fields = {kind.name: units.field(kind.name) for kind in units.type}
+        fields = {field.name: units.field(field.name) for field in units.type}
         columns: dict[str, Any] = {side: fields[side].to_numpy() for side in ("start", "stop")}
-        if granularity in fields:
-            columns[granularity] = fields[granularity].to_pylist()
+        if kind.name in fields:
+            columns[kind.name] = fields[kind.name].to_pylist()
         splits = splits_of(lists.value_lengths().to_numpy())
-        yield batch["id"].to_pylist(), splits, columns, coding.of_columns(fields)
+        yield batch["id"].to_pylist(), splits, columns, kind.of_columns(fields, settings)
 
 
-def _unit_lines(path: Path, granularity: str, coding: _Coding) -> Iterator[_Units]:
-    key = "features" if granularity == "token" else KINDS[granularity]
+def _unit_lines(path: Path, kind: Kind, settings: Mapping[str, Any]) -> Iterator[_Units]:
+    key = "features" if kind.name == "token" else kind.folder
     with path.open("rb") as file:
         lines = _json_lines(file)
         while batch := list(islice(lines, _UNIT_DOCUMENTS)):
             units = [unit for line in batch for unit in line[key]]
             columns: dict[str, Any] = {}
-            if granularity == "token":
+            if kind.name == "token":
                 values = [[layer["values"] for layer in unit["layers"]] for unit in units]
-                vectors = np.array(values, np.float32).reshape(-1, coding.width)
+                width = math.prod(kind.shape(settings))
+                vectors = np.array(values, np.float32).reshape(-1, width)
             else:
                 for side in ("start", "stop"):
                     columns[side] = np.array([unit[side] for unit in units], np.int32)
-                vectors = coding.of_lists(units)
-            if granularity != "span":
-                columns[granularity] = [unit[granularity] for unit in units]
+                vectors = kind.of_lists(units, settings)
+            if kind.name != "span":
+                columns[kind.name] = [unit[kind.name] for unit in units]
             splits = splits_of(np.array([len(line[key]) for line in batch], np.int64))
             yield [line["id"] for line in batch], splits, columns, vectors

@@ -87,45 +87,24 @@ def document_vectors(
     modules, `dim` and `normalize` to merged vectors; each of a token's `layers` is scaled alone.
     `heads` are the model's, by their kind.
     """
-    dense = _dense_vectors(layout, embedded, row, row_splits, spec, finish, layers)
-    return replace(
-        dense,
-        sparse=_sparse_vectors(layout, embedded, row, spec, heads or {}),
-        multi=_multi_vectors(layout, embedded, row, spec, heads or {}),
-        scores=_scores(layout, embedded, row, spec, heads or {}),
-    )
-
-
-def _sparse_vectors(
-    layout: Layout,
-    embedded: EmbeddedRows,
-    row: np.ndarray,
-    spec: TextSpec,
-    heads: Mapping[str, Head],
-) -> SparseVectors | None:
-    """Those of documents, or of windows or chunks where these are kept."""
-    head = heads.get("sparse")
-    if embedded.sparse is None or not isinstance(head, SparseHead):
-        return None
-    vectors = embedded.sparse.take(row)
-    if layout.windows is not None and not spec.keeps_windows:
-        vectors = vectors.merged(layout.windows.splits, head.pooling)
-    return vectors.pruned(spec.top_k, spec.min_weight)
-
-
-def _multi_vectors(
-    layout: Layout,
-    embedded: EmbeddedRows,
-    row: np.ndarray,
-    spec: TextSpec,
-    heads: Mapping[str, Head],
-) -> MultiVectors | None:
-    """Those of documents, or of windows or chunks where these are kept."""
-    head, tokens = heads.get("multi"), layout.multi
-    if embedded.multi is None or not isinstance(head, MultiHead) or tokens is None:
-        return None
-    vectors = chosen_vectors(head, embedded.multi, tokens, row)
-    return pool_tokens(vectors, spec.pool_factor)
+    vectors = _dense_vectors(layout, embedded, row, row_splits, spec, finish, layers)
+    windows = None if spec.keeps_windows else layout.windows
+    for head in (heads or {}).values():
+        if isinstance(head, SparseHead) and embedded.sparse is not None:
+            sparse = embedded.sparse.take(row)
+            if windows is not None:
+                sparse = sparse.merged(windows.splits, head.pooling)
+            vectors = replace(vectors, sparse=sparse.pruned(spec.top_k, spec.min_weight))
+        elif isinstance(head, MultiHead) and embedded.multi is not None:
+            assert layout.multi is not None
+            multi = chosen_vectors(head, embedded.multi, layout.multi, row)
+            vectors = replace(vectors, multi=pool_tokens(multi, spec.pool_factor))
+        elif isinstance(head, ScoresHead) and embedded.scores is not None:
+            logits = embedded.scores[row]
+            if windows is not None:
+                logits = merge_windows(logits, windows)
+            vectors = replace(vectors, scores=head.activated(logits))
+    return vectors
 
 
 def chosen_vectors(
@@ -141,23 +120,6 @@ def chosen_vectors(
     at = (rows.splits[distinct] + tokens.place)[counts]
     splits = splits_of(counts)[tokens.splits]
     return MultiVectors(splits, rows.vectors[at])
-
-
-def _scores(
-    layout: Layout,
-    embedded: EmbeddedRows,
-    row: np.ndarray,
-    spec: TextSpec,
-    heads: Mapping[str, Head],
-) -> np.ndarray | None:
-    """Those of documents, from the mean of the logits of windows, or of these where kept."""
-    head = heads.get("scores")
-    if embedded.scores is None or not isinstance(head, ScoresHead):
-        return None
-    logits = embedded.scores[row]
-    if layout.windows is not None and not spec.keeps_windows:
-        logits = merge_windows(logits, layout.windows)
-    return head.activated(logits)
 
 
 def _dense_vectors(

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from bert_embed.clusters.kmeans import default_clusters
-from bert_embed.formats.output_files import KINDS, parse_name
+from bert_embed.formats.kinds import KINDS
+from bert_embed.formats.output_files import parse_name
 from bert_embed.pipeline.clusters.arguments import ClusterOptions
 from bert_embed.pipeline.errors import UsageError, usage_errors
 from bert_embed.pipeline.outputs.disk import check_folder, nearest_folder
@@ -86,7 +87,7 @@ def _files(
     options: ClusterOptions, outputs: list[Output]
 ) -> tuple[tuple[VectorFile, ...], dict[int, np.ndarray], int]:
     """The files of vectors, their rows whose documents a later output has, and all other rows."""
-    kind, newest = KINDS["sentence"], NewestRows(outputs, "sentence")
+    kind, newest = KINDS["sentence"].folder, NewestRows(outputs, "sentence")
     files: list[VectorFile] = []
     superseded: dict[int, np.ndarray] = {}
     rows = first_block = 0

@@ -13,7 +13,8 @@ from bert_embed.bundle.find import resolve_model
 from bert_embed.bundle.prompts import query_prompt
 from bert_embed.encoder import Encoder
 from bert_embed.engines.choose import weight_files
-from bert_embed.formats.output_files import RUN_FILE, vectors_of
+from bert_embed.formats.kinds import ROW_KINDS
+from bert_embed.formats.output_files import RUN_FILE, kinds_of
 from bert_embed.nearest import Hit, ids_among, nearest
 from bert_embed.pipeline.arguments import SEARCHED, SearchOptions
 from bert_embed.pipeline.commands.fusion import FUSED, fused
@@ -157,7 +158,9 @@ def search(
         wanted = k if reranker is None else max(k, RERANKED)
         most = wanted if len(kinds) == 1 else max(wanted, FUSED)
         rankings = [
-            _newest_hits(outputs, _queries(outputs, queries, prompt, kind), most, kind)
+            _newest_hits(
+                outputs, _queries(outputs, queries, prompt, kind), most, ROW_KINDS[kind].name
+            )
             for kind in kinds
         ]
     best = rankings[0]
@@ -294,11 +297,10 @@ def _check_kinds(folder: str, settings: dict[str, Any], by: str | None) -> None:
 
 def searchable(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """The kinds of an output's vectors that can be searched, dense first."""
-    kinds = vectors_of(settings)
     return tuple(
-        kind
-        for kind in ("dense", "sparse", "multi")
-        if kind in kinds and (kind != "dense" or "sentence" in settings["granularity"])
+        kind.vectors
+        for kind in ROW_KINDS.values()
+        if kind.similarity is not None and kind.name in kinds_of(settings)
     )
 
 

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
+from bert_embed.formats.kinds import KINDS, ROW_KINDS
 from bert_embed.formats.number_types import output_dtype, stored, stored_width
-from bert_embed.formats.output_files import vector_kinds, vectors_of
+from bert_embed.formats.output_files import vectors_of
 from bert_embed.formats.result_files import Rows, row_batches, unit_batches
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.arguments import TARGETS, ExportOptions
@@ -169,10 +170,9 @@ def _granularity(options: ExportOptions, kinds: Sequence[str]) -> str:
 def _shape(
     options: ExportOptions, settings: Mapping[str, Any], kinds: Sequence[str]
 ) -> Sequence[int]:
-    """The shape of a dense vector, or of one of several vectors."""
-    if "dense" in kinds:
-        return settings["shape" if options.granularity == "sentence" else "token_shape"]
-    return [settings["heads"]["multi"]["dim"]] if "multi" in kinds else [0]
+    """The shape of the first kind's vector, or of one of several, that has a width."""
+    shapes = [KINDS[_granularity(options, [kind])].shape(settings) for kind in kinds]
+    return next((shape for shape in shapes if math.prod(shape)), [0])
 
 
 def _counted(
@@ -198,7 +198,8 @@ def _counted(
                 break
         if is_counted and newest.has_all(number):
             written = record.numbers.written
-            rows += sum(written[kind].rows for kind in vector_kinds(granularity) if kind in written)
+            places = KINDS[granularity].places
+            rows += sum(written[place].rows for place in places if place in written)
         elif is_counted:
             rows += sum(int(is_newest.sum()) for _, is_newest in newest.kept(number))
     first = next(iter(schemas), None)
@@ -242,9 +243,9 @@ def _joined(output: Output, kinds: Sequence[str], paths: Sequence[Path]) -> Iter
     """The rows of a part with their vectors of each kind, of which the files are read together."""
     extra = (output.record.input.extra_columns if output.record else None) or {}
     first, *others = (
-        row_batches(path, output.settings, kind=kind, columns=None, types=extra)
+        row_batches(path, output.settings, kind=ROW_KINDS[kind].name, columns=None, types=extra)
         if kind == kinds[0]
-        else row_batches(path, output.settings, kind=kind, columns=())
+        else row_batches(path, output.settings, kind=ROW_KINDS[kind].name, columns=())
         for kind, path in zip(kinds, paths, strict=True)
     )
     rests: list[Rows | None] = [None] * len(others)

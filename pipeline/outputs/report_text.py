@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bert_embed.bundle.prompts import trained_prompts
-from bert_embed.formats.output_files import KINDS
+from bert_embed.formats.kinds import KINDS
 from bert_embed.pipeline.outputs.outcome import ADVICE
-from bert_embed.pipeline.run import EmbedRun, head_settings
+from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.run_record import Result, RunRecord
 from bert_embed.storage.plurals import counted, counted_of
@@ -28,6 +28,38 @@ _LONG_TEXTS = {
     "reject": "texts rejected over",
 }
 
+# SQL that searches a table of a kind of vectors, or that lists documents by a score
+_STATEMENTS = {
+    "sentence": """\
+-- {path}: vectors of {width} numbers; an index takes 5,000 rows or more
+CREATE VECTOR INDEX IF NOT EXISTS embedding_index ON `{path}`(embedding)
+OPTIONS (index_type = 'IVF', distance_type = 'COSINE');
+SELECT base.id, distance FROM VECTOR_SEARCH(
+  TABLE `{path}`, 'embedding',
+  (SELECT @query AS embedding),  -- ARRAY<FLOAT64> of {width} numbers
+  top_k => 10, distance_type => 'COSINE');
+""",
+    "sparse": """\
+-- {path}: sparse vectors; @query is ARRAY<STRUCT<index INT64, value FLOAT64>>
+SELECT id, SUM(entry.value * query.value) AS score
+FROM `{path}` CROSS JOIN UNNEST(sparse) AS entry
+JOIN UNNEST(@query) AS query ON query.index = entry.index
+GROUP BY id ORDER BY score DESC LIMIT 10;
+""",
+    "multi": """\
+-- {path}: multi-vectors; @query is ARRAY<STRUCT<embedding ARRAY<FLOAT64>>>, each of {width} numbers
+SELECT id, (SELECT SUM(best) FROM (SELECT MAX((
+    SELECT SUM(x * token.embedding[OFFSET(n)]) FROM UNNEST(q.embedding) x WITH OFFSET n
+  )) AS best FROM UNNEST(@query) AS q WITH OFFSET place, UNNEST(multi) AS token
+  GROUP BY place)) AS score FROM `{path}` ORDER BY score DESC LIMIT 10;
+""",
+    "scores": "SELECT * FROM `{path}` ORDER BY `{first}` DESC LIMIT 10;",
+}
+_UNIT_STATEMENT = """\
+-- {path}: lists of vectors of {width} numbers
+SELECT id, each.* FROM `{path}`, UNNEST({folder}) AS each;
+"""
+
 
 def plan_lines(run: EmbedRun) -> list[str]:
     """What a run will read, compute and write."""
@@ -47,35 +79,13 @@ def plan_lines(run: EmbedRun) -> list[str]:
         tokenizer = run.bundle.tokenizer_fingerprint
         model = f"tokenizer of {run.options.model} ({tokenizer}): {rows}"
         return [listed, *_file_notes(run), model, written, *notes]
-    spec, config = run.vector_spec, run.bundle.config
+    spec, settings, unit = run.vector_spec, run.metadata, run.text_spec.pieces or "document"
     earlier = map(_earlier_line, run.earlier)
-    vectors: list[str] = []
-    heads = head_settings(run.bundle, run.text_spec)
-    unit = run.text_spec.pieces or "document"
-    for kind in run.text_spec.kinds:
-        if kind in heads:
-            vectors.append(_head_text(kind, heads[kind], unit))
-        elif kind == "sentence":
-            shape = "x".join(map(str, spec.shape(config)))
-            vectors.insert(0, f"pooling {spec.pooling}, {shape} numbers a {unit}")
-        else:
-            vectors.append(f"{'x'.join(map(str, spec.token_shape(config)))} numbers a {kind}")
+    vectors = [KINDS[kind].words(settings, unit) for kind in run.text_spec.kinds]
     layers = f"layers {','.join(map(str, spec.layers))} {spec.layer_combine}"
     parts = [layers] * ("dense" in run.text_spec.vectors) + vectors
     model = f"model {run.options.model} ({run.bundle.fingerprint[:12]}): {', '.join(parts)}, {rows}"
     return [listed, *_file_notes(run), model + _types_text(run), written, *notes, *earlier]
-
-
-def _head_text(kind: str, head: Mapping[str, Any], unit: str) -> str:
-    """What a head makes of a document, window or chunk."""
-    if kind == "sparse":
-        most = f", up to {head['top_k']:,} weights" if head["top_k"] else ""
-        least = f", from {head['min_weight']:g}" if head["min_weight"] else ""
-        return f"a sparse vector over {head['entries']:,} entries a {unit}{most}{least}"
-    if kind == "multi":
-        of = "token that is kept" if head["pool_factor"] == 1 else f"{head['pool_factor']} tokens"
-        return f"{head['dim']} numbers for each {of} of a {unit}"
-    return f"{counted(len(head['labels']), 'score')} a {unit}"
 
 
 def _types_text(run: EmbedRun) -> str:
@@ -298,45 +308,13 @@ def statements(record: RunRecord) -> list[str]:
     lines = []
     for kind, destination in (record.table.tables if record.table else {}).items():
         path = TableName(*destination.partition("$")[0].rsplit(".", 2)).path
-        if kind in record.settings.get("heads", {}):
-            lines += _head_statement(kind, record.settings["heads"][kind], path)
-        elif kind == "sentence":
-            width = math.prod(record.settings["shape"])
-            lines += [
-                f"-- {path}: vectors of {width} numbers; an index takes 5,000 rows or more",
-                f"CREATE VECTOR INDEX IF NOT EXISTS embedding_index ON `{path}`(embedding)",
-                "OPTIONS (index_type = 'IVF', distance_type = 'COSINE');",
-                "SELECT base.id, distance FROM VECTOR_SEARCH(",
-                f"  TABLE `{path}`, 'embedding',",
-                f"  (SELECT @query AS embedding),  -- ARRAY<FLOAT64> of {width} numbers",
-                "  top_k => 10, distance_type => 'COSINE');",
-            ]
-        else:
-            width = math.prod(record.settings["token_shape"])
-            lines += [
-                f"-- {path}: lists of vectors of {width} numbers",
-                f"SELECT id, each.* FROM `{path}`, UNNEST({KINDS[kind]}) AS each;",
-            ]
+        statement = _STATEMENTS.get(kind, _UNIT_STATEMENT)
+        settings, made = record.settings, KINDS[kind]
+        text = statement.format(
+            path=path,
+            width=math.prod(made.shape(settings)),
+            folder=made.folder,
+            first=made.names(settings)[0],
+        )
+        lines += text.splitlines()
     return lines
-
-
-def _head_statement(kind: str, head: Mapping[str, Any], path: str) -> list[str]:
-    """SQL that searches sparse vectors or multi-vectors, or that lists documents by a score."""
-    if kind == "scores":
-        return [f"SELECT * FROM `{path}` ORDER BY `{head['labels'][0]}` DESC LIMIT 10;"]
-    if kind == "sparse":
-        return [
-            f"-- {path}: sparse vectors; @query is ARRAY<STRUCT<index INT64, value FLOAT64>>",
-            "SELECT id, SUM(entry.value * query.value) AS score",
-            f"FROM `{path}` CROSS JOIN UNNEST(sparse) AS entry",
-            "JOIN UNNEST(@query) AS query ON query.index = entry.index",
-            "GROUP BY id ORDER BY score DESC LIMIT 10;",
-        ]
-    return [
-        f"-- {path}: multi-vectors; @query is ARRAY<STRUCT<embedding ARRAY<FLOAT64>>>, each of "
-        f"{head['dim']} numbers",
-        "SELECT id, (SELECT SUM(best) FROM (SELECT MAX((",
-        "    SELECT SUM(x * token.embedding[OFFSET(n)]) FROM UNNEST(q.embedding) x WITH OFFSET n",
-        "  )) AS best FROM UNNEST(@query) AS q WITH OFFSET place, UNNEST(multi) AS token",
-        f"  GROUP BY place)) AS score FROM `{path}` ORDER BY score DESC LIMIT 10;",
-    ]

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.formats.output_files import holds_vectors, kinds_of, vector_kinds
+from bert_embed.formats.kinds import KINDS
+from bert_embed.formats.output_files import holds_vectors, kinds_of
 from bert_embed.formats.result_files import Rows, row_batches
 from bert_embed.results import NewestRows, Output
 from bert_embed.run_record import RunRecord
@@ -97,7 +98,7 @@ def take_sample(runs: Sequence[Run]) -> Sample | None:
 def _written(record: RunRecord) -> tuple[str, int]:
     """The kind of a run's vectors of texts, "" if it wrote none, and their rows."""
     written = record.numbers.written
-    kind = next((kind for kind in vector_kinds("sentence") if kind in written), "")
+    kind = next((kind for kind in KINDS["sentence"].places if kind in written), "")
     return kind, written[kind].rows if kind else 0
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bert_embed.formats.kinds import KINDS, LABEL
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import Options
 from bert_embed.storage.files import is_remote
@@ -27,7 +28,6 @@ from bert_embed.transforms.read.tables.parquet_types import check_schema, plain_
 from bert_embed.transforms.records.columnar import is_list
 from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile
 
-LABEL = "label"  # the column of the highest score
 _FIRST_RECORDS = 100
 _RECORDS = "JSON lines, CSV and Parquet"
 
@@ -172,7 +172,8 @@ def check_columns(
                     f"{flag_name} {label} of --model {options.model} clashes with the output's own "
                     f"column {label.lower()}"
                 )
-        own += {"sparse": ["indices", "values", kind], "multi": [kind], "scores": [LABEL]}[kind]
+        settings = {"heads": heads}
+        own += [*KINDS[kind].names(settings), *KINDS[kind].loaded(settings)]
         for name in more:
             if name.lower() in map(str.lower, own):
                 raise UsageError(

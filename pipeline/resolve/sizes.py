@@ -1,12 +1,13 @@
 """Estimates the width of the output and the sizes of blocks, parts and files."""
 
 import math
-from collections.abc import Mapping
+from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from bert_embed.bundle.bundle import Bundle
+from bert_embed.formats.kinds import KINDS
 from bert_embed.pipeline.options import EXAMPLES, Options
+from bert_embed.pipeline.run import head_settings
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.transforms.examples.read import first_records
 from bert_embed.transforms.plan.cut import default_block_bytes
@@ -27,7 +28,6 @@ _ROW_OVERHEAD = 60  # bytes of a row beside its vector: id, counts, hash
 _BYTES_A_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "ubinary": 1 / 8}
 _JSON_BYTES_A_NUMBER = {"float32": 13, "float16": 13, "bfloat16": 13, "int8": 5, "ubinary": 4 / 8}
 _EXAMPLE_OVERHEAD, _TOKEN_BYTES = 350, 8  # of an example, and of each of its tokens
-_SPARSE_ENTRIES = 200  # that SPLADE gives a passage
 _COMPRESSION = 4  # times that a text is larger than its compressed file
 
 
@@ -48,24 +48,21 @@ class Widths:
 
     @classmethod
     def of(cls, text_spec: TextSpec, vector_spec: VectorSpec, bundle: Bundle) -> "Widths":
-        sentence = "sentence" in text_spec.kinds
-        kinds = len(text_spec.kinds) - len(text_spec.heads) - sentence
-        needed = kinds or text_spec.pools_late
-        width = math.prod(vector_spec.token_shape(bundle.config)) if needed else 0
-        document = vector_spec.width(bundle.config) if sentence else 0
+        by_token = text_spec.needs_tokens or text_spec.pools_late
+        token_shape = vector_spec.token_shape(bundle.config) if by_token else ()
+        settings = {
+            "shape": vector_spec.shape(bundle.config),
+            "token_shape": token_shape,
+            "heads": head_settings(bundle, text_spec),
+        }
+        numbers = sum((KINDS[kind].numbers(settings) for kind in text_spec.kinds), Counter[str]())
         step = 0
         if text_spec.chunk is not None:
             most = text_spec.most_chunk_tokens(0) if text_spec.fills_chunks else _SHORT_CHUNK
             step = max(most - text_spec.chunk_overlap, 1)
-        heads: Mapping[str, Any] = bundle.heads
-        multi = heads["multi"].dim if "multi" in text_spec.heads else 0
-        plain = len(text_spec.heads) * _ROW_OVERHEAD // 4 if text_spec.heads else 0
-        if "sparse" in text_spec.heads:
-            plain += 2 * min(text_spec.top_k or _SPARSE_ENTRIES, bundle.config.vocab_size)
-        if "scores" in text_spec.heads:
-            plain += len(heads["scores"].labels)
-        held = max(kinds, 1) * width + multi
-        return cls(document, kinds * width + multi, held, step, plain)
+        held = math.prod(token_shape) if text_spec.pools_late else numbers["token"]
+        plain = numbers["plain"] + len(text_spec.heads) * _ROW_OVERHEAD // 4
+        return cls(numbers["document"], numbers["token"], held, step, plain)
 
 
 def estimated_rows(documents: int, text_bytes: int, text_spec: TextSpec) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bert_embed.formats.kinds import KINDS
 from bert_embed.formats.number_types import restored, stored
-from bert_embed.formats.output_files import HEAD_KINDS
 from bert_embed.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.vectors import (
@@ -120,8 +120,8 @@ HEADS = {
 
 
 def _kinds(block: EmbeddingBlock) -> dict[str, Any]:
-    heads = [kind for kind in block.kinds if kind in HEAD_KINDS]
-    dense = [kind for kind in block.kinds if kind not in HEAD_KINDS]
+    heads = [kind for kind in block.kinds if KINDS[kind].vectors != "dense"]
+    dense = [kind for kind in block.kinds if KINDS[kind].vectors == "dense"]
     if not heads:
         return {"granularity": dense}
     vectors = ["dense"] * bool(dense) + heads

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.formats.output_files import KINDS, PIECES
+from bert_embed.formats.kinds import KINDS
+from bert_embed.formats.output_files import PIECES
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.vectors import EmbeddingBlock, KeptWindows
 from bert_embed.transforms.write.writer import write_vectors
@@ -131,7 +132,7 @@ def finished_run(
             sums["bytes"] += file.bytes
             sums["rows"] += file.rows
         first += count
-    assert set(written) <= {*KINDS.values(), *PIECES.values()}
+    assert set(written) <= {*(kind.folder for kind in KINDS.values()), *PIECES.values()}
     types = {field.name: str(field.type) for field in extra_of(np.arange(1)).schema}
     found = whole_record(described, first, written=written)
     found["input"]["extra_columns"] = types if kept and extra else None

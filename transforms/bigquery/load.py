@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_embed.formats.output_files import vector_kinds
+from bert_embed.formats.kinds import KINDS
 from bert_embed.run_record import Load
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import is_remote, join, open_raw
@@ -104,14 +104,14 @@ def _is_newer(table: "Table", ended: datetime | None) -> bool:
 def _vector_files(load: TableLoad, totals: Totals) -> dict[str, dict[str, int]]:
     """Names and sizes of each kind's files; InputError if the block records name others."""
     files: dict[str, dict[str, int]] = {kind: {} for kind in load.kinds}
-    of_folder = {name: kind for kind in files for name in vector_kinds(kind)}
+    of_folder = {name: kind for kind in files for name in KINDS[kind].places}
     for name, size in OutputFolder(load.output).data_files().items():
         parsed = parse_name(name)
         if parsed is not None and parsed.kind in of_folder:
             files[of_folder[parsed.kind]][name] = size
     for kind in load.kinds:
         for count, size in (("files", len(files[kind])), ("bytes", sum(files[kind].values()))):
-            written = sum(totals.written[folder, count] for folder in vector_kinds(kind))
+            written = sum(totals.written[folder, count] for folder in KINDS[kind].places)
             if size != written:
                 raise InputError(
                     f"{load.output} holds {size} {count} of vectors of {kind}, the block records "

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bert_embed.formats.output_files import HEAD_KINDS, KINDS
+from bert_embed.formats.kinds import KINDS
 from bert_embed.storage.errors import InputError
 from bert_embed.transforms.records.columnar import is_list
 
@@ -50,36 +50,19 @@ Field = dict[str, Any]  # as in BigQuery's REST API
 
 
 def vector_schema(
-    kind: str, pieces: str | None, texts: bool, head: Mapping[str, Any] | None = None
+    kind: str, pieces: str | None, texts: bool, settings: Mapping[str, Any]
 ) -> pa.Schema:
     """The columns of a file of vectors, of windows or chunks by `pieces`; no extra ones.
 
-    `head` is what a run says of the head that made them.
+    `settings` are what a run says of its vectors.
     """
-    vector = ("embedding", pa.list_(pa.float32()))
-    places = [("start", pa.int32()), ("stop", pa.int32())]
-    has_pieces = pieces and kind in ("sentence", *HEAD_KINDS)
-    facts = [("num_tokens", pa.int32())]
-    facts += [] if has_pieces else [("num_tokens_full", pa.int32())]
-    facts += [("truncated", pa.bool_()), ("text_hash", pa.int64())]
-    facts += [(str(pieces), pa.int32()), *places] if has_pieces else []
-    facts += [("text", pa.string())] if texts else []
-    if kind == "sentence":
-        return pa.schema([("id", pa.string()), vector, *facts])
-    if kind == "scores":
-        assert head is not None
-        columns = [(str(label), pa.float32()) for label in head["labels"]]
-        columns += [("label", pa.string())] if head["activation"] == "softmax" else []
-        return pa.schema([("id", pa.string()), *columns, *facts])
-    of_units = {
-        "token": [("token", pa.string()), ("segment", pa.int32()), *places, vector],
-        "word": [("word", pa.string()), *places, ("truncated", pa.bool_()), vector],
-        "span": [*places, ("truncated", pa.bool_()), vector],
-        "sparse": [("index", pa.int32()), ("value", pa.float32())],
-        "multi": [vector],
-    }
-    units = (KINDS[kind], pa.list_(pa.struct(of_units[kind])))
-    return pa.schema([("id", pa.string()), units, *facts])
+    facts = {"num_tokens": pa.int32(), "num_tokens_full": pa.int32()}
+    facts |= {"truncated": pa.bool_(), "text_hash": pa.int64()}
+    if pieces and KINDS[kind].by_row:
+        del facts["num_tokens_full"]
+        facts |= dict.fromkeys((pieces, "start", "stop"), pa.int32())
+    columns = {"id": pa.string(), **KINDS[kind].loaded(settings), **facts}
+    return pa.schema(columns | ({"text": pa.string()} if texts else {}))
 
 
 def table_schema(schema: pa.Schema) -> list[Field]:

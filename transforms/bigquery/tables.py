@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bert_embed.fingerprints import difference
-from bert_embed.formats.output_files import KINDS
+from bert_embed.formats.kinds import KINDS
 from bert_embed.formats.result_files import METADATA_KEY
 from bert_embed.run_record import RunTables
+from bert_embed.specs import KIND_OF
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.bigquery.client import (
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table
 
 
-_IN_HEADS = ("top_k", "min_weight", "pool_factor")  # settings that what is said of a head repeats
-
-
 @dataclass(frozen=True)
 class TableLoad:
     """What is loaded, and where to; the jobs' names follow from the fingerprint `run`."""
@@ -59,7 +57,7 @@ class TableLoad:
         """The table itself for whole texts or the only kind, else another as `news_tokens`."""
         if kind == "sentence" or len(self.kinds) == 1:
             return self.table
-        return replace(self.table, table=f"{self.table.table}_{KINDS[kind]}")
+        return replace(self.table, table=f"{self.table.table}_{KINDS[kind].folder}")
 
     @property
     def requested(self) -> RunTables:
@@ -84,12 +82,7 @@ class KindTable:
     @property
     def columns(self) -> pa.Schema:
         """The columns of a file, without extra columns."""
-        return vector_schema(self.kind, self.load.pieces, self.load.texts, self._head)
-
-    @property
-    def _head(self) -> Mapping[str, Any] | None:
-        heads: Mapping[str, Any] = self.load.vectors.get("heads", {})
-        return heads.get(self.kind)
+        return vector_schema(self.kind, self.load.pieces, self.load.texts, self.load.vectors)
 
     @property
     def job_name(self) -> str:
@@ -188,7 +181,7 @@ class KindTable:
             {**one, "heads": one.get("heads", {}).get(self.kind)}
             for one in (settings, self.load.vectors)
         )
-        differs = difference(theirs, ours, ("granularity", "vectors", *_IN_HEADS, *free))
+        differs = difference(theirs, ours, ("granularity", "vectors", *KIND_OF, *free))
         if differs is not None:
             raise InputError(
                 f"--output_table {self.name} holds other vectors than this run would add: "

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from bert_embed.formats.output_files import vector_kinds
+from bert_embed.formats.kinds import KINDS
 from bert_embed.storage.errors import InputError, SettingError, StorageError
 from bert_embed.storage.files import open_raw
 from bert_embed.transforms.bigquery.earlier_table import table_columns, table_streams
@@ -48,11 +48,11 @@ class EarlierFile:
 def key_files(folder: str) -> tuple[tuple[str, str] | None, dict[str, int]]:
     """Kind and ending of the smallest files with ids and hashes of texts; and their sizes."""
     sizes = OutputFolder(folder).data_files()
-    for kind in ("scores", "sentence", "sparse", "word", "span", "multi", "token"):
-        for place in vector_kinds(kind):
+    for kind in sorted(KINDS.values(), key=lambda kind: kind.size):
+        for place in kind.places:
             for ending in (".parquet", ".jsonl"):
                 of_kind = _of_kind(sizes, place, ending)
-                if of_kind and (kind, ending) != ("token", ".jsonl"):
+                if of_kind and (kind.name, ending) != ("token", ".jsonl"):
                     return (place, ending), of_kind
     return None, {}
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.formats.output_files import HEAD_KINDS, KINDS
+from bert_embed.formats.kinds import KINDS
 from bert_embed.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.transforms.records.columnar import take, take_column
 from bert_embed.transforms.records.part import Part
@@ -59,7 +59,7 @@ class EmbeddingBlock:
     truncated: np.ndarray  # bool [documents]
     text_hash: np.ndarray
     vectors: np.ndarray | None = None  # float32 [documents or kept windows, width]
-    windows: KeptWindows | None = None  # which `_ROW_KINDS` are of; None: documents
+    windows: KeptWindows | None = None  # that the rows of `ROW_KINDS` are; None: documents
     tokens: TokenVectors | None = None  # this and the next five: None: not requested
     words: UnitVectors | None = None
     spans: UnitVectors | None = None
@@ -85,12 +85,15 @@ class EmbeddingBlock:
     @property
     def kinds(self) -> tuple[str, ...]:
         """Which kinds of vectors it holds, in the order of `KINDS`."""
-        return tuple(kind for kind, name in _COLUMNS.items() if getattr(self, name) is not None)
+        return tuple(kind for kind in KINDS if self.of(kind) is not None)
+
+    def of(self, kind: str) -> Any:
+        """Returns the vectors of a kind; None if it holds none."""
+        return getattr(self, _column(kind))
 
 
-# The column of each kind of vectors; of kept windows, `_ROW_KINDS` have a row each.
-_ROW_KINDS = {"sentence": "vectors", **{kind: kind for kind in HEAD_KINDS}}
-_COLUMNS = {kind: _ROW_KINDS.get(kind, folder) for kind, folder in KINDS.items()}
+def _column(kind: str) -> str:
+    return "vectors" if kind == "sentence" else KINDS[kind].folder
 
 
 def take_documents(block: EmbeddingBlock, documents: np.ndarray) -> EmbeddingBlock:
@@ -101,7 +104,7 @@ def take_documents(block: EmbeddingBlock, documents: np.ndarray) -> EmbeddingBlo
     at = np.flatnonzero(np.isin(windows.document, documents))
     windows = take(windows, at)
     document = np.searchsorted(documents, windows.document).astype(np.int32)
-    names = _ROW_KINDS.values()
+    names = [_column(name) for name, kind in KINDS.items() if kind.by_row]
     of_windows = {name: take_column(getattr(block, name), at) for name in names}
     without: Any = dict.fromkeys(("windows", *names))
     others: Any = take(replace(block, **without), documents)

@@ -9,15 +9,14 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from bert_embed.formats.kinds import KINDS
 from bert_embed.formats.number_types import INTEGER_DTYPES, output_dtype, restored
-from bert_embed.formats.output_files import HEAD_KINDS
 from bert_embed.transforms.records.vectors import EmbeddingBlock
 from bert_embed.transforms.write.token_lines import token_rows
-from bert_embed.transforms.write.vector_tables import TABLES, more_columns
+from bert_embed.transforms.write.vector_tables import more_columns, vector_table
 
 # JSON has no notation for their values; Arrow writes them as text.
 _AS_TEXT = (pa.types.is_decimal, pa.types.is_date, pa.types.is_time)
-_LISTS = ("indices", "values", "scale")  # of the sparse and multi-vectors of a document
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
@@ -33,8 +32,8 @@ def write_jsonl(file: BinaryIO, block: EmbeddingBlock, kind: str, metadata: dict
     if kind == "token":
         rows = _with_more(token_rows(block, metadata), block)
     else:
-        table = TABLES[kind](block, metadata)
-        lists = _LISTS if kind in HEAD_KINDS else ()
+        table = vector_table(block, kind, metadata)
+        lists = KINDS[kind].names(metadata)
         columns = {name: _values(name, table[name], dtype, lists) for name in table.column_names}
         rows = _rows(columns)
     file.writelines(orjson.dumps(row, option=_OPTIONS) for row in rows)

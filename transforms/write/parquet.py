@@ -7,19 +7,19 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bert_embed.formats.kinds import KINDS
 from bert_embed.formats.number_types import output_dtype, stored_type
-from bert_embed.formats.output_files import KINDS
 from bert_embed.formats.result_files import METADATA_KEY
 from bert_embed.transforms.records.columnar import is_list
 from bert_embed.transforms.records.vectors import EmbeddingBlock
-from bert_embed.transforms.write.vector_tables import TABLES
+from bert_embed.transforms.write.vector_tables import vector_table
 
 _NUMBERS = "embedding.list.element"
 _VECTORS = (
     _NUMBERS,
     f"{_NUMBERS}.list.element",  # of multi-vectors
     "values.list.element",  # of sparse vectors
-    *(f"{kind}.list.element.{_NUMBERS}" for kind in KINDS.values()),
+    *(f"{kind.folder}.list.element.{_NUMBERS}" for kind in KINDS.values()),
 )
 _ALL_DIFFERENT = ("id", "text_hash")  # a dictionary of these would only be larger
 
@@ -34,23 +34,17 @@ def write_parquet(
     or two. Ids get the type of the column they came from.
     """
     dtype = output_dtype(metadata)
-    table = TABLES[kind](block, metadata)
+    table = vector_table(block, kind, metadata)
     ids = table["id"].cast(pa.type_for_alias(metadata.get("id_type", "string")))
-    packed = kind not in ("sparse", "scores") and stored_type(dtype).kind != "f"
+    packed = KINDS[kind].has_dtype and stored_type(dtype).kind != "f"
     _write_table(file, table.set_column(0, "id", ids), metadata, packed)
 
 
 def write_loadable(
     file: BinaryIO, block: EmbeddingBlock, kind: str, metadata: dict[str, Any]
 ) -> None:
-    """Writes float32 vectors as BigQuery loads them: no null id, empty lists for null.
-
-    It has no lists of lists: the entries of sparse vectors, and those of multi-vectors, are structs
-    in a column that is named after the kind.
-    """
-    table = with_empty_lists(TABLES[kind](block, metadata))
-    if kind in ("sparse", "multi"):
-        table = _with_structs(table, kind)
+    """Writes float32 vectors as BigQuery loads them: no null id, lists or structs for vectors."""
+    table = KINDS[kind].loadable(vector_table(block, kind, metadata), metadata)
     fields = [field.with_nullable(field.name != "id") for field in table.schema]
     _write_table(file, table.cast(pa.schema(fields)), metadata, packed=False)
 
@@ -85,28 +79,3 @@ def _leaves(kind: pa.DataType, path: str) -> Iterator[str]:
         yield from _leaves(kind.value_type, f"{path}.list.element")
     else:
         yield path
-
-
-def _with_structs(table: pa.Table, kind: str) -> pa.Table:
-    """Sparse vectors as lists of (index, value), multi-vectors as lists of (embedding)."""
-    names = {"sparse": ("indices", "values"), "multi": ("embedding",)}[kind]
-    lists = [table[name].combine_chunks() for name in names]
-    fields = ("index", "value") if kind == "sparse" else names
-    structs = pa.StructArray.from_arrays([one.values for one in lists], fields)
-    column = pa.ListArray.from_arrays(lists[0].offsets, structs)
-    return table.drop_columns(list(names)).add_column(1, kind, column)
-
-
-def with_empty_lists(table: pa.Table) -> pa.Table:
-    """The table of words or spans with empty vectors for missing ones."""
-    name = next((name for name in ("words", "spans") if name in table.column_names), None)
-    if name is None:
-        return table
-    lists = table[name].combine_chunks()
-    units = lists.values
-    fields = {field.name: units.field(field.name) for field in units.type}
-    vectors = fields["embedding"]
-    fields["embedding"] = pa.LargeListArray.from_arrays(vectors.offsets, vectors.values)
-    structs = pa.StructArray.from_arrays(list(fields.values()), list(fields))
-    filled = pa.LargeListArray.from_arrays(lists.offsets, structs)
-    return table.set_column(table.column_names.index(name), name, filled)

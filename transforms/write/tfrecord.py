@@ -4,8 +4,8 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from bert_embed.formats.kinds import KINDS
 from bert_embed.formats.number_types import output_dtype
-from bert_embed.formats.output_files import KINDS
 from bert_embed.formats.tf_example import (
     Bytes,
     Feature,
@@ -16,9 +16,7 @@ from bert_embed.formats.tf_example import (
 )
 from bert_embed.storage.errors import InputError
 from bert_embed.transforms.records.vectors import EmbeddingBlock
-from bert_embed.transforms.write.vector_tables import TABLES
-
-TFRECORD_KINDS = ("sentence", "sparse", "scores")
+from bert_embed.transforms.write.vector_tables import vector_table
 
 
 def write_tfrecord(
@@ -30,10 +28,10 @@ def write_tfrecord(
     `tf.io.decode_raw` takes. A sparse vector is two lists, `indices` and `values`, a score a float.
     The other features have the names of Parquet columns.
     """
-    if kind not in TFRECORD_KINDS:
-        raise InputError(f"TFRecord files hold one vector a text, not {KINDS[kind]}")
+    if not KINDS[kind].in_tfrecord:
+        raise InputError(f"TFRecord files hold one vector a text, not {KINDS[kind].folder}")
     dtype = output_dtype(metadata)
-    table = TABLES[kind](block, metadata).combine_chunks()
+    table = vector_table(block, kind, metadata).combine_chunks()
     columns = {name: table[name].chunk(0) for name in table.column_names}
     features = {name: _feature(name, column, dtype) for name, column in columns.items()}
     file.write(encode_records(features))

@@ -10,7 +10,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.formats.output_files import HEAD_KINDS, KINDS, PIECES
+from bert_embed.formats.kinds import KINDS
 from bert_embed.storage.files import checksum, stat
 from bert_embed.transforms.distinct import distinct
 from bert_embed.transforms.metrics import count_block_record
@@ -115,10 +115,9 @@ def vector_files(
     ending = f".{_SUFFIXES.get(output_format, output_format)}"
     files: Files = {}
     for kind in block.kinds if len(block) else ():
-        place, rows = KINDS[kind], len(block)
-        if kind in ("sentence", *HEAD_KINDS) and block.windows is not None:
-            rows = len(block.windows.document)
-            place = PIECES[block.windows.name] if kind == "sentence" else place
+        place, rows = KINDS[kind].folder, len(block)
+        if block.windows is not None and KINDS[kind].by_row:
+            rows, place = len(block.windows.document), KINDS[kind].place(block.windows.name)
         write = partial(_FORMATS[output_format], block=block, kind=kind, metadata=metadata)
         files |= folder.write(place, block.part.block, block.part.number, ending, write, rows)
     return files

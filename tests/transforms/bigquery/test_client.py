@@ -133,7 +133,7 @@ def test_columns_that_pass_through_keep_their_types():
 
 
 def test_a_table_may_have_more_columns_but_not_fewer():
-    fields = table_schema(vector_schema("word", None, False))
+    fields = table_schema(vector_schema("word", None, False, {"token_shape": [4]}))
     assert mismatch(fields, fields) is None
     assert mismatch(fields, [*fields, {"name": "more", "type": "STRING"}]) is None
     required = {"name": "more", "type": "STRING", "mode": "REQUIRED"}
