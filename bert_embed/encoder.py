@@ -28,7 +28,7 @@ from bert_embed.heads.multi import MultiHead
 from bert_embed.heads.scores import ScoresHead
 from bert_embed.heads.sparse import QUERY_WEIGHTS, SparseHead
 from bert_embed.heads.vectors import MultiVectors, SparseVectors, merged_entries
-from bert_embed.ragged import splits_of
+from bert_embed.ragged import places, splits_of
 from bert_embed.rows.build import Rows, fill_rows
 from bert_embed.rows.documents import tokenize_documents
 from bert_embed.rows.fit import fit_texts
@@ -373,16 +373,25 @@ class Encoder:
         if not isinstance(head, SparseHead) or not head.query_weights:
             return self.encode_sparse(texts, **prompted)
         columns = text_columns([texts] if isinstance(texts, str) else texts)
-        call = CallSettings.sort(prompted, TextSettings)
+        return self._constant_weights(columns, CallSettings.sort(prompted, TextSettings))
+
+    def _constant_weights(self, columns: Columns, call: CallSettings) -> SparseVectors:
+        """The sparse vectors of queries that need no run of the model."""
         text_spec = self._text_spec(call.texts)
         tokens = self.tokenizer.tokenize_texts(
             [text_spec.prompt + text for text in columns["texts"]], False
         )
-        row = np.repeat(np.arange(len(tokens.row_splits) - 1), np.diff(tokens.row_splits))
+        lengths, most = np.diff(tokens.row_splits), text_spec.max_seq_length
+        row = np.repeat(np.arange(len(lengths)), lengths)
         values = self._query_weights()[tokens.ids]
         counts = values > 0
+        if text_spec.long_text != "window":
+            if text_spec.long_text == "reject":
+                _refuse_long(lengths > most, 0, most)
+            self._warn_of_cuts(int((lengths > most).sum()), len(lengths), call, text_spec)
+            counts &= places(np.zeros_like(lengths), lengths) < most
         ids = tokens.ids[counts].astype(np.int32)
-        return merged_entries(len(tokens.row_splits) - 1, row[counts], ids, values[counts], "max")
+        return merged_entries(len(lengths), row[counts], ids, values[counts], "max")
 
     def encode_multi(
         self, texts: str | Iterable[str], *, pool_factor: int = 1, **settings: Unpack[TextSettings]
@@ -707,17 +716,21 @@ class Encoder:
             marker=text_spec.marker,
             **columns,
         )
-        if (
-            text_spec.long_text == "reject"
-            and (too_long := is_too_long(documents, text_spec, self.tokenizer)).any()
-        ):
-            raise SettingError(
-                "texts",
-                f"number {at + int(np.argmax(too_long))} is longer than "
-                f"{text_spec.max_seq_length} tokens; set long_text to truncate or window",
-                "long_text",
-            )
+        if text_spec.long_text == "reject":
+            too_long = is_too_long(documents, text_spec, self.tokenizer)
+            _refuse_long(too_long, at, text_spec.max_seq_length)
         return lay_out(documents, text_spec, self.tokenizer)
+
+
+def _refuse_long(too_long: np.ndarray, at: int, most: int) -> None:
+    """SettingError where one of texts, bool `[texts]`, is too long; `at` is the first's number."""
+    if too_long.any():
+        raise SettingError(
+            "texts",
+            f"number {at + int(np.argmax(too_long))} is longer than {most} tokens; set long_text "
+            "to truncate or window",
+            "long_text",
+        )
 
 
 def _refuse_failed(embedded: EmbeddedRows, texts: np.ndarray, at: int) -> None:

@@ -126,7 +126,12 @@ def _listed_files(
     outputs: Sequence["Output"], granularity: str, partial: bool
 ) -> list[Iterator[Path]]:
     """The files of each output, which are listed and compared with its record now."""
-    return [vector_files(output.folder, granularity, partial) for output in outputs]
+    return [
+        _checked_files(
+            one.folder, one.record, _files_of(one.folder, one.record, granularity, partial)
+        )
+        for one in outputs
+    ]
 
 
 def _read_batches(
@@ -159,12 +164,11 @@ def read_sparse(folder: Folders, partial: bool = False) -> "tuple[list[str | int
     """
     with requires("read_sparse", "scipy"):
         from scipy.sparse import csr_array
-    ids, blocks = _of_head(folder, "sparse", partial)
-    entries = _head_settings(folder, "sparse")["entries"]
+    ids, blocks, head = _of_head(folder, "sparse", partial)
     lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(one.splits) for one in blocks)])
     indices = np.concatenate([np.zeros(0, np.int32), *(one.indices for one in blocks)])
     values = np.concatenate([np.zeros(0, np.float32), *(one.values for one in blocks)])
-    return ids, csr_array((values, indices, splits_of(lengths)), shape=(len(ids), entries))
+    return ids, csr_array((values, indices, splits_of(lengths)), shape=(len(ids), head["entries"]))
 
 
 def read_multi(
@@ -183,10 +187,10 @@ def read_multi(
     Raises:
         InputError: As `read`.
     """
-    partial = switch("partial", partial)
+    partial, outputs = switch("partial", partial), open_outputs(folder, "multi")
     return (
         (document, batch.vectors.vectors[start:stop])
-        for batch in _head_batches(folder, "multi", partial)
+        for batch in _rows_of(outputs, "multi", _listed_files(outputs, "multi", partial))
         for document, (start, stop) in zip(
             batch.columns["id"].to_pylist(), pairwise(batch.vectors.splits.tolist()), strict=True
         )
@@ -208,28 +212,22 @@ def read_scores(
     Raises:
         InputError: As `read`.
     """
-    ids, blocks = _of_head(folder, "scores", partial)
-    labels = list(_head_settings(folder, "scores")["labels"])
+    ids, blocks, head = _of_head(folder, "scores", partial)
+    labels = list(head["labels"])
     return ids, labels, np.concatenate([np.empty((0, len(labels)), np.float32), *blocks])
 
 
-def _of_head(folder: Folders, kind: str, partial: bool) -> tuple[list[str | int], list[Any]]:
-    """All ids of a kind that a head made, and its vectors, batch by batch."""
+def _of_head(
+    folder: Folders, kind: str, partial: bool
+) -> tuple[list[str | int], list[Any], dict[str, Any]]:
+    """All ids of a kind that a head made, its vectors, batch by batch, and the head's settings."""
+    partial, outputs = switch("partial", partial), open_outputs(folder, kind)
     ids: list[str | int] = []
     blocks = []
-    for batch in _head_batches(folder, kind, switch("partial", partial)):
+    for batch in _rows_of(outputs, kind, _listed_files(outputs, kind, partial)):
         ids += batch.columns["id"].to_pylist()
         blocks.append(batch.vectors)
-    return ids, blocks
-
-
-def _head_settings(folder: Folders, kind: str) -> dict[str, Any]:
-    return open_outputs(folder, kind)[0].settings["heads"][kind]
-
-
-def _head_batches(folder: Folders, kind: str, partial: bool) -> Iterator[Rows]:
-    outputs = open_outputs(folder, kind)
-    return _rows_of(outputs, kind, _listed_files(outputs, kind, partial))
+    return ids, blocks, outputs[0].settings["heads"][kind]
 
 
 def _rows_of(outputs: list["Output"], kind: str, files: list[Iterator[Path]]) -> Iterator[Rows]:
@@ -317,10 +315,11 @@ def output_folders(folders: Folders) -> list[str]:
 
 def open_outputs(folders: Folders, granularity: str) -> list[Output]:
     """The outputs that were named; InputError if their vectors cannot be used together."""
-    outputs = [
-        Output(folder, granular_settings(folder, granularity), read_run(folder))
-        for folder in output_folders(folders)
-    ]
+    outputs = []
+    for folder in output_folders(folders):
+        record = read_run(folder)
+        outputs.append(Output(folder, vector_settings(folder, record), record))
+        check_holds(folder, outputs[-1].settings, granularity)
     for output in outputs[1:]:
         differs = difference(output.settings, outputs[0].settings)
         if differs is not None:
@@ -399,7 +398,7 @@ def _hashes_in(output: Output, granularity: str) -> np.ndarray:
 
 def _ids_of_files(output: Output, granularity: str) -> Iterator[tuple[str, list[str | int]]]:
     """The names of an output's files, and the ids of their rows, read without the vectors."""
-    for name in vector_names(output.folder, granularity, partial=True):
+    for name in _files_of(output.folder, output.record, granularity, partial=True):
         with open_raw(join(absolute(output.folder), name)) as file:
             batches = row_batches(
                 name, output.settings, kind=granularity, vectors=False, rows=_ID_ROWS, file=file
@@ -415,8 +414,8 @@ def vector_files(
     Each file is compared with the block record of its part. A file of a store is a local copy
     that exists until the next one is requested. A folder without `run.json` is read unchecked.
     """
-    record, files = _run_and_files(folder, granularity, partial)
-    return _checked_files(folder, record, files)
+    record = read_run(folder)
+    return _checked_files(folder, record, _files_of(folder, record, granularity, partial))
 
 
 def _checked_files(folder: _Folder, record: RunRecord | None, files: _Files) -> Iterator[Path]:
@@ -430,14 +429,11 @@ def vector_names(
     folder: _Folder, granularity: str = "sentence", partial: bool = False
 ) -> list[str]:
     """Returns the names of a run's files of one kind of vectors, for `open_vectors`."""
-    return list(_run_and_files(folder, granularity, partial)[1])
+    return list(_files_of(folder, read_run(folder), granularity, partial))
 
 
-def _run_and_files(
-    folder: _Folder, granularity: str, partial: bool
-) -> tuple[RunRecord | None, _Files]:
-    """The record of a run, complete unless `partial`, and its files of vectors in order."""
-    record = read_run(folder)
+def _files_of(folder: _Folder, record: RunRecord | None, granularity: str, partial: bool) -> _Files:
+    """The files of vectors of a run, complete unless `partial`, in order."""
     if record is not None and not record.is_done and not partial:
         raise InputError(
             f"{os.fspath(folder)}: the run is not complete (status {record.status}); run its "
@@ -446,7 +442,7 @@ def _run_and_files(
     files: _Files = {}
     for place in KINDS[granularity].places:
         files |= _vectors_in(folder, place, record)
-    return record, files
+    return files
 
 
 @contextmanager
@@ -531,9 +527,8 @@ def _damage(path: Path, what: str) -> str:
     return f"{path} is damaged: {what}; `bert-embed verify --repair` writes it again"
 
 
-def granular_settings(folder: _Folder, granularity: str) -> dict[str, Any]:
-    """Returns `vector_settings` of a run; InputError if it wrote other kinds of vectors."""
-    settings = vector_settings(folder)
+def check_holds(folder: _Folder, settings: dict[str, Any], granularity: str) -> None:
+    """Raises InputError if a run wrote other kinds of vectors."""
     kinds = kinds_of(settings)
     if granularity not in kinds:
         readers = [f"bert_embed.{KINDS[kind].reader}" for kind in kinds]
@@ -547,15 +542,13 @@ def granular_settings(folder: _Folder, granularity: str) -> dict[str, Any]:
             f"with {flag} {wanted} into a folder of its own",
             flag,
         )
-    return settings
 
 
-def vector_settings(folder: _Folder) -> dict[str, Any]:
+def vector_settings(folder: _Folder, record: RunRecord | None) -> dict[str, Any]:
     """Returns what a run says of its vectors: fingerprint, layers, shape; InputError without.
 
-    It comes from `run.json`, or from the metadata of a Parquet file where there is none.
+    It comes from its record, or from the metadata of a Parquet file where there is none.
     """
-    record = read_run(folder)
     if record is not None:
         if record.vectors is None:
             raise InputError(

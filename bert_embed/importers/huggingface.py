@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Container, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from bert_embed.importers.m3 import read_m3_multi, read_m3_sparse
 from bert_embed.importers.mlm_heads import read_mlm_head, read_query_weights
 from bert_embed.importers.multi_vectors import PROJECTION, read_multi_vectors
 from bert_embed.importers.sentence_transformers import (
+    Settings,
     check_widths,
     is_sentence_transformers,
     read_settings,
@@ -27,7 +28,9 @@ from bert_embed.importers.tokenizer_files import read_tokenizer
 from bert_embed.importers.weights import check_layer_count, check_shapes, read_arrays
 from bert_embed.importers.writer import write_bundle
 from bert_embed.storage.errors import InputError
+from bert_embed.tokenization.protocol import TextTokenizer
 
+_HeadRead = tuple[Head, Mapping[str, np.ndarray]]  # and its tensors
 _CONVERT = "AutoModel.from_pretrained(folder).save_pretrained(new_folder) of transformers"
 # Longest rows of a model whose sentence-transformers files name no length: without a fused
 # attention, processors hold the scores of all pairs of tokens, 200 MB a row for 12 heads.
@@ -64,33 +67,15 @@ def import_huggingface(
     if config.type_vocab_size and not tokenizer.has_segments:
         config = replace(config, type_vocab_size=1)  # no token has the other types
         tensors["embeddings/type"] = tensors["embeddings/type"][:1]
-    heads: dict[str, Head] = {}
+    files = _Files(root, folder, values, config, tokenizer, settings, convert)
+    heads: dict[str, _HeadRead] = {}
     if multi is not None:
-        heads["multi"], prompts = multi.head(config, tokenizer, folder)
-        settings = replace(settings, prompts=prompts)
-        tensors |= multi.tensors
-    if settings.splade is not None:
-        sparse, of_head = read_mlm_head(
-            folder, config, values, tensors["embeddings/word"], settings.splade, convert
-        )
-        tensors |= of_head
-        if settings.query_weights is not None:
-            sparse = replace(sparse, query_weights=True)
-            place = inside(root, settings.query_weights)
-            tensors |= read_query_weights(place, root, config, tokenizer.vocab)
-        heads["sparse"] = sparse
-    is_bare = not is_sentence_transformers(root)
-    if settings.has_scores or (is_bare and is_classifier(values)):
-        heads["scores"], of_head = read_classifier(
-            folder, config, values, settings.scores_activation, convert
-        )
-        tensors |= of_head
+        head, prompts = multi.head(config, tokenizer, folder)
+        heads["multi"], settings = (head, multi.tensors), replace(settings, prompts=prompts)
+    heads |= _splade(files, tensors["embeddings/word"]) | _classifier(files)
     default_vectors = tuple(heads) or ("dense",)
-    if m3 := read_m3_sparse(root, config, tokenizer):  # beside dense vectors
-        heads["sparse"], of_head = m3
-        tensors |= of_head
-    if colbert := read_m3_multi(root, config):
-        heads["multi"], of_head = colbert
+    heads |= _beside_dense(files)
+    for _, of_head in heads.values():
         tensors |= of_head
     usual = min(max_length or config.max_position_embeddings, _MOST_TOKENS)
     length = settings.max_seq_length or usual
@@ -102,7 +87,7 @@ def import_huggingface(
         defaults=settings.defaults,
         has_pooler="pooler/kernel" in tensors,
         dense=settings.dense,
-        heads=heads,
+        heads={kind: head for kind, (head, _) in heads.items()},
         default_vectors=default_vectors,
         prompts=settings.prompts,
         default_prompt=settings.default_prompt,
@@ -110,6 +95,52 @@ def import_huggingface(
         licence=_card_licence(root) if licence is None else licence,
     )
     return write_bundle(bundle, {**tensors, **settings.tensors}, tokenizer)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """A folder of the format, and what its files say, weights apart."""
+
+    root: Path
+    folder: Path  # of the encoder
+    values: Mapping[str, Any]  # of its config.json
+    config: EncoderConfig
+    tokenizer: TextTokenizer
+    settings: Settings
+    convert: str  # what converts other weights, for messages
+
+
+def _splade(files: _Files, words: np.ndarray) -> dict[str, _HeadRead]:
+    """The head of a model of sparse vectors, `words` being the table of embeddings."""
+    settings = files.settings
+    if settings.splade is None:
+        return {}
+    head, tensors = read_mlm_head(
+        files.folder, files.config, files.values, words, settings.splade, files.convert
+    )
+    if settings.query_weights is not None:
+        head = replace(head, query_weights=True)
+        place = inside(files.root, settings.query_weights)
+        tensors |= read_query_weights(place, files.root, files.config, files.tokenizer.vocab)
+    return {"sparse": (head, tensors)}
+
+
+def _classifier(files: _Files) -> dict[str, _HeadRead]:
+    """The head of a classifier, a regression or a cross-encoder."""
+    settings, values = files.settings, files.values
+    is_bare = not is_sentence_transformers(files.root)
+    if not settings.has_scores and not (is_bare and is_classifier(values)):
+        return {}
+    activation = settings.scores_activation
+    read = read_classifier(files.folder, files.config, values, activation, files.convert)
+    return {"scores": read}
+
+
+def _beside_dense(files: _Files) -> dict[str, _HeadRead]:
+    """The heads of bge-m3, which makes dense vectors unless others are asked for."""
+    sparse = read_m3_sparse(files.root, files.config, files.tokenizer)
+    multi = read_m3_multi(files.root, files.config)
+    return {kind: read for kind, read in (("sparse", sparse), ("multi", multi)) if read is not None}
 
 
 def read_tensors(

@@ -25,7 +25,7 @@ from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options import DEFAULTS
 from bert_embed.results import (
     Output,
-    granular_settings,
+    check_holds,
     later_outputs,
     output_folders,
     read_run,
@@ -268,7 +268,7 @@ def _opened(folder: str, model: str | None, by: str | None) -> _Output:
         parent = os.path.dirname(folder.rstrip("/"))
         if record is None and parent and read_bytes(f"{absolute(parent)}/{RUN_FILE}") is not None:
             raise UsageError(f"{folder} is a folder within a run's output; did you mean {parent}?")
-        settings = vector_settings(folder)
+        settings = vector_settings(folder, record)
         _check_kinds(folder, settings, by)
         place = model or (record.model.name if record else DEFAULTS["model"])
         needed = partial(weight_files, precision=_query_precision(settings), device="cpu")
@@ -292,7 +292,7 @@ def _check_kinds(folder: str, settings: dict[str, Any], by: str | None) -> None:
             f"{' and '.join(held)} ones: embed with --vectors {','.join(wanted)}"
         )
     if not held:
-        granular_settings(folder, "sentence")  # says how to read what there is
+        check_holds(folder, settings, "sentence")  # says how to read what there is
 
 
 def searchable(settings: Mapping[str, Any]) -> tuple[str, ...]:

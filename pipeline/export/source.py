@@ -115,7 +115,7 @@ def open_source(options: ExportOptions) -> Source:
     """Finds the vectors to export; UsageError if there are none, or no target takes their shape."""
     advice = None if options.partial else ", or export what is finished with --partial"
     records = [record_of_run(folder, advice) for folder in options.source]
-    kinds = _kinds(options)
+    kinds = _kinds(options, records[0])
     outputs = open_outputs(options.source, _granularity(options, kinds))
     settings = outputs[0].settings
     dtype = output_dtype(settings)
@@ -143,12 +143,12 @@ def open_source(options: ExportOptions) -> Source:
     )
 
 
-def _kinds(options: ExportOptions) -> tuple[str, ...]:
+def _kinds(options: ExportOptions, record: RunRecord) -> tuple[str, ...]:
     """The kinds of vectors to export; UsageError if the outputs hold none that the target takes."""
     taken = TARGETS[options.to]
     if options.granularity != "sentence":
         taken = tuple(kind for kind in taken if kind == "dense")
-    settings = vector_settings(options.source[0])
+    settings = vector_settings(options.source[0], record)
     held = vectors_of(settings)
     kinds = tuple(kind for kind in taken if kind in held)
     # Documents of dense vectors without one each: `open_outputs` says what there is instead.

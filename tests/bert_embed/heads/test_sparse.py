@@ -1,13 +1,13 @@
 """Sparse vectors of SPLADE models: their numbers, and what documents get of those of rows."""
 
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.encoder import Encoder
+from bert_embed.encoder import Encoder, TruncationWarning
 from bert_embed.graph.load import load_tensors
 from bert_embed.importers import import_model
 from bert_embed.rows.text_rows import text_rows
@@ -261,6 +261,23 @@ def test_queries_have_constant_weights(tmp_path, precision):
         np.testing.assert_array_equal(found.values[:3], weights[ids])
         assert len(encoder.encode_sparse("the").values) > 3
         assert verify(bundle).problem == ""
+
+
+def test_long_queries_with_constant_weights_are_cut_as_texts_are(tmp_path):
+    """Special tokens do not count: sentence-transformers adds none to such queries."""
+    write_splade(tmp_path / "source")
+    weights = np.ones(len(VOCABULARY), np.float32)
+    as_router(tmp_path / "source", weight=weights)
+    bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    encode = partial(Encoder(bundle, threads=1).encode_sparse_query, max_seq_length=4)
+    river = VOCABULARY.index("river")
+    assert river in encode("bank of the river").indices
+    longer = ["bank", "bank of the money river"]
+    with pytest.warns(TruncationWarning, match="1 of 2 texts was cut at 4 tokens"):
+        assert river not in encode(longer).indices
+    assert river in encode(longer, long_text="window").indices
+    with pytest.raises(SettingError, match="number 1 is longer than 4 tokens"):
+        encode(longer, long_text="reject")
 
 
 def test_queries_of_other_models_are_encoded_as_documents(encoder):

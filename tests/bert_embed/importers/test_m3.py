@@ -1,6 +1,5 @@
 """bge-m3: sparse and multi-vectors beside dense ones, by heads in files of PyTorch."""
 
-import json
 import zipfile
 
 import numpy as np
@@ -13,30 +12,12 @@ from bert_embed.self_test import verify
 from bert_embed.specs import TextSpec
 from bert_embed.storage.errors import InputError
 from tests.support.engines import ENGINES
-from tests.support.models.architectures import GOLDEN, TEXTS, write_architecture
-from tests.support.models.torch_files import state_dict, write_torch
+from tests.support.models.architectures import GOLDEN, TEXTS
+from tests.support.models.m3 import colbert, linear, write_m3
+from tests.support.models.torch_files import state_dict
 
 STATES = np.load(GOLDEN)  # of transformers
 SPECIAL = (0, 1, 2, 3)  # <s>, <pad>, </s>, <unk>
-
-
-def linear(dtype="<f4"):
-    random = np.random.default_rng(6)
-    return {"weight": random.normal(size=(1, 32)).astype(dtype), "bias": np.array([0.2], dtype)}
-
-
-def colbert():
-    random = np.random.default_rng(8)
-    weight = random.normal(size=(32, 32)) * 0.3
-    return {"weight": weight.astype("<f4"), "bias": random.normal(size=32).astype("<f4")}
-
-
-def write_m3(folder, arrays=None, **torch_file):
-    write_architecture(folder, "xlm-roberta")
-    pooling = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True}
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
-    write_torch(folder / "sparse_linear.pt", arrays or linear(), **torch_file)
-    write_torch(folder / "colbert_linear.pt", colbert())
 
 
 @pytest.fixture(scope="module")

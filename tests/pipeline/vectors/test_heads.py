@@ -16,6 +16,7 @@ from tests.support.command import data_files, embed, flags_of, record, rows
 from tests.support.held import Hold
 from tests.support.models.heads import write_classifier
 from tests.support.models.kept import import_once
+from tests.support.models.m3 import write_m3
 from tests.support.models.multi_vectors import write_multi_vectors
 from tests.support.models.splade import VOCABULARY, write_splade
 from tests.support.report_pages import content
@@ -120,6 +121,7 @@ def test_without_scipy_the_reader_names_it(both, monkeypatch):
         ("splade", {"vectors": "dense,sparse", "top_k": 20}),
         ("colbert", {"vectors": "dense,multi", "output_dtype": "int8"}),
         ("classifier", {"vectors": "dense,scores", "granularity": "sentence,token"}),
+        ("m3", {"vectors": "dense,sparse,multi"}),
     ],
 )
 def test_a_killed_run_of_all_kinds_continues_to_the_same_bytes(
@@ -136,7 +138,7 @@ def test_a_killed_run_of_all_kinds_continues_to_the_same_bytes(
     assert embed(output, model, corpus, no_report=True, **flags) == 0
     kinds = sorted(record(whole)["written"])
     assert kinds == sorted(record(output)["written"])
-    assert len(kinds) >= 2
+    assert len(kinds) == len(flags["vectors"].split(",")) + ("granularity" in flags)
     for kind in kinds:
         found = {path.name: path.read_bytes() for path in data_files(output, kind)}
         assert found == {path.name: path.read_bytes() for path in data_files(whole, kind)}
@@ -326,6 +328,13 @@ def test_the_report_shows_what_each_head_made(tmp_path, splade, classifier, corp
             scores = bert_embed.read_scores(output)[2][:, 0]
             assert [row[0] for row in head["table"]["rows"]] == ["label 0", "label 1", "label 2"]
             assert f"({scores.max():.3g})" in head["table"]["rows"][0][2]
+
+
+@pytest.fixture(scope="module")
+def m3(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("m3")
+    write_m3(folder / "source")
+    return import_once(folder / "source", folder / "bundle")
 
 
 @pytest.fixture(scope="module")
