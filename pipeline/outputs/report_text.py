@@ -41,17 +41,18 @@ SELECT base.id, distance FROM VECTOR_SEARCH(
 """,
     "sparse": """\
 -- {path}: sparse vectors; @query is ARRAY<STRUCT<index INT64, value FLOAT64>>
-SELECT id, SUM(entry.value * query.value) AS score
-FROM `{path}` CROSS JOIN UNNEST(sparse) AS entry
-JOIN UNNEST(@query) AS query ON query.index = entry.index
-GROUP BY id ORDER BY score DESC LIMIT 10;
+SELECT * FROM (SELECT id, (
+    SELECT SUM(entry.value * query.value) FROM UNNEST(sparse) AS entry
+    JOIN UNNEST(@query) AS query ON query.index = entry.index
+  ) AS score FROM `{path}`) WHERE score > 0 ORDER BY score DESC LIMIT 10;
 """,
     "multi": """\
 -- {path}: multi-vectors; @query is ARRAY<STRUCT<embedding ARRAY<FLOAT64>>>, each of {width} numbers
-SELECT id, (SELECT SUM(best) FROM (SELECT MAX((
-    SELECT SUM(x * token.embedding[OFFSET(n)]) FROM UNNEST(q.embedding) x WITH OFFSET n
-  )) AS best FROM UNNEST(@query) AS q WITH OFFSET place, UNNEST(multi) AS token
-  GROUP BY place)) AS score FROM `{path}` ORDER BY score DESC LIMIT 10;
+SELECT id, (SELECT SUM((SELECT MAX((
+    SELECT SUM(x * y) FROM UNNEST(q.embedding) AS x WITH OFFSET n
+    JOIN UNNEST(token.embedding) AS y WITH OFFSET m ON n = m
+  )) FROM UNNEST(multi) AS token)) FROM UNNEST(@query) AS q) AS score
+FROM `{path}` ORDER BY score DESC LIMIT 10;
 """,
     "scores": "SELECT * FROM `{path}` ORDER BY `{first}` DESC LIMIT 10;",
 }

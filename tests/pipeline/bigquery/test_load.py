@@ -12,6 +12,7 @@ import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record, rows
 from tests.support.loads import count, load, texts
+from tests.support.models.multi_vectors import DIM, write_multi_vectors
 from tests.support.models.splade import write_splade
 
 _NUMBERS = itertools.count()
@@ -338,9 +339,28 @@ def test_each_head_has_a_table_that_can_be_searched(bigquery, tmp_path, capsys):
         for index, value in zip(query.indices.tolist(), query.values.tolist(), strict=True)
     ]
     sql = printed.partition(";")[0].replace("@query", f"[{', '.join(entries)}]")
-    assert dict(bigquery.rows(sql)) == pytest.approx({hit["id"]: hit["score"] for hit in hits})
+    scores = pytest.approx({hit["id"]: hit["score"] for hit in hits})
+    assert dict(bigquery.rows(sql)) == scores
     # The same kind joins the table of another run.
     assert load(tmp_path / "more", model, corpus, "test-project:heads.v_sparse", top_k=5) == 0
     assert count(bigquery, "heads", "v_sparse") == 8
+    found = bigquery.rows(sql)  # each row has its own score, whatever their ids
+    assert (len(found), dict(found)) == (2 * len(hits), scores)
     assert load(tmp_path / "other", model, corpus, "test-project:heads.v_sparse", top_k=4) == 2
     assert '"top_k": 5' in capsys.readouterr().err
+
+
+def test_multi_vectors_are_found_by_the_statement_that_a_run_prints(
+    bigquery, dataset, tmp_path, capsys
+):
+    write_multi_vectors(tmp_path / "source", "stanford")
+    model, output = str(tmp_path / "source"), tmp_path / "out"
+    corpus = texts(tmp_path / "in.jsonl", "a")
+    assert load(output, model, corpus, f"test-project:{dataset}.v") == 0
+    _, _, printed = capsys.readouterr().out.partition(f"each of {DIM} numbers\n")
+    assert main(["search", str(output), "the bank", "--by=multi", "--json"]) == 0
+    hits = json.loads(capsys.readouterr().out)["hits"]
+    tokens = bert_embed.load(model).encode_multi_query(["the bank"]).vectors.tolist()
+    query = ", ".join(f"STRUCT({token} AS embedding)" for token in tokens)
+    sql = printed.partition(";")[0].replace("@query", f"[{query}]")
+    assert dict(bigquery.rows(sql)) == pytest.approx({hit["id"]: hit["score"] for hit in hits})
