@@ -193,7 +193,8 @@ build/readers/%: tests/export_readers/java/%.xml
 # Where there is no Maven, or it cannot fetch, the tests of these programs are skipped.
 .PHONY: readers
 readers:
-	@! command -v mvn > /dev/null || $(MAKE) --no-print-directory build/readers/anserini build/readers/opensearch || true
+	@! command -v mvn > /dev/null || $(MAKE) --no-print-directory \
+		$(addprefix build/readers/,anserini elasticsearch opensearch) || true
 
 test-export: build/export-venv/made readers
 	build/export-venv/bin/python -m pytest tests/export_readers $(ARGS)

@@ -23,7 +23,7 @@ def entry_names(source: Source) -> list[str]:
         )
     vocabulary = load_tokenizer(bundle).vocab
     texts = (*vocabulary, *repeat("", source.entries - len(vocabulary)))
-    # Anserini cuts tokens at white space, and JSON's readers refuse names that are empty.
+    # Anserini cuts tokens at white space: such a name would be two tokens to it, or none.
     return [text if [text] == text.split() else f"[{entry}]" for entry, text in enumerate(texts)]
 
 

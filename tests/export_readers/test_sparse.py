@@ -1,15 +1,16 @@
-"""Sparse vectors in Anserini and in an OpenSearch: their scores beside those of our search.
+"""Sparse vectors in Anserini, Elasticsearch and OpenSearch: their scores beside our search's.
 
-Both are the real programs, from the jars that `make test-export` fetches with Maven.
+These are the real programs, from the jars that `make test-export` fetches with Maven.
 """
 
 import io
 import json
 import random
 import re
+import shutil
 import subprocess
 import urllib.request
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, embed
 from tests.support.exports import export
-from tests.support.java import java_command
+from tests.support.java import jars_of, java_command
 from tests.support.models.kept import import_once
 from tests.support.models.splade import VOCABULARY, write_splade
 from tests.support.models.tiny import WORDS
@@ -30,6 +31,13 @@ QUERIES = ["the river and the bank of money", "how many people find water", "oil
 # Names that a program could take for a path, for two tokens or for none; every text has them.
 ODD = {"[unused7]": "a.b", "[unused8]": "new york", "[unused9]": ""}
 NAMES = [ODD.get(name, name) for name in VOCABULARY]
+DESCRIPTOR = """name=transport-netty4
+description=HTTP
+version=8.19.21
+elasticsearch.version=8.19.21
+java.version=17
+classname=org.elasticsearch.transport.netty4.Netty4Plugin
+"""
 BIAS = "cls.predictions.bias"
 
 
@@ -76,7 +84,7 @@ def scores(output):
 
 
 def test_anserini_finds_what_search_finds(tmp_path, output, queries, scores):
-    anserini = java_command("anserini", least=21)
+    anserini = java_command(jars_of("anserini"), least=21)
     assert export(output, tmp_path / "build" / "books-pyserini", "pyserini") == 0
     command = re.search(r"python -m pyserini\.index\.lucene(.*?)\n```", PAGE, re.DOTALL)[1]
     words = [word.replace("--", "-") for word in command.replace("\\\n", "").split()]
@@ -100,14 +108,23 @@ def test_anserini_finds_what_search_finds(tmp_path, output, queries, scores):
         assert found == pytest.approx(expected, rel=0.005)
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory):
-    """The address of an OpenSearch of one node."""
-    folder, port = tmp_path_factory.mktemp("node"), free_port()
+@contextmanager
+def search_node(program, folder):
+    """The address of an OpenSearch or Elasticsearch of one node."""
+    name = {"opensearch": "OpenSearchNode", "elasticsearch": "ElasticsearchNode"}[program]
+    jars = jars_of(program)
+    if program == "elasticsearch":  # which loads what speaks HTTP as a module
+        module = folder / "modules" / "transport-netty4"
+        module.mkdir(parents=True)
+        (module / "plugin-descriptor.properties").write_text(DESCRIPTOR)
+        for jar in jars:
+            if "netty" in jar.name:
+                shutil.copy(jar, module)
+        jars = [jar for jar in jars if "netty" not in jar.name]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
-    command = [*java_command("opensearch", least=11), str(JAVA / "SearchNode.java")]
-    words = [*command, str(folder), str(port)]
-    with running(words, folder / "log", lambda: answers(url), patience=120):
+    words = [*java_command(jars, least=17), str(JAVA / f"{name}.java"), str(folder), str(port)]
+    with running(words, folder / "log", lambda: answers(f"{url}/_cluster/health"), patience=120):
         yield url
 
 
@@ -117,26 +134,38 @@ def send(url, method, body, kind="application/json"):
         return json.load(answer)
 
 
-def test_opensearch_finds_what_search_finds(tmp_path, output, node, queries, scores):
+def rank_feature(name, weight):
+    return {"rank_feature": {"field": f"sparse.{name}", "linear": {}, "boost": weight}}
+
+
+def term(name, weight):
+    return {"term": {"sparse": {"value": name, "boost": weight}}}
+
+
+@pytest.mark.parametrize(
+    ("program", "field", "clause"),
+    [("opensearch", "rank_features", rank_feature), ("elasticsearch", "sparse_vector", term)],
+)
+def test_a_node_finds_what_search_finds(tmp_path, output, queries, scores, program, field, clause):
     assert export(output, tmp_path / "dest", "opensearch") == 0
-    body = json.loads(re.search(r"-d '(.*?)'", PAGE, re.DOTALL)[1])
-    del body["mappings"]["properties"]["embedding"]  # its type is a plugin's
-    send(f"{node}/books", "PUT", json.dumps(body).encode())
-    for path in sorted((tmp_path / "dest").glob("bulk_*.jsonl")):
-        kind = "application/x-ndjson"
-        answer = send(f"{node}/books/_bulk?refresh=true", "POST", path.read_bytes(), kind)
-        assert {item["index"]["status"] for item in answer["items"]} == {201}, answer
-    for query, expected in zip(queries, scores, strict=True):
-        fields = {f"sparse.{name.replace('.', '__')}": query[name] for name in query}
-        clauses = [
-            {"rank_feature": {"field": field, "linear": {}, "boost": fields[field]}}
-            for field in fields
-        ]
-        body = {"size": 60, "query": {"bool": {"should": clauses}}}
-        answer = send(f"{node}/books/_search", "POST", json.dumps(body).encode())
-        found = {hit["_id"]: hit["_score"] for hit in answer["hits"]["hits"]}
-        assert next(iter(found)) == next(iter(expected))
-        assert set(found) == set(expected)
-        # A feature keeps 9 of a number's 24 significant bits, and leaves out the others.
-        for document, score in found.items():
-            assert (1 - 2**-8) * expected[document] <= score <= expected[document] * 1.000001
+    mapping = json.loads(re.search(r"-d '(.*?)'", PAGE, re.DOTALL)[1])
+    properties = mapping["mappings"]["properties"]
+    assert properties["sparse"]["type"] == "rank_features"
+    properties["sparse"]["type"] = field
+    del properties["embedding"]  # its type is a plugin's
+    with search_node(program, tmp_path) as node:
+        send(f"{node}/books", "PUT", json.dumps(mapping).encode())
+        for path in sorted((tmp_path / "dest").glob("bulk_*.jsonl")):
+            kind = "application/x-ndjson"
+            answer = send(f"{node}/books/_bulk?refresh=true", "POST", path.read_bytes(), kind)
+            assert {item["index"]["status"] for item in answer["items"]} == {201}, answer
+        for query, expected in zip(queries, scores, strict=True):
+            clauses = [clause(name.replace(".", "__"), query[name]) for name in query]
+            body = {"size": 60, "query": {"bool": {"should": clauses}}}
+            answer = send(f"{node}/books/_search", "POST", json.dumps(body).encode())
+            found = {hit["_id"]: hit["_score"] for hit in answer["hits"]["hits"]}
+            assert next(iter(found)) == next(iter(expected))
+            assert set(found) == set(expected)
+            # A feature keeps 9 of a number's 24 significant bits, and leaves out the others.
+            for document, score in found.items():
+                assert (1 - 2**-8) * expected[document] <= score <= expected[document] * 1.000001

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,22 +12,23 @@ import pytest
 from tests.support.command import ROOT
 
 
-def java_command(program: str, least: int) -> list[str]:
-    """Begins a command of Java, `least` or newer, that finds the classes of a program.
-
-    Args:
-        program: The name of its folder of jars under build/readers.
-        least: The oldest Java that runs it.
-    """
-    jars = ROOT / "build" / "readers" / program
-    if not jars.is_dir():
+def jars_of(program: str) -> list[Path]:
+    """The jars of a program; skips the test if they are not there."""
+    jars = sorted((ROOT / "build" / "readers" / program).glob("*.jar"))
+    if not jars:
         pytest.skip(f"there are no jars of {program}: make readers, with Maven")
+    return jars
+
+
+def java_command(jars: Sequence[Path], least: int) -> list[str]:
+    """Begins a command of Java, `least` or newer, that finds classes in these jars."""
     homes = [Path(os.environ.get("JAVA_HOME", "nowhere")), *sorted(Path("/usr/lib/jvm").glob("*"))]
     paths = [shutil.which("java"), *(shutil.which(home / "bin" / "java") for home in homes)]
     java = next((path for path in paths if path and _version(path) >= least), None)
     if java is None:
         pytest.skip(f"there is no Java {least} or newer here")
-    return [java, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
+    flags = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return [java, *flags, "-cp", ":".join(map(str, jars))]
 
 
 def _version(java: str) -> int:

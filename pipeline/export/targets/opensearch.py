@@ -25,7 +25,7 @@ def export(source: Source) -> bool:
             )
     names = []
     if "sparse" in source.kinds:
-        # Both refuse names with a dot; Elasticsearch's own models spell it so.
+        # A query of OpenSearch finds no name with a dot; Elasticsearch's own models spell it so.
         names = [name.replace(".", "__") for name in entry_names(source)]
 
     def lines(batch: Rows, values: dict[str, Any], row: int) -> Iterator[dict[str, Any]]:

@@ -7,9 +7,9 @@ import org.opensearch.node.InternalSettingsPreparer;
 import org.opensearch.node.Node;
 import org.opensearch.transport.Netty4Plugin;
 
-/** An OpenSearch of one node on 127.0.0.1: `java SearchNode.java FOLDER PORT`, until it is killed. */
-public class SearchNode extends Node {
-  SearchNode(Environment environment) {
+/** An OpenSearch of one node on 127.0.0.1: `java OpenSearchNode.java FOLDER PORT`, until it is killed. */
+public class OpenSearchNode extends Node {
+  OpenSearchNode(Environment environment) {
     super(environment, List.of(Netty4Plugin.class, MapperExtrasPlugin.class), false);
   }
 
@@ -25,7 +25,7 @@ public class SearchNode extends Node {
             .put("discovery.type", "single-node")
             .put("cluster.routing.allocation.disk.threshold_enabled", false)
             .build();
-    new SearchNode(
+    new OpenSearchNode(
             InternalSettingsPreparer.prepareEnvironment(settings, Map.of(), null, () -> "node"))
         .start();
     Thread.currentThread().join();
