@@ -1,6 +1,7 @@
 """Reads ids and vectors of texts, tokens, words or spans from outputs of runs."""
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -30,6 +31,7 @@ from bert_embed.formats.output_files import (
     vectors_of,
 )
 from bert_embed.formats.result_files import (
+    BATCH_ROWS,
     METADATA_KEY,
     DocumentUnits,
     Rows,
@@ -88,15 +90,10 @@ def read(folder: Folders, partial: bool = False) -> tuple[list[str | int], NDArr
         InputError: A folder has no such vectors, its run is not complete, or its files are not
             those that the run wrote; or the vectors of several cannot be used together.
     """
-    ids: list[str | int] = []
-    vectors: list[NDArray[np.float32]] = []
-    for batch_ids, batch_vectors in read_batches(folder, _READ_ROWS, partial):
-        ids += batch_ids
-        vectors.append(batch_vectors)
-    if not vectors:
-        first = open_outputs(folder, "sentence")[0]
-        return ids, np.empty((0, *first.settings["shape"]), np.float32)
-    return ids, np.concatenate(vectors)
+    ids, vectors, settings = _read_whole(folder, "sentence", partial, _READ_ROWS)
+    width = math.prod(settings["shape"])
+    joined = np.concatenate([np.empty((0, width), np.float32), *vectors])
+    return ids, joined.reshape(-1, *settings["shape"])
 
 
 def read_batches(
@@ -116,36 +113,17 @@ def read_batches(
         SettingError: `rows` is under 1.
         InputError: As `read`.
     """
-    partial = switch("partial", partial)
     rows = whole_number("rows", rows, least=1)
-    outputs = open_outputs(folder, "sentence")
-    return _read_batches(outputs, rows, _listed_files(outputs, "sentence", partial))
-
-
-def _listed_files(
-    outputs: Sequence["Output"], granularity: str, partial: bool
-) -> list[Iterator[Path]]:
-    """The files of each output, which are listed and compared with its record now."""
-    return [
-        _checked_files(
-            one.folder, one.record, _files_of(one.folder, one.record, granularity, partial)
+    settings, batches = _read_rows(folder, "sentence", partial, rows)
+    return (
+        (
+            batch.columns["id"].to_pylist(),
+            # not Arrow's memory, which cannot be written
+            np.require(batch.vectors, requirements="W").reshape(-1, *settings["shape"]),
         )
-        for one in outputs
-    ]
-
-
-def _read_batches(
-    outputs: list["Output"], rows: int, files: list[Iterator[Path]]
-) -> Iterator[tuple[list[str | int], NDArray[np.float32]]]:
-    newest = NewestRows(outputs, "sentence")
-    for number, output in enumerate(outputs):
-        settings, check_pages = output.settings, not has_block_records(output.folder)
-        for path in files[number]:
-            for batch in row_batches(path, settings, rows=rows, check_pages=check_pages):
-                batch = newest.of(number, batch)
-                if len(batch):
-                    vectors = np.require(batch.vectors, requirements="W")  # not Arrow's memory
-                    yield batch.columns["id"].to_pylist(), vectors.reshape(-1, *settings["shape"])
+        for batch in batches
+        if len(batch)
+    )
 
 
 def read_sparse(folder: Folders, partial: bool = False) -> "tuple[list[str | int], csr_array]":
@@ -164,11 +142,12 @@ def read_sparse(folder: Folders, partial: bool = False) -> "tuple[list[str | int
     """
     with requires("read_sparse", "scipy"):
         from scipy.sparse import csr_array
-    ids, blocks, head = _of_head(folder, "sparse", partial)
+    ids, blocks, settings = _read_whole(folder, "sparse", partial)
     lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(one.splits) for one in blocks)])
     indices = np.concatenate([np.zeros(0, np.int32), *(one.indices for one in blocks)])
     values = np.concatenate([np.zeros(0, np.float32), *(one.values for one in blocks)])
-    return ids, csr_array((values, indices, splits_of(lengths)), shape=(len(ids), head["entries"]))
+    entries = settings["heads"]["sparse"]["entries"]
+    return ids, csr_array((values, indices, splits_of(lengths)), shape=(len(ids), entries))
 
 
 def read_multi(
@@ -187,10 +166,10 @@ def read_multi(
     Raises:
         InputError: As `read`.
     """
-    partial, outputs = switch("partial", partial), open_outputs(folder, "multi")
+    _, batches = _read_rows(folder, "multi", partial)
     return (
         (document, batch.vectors.vectors[start:stop])
-        for batch in _rows_of(outputs, "multi", _listed_files(outputs, "multi", partial))
+        for batch in batches
         for document, (start, stop) in zip(
             batch.columns["id"].to_pylist(), pairwise(batch.vectors.splits.tolist()), strict=True
         )
@@ -212,31 +191,51 @@ def read_scores(
     Raises:
         InputError: As `read`.
     """
-    ids, blocks, head = _of_head(folder, "scores", partial)
-    labels = list(head["labels"])
+    ids, blocks, settings = _read_whole(folder, "scores", partial)
+    labels = list(settings["heads"]["scores"]["labels"])
     return ids, labels, np.concatenate([np.empty((0, len(labels)), np.float32), *blocks])
 
 
-def _of_head(
-    folder: Folders, kind: str, partial: bool
+def _read_whole(
+    folder: Folders, kind: str, partial: bool, rows: int = BATCH_ROWS
 ) -> tuple[list[str | int], list[Any], dict[str, Any]]:
-    """All ids of a kind that a head made, its vectors, batch by batch, and the head's settings."""
-    partial, outputs = switch("partial", partial), open_outputs(folder, kind)
+    """All ids of a kind, its vectors, batch by batch, and what the run says of them."""
+    settings, batches = _read_rows(folder, kind, partial, rows)
     ids: list[str | int] = []
-    blocks = []
-    for batch in _rows_of(outputs, kind, _listed_files(outputs, kind, partial)):
+    vectors = []
+    for batch in batches:
         ids += batch.columns["id"].to_pylist()
-        blocks.append(batch.vectors)
-    return ids, blocks, outputs[0].settings["heads"][kind]
+        vectors.append(batch.vectors)
+    return ids, vectors, settings
 
 
-def _rows_of(outputs: list["Output"], kind: str, files: list[Iterator[Path]]) -> Iterator[Rows]:
+def _read_rows(
+    folder: Folders, kind: str, partial: bool, rows: int = BATCH_ROWS
+) -> tuple[dict[str, Any], Iterator[Rows]]:
+    """What a run says of its vectors, and the rows of one kind."""
+    outputs, files = _listed(folder, kind, partial)
+    return outputs[0].settings, _newest_rows(outputs, kind, rows, files)
+
+
+def _listed(
+    folder: Folders, kind: str, partial: bool
+) -> tuple[list["Output"], list[Iterator[Path]]]:
+    """The outputs, and the files of each, which are listed and compared with its record now."""
+    partial, outputs = switch("partial", partial), open_outputs(folder, kind)
+    listed = [_files_of(output.folder, output.record, kind, partial) for output in outputs]
+    pairs = zip(outputs, listed, strict=True)
+    return outputs, [_checked_files(one.folder, one.record, files) for one, files in pairs]
+
+
+def _newest_rows(
+    outputs: list["Output"], kind: str, rows: int, files: list[Iterator[Path]]
+) -> Iterator[Rows]:
     newest = NewestRows(outputs, kind)
     for number, output in enumerate(outputs):
-        check_pages = not has_block_records(output.folder)
+        settings, check_pages = output.settings, not has_block_records(output.folder)
         for path in files[number]:
-            for batch in row_batches(path, output.settings, kind=kind, check_pages=check_pages):
-                yield newest.of(number, batch)
+            batches = row_batches(path, settings, kind=kind, rows=rows, check_pages=check_pages)
+            yield from (newest.of(number, batch) for batch in batches)
 
 
 def read_tokens(folder: Folders, partial: bool = False) -> Iterator[DocumentUnits]:
@@ -266,14 +265,11 @@ def read_spans(folder: Folders, partial: bool = False) -> Iterator[DocumentUnits
 
 
 def _read_units(folder: Folders, granularity: str, partial: bool) -> Iterator[DocumentUnits]:
-    partial = switch("partial", partial)
-    outputs = open_outputs(folder, granularity)
-    files = _listed_files(outputs, granularity, partial)
-    return _units_of(outputs, granularity, files)
+    return _units_of(granularity, *_listed(folder, granularity, partial))
 
 
 def _units_of(
-    outputs: list["Output"], granularity: str, files: list[Iterator[Path]]
+    granularity: str, outputs: list["Output"], files: list[Iterator[Path]]
 ) -> Iterator[DocumentUnits]:
     newest = NewestRows(outputs, granularity)
     for number, output in enumerate(outputs):

@@ -121,10 +121,8 @@ class _DenseKind(Kind):
         return "embedding", "scale"
 
     def features(self, settings: Settings) -> dict[str, type]:
-        return {
-            "scale": float,
-            "embedding": float if output_dtype(settings) == "float32" else bytes,
-        }
+        numbers = float if output_dtype(settings) == "float32" else bytes
+        return {"scale": float, "embedding": numbers}
 
     def encoded(self, vectors: Any, settings: Settings) -> dict[str, pa.Array]:
         return _dense_columns(vectors, output_dtype(settings))

@@ -11,11 +11,10 @@ import numpy as np
 from bert_embed.architectures.encoder import EncoderConfig, tensor_shapes
 from bert_embed.architectures.families import config_from_huggingface
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.heads.head import Head
 from bert_embed.importers.classifiers import is_classifier, read_classifier
 from bert_embed.importers.dense import CONVERT
 from bert_embed.importers.json_files import inside, read_json
-from bert_embed.importers.m3 import read_m3_multi, read_m3_sparse
+from bert_embed.importers.m3 import HeadRead, read_m3
 from bert_embed.importers.mlm_heads import read_mlm_head, read_query_weights
 from bert_embed.importers.multi_vectors import PROJECTION, read_multi_vectors
 from bert_embed.importers.sentence_transformers import (
@@ -30,7 +29,6 @@ from bert_embed.importers.writer import write_bundle
 from bert_embed.storage.errors import InputError
 from bert_embed.tokenization.protocol import TextTokenizer
 
-_HeadRead = tuple[Head, Mapping[str, np.ndarray]]  # and its tensors
 _CONVERT = "AutoModel.from_pretrained(folder).save_pretrained(new_folder) of transformers"
 # Longest rows of a model whose sentence-transformers files name no length: without a fused
 # attention, processors hold the scores of all pairs of tokens, 200 MB a row for 12 heads.
@@ -68,13 +66,13 @@ def import_huggingface(
         config = replace(config, type_vocab_size=1)  # no token has the other types
         tensors["embeddings/type"] = tensors["embeddings/type"][:1]
     files = _Files(root, folder, values, config, tokenizer, settings, convert)
-    heads: dict[str, _HeadRead] = {}
+    heads: dict[str, HeadRead] = {}
     if multi is not None:
         head, prompts = multi.head(config, tokenizer, folder)
         heads["multi"], settings = (head, multi.tensors), replace(settings, prompts=prompts)
     heads |= _splade(files, tensors["embeddings/word"]) | _classifier(files)
     default_vectors = tuple(heads) or ("dense",)
-    heads |= _beside_dense(files)
+    heads |= read_m3(root, config, tokenizer)  # beside dense vectors
     for _, of_head in heads.values():
         tensors |= of_head
     usual = min(max_length or config.max_position_embeddings, _MOST_TOKENS)
@@ -110,7 +108,7 @@ class _Files:
     convert: str  # what converts other weights, for messages
 
 
-def _splade(files: _Files, words: np.ndarray) -> dict[str, _HeadRead]:
+def _splade(files: _Files, words: np.ndarray) -> dict[str, HeadRead]:
     """The head of a model of sparse vectors, `words` being the table of embeddings."""
     settings = files.settings
     if settings.splade is None:
@@ -125,7 +123,7 @@ def _splade(files: _Files, words: np.ndarray) -> dict[str, _HeadRead]:
     return {"sparse": (head, tensors)}
 
 
-def _classifier(files: _Files) -> dict[str, _HeadRead]:
+def _classifier(files: _Files) -> dict[str, HeadRead]:
     """The head of a classifier, a regression or a cross-encoder."""
     settings, values = files.settings, files.values
     is_bare = not is_sentence_transformers(files.root)
@@ -134,13 +132,6 @@ def _classifier(files: _Files) -> dict[str, _HeadRead]:
     activation = settings.scores_activation
     read = read_classifier(files.folder, files.config, values, activation, files.convert)
     return {"scores": read}
-
-
-def _beside_dense(files: _Files) -> dict[str, _HeadRead]:
-    """The heads of bge-m3, which makes dense vectors unless others are asked for."""
-    sparse = read_m3_sparse(files.root, files.config, files.tokenizer)
-    multi = read_m3_multi(files.root, files.config)
-    return {kind: read for kind, read in (("sparse", sparse), ("multi", multi)) if read is not None}
 
 
 def read_tensors(

@@ -1,53 +1,41 @@
 """Reads the heads of bge-m3, which are in files of PyTorch beside the encoder."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from bert_embed.architectures.encoder import EncoderConfig
 from bert_embed.config import DenseModule
+from bert_embed.heads.head import Head
 from bert_embed.heads.multi import MultiHead
 from bert_embed.heads.sparse import SparseHead
 from bert_embed.importers.torch_files import read_torch
 from bert_embed.importers.weights import check_shapes
 from bert_embed.tokenization.protocol import TextTokenizer
 
+HeadRead = tuple[Head, Mapping[str, np.ndarray]]  # and its tensors
 _SPARSE, _MULTI = "sparse_linear.pt", "colbert_linear.pt"
 
 
-def read_m3_sparse(
-    root: Path, config: EncoderConfig, tokenizer: TextTokenizer
-) -> tuple[SparseHead, dict[str, np.ndarray]] | None:
-    """Returns the head that weighs a text's own tokens, and its tensors; None without its file."""
-    path = root / _SPARSE
-    if not path.is_file():
-        return None
-    arrays = _read_linear(path, (1, config.hidden_size), "the head of sparse vectors")
-    special = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.unk_id)
-    head = SparseHead(
-        form="tokens", skip_ids=tuple(sorted({number for number in special if number is not None}))
-    )
-    tokens = {"kernel": arrays["weight"].T, "bias": arrays["bias"]}
-    return head, {f"heads/sparse/tokens/{part}": array for part, array in tokens.items()}
+def read_m3(root: Path, config: EncoderConfig, tokenizer: TextTokenizer) -> dict[str, HeadRead]:
+    """Returns the heads whose files are there; the sparse one weighs a text's own tokens."""
+    hidden, heads = config.hidden_size, dict[str, HeadRead]()
+    if (path := root / _SPARSE).is_file():
+        special = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.unk_id}
+        skip_ids = tuple(sorted(number for number in special if number is not None))
+        tensors = _read_linear(path, (1, hidden), "heads/sparse/tokens")
+        heads["sparse"] = SparseHead(form="tokens", skip_ids=skip_ids), tensors
+    if (path := root / _MULTI).is_file():
+        layer = DenseModule(hidden, hidden, "identity")
+        tensors = _read_linear(path, (hidden, hidden), "heads/multi/0")
+        heads["multi"] = MultiHead(hidden, (layer,), drops_first=True), tensors
+    return heads
 
 
-def read_m3_multi(
-    root: Path, config: EncoderConfig
-) -> tuple[MultiHead, dict[str, np.ndarray]] | None:
-    """Returns the head of multi-vectors, and its tensors; None without its file."""
-    path = root / _MULTI
-    if not path.is_file():
-        return None
-    hidden = config.hidden_size
-    arrays = _read_linear(path, (hidden, hidden), "the head of multi-vectors")
-    layer = DenseModule(hidden, hidden, "identity")
-    tensors = {"heads/multi/0/kernel": arrays["weight"].T, "heads/multi/0/bias": arrays["bias"]}
-    return MultiHead(hidden, (layer,), drops_first=True), tensors
-
-
-def _read_linear(path: Path, shape: tuple[int, int], whole: str) -> dict[str, np.ndarray]:
-    """Returns "weight" `[out, in]` and "bias" `[out]` of a linear layer."""
+def _read_linear(path: Path, shape: tuple[int, int], name: str) -> dict[str, np.ndarray]:
+    """Returns the tensors of a linear layer, "weight" of which is `[out, in]`, below a name."""
     arrays = read_torch(path)
-    shapes = {name: array.shape for name, array in arrays.items()}
-    check_shapes(path, shapes, {"weight": shape, "bias": shape[:1]}, whole)
-    return arrays
+    shapes = {key: array.shape for key, array in arrays.items()}
+    check_shapes(path, shapes, {"weight": shape, "bias": shape[:1]}, "a linear layer")
+    return {f"{name}/kernel": arrays["weight"].T, f"{name}/bias": arrays["bias"]}
