@@ -7,9 +7,11 @@ import orjson
 
 from bert_embed.formats.output_files import PIECES
 from bert_embed.formats.result_files import POSITION, Rows
+from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.journal import rows_of_files, write_files
 from bert_embed.pipeline.export.source import Source
 from bert_embed.storage.files import write_whole
+from bert_embed.storage.plurals import counted
 from bert_embed.transforms.write.jsonl import json_values
 
 _MEGABYTES = 16  # of the numbers of a file, which are about three times as many in JSON
@@ -53,3 +55,14 @@ def row_id(values: dict[str, Any]) -> str:
     """The id of a document, or `DOCUMENT#NUMBER` of one of its windows, chunks or words."""
     part = next((name for name in PARTS if name in values), None)
     return str(values["id"]) if part is None else f"{values['id']}#{values[part]}"
+
+
+def refuse_equal_ids(source: Source, program: str) -> None:
+    """Refuses an output in which an id stands twice: the program would keep one of the two."""
+    for folder, record in zip(source.options.source, source.records, strict=True):
+        equal = record.numbers.equal_ids
+        if equal is not None and equal.exact and equal.surplus:
+            raise UsageError(
+                f"{folder} has {counted(equal.surplus, 'document')} whose id another one has, "
+                f"{program} takes each id once: embed with another --id_column"
+            )

@@ -8,7 +8,7 @@ from typing import Any
 
 from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.json_lines import row_id, write_lines
+from bert_embed.pipeline.export.json_lines import refuse_equal_ids, row_id, write_lines
 from bert_embed.pipeline.export.source import Source
 from bert_embed.pipeline.export.vocabulary import entry_names, named_weights
 
@@ -17,6 +17,7 @@ _FIELDS = {"dense": "embedding", "sparse": "sparse"}
 
 def export(source: Source) -> bool:
     """Exports to files; False if they were there already."""
+    refuse_equal_ids(source, "an index")
     for kind in source.kinds:
         if _FIELDS[kind] in source.schema.names:
             raise UsageError(

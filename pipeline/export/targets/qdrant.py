@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_embed.formats.result_files import Rows
-from bert_embed.pipeline.export.json_lines import row_id, write_lines
+from bert_embed.pipeline.export.json_lines import refuse_equal_ids, row_id, write_lines
 from bert_embed.pipeline.export.source import Source
 
 
 def export(source: Source) -> bool:
     """Exports to files; False if they were there already."""
+    refuse_equal_ids(source, "Qdrant")
 
     def lines(batch: Rows, values: dict[str, Any], row: int) -> Iterator[dict[str, Any]]:
         named: dict[str, Any] = {}

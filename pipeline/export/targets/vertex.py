@@ -12,10 +12,9 @@ import pyarrow as pa
 from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.journal import rows_of_files, write_files
-from bert_embed.pipeline.export.json_lines import PARTS, numbers_of_row
+from bert_embed.pipeline.export.json_lines import PARTS, numbers_of_row, refuse_equal_ids
 from bert_embed.pipeline.export.source import Source
 from bert_embed.storage.files import write_whole
-from bert_embed.storage.plurals import counted
 from bert_embed.transforms.write.jsonl import json_values
 
 _MOST_OBJECTS = 5000  # directly under the root
@@ -90,7 +89,7 @@ def _embeddings(vectors: Mapping[str, Any], row: int) -> dict[str, Any]:
 
 def export(source: Source) -> bool:
     """Exports to a batch root; False if it was there already."""
-    _refuse_equal_ids(source)
+    refuse_equal_ids(source, "Vector Search")
     journal = source.options.dest + _JOURNAL
     return write_files(source, rows_per_file(source), _names, _Datapoints(source).write, journal)
 
@@ -102,17 +101,6 @@ def rows_per_file(source: Source) -> int:
 
 def _names(number: int, count: int) -> tuple[str, ...]:
     return (f"vectors_{number:04d}.json",)
-
-
-def _refuse_equal_ids(source: Source) -> None:
-    """Refuses an output in which an id stands twice: Vector Search would keep one of the two."""
-    for folder, record in zip(source.options.source, source.records, strict=True):
-        equal = record.numbers.equal_ids
-        if equal is not None and equal.exact and equal.surplus:
-            raise UsageError(
-                f"{folder} has {counted(equal.surplus, 'document')} whose id another one has, "
-                "Vector Search takes each id once: embed with another --id_column"
-            )
 
 
 def _columns(

@@ -139,6 +139,7 @@ def test_equal_ids_that_a_run_counted_are_refused(tmp_path, tiny_bundle, capsys)
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
     columns = {"id_column": "id", "text_column": "text"}
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", **columns) == 0
-    assert export(tmp_path / "out", tmp_path / "root", "vertex") == 2
-    assert "has 1 document whose id another one has" in capsys.readouterr().err
-    assert not (tmp_path / "root").exists()
+    for target in ("vertex", "opensearch", "qdrant"):
+        assert export(tmp_path / "out", tmp_path / "root", target) == 2
+        assert "has 1 document whose id another one has" in capsys.readouterr().err
+        assert not (tmp_path / "root").exists()
