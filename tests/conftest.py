@@ -90,6 +90,19 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         shutil.rmtree(f"{sys.pycache_prefix}{tmp_path_factory.getbasetemp()}", ignore_errors=True)
 
 
+@pytest.fixture
+def unasked_tsne() -> bool:
+    """Whether reports that follow a run have a map by t-SNE: seconds, which few tests look at."""
+    return False
+
+
+@pytest.fixture(autouse=True)
+def without_tsne(unasked_tsne: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the runs of a test write reports whose map is that of PCA."""
+    if not unasked_tsne:
+        monkeypatch.setattr("bert_embed.pipeline.report.directions.UNASKED", 0)
+
+
 @pytest.fixture(scope="session")
 def minilm() -> Bundle:
     """The packaged default model; `make test` fetched it into the cache beforehand."""

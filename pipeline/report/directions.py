@@ -21,8 +21,9 @@ _SHARES = 20  # that the page shows
 _FEWEST = 3  # vectors of which directions can be told
 _PERPLEXITY = 30
 _PACKAGE = "openTSNE"
-# Points of which t-SNE is made unasked: of few a plane shows as much, of more it takes minutes.
-_FEWEST_POINTS, _QUICK = 100, 5000
+_FEWEST_POINTS = 100  # of which t-SNE is made unasked: of fewer a plane shows as much
+UNASKED = 2000  # at most: of more it takes longer than five seconds of a core
+_QUICK = 2000  # points up to which Barnes and Hut's method is the faster one
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def projections(directions: Directions, chosen: str | None) -> list[dict[str, An
 
     With None it is t-SNE where openTSNE is installed, and that takes seconds and shows more.
     """
-    if chosen is None and _FEWEST_POINTS <= len(directions.places) <= _QUICK and not lacks_tsne():
+    if chosen is None and _FEWEST_POINTS <= len(directions.places) <= UNASKED and not lacks_tsne():
         chosen = TSNE
     plane = directions.places[:, :2]
     if plane.shape[1] < 2:  # of vectors of one number
@@ -114,9 +115,11 @@ def _tsne(places: np.ndarray) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "perplexity": _PERPLEXITY,
         "initialization": "pca",
-        "negative_gradient_method": "fft",  # whose time hardly grows with the points
+        # The time of the first grows with the points, that of the second is ten seconds for any.
+        "negative_gradient_method": "bh" if len(places) <= _QUICK else "fft",
+        "theta": 0.8,
         "early_exaggeration_iter": 150,
-        "n_iter": 350,
+        "n_iter": 250,
         "random_state": _SEED,
         "n_jobs": 1,
     }

@@ -58,7 +58,7 @@ def test_lengths_of_the_default_model_equal_tensorflow(minilm):
     engine = LiteRTEngine(minilm, (101, 102), "float32")
     reference = load_encoder(minilm)
     random = np.random.default_rng(4)
-    for length in [*range(1, 34), 47, 63, 64, 65, 127, 128, 129, 200, 255, 256, 300, 511, 512]:
+    for length in [*range(1, 10), 15, 16, 17, 31, 32, 33, 47, 64, 65, 129, 300, 511, 512]:
         ids = random.integers(1000, 30000, (min(max(256 // length, 1), 24), length)).astype(
             np.int32
         )

@@ -34,6 +34,8 @@ pytestmark = pytest.mark.slow
 ROWS = with_jina(np.load(GOLDEN))
 LONG_ROWS = (*GATED, *JINA)
 CLOSE = 1e-4
+# Two shapes, each of which XLA compiles in a second.
+SHORT = {"max_seq_length": 8, "batch_tokens": 64, "long_text": "truncate"}
 
 
 @pytest.fixture(scope="module", params=(*KINDS, *JINA))
@@ -191,10 +193,8 @@ def test_a_padded_word_table_changes_nothing(tmp_path, folders, gated, file):
 
 @pytest.mark.numeric
 def test_programs_for_gpus_compute_the_same(encoders, kind):
-    # 64 tokens: few shapes, each of which is compiled in a second.
-    short = {"max_seq_length": 12, "batch_tokens": 64, "long_text": "truncate"}
-    wanted = all_layers(encoders("litert"), TEXTS[:4], **short)
-    found = all_layers(encoders("xla_cpu"), TEXTS[:4], **short)
+    wanted = all_layers(encoders("litert"), TEXTS[:4], **SHORT)
+    found = all_layers(encoders("xla_cpu"), TEXTS[:4], **SHORT)
     for (ids, vectors), (wanted_ids, wanted_vectors) in zip(found, wanted, strict=True):
         assert ids == wanted_ids
         assert np.abs(vectors - wanted_vectors).max() < CLOSE
@@ -233,11 +233,10 @@ def test_the_pooler_is_that_of_the_weights(encoders, bundle, kind):
 
 
 def test_int8_and_bfloat16_point_where_float32_does(bundle, kind):
-    short = {"max_seq_length": 12, "batch_tokens": 64, "long_text": "truncate"}
-    wanted = Encoder(bundle, threads=1).encode(TEXTS[:4], **short)
+    wanted = Encoder(bundle, threads=1).encode(TEXTS[:4], **SHORT)
     for precision, device in (("int8", "cpu"), ("bfloat16", "xla_cpu")):
         encoder = Encoder(bundle, precision=precision, device=device, threads=1)
-        found = encoder.encode(TEXTS[:4], **short)
+        found = encoder.encode(TEXTS[:4], **SHORT)
         cosines = (found * wanted).sum(axis=1)
         assert 0.98 < cosines.min() < cosines.max() < 1, precision
 

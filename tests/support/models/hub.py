@@ -1,6 +1,9 @@
 """Small TF Hub encoders: a SavedModel written by a forward pass of its own, from known tensors."""
 
+import functools
 import math
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +22,15 @@ _ACTIVATIONS = {
 }
 
 
-def write_tiny_hub(
-    folder: Path,
+def write_tiny_hub(folder: Path, **settings: Any) -> None:
+    """Writes the files of `_written`, which a process makes once for the same settings."""
+    made = _written(**settings)
+    shutil.copytree(made / "hub", folder)
+    shutil.copytree(made / "huggingface", folder.parent / "huggingface", dirs_exist_ok=True)
+
+
+@functools.cache
+def _written(
     *,
     official: bool = True,
     scope: str = "",
@@ -31,11 +41,10 @@ def write_tiny_hub(
     heads: int = 4,
     hidden_act: str = "gelu_new",
     **model: Any,
-) -> None:
-    """Writes a SavedModel; the same weights lie as a Hugging Face folder in `huggingface` beside.
+) -> Path:
+    """Writes a SavedModel into a folder `hub`, and its weights as a Hugging Face folder beside it.
 
     Args:
-        folder: Made if it is not there.
         official: Whether the variables have the names of tf-models-official.
         scope: Put before every variable's name, such as "bert_encoder_v2/".
         lower_case: The attribute `do_lower_case`; None writes none.
@@ -45,8 +54,12 @@ def write_tiny_hub(
         heads: Attention heads.
         hidden_act: What the feed-forward layers compute.
         **model: For `write_tiny_huggingface`.
+
+    Returns:
+        The folder that holds both.
     """
-    twin = folder.parent / "huggingface"
+    made = Path(tempfile.mkdtemp())
+    twin = made / "huggingface"
     tensors = write_tiny_huggingface(twin, heads=heads, hidden_act=hidden_act, **model)
     encoder = TinyHub(tensors, heads, hidden_act, layers_given)
     encoder.name_variables(scope, official)
@@ -56,7 +69,8 @@ def write_tiny_hub(
         encoder.beside = tf.function(beside, [tf.TensorSpec([None], tf.float32)])
     if lower_case is not None:
         encoder.do_lower_case = tf.Variable(lower_case, trainable=False)
-    tf.saved_model.save(encoder, str(folder))
+    tf.saved_model.save(encoder, str(made / "hub"))
+    return made
 
 
 class TinyHub(tf.Module):
