@@ -206,8 +206,9 @@ def test_a_wrong_file_of_variables_is_refused(tmp_path, change, message):
 
 @pytest.mark.parametrize("command", COMMANDS, ids=["bigquery", "l4", "v5e"])
 def test_the_page_of_commands_is_true(gcs, bigquery, bucket, minilm, command):
-    bigquery.client.create_dataset("test-project.vectors", exists_ok=True)
-    words = shlex.split(command.replace("\\\n", " ").replace("my-project:", "test-project:"))
+    bigquery.client.create_dataset("test-project.deployed", exists_ok=True)
+    table = ("my-project:vectors.", "test-project:deployed.")
+    words = shlex.split(command.replace("\\\n", " ").replace(*table))
     assert main([*words, "--dry_run"]) == 0
     device = re.search(r"bert-embed-(\w+):1", command)[1]
     accelerator = re.search(r"--accelerator (\w+)", command)
