@@ -97,10 +97,13 @@ def unasked_tsne() -> bool:
 
 
 @pytest.fixture(autouse=True)
-def without_tsne(unasked_tsne: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def without_tsne(unasked_tsne: bool) -> Iterator[None]:
     """Has the runs of a test write reports whose map is that of PCA."""
-    if not unasked_tsne:
-        monkeypatch.setattr("bert_embed.pipeline.report.directions.UNASKED", 0)
+    # Not by `monkeypatch`: what a test patches would be undone after its folder is removed.
+    with pytest.MonkeyPatch.context() as patches:
+        if not unasked_tsne:
+            patches.setattr("bert_embed.pipeline.report.directions.UNASKED", 0)
+        yield
 
 
 @pytest.fixture(scope="session")
