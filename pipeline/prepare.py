@@ -45,7 +45,7 @@ from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.errors import InputError, SettingError, StorageError
 from bert_embed.storage.files import absolute
 from bert_embed.storage.plurals import counted
-from bert_embed.transforms.bigquery.client import looks_like_table
+from bert_embed.transforms.bigquery.client import looks_like_table, table_name
 from bert_embed.transforms.examples.settings import ExampleSettings
 from bert_embed.transforms.plan.cut import plan_blocks
 from bert_embed.transforms.plan.listing import (
@@ -67,6 +67,8 @@ def prepare(options: Options) -> EmbedRun:
     InputError names the option or file; StorageError: a store does not answer at this moment.
     """
     with file_errors():
+        if options.output_table is not None:  # before the input is looked for
+            table_name(options.output_table, "--output_table")
         job = for_dataflow(options.job, _places(options))
         check_job_server(job, connects=not options.dry_run)
         check_local_runner(job)

@@ -68,6 +68,7 @@ ELSEWHERE = {
         ".venv/bin/bert-embed model import hf:",
     ): "tests/bert_embed/importers/test_hub.py",
     ("docs/output.md", "-- what"): "test_duckdb_runs_each_query",
+    ("docs/bigquery.md", "import bert_embed"): "tests/pipeline/bigquery/test_docs.py",
     ("docs/python.md", "import bert_embed"): "test_the_python_of_a_page_gives_these_shapes",
     ("docs/python.md", "rows = encoder.encode_sparse"): "tests/bert_embed/heads/test_sparse.py",
     ("docs/python.md", "from bert_embed.integrations.sen"): "tests/ecosystem/test_integrations.py",

@@ -274,7 +274,7 @@ def _client() -> "Client":
     beam = sys.modules.get("apache_beam.io.filesystems")
     options = beam and getattr(beam.FileSystems, "_pipeline_options", None)
     with _lock:  # only one thread waits for credentials
-        return _new_client(*_server(), _impersonated(options))
+        return _new_client(*_server(), os.environ.get(_CREDENTIALS), _impersonated(options))
 
 
 @functools.lru_cache(maxsize=8)  # looking into options takes longer than reading an object
@@ -288,26 +288,18 @@ def _impersonated(options: "PipelineOptions | None") -> str | None:
 
 
 @functools.lru_cache(maxsize=8)
-def _new_client(process: int, server: str, acts_as: str | None) -> "Client":
+def _new_client(process: int, server: str, named: str | None, acts_as: str | None) -> "Client":
     """A client for this process, anonymous with an emulator and where there are no credentials.
 
     Beam's would look for credentials five times in 24 seconds. `acts_as` are service accounts, by
     commas, each of which may act as the next one.
     """
     with requires(SCHEME, _PACKAGE):
-        import google.auth
         import requests.adapters
         from google.auth import impersonated_credentials
-        from google.auth.exceptions import DefaultCredentialsError
         from google.cloud import storage
 
-    credentials, project = None, None
-    if not server:
-        try:
-            credentials, project = google.auth.default()
-        except DefaultCredentialsError as error:
-            if os.environ.get(_CREDENTIALS):
-                raise InputError(f"{_CREDENTIALS}: {error}") from error
+    credentials, project = (None, None) if server else _default_credentials(process, named)
     if credentials is not None and acts_as:
         *delegates, account = acts_as.split(",")
         credentials = impersonated_credentials.Credentials(
@@ -321,6 +313,24 @@ def _new_client(process: int, server: str, acts_as: str | None) -> "Client":
     for scheme in ("https://", "http://"):
         client._http.mount(scheme, adapter)
     return client
+
+
+@functools.lru_cache(maxsize=8)
+def _default_credentials(process: int, named: str | None) -> tuple[Any, str | None]:
+    """The credentials that this process finds on its machine, and their project; None if none.
+
+    `named` is the file that the environment names.
+    """
+    import google.auth
+    from google.auth.exceptions import DefaultCredentialsError
+
+    del process  # a key of the cache, as of `_new_client`
+    try:
+        return google.auth.default()
+    except DefaultCredentialsError as error:
+        if named:
+            raise InputError(f"{_CREDENTIALS}: {error}") from error
+        return None, None
 
 
 @contextmanager
@@ -354,5 +364,15 @@ def translate_errors(path: str, done: str) -> Iterator[None]:
             raise
         raise StorageError(
             f"{path} cannot be {done}: Cloud Storage cannot be reached or refuses "
-            f"({type(e.__cause__ or e).__name__}), try again later"
+            f"({type(e.__cause__ or e).__name__}), {_advice()}"
         ) from e
+
+
+def _advice() -> str:
+    process, server = _server()
+    if server or _default_credentials(process, os.environ.get(_CREDENTIALS))[0] is not None:
+        return "try again later"
+    return (
+        "and there are no credentials on this machine: run `gcloud auth application-default "
+        f"login`, or set {_CREDENTIALS}"
+    )

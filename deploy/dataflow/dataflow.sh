@@ -92,7 +92,6 @@ build_image() {
 
 submit() {
   choose_image worker
-  build_image
   local flags=(--input "$INPUT" --output "$OUTPUT" --runner DataflowRunner --project "$PROJECT"
     --region "$REGION" --temp_location "$BUCKET/tmp" --sdk_container_image "$image")
   [[ -z $ACCELERATOR ]] || flags+=(--accelerator "$ACCELERATOR")
@@ -102,7 +101,11 @@ submit() {
   [[ -z $SUBNETWORK ]] || flags+=(--subnetwork "$SUBNETWORK" --no_use_public_ips)
   local more
   read -r -a more <<< "$FLAGS"
-  show_and_run "${PYTHON:-.venv/bin/python}" -m bert_embed embed "${flags[@]}" "${more[@]}"
+  local embed=("${PYTHON:-.venv/bin/python}" -m bert_embed embed "${flags[@]}" "${more[@]}")
+  # What it refuses it refuses before an image is built. Of a table, a dry run may need a query.
+  [[ -n $print || $INPUT != gs://* ]] || "${embed[@]}" --dry_run > /dev/null
+  build_image
+  show_and_run "${embed[@]}"
 }
 
 write_template() {

@@ -25,6 +25,7 @@ from bert_embed.transforms.bigquery.client import (
     bigquery_client,
     check_column,
     check_jobs,
+    first_request,
     get_table,
     table_name,
     translate_errors,
@@ -123,7 +124,7 @@ def _first_rows(options: Options, name: TableName | None) -> str:
 
 def _facts(client: "Client", name: TableName, shown: str) -> QueryRows:
     """Size, time and schema of a table, its rows not yet counted."""
-    table = get_table(client, name)
+    table = get_table(client, name, **first_request())
     if table is None:
         raise UsageError(f"{shown}: no such table exists, and no file of that name either")
     if table.table_type not in ("TABLE", "SNAPSHOT"):
@@ -228,7 +229,7 @@ def _checked_location(client: "Client", query: str) -> str:
     from google.cloud import bigquery
 
     config = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False)
-    job = client.query(query, job_config=config, timeout=PATIENCE)
+    job = client.query(query, job_config=config, job_retry=None, **first_request())
     if job.statement_type not in (None, "SELECT"):
         raise UsageError(f"--query must be one SELECT, this is {job.statement_type}")
     return job.location or "US"

@@ -36,6 +36,7 @@ _COLUMN = re.compile(
 )
 PARTITION_TYPES = {4: "YEAR", 6: "MONTH", 8: "DAY", 10: "HOUR"}
 PATIENCE = 60.0  # seconds that a call, not a job, may take
+FIRST_ANSWER = 30.0  # seconds until BigQuery counts as out of reach
 _STREAM_BYTES = 64 << 20  # of a table for each requested stream
 _MOST_STREAMS = 1000  # that the service gives
 _MOST_TRIES = 3  # of a job that fails because of the service, for one of these reasons
@@ -210,9 +211,10 @@ def translate_errors(what: str) -> Iterator[None]:
         # A traceback would show what `reason` omits.
         raise InputError(f"{what}: {reason(error)}") from None
     except (exceptions.GoogleAPIError, GoogleAuthError, requests.RequestException) as error:
-        kind = type(error).__name__
+        host = os.environ.get(_REST_EMULATOR) or "bigquery.googleapis.com"
+        kind = type(error.__cause__ or error).__name__
         raise StorageError(
-            f"{what}: BigQuery cannot be reached ({kind}), try again later"
+            f"{what}: BigQuery at {host} cannot be reached ({kind}), try again later"
         ) from error
 
 
@@ -240,12 +242,19 @@ def job_failure(job: Any, error: Mapping[str, str]) -> str:
     return message if getattr(job, "dry_run", None) else f"job {job.job_id} failed: {message}"
 
 
-def get_table(client: "Client", name: TableName) -> "Table | None":
+def first_request() -> dict[str, Any]:
+    """Settings of a command's first request, which fails soon where BigQuery is out of reach."""
+    from google.cloud.bigquery import DEFAULT_RETRY
+
+    return {"retry": DEFAULT_RETRY.with_timeout(FIRST_ANSWER), "timeout": FIRST_ANSWER}
+
+
+def get_table(client: "Client", name: TableName, **request: Any) -> "Table | None":
     """The table, or None if it or its dataset does not exist."""
     from google.api_core.exceptions import NotFound
 
     try:
-        return client.get_table(name.path, timeout=PATIENCE)
+        return client.get_table(name.path, **({"timeout": PATIENCE} | request))
     except NotFound:
         return None
 
@@ -312,7 +321,9 @@ def check_jobs(client: "Client") -> None:
     """Checks that the client's project may run jobs, with one that costs nothing."""
     from google.cloud.bigquery import QueryJobConfig
 
-    client.query("SELECT 1", job_config=QueryJobConfig(dry_run=True), timeout=PATIENCE)
+    client.query(
+        "SELECT 1", job_config=QueryJobConfig(dry_run=True), job_retry=None, **first_request()
+    )
 
 
 def _wait(job: Any) -> dict[str, str] | None:

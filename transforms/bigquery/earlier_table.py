@@ -46,7 +46,7 @@ def table_facts(name: str) -> tuple[int, float, dict[str, Any] | None]:
         bigquery_client(parsed.project) as client,
         translate_errors(f"--skip_existing {name} cannot be read"),
     ):
-        table = client.get_table(parsed.path, timeout=PATIENCE)
+        table = client.get_table(parsed.path, **bigquery.first_request())
     missing = {"id", "text_hash"} - {field.name for field in table.schema}
     if missing:
         raise InputError(

@@ -3,6 +3,9 @@
 import re
 import shlex
 
+import pytest
+
+import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT
 from tests.support.loads import count
@@ -16,7 +19,14 @@ def commands():
             yield shlex.split(line)
 
 
-def test_every_command_runs(bigquery, gcs, tiny_bundle):
+# VECTOR_SEARCH, which the emulator lacks.
+SEARCH = """SELECT id, (
+    SELECT SUM(x * y) FROM UNNEST(embedding) AS x WITH OFFSET n
+    JOIN UNNEST(@query) AS y WITH OFFSET m ON n = m
+  ) AS distance FROM `test-project.vectors.news`"""
+
+
+def test_every_command_runs(bigquery, gcs, tiny_bundle, monkeypatch, capsys):
     fields = ["id", "body", "lang"]
     rows = [{"id": "a", "body": "a red river", "lang": "en"}]
     schema = [(name, "STRING", "NULLABLE") for name in fields]
@@ -32,3 +42,10 @@ def test_every_command_runs(bigquery, gcs, tiny_bundle):
         ours = [word.replace("gs://bucket/", "gs://bigquery-docs/") for word in ours]
         assert main([*ours, "--model", tiny_bundle]) == 0
     assert count(bigquery, "vectors", "news") == 1
+    [search] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    monkeypatch.setattr("google.cloud.bigquery.Client", lambda project: bigquery.client)
+    capsys.readouterr()
+    exec(search.replace("minilm", tiny_bundle), {"statement": SEARCH})
+    found, score = capsys.readouterr().out.split()
+    question, river = bert_embed.load(tiny_bundle).encode(["a question", "a red river"])
+    assert (found, float(score)) == ("a", pytest.approx(float(question @ river), rel=1e-5))

@@ -160,6 +160,21 @@ def test_only_a_missing_image_is_built(tmp_path, answer, code, commands):
     assert len(ran) == commands
 
 
+def test_what_embed_refuses_builds_no_image(tmp_path):
+    log = tmp_path / "log"
+    for name, text in (("gcloud", f'echo "gcloud $*" >> {log}'), ("python", "exit 3")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    found, _, _ = printed(
+        tmp_path,
+        more=(),
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        PYTHON=str(tmp_path / "python"),
+    )
+    assert found == 3
+    assert not log.exists()
+
+
 def test_a_changed_tree_is_another_tag(tmp_path):
     clone = tmp_path / "clone"
     subprocess.run(["git", "init", "-q", clone], check=True)
