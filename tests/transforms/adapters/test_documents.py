@@ -1,6 +1,7 @@
 """EmbedDocuments in pipelines of other people: vectors come, nothing else changes, none is lost."""
 
 import json
+import re
 import subprocess
 import sys
 from collections import namedtuple
@@ -316,3 +317,12 @@ def test_a_sparse_model_gives_its_kind_by_itself(splade, tmp_path):
     assert row["embedding"]["values"].dtype == np.float32
     with pytest.raises(ValueError, match="scores: this model makes dense, sparse vectors"):
         EmbedDocuments(splade, vectors=["scores"])
+
+
+@pytest.mark.parametrize(
+    ("vectors", "written"), [("scores", '["scores"]'), ("dense,sparse", '["dense", "sparse"]')]
+)
+def test_kinds_in_one_text_are_refused_with_the_list_to_write(splade, vectors, written):
+    message = re.escape(f"vectors must be a list of names: write {written}")
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        EmbedDocuments(splade, vectors=vectors)
