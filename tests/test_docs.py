@@ -42,6 +42,8 @@ OTHER_FLAGS = {
     "--collector",  # .textfile.directory, node_exporter
     "--parameters",  # gcloud
     "--location",
+    "--dataset",  # bq
+    "--status",
     "--version",
     "--wait",
     "--namespace",  # kubectl

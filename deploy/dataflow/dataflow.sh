@@ -30,6 +30,9 @@ read_variables() {
     [[ ${!name} != my-project && /${!name}/ != */my-project/* && /${!name}/ != */my-bucket/* ]] \
       || die "$1: $name has the example's value ${!name}, give your own"
   done
+  [[ $BUCKET == gs://?* ]] || die "$1: BUCKET $BUCKET does not begin with gs://"
+  [[ -z $MAX_WORKERS || $MAX_WORKERS =~ ^[1-9][0-9]*$ ]] || die "$1: MAX_WORKERS $MAX_WORKERS is no number above 0"
+  [[ -z $BUILD || $BUILD == cloud || $BUILD == docker ]] || die "$1: BUILD $BUILD is none of cloud, docker"
   local path=${REPOSITORY#*/}
   [[ ${path%%/*} == "$PROJECT" ]] \
     || die "$1: REPOSITORY is in the project ${path%%/*}, PROJECT is $PROJECT: give one project"
@@ -82,7 +85,7 @@ build_image() {
     local account=()
     [[ -z $BUILD_ACCOUNT ]] || account=(--service-account "projects/$PROJECT/serviceAccounts/$BUILD_ACCOUNT")
     show_and_run gcloud builds submit --project "$PROJECT" --region "$REGION" "${account[@]}" \
-      --default-buckets-behavior regional-user-owned-bucket --config deploy/docker/cloudbuild.yaml \
+      --gcs-source-staging-dir "$BUCKET/tmp/build" --config deploy/docker/cloudbuild.yaml \
       --substitutions "_IMAGE=$image,_CACHE=${image%:*}:cache,_DEVICE=$device,_TPU_TYPE=$tpu_type,_TARGET=$target" .
   fi
 }

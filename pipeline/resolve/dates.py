@@ -1,6 +1,7 @@
 """Puts the day of a run into its places, for schedulers that always send the same request."""
 
 import datetime
+import os
 import re
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,8 @@ from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import Options
 
 _PLACES = ("input", "query", "output", "output_table", "skip_existing")
+_PATHS = ("input", "output", "skip_existing")
+_WORD = re.compile(r"\{([A-Za-z_]+)(?::[^{}]*)?\}[^/]*")
 _DAY = re.compile(r"\{(today|yesterday|date)(?::([^{}]*))?\}")
 
 
@@ -16,7 +19,8 @@ def with_dates(options: Options, now: datetime.datetime | None = None) -> Option
     """Replaces `{today}`, `{yesterday}` and `{date:FORMAT}` in places by days of UTC at `now`.
 
     `{today}` becomes `2026-11-22`, `{date:%Y/%m/%d}` is today as `datetime.strftime` writes it,
-    `{yesterday:%Y%m%d}` the day before likewise.
+    `{yesterday:%Y%m%d}` the day before likewise. UsageError for another word in braces, unless a
+    local file or folder has that name.
     """
     today = (now or datetime.datetime.now(datetime.UTC)).date()
     changed = {name: _dated(name, getattr(options, name), today) for name in _PLACES}
@@ -26,6 +30,15 @@ def with_dates(options: Options, now: datetime.datetime | None = None) -> Option
 def _dated(name: str, value: Any, today: datetime.date) -> Any:
     if isinstance(value, tuple):
         return tuple(_dated(name, place, today) for place in value)
+
+    for match in _WORD.finditer(value or "") if name in _PATHS else ():
+        if match[1] not in ("today", "yesterday", "date") and not os.path.exists(
+            value[: match.end()]
+        ):
+            raise UsageError(
+                f"--{name} {value}: {{{match[1]}}} is none of {{yesterday}}, {{today}}, "
+                "{date:FORMAT}"
+            )
 
     def day(match: re.Match[str]) -> str:
         which, form = match.groups()

@@ -138,9 +138,18 @@ class KindTable:
 
     def check(self, extra: pa.Schema | None) -> None:
         """Raises InputError if the table cannot take vectors and extra columns."""
+        from google.api_core.exceptions import NotFound
+
         name, flag = self.name, f"--output_table {self.name}"
         with translate_errors(f"{flag}: dataset {name.project}.{name.dataset} cannot be used"):
-            _ = self.location  # asks the service
+            try:
+                _ = self.location  # asks the service
+            except NotFound as error:
+                raise InputError(
+                    f"{flag}: there is no dataset {name.dataset} in project {name.project}; make "
+                    "it where the bucket of the files is: "
+                    f"`bq --location=REGION mk --dataset {name.project}:{name.dataset}`"
+                ) from error
         fields = table_schema(pa.schema([*self.columns, *(extra or ())]))
         table = get_table(self.client, name)
         if table is None:

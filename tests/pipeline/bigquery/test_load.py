@@ -289,8 +289,9 @@ def test_a_dataset_that_is_not_there_is_said_before_any_work(
 ):
     flags = {"output_format": "bigquery", "output_table": "test-project:nowhere.t"}
     assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 2
-    said = "dataset test-project.nowhere cannot be used: there is no such"
-    assert said in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "--output_table test-project:nowhere.t: there is no dataset nowhere" in message
+    assert message.endswith("`bq --location=REGION mk --dataset test-project:nowhere`\n")
     assert not (tmp_path / "out").exists()
 
 

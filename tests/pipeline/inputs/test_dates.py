@@ -5,6 +5,7 @@ import datetime
 import pytest
 
 from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.resolve.dates import with_dates
 from tests.support.command import embed, flags_of, record
@@ -46,3 +47,30 @@ def test_a_run_reads_and_writes_the_folders_of_its_day(tmp_path, tiny_bundle, ca
     capsys.readouterr()
     assert embed(tmp_path / "{date}", tiny_bundle, tmp_path) == 2
     assert "give {date} a format, such as {date:%Y/%m/%d}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"output": "gs://b/{yesteday}"}, "{yesteday}"),
+        ({"input": ("gs://b/a", "gs://b/{Today}/*.txt")}, "{Today}"),
+        ({"input": ("gs://b/{days:%Y}/*.txt",)}, "{days}"),
+        ({"skip_existing": ("gs://b/{day}",)}, "{day}"),
+    ],
+)
+def test_another_word_in_braces_is_refused(change, word):
+    options = Options(**({"input": ("gs://b/a",), "output": "gs://b/c"} | change))
+    with pytest.raises(UsageError) as refused:
+        with_dates(options, NIGHT)
+    assert str(refused.value).endswith(
+        f"{word} is none of {{yesterday}}, {{today}}, {{date:FORMAT}}"
+    )
+
+
+def test_files_may_have_words_in_braces(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "{name} a").mkdir()
+    (tmp_path / "{name} a" / "b.txt").write_text("the bank\n")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "{name} a" / "*.txt") == 0
+    assert record(tmp_path / "out")["counts"]["embedded"] == 1
+    assert embed(tmp_path / "{nam}", tiny_bundle, tmp_path / "{name} a") == 2
+    assert "{nam} is none of {yesterday}" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """deploy/dataflow and deploy/docker: versions agree, what is printed is a job, docs are true."""
 
+import importlib.util
 import os
 import re
 import shlex
@@ -193,6 +194,10 @@ def test_a_changed_tree_is_another_tag(tmp_path):
         (("PROJECT=acme", "PROJECT=my-project"), "PROJECT has the example's value my-project"),
         (("PROJECT=acme", "PROJECT=other"), "REPOSITORY is in the project acme, PROJECT is other"),
         (("BUCKET=gs://acme-texts", "BUCKET=gs://my-bucket"), "BUCKET has the example's value"),
+        (("BUCKET=gs://acme-texts", "BUCKET=acme-texts"), "acme-texts does not begin with gs:"),
+        (("MAX_WORKERS=20", "MAX_WORKERS=twenty"), "MAX_WORKERS twenty is no number above 0"),
+        (("MAX_WORKERS=20", "MAX_WORKERS=0"), "MAX_WORKERS 0 is no number above 0"),
+        (("BUILD=cloud", "BUILD=clod"), "BUILD clod is none of cloud, docker"),
         (("TAG=", "PROJET=x"), "PROJET is none of the variables"),
         (("ACCELERATOR=", "ACCELERATOR=t5"), "ACCELERATOR t5 is none of t4, l4"),
         (("FLAGS=", 'FLAGS="--limit 10"'), "FLAGS has quotes, leave them out"),
@@ -227,3 +232,8 @@ def test_cloud_build_gets_the_values_that_it_needs(tmp_path):
         "projects/acme/serviceAccounts/a@acme.iam.gserviceaccount.com"
     )
     assert build["options"]["logging"] == "CLOUD_LOGGING_ONLY"  # own accounts require it
+    # Where the builder may read; Cloud Build's own bucket it may not.
+    assert words[words.index("--gcs-source-staging-dir") + 1].startswith("gs://acme-texts/tmp/")
+    [_, check] = build["steps"]
+    assert check["args"][0] == "-m"
+    assert importlib.util.find_spec(f"{check['args'][1]}.__main__") is not None
