@@ -148,10 +148,14 @@ def test_what_is_no_document_is_rejected_and_takes_nobody_along(tiny_bundle, tmp
     assert [each["stage"] for each in rejected][:4] == ["read", "read", "read", "tokenize"]
 
 
-@pytest.mark.parametrize("waiting", [None, 0.1], ids=["bundle", "waiting"])
-def test_metrics_count_what_became_of_the_documents(tiny_bundle, waiting):
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"max_batch_seconds": 0.1}, {"large_model": True, "max_seq_length": 34}],
+    ids=["bundle", "waiting", "large"],
+)
+def test_metrics_count_what_became_of_the_documents(tiny_bundle, settings):
     texts = ["one", "a " * 80, " ", "", "\0", "a " * 80, "a " * 81, 7]
-    counters = _counters(texts, EmbedDocuments(tiny_bundle, max_batch_seconds=waiting))
+    counters = _counters(texts, EmbedDocuments(tiny_bundle, **settings))
     assert counters == {
         **{"documents": 4, "truncated": 3, "rejected": 4, "rejected_empty_text": 2},
         **{"rejected_no_tokens": 1, "rejected_not_a_string_or_a_record": 1},
