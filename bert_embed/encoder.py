@@ -485,13 +485,14 @@ class Encoder:
         texts: Sequence[str],
         texts_b: Sequence[str] | None = None,
         batch_tokens: int | None = None,
-    ) -> tuple[GranularVectors, dict[int, tuple[str, str]]]:
+    ) -> tuple[GranularVectors, dict[int, tuple[str, str]], np.ndarray]:
         """Embeds texts as the command line does, equal ones once; a bad one does not fail others.
 
         Gives a row for each text of the kinds that the spec asks for, zeros or no entries for a
-        text without a vector, and by the number of each such text the stage that rejected it,
-        "tokenize" or "infer", and the reason. RuntimeError: every one of several texts failed, so
-        the model is at fault.
+        text without a vector, by the number of each such text the stage that rejected it,
+        "tokenize" or "infer", and the reason, and the numbers of the texts with a vector that were
+        cut, int64 `[cut]`. RuntimeError: every one of several texts failed, so the model is at
+        fault.
         """
         tokenized = text_rows(self.tokenizer, text_spec, texts, texts_b=texts_b)
         layout, row = tokenized.layout, tokenized.row
@@ -507,7 +508,7 @@ class Encoder:
                 for one in vars(embedded).values()
             )
         )
-        return vectors, rejected
+        return vectors, rejected, tokenized.numbers[layout.truncated & good]
 
     def embed_rows(
         self,
@@ -573,6 +574,16 @@ class Encoder:
         """Returns the names of the scores, in order; none for a model that makes none."""
         head = self.bundle.heads.get("scores")
         return head.labels if isinstance(head, ScoresHead) else ()
+
+    def truncation(self, cut: int, total: int, text_spec: TextSpec) -> str:
+        """Says how many of the texts were cut, and which settings do something else."""
+        length, most = text_spec.max_seq_length, self.bundle.config.max_position_embeddings
+        longer = f"max_seq_length up to {most} keeps more of it, " if length < most else ""
+        were_cut = counted_of(cut, total, "text", "was cut", "were cut")
+        return (
+            f"{were_cut} at {length} tokens: long_text='window' takes all of a text, "
+            f"{longer}long_text='truncate' cuts without this warning"
+        )
 
     def _prompted(self, settings: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
         """Adds the first prompt of these names that the model has, unless the call gives one."""
@@ -685,17 +696,9 @@ class Encoder:
         return fit_texts(self.bundle, text_spec, self.tokenizer)
 
     def _warn_of_cuts(self, cut: int, total: int, call: CallSettings, text_spec: TextSpec) -> None:
-        if cut == 0 or "long_text" in call.texts:
-            return
-        length, most = text_spec.max_seq_length, self.bundle.config.max_position_embeddings
-        longer = f"max_seq_length up to {most} keeps more of it, " if length < most else ""
-        were_cut = counted_of(cut, total, "text", "was cut", "were cut")
-        warnings.warn(
-            f"{were_cut} at {length} tokens: long_text='window' takes all of a text, "
-            f"{longer}long_text='truncate' cuts without this warning",
-            TruncationWarning,
-            stacklevel=4,  # where `encode` or another method was called
-        )
+        if cut and "long_text" not in call.texts:
+            # The level is where `encode` or another method was called.
+            warnings.warn(self.truncation(cut, total, text_spec), TruncationWarning, stacklevel=4)
 
     def _encode(
         self, spec: VectorSpec, text_spec: TextSpec, call: CallSettings, columns: Columns, at: int

@@ -1,5 +1,6 @@
 """Defines what is requested of texts and of vectors: TextSpec, VectorSpec and OutputSpec."""
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -218,7 +219,7 @@ class TextSpec:
     marker: int | None = None  # id before each text that the model's multi-vectors need
 
     def __post_init__(self) -> None:
-        requested = tuple(text_list("granularity", self.granularity))
+        requested = _names("granularity", self.granularity)
         object.__setattr__(self, "granularity", requested)
         for one in self.granularity:
             one_of("granularity", one, GRANULARITIES)
@@ -244,7 +245,7 @@ class TextSpec:
         self._check_vectors()
 
     def _check_vectors(self) -> None:
-        requested = tuple(text_list("vectors", self.vectors))
+        requested = _names("vectors", self.vectors)
         for kind in requested:
             one_of("vectors", kind, VECTOR_KINDS)
         in_order = tuple(kind for kind in VECTOR_KINDS if kind in requested)
@@ -353,3 +354,10 @@ class TextSpec:
     def from_dict(cls, values: Mapping[str, Any]) -> "TextSpec":
         """Builds what `to_dict` returned, from a mapping that may hold more."""
         return cls(**{one.name: values[one.name] for one in fields(cls) if one.name in values})
+
+
+def _names(setting: str, values: Any) -> tuple[str, ...]:
+    if isinstance(values, str):
+        listed = json.dumps(values.split(","))
+        raise SettingError(setting, f"must be a list of names: write {listed}")
+    return tuple(text_list(setting, values))

@@ -52,6 +52,11 @@ class Text:
 
 
 @dataclass(frozen=True)
+class JoinedNames(Text):
+    """A text that may be several names with commas."""
+
+
+@dataclass(frozen=True)
 class Place(Text):
     """A file, a folder, or an address; a table where that can stand for it."""
 
@@ -242,7 +247,7 @@ class Flag:
     @property
     def has_several(self) -> bool:
         """Whether one text with commas gives several values."""
-        return isinstance(self.kind, Names | Wholes)
+        return isinstance(self.kind, Names | JoinedNames | Wholes)
 
 
 def flag(

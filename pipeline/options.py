@@ -29,6 +29,7 @@ from bert_embed.pipeline.flags import (
     CheckedOptions,
     Choice,
     Flag,
+    JoinedNames,
     Place,
     Places,
     flag,
@@ -102,6 +103,7 @@ class Options(CheckedOptions):
         "field or column with a text or a list of words; of several with commas, such as "
         "title,abstract, the texts are joined by a space (default: text)",
         "NAMES",
+        kind=JoinedNames(),
     )
     text_b_column: str | None = flag("field or column of the second text of a pair", "NAME")
     extra_columns: tuple[str, ...] | None = flag(

@@ -97,7 +97,8 @@ class _Once(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         if hasattr(namespace, self.dest):
             raise UsageError(
-                f"{option_string} takes one value, it was given twice, give it once, with commas"
+                f"{option_string} is given twice; join the values with a comma: "
+                f"{getattr(namespace, self.dest)},{values}"
             )
         setattr(namespace, self.dest, values)
 

@@ -68,7 +68,7 @@ class EmbedRun:
     columns: Columns
     part_docs: int  # maximum number of documents in a part
     input_bytes: int  # as stored; of Parquet, those of its texts
-    estimated_documents: int  # by the first lines of the first file
+    estimated_documents: int  # by the first records of the first file
     settings: ExampleSettings | None  # of examples; None for texts, and where no file says
     reading: ExampleReading | None  # of examples; None for texts
     table: TableRequest | None  # None if the input is files

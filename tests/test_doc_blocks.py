@@ -29,6 +29,11 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["README.md", "docs/*.md", "deploy/README.md", "deploy/*/README.md"]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _OURS = re.compile(r"^(\.venv/bin/)?bert-embed ")
+_SCORED = """import apache_beam as beam
+from bert_embed import EmbedDocuments
+
+with beam.Pipeline(runner="FnApiRunner") as pipeline:
+    texts"""
 # Blocks that no page's own test below runs: the page, how the block begins, and why, or which test
 # runs it or compares it.
 ELSEWHERE = {
@@ -39,6 +44,7 @@ ELSEWHERE = {
     ),
     ("README.md", "import bert_embed"): "test_the_python_of_a_page_gives_these_shapes",
     ("docs/beam.md", "python -m examples.embed_stream"): "tests/test_embed_stream.py",
+    ("docs/beam.md", _SCORED): "tests/transforms/adapters/test_recipes.py",
     ("docs/beam.md", "import json\n\nimport apache_beam as beam\nfrom apache_beam.opt"): (
         "tests/transforms/adapters/test_recipes.py"
     ),
@@ -173,7 +179,7 @@ def workspace(tmp_path, monkeypatch, model):
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("the bank of the river\nmoney\n\n", encoding="utf-8")
     (tmp_path / "texts" / "b.jsonl").write_text(LINES)
-    (tmp_path / "books.csv").write_text("isbn,title,author,year\n1,the bank,a,1999\n")
+    (tmp_path / "books.csv").write_text("isbn,title,description,author,year\n1,the,bank,a,1999\n")
     shutil.copytree(model / "source", tmp_path / "path" / "to" / "model")
     shutil.copytree(model / "bundle", tmp_path / "bundle")
     monkeypatch.chdir(tmp_path)

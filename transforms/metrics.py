@@ -5,6 +5,7 @@ watching. The exact counts are in run.json.
 """
 
 import re
+from collections.abc import Mapping
 
 from apache_beam.metrics import Metrics
 
@@ -17,12 +18,20 @@ _OTHERWISE = ("embedded", "blank")  # counted as `documents` and by the reason
 def count_block_record(record: BlockRecord) -> None:
     """Adds a part to the counters, and its seconds to the distribution of block seconds."""
     counts = {name: getattr(record, name) for name in SUMMED if name not in _OTHERWISE}
-    counts |= {"parts": 1, "documents": record.embedded, "rejected": sum(record.rejected.values())}
-    counts |= {reason_name(reason): count for reason, count in record.rejected.items()}
-    for name, count in counts.items():
-        Metrics.counter(NAMESPACE, name).inc(count)
+    _count({**counts, "parts": 1, "documents": record.embedded}, record.rejected)
     milliseconds = round(1000 * sum(record.seconds.values()))
     Metrics.distribution(NAMESPACE, "block_milliseconds").update(milliseconds)
+
+
+def count_documents(embedded: int, truncated: int, rejected: Mapping[str, int]) -> None:
+    """Adds a batch of another pipeline to the counters; `rejected` has how many by reason."""
+    _count({"documents": embedded, "truncated": truncated}, rejected)
+
+
+def _count(counts: Mapping[str, int], rejected: Mapping[str, int]) -> None:
+    by_reason = {reason_name(reason): count for reason, count in rejected.items()}
+    for name, count in {**counts, "rejected": sum(rejected.values()), **by_reason}.items():
+        Metrics.counter(NAMESPACE, name).inc(count)
 
 
 def reason_name(reason: str) -> str:

@@ -1,6 +1,7 @@
 """Starts the job of `embed` or `tokenize`, waits for its end and reports it."""
 
 import shlex
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -21,7 +22,8 @@ from bert_embed.pipeline.outputs.report_text import (
 )
 from bert_embed.pipeline.parser import command_of
 from bert_embed.pipeline.prepare import prepare
-from bert_embed.pipeline.progress.display import progress_of_run
+from bert_embed.pipeline.progress.counts import Counts
+from bert_embed.pipeline.progress.display import progress_of_run, shown_progress
 from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.report.write import page_of, report_after_run
 from bert_embed.pipeline.resolve.dates import with_dates
@@ -37,8 +39,9 @@ from bert_embed.pipeline.runners.portable_jobs import earlier_job_lines, server_
 from bert_embed.pipeline.runners.worker_model import precision_lines
 from bert_embed.pipeline.secrets import hide_in_flags, hide_secrets
 from bert_embed.run_record import RunRecord, read_record
+from bert_embed.storage.errors import InputError
 from bert_embed.storage.local import REPLACED
-from bert_embed.storage.plurals import counted_of
+from bert_embed.storage.plurals import counted
 from bert_embed.transforms.crash_markers import clear_crash_markers
 
 
@@ -121,24 +124,31 @@ def run_to_end(
             held.enter_context(run.folder.held())
         record = claim.start(run)
         if record.is_done:
-            _show(run, record, False, tell)
+            _show(run, record, False, tell, tell_progress)
             return record, False
         if done:  # blocks that were skipped are computed now
             held.enter_context(run.folder.held())
         tell(*plan, *crash_lines(run))
         _run(run, record, tell, tell_progress)
         record = read_record(run.output) or record
-        _show(run, record, True, tell)
+        _show(run, record, True, tell, tell_progress)
     return record, True
 
 
-def _show(run: EmbedRun, record: RunRecord, started: bool, tell: Callable[..., None]) -> None:
+def _show(
+    run: EmbedRun,
+    record: RunRecord,
+    started: bool,
+    tell: Callable[..., None],
+    tell_progress: Callable[[str], None] | None,
+) -> None:
     if run.options.report and run.kind == "vectors":
         from bert_embed.pipeline.commands.texts import sample_texts  # imports Beam
 
         reported = Run(run.folder, record)
         texts_of = partial(sample_texts, [reported]) if run.options.report_texts else None
-        report_after_run(reported, started, tell, texts_of)
+        with shown_progress(run.output, lambda _: "writing the report", tell_progress):
+            report_after_run(reported, started, tell, texts_of)
 
 
 def _run(
@@ -167,16 +177,27 @@ def _report_interruption(run: EmbedRun, stopped: RunStopped) -> ExitCode:
     """Says how to continue. Ctrl-C ends a local job, but not one on a cluster."""
     if run.job.runs_here:
         warn("", *note_interruption(stopped))
-        finished = len({block for block, _ in run.folder.recorded_parts()})
-        state = (
-            f"{counted_of(finished, run.planned.blocks, 'block', 'is', 'are')} finished and kept"
-        )
+        state = f"{_finished_text(run)}, the same command computes the rest"
     else:
         warn("")
-        state = "a job on a cluster continues unless it is cancelled there"
-    warn(f"interrupted; {state}. Continue with:")
+        state = "a job on a cluster continues unless it is cancelled there. Continue with"
+    warn(f"interrupted; {state}:")
     warn(f"  {shlex.join(hide_in_flags(command_of(run.options)))}")
     return ExitCode.INTERRUPTED
+
+
+def _finished_text(run: EmbedRun) -> str:
+    """How much of a run that stopped is finished."""
+    counts = Counts(run.output, run.fingerprint, run.goal, time.time())
+    with suppress(OSError, InputError):
+        counts.look()
+        progress = counts.progress(None)
+        finished, documents = progress.documents, progress.documents_estimated
+        return (
+            f"{finished:,} of about {counted(documents, 'document')} "
+            f"{'is' if finished == 1 else 'are'} finished and kept"
+        )
+    return "finished documents are kept"
 
 
 def _report_running(run: EmbedRun, job: JobGoesOn) -> ExitCode:

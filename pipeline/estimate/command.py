@@ -32,6 +32,7 @@ from bert_embed.storage.plurals import counted
 from bert_embed.transforms.redact import RedactErrors
 
 _NOWHERE = "bert-embed-estimate"  # stands for the output, which need not be given
+_BUSY = 0.7  # share of the cores: an idle machine gives the model more
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Speed:
     tokens: int
     seconds: float
     cores: int
+    cores_used: float  # on average: a busy machine gives fewer
     device: str
 
 
@@ -97,7 +99,7 @@ def _estimate(run: EmbedRun, sample: Sample, price: float | None, seconds: float
         speed=speed,
         hours=hours,
         cost=None if hours is None or price is None else hours * price,
-        assumptions=list(_assumptions(run, sample, figures, speed is not None)),
+        assumptions=list(_assumptions(run, sample, figures, speed)),
     )
 
 
@@ -113,17 +115,19 @@ def _speed(run: EmbedRun, sample: Sample, seconds: float) -> Speed | None:
     except InputError as error:
         warn(f"note: the speed cannot be measured here: {hide_secrets(flag_message(error))}")
         return None
-    done, started = 0, time.perf_counter()
+    done, started, worked = 0, time.perf_counter(), time.process_time()
     for block in cycle(blocks):
         handler.run_inference(block, encoder)
         done += int(block.num_tokens.sum())
         spent = time.perf_counter() - started
         if spent >= seconds:
             break
+    used = (time.process_time() - worked) / spent
+    cores = min(available_cores(), run.options.threads or available_cores())
     tokens = sum(piece.counts[2] for _, measured in sample.strata for piece in measured)
     seconds_per_token = spent / done + sample.tokenize_seconds / max(float(tokens), 1)
     device = find_device(run.options.precision, run.options.device)
-    return Speed(1 / seconds_per_token, done, spent, available_cores(), device)
+    return Speed(1 / seconds_per_token, done, spent, cores, used, device)
 
 
 def _output(run: EmbedRun, figures: Figures) -> tuple[int, int]:
@@ -137,7 +141,9 @@ def _output(run: EmbedRun, figures: Figures) -> tuple[int, int]:
     return parts * len(run.text_spec.kinds), size
 
 
-def _assumptions(run: EmbedRun, sample: Sample, figures: Figures, is_timed: bool) -> Iterator[str]:
+def _assumptions(
+    run: EmbedRun, sample: Sample, figures: Figures, speed: Speed | None
+) -> Iterator[str]:
     """A sentence for everything that was not measured."""
     if run.table is not None and not figures.exact:
         yield (
@@ -156,7 +162,12 @@ def _assumptions(run: EmbedRun, sample: Sample, figures: Figures, is_timed: bool
             "those of one block once"
         )
     yield "files and bytes of the output follow from the plan and usual sizes of rows"
-    if is_timed:
+    if speed is not None and speed.device == "cpu" and speed.cores_used < _BUSY * speed.cores:
+        yield (
+            "this machine was busy and stays so: the measurement had "
+            f"{speed.cores_used:.1f} of its {counted(speed.cores, 'core')}"
+        )
+    if speed is not None:
         yield "reading and writing take no time beside tokenizing and the model; nor does starting"
 
 

@@ -97,7 +97,7 @@ def _types_text(run: EmbedRun) -> str:
 
 
 def _file_notes(run: EmbedRun) -> Iterator[str]:
-    """The suffixes of the files, those that are skipped, and what a document is in plain text."""
+    """The suffixes of the files, those that are skipped, what a document is, and its columns."""
     notes = []
     if len(run.planned.paths) > 1:
         notes.append(_suffix_counts(run.suffixes))
@@ -116,6 +116,9 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
             f"note: {files} arrived since this run began, which goes on without; embed them "
             "afterwards into another output, with --skip_existing for this one"
         )
+    if run.options.text_column or run.options.text_b_column:
+        pair = f", paired with {run.columns.text_b}" if run.columns.has_pairs else ""
+        yield f"text: {' + '.join(run.columns.texts)}{pair}"
     if run.columns.extra:
         columns = ", ".join(f"{column.name} {column.type}" for column in run.columns.extra)
         yield f"extra columns: {columns}"

@@ -144,6 +144,12 @@ class Counts:
         """The median of the last parts' durations; None before one ended."""
         return statistics.median(self._durations) if self._durations else None
 
+    def phase(self, is_begun: bool, before: str) -> str:
+        """What the run does while no part ends; `before` is what it does until a block is begun."""
+        if self.blocks >= self.goal.readers:
+            return "checking the output"
+        return "computing the first parts" if is_begun else before
+
     def progress(self, activity: str | None) -> Progress:
         """How far the run is; `activity` is what it does while no block ends, if that is known."""
         goal, sums = self.goal, self._sums

@@ -17,6 +17,7 @@ from bert_embed.run_record import Goal
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import is_remote
 from bert_embed.transforms.activity import current_activity
+from bert_embed.transforms.crash_markers import read_markers
 
 _logger = logging.getLogger(__name__)
 _LIVE_SECONDS, _FIRST_SECONDS, _LOG_SECONDS = 0.5, 2.0, 30.0
@@ -32,9 +33,11 @@ def progress_of_run(
     counts = Counts(output, run, goal, time.time())
 
     def line(stopped: Callable[[], bool]) -> str:
+        is_begun = False
         with suppress(OSError, InputError):  # the next look may find the store again
             counts.look(stopped)
-        return str(counts.progress(current_activity() or "starting"))
+            is_begun = not counts.latest and bool(read_markers(output, run, {}))
+        return str(counts.progress(current_activity() or counts.phase(is_begun, "starting")))
 
     with shown_progress(output, line, tell):
         yield

@@ -129,7 +129,8 @@ class WatchedRun:
         now = time.time()
         state = self._state(now)
         works = state in ("running", "stalled")
-        progress = self._counts.progress(self._phase() if works else None)
+        phase = self._counts.phase(bool(self._markers), "planning and loading the model")
+        progress = self._counts.progress(phase if works else None)
         if not works:
             progress = replace(progress, seconds_left=None)
         working = [mark for mark in self._markers.values() if not mark.has_crashed and works]
@@ -164,11 +165,6 @@ class WatchedRun:
             return _ended(self._record) or "dead"
         patience = max(_SILENT * (self._counts.median_seconds() or 0.0), _SILENT_SECONDS)
         return "stalled" if silent > patience else "running"
-
-    def _phase(self) -> str:
-        if self._counts.blocks >= self._counts.goal.readers:
-            return "checking the output"
-        return "computing the first blocks" if self._markers else "planning and loading the model"
 
     def _stragglers(self, now: float) -> list[Straggler]:
         """The blocks much slower than the median, or whose process crashed; worst first."""

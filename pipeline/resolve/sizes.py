@@ -12,6 +12,7 @@ from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.transforms.examples.read import first_records
 from bert_embed.transforms.plan.cut import default_block_bytes
 from bert_embed.transforms.read.lines import first_lines
+from bert_embed.transforms.read.tables.csv_records import first_csv_records
 from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile
 
 MOST_PART_DOCS = 65_536
@@ -98,11 +99,16 @@ def count_documents(files: list[InputFile], limit: int | None) -> int:
         documents = sum(file.stop for file in files if file.footer is not None)
         documents += sum(file.format == WHOLE_FILES for file in files)
         others = [file for file in files if file.footer is None and file.format != WHOLE_FILES]
-        first = next((lines for lines in map(first_lines, others) if lines.data), None)
-        if first is not None:
-            line_bytes = len(first.data) / first.count
-            documents += max(1, round(_stored_bytes(others) / max(1, line_bytes)))
+        record_bytes = next(filter(None, map(_record_bytes, others)), None)
+        if record_bytes is not None:
+            documents += max(1, round(_stored_bytes(others) / record_bytes))
     return documents if limit is None else min(documents, limit)
+
+
+def _record_bytes(file: InputFile) -> float | None:
+    """Bytes of a record, by the first ones of a file; None if it has none."""
+    first = first_csv_records(file) if file.format == "csv" else first_lines(file)
+    return first.size / first.count if first is not None and first.count else None
 
 
 def _stored_bytes(files: list[InputFile]) -> int:

@@ -47,7 +47,10 @@ EXTRAS = {
     ),
     "faiss": Extra(("faiss",), "`export --to faiss`"),
     "pgvector": Extra(("pgvector", "psycopg"), "`export --to pgvector`"),
-    "map": Extra(("openTSNE",), "`report --projection tsne`"),
+    "map": Extra(
+        ("openTSNE",),
+        "maps by t-SNE in the reports of `embed` (100 to 2,000 documents) and `report`",
+    ),
 }
 
 

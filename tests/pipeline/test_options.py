@@ -23,6 +23,7 @@ from tests.support.command import block_records, data_files, embed, record
 # Of each kind of option the type of its field, and what the keyword of Python takes.
 _TYPES = {
     flags.Text: (str, str),
+    flags.JoinedNames: (str, str),
     flags.Place: (str, PathLike),
     flags.Places: (tuple[str, ...], PathLike | Sequence[PathLike]),
     flags.Choice: (str, str),

@@ -1,23 +1,43 @@
 """What a person sees: a live line on a terminal, a summary, nothing of the texts."""
 
+import gzip
 import os
 import pty
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
 from tests.support.command import ROOT, embed, flags_of
-from tests.support.held import Hold
+from tests.support.held import REPORT, Hold
+
+REPORT_PAGE = "bert_embed.pipeline.report.write||report_after_run"
 
 
 @pytest.mark.slow
 def test_a_terminal_shows_a_live_line(tmp_path, tiny_bundle):
+    shown, out = on_terminal(tmp_path, tiny_bundle, Hold(tmp_path / "hold", 8), " left")
+    line = r"\d+% · [\d,]+ of about [\d,]+ documents · [\d,]+ tokens/s · padding 0.0% · 0 rejected"
+    assert re.search(line + r" · \d:\d\d left", shown), shown[-2000:]
+    assert "1,000 records: 1,000 embedded" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("held", "said"), [(REPORT, "computing the first parts"), (REPORT_PAGE, "writing the report")]
+)
+def test_a_terminal_says_what_a_run_does_that_finishes_no_part(tmp_path, tiny_bundle, held, said):
+    shown, _ = on_terminal(tmp_path, tiny_bundle, Hold(tmp_path / "hold", 0, held), said)
+    assert said in shown, shown[-2000:]
+
+
+def on_terminal(tmp_path, model, hold, wanted):
+    """What a run that is held until a terminal shows `wanted` writes there, and to stdout."""
     path = tmp_path / "in.txt"
     path.write_text("\n".join(f"line {n} of this text" for n in range(1000)))
-    flags = flags_of(tmp_path / "out", tiny_bundle, path, block_bytes=1000)
-    hold = Hold(tmp_path / "hold", 8)
+    flags = flags_of(tmp_path / "out", model, path, block_bytes=1000)
     leader, terminal = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "bert_embed", "embed", *flags],
@@ -27,16 +47,14 @@ def test_a_terminal_shows_a_live_line(tmp_path, tiny_bundle):
         stderr=terminal,
     )
     os.close(terminal)
-    shown = b""
+    shown, last = b"", time.monotonic() + 60
     while piece := read_terminal(leader):
         shown += piece
-        if b" left" in shown:
+        if wanted.encode() in shown or time.monotonic() > last:
             hold.go()
     out, _ = process.communicate(timeout=300)
     assert process.returncode == 0
-    line = r"\d+% · [\d,]+ of about [\d,]+ documents · [\d,]+ tokens/s · padding 0.0% · 0 rejected"
-    assert re.search(line + r" · \d:\d\d left", shown.decode()), shown[-2000:]
-    assert b"1,000 records: 1,000 embedded" in out
+    return shown.decode(), out.decode()
 
 
 def read_terminal(leader):
@@ -57,6 +75,28 @@ def test_elsewhere_there_is_no_live_line_and_never_a_text(tmp_path, tiny_bundle,
     assert b"secret" not in (tmp_path / "out" / "run.json").read_bytes()
     for report in tmp_path.glob("out/_state/blocks/*"):
         assert b"secret" not in report.read_bytes()
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_the_plan_of_a_csv_counts_records_not_lines(tmp_path, tiny_bundle, capsys, suffix):
+    text = "a line\nof the river\n" * 8
+    data = ("id,text\n" + "".join(f'{n},"{text}"\n' for n in range(900))).encode()
+    path = tmp_path / f"in.csv{suffix}"
+    # Stored, as what a compressed file may hold is a guess: four times its size.
+    path.write_bytes(gzip.compress(data, 0) if suffix else data)
+    assert embed(tmp_path / "out", tiny_bundle, path, dry_run=True) == 0
+    (documents,) = re.findall(r"about ([\d,]+) documents", capsys.readouterr().out)
+    assert int(documents.replace(",", "")) == pytest.approx(3600 if suffix else 900, rel=0.02)
+
+
+def test_the_plan_names_the_columns_that_are_joined(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "in.csv").write_text("title,abstract,body\none,two,three\n")
+    flags = {"text_column": "title, abstract", "dry_run": True}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", **flags) == 0
+    assert "\ntext: title + abstract\n" in capsys.readouterr().out
+    flags |= {"text_b_column": "body"}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", **flags) == 0
+    assert "\ntext: title + abstract, paired with body\n" in capsys.readouterr().out
 
 
 def test_a_finished_start_says_so(tmp_path, tiny_bundle, capsys):

@@ -93,7 +93,11 @@ def test_an_importer_of_another_process_names_flags(tmp_path, capsys):
         ),
         (
             ["embed", "--extra_columns=a", "--extra_columns=b"],
-            "error: --extra_columns takes one value, it was given twice, give it once, with commas",
+            "error: --extra_columns is given twice; join the values with a comma: a,b\n",
+        ),
+        (
+            ["embed", "--text_column", "title", "--text-column=abstract"],
+            "error: --text_column is given twice; join the values with a comma: title,abstract\n",
         ),
         (["embed", "--layers", "-1..-4"], "error: --layers must be numbers with commas"),
         (["embed", "-num_worker", "4"], "error: unknown flag -num_worker; did you mean --threads?"),

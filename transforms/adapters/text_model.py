@@ -1,7 +1,9 @@
 """Embeds the documents of any pipeline, a batch or an element at a time."""
 
 import functools
+import logging
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -21,12 +23,16 @@ from apache_beam.utils.shared import Shared
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 
 from bert_embed.transforms.adapters.text_settings import TextModelSettings
+from bert_embed.transforms.metrics import count_documents
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.redact import RedactErrors
 
 if TYPE_CHECKING:
     from bert_embed.encoder import Encoder
     from bert_embed.rows.to_documents import GranularVectors
+
+_LOG = logging.getLogger(__name__)
+_WARNED: set[tuple[str, int]] = set()  # models and lengths whose cuts this process has logged
 
 # A batch is 1,024 short texts, or fewer with a million characters together: enough rows to group
 # them by length, in limited memory.
@@ -87,25 +93,46 @@ class TextModelHandler(ModelHandler[Document, Document, "Encoder"]):
         model: "Encoder",
         inference_args: dict[str, Any] | None = None,
     ) -> list[Document]:
-        """Gives every document of a batch its vectors, or says why it has none."""
-        todo = [place for place, document in enumerate(batch) if document.rejection is None]
+        """Gives every document of a batch its vectors, or says why it has none; counts both."""
         done = list(batch)
-        if not todo:
-            return done
-        texts = [text for place in todo for text in batch[place].texts]
-        pairs = [batch[place].texts_b for place in todo]
+        todo = [place for place, document in enumerate(batch) if document.rejection is None]
+        truncated = self._embed(done, todo, model) if todo else 0
+        rejected = Counter(
+            document.rejection.reason for document in done if document.rejection is not None
+        )
+        count_documents(len(done) - rejected.total(), truncated, rejected)
+        return done
+
+    def _embed(self, done: list[Document], todo: list[int], model: "Encoder") -> int:
+        """Replaces documents by embedded or rejected ones; returns how many of them were cut."""
+        texts = [text for place in todo for text in done[place].texts]
+        pairs = [done[place].texts_b for place in todo]
         texts_b = [text for pair in pairs for text in pair or ()] if pairs[0] is not None else None
+        settings = self._settings
         with RedactErrors("embed"):
-            settings = self._settings
-            vectors, rejected = model.embed_texts(
+            vectors, rejected, cut = model.embed_texts(
                 settings.text_spec, texts, texts_b, settings.batch_tokens
             )
+        self._warn_of_cuts(len(cut), len(texts), model)
         start, by_text = 0, _by_text(vectors, len(texts), model.score_labels())
+        cut_texts, truncated = set(cut.tolist()), 0
         for place in todo:
-            stop = start + len(batch[place].texts)
-            done[place] = _embedded(batch[place], by_text[start:stop], rejected, start)
+            stop = start + len(done[place].texts)
+            done[place] = _embedded(done[place], by_text[start:stop], rejected, start)
+            if done[place].rejection is None and not cut_texts.isdisjoint(range(start, stop)):
+                truncated += 1
             start = stop
-        return done
+        return truncated
+
+    def _warn_of_cuts(self, cut: int, total: int, model: "Encoder") -> None:
+        settings = self._settings
+        key = settings.fingerprint, settings.text_spec.max_seq_length
+        if cut and not settings.cuts_silently and key not in _WARNED:
+            _WARNED.add(key)
+            _LOG.warning(
+                "%s; this batch is the first, the counter `truncated` has all",
+                model.truncation(cut, total, settings.text_spec),
+            )
 
     def get_num_bytes(self, batch: Sequence[Document]) -> int:
         return sum(len(text.encode()) for document in batch for text in document.texts)

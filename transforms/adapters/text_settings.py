@@ -38,8 +38,8 @@ class ModelSettings(VectorSettings, total=False):
         prompt: What precedes every text, or `name:` and the name that the model gives it; None
             is the model's own for documents, else its default; "" none.
         max_seq_length: Most tokens of a row, special tokens and prompt included.
-        long_text: How longer texts are handled: "truncate" (the default) cuts them, "window" gives
-            the mean over windows, "reject" rejects them.
+        long_text: How longer texts are handled: "truncate" cuts them, "window" gives the mean over
+            windows, "reject" rejects them. Left out: cut, with one logged warning.
         stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
         precision: Number type of the matrix products, one of `engines.choose.PRECISIONS`.
         batch_tokens: Most tokens of a batch, padding included; None: chosen for the device.
@@ -78,6 +78,7 @@ class TextModelSettings:
     large_model: bool = False
     max_batch_seconds: float | None = None  # a document's longest wait; None: until its bundle ends
     device: str = "auto"
+    cuts_silently: bool = False  # the caller chose what happens to long texts
 
     def __post_init__(self) -> None:
         path_text("model", self.model)
@@ -136,6 +137,7 @@ def text_model_settings(
         spec,
         text_spec,
         max_batch_seconds=max_batch_seconds,
+        cuts_silently="long_text" in texts,
         **computing,
     )
     check_precision(checked.precision, checked.device)

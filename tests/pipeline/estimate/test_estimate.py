@@ -3,12 +3,14 @@
 import gzip
 import json
 import re
+import time
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bert_embed.engines.cores import available_cores
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record
 from tests.support.models.tiny import WORDS
@@ -179,6 +181,16 @@ def test_speed_and_hours_for_people(small, tiny_bundle, tmp_path, capsys):
     assert "* rests on assumptions:" in printed
     assert "river" not in printed
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.25, True), (1.0, False)])
+def test_a_busy_machine_is_named(small, tiny_bundle, monkeypatch, capsys, share, said):
+    cores = available_cores()
+    monkeypatch.setattr(time, "process_time", lambda: share * cores * time.perf_counter())
+    found = estimated(capsys, tiny_bundle, f"--input={small}/in", "--seconds=0.1")
+    assert found["speed"]["cores_used"] == pytest.approx(share * cores, rel=0.1)
+    busy = f"the measurement had {share * cores:.1f} of its {cores} core"
+    assert any(busy in assumption for assumption in found["assumptions"]) == said
 
 
 def test_a_price_is_multiplied_by_the_hours(small, tiny_bundle, capsys):

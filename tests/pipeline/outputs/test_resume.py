@@ -1,6 +1,8 @@
 """Nothing lost, nothing twice, nothing again: kills, reruns, other runs, two jobs at once."""
 
+import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -12,6 +14,7 @@ import pytest
 from bert_embed.pipeline.cli import main
 from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import (
+    block_records,
     embed,
     files,
     finish,
@@ -179,6 +182,27 @@ def test_ctrl_c_ends_with_the_command_that_continues(tmp_path, corpus, tiny_bund
     assert record(output)["status"] == "interrupted"
     assert main(command[1:]) == 0
     assert files(output) == uninterrupted
+
+
+@pytest.mark.parametrize("suffix", ["txt", "csv"])  # a CSV file is one block of many parts
+def test_ctrl_c_says_how_many_documents_are_kept(tmp_path, corpus, tiny_bundle, suffix):
+    path, output = tmp_path / f"in.{suffix}", tmp_path / "out"
+    header = "text\n" if suffix == "csv" else ""
+    path.write_text(f"{header}{corpus.read_text('utf-8')}\n")
+    hold = Hold(tmp_path / "hold", 5)
+    process = hold.start("embed", *flags_of(output, tiny_bundle, path, **SMALL))
+    process.send_signal(signal.SIGINT)
+    hold.go()
+    _, errors = process.communicate(timeout=60)
+    reports = [json.loads(report.read_text("utf-8")) for report in block_records(output)]
+    finished = sum(report["embedded"] for report in reports)
+    assert 0 < finished < LINES
+    (said, about) = re.findall(r"^interrupted; (\d+) of about (\d+) documents are ", errors, re.M)[
+        0
+    ]
+    assert int(said) == finished
+    assert int(about) == pytest.approx(LINES, rel=0.1)
+    assert "finished and kept, the same command computes the rest:\n  " in errors
 
 
 def test_old_temporary_files_are_swept(tmp_path, corpus, tiny_bundle):

@@ -168,7 +168,7 @@ def test_before_the_first_block_the_phase_is_named(unfinished, capsys):
     with OutputFolder(str(unfinished)).held():
         assert snapshot(unfinished, capsys, 0)["phase"] == "planning and loading the model"
         mark(unfinished, 0, 1)
-        assert snapshot(unfinished, capsys, 0)["phase"] == "computing the first blocks"
+        assert snapshot(unfinished, capsys, 0)["phase"] == "computing the first parts"
 
 
 def test_what_is_no_run_is_refused(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """EmbedDocuments in pipelines of other people: vectors come, nothing else changes, none is lost."""
 
 import json
+import re
 import subprocess
 import sys
 from collections import namedtuple
@@ -10,6 +11,7 @@ from pathlib import Path
 import apache_beam as beam
 import numpy as np
 import pytest
+from apache_beam.metrics import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given
@@ -147,6 +149,46 @@ def test_what_is_no_document_is_rejected_and_takes_nobody_along(tiny_bundle, tmp
     assert [each["stage"] for each in rejected][:4] == ["read", "read", "read", "tokenize"]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"max_batch_seconds": 0.1}, {"large_model": True, "max_seq_length": 34}],
+    ids=["bundle", "waiting", "large"],
+)
+def test_metrics_count_what_became_of_the_documents(tiny_bundle, settings):
+    texts = ["one", "a " * 80, " ", "", "\0", "a " * 80, "a " * 81, 7]
+    counters = _counters(texts, EmbedDocuments(tiny_bundle, **settings))
+    assert counters == {
+        **{"documents": 4, "truncated": 3, "rejected": 4, "rejected_empty_text": 2},
+        **{"rejected_no_tokens": 1, "rejected_not_a_string_or_a_record": 1},
+    }
+
+
+def test_metrics_count_no_cuts_where_windows_take_all_of_a_text(tiny_bundle):
+    counters = _counters(["one", "a " * 80], EmbedDocuments(tiny_bundle, long_text="window"))
+    assert counters == {"documents": 2, "truncated": 0, "rejected": 0}
+
+
+def _counters(elements, transform):
+    """The counters of our namespace after a pipeline has run, by their names."""
+    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
+    _ = pipeline | beam.Create(elements, reshuffle=False) | transform
+    result = pipeline.run()
+    result.wait_until_finish()
+    counters = result.metrics().query(MetricsFilter().with_namespace("bert_embed"))["counters"]
+    return {counter.key.metric.name: counter.committed for counter in counters}
+
+
+def test_cuts_are_logged_once_a_process_unless_they_were_asked_for(tiny_bundle, tmp_path, caplog):
+    texts = ["one", "a " * 80]
+    for settings in ({"long_text": "truncate"}, {}, {}):
+        collect(tmp_path, texts, EmbedDocuments(tiny_bundle, max_seq_length=33, **settings))
+    (message,) = (text for text in caplog.messages if "cut at" in text)
+    assert message.startswith(
+        "1 of 2 texts was cut at 33 tokens: long_text='window' takes all of a text, max_seq_length "
+        "up to 64 keeps more of it, long_text='truncate' cuts without this warning; this batch is"
+    )
+
+
 @pytest.mark.parametrize("name", [2, None, ("a", "b")])
 def test_a_field_whose_name_is_no_string_costs_its_record_alone(tiny_bundle, tmp_path, name):
     """Behind a shuffle, where elements are encoded."""
@@ -202,7 +244,7 @@ def test_another_machine_finds_the_model_by_its_name(tiny_bundle):
     here = text_model_settings(tiny_bundle, dim=4)
     elsewhere = replace(here, bundle="/only/on/the/first/machine")
     encoder = elsewhere.load_encoder()
-    vectors, refused = encoder.embed_texts(elsewhere.text_spec, ["one"])
+    vectors, refused, _ = encoder.embed_texts(elsewhere.text_spec, ["one"])
     assert refused == {}
     wanted = bert_embed.load(tiny_bundle, dim=4).encode(["one"])
     assert_near(vectors.sentences, wanted)
@@ -316,3 +358,12 @@ def test_a_sparse_model_gives_its_kind_by_itself(splade, tmp_path):
     assert row["embedding"]["values"].dtype == np.float32
     with pytest.raises(ValueError, match="scores: this model makes dense, sparse vectors"):
         EmbedDocuments(splade, vectors=["scores"])
+
+
+@pytest.mark.parametrize(
+    ("vectors", "written"), [("scores", '["scores"]'), ("dense,sparse", '["dense", "sparse"]')]
+)
+def test_kinds_in_one_text_are_refused_with_the_list_to_write(splade, vectors, written):
+    message = re.escape(f"vectors must be a list of names: write {written}")
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        EmbedDocuments(splade, vectors=vectors)

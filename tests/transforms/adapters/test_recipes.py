@@ -1,4 +1,4 @@
-"""The recipes of docs/beam.md for Pub/Sub and BigQuery's Storage Write API run as they stand."""
+"""The recipes of docs/beam.md for scores, Pub/Sub and the Storage Write API run as they stand."""
 
 import json
 import os
@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
 from google.cloud import bigquery_storage_v1 as storage
 from google.cloud.bigquery_storage_v1.services.big_query_write.transports import (
@@ -17,6 +18,7 @@ from google.cloud.bigquery_storage_v1.services.big_query_write.transports import
 from google.pubsub_v1 import types
 
 import bert_embed
+from tests.support.models.heads import write_classifier
 from tests.support.rounding import MINILM, assert_near
 from tests.support.servers.pubsub import pubsub_server
 
@@ -34,6 +36,20 @@ def recipe(words):
         block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if words in block
     ]
     return block
+
+
+def test_scores_drop_documents(minilm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    classifier = tmp_path / "path" / "to" / "classifier"
+    write_classifier(classifier, "distilbert", 2, id2label={"0": "poor", "1": "good"})
+    texts = ["the bank of the river", "money", "you could find", "two more long words", "a", "find"]
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "in.txt").write_text("\n".join(texts), encoding="utf-8")
+    good = bert_embed.load(classifier).encode_scores(texts)[:, 1]
+    wanted = [text for text, score in zip(texts, good, strict=True) if score > np.mean(good)]
+    exec(recipe("quality =").replace("0.5", str(np.mean(good))), {})
+    (kept,) = tmp_path.glob("good-*.txt")
+    assert sorted(kept.read_text("utf-8").splitlines()) == sorted(wanted)
 
 
 def test_texts_of_pubsub_become_vectors_there(minilm, tmp_path):

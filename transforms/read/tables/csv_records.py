@@ -222,6 +222,13 @@ def csv_header(file: InputFile) -> tuple[str, ...] | None:
     return None if first is None else first.header
 
 
+def first_csv_records(file: InputFile, size: int = 1 << 16) -> CsvRecords | None:
+    """Whole records from the start of a file, about `size` bytes; None if it has none."""
+    piece = Slice(0, file.info, 0, file.stop)
+    records = read_records(piece, file.compression, size, file.records)
+    return next((first for first in records if first.count and not first.too_large), None)
+
+
 def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
     """Raises InputError if a file lacks a requested column; the message names the setting."""
     existing = list(names)
