@@ -11,7 +11,7 @@ from bert_embed.calls.settings import changed_spec
 from bert_embed.fingerprints import run_fingerprint
 from bert_embed.pipeline.errors import UsageError, file_errors
 from bert_embed.pipeline.options import EXAMPLES, Options, check_kinds
-from bert_embed.pipeline.outputs.disk import check_output
+from bert_embed.pipeline.outputs.disk import check_folder, check_output
 from bert_embed.pipeline.outputs.run_record import record_of_output
 from bert_embed.pipeline.resolve.columns import check_columns, input_columns, named_columns
 from bert_embed.pipeline.resolve.earlier import earlier_outputs
@@ -33,7 +33,7 @@ from bert_embed.pipeline.resolve.sizes import (
 from bert_embed.pipeline.resolve.tables import TableInput, find_input, find_load
 from bert_embed.pipeline.run import EmbedRun, head_settings
 from bert_embed.pipeline.runner_options import RunnerOptions
-from bert_embed.pipeline.runners.beam_flags import configure_storage
+from bert_embed.pipeline.runners.beam_flags import BeamFlags, configure_storage
 from bert_embed.pipeline.runners.dataflow import for_dataflow
 from bert_embed.pipeline.runners.dataflow_checks import Places
 from bert_embed.pipeline.runners.local_runners import check_local_runner
@@ -87,6 +87,9 @@ def prepare(options: Options) -> EmbedRun:
         _check_skip_blocks(run)
         if run.unchecked is None:
             run = replace(run, disk_note=check_output(run))
+            if job.is_dataflow:
+                place = BeamFlags.of(options.beam_args)["temp_location"]
+                check_folder(f"--temp_location {place}", place)
         return run
 
 

@@ -123,3 +123,9 @@ def test_a_dry_run_shows_the_plan_and_asks_no_service(corpus, tiny_bundle, capsy
     assert main([command, *flags]) == 0
     assert "about 10 documents" in capsys.readouterr().out
     assert [blob.name for blob in corpus.client.list_blobs("plans")] == ["in/a.txt"]
+
+
+def test_a_bucket_for_temporary_files_that_is_not_there_is_refused(corpus, tiny_bundle, capsys):
+    flags = {"model": tiny_bundle, "temp_location": "gs://plns/tmp"}
+    assert main_with(**flags, dry_run="true") == 2
+    assert "--temp_location gs://plns/tmp cannot be written: " in capsys.readouterr().err
