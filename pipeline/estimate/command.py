@@ -32,7 +32,7 @@ from bert_embed.storage.plurals import counted
 from bert_embed.transforms.redact import RedactErrors
 
 _NOWHERE = "bert-embed-estimate"  # stands for the output, which need not be given
-_BUSY = 0.7  # share of the cores: an idle machine gives the model more
+_BUSY = 0.7  # share of the cores: an idle machine of few gives the model more
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,8 @@ def _assumptions(
     yield "files and bytes of the output follow from the plan and usual sizes of rows"
     if speed is not None and speed.device == "cpu" and speed.cores_used < _BUSY * speed.cores:
         yield (
-            "this machine was busy and stays so: the measurement had "
-            f"{speed.cores_used:.1f} of its {counted(speed.cores, 'core')}"
+            f"the measurement used {speed.cores_used:.1f} of {counted(speed.cores, 'core')}, as on a "
+            "busy machine, and the run uses no more"
         )
     if speed is not None:
         yield "reading and writing take no time beside tokenizing and the model; nor does starting"

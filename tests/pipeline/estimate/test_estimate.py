@@ -189,7 +189,7 @@ def test_a_busy_machine_is_named(small, tiny_bundle, monkeypatch, capsys, share,
     monkeypatch.setattr(time, "process_time", lambda: share * cores * time.perf_counter())
     found = estimated(capsys, tiny_bundle, f"--input={small}/in", "--seconds=0.1")
     assert found["speed"]["cores_used"] == pytest.approx(share * cores, rel=0.1)
-    busy = f"the measurement had {share * cores:.1f} of its {cores} core"
+    busy = f"the measurement used {share * cores:.1f} of {cores} core"
     assert any(busy in assumption for assumption in found["assumptions"]) == said
 
 
