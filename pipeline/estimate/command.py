@@ -164,8 +164,8 @@ def _assumptions(
     yield "files and bytes of the output follow from the plan and usual sizes of rows"
     if speed is not None and speed.device == "cpu" and speed.cores_used < _BUSY * speed.cores:
         yield (
-            f"the measurement used {speed.cores_used:.1f} of {counted(speed.cores, 'core')}, as on a "
-            "busy machine, and the run uses no more"
+            f"the measurement used {speed.cores_used:.1f} of {counted(speed.cores, 'core')}, "
+            "as on a busy machine, and the run uses no more"
         )
     if speed is not None:
         yield "reading and writing take no time beside tokenizing and the model; nor does starting"
