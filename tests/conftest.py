@@ -90,19 +90,12 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         shutil.rmtree(f"{sys.pycache_prefix}{tmp_path_factory.getbasetemp()}", ignore_errors=True)
 
 
-@pytest.fixture
-def unasked_tsne() -> bool:
-    """Whether reports that follow a run have a map by t-SNE: seconds, which few tests look at."""
-    return False
-
-
 @pytest.fixture(autouse=True)
-def without_tsne(unasked_tsne: bool) -> Iterator[None]:
-    """Has the runs of a test write reports whose map is that of PCA."""
+def without_tsne() -> Iterator[None]:
+    """Has runs write reports with the map of PCA: t-SNE takes seconds, and few tests look at it."""
     # Not by `monkeypatch`: what a test patches would be undone after its folder is removed.
     with pytest.MonkeyPatch.context() as patches:
-        if not unasked_tsne:
-            patches.setattr("bert_embed.pipeline.report.directions.UNASKED", 0)
+        patches.setattr("bert_embed.pipeline.report.directions.UNASKED", 0)
         yield
 
 

@@ -222,7 +222,8 @@ def _parquet_rows(
         stored = [name for name in vectors_in if wanted.vectors and name in held]
         rows = wanted.rows
         if wanted.vectors and wanted.kind.by_token:
-            rows = min(rows, _multi_rows(file.metadata))
+            numbers_in = f"{structs}.list.element.{names_of[0]}" if structs else names_of[0]
+            rows = min(rows, _multi_rows(file.metadata, numbers_in))
         for batch in file.iter_batches(rows, columns=[*stored, *names], use_threads=False):
             vectors = np.empty((len(batch), 0), np.float32)
             if wanted.vectors:
@@ -244,16 +245,14 @@ def _lists(structs: pa.ListArray, names: Sequence[str]) -> dict[str, pa.ListArra
     }
 
 
-def _multi_rows(footer: pq.FileMetaData) -> int:
-    """How many rows of multi-vectors fill a batch, by the mean of the file."""
+def _multi_rows(footer: pq.FileMetaData, numbers_in: str) -> int:
+    """How many rows of multi-vectors fill a batch, by the mean of the column of their numbers."""
     numbers = 0
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         columns = [group.column(at) for at in range(group.num_columns)]
         numbers += sum(
-            column.num_values
-            for column in columns
-            if column.path_in_schema.removeprefix("multi.list.element.").startswith("embedding")
+            column.num_values for column in columns if column.path_in_schema.startswith(numbers_in)
         )
     return max(1, _MULTI_BYTES // 4 * footer.num_rows // max(1, numbers))
 

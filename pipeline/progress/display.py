@@ -30,13 +30,14 @@ def progress_of_run(
     output: str, run: str, goal: Goal, tell: Callable[[str], None] | None = None
 ) -> Iterator[None]:
     """Shows how far a run is, from its block records: a runner returns only at the end."""
-    counts = Counts(output, run, goal, time.time())
+    counts, is_begun = Counts(output, run, goal, time.time()), False
 
     def line(stopped: Callable[[], bool]) -> str:
-        is_begun = False
+        nonlocal is_begun
         with suppress(OSError, InputError):  # the next look may find the store again
             counts.look(stopped)
-            is_begun = not counts.latest and bool(read_markers(output, run, {}))
+            # Once is enough: each look at a store reads the markers of all workers.
+            is_begun = is_begun or (not counts.latest and bool(read_markers(output, run, {})))
         return str(counts.progress(current_activity() or counts.phase(is_begun, "starting")))
 
     with shown_progress(output, line, tell):

@@ -32,9 +32,7 @@ def _dated(name: str, value: Any, today: datetime.date) -> Any:
         return tuple(_dated(name, place, today) for place in value)
 
     for match in _WORD.finditer(value or "") if name in _PATHS else ():
-        if match[1] not in ("today", "yesterday", "date") and not os.path.exists(
-            value[: match.end()]
-        ):
+        if not _DAY.match(match[0]) and not os.path.exists(value[: match.end()]):
             raise UsageError(
                 f"--{name} {value}: {{{match[1]}}} is none of {{yesterday}}, {{today}}, "
                 "{date:FORMAT}"
