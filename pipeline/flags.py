@@ -53,7 +53,11 @@ class Text:
 
 @dataclass(frozen=True)
 class JoinedNames(Text):
-    """A text that may be several names with commas."""
+    """A text that may be several names with commas; a list of names becomes one."""
+
+    def __call__(self, name: str, value: Any) -> str:
+        items = items_of(value)
+        return ",".join(one_text(name, item) for item in ([value] if items is None else items))
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class EmbedKeywords(TypedDict, total=False):
     query: str | None
     input_format: str | None
     document: str | None
-    text_column: str | None
+    text_column: str | Sequence[str] | None
     text_b_column: str | None
     extra_columns: str | Sequence[str] | None
     id_column: str | None
@@ -60,7 +60,7 @@ class EmbedKeywords(TypedDict, total=False):
     recipe: str | None
     layers: int | Sequence[int] | None
     layer_combine: str | None
-    pooling: str | None
+    pooling: str | Sequence[str] | None
     max_seq_length: int | None
     long_text: str | None
     stride: int | None

@@ -203,7 +203,9 @@ class Options(CheckedOptions):
     )
     layer_combine: str | None = embed_flag("how several layers become one", choices=LAYER_COMBINES)
     pooling: str | None = embed_flag(
-        f"how tokens become one vector: {', '.join(POOLINGS)}, or several joined by commas", "NAME"
+        f"how tokens become one vector: {', '.join(POOLINGS)}, or several joined by commas",
+        "NAME",
+        kind=JoinedNames(),
     )
     max_seq_length: int | None = flag(
         "longest text in tokens, [CLS] and [SEP] included", "N", kind=POSITIVE

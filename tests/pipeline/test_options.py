@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import bert_embed
 from bert_embed.pipeline import flags
@@ -23,7 +24,7 @@ from tests.support.command import block_records, data_files, embed, record
 # Of each kind of option the type of its field, and what the keyword of Python takes.
 _TYPES = {
     flags.Text: (str, str),
-    flags.JoinedNames: (str, str),
+    flags.JoinedNames: (str, str | Sequence[str]),
     flags.Place: (str, PathLike),
     flags.Places: (tuple[str, ...], PathLike | Sequence[PathLike]),
     flags.Choice: (str, str),
@@ -118,6 +119,26 @@ def test_four_readers_give_the_same_options(tmp_path):
     assert options_of_call(called | {"max_rejected": 4, "input_format": "jsonl"}) == read
     assert options_of_call({"config": config}) == read
     assert parse_embed([f"--config={config}", "--limit=2"]).limit == 2
+
+
+def test_every_flag_that_takes_commas_takes_a_list(tmp_path):
+    lists = {
+        "text_column": ["title", "abstract"],
+        "extra_columns": ["n", "m:int64"],
+        "granularity": ["sentence", "token"],
+        "vectors": ["dense", "scores"],
+        "layers": [-1, -2],
+        "pooling": ["mean", "max"],
+        "skip_blocks": [1, 2],
+    }
+    assert lists.keys() == {name for name, flag in FLAGS.items() if flag.has_several}
+    config = tmp_path / "run.yaml"
+    others = {"input": "a", "output": "b", "layer_combine": "sum"}
+    config.write_text(yaml.safe_dump(others | lists))
+    words = [f"--{name}={','.join(map(str, values))}" for name, values in lists.items()]
+    typed = parse_embed([*(f"--{name}={value}" for name, value in others.items()), *words])
+    assert parse_embed([f"--config={config}"]) == typed
+    assert options_of_call(others | lists) == typed
 
 
 def test_empty_lists_are_as_if_not_given():

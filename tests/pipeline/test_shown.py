@@ -94,6 +94,12 @@ def test_the_plan_names_the_columns_that_are_joined(tmp_path, tiny_bundle, capsy
     flags = {"text_column": "title, abstract", "dry_run": True}
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", **flags) == 0
     assert "\ntext: title + abstract\n" in capsys.readouterr().out
+    config = tmp_path / "run.yaml"
+    config.write_text("text_column: [title, abstract]\n")
+    assert (
+        embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", config=config, dry_run=True) == 0
+    )
+    assert "\ntext: title + abstract\n" in capsys.readouterr().out
     flags |= {"text_b_column": "body"}
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", **flags) == 0
     assert "\ntext: title + abstract, paired with body\n" in capsys.readouterr().out
