@@ -251,6 +251,33 @@ def test_a_record_beyond_all_measure_is_rejected_with_its_place(tmp_path, tiny_b
 
 
 @pytest.mark.parametrize(
+    ("text", "line"), [('text,id\n"the bank,1\n', 2), ('text,"id\nthe bank,1\n', 1)]
+)
+def test_a_quote_left_open_is_told_before_a_large_file_is_read(
+    tmp_path, tiny_bundle, capsys, text, line
+):
+    path = tmp_path / "in.csv"
+    path.write_text(text)
+    os.truncate(path, 1 << 40)  # a hole, which takes an hour to read
+    assert embed(tmp_path / "out", tiny_bundle, path) == 2
+    assert capsys.readouterr().err == (
+        f"error: {path}: the quote in line {line} is not closed within 64 MiB, is it left open?\n"
+    )
+
+
+def test_a_quote_that_takes_the_rest_of_a_file_is_told(tmp_path, tiny_bundle, caplog):
+    path = tmp_path / "in.csv"
+    rows = ["text,id", '"the\nbank",1', 'of,"2', *(f"the river,{n}" for n in range(3, 100))]
+    path.write_text("\n".join(rows))
+    assert embed(tmp_path / "out", tiny_bundle, path) == 0
+    [told] = {message for message in caplog.messages if "quote" in message}
+    assert told == (
+        f"{path}: the quote in line 4 is never closed, the rest of the file is one rejected record"
+    )
+    assert [each["reason"] for each in rejected(tmp_path / "out")] == ["unterminated quote"]
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ("input: [[a]]", "input must be a text or a number, got a list"),

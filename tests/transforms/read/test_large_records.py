@@ -139,7 +139,7 @@ def test_every_csv_record_is_read_or_rejected_at_its_place(
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv.gz"])
-def test_a_field_of_100_megabytes_is_rejected_alone(tmp_path, suffix):
+def test_a_field_of_100_megabytes_is_rejected_alone(tmp_path, suffix, caplog):
     between = b"\t" if suffix == "tsv.gz" else b","
     rows = [b"one", b'"' + b"a long text\n" * (100_000_000 // 12) + b'"', b"two"]
     data = b"".join(each + between + b"%d\n" % n for n, each in enumerate([b"text", *rows]))
@@ -149,6 +149,8 @@ def test_a_field_of_100_megabytes_is_rejected_alone(tmp_path, suffix):
     blocks = list(read(path, 1 << 20, Columns(id="id")))
     assert sorted(text for block in blocks for text in block.texts) == ["one", "two"]
     [rejected] = [each for block in blocks for each in block.part.rejected]
+    [told] = caplog.messages
+    assert told == f"{path}: the quote in line 3 is not closed within 64 MiB, is it left open?"
     place = f"{path}:{len(b'text,id') + 1 + len(b'one,1') + 1}"
     assert (rejected.source, rejected.reason) == (place, "record too large")
 

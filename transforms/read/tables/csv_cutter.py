@@ -21,13 +21,15 @@ class RecordCutter:
     """Finds the ends of records, line feeds outside quotes, in a file that is read in pieces.
 
     A quote opens a field only where a field begins, as in Python's csv module; within quotes, two
-    quotes mean one.
+    quotes mean one. Lines are counted from 1.
     """
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = ord(delimiter)
         self._before = _LINE_FEED
         self.is_open = False
+        self.open_line = 0  # of the quote that opened last
+        self.line = 1
 
     def ends(self, data: bytes) -> np.ndarray:
         """int64 `[ends]` of records in a piece, which ends in a quote only if the file does."""
@@ -39,6 +41,9 @@ class RecordCutter:
         borders = self._borders(array, quotes)
         within = (np.searchsorted(borders, line_feeds) + self.is_open) % 2
         self.is_open ^= bool(len(borders) % 2)
+        if self.is_open and len(borders):
+            self.open_line = self.line + int(np.searchsorted(line_feeds, borders[-1]))
+        self.line += len(line_feeds)
         self._before = data[-1]
         return line_feeds[within == 0] + 1
 

@@ -1,6 +1,7 @@
 """Reads the records of CSV files and parses them into documents."""
 
 import csv
+import logging
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from bert_embed.transforms.records.read_part import ReadPart
 from bert_embed.transforms.records.rejected import BLANK_LINE, BadRecordError
 from bert_embed.transforms.records.spec import BlockSpec, InputFile, Slice
 
+_LOG = logging.getLogger(__name__)
 _INTEGER = re.compile(r"[0-9]{1,18}")  # Python refuses to convert thousands of digits
 
 
@@ -90,14 +92,21 @@ def read_csv_parts(
 
 
 def read_records(
-    piece: Slice, compression: str | None, size: int, limit: int | None = None
+    piece: Slice,
+    compression: str | None,
+    size: int,
+    limit: int | None = None,
+    gives_up: bool = False,
 ) -> Iterator[CsvRecords]:
-    """Whole records from a file's start, some `size` bytes at a time, at most `limit`."""
+    """Whole records from a file's start, some `size` bytes at a time, at most `limit`.
+
+    A quote that the largest record does not close is logged; an InputError if this `gives_up`.
+    """
     path = piece.info.path
     header: tuple[str, ...] | None = None
     offset = count = 0
     delimiter, pieces = delimiter_of(path, stored_pieces(piece, compression, size))
-    for whole_record in _whole_records(path, delimiter, pieces):
+    for whole_record in _whole_records(path, delimiter, pieces, gives_up):
         data, ends = whole_record.data, whole_record.ends
         starts = np.append(0, ends[:-1])
         before = 0
@@ -135,7 +144,9 @@ class _Whole:
     too_large: int = 0
 
 
-def _whole_records(path: str, delimiter: str, pieces: Iterable[bytes]) -> Iterator[_Whole]:
+def _whole_records(
+    path: str, delimiter: str, pieces: Iterable[bytes], gives_up: bool
+) -> Iterator[_Whole]:
     """Whole records; one that is too large comes apart, without its bytes."""
     cutter = RecordCutter(delimiter)
     held: list[bytes] = []  # of an unfinished record, unless it is too large
@@ -155,18 +166,35 @@ def _whole_records(path: str, delimiter: str, pieces: Iterable[bytes]) -> Iterat
             yield from _without_large(b"".join([*held, data[:end]]), ends + length)
             held, length = [], 0
         held.append(data[end:])
+        was_large = length > lines.MOST_RECORD_BYTES
         length += len(held[-1])
         if length > lines.MOST_RECORD_BYTES:
             held = []
+            if cutter.is_open and not was_large:
+                _tell_open_quote(path, cutter.open_line, gives_up)
     if length > lines.MOST_RECORD_BYTES:
         if cutter.is_open:
             raise InputError(
-                f"{path} ends within a record of over {lines.MOST_RECORD_BYTES >> 20} MiB: is a "
-                "quote left open?"
+                f"{path} ends within a record of over {_limit()}: is a quote left open in line "
+                f"{cutter.open_line}?"
             )
         yield _too_large(length)
     elif length:
+        if cutter.is_open and cutter.line > cutter.open_line + 1:
+            what = "is never closed, the rest of the file is one rejected record"
+            _LOG.warning("%s: the quote in line %d %s", path, cutter.open_line, what)
         yield _Whole(b"".join(held), np.array([length]), cutter.is_open)
+
+
+def _tell_open_quote(path: str, line: int, gives_up: bool) -> None:
+    found = f"{path}: the quote in line {line} is not closed within {_limit()}, is it left open?"
+    if gives_up:
+        raise InputError(found)
+    _LOG.warning("%s", found)
+
+
+def _limit() -> str:
+    return f"{lines.MOST_RECORD_BYTES >> 20} MiB"
 
 
 def _too_large(size: int) -> _Whole:
@@ -218,14 +246,14 @@ def _header(path: str, delimiter: str, data: bytes, is_open: bool) -> tuple[str,
 def csv_header(file: InputFile) -> tuple[str, ...] | None:
     """Names of a file's columns; None of an empty file; InputError if it has no header."""
     piece = Slice(0, file.info, 0, file.info.size)
-    first = next(read_records(piece, file.compression, 1 << 16), None)
+    first = next(read_records(piece, file.compression, 1 << 16, gives_up=True), None)
     return None if first is None else first.header
 
 
 def first_csv_records(file: InputFile, size: int = 1 << 16) -> CsvRecords | None:
     """Whole records from the start of a file, about `size` bytes; None if it has none."""
     piece = Slice(0, file.info, 0, file.stop)
-    records = read_records(piece, file.compression, size, file.records)
+    records = read_records(piece, file.compression, size, file.records, gives_up=True)
     return next((first for first in records if first.count and not first.too_large), None)
 
 
