@@ -46,6 +46,16 @@ def test_all_that_is_missing_is_named_at_once(corpus, tiny_bundle, capsys):
         ({"without": ["project"]}, "--project is missing"),
         ({"runner": "dataflow", "without": ["project"]}, "--project is missing"),
         ({"without": ["region"]}, "--region is missing"),
+        (
+            {"region": "europe-wst1"},
+            "--region europe-wst1 is no region of Google Cloud; did you mean europe-west1?\n",
+        ),
+        (
+            {"region": "europe-west1-b"},
+            "--region europe-west1-b is a zone, give its region: europe-west1\n",
+        ),
+        ({"region": "us-central"}, "--region us-central is no region of Google Cloud: "),
+        ({"region": "us"}, "--region us is no region"),
         ({"output": "build/out"}, "--output build/out is on this machine"),
         ({"input": "texts/*.txt"}, "--input texts/*.txt is on this machine"),
         ({"skip_existing": "build/old"}, "--skip_existing build/old is on this machine"),
@@ -106,6 +116,18 @@ def test_what_would_go_wrong_is_refused(flags, message, capsys, monkeypatch):
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     assert main_with(**flags) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "region",
+    [
+        *("africa-south1", "asia-northeast3", "australia-southeast2", "europe-west12"),
+        *("me-central2", "northamerica-northeast1", "us-west4", "u-germany-northeast1"),
+    ],
+)
+def test_regions_of_google_are_taken(region, capsys):
+    assert main_with(region=region, without=["sdk_container_image"]) == 2
+    assert capsys.readouterr().err.startswith("error: --sdk_container_image is missing: ")
 
 
 @pytest.fixture
