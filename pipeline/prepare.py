@@ -30,7 +30,7 @@ from bert_embed.pipeline.resolve.sizes import (
     estimated_size,
     part_docs,
 )
-from bert_embed.pipeline.resolve.tables import TableInput, find_input, find_load
+from bert_embed.pipeline.resolve.tables import QueryNotRun, TableInput, find_input, find_load
 from bert_embed.pipeline.run import EmbedRun, head_settings
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import BeamFlags, configure_storage
@@ -173,7 +173,7 @@ def planned_run(
     unchecked = None
     try:
         source = _source(options, output, stored)
-    except (StorageError, PermissionError) as error:
+    except (StorageError, PermissionError, QueryNotRun) as error:
         if not options.dry_run:
             raise
         source = _Source([], listing_digest([]), named_columns(options))
@@ -197,6 +197,7 @@ def planned_run(
     total = sum(file.text_bytes for file in source.files)
     accelerated = job.device in ("gpu", "tpu")
     named = source.table and source.table.request.table
+    places = options.input if options.reads_table else tuple(map(absolute, options.input))
     request = PlanRequest(
         block_bytes=options.block_bytes or block_bytes(total, bundle, widths, accelerated),
         digest=source.digest,
@@ -213,7 +214,7 @@ def planned_run(
         request=request,
         listing=StoredListing(source.digest, [] if table else source.files),
         arrived=0,
-        patterns=(str(named),) if named else tuple(map(absolute, options.input)),
+        patterns=(str(named),) if named else places,
         planned=table.planned if table else _planned(source.files, request),
         columns=source.columns,
         part_docs=part_docs(widths),

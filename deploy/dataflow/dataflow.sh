@@ -102,8 +102,8 @@ submit() {
   local more
   read -r -a more <<< "$FLAGS"
   local embed=("${PYTHON:-.venv/bin/python}" -m bert_embed embed "${flags[@]}" "${more[@]}")
-  # What it refuses it refuses before an image is built. Of a table, a dry run may need a query.
-  [[ -n $print || $INPUT != gs://* ]] || "${embed[@]}" --dry_run > /dev/null
+  # What it refuses it refuses before an image is built.
+  [[ -n $print ]] || "${embed[@]}" --dry_run > /dev/null
   build_image
   show_and_run "${embed[@]}"
 }

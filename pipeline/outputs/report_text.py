@@ -75,7 +75,7 @@ def plan_lines(run: EmbedRun) -> list[str]:
     notes = [] if run.disk_note is None else [run.disk_note]
     notes += _prompt_notes(run)
     if run.unchecked is not None:
-        listed, written = f"from {', '.join(run.patterns)}", f"to {run.output}"
+        listed, written = f"from {', '.join(run.patterns) or 'the --query'}", f"to {run.output}"
     if run.kind == "examples":
         tokenizer = run.bundle.tokenizer_fingerprint
         model = f"tokenizer of {run.options.model} ({tokenizer}): {rows}"

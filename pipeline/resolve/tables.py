@@ -37,7 +37,7 @@ from bert_embed.transforms.read.extra import CAN_BE
 from bert_embed.transforms.records.spec import InputFile
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import Client
+    from google.cloud.bigquery import Client, QueryJob
 
 _DATASET = "_bert_embed"  # the underscore keeps it out of the console's lists
 _KEPT_DAYS = 7
@@ -67,6 +67,10 @@ _TYPES = _LISTED | {
 }
 
 
+class QueryNotRun(Exception):
+    """A dry run leaves out the query that would give the rows; its columns are checked."""
+
+
 @dataclass(frozen=True)
 class TableInput:
     """A table that can be read, its request not yet divided into blocks."""
@@ -85,7 +89,10 @@ def job_project(options: Options, table: TableName | None) -> str:
 
 
 def find_input(options: Options, output: str) -> TableInput | None:
-    """The table to read, the query's result if there is a query; None if the input is files."""
+    """The table to read, the query's result if there is a query; None if the input is files.
+
+    QueryNotRun: a dry run of a query that has not run.
+    """
     if not options.reads_table:
         return None
     name, query, expired = None, options.query, None
@@ -100,7 +107,12 @@ def find_input(options: Options, output: str) -> TableInput | None:
         if options.limit is not None:
             query = _first_rows(options, name)
         if query is not None:
-            name, expired = _query_rows(client, query, options, output)
+            with translate_errors("--query"):
+                checked = _checked_query(client, query)
+            if checked.schema:
+                schema = tuple(field.to_api_repr() for field in checked.schema)
+                _table_columns(options, schema, shown)
+            name, expired = _query_rows(client, query, checked.location or "US", options, output)
         with translate_errors(f"{shown} cannot be read"):
             assert name is not None
             facts = expired or _facts(client, name, shown)
@@ -191,7 +203,7 @@ def _present(
 
 
 def _query_rows(
-    client: "Client", query: str, options: Options, output: str
+    client: "Client", query: str, location: str, options: Options, output: str
 ) -> tuple[TableName, QueryRows | None]:
     """The table with the rows of a query, which runs unless an earlier attempt of this run did it.
 
@@ -200,8 +212,6 @@ def _query_rows(
     seven days. Of a complete run that has outlived its rows, the second value is what run.json
     says of them; else it is None.
     """
-    with translate_errors("--query"):
-        location = _checked_location(client, query)
     name = _query_table(client, query, output, location)
     with translate_errors("--query"):
         exists = get_table(client, name) is not None
@@ -217,22 +227,22 @@ def _query_rows(
     if not exists or record is None or (record.is_done and options.overwrite):
         if options.dry_run:
             what = "the --query" if options.limit is None else "a query for --limit"
-            raise UsageError(f"--dry_run would have to run {what} to plan; leave --dry_run out")
+            raise QueryNotRun(f"a dry run does not run {what}")
         with translate_errors("--query"):
             _make_dataset(client, name, location)
             _run_query(client, query, name, location)
     return name, None
 
 
-def _checked_location(client: "Client", query: str) -> str:
-    """The location of the query's tables; checks the query before it costs anything."""
+def _checked_query(client: "Client", query: str) -> "QueryJob":
+    """A dry run of the query, with its location and columns, before it costs anything."""
     from google.cloud import bigquery
 
     config = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False)
     job = client.query(query, job_config=config, job_retry=None, **first_request())
     if job.statement_type not in (None, "SELECT"):
         raise UsageError(f"--query must be one SELECT, this is {job.statement_type}")
-    return job.location or "US"
+    return job
 
 
 def _query_table(client: "Client", query: str, output: str, location: str) -> TableName:

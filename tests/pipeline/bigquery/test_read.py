@@ -252,8 +252,15 @@ def test_a_dry_run_of_a_query_makes_nothing(bigquery, table, tiny_bundle, tmp_pa
         if each.dataset_id.startswith("_bert_embed"):
             bigquery.client.delete_dataset(each.reference, delete_contents=True)
     flags = {"query": f"SELECT * FROM `{table}`", "project": "test-project", "dry_run": True}
-    assert embed(tmp_path / "out", tiny_bundle, **flags) == 2
-    assert "--dry_run would have to run the --query" in capsys.readouterr().err
+    assert embed(tmp_path / "out", tiny_bundle, **flags) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("from the --query\nmodel ")
+    assert "another name: a dry run does not run the --query\n" in said
+    flags = {"limit": 5, "dry_run": True}
+    assert embed(tmp_path / "out", tiny_bundle, shown(table), **flags) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"from {shown(table)}\nmodel ")
+    assert "another name: a dry run does not run a query for --limit\n" in said
     datasets = [each.dataset_id for each in bigquery.client.list_datasets(include_all=True)]
     assert "_bert_embed_us" not in datasets
 
@@ -279,7 +286,14 @@ def test_a_table_in_and_a_table_out(bigquery, table, tiny_bundle, tmp_path):
         ({"input": "{t}", "text_column": "a`b"}, "is not a column of BigQuery"),
         ({"input": "{t}", "extra_columns": "m"}, "--extra_columns m is no column of --input {s}"),
         ({"input": "{t}", "extra_columns": "text_hash"}, "clashes with the output's own column"),
-        ({"input": "{t}", "limit": 5, "dry_run": True}, "would have to run a query for --limit"),
+        (
+            {"input": "{t}", "limit": 5, "dry_run": True, "text_column": "body"},
+            "--text_column body is no column of --input {s}",
+        ),
+        (
+            {"query": "SELECT id FROM `{q}`", "project": "test-project", "dry_run": True},
+            "--text_column text is no column of --query",
+        ),
         ({"input": "{t}$20260101"}, "names a partition"),
         ({"input": "a b", "input_format": "bigquery"}, "--input 'a b' is not a table"),
         ({"query": "SELECT 1"}, "--query requires --project"),
@@ -289,7 +303,10 @@ def test_a_table_in_and_a_table_out(bigquery, table, tiny_bundle, tmp_path):
 def test_what_cannot_work_is_said_before_any_work(
     bigquery, table, tiny_bundle, tmp_path, capsys, flags, said
 ):
-    given = {name: str(value).replace("{t}", shown(table)) for name, value in flags.items()}
+    given = {
+        name: str(value).replace("{t}", shown(table)).replace("{q}", table)
+        for name, value in flags.items()
+    }
     inputs = [given.pop("input")] if "input" in given else []
     assert embed(tmp_path / "out", tiny_bundle, *inputs, **given) == 2
     assert said.replace("{s}", shown(table)) in capsys.readouterr().err

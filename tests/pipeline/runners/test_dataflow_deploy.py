@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -160,19 +161,50 @@ def test_only_a_missing_image_is_built(tmp_path, answer, code, commands):
     assert len(ran) == commands
 
 
-def test_what_embed_refuses_builds_no_image(tmp_path):
+@pytest.mark.parametrize("place", ["gs://acme-texts/texts/*.jsonl", "acme:texts.news"])
+def test_what_embed_refuses_builds_no_image(tmp_path, place):
     log = tmp_path / "log"
     for name, text in (("gcloud", f'echo "gcloud $*" >> {log}'), ("python", "exit 3")):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     found, _, _ = printed(
         tmp_path,
+        ("INPUT=gs://acme-texts/texts/*.jsonl", f"INPUT={place}"),
         more=(),
         PATH=f"{tmp_path}:{os.environ['PATH']}",
         PYTHON=str(tmp_path / "python"),
     )
     assert found == 3
     assert not log.exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--limit 5", "gcloud cannot say whether"),
+        ("--limit 5 --text_column body", "error: --text_column body is no column of --input test-"),
+        ("--text_colum body", "error: unknown flag --text_colum; did you mean --text_column?"),
+    ],
+)
+def test_of_a_table_flags_are_checked_before_an_image_is_built(
+    gcs, bigquery, bucket, minilm, tmp_path, flags, message
+):
+    (tmp_path / "gcloud").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "gcloud").chmod(0o755)
+    table = "test-project.early.t"
+    bigquery.client.delete_table(table, not_found_ok=True)
+    bigquery.fill(table, [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")], [])
+    code, _, errors = printed(
+        tmp_path,
+        ("INPUT=gs://acme-texts/texts/*.jsonl", "INPUT=test-project:early.t"),
+        ("FLAGS=", f"FLAGS={flags}"),
+        more=(),
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        PYTHON=sys.executable,
+    )
+    assert code == 2
+    assert errors.count("\n") == 1
+    assert message in errors
 
 
 def test_a_changed_tree_is_another_tag(tmp_path):
