@@ -95,13 +95,13 @@ class Options(CheckedOptions):
         choices=("text", "jsonl", "csv", "parquet", "tfrecord", "bigquery"),
     )
     document: str = flag(
-        "what a document is in plain text: each line, or each file, whose path is then its id",
+        "what a document is in plain text; the id of a file is its path",
         default="line",
         choices=("line", "file"),
     )
     text_column: str | None = flag(
-        "field or column with a text or a list of words; of several with commas, such as "
-        "title,abstract, the texts are joined by a space (default: text)",
+        "field or column with a text or a list of words; the texts of several, such as "
+        "title,abstract, are joined by a space (default: text)",
         "NAMES",
         kind=JoinedNames(),
     )
@@ -151,8 +151,8 @@ class Options(CheckedOptions):
         "number type of the stored vectors", default="float32", choices=OUTPUT_DTYPES
     )
     skip_existing: tuple[str, ...] = embed_flag(
-        "earlier output: a folder, a glob of folders, or a BigQuery table; its documents with an "
-        "unchanged text are not embedded again; can be repeated",
+        "earlier output, whose documents are not embedded again unless their text changed: a "
+        "folder, a glob of folders, or a BigQuery table; can be repeated",
         "DIR_OR_TABLE",
         (),
         kind=PLACES,
@@ -160,8 +160,7 @@ class Options(CheckedOptions):
     keep_text: bool = switch("write the texts beside their vectors")
     report: bool = embed_switch("write report.html once the run is complete", True)
     report_texts: bool = embed_switch(
-        "show texts in report.html, read from the input again where the output holds none, never "
-        "from BigQuery",
+        "show texts in report.html, read from the input again where the output holds none",
         True,
     )
 
@@ -173,8 +172,7 @@ class Options(CheckedOptions):
         kind=PLACE,
     )
     granularity: tuple[str, ...] = flag(
-        f"what gets vectors, in one pass: some of {', '.join(GRANULARITIES)} (examples "
-        "for word or span must be tokenized with these)",
+        f"what gets vectors, in one pass: some of {', '.join(GRANULARITIES)}",
         "NAME,NAME",
         ("sentence",),
         kind=NAMES,
