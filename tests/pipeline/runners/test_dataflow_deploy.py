@@ -23,6 +23,11 @@ DOCKER = ROOT / "deploy" / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text("utf-8")
 PAGE = (ROOT / "docs" / "cloud.md").read_text("utf-8")
 COMMANDS = re.findall(r"^bert-embed (embed (?:[^\\\n]|\\\n)*)", PAGE, re.MULTILINE)
+# What the page says to write for a TPU in the command for a GPU.
+_IMAGE, _FLAGS = re.search(r"For a TPU write `(.*?)` and `(.*?)`", PAGE).groups()
+COMMANDS.append(
+    COMMANDS[-1].replace("bert-embed-gpu:1", _IMAGE).replace("--accelerator l4", _FLAGS)
+)
 
 
 def pins(path):
