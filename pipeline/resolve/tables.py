@@ -304,10 +304,19 @@ def find_load(run: EmbedRun) -> TableLoad | None:
         vectors=run.metadata,
         again=options.overwrite,
     )
+    loaded = _recorded_loads(run, load)
     with bigquery_client(load.project) as client:
         with translate_errors(f"--output_table: jobs of project {load.project} cannot be run"):
             check_jobs(client)
         for kind in load.kinds:
             with translate_errors(f"--output_table {load.table_of(kind)}"):
-                KindTable(client, load, kind).check(extra)
+                KindTable(client, load, kind).check(extra, kind in loaded)
     return load
+
+
+def _recorded_loads(run: EmbedRun, load: TableLoad) -> set[str]:
+    """The kinds of vectors that an earlier attempt of the run has loaded, by its run.json."""
+    record = None if run.unchecked else record_of_output(run.options, run.output)
+    if record is None or record.run != run.fingerprint or record.table != load.requested:
+        return set()
+    return {kind for kind, done in record.loads.items() if done.job is not None}

@@ -136,8 +136,11 @@ class KindTable:
             self.describe(table)
         return table
 
-    def check(self, extra: pa.Schema | None) -> None:
-        """Raises InputError if the table cannot take vectors and extra columns."""
+    def check(self, extra: pa.Schema | None, is_loaded: bool = False) -> None:
+        """Raises InputError if the table cannot take vectors and extra columns.
+
+        `is_loaded` says that the run's record has its load: only who started a job may see it.
+        """
         from google.api_core.exceptions import NotFound
 
         name, flag = self.name, f"--output_table {self.name}"
@@ -164,7 +167,8 @@ class KindTable:
                     f"{flag}: ${name.partition} is a partition by {ours.lower()}, but the table is "
                     f"{'not partitioned by time' if parts is None else 'by ' + parts.type_.lower()}"
                 )
-        count = self.rows() if self.load.disposition == "fail" else 0
+        must_be_empty = self.load.disposition == "fail" and not is_loaded
+        count = self.rows() if must_be_empty else 0
         if count and last_done(named_jobs(self.client, self.location, self.job_name)) is None:
             raise InputError(
                 f"{flag} has {counted(count, 'row')} already, and --write_disposition is fail: "

@@ -169,6 +169,21 @@ def test_fail_lets_its_own_rerun_pass(bigquery, dataset, corpus, tiny_bundle, tm
     assert count(bigquery, dataset) == len(TEXTS)
 
 
+def test_a_finished_load_needs_no_permission_to_see_its_job(
+    bigquery, dataset, corpus, tiny_bundle, tmp_path, capsys, monkeypatch
+):
+    """On Dataflow the workers' account starts the job, and the submitter may not see it."""
+    table, flags = f"test-project:{dataset}.v", {"write_disposition": "fail"}
+    assert load(tmp_path / "out", tiny_bundle, corpus, table, **flags) == 0
+    monkeypatch.setattr(bigquery, "hides_jobs", True)
+    capsys.readouterr()
+    assert load(tmp_path / "out", tiny_bundle, corpus, table, **flags) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert load(tmp_path / "new", tiny_bundle, corpus, table, **flags) == 2
+    assert "User does not have bigquery.jobs.get permission" in capsys.readouterr().err
+    assert count(bigquery, dataset) == len(TEXTS)
+
+
 @pytest.mark.parametrize("where", ["local", "gs"])
 @pytest.mark.parametrize("disposition", ["append", "truncate"])
 def test_several_jobs_go_through_a_table_beside(

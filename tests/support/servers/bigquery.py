@@ -64,6 +64,7 @@ class BigQueryServer:
         client: Talks to it, without credentials.
         environment: What a process must have set to use it.
         denied: Projects and datasets that nobody may see.
+        hides_jobs: Whether jobs are another account's, which may not be seen.
         failing: How load jobs end, if not well: the `reason` and `message` of their error.
         destinations: Destination tables of the load and copy jobs, with their partitions.
         jobs: Ids of the jobs that were started, by kind: `load`, `copy`, `query`.
@@ -73,6 +74,7 @@ class BigQueryServer:
     client: Any = None
     environment: dict[str, str] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
+    hides_jobs: bool = False
     failing: dict[str, str] | None = None
     destinations: list[str] = field(default_factory=list)
     jobs: list[tuple[str, str]] = field(default_factory=list)
@@ -148,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
     A second job of one id is refused; an upload keeps the id it asks for, and may fail as the
     service has it; a query may have a destination; partitions are noted and left out; tables have
     a size, and the time when their rows changed last; a project or dataset may be denied; a
-    filtered list of datasets is empty.
+    filtered list of datasets is empty; jobs that exist may be hidden.
     """
 
     server_state: BigQueryServer
@@ -163,6 +165,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, {}, b'{"datasets":[]}')
             return
         job = _JOB.fullmatch(self.path)
+        hides = self.server_state.hides_jobs and "/jobs/" in self.path
+        if hides and job is not None and job[2] in self.known:
+            message = f"User does not have bigquery.jobs.get permission for job {job[2]}"
+            self._send(*_denial(f"Access Denied: {message}"))
+            return
         if job is not None:
             self.path = job[1] + self.known.get(job[2], job[2]) + job[3]
         status, headers, body = self._ask(b"")
@@ -239,9 +246,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         denied = self.server_state.denied
         if any(f"/datasets/{n}" in self.path or f"/projects/{n}/" in self.path for n in denied):
-            errors = [{"reason": "accessDenied", "message": "Access Denied"}]
-            answer = {"error": {"code": 403, "message": "Access Denied", "errors": errors}}
-            return 403, {}, json.dumps(answer).encode()
+            return _denial("Access Denied")
         path = re.sub(r"(/tables/[^/?]+?)(\$|%24)\d+", r"\1", self.path)
         headers = {
             name: value
@@ -272,6 +277,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 _KEPT = ("location", "range", "etag", "x-guploader-uploadid")
+
+
+def _denial(message: str) -> tuple[int, dict[str, str], bytes]:
+    errors = [{"reason": "accessDenied", "message": message}]
+    answer = {"error": {"code": 403, "message": message, "errors": errors}}
+    return 403, {}, json.dumps(answer).encode()
 
 
 def _lower(headers: Any) -> dict[str, str]:
