@@ -1,15 +1,13 @@
-"""Encodes texts as vectors, for users of the Python API and for the pipeline's workers."""
+"""Encodes texts as vectors, for users of the Python API."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import Any, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_embed.arguments import seconds, whole_number
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.prompts import DOCUMENT, QUERY, first_name
 from bert_embed.calls.settings import (
@@ -21,34 +19,16 @@ from bert_embed.calls.settings import (
 )
 from bert_embed.calls.similarity import cosine_matrix, cosine_pairs
 from bert_embed.calls.texts import Columns, in_pieces, span_columns, text_columns, word_columns
-from bert_embed.engines.choose import EngineLoader, find_device, load_engine, weight_files
-from bert_embed.engines.cores import available_cores
-from bert_embed.engines.runner import RowRunner
+from bert_embed.embedder import Embedder
+from bert_embed.engines.choose import EngineLoader, load_engine
 from bert_embed.heads.multi import MultiHead
-from bert_embed.heads.scores import ScoresHead
-from bert_embed.heads.sparse import QUERY_WEIGHTS, SparseHead
-from bert_embed.heads.vectors import MultiVectors, SparseVectors, merged_entries
-from bert_embed.ragged import places, splits_of
-from bert_embed.rows.build import Rows, fill_rows
-from bert_embed.rows.documents import tokenize_documents
+from bert_embed.heads.sparse import SparseHead
+from bert_embed.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.rows.fit import fit_texts
-from bert_embed.rows.layout import Layout, TokenPlaces, is_too_long, lay_out, widest_tokens
-from bert_embed.rows.text_rows import failed_documents, text_rows
-from bert_embed.rows.to_documents import (
-    EmbeddedRows,
-    GranularVectors,
-    TextVectors,
-    chosen_vectors,
-    document_vectors,
-    per_document,
-)
-from bert_embed.specs import OutputSpec, TextSpec, VectorSpec
+from bert_embed.rows.layout import Layout
+from bert_embed.rows.to_documents import GranularVectors, TextVectors, per_document
+from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.errors import SettingError
-from bert_embed.storage.plurals import counted, counted_of
-from bert_embed.tokenization.tokenizer import load_tokenizer
-
-if TYPE_CHECKING:
-    from bert_embed.tokenization.protocol import TextTokenizer
 
 
 class TruncationWarning(UserWarning):
@@ -67,14 +47,11 @@ class Encoder:
         precision: Number type of the matrix products, one of
             `bert_embed.engines.choose.PRECISIONS`; vectors are always float32.
         device: One of `bert_embed.engines.choose.DEVICES`.
-        inference_timeout: Seconds without a finished batch after which a call raises
-            NoProgressError; None waits for ever.
         load_engine: Loads the engine that runs the batches.
-        compile_ahead: Whether a GPU or TPU compiles the programs of all shapes of a batch before
-            the first one, as workers do; otherwise each when it occurs.
 
     Attributes:
         device: What computes: "cpu", "gpu" or "tpu".
+        embedder: The loaded model, as workers of a pipeline use it.
 
     Raises:
         SettingError: The model does not support such vectors, or this machine the precision.
@@ -89,32 +66,19 @@ class Encoder:
         prompt: str | None = None,
         precision: str = "float32",
         device: str = "auto",
-        inference_timeout: float | None = None,
         load_engine: EngineLoader = load_engine,
-        compile_ahead: bool = False,
     ) -> None:
-        self._arguments = (
-            *(spec, threads, prompt, precision, device),
-            *(inference_timeout, load_engine, compile_ahead),
-        )
-        self.bundle = bundle
-        self.spec = bundle.defaults if spec is None else spec
-        bundle.check(self.spec)
-        self.prompt = bundle.prompt_text(prompt)
-        self.threads = (
-            available_cores() if threads is None else whole_number("threads", threads, least=1)
-        )
-        if inference_timeout is not None:
-            inference_timeout = seconds("inference_timeout", inference_timeout)
-        self.precision, self.device = precision, find_device(precision, device)
-        self.tokenizer: TextTokenizer = load_tokenizer(bundle)
+        self._arguments = spec, threads, prompt, precision, device, load_engine
+        self.bundle, self.prompt = bundle, bundle.prompt_text(prompt)
         self._max_seq_length = bundle.max_seq_length
-        self._static_weights: np.ndarray | None = None  # of queries, read when they are needed
-        special = self.tokenizer.cls_id, self.tokenizer.sep_id
-        engine = load_engine(bundle, special, precision, self.device, self.threads)
-        self._runner = RowRunner(
-            bundle.config, engine, self.threads, inference_timeout, compile_ahead, bundle.heads
+        embedder = Embedder(bundle, spec, threads, precision, device, load_engine)
+        self.spec, self.threads, self.tokenizer = (
+            embedder.spec,
+            embedder.threads,
+            embedder.tokenizer,
         )
+        self.precision, self.device = precision, embedder.device
+        self.embedder = embedder
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process loads the model anew."""
@@ -131,7 +95,7 @@ class Encoder:
         return copied
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if "_runner" in vars(self) and name != "max_seq_length" and not name.startswith("_"):
+        if "embedder" in vars(self) and name != "max_seq_length" and not name.startswith("_"):
             raise AttributeError(f"{name} cannot be set: give it to bert_embed.load or to the call")
         super().__setattr__(name, value)
 
@@ -231,8 +195,7 @@ class Encoder:
         It raises and warns as `encode` does.
         """
         one = isinstance(texts, str)
-        _check_pairs(one, texts_b)
-        columns = text_columns([texts] if one else texts, texts_b)
+        columns = text_columns(texts, texts_b)
         layout, vectors, shape = self._encode_units("token", columns, settings)
         tokens = layout.tokens
         assert tokens is not None
@@ -354,7 +317,7 @@ class Encoder:
         Warns:
             TruncationWarning: As `encode`.
         """
-        columns = text_columns([texts] if isinstance(texts, str) else texts)
+        columns = text_columns(texts)
         prune: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight}
         vectors = self._encode_by_head("sparse", columns, settings, **prune).sparse
         assert vectors is not None
@@ -372,26 +335,7 @@ class Encoder:
         head = self.bundle.heads.get("sparse")
         if not isinstance(head, SparseHead) or not head.query_weights:
             return self.encode_sparse(texts, **prompted)
-        columns = text_columns([texts] if isinstance(texts, str) else texts)
-        return self._constant_weights(columns, CallSettings.sort(prompted, TextSettings))
-
-    def _constant_weights(self, columns: Columns, call: CallSettings) -> SparseVectors:
-        """The sparse vectors of queries that need no run of the model."""
-        text_spec = self._text_spec(call.texts)
-        tokens = self.tokenizer.tokenize_texts(
-            [text_spec.prompt + text for text in columns["texts"]], False
-        )
-        lengths, most = np.diff(tokens.row_splits), text_spec.max_seq_length
-        row = np.repeat(np.arange(len(lengths)), lengths)
-        values = self._query_weights()[tokens.ids]
-        counts = values > 0
-        if text_spec.long_text != "window":
-            if text_spec.long_text == "reject":
-                _refuse_long(lengths > most, 0, most)
-            self._warn_of_cuts(int((lengths > most).sum()), len(lengths), call, text_spec)
-            counts &= places(np.zeros_like(lengths), lengths) < most
-        ids = tokens.ids[counts].astype(np.int32)
-        return merged_entries(len(lengths), row[counts], ids, values[counts], "max")
+        return self._weigh_queries(text_columns(texts), prompted)
 
     def encode_multi(
         self, texts: str | Iterable[str], *, pool_factor: int = 1, **settings: Unpack[TextSettings]
@@ -415,7 +359,7 @@ class Encoder:
         Warns:
             TruncationWarning: As `encode`.
         """
-        columns = text_columns([texts] if isinstance(texts, str) else texts)
+        columns = text_columns(texts)
         prompted = self._prompted(settings, DOCUMENT)
         vectors = self._encode_by_head("multi", columns, prompted, pool_factor=pool_factor).multi
         assert vectors is not None
@@ -429,8 +373,7 @@ class Encoder:
         The score of a document is the sum, over the vectors of a query, of the largest product
         with one of its vectors (MaxSim).
         """
-        columns = text_columns([texts] if isinstance(texts, str) else texts)
-        return self._encode_multi_queries(columns, self._prompted(settings, QUERY))
+        return self._encode_multi_queries(text_columns(texts), self._prompted(settings, QUERY))
 
     def encode_scores(
         self,
@@ -457,8 +400,7 @@ class Encoder:
             TruncationWarning: As `encode`.
         """
         one = isinstance(texts, str)
-        _check_pairs(one, texts_b)
-        columns = text_columns([texts] if one else texts, texts_b)
+        columns = text_columns(texts, texts_b)
         scores = self._encode_by_head("scores", columns, settings).scores
         assert scores is not None
         return scores[0] if one else scores
@@ -479,112 +421,6 @@ class Encoder:
         """Returns the cosine of each vector of `one` and the same one of `other`, float32 `[n]`."""
         return cosine_pairs(one, other)
 
-    def embed_texts(
-        self,
-        text_spec: TextSpec,
-        texts: Sequence[str],
-        texts_b: Sequence[str] | None = None,
-        batch_tokens: int | None = None,
-    ) -> tuple[GranularVectors, dict[int, tuple[str, str]], np.ndarray]:
-        """Embeds texts as the command line does, equal ones once; a bad one does not fail others.
-
-        Gives a row for each text of the kinds that the spec asks for, zeros or no entries for a
-        text without a vector, by the number of each such text the stage that rejected it,
-        "tokenize" or "infer", and the reason, and the numbers of the texts with a vector that were
-        cut, int64 `[cut]`. RuntimeError: every one of several texts failed, so the model is at
-        fault.
-        """
-        tokenized = text_rows(self.tokenizer, text_spec, texts, texts_b=texts_b)
-        layout, row = tokenized.layout, tokenized.row
-        rows, embedded = self.embed_layout(tokenized.rows, row, layout, text_spec, batch_tokens)
-        rejected = {number: ("tokenize", why) for number, why in tokenized.rejected.items()}
-        good = np.ones(len(tokenized.numbers), bool)
-        for document, why in failed_documents(layout, row, rows.failed).items():
-            good[document] = False
-            rejected[int(tokenized.numbers[document])] = ("infer", why)
-        vectors = GranularVectors(
-            *(
-                None if one is None else _spread(one, tokenized.numbers, good, len(texts))
-                for one in vars(embedded).values()
-            )
-        )
-        return vectors, rejected, tokenized.numbers[layout.truncated & good]
-
-    def embed_rows(
-        self,
-        input_ids: np.ndarray,
-        row_splits: np.ndarray,
-        token_type_ids: np.ndarray | None = None,
-        batch_tokens: int | None = None,
-    ) -> EmbeddedRows:
-        """Embeds rows that include [CLS] and [SEP], with the encoder's `spec`.
-
-        `input_ids` are int32 `[tokens]`, all rows end to end, `row_splits` int64 `[rows + 1]`; the
-        result has float32 `[rows, width]` in `vectors`. RuntimeError: all of several rows failed.
-        """
-        rows = input_ids, row_splits, token_type_ids
-        return self._runner.run(self.spec, OutputSpec(), *rows, batch_tokens)
-
-    def embed_layout(
-        self,
-        rows: Rows,
-        row: np.ndarray,
-        layout: Layout,
-        text_spec: TextSpec,
-        batch_tokens: int | None = None,
-        spec: VectorSpec | None = None,
-    ) -> tuple[EmbeddedRows, GranularVectors]:
-        """Embeds the rows of documents, all granularities in one pass of the model.
-
-        `row` and `layout` are those of `bert_embed.rows.text_rows.TextRows`. The vectors of
-        documents with a failed row are undefined. RuntimeError: all of several rows failed.
-        """
-        spec = spec or self.spec
-        outputs = OutputSpec(
-            sentences="sentence" in text_spec.kinds and not text_spec.pools_late,
-            finished=text_spec.long_text != "window" or text_spec.keeps_windows,
-            tokens=text_spec.needs_tokens or text_spec.pools_late,
-            heads=text_spec.heads,
-        )
-        self.bundle.check_vectors(text_spec.vectors)
-        embedded = self._runner.run(
-            replace(spec, dim=None) if text_spec.pools_late else spec,
-            outputs,
-            rows.input_ids,
-            rows.row_splits,
-            rows.token_type_ids,
-            batch_tokens,
-            self.tokenizer.prompt_length(text_spec.prompt) + (text_spec.marker is not None),
-            text_spec.max_seq_length,
-        )
-        stacked = len(spec.layers) if spec.layer_combine == "stack" else 1
-        vectors = document_vectors(
-            layout,
-            embedded,
-            row,
-            rows.row_splits,
-            text_spec,
-            lambda pooled: self._runner.finish(spec, pooled),
-            stacked,
-            self.bundle.heads,
-        )
-        return embedded, vectors
-
-    def score_labels(self) -> tuple[str, ...]:
-        """Returns the names of the scores, in order; none for a model that makes none."""
-        head = self.bundle.heads.get("scores")
-        return head.labels if isinstance(head, ScoresHead) else ()
-
-    def truncation(self, cut: int, total: int, text_spec: TextSpec) -> str:
-        """Says how many of the texts were cut, and which settings do something else."""
-        length, most = text_spec.max_seq_length, self.bundle.config.max_position_embeddings
-        longer = f"max_seq_length up to {most} keeps more of it, " if length < most else ""
-        were_cut = counted_of(cut, total, "text", "was cut", "were cut")
-        return (
-            f"{were_cut} at {length} tokens: long_text='window' takes all of a text, "
-            f"{longer}long_text='truncate' cuts without this warning"
-        )
-
     def _prompted(self, settings: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
         """Adds the first prompt of these names that the model has, unless the call gives one."""
         known = first_name(self.bundle.prompts, names)
@@ -599,19 +435,21 @@ class Encoder:
         settings: Mapping[str, Any],
     ) -> Any:
         one = isinstance(texts, str)
-        _check_pairs(one, texts_b)
-        columns = text_columns([texts] if one else texts, texts_b)
+        columns = text_columns(texts, texts_b)
         call = CallSettings.sort(settings, EncodeSettings)
         spec = changed_spec(self.spec, self.bundle.config, **call.vectors)
         self.bundle.check(spec)
-        text_spec, cut = self._text_spec(call.texts), 0
+        text_spec = self._text_spec(call.texts)
         done: list[np.ndarray] = []
+        cut: list[np.ndarray] = []
         for piece in in_pieces(columns, call.progress):
-            layout, vectors = self._encode(spec, text_spec, call, piece, sum(map(len, done)))
+            layout, vectors = self.embedder.embed_columns(
+                piece, text_spec, call.batch_tokens, spec, sum(map(len, done))
+            )
             assert vectors.sentences is not None
             done.append(vectors.sentences)
-            cut += int(layout.truncated.sum())
-        self._warn_of_cuts(cut, len(columns["texts"]), call, text_spec)
+            cut.append(layout.truncated)
+        self._warn_of_cuts(np.concatenate(cut), call, text_spec)
         joined = np.concatenate(done) if len(done) > 1 else done[0]
         shaped = joined.reshape(-1, *spec.shape(self.bundle.config))
         return shaped[0] if one else shaped
@@ -619,7 +457,7 @@ class Encoder:
     def _encode_units(
         self, kind: str, columns: Columns, settings: UnitSettings, word_pooling: str = "mean"
     ) -> tuple[Layout, GranularVectors, tuple[int, ...]]:
-        """Returns, beside `_encode`'s result, the shape of a vector."""
+        """Returns, beside the result of `embed_columns`, the shape of a vector."""
         call = CallSettings.sort(settings, UnitSettings)
         # What only concerns vectors of texts does not apply to their parts.
         base = replace(self.spec, pooling="mean", dense=0, normalize=False, dim=None)
@@ -632,8 +470,8 @@ class Encoder:
         text_spec = self._text_spec(
             call.texts, granularity=(kind,), word_pooling=word_pooling, normalize_tokens=normalize
         )
-        layout, vectors = self._encode(spec, text_spec, call, columns, 0)
-        self._warn_of_cuts(int(layout.truncated.sum()), len(columns["texts"]), call, text_spec)
+        layout, vectors = self.embedder.embed_columns(columns, text_spec, call.batch_tokens, spec)
+        self._warn_of_cuts(layout.truncated, call, text_spec)
         return layout, vectors, shape
 
     def _encode_by_head(
@@ -642,9 +480,16 @@ class Encoder:
         call = CallSettings.sort(settings, TextSettings)
         self.bundle.check_vectors((kind,))
         text_spec = self._text_spec(call.texts, vectors=(kind,), **vectors)
-        layout, encoded = self._encode(self.spec, text_spec, call, columns, 0)
-        self._warn_of_cuts(int(layout.truncated.sum()), len(columns["texts"]), call, text_spec)
+        layout, encoded = self.embedder.embed_columns(columns, text_spec, call.batch_tokens)
+        self._warn_of_cuts(layout.truncated, call, text_spec)
         return encoded
+
+    def _weigh_queries(self, columns: Columns, settings: Mapping[str, Any]) -> SparseVectors:
+        call = CallSettings.sort(settings, TextSettings)
+        text_spec = self._text_spec(call.texts)
+        cut, vectors = self.embedder.weigh_queries(columns["texts"], text_spec)
+        self._warn_of_cuts(cut, call, text_spec)
+        return vectors
 
     def _encode_multi_queries(self, columns: Columns, settings: Mapping[str, Any]) -> MultiVectors:
         call = CallSettings.sort(settings, TextSettings)
@@ -656,37 +501,11 @@ class Encoder:
         if head.query_length is not None:
             call.texts.setdefault("max_seq_length", head.query_length)
         text_spec = self._text_spec(call.texts, vectors=("multi",))
-        text_spec = replace(text_spec, marker=head.query_marker)
-        rows, layout = self._rows(text_spec, columns, 0)
-        self._warn_of_cuts(int(layout.truncated.sum()), len(columns["texts"]), call, text_spec)
-        rows, is_text = fill_rows(rows, head.fill_length, head.fill_id)
-        embedded = self._runner.run(
-            self.spec,
-            OutputSpec(sentences=False, heads=("multi",)),
-            rows.input_ids,
-            rows.row_splits,
-            None,
-            call.texts.get("batch_tokens"),
-            longest=self.max_seq_length,
-            attended=None if head.attends_fill else is_text,
+        layout, vectors = self.embedder.embed_multi_queries(
+            head, columns, text_spec, call.batch_tokens, self.max_seq_length
         )
-        every = np.arange(len(rows.row_splits) - 1)
-        _refuse_failed(embedded, every, 0)
-        assert embedded.multi is not None
-        splits, row, place = widest_tokens(rows, None, 1)
-        tokens = TokenPlaces(splits, rows.input_ids, row, place)
-        return chosen_vectors(head, embedded.multi, tokens, every, query=True)
-
-    # No property: one that raises breaks the proxies with which processes share a large model.
-    def _query_weights(self) -> np.ndarray:
-        """float32 `[vocabulary]`, from the file that the engine read."""
-        if self._static_weights is None:
-            from bert_embed.graph.litert_file import read_arrays  # imports LiteRT's schema: 0.2 s
-
-            (name,) = weight_files(self.bundle, self.precision, self.device)
-            arrays = read_arrays(Path(self.bundle.path, name))
-            self._static_weights = np.array(arrays[QUERY_WEIGHTS])
-        return self._static_weights
+        self._warn_of_cuts(layout.truncated, call, text_spec)
+        return vectors
 
     def _text_spec(self, texts: Mapping[str, Any], **units: Any) -> TextSpec:
         length, prompt = texts.get("max_seq_length", self.max_seq_length), texts.get("prompt")
@@ -695,75 +514,9 @@ class Encoder:
         text_spec = TextSpec(length, prompt=prompt, **changes, **units)
         return fit_texts(self.bundle, text_spec, self.tokenizer)
 
-    def _warn_of_cuts(self, cut: int, total: int, call: CallSettings, text_spec: TextSpec) -> None:
-        if cut and "long_text" not in call.texts:
+    def _warn_of_cuts(self, cut: np.ndarray, call: CallSettings, text_spec: TextSpec) -> None:
+        """Warns if some of the texts, bool `[texts]`, were cut, and the call did not ask for it."""
+        if cut.any() and "long_text" not in call.texts:
+            message = self.embedder.truncation(int(cut.sum()), len(cut), text_spec)
             # The level is where `encode` or another method was called.
-            warnings.warn(self.truncation(cut, total, text_spec), TruncationWarning, stacklevel=4)
-
-    def _encode(
-        self, spec: VectorSpec, text_spec: TextSpec, call: CallSettings, columns: Columns, at: int
-    ) -> tuple[Layout, GranularVectors]:
-        """Embeds texts, which may be empty; `at` is the first one's number, for messages."""
-        rows, layout = self._rows(text_spec, columns, at)
-        every = np.arange(len(rows.row_splits) - 1)
-        batch_tokens = call.texts.get("batch_tokens")
-        embedded, vectors = self.embed_layout(rows, every, layout, text_spec, batch_tokens, spec)
-        _refuse_failed(embedded, every if layout.windows is None else layout.windows.document, at)
-        return layout, vectors
-
-    def _rows(self, text_spec: TextSpec, columns: Columns, at: int) -> tuple[Rows, Layout]:
-        documents = tokenize_documents(
-            self.tokenizer,
-            offsets=text_spec.needs_tokens,
-            prompt=text_spec.prompt,
-            marker=text_spec.marker,
-            **columns,
-        )
-        if text_spec.long_text == "reject":
-            too_long = is_too_long(documents, text_spec, self.tokenizer)
-            _refuse_long(too_long, at, text_spec.max_seq_length)
-        return lay_out(documents, text_spec, self.tokenizer)
-
-
-def _refuse_long(too_long: np.ndarray, at: int, most: int) -> None:
-    """SettingError where one of texts, bool `[texts]`, is too long; `at` is the first's number."""
-    if too_long.any():
-        raise SettingError(
-            "texts",
-            f"number {at + int(np.argmax(too_long))} is longer than {most} tokens; set long_text "
-            "to truncate or window",
-            "long_text",
-        )
-
-
-def _refuse_failed(embedded: EmbeddedRows, texts: np.ndarray, at: int) -> None:
-    """RuntimeError where a row failed; `texts` int `[rows]`, the number of each row's text."""
-    if embedded.failed:
-        row, reason = min(embedded.failed.items())
-        failed = len(set(texts[list(embedded.failed)].tolist()))
-        raise RuntimeError(
-            f"{counted(failed, 'text')} failed, the first is {at + texts[row]}: {reason}"
-        )
-
-
-def _check_pairs(one: bool, texts_b: Iterable[str] | None) -> None:
-    if isinstance(texts_b, str):
-        raise SettingError(
-            "texts_b",
-            "must be a list of texts, got one str; a pair is encode([one], [other]), a prompt is "
-            "prompt",
-        )
-    if one and texts_b is not None:
-        raise SettingError("texts_b", "is for pairs, texts must be a list then")
-
-
-def _spread(vectors: Any, numbers: np.ndarray, good: np.ndarray, count: int) -> Any:
-    """Vectors of all of `count` texts, from those at `numbers`; nothing where not `good`."""
-    if isinstance(vectors, np.ndarray):
-        spread = np.zeros((count, *vectors.shape[1:]), vectors.dtype)
-        spread[numbers[good]] = vectors[good]
-        return spread
-    kept = vectors[np.flatnonzero(good)]
-    lengths = np.zeros(count, np.int64)
-    lengths[numbers[good]] = np.diff(kept.splits)
-    return replace(kept, splits=splits_of(lengths))
+            warnings.warn(message, TruncationWarning, stacklevel=4)

@@ -32,7 +32,7 @@ from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.worker_bundles import worker_bundle
 
 if TYPE_CHECKING:
-    from bert_embed.encoder import Encoder
+    from bert_embed.embedder import Embedder
     from bert_embed.engines.choose import EngineLoader
     from bert_embed.rows.layout import Layout, Units
     from bert_embed.rows.to_documents import EmbeddedRows, GranularVectors
@@ -42,15 +42,15 @@ _VOCABULARIES: "WeakKeyDictionary[TextTokenizer, pa.StringArray]" = WeakKeyDicti
 
 
 @dataclass(eq=False)
-class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
-    """Runs a bundle's encoder over TokenBlocks, a block a call, and forms batches itself."""
+class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Embedder"]):
+    """Runs a bundle's model over TokenBlocks, a block a call, and forms batches itself."""
 
     bundle: str  # folder, or where workers fetch it; opened on workers only
     fingerprint: str  # the model's; a bundle with another one is rejected
     spec: VectorSpec
     text_spec: TextSpec
     batch_tokens: int | None = None  # most of a batch, padding included; None: by the device
-    threads: int | None = None  # this and the next three as `bert_embed.Encoder` takes them
+    threads: int | None = None  # this and the next three as `Embedder` takes them
     precision: str = "float32"
     device: str = "auto"
     inference_timeout: float | None = None
@@ -60,8 +60,8 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def load_model(self) -> "Encoder":
-        from bert_embed.encoder import Encoder
+    def load_model(self) -> "Embedder":
+        from bert_embed.embedder import Embedder
         from bert_embed.engines.choose import load_engine, weight_files
         from bert_embed.engines.own_process import set_up_process
 
@@ -74,7 +74,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
             else:
                 bundle = worker_bundle(self.bundle, self.fingerprint)
                 bundle.verify_files()
-            return Encoder(
+            return Embedder(
                 bundle,
                 self.spec,
                 threads=self.threads,
@@ -88,7 +88,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
     def run_inference(
         self,
         batch: TokenBlock,  # a batch already, see should_skip_batching
-        model: "Encoder",
+        model: "Embedder",
         inference_args: dict[str, Any] | None = None,
     ) -> list[EmbeddingBlock]:
         """Embeds a block; returns a list of one, as RunInference counts only failures of lists."""

@@ -90,16 +90,16 @@ def batched(call: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Embed:
 
 def _ours(engine: str, model: Path, precision: str) -> Embed:
     from bert_embed.bundle.find import resolve_model
-    from bert_embed.encoder import Encoder
+    from bert_embed.embedder import Embedder
     from bert_embed.engines.choose import load_engine
     from tests.support.engines import load_tensorflow
 
     load = load_engine if engine == OURS else load_tensorflow
     bundle = resolve_model(str(model))
-    encoder = Encoder(bundle, threads=1, precision=precision, load_engine=load)
+    embedder = Embedder(bundle, threads=1, precision=precision, load_engine=load)
 
     def embed(ids: np.ndarray, splits: np.ndarray, budget: int) -> tuple[np.ndarray, int]:
-        done = encoder.embed_rows(ids, splits, batch_tokens=budget)
+        done = embedder.embed_rows(ids, splits, batch_tokens=budget)
         assert done.vectors is not None
         return done.vectors, done.padded_tokens
 

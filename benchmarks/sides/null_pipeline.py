@@ -26,7 +26,7 @@ from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.records.vectors import EmbeddingBlock
 
 if TYPE_CHECKING:
-    from bert_embed.encoder import Encoder
+    from bert_embed.embedder import Embedder
 
 NAME = "work.jsonl"  # in the output folder: a line for each block, with `--notes`
 _MOST_ROWS = 1 << 14  # of a batch
@@ -76,7 +76,7 @@ class NotingHandler(BertModelHandler):
         self.notes, self.tokens_a_second = notes, speed
 
     def run_inference(
-        self, batch: TokenBlock, model: "Encoder", inference_args: dict[str, Any] | None = None
+        self, batch: TokenBlock, model: "Embedder", inference_args: dict[str, Any] | None = None
     ) -> list[EmbeddingBlock]:
         start, spent = time.time(), time.process_time()
         made = super().run_inference(batch, model, inference_args)

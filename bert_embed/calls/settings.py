@@ -90,6 +90,11 @@ class CallSettings:
     texts: dict[str, Any]
     progress: bool
 
+    @property
+    def batch_tokens(self) -> int | None:
+        """Maximum tokens of a batch; None: chosen for the device."""
+        return self.texts.get("batch_tokens")
+
     @classmethod
     def sort(cls, settings: Mapping[str, Any], known: type) -> "CallSettings":
         """Sorts the settings of a TypedDict; SettingError for a name that it does not have."""

@@ -18,8 +18,17 @@ Columns = dict[str, Any]
 
 
 def text_columns(texts: Any, texts_b: Any = None) -> Columns:
-    """Returns texts, or pairs of texts; SettingError if they are none, or not equally many."""
-    first = text_list("texts", texts)
+    """Returns one text, texts or pairs; SettingError if they are none, or not equally many."""
+    if isinstance(texts_b, str):
+        raise SettingError(
+            "texts_b",
+            "must be a list of texts, got one str; a pair is encode([one], [other]), a prompt is "
+            "prompt",
+        )
+    one = isinstance(texts, str)
+    if one and texts_b is not None:
+        raise SettingError("texts_b", "is for pairs, texts must be a list then")
+    first = text_list("texts", [texts] if one else texts)
     second = None if texts_b is None else text_list("texts_b", texts_b)
     if second is not None and len(second) != len(first):
         raise SettingError("texts_b", f"must be {counted(len(first), 'text')}, got {len(second)}")

@@ -48,7 +48,7 @@ class RowRunner:
         compile_ahead: bool = False,
         heads: Mapping[str, Head] | None = None,
     ) -> None:
-        """Keeps an engine; see `bert_embed.encoder.Encoder` for the settings."""
+        """Keeps an engine; see `bert_embed.embedder.Embedder` for the settings."""
         self._config, self._engine, self._compile_ahead = config, engine, compile_ahead
         self._threads, self._timeout, self._heads = threads, inference_timeout, heads or {}
         self._graphs: dict[tuple, Graph] = {}

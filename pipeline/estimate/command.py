@@ -110,14 +110,14 @@ def _speed(run: EmbedRun, sample: Sample, seconds: float) -> Speed | None:
         return None
     handler = model_handler(run)
     try:
-        encoder = handler.load_model()
-        handler.run_inference(blocks[-1], encoder)  # the first call fills caches
+        model = handler.load_model()
+        handler.run_inference(blocks[-1], model)  # the first call fills caches
     except InputError as error:
         warn(f"note: the speed cannot be measured here: {hide_secrets(flag_message(error))}")
         return None
     done, started, worked = 0, time.perf_counter(), time.process_time()
     for block in cycle(blocks):
-        handler.run_inference(block, encoder)
+        handler.run_inference(block, model)
         done += int(block.num_tokens.sum())
         spent = time.perf_counter() - started
         if spent >= seconds:

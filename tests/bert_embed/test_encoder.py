@@ -73,7 +73,7 @@ def test_a_model_with_one_segment_takes_pairs(tmp_path):
     cls, sep = encoder.tokenizer.cls_id, encoder.tokenizer.sep_id
     ids = [encoder.tokenizer.encode(text)[1:-1] for text in ("the bank", "of the river")]
     row = np.array([cls, *ids[0], sep, *ids[1], sep], np.int32)
-    assert_near(pair, encoder.embed_rows(row, np.array([0, len(row)])).vectors)
+    assert_near(pair, encoder.embedder.embed_rows(row, np.array([0, len(row)])).vectors)
 
 
 def test_no_texts_give_an_empty_array(encoder):
@@ -135,14 +135,14 @@ def test_what_cannot_be_encoded_is_refused(encoder, texts, settings, message):
 )
 def test_rows_the_model_cannot_take_are_refused(encoder, ids, splits, message):
     with pytest.raises(ValueError, match=message):
-        encoder.embed_rows(np.array(ids, np.int32), np.array(splits))
+        encoder.embedder.embed_rows(np.array(ids, np.int32), np.array(splits))
 
 
 def test_rows_are_counted_with_their_filling(encoder):
     ids, splits = np.array([2, 40, 3, 2, 3], np.int32), np.array([0, 3, 5])
-    done = encoder.embed_rows(ids, splits)
+    done = encoder.embedder.embed_rows(ids, splits)
     assert (done.tokens, done.padded_tokens, done.batches, done.failed) == (5, 5, 2, {})
-    none = encoder.embed_rows(ids[:0], splits[:1])
+    none = encoder.embedder.embed_rows(ids[:0], splits[:1])
     assert (none.vectors.shape, none.tokens, none.padded_tokens) == ((0, 32), 0, 0)
 
 
@@ -150,10 +150,10 @@ def test_a_row_without_a_finite_vector_fails_alone(poisoned_bundle):
     poisoned = Encoder(read_bundle(poisoned_bundle))
     vault = small_vocabulary().index("vault")
     ids = np.array([2, 40, 3, 2, vault, 3, 2, 41, 3], np.int32)
-    done = poisoned.embed_rows(ids, np.array([0, 3, 6, 9]))
+    done = poisoned.embedder.embed_rows(ids, np.array([0, 3, 6, 9]))
     assert done.failed == {1: NOT_FINITE}
     assert not done.vectors[1].any()
-    good = poisoned.embed_rows(np.delete(ids, [3, 4, 5]), np.array([0, 3, 6]))
+    good = poisoned.embedder.embed_rows(np.delete(ids, [3, 4, 5]), np.array([0, 3, 6]))
     assert_near(done.vectors[[0, 2]], good.vectors)
     with pytest.raises(RuntimeError, match="1 text failed, the first is 1: vector is not finite"):
         poisoned.encode(["bank", "vault"])

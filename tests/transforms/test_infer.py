@@ -9,6 +9,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
 from bert_embed.bundle.bundle import read_bundle
+from bert_embed.embedder import Embedder
 from bert_embed.encoder import Encoder
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.tokenization.tokenizer import load_tokenizer
@@ -20,7 +21,7 @@ from tests.support.engines import load_watched
 from tests.support.rounding import assert_near
 
 
-def failing_encoder(bundle, poison):
+def failing_embedder(bundle, poison):
     """Fails on every row that holds a given token, as a model might."""
     (number,) = load_tokenizer(bundle).encode(poison)[1:-1]
 
@@ -28,15 +29,15 @@ def failing_encoder(bundle, poison):
         if (ids == number).any():
             raise ArithmeticError("a text would stand here")
 
-    return Encoder(bundle, VectorSpec(), threads=1, load_engine=partial(load_watched, fail))
+    return Embedder(bundle, VectorSpec(), threads=1, load_engine=partial(load_watched, fail))
 
 
 def embedded(bundle, texts, spec, poison="z", **columns):
     places = pa.array([f"in.txt:{n}" for n in range(len(texts))])
     block = DocumentBlock(Part(0, 0, records=len(texts)), places, texts, places, **columns)
-    encoder = failing_encoder(bundle, poison)
+    embedder = failing_embedder(bundle, poison)
     handler = BertModelHandler(bundle.path, bundle.fingerprint, VectorSpec(), spec, 64, 1)
-    return handler.run_inference(token_block(block, encoder.tokenizer, spec), encoder)[0]
+    return handler.run_inference(token_block(block, embedder.tokenizer, spec), embedder)[0]
 
 
 def test_documents_of_a_failed_row_are_rejected_alone(tiny_bundle):

@@ -28,7 +28,7 @@ from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.redact import RedactErrors
 
 if TYPE_CHECKING:
-    from bert_embed.encoder import Encoder
+    from bert_embed.embedder import Embedder
     from bert_embed.rows.to_documents import GranularVectors
 
 _LOG = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Document:
     pane: Any = None  # both None where the element stays in them
 
 
-class TextModelHandler(ModelHandler[Document, Document, "Encoder"]):
+class TextModelHandler(ModelHandler[Document, Document, "Embedder"]):
     """Runs a model over batches of Documents; a failing document does not affect the others."""
 
     def __init__(self, settings: TextModelSettings) -> None:
@@ -74,15 +74,15 @@ class TextModelHandler(ModelHandler[Document, Document, "Encoder"]):
         self._settings = settings
         self._shared = Shared()
 
-    def load_model(self) -> "Encoder":
+    def load_model(self) -> "Embedder":
         """Loads the model once a process."""
         return self._shared.acquire(self._load)
 
-    def _load(self) -> "Encoder":
-        encoder = self._settings.load_encoder()
+    def _load(self) -> "Embedder":
+        embedder = self._settings.load_embedder()
         # The first call builds the model's graph, which takes seconds.
-        encoder.embed_texts(self._settings.text_spec, ["a"])
-        return encoder
+        embedder.embed_texts(self._settings.text_spec, ["a"])
+        return embedder
 
     def should_skip_batching(self) -> bool:
         return self._settings.max_batch_seconds is not None  # `_Batch` forms the batches
@@ -90,7 +90,7 @@ class TextModelHandler(ModelHandler[Document, Document, "Encoder"]):
     def run_inference(
         self,
         batch: Sequence[Document],
-        model: "Encoder",
+        model: "Embedder",
         inference_args: dict[str, Any] | None = None,
     ) -> list[Document]:
         """Gives every document of a batch its vectors, or says why it has none; counts both."""
@@ -103,7 +103,7 @@ class TextModelHandler(ModelHandler[Document, Document, "Encoder"]):
         count_documents(len(done) - rejected.total(), truncated, rejected)
         return done
 
-    def _embed(self, done: list[Document], todo: list[int], model: "Encoder") -> int:
+    def _embed(self, done: list[Document], todo: list[int], model: "Embedder") -> int:
         """Replaces documents by embedded or rejected ones; returns how many of them were cut."""
         texts = [text for place in todo for text in done[place].texts]
         pairs = [done[place].texts_b for place in todo]
@@ -124,7 +124,7 @@ class TextModelHandler(ModelHandler[Document, Document, "Encoder"]):
             start = stop
         return truncated
 
-    def _warn_of_cuts(self, cut: int, total: int, model: "Encoder") -> None:
+    def _warn_of_cuts(self, cut: int, total: int, model: "Embedder") -> None:
         settings = self._settings
         key = settings.fingerprint, settings.text_spec.max_seq_length
         if cut and not settings.cuts_silently and key not in _WARNED:

@@ -16,7 +16,7 @@ from bert_embed.storage.errors import SettingError
 from bert_embed.transforms.infer import BertModelHandler
 
 if TYPE_CHECKING:
-    from bert_embed.encoder import Encoder
+    from bert_embed.embedder import Embedder
 
 # What the transforms take themselves.
 _OWN = ("model", "column", "output_column", "text_b_column", "max_batch_seconds", "as_numpy")
@@ -89,7 +89,7 @@ class TextModelSettings:
         if self.max_batch_seconds is not None:
             seconds("max_batch_seconds", self.max_batch_seconds)
 
-    def load_encoder(self) -> "Encoder":
+    def load_embedder(self) -> "Embedder":
         """Loads the model on workers; one without the bundle's folder finds it by its name."""
         is_here = os.path.isdir(self.bundle)
         return BertModelHandler(

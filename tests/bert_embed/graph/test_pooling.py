@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.encoder import Encoder
+from bert_embed.embedder import Embedder
 from bert_embed.specs import POOLINGS, VectorSpec
 from tests.support.engines import ENGINES, load_tensorflow
 from tests.support.models.plain_bert import PlainBert, gelu
@@ -20,10 +20,10 @@ TYPES = [[0, 0, 0, 0, 1, 1], [0] * 5, [0] * 3, [0] * 2]
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def encoder(tiny_bundle, request):
-    """A function that gives the encoder of a spec, each once."""
+def embedder(tiny_bundle, request):
+    """A function that gives the embedder of a spec, each once."""
     load = ENGINES[request.param]
-    return cache(partial(Encoder, read_bundle(tiny_bundle), load_engine=load))
+    return cache(partial(Embedder, read_bundle(tiny_bundle), load_engine=load))
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +38,15 @@ def plain(tmp_path_factory):
     return states, [bert.pooled(one[-1]) for one in states]
 
 
-def embed(encoder, spec, rows=(0, 1, 2, 3)):
+def embed(embedder, spec, rows=(0, 1, 2, 3)):
     """The rows in one call: in TensorFlow one padded batch."""
     lengths = [len(ROWS[row]) for row in rows]
-    done = encoder(spec).embed_rows(
+    done = embedder(spec).embed_rows(
         np.concatenate([ROWS[row] for row in rows]).astype(np.int32),
         np.cumsum([0, *lengths]),
         np.concatenate([TYPES[row] for row in rows]).astype(np.int32),
     )
-    if encoder.__wrapped__.keywords["load_engine"] is load_tensorflow:
+    if embedder.__wrapped__.keywords["load_engine"] is load_tensorflow:
         assert done.batches == 1
         assert done.padded_tokens == max(lengths) * len(lengths)
     return done.vectors
@@ -80,8 +80,8 @@ def pooled(tokens, ids, pooling, special):
 
 @pytest.mark.parametrize("special", [True, False], ids=["special", "text_only"])
 @pytest.mark.parametrize("pooling", [one for one in POOLINGS if one != "pooler"])
-def test_each_pooling_equals_numpy(encoder, plain, pooling, special):
-    found = embed(encoder, VectorSpec(pooling=pooling, pool_special_tokens=special))
+def test_each_pooling_equals_numpy(embedder, plain, pooling, special):
+    found = embed(embedder, VectorSpec(pooling=pooling, pool_special_tokens=special))
     wanted = [
         pooled(states[-1], ids, pooling, special)
         for states, ids in zip(plain[0], ROWS, strict=True)
@@ -89,18 +89,18 @@ def test_each_pooling_equals_numpy(encoder, plain, pooling, special):
     assert_near(found, wanted)
 
 
-def test_the_pooler_reads_the_last_layer_whatever_is_asked(encoder, plain):
+def test_the_pooler_reads_the_last_layer_whatever_is_asked(embedder, plain):
     for layers in ((-1,), (0, 1)):
         spec = VectorSpec(layers=layers, layer_combine="concat", pooling="pooler")
-        assert_near(embed(encoder, spec), plain[1])
+        assert_near(embed(embedder, spec), plain[1])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layers", [(0,), (-2,), (0, 2), (2, 0, 1)])
 @pytest.mark.parametrize("combine", ["last", "sum", "mean", "concat", "stack"])
-def test_each_combination_of_layers_equals_numpy(encoder, plain, layers, combine):
+def test_each_combination_of_layers_equals_numpy(embedder, plain, layers, combine):
     pooling = "mean_max"
-    found = embed(encoder, VectorSpec(layers=layers, layer_combine=combine, pooling=pooling))
+    found = embed(embedder, VectorSpec(layers=layers, layer_combine=combine, pooling=pooling))
     for vector, states, ids in zip(found, plain[0], ROWS, strict=True):
         chosen = [states[layer] for layer in layers]
         combined = {
@@ -116,26 +116,26 @@ def test_each_combination_of_layers_equals_numpy(encoder, plain, layers, combine
         assert_near(vector, wanted)
 
 
-def test_dim_cuts_before_vectors_are_scaled(encoder, plain):
-    found = embed(encoder, VectorSpec(dim=5, normalize=True))
+def test_dim_cuts_before_vectors_are_scaled(embedder, plain):
+    found = embed(embedder, VectorSpec(dim=5, normalize=True))
     wanted = np.stack([states[-1].mean(0)[:5] for states in plain[0]])
     wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
     assert_near(found, wanted)
 
 
-def test_each_layer_of_a_stack_is_cut_and_scaled_for_itself(encoder, plain):
+def test_each_layer_of_a_stack_is_cut_and_scaled_for_itself(embedder, plain):
     spec = VectorSpec(layers=(0, 2), layer_combine="stack", dim=5, normalize=True)
-    found = embed(encoder, spec).reshape(len(ROWS), *spec.shape(TINY))
+    found = embed(embedder, spec).reshape(len(ROWS), *spec.shape(TINY))
     np.testing.assert_allclose(np.linalg.norm(found, axis=2), 1, atol=relative_error())
     wanted = plain[0][0][2].mean(0)[:5]
     assert_near(found[0, 1], wanted / np.linalg.norm(wanted))
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_a_vector_does_not_depend_on_its_neighbours(encoder, pooling):
+def test_a_vector_does_not_depend_on_its_neighbours(embedder, pooling):
     spec = VectorSpec(pooling=pooling, pool_special_tokens=False, normalize=True)
-    together = embed(encoder, spec)
-    alone = np.concatenate([embed(encoder, spec, [row]) for row in range(len(ROWS))])
+    together = embed(embedder, spec)
+    alone = np.concatenate([embed(embedder, spec, [row]) for row in range(len(ROWS))])
     assert_near(together, alone)
     # Batches have the longest row first, which is not the order that was asked for.
-    assert_near(embed(encoder, spec, (3, 2, 1, 0)), alone[::-1])
+    assert_near(embed(embedder, spec, (3, 2, 1, 0)), alone[::-1])

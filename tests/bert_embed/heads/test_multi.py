@@ -118,7 +118,7 @@ def test_kept_windows_have_vectors_of_their_own(encoders, models):
         marker=models("stanford").heads["multi"].document_marker,
     )
     rows = text_rows(encoder.tokenizer, spec, ["people could find two banks of the river"])
-    _, vectors = encoder.embed_layout(rows.rows, rows.row, rows.layout, spec)
+    _, vectors = encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, spec)
     assert len(vectors.multi) == 2
     assert np.diff(vectors.multi.splits).tolist() == np.diff(rows.rows.row_splits).tolist()
     assert not np.allclose(vectors.multi.rows()[0][0], vectors.multi.rows()[1][0])
@@ -129,7 +129,7 @@ def test_equal_rows_are_computed_once_and_given_to_each_document(encoders, model
     marker = models("stanford").heads["multi"].document_marker
     spec = TextSpec(24, vectors=("multi",), marker=marker)
     rows = text_rows(encoder.tokenizer, spec, ["the bank", "a river", "the bank"])
-    embedded, vectors = encoder.embed_layout(rows.rows, rows.row, rows.layout, spec)
+    embedded, vectors = encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, spec)
     assert len(embedded.multi) == 2
     first, _, third = vectors.multi.rows()
     assert np.array_equal(first, third)
@@ -155,7 +155,7 @@ def test_a_row_that_is_not_finite_fails(tmp_path):
     encoder = Encoder(bundle, threads=1)
     spec = TextSpec(24, vectors=("multi",), marker=bundle.heads["multi"].document_marker)
     rows = text_rows(encoder.tokenizer, spec, ["the bank", "people", "a river"])
-    embedded, vectors = encoder.embed_layout(rows.rows, rows.row, rows.layout, spec)
+    embedded, vectors = encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, spec)
     assert set(embedded.failed) == {1}
     assert np.diff(vectors.multi.splits).tolist() == [5, 0, 5]
     good = encoder.encode_multi(["the bank", "a river"])
@@ -218,7 +218,7 @@ def test_chunks_have_vectors_of_their_own_and_the_marker(encoders, models):
     )
     rows = text_rows(encoder.tokenizer, spec, ["people could find two banks of the river"])
     assert (rows.rows.input_ids[rows.rows.row_splits[:-1] + 1] == head.document_marker).all()
-    _, vectors = encoder.embed_layout(rows.rows, rows.row, rows.layout, spec)
+    _, vectors = encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, spec)
     chunks = encoder.encode_multi(["people could find two", "bank"], max_seq_length=9)
     assert len(vectors.multi) == len(rows.rows.row_splits) - 1 > 1
     assert np.array_equal(vectors.multi.rows()[0], chunks.rows()[0])

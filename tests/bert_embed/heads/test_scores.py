@@ -30,7 +30,7 @@ def encoder(tmp_path_factory):
 def scores(encoder, texts, **text):
     text_spec = TextSpec(**{"max_seq_length": 64, "vectors": ("scores",), **text})
     rows = text_rows(encoder.tokenizer, text_spec, texts)
-    return encoder.embed_layout(rows.rows, rows.row, rows.layout, text_spec)
+    return encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, text_spec)
 
 
 @pytest.mark.numeric

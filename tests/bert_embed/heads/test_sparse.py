@@ -49,7 +49,9 @@ def encoder(models):
 def vectors_of(encoder, texts, *, spec=None, batch_tokens=None, **text):
     text_spec = TextSpec(**{"max_seq_length": 64, "vectors": ("sparse",), **text})
     rows = text_rows(encoder.tokenizer, text_spec, texts)
-    return encoder.embed_layout(rows.rows, rows.row, rows.layout, text_spec, batch_tokens, spec)
+    return encoder.embedder.embed_layout(
+        rows.rows, rows.row, rows.layout, text_spec, batch_tokens, spec
+    )
 
 
 def whole(vectors):

@@ -19,7 +19,7 @@ from tests.support.engines import WatchedEngine, load_watched
 
 if TYPE_CHECKING:
     from bert_embed.bundle.bundle import Bundle
-    from bert_embed.encoder import Encoder
+    from bert_embed.embedder import Embedder
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class FaultyHandler(BertModelHandler):
         self._faults = faults
 
     def run_inference(
-        self, batch: TokenBlock, model: "Encoder", inference_args: dict[str, Any] | None = None
+        self, batch: TokenBlock, model: "Embedder", inference_args: dict[str, Any] | None = None
     ) -> list[EmbeddingBlock]:
         self._note("begin", batch)
         time.sleep(self._faults.pace)

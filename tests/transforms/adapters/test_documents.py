@@ -243,13 +243,13 @@ def test_nothing_in_gives_nothing_out(tiny_bundle, tmp_path, elements):
 def test_another_machine_finds_the_model_by_its_name(tiny_bundle):
     here = text_model_settings(tiny_bundle, dim=4)
     elsewhere = replace(here, bundle="/only/on/the/first/machine")
-    encoder = elsewhere.load_encoder()
-    vectors, refused, _ = encoder.embed_texts(elsewhere.text_spec, ["one"])
+    embedder = elsewhere.load_embedder()
+    vectors, refused, _ = embedder.embed_texts(elsewhere.text_spec, ["one"])
     assert refused == {}
     wanted = bert_embed.load(tiny_bundle, dim=4).encode(["one"])
     assert_near(vectors.sentences, wanted)
     with pytest.raises(ValueError, match="holds another model than when the job started"):
-        replace(elsewhere, fingerprint="another").load_encoder()
+        replace(elsewhere, fingerprint="another").load_embedder()
 
 
 @pytest.mark.parametrize(
