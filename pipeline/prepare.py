@@ -58,7 +58,7 @@ from bert_embed.transforms.plan.listing import (
 )
 from bert_embed.transforms.plan.plan import PlanRequest, planned_work
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile, PlannedWork
+from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile
 
 
 def prepare(options: Options) -> EmbedRun:
@@ -67,8 +67,9 @@ def prepare(options: Options) -> EmbedRun:
     InputError names the option or file; StorageError: a store does not answer at this moment.
     """
     with file_errors():
+        target = None
         if options.output_table is not None:  # before the input is looked for
-            table_name(options.output_table, "--output_table")
+            target = table_name(options.output_table, "--output_table")
         job = for_dataflow(options.job, _places(options))
         check_job_server(job, connects=not options.dry_run)
         check_local_runner(job)
@@ -83,7 +84,8 @@ def prepare(options: Options) -> EmbedRun:
             widths,
         )
         engine = engine_of(job) if run.kind != EXAMPLES else None
-        run = replace(run, estimated_bytes=size, load=find_load(run), engine=engine)
+        load = None if target is None else find_load(run, target)
+        run = replace(run, estimated_bytes=size, load=load, engine=engine)
         _check_skip_blocks(run)
         if run.unchecked is None:
             run = replace(run, disk_note=check_output(run))
@@ -215,7 +217,9 @@ def planned_run(
         listing=StoredListing(source.digest, [] if table else source.files),
         arrived=0,
         patterns=(str(named),) if named else places,
-        planned=table.planned if table else _planned(source.files, request),
+        planned=table.planned
+        if table
+        else planned_work(source.files, plan_blocks(source.files, request.block_bytes)),
         columns=source.columns,
         part_docs=part_docs(widths),
         input_bytes=total,
@@ -265,10 +269,6 @@ def _vectors(options: Options, bundle: Bundle) -> tuple[str, ...]:
     vectors = bundle.default_vectors if options.vectors is None else options.vectors
     check_kinds(options, vectors)
     return vectors
-
-
-def _planned(files: list[InputFile], request: PlanRequest) -> PlannedWork:
-    return planned_work(files, plan_blocks(files, request.block_bytes))
 
 
 def _check_skip_blocks(run: EmbedRun) -> None:

@@ -46,11 +46,19 @@ from bert_embed.transforms.crash_markers import clear_crash_markers
 
 
 class RunStopped(Exception):
-    """A run ended before its output was complete; what ended it is the cause."""
+    """A run ended before its output was complete; what ended it is the cause.
 
-    def __init__(self, run: EmbedRun, record: RunRecord, markers: frozenset[str]) -> None:
+    Attributes:
+        run, record: The run, and its record when this attempt began.
+        counts: What its progress line had counted.
+        markers: The crash markers that were there before.
+    """
+
+    def __init__(
+        self, run: EmbedRun, record: RunRecord, counts: Counts, markers: frozenset[str]
+    ) -> None:
         super().__init__(run.output)
-        self.run, self.record, self.markers = run, record, markers
+        self.run, self.record, self.counts, self.markers = run, record, counts, markers
 
 
 def start(options: Options) -> ExitCode:
@@ -67,7 +75,7 @@ def start(options: Options) -> ExitCode:
         error = stopped.__cause__
         assert error is not None
         if was_interrupted(error):
-            return _report_interruption(run, stopped)
+            return _report_interruption(stopped)
         return _report_failure(stopped, error)
     say(*end_of(run, record, started))
     verdict = problem(record, run.options.max_rejected)
@@ -158,26 +166,28 @@ def _run(
     tell_progress: Callable[[str], None] | None,
 ) -> None:
     markers = run.folder.markers()
+    counts = Counts(run.output, run.fingerprint, run.goal, time.time())
     try:
-        with progress_of_run(run.output, run.fingerprint, run.goal, tell_progress):
+        with progress_of_run(counts, tell_progress):
             run_job(run, record)
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
         goes_on = isinstance(error, JobGoesOn)
         if was_interrupted(error) and not goes_on:
-            raise RunStopped(run, record, markers) from error
+            raise RunStopped(run, record, counts, markers) from error
         if not _is_done(run):
             if goes_on:
                 raise
-            raise RunStopped(run, record, markers) from error
+            raise RunStopped(run, record, counts, markers) from error
         # The runner lost the connection to a job that wrote its whole output.
         tell(f"note: {failure_message(error)}; the run is complete all the same")
 
 
-def _report_interruption(run: EmbedRun, stopped: RunStopped) -> ExitCode:
+def _report_interruption(stopped: RunStopped) -> ExitCode:
     """Says how to continue. Ctrl-C ends a local job, but not one on a cluster."""
+    run = stopped.run
     if run.job.runs_here:
         warn("", *note_interruption(stopped))
-        state = f"{_finished_text(run)}, the same command computes the rest"
+        state = f"{_finished_text(stopped.counts)}, the same command computes the rest"
     else:
         warn("")
         state = "a job on a cluster continues unless it is cancelled there. Continue with"
@@ -186,9 +196,8 @@ def _report_interruption(run: EmbedRun, stopped: RunStopped) -> ExitCode:
     return ExitCode.INTERRUPTED
 
 
-def _finished_text(run: EmbedRun) -> str:
-    """How much of a run that stopped is finished."""
-    counts = Counts(run.output, run.fingerprint, run.goal, time.time())
+def _finished_text(counts: Counts) -> str:
+    """How much of a run that stopped is finished; only what is new since its progress is read."""
     with suppress(OSError, InputError):
         counts.look()
         progress = counts.progress(None)

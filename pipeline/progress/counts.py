@@ -97,8 +97,7 @@ class Counts:
 
     def __init__(self, output: str, run: str, goal: Goal, began: float) -> None:
         """Sums from nothing, for an attempt that began so many seconds after 1970."""
-        self._folder, self._run = OutputFolder(output), run
-        self.goal, self.began = goal, began
+        self.output, self.run, self.goal, self.began = output, run, goal, began
         self._read: set[int] = set()
         self._sums: Counter[str] = Counter()
         self._rejected: Counter[str] = Counter()
@@ -112,18 +111,20 @@ class Counts:
     def look(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Adds block records since the last look, until `stopped`; damaged ones are reread."""
         new: list[tuple[float, BlockRecord]] = []
-        is_read = lambda block, part: (block << _PART_BITS | part) in self._read  # noqa: E731
-        for block, part, written, data in self._folder.new_block_records(is_read):
-            record = parse_block_record(data, self._run)
+        for block, part, written, data in OutputFolder(self.output).new_block_records(self._has):
+            record = parse_block_record(data, self.run)
             if record is not None and (record.block, record.part) == (block, part):
-                self._read.add(block << _PART_BITS | part)
                 new.append((written, record))
             if stopped():
                 break
         for written, record in sorted(new, key=lambda ended: ended[0]):
             self._add(record, written)
 
+    def _has(self, block: int, part: int) -> bool:
+        return (block << _PART_BITS | part) in self._read
+
     def _add(self, record: BlockRecord, written: float) -> None:
+        self._read.add(record.block << _PART_BITS | record.part)
         covered, seconds = sum(record.covered.values()), sum(record.seconds.values())
         self._sums.update({name: getattr(record, name) for name in SUMMED})
         self._rejected.update(record.rejected)

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from bert_embed.pipeline.console import rewrite, visible
 from bert_embed.pipeline.progress.counts import Counts
-from bert_embed.run_record import Goal
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import is_remote
 from bert_embed.transforms.activity import current_activity
@@ -26,21 +25,20 @@ _LOOKING = 50  # pauses last so many times longer than looks: 100,000 blocks are
 
 
 @contextmanager
-def progress_of_run(
-    output: str, run: str, goal: Goal, tell: Callable[[str], None] | None = None
-) -> Iterator[None]:
+def progress_of_run(counts: Counts, tell: Callable[[str], None] | None = None) -> Iterator[None]:
     """Shows how far a run is, from its block records: a runner returns only at the end."""
-    counts, is_begun = Counts(output, run, goal, time.time()), False
+    is_begun = False
 
     def line(stopped: Callable[[], bool]) -> str:
         nonlocal is_begun
         with suppress(OSError, InputError):  # the next look may find the store again
             counts.look(stopped)
-            # Once is enough: each look at a store reads the markers of all workers.
-            is_begun = is_begun or (not counts.latest and bool(read_markers(output, run, {})))
+            if not is_begun and not counts.latest:
+                # Once is enough: each look at a store reads the markers of all workers.
+                is_begun = bool(read_markers(counts.output, counts.run, {}))
         return str(counts.progress(current_activity() or counts.phase(is_begun, "starting")))
 
-    with shown_progress(output, line, tell):
+    with shown_progress(counts.output, line, tell):
         yield
 
 

@@ -283,12 +283,9 @@ def with_folder(options: Options) -> Options:
     return replace(options, output=join(place, name))
 
 
-def find_load(run: EmbedRun) -> TableLoad | None:
-    """The checked table that takes the vectors of a run; None if they stay in files."""
+def find_load(run: EmbedRun, name: TableName) -> TableLoad:
+    """The load of a run's vectors into a table, which is checked."""
     options, extra = run.options, run.columns.extra
-    if options.output_table is None:
-        return None
-    name = table_name(options.output_table, "--output_table")
     for column in extra or ():
         check_column(column.name, "extra_columns")
     load = TableLoad(

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import bert_embed
+from bert_embed.pipeline.progress.counts import Counts
 from bert_embed.pipeline.progress.display import progress_of_run
 from bert_embed.pipeline.run import Goal
 from tests.support.command import embed, files, parts_of, record
@@ -153,7 +154,8 @@ def test_a_failed_job_is_an_error_and_leaves_the_callers_process_as_it_was(
 @pytest.mark.slow
 def test_lines_on_the_progress_come_while_a_run_works(tmp_path):
     lines = []
-    with progress_of_run(str(tmp_path), "run", Goal(5, 100, 10), lines.append):
+    counts = Counts(str(tmp_path), "run", Goal(5, 100, 10), time.time())
+    with progress_of_run(counts, lines.append):
         end = time.monotonic() + 30
         while not lines and time.monotonic() < end:
             time.sleep(0.05)
@@ -163,7 +165,7 @@ def test_lines_on_the_progress_come_while_a_run_works(tmp_path):
 def test_in_a_notebook_one_line_is_written_again_and_again(tmp_path, monkeypatch):
     stream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
     monkeypatch.setattr(sys, "stderr", stream)
-    with progress_of_run(str(tmp_path), "run", Goal(5, 100, 10)):
+    with progress_of_run(Counts(str(tmp_path), "run", Goal(5, 100, 10), time.time())):
         end = time.monotonic() + 30
         while stream.getvalue().count("\r") < 2 and time.monotonic() < end:
             time.sleep(0.05)
