@@ -25,7 +25,7 @@ from bert_embed.heads.multi import MultiHead
 from bert_embed.heads.sparse import SparseHead
 from bert_embed.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.rows.fit import fit_texts
-from bert_embed.rows.layout import Layout
+from bert_embed.rows.layout import Layout, Units
 from bert_embed.rows.to_documents import GranularVectors, TextVectors, per_document
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.errors import SettingError
@@ -243,12 +243,8 @@ class Encoder:
         columns = word_columns([texts] if one else texts)
         layout, vectors, shape = self._encode_units("word", columns, settings, word_pooling)
         assert layout.words is not None
-        assert vectors.words is not None
-        vectors.words[layout.words.first == layout.words.last] = np.nan
-        units = layout.words.texts
-        shaped = vectors.words.reshape(-1, *shape)
-        words = units.texts or []
-        per_text = per_document(units.splits, words, units.starts, units.stops, shaped)
+        words = layout.words.texts.texts or []
+        per_text = _per_text(layout.words, words, vectors.words, shape)
         return per_text[0] if one else per_text
 
     def encode_spans(
@@ -278,16 +274,12 @@ class Encoder:
         columns = span_columns(texts, spans)
         layout, vectors, shape = self._encode_units("span", columns, settings, word_pooling)
         assert layout.spans is not None
-        assert vectors.spans is not None
-        vectors.spans[layout.spans.first == layout.spans.last] = np.nan
-        units = layout.spans.texts
         parts = [
             text[start:stop]
             for text, ranges in zip(columns["texts"], columns["spans"], strict=True)
             for start, stop in ranges
         ]
-        shaped = vectors.spans.reshape(-1, *shape)
-        return per_document(units.splits, parts, units.starts, units.stops, shaped)
+        return _per_text(layout.spans, parts, vectors.spans, shape)
 
     def encode_sparse(
         self,
@@ -520,3 +512,13 @@ class Encoder:
             message = self.embedder.truncation(int(cut.sum()), len(cut), text_spec)
             # The level is where `encode` or another method was called.
             warnings.warn(message, TruncationWarning, stacklevel=4)
+
+
+def _per_text(
+    units: Units, texts: Sequence[str], vectors: np.ndarray | None, shape: tuple[int, ...]
+) -> list[TextVectors]:
+    """The words or spans of each text, float32 `[units, width]`; NaN for those without a token."""
+    assert vectors is not None
+    vectors[units.first == units.last] = np.nan
+    at = units.texts
+    return per_document(at.splits, texts, at.starts, at.stops, vectors.reshape(-1, *shape))
