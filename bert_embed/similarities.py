@@ -45,13 +45,11 @@ class Cosines:
         return len(self._queries)
 
     def finite(self, vectors: np.ndarray) -> np.ndarray:
-        """See `Similarity.finite`."""
         suspects = np.flatnonzero(~np.isfinite(np.vecdot(vectors, vectors)))
         bad = suspects[~np.isfinite(vectors[suspects]).all(axis=1)]
         return np.delete(np.arange(len(vectors)), bad)
 
     def scored(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> Iterator[_Scored]:
-        """See `Similarity.scored`."""
         lengths = np.sqrt(np.vecdot(vectors, vectors))
         products = self._products(vectors) / np.maximum(lengths, _TINY)[:, None]
         near = _reaching(products, floor, k, self._margin)
@@ -82,13 +80,11 @@ class SparseProducts:
         return len(self._weights)
 
     def finite(self, vectors: SparseVectors) -> np.ndarray:
-        """See `Similarity.finite`."""
         bad = np.flatnonzero(~np.isfinite(vectors.values))
         rows = np.searchsorted(vectors.splits, bad, side="right") - 1
         return np.delete(np.arange(len(vectors)), rows)
 
     def scored(self, vectors: SparseVectors, floor: np.ndarray, k: int) -> Iterator[_Scored]:
-        """See `Similarity.scored`."""
         # Few entries are in a query: the others are left out before anything is multiplied.
         at = np.flatnonzero(self._is_asked.take(vectors.indices, mode="clip"))
         rows = np.searchsorted(vectors.splits, at, side="right") - 1
@@ -118,13 +114,11 @@ class MaxSim:
         return len(self._queries)
 
     def finite(self, vectors: MultiVectors) -> np.ndarray:
-        """See `Similarity.finite`."""
         bad = np.flatnonzero(~np.isfinite(vectors.vectors).all(axis=1))
         rows = np.searchsorted(vectors.splits, bad, side="right") - 1
         return np.delete(np.arange(len(vectors)), rows)
 
     def scored(self, vectors: MultiVectors, floor: np.ndarray, k: int) -> Iterator[_Scored]:
-        """See `Similarity.scored`."""
         filled = np.flatnonzero(np.diff(vectors.splits))
         if not len(filled):
             return

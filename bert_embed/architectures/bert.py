@@ -66,7 +66,6 @@ class BertConfig(EncoderConfig):
 
     @classmethod
     def from_huggingface(cls, values: Mapping[str, Any]) -> "BertConfig":
-        """See `EncoderConfig.from_huggingface`."""
         model_type = values["model_type"]
         positions = values.get("position_embedding_type", "absolute")
         if positions not in ("absolute", None):
@@ -89,18 +88,15 @@ class BertConfig(EncoderConfig):
         )
 
     def huggingface_tensor(self, name: str, values: Mapping[str, Any]) -> Source:
-        """See `EncoderConfig.huggingface_tensor`."""
         theirs, turned = huggingface_name(name, values["model_type"])
         # The first positions of MPNet and RoBERTa are never a text's.
         unused = values["max_position_embeddings"] - self.max_position_embeddings
         return Source(theirs, turned, skipped=unused if name == "embeddings/position" else 0)
 
     def huggingface_layers(self, values: Mapping[str, Any]) -> str:
-        """See `EncoderConfig.huggingface_layers`."""
         return huggingface_layers(values["model_type"])
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """See `EncoderConfig.shapes`."""
         hidden, inner = self.hidden_size, self.intermediate_size
         width = self.embedding_size or hidden
         shapes: dict[str, tuple[int, ...]] = {
@@ -122,14 +118,12 @@ class BertConfig(EncoderConfig):
         return shapes | product_shapes(kernels) | norm_shapes(norms)
 
     def tables(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """See `EncoderConfig.tables`."""
         if not self.relative_buckets:
             return {}
         relative = tensors["embeddings/relative"]
         return {_RELATIVE: relative_scores(relative, self.max_position_embeddings)}
 
     def hidden_states(self, ops: Ops, ids: Any, types: Any) -> Iterator[Any]:
-        """See `EncoderConfig.hidden_states`."""
         x = ops.gather("embeddings/word", ids)
         if self.type_vocab_size:
             x = ops.add(x, ops.gather("embeddings/type", types))

@@ -48,7 +48,6 @@ class GteConfig(PostNormConfig):
 
     @classmethod
     def from_huggingface(cls, values: Mapping[str, Any]) -> "GteConfig":
-        """See `EncoderConfig.from_huggingface`."""
         required(values, SIZES)
         refuse_unless(values, _USUAL)
         rope = check_rope(values.get("rope_parameters"), "rope_parameters", ("default", "ntk"))
@@ -67,7 +66,6 @@ class GteConfig(PostNormConfig):
         )
 
     def frequencies(self) -> np.ndarray:
-        """See `PostNormConfig.frequencies`."""
         if not self.ntk_factor:
             return super().frequencies()
         scaled = frequencies(self.rope_theta * self.ntk_factor, self.head_width)

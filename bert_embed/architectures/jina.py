@@ -65,7 +65,6 @@ class JinaConfig(EncoderConfig):
 
     @classmethod
     def from_huggingface(cls, values: Mapping[str, Any]) -> "JinaConfig":
-        """See `EncoderConfig.from_huggingface`."""
         required(values, SIZES)
         refuse_unless({"feed_forward_type": "original", **values}, _USUAL)
         code = [values.get("_name_or_path"), *_entries(values.get("auto_map"))]
@@ -77,24 +76,20 @@ class JinaConfig(EncoderConfig):
         )
 
     def huggingface_layers(self, values: Mapping[str, Any]) -> str:
-        """See `EncoderConfig.huggingface_layers`."""
         return "encoder.layer."
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """See `EncoderConfig.shapes`."""
         names = ("query_norm", "key_norm", "second_norm") if self.qk_norm else ()
         norms = [f"{layer}/{name}" for layer in self.layer_names for name in names]
         more = norm_shapes(dict.fromkeys(norms, self.hidden_size))
         return post_norm_shapes(self, biases=True) | more
 
     def tables(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """See `EncoderConfig.tables`."""
         positions = self.max_position_embeddings
         distances = np.abs(np.arange(1 - positions, positions)).astype(np.float32)
         return {_DISTANCES: -slopes(self.num_attention_heads)[:, None] * distances}
 
     def hidden_states(self, ops: Ops, ids: Any, types: Any) -> Iterator[Any]:
-        """See `EncoderConfig.hidden_states`."""
         x = embedded(ops, self, ids, types)
         yield x
         added = ops.by_distance(_DISTANCES)

@@ -74,7 +74,6 @@ class ModernBertConfig(RotaryConfig):
 
     @classmethod
     def from_huggingface(cls, values: Mapping[str, Any]) -> "ModernBertConfig":
-        """See `EncoderConfig.from_huggingface`."""
         required(values, SIZES)
         thetas = {kind: _theta(values, kind) for kind in _THETAS}
         return cls(
@@ -92,7 +91,6 @@ class ModernBertConfig(RotaryConfig):
         )
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """See `EncoderConfig.shapes`."""
         hidden, inner = self.hidden_size, self.intermediate_size
         attention: dict[str, tuple[int, int]] = {}
         feed_forward: dict[str, tuple[int, int]] = {}
@@ -112,7 +110,6 @@ class ModernBertConfig(RotaryConfig):
         }
 
     def tables(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """See `EncoderConfig.tables`."""
         positions = self.max_position_embeddings
         tables: dict[str, np.ndarray] = {}
         for kind, theta in ((_FULL, self.rope_theta), (_SLIDING, self.local_rope_theta)):
@@ -124,7 +121,6 @@ class ModernBertConfig(RotaryConfig):
         return tables
 
     def hidden_states(self, ops: Ops, ids: Any, types: Any) -> Iterator[Any]:
-        """See `EncoderConfig.hidden_states`."""
         x = ops.norm(ops.flat(ops.gather("embeddings/word", ids)), "embeddings/norm")
         yield x
         rotations = {kind: rotation_of(ops, kind) for kind in _THETAS}

@@ -55,7 +55,6 @@ class NomicBertConfig(PostNormConfig):
 
     @classmethod
     def from_huggingface(cls, values: Mapping[str, Any]) -> "NomicBertConfig":
-        """See `EncoderConfig.from_huggingface`."""
         hub = "n_embd" in values
         theirs = _HUB_FIELDS if hub else {}
         required(values, [theirs.get(name, name) for name in SIZES])

@@ -6,18 +6,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_embed.architectures.encoder import EncoderConfig, norm_shapes, product_shapes
+from bert_embed.architectures.encoder import (
+    ACTIVATIONS,
+    EncoderConfig,
+    norm_shapes,
+    product_shapes,
+)
 from bert_embed.architectures.ops import Ops
 from bert_embed.storage.errors import InputError
 
-GATES = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_new",
-    "gelu_pytorch_tanh": "gelu_new",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",  # the same, under another name
-}
+GATES = {**ACTIVATIONS, "silu": "silu", "swish": "silu"}  # the same, under another name
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,6 @@ class RotaryConfig(EncoderConfig):
         object.__setattr__(self, name, float(value))
 
     def huggingface_layers(self, values: Mapping[str, Any]) -> str:
-        """See `EncoderConfig.huggingface_layers`."""
         return "layers."
 
 
@@ -74,11 +71,9 @@ class PostNormConfig(RotaryConfig):
     }
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """See `EncoderConfig.shapes`."""
         return post_norm_shapes(self, self.biases)
 
     def tables(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """See `EncoderConfig.tables`."""
         return rotation_tables(self.frequencies(), self.max_position_embeddings)
 
     def frequencies(self) -> np.ndarray:
@@ -86,7 +81,6 @@ class PostNormConfig(RotaryConfig):
         return frequencies(self.rope_theta, self.head_width)
 
     def hidden_states(self, ops: Ops, ids: Any, types: Any) -> Iterator[Any]:
-        """See `EncoderConfig.hidden_states`."""
         x = embedded(ops, self, ids, types)
         yield x
         rotation = rotation_of(ops)

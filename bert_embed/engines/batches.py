@@ -22,7 +22,6 @@ class AnyShape:
     shapes: Sequence[tuple[int, int]] = ()
 
     def plan(self, lengths: np.ndarray) -> list[np.ndarray]:
-        """See `plan_batches`."""
         return plan_batches(lengths, self.budget, self.equal)
 
     def shape(self, rows: int, length: int) -> tuple[int, int]:

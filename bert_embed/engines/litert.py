@@ -47,11 +47,9 @@ class LiteRTEngine:
         self._lock = threading.Lock()
 
     def batching(self, batch_tokens: int | None, longest: int) -> AnyShape:
-        """See `bert_embed.engines.protocol.Engine`."""
         return AnyShape(CPU_BATCH_TOKENS if batch_tokens is None else batch_tokens, equal=True)
 
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Graph:
-        """See `bert_embed.engines.protocol.Engine`."""
         return partial(self._run, spec, output_spec, prompt_tokens)
 
     def _run(
@@ -87,7 +85,6 @@ class LiteRTEngine:
         return outputs
 
     def dense(self, vectors: np.ndarray) -> np.ndarray:
-        """See `bert_embed.engines.protocol.Engine`."""
         # Every model has these modules, whatever its highest layer.
         highest = next(iter(tuple(self._idle)), self.config.num_hidden_layers)
         with self.model(highest) as model:

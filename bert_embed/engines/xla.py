@@ -41,7 +41,6 @@ class XLAEngine:
                 self._model.compute_in(tf.as_dtype(precision))
 
     def batching(self, batch_tokens: int | None, longest: int) -> FixedShapes:
-        """See `bert_embed.engines.protocol.Engine`."""
         return FixedShapes(BATCH_TOKENS if batch_tokens is None else batch_tokens, longest)
 
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> "Programs":

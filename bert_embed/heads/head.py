@@ -28,10 +28,12 @@ class Head(Protocol):
     @property
     def per_token(self) -> bool:
         """Whether the graph gives a row for each token, not for each row of the batch."""
+        return False
 
     @property
     def unread(self) -> tuple[str, ...]:
         """Tensors that the graph does not read."""
+        return ()
 
     def shapes(self, config: EncoderConfig) -> dict[str, tuple[int, ...]]:
         """Returns the shape of each tensor by name."""

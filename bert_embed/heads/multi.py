@@ -9,7 +9,7 @@ import numpy as np
 from bert_embed.architectures.encoder import EncoderConfig
 from bert_embed.architectures.ops import Ops
 from bert_embed.config import DenseModule
-from bert_embed.heads.head import BatchRows
+from bert_embed.heads.head import BatchRows, Head
 from bert_embed.heads.vectors import MultiVectors
 from bert_embed.ragged import splits_of
 from bert_embed.vectors import unit_length
@@ -18,7 +18,7 @@ _LAYER = "heads/multi/{}"
 
 
 @dataclass(frozen=True)
-class MultiHead:
+class MultiHead(Head):
     """ColBERT: the last state of each token through linear layers, of unit length.
 
     A marker is an id behind the one that begins a row; it says whether the text is a document or
@@ -41,13 +41,7 @@ class MultiHead:
 
     @property
     def per_token(self) -> bool:
-        """See `Head.per_token`."""
         return True
-
-    @property
-    def unread(self) -> tuple[str, ...]:
-        """See `Head.unread`."""
-        return ()
 
     @property
     def needs_mask(self) -> bool:
@@ -55,7 +49,6 @@ class MultiHead:
         return self.fill_length > 0 and not self.attends_fill
 
     def shapes(self, config: EncoderConfig) -> dict[str, tuple[int, ...]]:
-        """See `Head.shapes`."""
         shapes: dict[str, tuple[int, ...]] = {}
         for number, layer in enumerate(self.layers):
             name = _LAYER.format(number)
@@ -65,7 +58,6 @@ class MultiHead:
         return shapes
 
     def graph(self, ops: Ops, states: Any) -> Any:
-        """See `Head.graph`."""
         x = states
         for number, layer in enumerate(self.layers):
             x = ops.product(x, _LAYER.format(number))
@@ -74,7 +66,6 @@ class MultiHead:
         return x
 
     def empty(self) -> tuple[np.ndarray, ...]:
-        """See `Head.empty`."""
         return (np.empty((0, self.dim), np.float32),)
 
     def batch_rows(self, output: np.ndarray, ids: np.ndarray, mask: np.ndarray) -> BatchRows:
@@ -88,7 +79,6 @@ class MultiHead:
         return BatchRows(finite, inside.sum(axis=1), (vectors,))
 
     def joined(self, lengths: np.ndarray, columns: Sequence[np.ndarray]) -> MultiVectors:
-        """See `Head.joined`."""
         return MultiVectors(splits_of(lengths), *columns)
 
     def keeps(self, ids: np.ndarray, place: np.ndarray, query: bool = False) -> np.ndarray:

@@ -8,13 +8,13 @@ import numpy as np
 
 from bert_embed.architectures.encoder import EncoderConfig, norm_shapes, product_shapes
 from bert_embed.architectures.ops import Ops
-from bert_embed.heads.head import BatchRows
+from bert_embed.heads.head import BatchRows, Head
 
 _DENSE, _NORM, _CLASSIFIER = "heads/scores/dense", "heads/scores/norm", "heads/scores/classifier"
 
 
 @dataclass(frozen=True)
-class ScoresHead:
+class ScoresHead(Head):
     """A classifier's head: pooling, perhaps a product with an activation and a norm, the logits."""
 
     kind: ClassVar[str] = "scores"
@@ -27,18 +27,7 @@ class ScoresHead:
     norm_bias: bool = True
     bias: bool = True  # of the logits
 
-    @property
-    def per_token(self) -> bool:
-        """See `Head.per_token`."""
-        return False
-
-    @property
-    def unread(self) -> tuple[str, ...]:
-        """See `Head.unread`."""
-        return ()
-
     def shapes(self, config: EncoderConfig) -> dict[str, tuple[int, ...]]:
-        """See `Head.shapes`."""
         hidden = config.hidden_size
         shapes = product_shapes({_CLASSIFIER: (hidden, len(self.labels))}, self.bias)
         if self.dense:
@@ -46,7 +35,6 @@ class ScoresHead:
         return shapes | (norm_shapes({_NORM: hidden}, self.norm_bias) if self.norm else {})
 
     def graph(self, ops: Ops, states: Any) -> Any:
-        """See `Head.graph`."""
         x = ops.over_tokens(states, "first" if self.pooling == "cls" else "mean")
         if self.dense:
             x = ops.activated(ops.product(x, _DENSE), self.dense)
@@ -55,7 +43,6 @@ class ScoresHead:
         return ops.product(x, _CLASSIFIER)
 
     def empty(self) -> tuple[np.ndarray, ...]:
-        """See `Head.empty`."""
         return (np.empty((0, len(self.labels)), np.float32),)
 
     def batch_rows(self, output: np.ndarray, ids: np.ndarray, mask: np.ndarray) -> BatchRows:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_embed.architectures.encoder import EncoderConfig, norm_shapes, product_shapes
 from bert_embed.architectures.ops import Ops
-from bert_embed.heads.head import BatchRows
+from bert_embed.heads.head import BatchRows, Head
 from bert_embed.heads.vectors import SparseVectors, merged_entries
 from bert_embed.ragged import splits_of
 
@@ -21,7 +21,7 @@ _BLOCK = 4096
 
 
 @dataclass(frozen=True)
-class SparseHead:
+class SparseHead(Head):
     """SPLADE: logits of a masked language model, or bge-m3: a weight for each token of the text.
 
     "splade" pools `log1p(relu(logits))` of all tokens; "tokens" takes the largest weight of the
@@ -42,16 +42,13 @@ class SparseHead:
 
     @property
     def per_token(self) -> bool:
-        """See `Head.per_token`."""
         return self.form == "tokens"
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """See `Head.unread`."""
         return (QUERY_WEIGHTS,) if self.query_weights else ()
 
     def shapes(self, config: EncoderConfig) -> dict[str, tuple[int, ...]]:
-        """See `Head.shapes`."""
         shapes: dict[str, tuple[int, ...]] = {}
         if self.query_weights:
             shapes[QUERY_WEIGHTS] = (config.vocab_size,)
@@ -67,7 +64,6 @@ class SparseHead:
         return shapes
 
     def graph(self, ops: Ops, states: Any) -> Any:
-        """See `Head.graph`."""
         if self.form == "tokens":
             return ops.activated(ops.product(states, _TOKENS), "relu")
         x = ops.activated(ops.product(states, _TRANSFORM), self.transform)
@@ -85,11 +81,9 @@ class SparseHead:
         return ops.joined(pooled)
 
     def empty(self) -> tuple[np.ndarray, ...]:
-        """See `Head.empty`."""
         return np.empty(0, np.int32), np.empty(0, np.float32)
 
     def batch_rows(self, output: np.ndarray, ids: np.ndarray, mask: np.ndarray) -> BatchRows:
-        """See `Head.batch_rows`."""
         if self.form == "tokens":
             return self._of_tokens(output[:, :, 0], ids, mask)
         finite = np.isfinite(output).all(axis=1)
@@ -103,7 +97,6 @@ class SparseHead:
         return BatchRows(finite, counts.sum(axis=1), (indices.astype(np.int32), values))
 
     def joined(self, lengths: np.ndarray, columns: Sequence[np.ndarray]) -> SparseVectors:
-        """See `Head.joined`."""
         return SparseVectors(splits_of(lengths), *columns)
 
     @property
