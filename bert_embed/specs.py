@@ -219,17 +219,8 @@ class TextSpec:
     marker: int | None = None  # id before each text that the model's multi-vectors need
 
     def __post_init__(self) -> None:
-        requested = _names("granularity", self.granularity)
-        object.__setattr__(self, "granularity", requested)
-        for one in self.granularity:
-            one_of("granularity", one, GRANULARITIES)
-        in_order = tuple(one for one in GRANULARITIES if one in self.granularity)
-        if not self.granularity or len(in_order) < len(self.granularity):
-            raise SettingError(
-                "granularity",
-                f"must name at least one kind, and each once, got {','.join(self.granularity)!r}",
-            )
-        object.__setattr__(self, "granularity", in_order)
+        kinds = _in_order("granularity", self.granularity, GRANULARITIES)
+        object.__setattr__(self, "granularity", kinds)
         one_of("long_text", self.long_text, LONG_TEXTS)
         one_of("word_pooling", self.word_pooling, WORD_POOLINGS)
         one_text("prompt", self.prompt)
@@ -245,30 +236,22 @@ class TextSpec:
         self._check_vectors()
 
     def _check_vectors(self) -> None:
-        requested = _names("vectors", self.vectors)
-        for kind in requested:
-            one_of("vectors", kind, VECTOR_KINDS)
-        in_order = tuple(kind for kind in VECTOR_KINDS if kind in requested)
-        if not requested or len(in_order) < len(requested):
-            raise SettingError(
-                "vectors",
-                f"must name at least one kind, and each once, got {','.join(requested)!r}",
-            )
-        object.__setattr__(self, "vectors", in_order)
-        if "dense" not in in_order and self.granularity != ("sentence",):
+        kinds = _in_order("vectors", self.vectors, VECTOR_KINDS)
+        object.__setattr__(self, "vectors", kinds)
+        if "dense" not in kinds and self.granularity != ("sentence",):
             raise SettingError(
                 "granularity", "is of dense vectors, which vectors does not name", "vectors"
             )
-        if in_order != ("dense",) and self.pools_late:
+        if kinds != ("dense",) and self.pools_late:
             raise SettingError(
-                "chunk_pooling", f"late is for dense vectors, not {in_order[-1]}", "vectors"
+                "chunk_pooling", f"late is for dense vectors, not {kinds[-1]}", "vectors"
             )
         if self.top_k is not None:
             whole_number("top_k", self.top_k, least=1)
         object.__setattr__(self, "min_weight", not_negative("min_weight", self.min_weight))
         whole_number("pool_factor", self.pool_factor, least=1)
         for name, kind in KIND_OF.items():
-            if kind not in in_order and getattr(self, name) != _SELDOM[name]:
+            if kind not in kinds and getattr(self, name) != _SELDOM[name]:
                 raise SettingError(name, f"requires vectors {kind}", "vectors")
 
     def _check_chunks(self) -> None:
@@ -356,8 +339,17 @@ class TextSpec:
         return cls(**{one.name: values[one.name] for one in fields(cls) if one.name in values})
 
 
-def _names(setting: str, values: Any) -> tuple[str, ...]:
+def _in_order(setting: str, values: Any, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Some known names in their order; SettingError for others, none, or one that comes twice."""
     if isinstance(values, str):
         listed = json.dumps(values.split(","))
         raise SettingError(setting, f"must be a list of names: write {listed}")
-    return tuple(text_list(setting, values))
+    requested = text_list(setting, values)
+    for name in requested:
+        one_of(setting, name, known)
+    in_order = tuple(name for name in known if name in requested)
+    if not requested or len(in_order) < len(requested):
+        raise SettingError(
+            setting, f"must name at least one kind, and each once, got {','.join(requested)!r}"
+        )
+    return in_order

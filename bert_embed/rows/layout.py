@@ -16,19 +16,6 @@ from bert_embed.tokenization.protocol import TextTokenizer
 
 
 @dataclass(frozen=True)
-class RowTokens:
-    """The tokens of an output, and the place of each in the rows."""
-
-    splits: np.ndarray  # int64 [documents + 1]
-    ids: np.ndarray  # int32 [tokens], special tokens included
-    row: np.ndarray  # int64 [tokens], the row that has its vector
-    place: np.ndarray  # int64 [tokens], its place in that row
-    segments: np.ndarray  # int32 [tokens], 1 for those of a second text and its [SEP]
-    starts: np.ndarray  # int32 [tokens], the first character; -1 for special tokens and the prompt
-    stops: np.ndarray  # int32 [tokens], one past the last; -1 likewise
-
-
-@dataclass(frozen=True)
 class TokenPlaces:
     """The tokens that multi-vectors are of, and the place of each in the rows."""
 
@@ -36,6 +23,15 @@ class TokenPlaces:
     ids: np.ndarray  # int32 [tokens], special tokens included
     row: np.ndarray  # int64 [tokens], the row that has its vector
     place: np.ndarray  # int64 [tokens], its place in that row
+
+
+@dataclass(frozen=True)
+class RowTokens(TokenPlaces):
+    """All tokens of an output."""
+
+    segments: np.ndarray  # int32 [tokens], 1 for those of a second text and its [SEP]
+    starts: np.ndarray  # int32 [tokens], the first character; -1 for special tokens and the prompt
+    stops: np.ndarray  # int32 [tokens], one past the last; -1 likewise
 
 
 @dataclass(frozen=True)
