@@ -34,7 +34,9 @@ def import_model(
         source, name = str(snapshot.folder), name or snapshot.source
     settings = {"checkpoint": checkpoint, "lower_case": lower_case, "activation": activation}
     with local_folder(source) as folder:
-        facts = {"name": name or _shown_source(source), "licence": licence}
+        # As a bundle names it: an address, or an absolute path
+        shown = source if "://" in source else str(Path(source).absolute())
+        facts = {"name": name or shown, "licence": licence}
         return _import_folder(folder, source, dest, settings, facts)
 
 
@@ -63,8 +65,3 @@ def _import_folder(
         casing = settings["lower_case"]
         return tfhub.import_tfhub(str(folder), dest, lower_case=casing, **facts)
     return huggingface.import_huggingface(str(folder), dest, **facts)
-
-
-def _shown_source(source: str) -> str:
-    """Returns the source as a bundle names it: an address, or an absolute path."""
-    return source if "://" in source else str(Path(source).absolute())

@@ -1,6 +1,7 @@
 """Reads a Dense module of sentence-transformers."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,18 @@ def read_dense(
     check_shapes(folder, shapes, expected, "a Dense module")
     weights = {"kernel": arrays["linear.weight"].T}
     return module, weights | ({"bias": arrays["linear.bias"]} if module.bias else {})
+
+
+def check_widths(modules: Iterable[DenseModule], width: int, source: Path) -> int:
+    """Checks that modules, in order, take what comes before; returns the width of the last one."""
+    for number, module in enumerate(modules):
+        if module.in_features != width:
+            raise InputError(
+                f"{source}: in_features of Dense module {number} must be {width}, the width of its "
+                f"input, got {module.in_features}"
+            )
+        width = module.out_features
+    return width
 
 
 def _read_config(path: Path, takes: tuple[str, ...]) -> DenseModule:

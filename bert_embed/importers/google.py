@@ -13,7 +13,7 @@ from bert_embed.architectures.families import config_from_huggingface
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.files import VOCABULARY
 from bert_embed.importers.json_files import read_object
-from bert_embed.importers.tokenizer_files import read_vocabulary
+from bert_embed.importers.tokenizer_files import no_casing, read_vocabulary
 from bert_embed.importers.weights import check_layer_count, check_shapes
 from bert_embed.importers.writer import write_bundle
 from bert_embed.storage.errors import InputError, SettingError
@@ -87,12 +87,7 @@ def casing_of(folder: Path) -> bool:
         return True
     if _CASED.search(folder.name):
         return False
-    raise InputError(
-        f"{folder}: the name does not say whether the model lowers case; import it with "
-        "`model import SOURCE DEST` and lower_case or cased",
-        "lower_case",
-        "cased",
-    )
+    raise no_casing(f"{folder}: the name")
 
 
 def find_checkpoint(folder: Path, name: str | None) -> str:

@@ -12,14 +12,13 @@ from bert_embed.architectures.encoder import EncoderConfig, tensor_shapes
 from bert_embed.architectures.families import config_from_huggingface
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.importers.classifiers import is_classifier, read_classifier
-from bert_embed.importers.dense import CONVERT
+from bert_embed.importers.dense import CONVERT, check_widths
 from bert_embed.importers.json_files import inside, read_json
 from bert_embed.importers.m3 import HeadRead, read_m3
 from bert_embed.importers.mlm_heads import read_mlm_head, read_query_weights
 from bert_embed.importers.multi_vectors import PROJECTION, read_multi_vectors
 from bert_embed.importers.sentence_transformers import (
     Settings,
-    check_widths,
     is_sentence_transformers,
     read_settings,
 )
@@ -56,7 +55,7 @@ def import_huggingface(
     folder = inside(root, settings.encoder)
     values = read_json(folder / "config.json")
     config = config_from_huggingface(values)
-    check_widths(settings, config, root)
+    check_widths(settings.dense, settings.defaults.pooled_width(config), root)
     markers = multi.markers if multi is not None else ()
     tokenizer, max_length = read_tokenizer(folder, config, settings.do_lower_case, markers)
     convert = CONVERT if is_sentence_transformers(root) else _CONVERT

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.architectures.encoder import EncoderConfig, activation
+from bert_embed.architectures.encoder import ACTIVATIONS, EncoderConfig, activation
 from bert_embed.architectures.rotary import GATES
 from bert_embed.heads.sparse import QUERY_WEIGHTS, SparseHead
 from bert_embed.importers.json_files import optional_object, read_object, refuse_unknown
@@ -92,10 +92,11 @@ def read_mlm_head(
     bias = other if bias is None else bias
     decoder = arrays.pop(f"{names.decoder}.weight", None)
     own = decoder is not None and not np.array_equal(decoder, words)
-    known = GATES if values["model_type"] == "modernbert" else None
+    known = GATES if values["model_type"] == "modernbert" else ACTIVATIONS
+    transform = activation(values, names.activation, known) if names.activation else "gelu"
     head = SparseHead(
         **dict(settings),
-        transform=_activation(values, names.activation, known),
+        transform=transform,
         transform_bias=f"{names.transform}.bias" in arrays,
         norm_bias=f"{names.norm}.bias" in arrays,
         decoder="own" if own else "tied",
@@ -133,12 +134,6 @@ def _read(folder: Path, config: EncoderConfig, names: _Names, convert: str) -> d
         )
 
     return read_arrays(folder, convert, lambda key: plain(key) in wanted, plain)
-
-
-def _activation(values: Mapping[str, Any], name: str, known: Mapping[str, str] | None) -> str:
-    if not name:
-        return "gelu"
-    return activation(values, name) if known is None else activation(values, name, known)
 
 
 def read_query_weights(

@@ -11,7 +11,7 @@ import numpy as np
 from bert_embed.architectures.encoder import EncoderConfig
 from bert_embed.config import DenseModule
 from bert_embed.heads.multi import MultiHead
-from bert_embed.importers.dense import read_dense
+from bert_embed.importers.dense import check_widths, read_dense
 from bert_embed.importers.json_files import (
     check_vector_names,
     inside,
@@ -87,14 +87,7 @@ class MultiVectorFiles:
                 prompts[role] = prompt.removeprefix(marker)
                 if not prompts[role].strip() and _joins(tokenizer, prompts[role]):
                     prompts[role] = ""
-        width = config.hidden_size
-        for layer in self.layers:
-            if layer.in_features != width:
-                raise InputError(
-                    f"{self.path}: in_features of a Dense module must be {width}, the width of its "
-                    f"input, got {layer.in_features}"
-                )
-            width = layer.out_features
+        width = check_widths(self.layers, config.hidden_size, self.path)
         most = config.max_position_embeddings
         return MultiHead(
             dim=width,

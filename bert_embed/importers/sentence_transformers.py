@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.architectures.encoder import EncoderConfig
 from bert_embed.config import DenseModule
 from bert_embed.importers.dense import read_dense
 from bert_embed.importers.json_files import (
@@ -160,18 +159,6 @@ def read_settings(source: Path) -> Settings:
         has_scores=task == "sequence-classification",
         scores_activation=named.get("activation_fn"),
     )
-
-
-def check_widths(settings: Settings, config: EncoderConfig, source: Path) -> None:
-    """Checks that widths of Dense modules fit; InputError if not."""
-    width = settings.defaults.pooled_width(config)
-    for number, module in enumerate(settings.dense):
-        if module.in_features != width:
-            raise InputError(
-                f"{source}: in_features of Dense module {number} must be {width}, the width of its "
-                f"input, got {module.in_features}"
-            )
-        width = module.out_features
 
 
 # The modules that may follow a module: pooling, then Dense modules, then unit length.

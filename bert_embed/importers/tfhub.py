@@ -12,7 +12,7 @@ from bert_embed.architectures.bert_names import official_name
 from bert_embed.architectures.encoder import tensor_shapes
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.importers.saved_models import SavedModel, find_vocabulary, read_saved_model
-from bert_embed.importers.tokenizer_files import read_vocabulary
+from bert_embed.importers.tokenizer_files import no_casing, read_vocabulary
 from bert_embed.importers.weights import check_shapes
 from bert_embed.importers.writer import write_bundle
 from bert_embed.storage.errors import InputError
@@ -50,12 +50,7 @@ def import_tfhub(
     uncased = saved.lower_case if lower_case is None else lower_case
     vocabulary = read_vocabulary(find_vocabulary(saved), config, "the SavedModel")
     if uncased is None:
-        raise InputError(
-            f"{root}: does not say whether the model lowers case; import it with "
-            "`model import SOURCE DEST` and lower_case or cased",
-            "lower_case",
-            "cased",
-        )
+        raise no_casing(f"{root}:")
     bundle = Bundle(
         path=str(Path(dest).absolute()),
         fingerprint="",

@@ -306,6 +306,16 @@ def read_vocabulary(path: Path, config: EncoderConfig, source: str) -> list[str]
     return vocabulary
 
 
+def no_casing(source: str) -> InputError:
+    """The error of a source that does not say whether the model is uncased."""
+    return InputError(
+        f"{source} does not say whether the model lowers case; import it with `model import "
+        "SOURCE DEST` and lower_case or cased",
+        "lower_case",
+        "cased",
+    )
+
+
 def read_entries(path: Path) -> list[str]:
     """Reads all entries; InputError if the file cannot be read."""
     try:
