@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -30,6 +30,7 @@ from bert_embed.storage.files import (
     names_in,
     read_bytes,
     remove,
+    remove_folder,
     sizes_in,
     sweep_temporary,
     write_bytes,
@@ -282,10 +283,7 @@ class OutputFolder:
 
     def _remove_empty(self, folders: Iterable[str]) -> None:
         for folder in folders:
-            path = join(self._root_of(folder), folder)
-            if not is_remote(path):
-                with suppress(OSError):  # it holds something else, or another process wrote there
-                    os.rmdir(path)
+            remove_folder(join(self._root_of(folder), folder))
 
 
 def _read_each(files: list[FileInfo]) -> Iterator[tuple[FileInfo, bytes]]:

@@ -210,6 +210,13 @@ def make_folder(folder: str) -> None:
         os.makedirs(folder, exist_ok=True)
 
 
+def remove_folder(folder: str) -> None:
+    """Removes a local folder if it is there and empty."""
+    if not is_remote(folder):
+        with suppress(OSError):  # it holds something, or another process wrote there
+            os.rmdir(folder)
+
+
 def remove(paths: list[str]) -> None:
     """Removes files; one that does not exist is no error."""
     remote = [path for path in paths if is_remote(path)]

@@ -1,8 +1,6 @@
 """Defines ClusterFolder, the only owner of the names in an output of `cluster` or `dedup`."""
 
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
@@ -10,13 +8,13 @@ import numpy as np
 
 from bert_embed.formats.output_files import RUN_FILE, file_name, parse_name
 from bert_embed.storage.files import (
-    is_remote,
     join,
     list_files,
     make_folder,
     names_in,
     open_raw,
     remove,
+    remove_folder,
     size_of,
     sizes_in,
     sweep_temporary,
@@ -138,7 +136,8 @@ class ClusterFolder:
         for kind in _WORK:
             folder = join(self.path, kind)
             remove([join(folder, name) for name in names_in(folder)])
-        self._remove_empty((*_WORK, STATE))
+        for kind in (*_WORK, STATE):
+            remove_folder(join(self.path, kind))
 
     def remove_all(self) -> None:
         """Removes what `cluster` or `dedup` wrote and nothing else, the record last."""
@@ -146,13 +145,6 @@ class ClusterFolder:
         for kind in (CLUSTERS, DUPLICATES):
             names = [f"{kind}/{name}" for name in names_in(join(self.path, kind))]
             remove([join(self.path, name) for name in names if parse_name(name) is not None])
-        self._remove_empty((CLUSTERS, DUPLICATES))
+            remove_folder(join(self.path, kind))
         remove([self.centroids])
         remove([self.record])
-
-    def _remove_empty(self, folders: tuple[str, ...]) -> None:
-        for folder in folders:
-            path = join(self.path, folder)
-            if not is_remote(path):
-                with suppress(OSError):  # it holds something else, or does not exist
-                    os.rmdir(path)

@@ -132,17 +132,15 @@ def without_records(files: list[FileInfo]) -> list[FileInfo]:
     folders = tuple(
         file.path.removesuffix(SETTINGS_FILE)
         for file in files
-        if file.path.endswith(ends) and _are_settings(file)
+        if file.path.endswith(ends)
+        and file.size < _MOST_SETTINGS
+        and are_settings(read_bytes(file.path))
     )
     return [
         file
         for file in files
         if ".tfrecord" in file.path.rsplit("/", 1)[-1] or not file.path.startswith(folders)
     ]
-
-
-def _are_settings(file: FileInfo) -> bool:
-    return file.size < _MOST_SETTINGS and are_settings(read_bytes(file.path))
 
 
 def _input_file(info: FileInfo, input_format: str | None, look_inside: bool) -> InputFile:
