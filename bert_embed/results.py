@@ -421,11 +421,9 @@ def _checked_files(folder: _Folder, record: RunRecord | None, files: _Files) -> 
                 yield path
 
 
-def vector_names(
-    folder: _Folder, granularity: str = "sentence", partial: bool = False
-) -> list[str]:
-    """Returns the names of a run's files of one kind of vectors, for `open_vectors`."""
-    return list(_files_of(folder, read_run(folder), granularity, partial))
+def vector_names(folder: _Folder) -> list[str]:
+    """Returns the names of a run's files of vectors of texts, for `open_vectors`."""
+    return list(_files_of(folder, read_run(folder), "sentence", partial=False))
 
 
 def _files_of(folder: _Folder, record: RunRecord | None, granularity: str, partial: bool) -> _Files:

@@ -307,9 +307,7 @@ class RunRecord(JobRecord):
         """The record of a run that has ended, complete unless there is an error."""
         status: Status = "done" if error is None else "failed"
         loads = dict(loads) or self.loads
-        return replace(
-            self, status=status, error=error, ended=now(), result=result, loads=dict(loads)
-        )
+        return replace(self, status=status, error=error, ended=now(), result=result, loads=loads)
 
     def to_dict(self) -> dict[str, Any]:
         """The content of run.json."""

@@ -272,9 +272,9 @@ def switch(text: str, default: bool | None = False, **settings: Any) -> Any:
     return flag(text, default=default, kind=SWITCH, **settings)
 
 
-def positional(metavar: str, text: str, default: Any = MISSING, **settings: Any) -> Any:
+def positional(metavar: str, text: str, **settings: Any) -> Any:
     """A field whose value stands alone on a command line."""
-    return flag(text, metavar, default, is_positional=True, **settings)
+    return flag(text, metavar, MISSING, is_positional=True, **settings)
 
 
 def flags_of(options: type) -> dict[str, Flag]:

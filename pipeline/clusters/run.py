@@ -1,11 +1,9 @@
 """Runs the jobs of `cluster` and `dedup` and reports what came out."""
 
 import importlib.metadata
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
-from functools import partial
 
 import apache_beam as beam
 
@@ -20,8 +18,8 @@ from bert_embed.pipeline.runners.any_runner import run_on_runner
 from bert_embed.pipeline.runners.dataflow import completed_flags
 from bert_embed.pipeline.runners.job_errors import (
     JobGoesOn,
-    explains_itself,
     root_message,
+    traceback_lines,
     was_interrupted,
 )
 from bert_embed.pipeline.runners.portable_jobs import earlier_job_lines
@@ -164,9 +162,8 @@ def _report_failure(run: ClusterRun, record: ClusterRecord, error: BaseException
     """Says why the job ended, and writes it to the record."""
     interrupted = was_interrupted(error)
     message = "interrupted" if interrupted else hide_secrets(root_message(error))
-    if not interrupted and not explains_itself(error):
-        trace = "".join(traceback.format_exception(error))
-        warn(*hide_secrets(trace).rstrip("\n").split("\n"))
+    if not interrupted:
+        warn(*traceback_lines(error))
     with suppress(OSError):  # then the record still says running, and the job is continued as well
         _change(run, record, lambda running: running.stopped(message))
     warn(f"error: the job failed: {message}", "the same command continues it")
@@ -177,19 +174,16 @@ def _run_job(run: ClusterRun, record: ClusterRecord) -> None:
     job, model = run.options.job, run.sources[0].settings["model"][:32]
     command = run.options.command()
     words = completed_flags(job, command, run.job.output, run.fingerprint, model)
-    work = partial(_build, run=run, record=record)
-    run_on_runner(job, words, work, partial(_note_job, run, record))
 
+    def build(pipeline: beam.Pipeline) -> None:
+        files = pipeline | "Files" >> beam.Create(list(run.files), reshuffle=False)
+        _ = files | "Vectors" >> ClusterVectors(run.job, record)
 
-def _note_job(run: ClusterRun, record: ClusterRecord, job: Mapping[str, str]) -> None:
-    """Notes which job computes the result, so that it can be found if this command ends first."""
-    _change(run, record, lambda running: running.submitted(hide_in(job)))
+    def note(submitted: Mapping[str, str]) -> None:
+        """So that the job can be found if this command ends first."""
+        _change(run, record, lambda running: running.submitted(hide_in(submitted)))
 
-
-def _build(pipeline: beam.Pipeline, run: ClusterRun, record: ClusterRecord) -> None:
-    """Adds the graph of `cluster` or `dedup` to a pipeline."""
-    files = pipeline | "Files" >> beam.Create(list(run.files), reshuffle=False)
-    _ = files | "Vectors" >> ClusterVectors(run.job, record)
+    run_on_runner(job, words, build, note)
 
 
 def _plan_lines(run: ClusterRun) -> list[str]:

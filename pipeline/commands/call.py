@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,8 +27,7 @@ from bert_embed.pipeline.outputs.outcome import problem
 from bert_embed.pipeline.outputs.run_record import first_record
 from bert_embed.pipeline.progress.display import in_notebook
 from bert_embed.pipeline.run import EmbedRun
-from bert_embed.pipeline.runners.job_errors import JobGoesOn, explains_itself, was_interrupted
-from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.pipeline.runners.job_errors import JobGoesOn, traceback_lines, was_interrupted
 from bert_embed.run_record import read_record
 
 _WARNING = "warning: "  # how such lines of a summary begin
@@ -108,7 +106,7 @@ def _failure(stopped: RunStopped, error: BaseException) -> RunFailed:
     note_failure(stopped, message)
     record = _written(stopped.run)
     failed = RunFailed(without_dashes(f"the job failed: {message}"), record)
-    if not explains_itself(error):
-        failed.add_note(hide_secrets("".join(traceback.format_exception(error))))
+    if trace := traceback_lines(error):
+        failed.add_note("\n".join(trace))
     failed.add_note("finished blocks are kept; once this is fixed, the same call continues")
     return failed

@@ -23,6 +23,7 @@ from bert_embed.pipeline.commands.texts import with_texts
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options import DEFAULTS
+from bert_embed.pipeline.outputs.places import check_model
 from bert_embed.results import (
     Output,
     check_holds,
@@ -273,11 +274,7 @@ def _opened(folder: str, model: str | None, by: str | None) -> _Output:
         place = model or (record.model.name if record else DEFAULTS["model"])
         needed = partial(weight_files, precision=_query_precision(settings), device="cpu")
         bundle = resolve_model(place, needed)
-    if bundle.fingerprint != settings["model"]:
-        raise UsageError(
-            f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors "
-            f"in {folder} come from {settings['model']} ({settings['model_source']})"
-        )
+    check_model(bundle, settings, folder)
     return _Output(folder, settings, record, bundle)
 
 

@@ -2,7 +2,6 @@
 
 import shlex
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -31,8 +30,8 @@ from bert_embed.pipeline.resolve.tables import with_folder
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runners.job_errors import (
     JobGoesOn,
-    explains_itself,
     root_message,
+    traceback_lines,
     was_interrupted,
 )
 from bert_embed.pipeline.runners.portable_jobs import earlier_job_lines, server_notes
@@ -231,9 +230,7 @@ def _is_done(run: EmbedRun) -> bool:
 
 def _report_failure(stopped: RunStopped, error: BaseException) -> ExitCode:
     """Says why a job failed, which blocks may be the cause, and what to do."""
-    if not explains_itself(error):
-        trace = "".join(traceback.format_exception(error))
-        warn(*hide_secrets(trace).rstrip("\n").split("\n"))
+    warn(*traceback_lines(error))
     message = failure_message(error)
     warn(f"error: the job failed: {message}", *note_failure(stopped, message))
     warn(*crash_lines(stopped.run))

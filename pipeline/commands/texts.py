@@ -10,7 +10,7 @@ import numpy as np
 from bert_embed.formats.output_files import parse_name
 from bert_embed.formats.result_files import row_batches
 from bert_embed.nearest import Hit
-from bert_embed.pipeline.report.sample import Run, Sample
+from bert_embed.pipeline.report.sample import TEXT_COLUMNS, Run, Sample
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute, is_remote, join, open_raw
 from bert_embed.transforms.bigquery.client import looks_like_table
@@ -20,7 +20,6 @@ from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
 from bert_embed.transforms.records.spec import BlockSpec
 
-_COLUMNS = ("text", "content")  # the column of texts, and that of Beam's RAG tables
 _ROWS = 1 << 14  # that are read at a time, without their vectors
 _MOST_BYTES = 128 << 20  # of an input that are read again for a report
 _REQUEST_BYTES = 256 << 10  # what a store sends in the time that it takes to answer
@@ -54,7 +53,7 @@ def _kept_texts(
         with open_raw(join(absolute(folder), name)) as file:
             batches = row_batches(
                 *(name, settings),
-                columns=_COLUMNS,
+                columns=TEXT_COLUMNS,
                 vectors=False,
                 rows=_ROWS,
                 chosen=chosen,

@@ -211,14 +211,12 @@ def _speed_lines(estimate: Estimate) -> Iterator[str]:
         yield "speed: not measured, so no hours"
         return
     assert estimate.hours is not None
+    hours = estimate.hours
+    duration = f"{hours:,.1f} hours" if hours >= 1 else f"{60 * hours:,.1f} minutes"
     yield (
         f"this machine: {speed.tokens_per_second:,.0f} tokens/s on {speed.cores} cores (measured, "
-        f"{speed.seconds:.1f} s), {_hours(estimate.hours)} for all"
+        f"{speed.seconds:.1f} s), {duration} for all"
     )
     if estimate.cost is not None:
         yield f"cost*: {estimate.cost:,.2f} by --price_per_hour"
     yield "N machines take an Nth of the hours for the same money"
-
-
-def _hours(hours: float) -> str:
-    return f"{hours:,.1f} hours" if hours >= 1 else f"{60 * hours:,.1f} minutes"

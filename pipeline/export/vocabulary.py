@@ -7,8 +7,8 @@ import numpy as np
 
 from bert_embed.bundle.find import resolve_model
 from bert_embed.heads.vectors import SparseVectors
-from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.source import Source
+from bert_embed.pipeline.outputs.places import check_model
 from bert_embed.tokenization.tokenizer import load_tokenizer
 
 
@@ -16,11 +16,7 @@ def entry_names(source: Source) -> list[str]:
     """The text of each entry; `[NUMBER]` where it is empty or has white space, or there is none."""
     options, settings = source.options, source.outputs[0].settings
     bundle = resolve_model(options.model or source.records[0].model.name, lambda bundle: ())
-    if bundle.fingerprint != settings["model"]:
-        raise UsageError(
-            f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors in "
-            f"{source.place} come from {settings['model']} ({settings['model_source']})"
-        )
+    check_model(bundle, settings, source.place)
     vocabulary = load_tokenizer(bundle).vocab
     texts = (*vocabulary, *repeat("", source.entries - len(vocabulary)))
     # Anserini cuts tokens at white space: such a name would be two tokens to it, or none.

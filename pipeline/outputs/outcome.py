@@ -43,14 +43,14 @@ def problem(record: RunRecord, allowed: str | None) -> str | None:
     blank = counts.blank_lines
     rejected, records = counts.rejected - blank, counts.records - blank
     beside = f"(beside {counted(blank, 'blank line')}) " if blank else ""
-    share = counted_of(rejected, records, "record", f"{beside}was", f"{beside}were")
+    were = counted_of(rejected, records, "record", f"{beside}was", f"{beside}were")
     whole = allowed is not None and allowed.endswith("%") and float(allowed[:-1]) == 100
     if embedded_nothing(record) and not whole and (allowed is None or not counts.skipped):
         reasons = Counter(record.numbers.rejected)
         reasons[BLANK_LINE] -= blank
         ((reason, _),) = reasons.most_common(1)
         return (
-            f"nothing was embedded: {share} rejected, most for: {reason}; with that "
+            f"nothing was embedded: {were} rejected, most for: {reason}; with that "
             "corrected, the same --output can be used again (--max_rejected 100% accepts it)"
         )
     if allowed is None:
@@ -60,7 +60,7 @@ def problem(record: RunRecord, allowed: str | None) -> str | None:
     most = Decimal(allowed[:-1]) * records / 100 if is_share else int(allowed)
     if rejected <= most:
         return None
-    return f"{share} rejected, --max_rejected allows {allowed}"
+    return f"{were} rejected, --max_rejected allows {allowed}"
 
 
 def summary(totals: Totals, elapsed: float) -> Result:
@@ -90,13 +90,13 @@ def summary(totals: Totals, elapsed: float) -> Result:
         rejected=dict(sorted(totals.rejected.items())),
         tokens=counts["tokens"],
         full_tokens=counts["full_tokens"],
-        cut_share=_share(counts["full_tokens"] - counts["tokens"], counts["full_tokens"]),
+        cut_share=share(counts["full_tokens"] - counts["tokens"], counts["full_tokens"]),
         unknown=_unknown(totals),
         equal_texts=texts,
         equal_ids=ids,
         computed_tokens=counts["computed_tokens"],
         padded_tokens=padded,
-        padding_share=_share(padded - counts["computed_tokens"], padded),
+        padding_share=share(padded - counts["computed_tokens"], padded),
         batches=counts["batches"],
         compiled_shapes=counts["compiled"],
         lengths=length_statistics(totals.lengths),
@@ -107,7 +107,8 @@ def summary(totals: Totals, elapsed: float) -> Result:
     )
 
 
-def _share(part: int, whole: int) -> float:
+def share(part: float, whole: float) -> float:
+    """A share to four decimals; 0.0 of nothing."""
     return round(part / whole, 4) if whole else 0.0
 
 
@@ -121,14 +122,14 @@ def _unknown(totals: Totals) -> Unknown:
     """How many tokens are [UNK], in which files most, of which scripts; how many continue words."""
     unknown, tokens = totals.counts["unknown_tokens"], totals.counts["text_tokens"]
     worst = sorted(totals.unknown_files.items(), key=lambda item: (-item[1][0], item[0]))
-    files = [UnknownInFile(file, of_file[0], _share(*of_file)) for file, of_file in worst]
+    files = [UnknownInFile(file, of_file[0], share(*of_file)) for file, of_file in worst]
     scripts = sorted(totals.unknown_scripts.items(), key=lambda item: (-item[1], item[0]))
     return Unknown(
         tokens=unknown,
-        share=_share(unknown, tokens),
+        share=share(unknown, tokens),
         files=tuple(files[:_MOST_FILES]),
         scripts=dict(scripts),
-        continuing_share=_share(totals.counts["continuing_tokens"], tokens),
+        continuing_share=share(totals.counts["continuing_tokens"], tokens),
     )
 
 

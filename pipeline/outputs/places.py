@@ -1,7 +1,10 @@
 """Finds the run that a command reads, and keeps what the command writes apart from it."""
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
+from bert_embed.bundle.bundle import Bundle
 from bert_embed.formats.output_files import RUN_FILE
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.secrets import hide_secrets
@@ -24,6 +27,15 @@ def record_of_run(named: str, advice: str | None = "") -> RunRecord:
             f"{advice}"
         )
     return record
+
+
+def check_model(bundle: Bundle, settings: Mapping[str, Any], place: str) -> None:
+    """Refuses a model that did not compute the vectors in a place, by their settings."""
+    if bundle.fingerprint != settings["model"]:
+        raise UsageError(
+            f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors in "
+            f"{place} come from {settings['model']} ({settings['model_source']})"
+        )
 
 
 def check_outside(name: str, place: str, run: str) -> None:

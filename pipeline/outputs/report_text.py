@@ -149,6 +149,7 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> li
     stages = ", ".join(f"{name} {spent:.1f}" for name, spent in result.stage_seconds.items())
     done = "embedded" if record.kind == "vectors" else "tokenized"
     again = counts.parts_reused > 0
+    rows = ", ".join(f"{kind}/ {files.rows:,}" for kind, files in result.written.items())
     lines = [
         f"{counted(counts.records, 'record')}: {counts.embedded:,} {done}, {skipped}"
         f"{counts.rejected:,} rejected{f' ({rejected})' if rejected else ''}"
@@ -166,8 +167,8 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> li
         *_equal_lines(record),
         f"{result.elapsed_seconds:.1f} s{' this time' if again else ''}: {_speed(result)} "
         f"(seconds per stage{', of all attempts' if again else ''}: {stages})",
-        f"{record.kind} in {output}{_written_text(result)}, everything about the run in "
-        f"{output}/run.json{f', the report in {page}' if page else ''}",
+        f"{record.kind} in {output}{f' (rows: {rows})' if rows else ''}, everything about the "
+        f"run in {output}/run.json{f', the report in {page}' if page else ''}",
     ]
 
 
@@ -182,11 +183,6 @@ def _prompt_notes(run: EmbedRun) -> list[str]:
         f"{trained.query!r} before each query, which its files do not say: --prompt "
         f"{trained.document!r} puts it there, and search then does the other by itself"
     ]
-
-
-def _written_text(result: Result) -> str:
-    rows = [f"{kind}/ {files.rows:,}" for kind, files in result.written.items()]
-    return f" (rows: {', '.join(rows)})" if rows else ""
 
 
 def _cut_text(record: RunRecord) -> str:

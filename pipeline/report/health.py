@@ -47,11 +47,12 @@ def health(
     cosines = random_cosines(usable)
     bad = int((~np.isfinite(vectors)).any(axis=1).sum())
     zero = len(vectors) - len(usable) - bad
+    equal = equal_vectors(vectors)
     findings = [_broken(bad, zero)]
     if len(usable):
         findings.append(_norms(norms, settings))
     if len(cosines):
-        findings += [_cosines(cosines, len(usable)), _equal(vectors, repeated)]
+        findings += [_cosines(cosines, len(usable)), _equal(equal, len(vectors), repeated)]
     if directions is not None:
         findings.append(_directions(directions, len(usable)))
     return {
@@ -60,7 +61,7 @@ def health(
         "norms": histogram(norms[:0] if _are_one(norms) else norms),
         "cosines": histogram(cosines),
         "mean_cosine": round(float(cosines.mean()), 4) if len(cosines) else None,
-        "equal": equal_vectors(vectors),
+        "equal": equal,
         "not_finite": bad,
         "zero": zero,
         "variances": [] if directions is None else directions.shares,
@@ -139,17 +140,15 @@ def _cosines(cosines: np.ndarray, rows: int) -> Finding:
     )
 
 
-def _equal(vectors: np.ndarray, repeated: int | None) -> Finding:
-    count = equal_vectors(vectors)
-    share = count / len(vectors)
+def _equal(count: int, rows: int, repeated: int | None) -> Finding:
     texts = "" if repeated is None else f"; {repeated:,} have the text of an earlier one"
     return Finding(
         "Equal vectors",
-        f"{count:,} of {len(vectors):,} ({100 * share:.1f}%) are equal to an earlier one{texts}",
+        f"{count:,} of {rows:,} ({100 * count / rows:.1f}%) are equal to an earlier one{texts}",
         "As many as there are repeated texts is normal. More means that different texts became "
         "the same tokens: they were cut to the same beginning, differ in case or spaces only, or "
         "hold words that the model does not know.",
-        count - (repeated or 0) <= _MANY_EQUAL * len(vectors) or len(vectors) < _FEW,
+        count - (repeated or 0) <= _MANY_EQUAL * rows or rows < _FEW,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from itertools import zip_longest
 from typing import Any, TypeVar
 
-from bert_embed.pipeline.outputs.outcome import length_statistics
+from bert_embed.pipeline.outputs.outcome import length_statistics, share
 from bert_embed.pipeline.report.sample import Run
 from bert_embed.run_record import Counts, Lengths, Result, RunRecord, Surplus, Unknown, Written
 from bert_embed.transforms.records.block_record import EQUAL_BINS, from_equal_bins
@@ -48,11 +48,11 @@ def _result(results: Sequence[Result]) -> Result:
             kind: _sum([result.written.get(kind, none) for result in results]) for kind in kinds
         },
         rejected=_added(result.rejected for result in results),
-        cut_share=_share(whole["full_tokens"] - whole["tokens"], whole["full_tokens"]),
+        cut_share=share(whole["full_tokens"] - whole["tokens"], whole["full_tokens"]),
         unknown=_unknown(results),
         equal_texts=Surplus(sum(result.equal_texts.surplus for result in results), exact=False),
         equal_ids=None,
-        padding_share=_share(
+        padding_share=share(
             whole["padded_tokens"] - whole["computed_tokens"], whole["padded_tokens"]
         ),
         lengths=_lengths([result.lengths for result in results]),
@@ -77,10 +77,6 @@ def _added(several: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return dict(total)
 
 
-def _share(part: float, whole: float) -> float:
-    return round(part / whole, 4) if whole else 0.0
-
-
 def _rate(results: Sequence[Result], name: str) -> float | None:
     """The rate over the time of those runs that computed something."""
     timed = [(getattr(result, name), result.elapsed_seconds) for result in results]
@@ -92,7 +88,7 @@ def _rate(results: Sequence[Result], name: str) -> float | None:
 def _unknown(results: Sequence[Result]) -> Unknown:
     tokens = sum(result.tokens for result in results)
     shares = {
-        name: _share(
+        name: share(
             sum(getattr(result.unknown, name) * result.tokens for result in results), tokens
         )
         for name in ("share", "continuing_share")

@@ -80,18 +80,15 @@ def _wrong_region(region: str) -> str:
 
 
 def _local_places(places: Places) -> Iterator[str]:
-    for setting, place in places.written:
-        if not is_remote(place):
-            yield (
-                f"{setting} {place} is on this machine, where Dataflow's workers cannot "
-                "write; give a folder in Cloud Storage, such as gs://my-bucket/vectors"
-            )
-    for setting, place in places.read:
-        if not is_remote(place):
-            yield (
-                f"{setting} {place} is on this machine, where Dataflow's workers cannot "
-                "read; copy it to Cloud Storage and give its gs:// address"
-            )
+    give = "write; give a folder in Cloud Storage, such as gs://my-bucket/vectors"
+    copy = "read; copy it to Cloud Storage and give its gs:// address"
+    for named, advice in ((places.written, give), (places.read, copy)):
+        for setting, place in named:
+            if not is_remote(place):
+                yield (
+                    f"{setting} {place} is on this machine, where Dataflow's workers cannot "
+                    f"{advice}"
+                )
 
 
 def _accelerators(job: RunnerOptions, flags: BeamFlags, type_name: str | None) -> Iterator[str]:

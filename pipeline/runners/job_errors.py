@@ -1,11 +1,13 @@
 """Turns the errors that runners raise into one sentence each."""
 
 import re
+import traceback
 from typing import Literal
 
 import grpc
 
 from bert_embed.pipeline.errors import flag_message
+from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.storage.errors import InputError
 
 # What a runner in Java says when the connection to a worker breaks.
@@ -82,9 +84,7 @@ def root_message(error: BaseException) -> str:
         return f"a worker process died ({lost[1]})"
     line = _JAVA_NAME.sub(r"\1", line)
     kind, colon, message = line.partition(": ")
-    if kind.endswith(
-        "SettingError"
-    ):  # its message begins with the name; a worker sends only the text
+    if kind.endswith("SettingError"):  # begins with the name; a worker sends only the text
         return f"--{message}"
     return message if colon and kind.rsplit(".", 1)[-1] in _SELF_EXPLANATORY else line
 
@@ -98,6 +98,13 @@ def explains_itself(error: BaseException) -> bool:
     kind = _last_line(error).partition(": ")[0].rsplit(".", 1)[-1]
     ours = kind in _SELF_EXPLANATORY and kind != "RuntimeError"
     return ours or _ABOUT_A_BLOCK.match(root_message(error)) is not None
+
+
+def traceback_lines(error: BaseException) -> list[str]:
+    """The lines of an error's traceback, without secrets; none if it explains itself."""
+    if explains_itself(error):
+        return []
+    return hide_secrets("".join(traceback.format_exception(error))).rstrip("\n").split("\n")
 
 
 def _last_line(error: BaseException) -> str:

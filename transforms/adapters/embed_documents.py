@@ -149,26 +149,25 @@ def document(
     >>> document({"text": "one", 2: "two"}, 0, "text").rejection
     Rejection(stage='read', reason="a field's name is not a string", place=0)
     """
+
+    def rejected(reason: str) -> Document:
+        return Document(element, timestamp, rejection=Rejection("read", reason))
+
     fields = {column: element} if isinstance(element, str) else record_fields(element)
     if fields is None:
-        return Document(element, timestamp, rejection=Rejection("read", "not a string or a record"))
+        return rejected("not a string or a record")
     if not all(isinstance(name, str) for name in fields):
-        # Beam's coder of the output accepts only strings.
-        return Document(
-            element, timestamp, rejection=Rejection("read", "a field's name is not a string")
-        )
+        return rejected("a field's name is not a string")  # nor could Beam's coder write it
     text: Any = fields.get(column)
     reason = text_rejection(text)
     if reason is not None:
-        return Document(element, timestamp, rejection=Rejection("read", reason))
+        return rejected(reason)
     if text_b_column is None:
         return Document(element, timestamp, (text,))
     text_b: Any = fields.get(text_b_column)
-    if text_b is None:
-        text_b = ""
+    text_b = "" if text_b is None else text_b
     if not isinstance(text_b, str) or not is_unicode(text_b):
-        rejection = Rejection("read", "second text is not a string")
-        return Document(element, timestamp, rejection=rejection)
+        return rejected("second text is not a string")
     return Document(element, timestamp, (text,), (text_b,))
 
 
