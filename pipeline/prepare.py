@@ -102,10 +102,8 @@ def _named(run: EmbedRun) -> EmbedRun:
 
 
 def _continued(run: EmbedRun) -> EmbedRun | None:
-    """The unfinished run in the output, if it is this one but for files that arrived since.
-
-    A listing with these would be another run, and what is embedded already would be lost.
-    """
+    """The unfinished run in the output, if it is this one but for files that arrived since."""
+    # With these the listing would be another run's, and what is embedded already would be lost.
     if run.table is not None or run.unchecked is not None:
         return None
     record = stored = None

@@ -81,10 +81,7 @@ class Programs:
 
 
 class _ExactProducts:
-    """Keeps TF32 off while programs are compiled, which then never use it.
-
-    The setting is the process', so what it was before is set again behind the last of them.
-    """
+    """Keeps TF32, a setting of the process, off while programs are compiled."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

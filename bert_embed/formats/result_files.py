@@ -332,11 +332,7 @@ def _example_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> 
 
 
 def _units(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[_Units]:
-    """Yields ids of a few documents, and their units end to end.
-
-    int64 `[documents + 1]` says where the units of each begin; columns are `start`, `stop` and the
-    texts, as far as the file has them; vectors are float32 `[units, width]`.
-    """
+    """Some documents' ids, splits `[documents + 1]`, columns, and float32 `[units, width]`."""
     with _damage_named(path):
         read = _unit_table if path.suffix == ".parquet" else _unit_lines
         yield from read(path, KINDS[granularity], settings)

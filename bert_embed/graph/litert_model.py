@@ -101,10 +101,7 @@ class _LiteRTOps:
         int8: bool,
         inputs: tuple[str, ...],
     ) -> None:
-        """Adds the inputs: ids, int32 `[batch, length]`, or "x", `[batch, length, hidden]`.
-
-        A "mask", as the ids, is 0 for tokens that no token sees.
-        """
+        """Adds inputs: ids, mask, int32 `[batch, length]`, or "x", `[batch, length, hidden]`."""
         self._graph, self._config, self._int8 = graph, config, int8
         self._tensors, self._tables = tensors, config.tables(tensors)
         # In how many products a layer computes query, key and value. In int8 each would make `x`

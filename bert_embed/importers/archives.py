@@ -30,10 +30,7 @@ class _Bounded:
 
 
 class _Unpacking:
-    """Writes an archive's files into a folder; links become copies of what they name in it.
-
-    Python 3.11.2 has no filters of tarfile, and links on the disk could lead out of the folder.
-    """
+    """Writes an archive's files into a folder; links become copies: they could lead out."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

@@ -289,11 +289,8 @@ def _impersonated(options: "PipelineOptions | None") -> str | None:
 
 @functools.lru_cache(maxsize=8)
 def _new_client(process: int, server: str, named: str | None, acts_as: str | None) -> "Client":
-    """A client for this process, anonymous with an emulator and where there are no credentials.
-
-    Beam's would look for credentials five times in 24 seconds. `acts_as` are service accounts, by
-    commas, each of which may act as the next one.
-    """
+    """A client for this process, anonymous with an emulator and where there are no credentials."""
+    # Our own, because Beam's would look for credentials five times in 24 seconds.
     with requires(SCHEME, _PACKAGE):
         import requests.adapters
         from google.auth import impersonated_credentials
@@ -301,7 +298,7 @@ def _new_client(process: int, server: str, named: str | None, acts_as: str | Non
 
     credentials, project = (None, None) if server else _default_credentials(process, named)
     if credentials is not None and acts_as:
-        *delegates, account = acts_as.split(",")
+        *delegates, account = acts_as.split(",")  # each may act as the next one
         credentials = impersonated_credentials.Credentials(
             credentials, account, [_SCOPE], delegates=delegates
         )
@@ -317,10 +314,7 @@ def _new_client(process: int, server: str, named: str | None, acts_as: str | Non
 
 @functools.lru_cache(maxsize=8)
 def _default_credentials(process: int, named: str | None) -> tuple[Any, str | None]:
-    """The credentials that this process finds on its machine, and their project; None if none.
-
-    `named` is the file that the environment names.
-    """
+    """The credentials of this machine, or of the file `named`, and their project; None if none."""
     import google.auth
     from google.auth.exceptions import DefaultCredentialsError
 

@@ -120,12 +120,9 @@ class JsonTokenizer(TextTokenizer):
     def _trim(
         self, texts: Sequence[str], splits: np.ndarray, starts: np.ndarray, stops: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns starts and stops behind white space, and int64 `[tokens]`, each token's word.
-
-        Words are numbered through all texts. A token that begins in white space belongs to the word
-        behind it; one of white space alone is moved to where that word begins, or, at the end of a
-        text, belongs to the last word and has nothing of the text.
-        """
+        """Returns starts and stops behind white space, and int64 `[tokens]`, each token's word."""
+        # A token that begins in white space belongs to the word behind it; one of white space alone
+        # is moved to where that word begins, or at a text's end, empty, belongs to the last word.
         words = self._words.words(texts)
         ends = words.came_from(words.stops - 1) + 1
         origins = np.repeat(words.origins, np.diff(splits))

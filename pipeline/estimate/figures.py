@@ -97,11 +97,9 @@ def _weight(stratum: Stratum, measured: list[Measured], piece: Measured) -> floa
 def _stratum_totals(
     stratum: Stratum, measured: list[Measured]
 ) -> tuple[np.ndarray, np.ndarray, bool]:
-    """The totals of a kind of files, float64 `[6]`, their variances, and whether these are known.
-
-    Pieces are chosen in proportion to their size, so the mean per byte, times all bytes, has no
-    bias. Places at equal distances err less than random ones, for which the variance is computed.
-    """
+    """The totals of a kind of files, float64 `[6]`, and their variances, if they are known."""
+    # Pieces are chosen in proportion to their size, so the mean per byte, times all bytes, has no
+    # bias. Places at equal distances err less than random ones, which the variance is of.
     if stratum.exact or not measured:
         return sum((piece.counts for piece in measured), np.zeros(6)), np.zeros(6), True
     used = [piece for piece in measured if piece.size]

@@ -181,21 +181,19 @@ class WatchedRun:
 
 
 class WatchedClusters:
-    """A job of `cluster` or `dedup`."""
+    """A job of `cluster` or `dedup`, asked as a run is."""
 
     def __init__(self, output: str, record: ClusterRecord) -> None:
         self._output, self._record = output, record
         self._folder = ClusterFolder(output)
 
     def look(self) -> None:
-        """As of a run."""
         record = read_cluster_record(self._folder)
         if record is None:
             raise UsageError(f"{self._output} holds no run.json any more")
         self._record = record
 
     def snapshot(self) -> Snapshot:
-        """As of a run."""
         record, counts = self._record, self._folder.progress()
         is_dead = record.job is None and OutputFolder(self._output).is_held() is False
         state: State = _ended(record) or ("dead" if is_dead else "running")

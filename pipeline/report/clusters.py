@@ -82,11 +82,8 @@ def _script_of_most(texts: Sequence[str], scripts: Collection[str]) -> str | Non
 
 
 def _telling(counts: Counter, everywhere: Counter, clusters: int) -> list[str]:
-    """The words that set a cluster apart, by class-based TF-IDF (Grootendorst, 2022).
-
-    Its variants for words that are frequent everywhere are used: the root of a word's share, and
-    the weight of BM25.
-    """
+    """The words that set a cluster apart, by class-based TF-IDF (Grootendorst, 2022)."""
+    # In its variants for words that are frequent everywhere: a share's root, the weight of BM25.
     own, total = counts.total(), everywhere.total()
     mean = total / clusters  # words of a cluster
 
