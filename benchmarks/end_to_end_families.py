@@ -1,7 +1,7 @@
 """From a text file to vectors, for the shapes of families that are not MiniLM's.
 
 `python -m benchmarks.end_to_end_families [--rounds 3]`: as `benchmarks.end_to_end`, ours beside
-sentence-transformers' `encode`, in float32, with its best size of batch and its default. The
+sentence-transformers' `encode` in float32, with its best size of batch and its default. The
 encoders are those of `benchmarks.families`, with random weights and mean pooling; the tokenizers
 those of `benchmarks.json_tokenizer`, of the kind that the family has, so that rows are as long as
 with real ones.
@@ -26,7 +26,7 @@ _MODELS = {
     "Nomic-base": ("WordPiece", 200),
 }
 _OURS = OURS["float32"]
-_SIDES = (_OURS, ENCODE, f"{ENCODE}, batches of 8")
+_SIDES = (*OURS.values(), ENCODE, f"{ENCODE}, batches of 8")
 _SMALL = 64  # texts of the start-up run
 _LONGEST = 512  # tokens
 _HEADER = ("model", "side", "texts/s", "spread", "CPU s per 1,000", "start-up s", "peak MiB")
@@ -64,7 +64,8 @@ def _measured(name: str, tokenizer: str, count: int, rounds: int) -> dict:
         for lines in (count + _SMALL, _SMALL)
     )
     texts = dict.fromkeys(_SIDES, whole)
-    embed(_OURS, small, model)  # imports the model
+    for side in OURS.values():
+        embed(side, small, model)  # imports the model
     spent = measure.in_turn(every_side(texts, small, partial(embed, folder=model)), rounds)
     sides = {side: figures(spent[side], spent[startup(side)], count) for side in _SIDES}
     for result in sides.values():
