@@ -182,10 +182,15 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Returns the commit of the code that is measured, with a plus sign if files were changed."""
-    git = ["git", "-C", str(Path(__file__).parent)]
+    """Returns the commit of the code that is measured, with a plus sign if files were changed.
+
+    Files that runs of benchmarks write do not count.
+    """
+    git = ["git", "-C", str(Path(__file__).parents[1])]
     name = subprocess.check_output([*git, "rev-parse", "--short=10", "HEAD"], text=True).strip()
-    changed = subprocess.check_output([*git, "status", "--porcelain", "--untracked-files=no"])
+    written = [":!benchmarks/results", ":!benchmarks/tables.md", ":!docs"]
+    status = [*git, "status", "--porcelain", "--untracked-files=no", "--", ".", *written]
+    changed = subprocess.check_output(status)
     return f"{name}+" if changed else name
 
 
