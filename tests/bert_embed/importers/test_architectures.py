@@ -71,6 +71,15 @@ def states(kind, number):
     return ROWS[f"{kind}/states/{number}"]
 
 
+def assert_close(found, wanted):
+    """Hidden states are equal within 1e-4, or 1e-5 of their largest value.
+
+    States that no norm follows reach 35, where float32 rounds by 4e-6. On some processors ours and
+    the reference's, each within 1e-4 of what float64 gives, are 1.3e-4 apart.
+    """
+    assert np.abs(found - wanted).max() < max(CLOSE, CLOSE / 10 * np.abs(wanted).max())
+
+
 def all_layers(encoder, *texts, **settings):
     """The ids of each row and its hidden states, float32 `[tokens, layers, hidden]`."""
     layers = list(range(encoder.bundle.config.num_hidden_layers + 1))
@@ -86,7 +95,7 @@ def test_tokens_and_all_hidden_states_are_those_of_transformers(encoders, kind, 
     texts, pairs = all_layers(encoders(engine), TEXTS), all_layers(encoders(engine), first, second)
     for number, (ids, vectors) in enumerate([*texts, *pairs]):
         assert ids == ROWS[f"{kind}/ids/{number}"].tolist()
-        assert np.abs(vectors - states(kind, number)).max() < CLOSE
+        assert_close(vectors, states(kind, number))
 
 
 @pytest.mark.numeric
@@ -99,7 +108,7 @@ def test_long_rows_are_those_of_transformers(folders, gated, engine, number):
     row = len(TEXTS) + len(PAIRS) + number
     assert ids == ROWS[f"{gated}/ids/{row}"].tolist()
     assert len(ids) == LENGTHS[number]
-    assert np.abs(vectors[kept_tokens(len(ids))] - states(gated, row)).max() < CLOSE
+    assert_close(vectors[kept_tokens(len(ids))], states(gated, row))
 
 
 @pytest.mark.parametrize("gated", LONG_ROWS)
@@ -197,7 +206,7 @@ def test_programs_for_gpus_compute_the_same(encoders, kind):
     found = all_layers(encoders("xla_cpu"), TEXTS[:4], **SHORT)
     for (ids, vectors), (wanted_ids, wanted_vectors) in zip(found, wanted, strict=True):
         assert ids == wanted_ids
-        assert np.abs(vectors - wanted_vectors).max() < CLOSE
+        assert_close(vectors, wanted_vectors)
 
 
 @pytest.mark.numeric
@@ -218,7 +227,7 @@ def test_layers_are_pooled_as_those_of_bert(encoders, kind, pooling):
     }[pooling]
     found = encoders("litert").encode(TEXTS, layers=1, pooling=pooling, normalize=False)
     wanted = [pool(states(kind, number)[:, 1]) for number in range(len(TEXTS))]
-    assert np.abs(found - wanted).max() < CLOSE
+    assert_close(found, np.array(wanted))
 
 
 def test_the_pooler_is_that_of_the_weights(encoders, bundle, kind):
