@@ -272,7 +272,7 @@ def with_jina(golden: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    """Writes the golden ids, hidden states, pooler's outputs and vectors."""
+    """Writes the golden ids, hidden states and pooler's outputs, of float64, and vectors."""
     import torch
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
@@ -283,6 +283,7 @@ def main() -> None:
             write_architecture(Path(folder), kind, hub=False)
             model, loaded = AutoModel.from_pretrained(folder, output_loading_info=True)
             assert not any(loaded.values()), loaded
+            model.double()  # float32 would add an error of its own to that of ours
             if kind == "new":
                 stretch(model)
             tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -299,9 +300,9 @@ def main() -> None:
                 assert torch.equal(states[:, -1], outputs.last_hidden_state[0])
                 is_edge = number >= len(TEXTS) + len(PAIRS)
                 kept = kept_tokens(len(states)) if is_edge else slice(None)
-                golden[f"{kind}/states/{number}"] = states.numpy()[kept]
+                golden[f"{kind}/states/{number}"] = states.float().numpy()[kept]
                 if kind in POOLED:
-                    golden[f"{kind}/pooler/{number}"] = outputs.pooler_output[0].numpy()
+                    golden[f"{kind}/pooler/{number}"] = outputs.pooler_output[0].float().numpy()
             reference = SentenceTransformer(folder, device="cpu")
             if kind == "new":
                 stretch(reference[0].auto_model)
