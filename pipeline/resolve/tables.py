@@ -25,6 +25,7 @@ from bert_embed.transforms.bigquery.client import (
     bigquery_client,
     check_column,
     check_jobs,
+    dry_query,
     first_request,
     get_table,
     table_name,
@@ -236,10 +237,7 @@ def _query_rows(
 
 def _checked_query(client: "Client", query: str) -> "QueryJob":
     """A dry run of the query, with its location and columns, before it costs anything."""
-    from google.cloud import bigquery
-
-    config = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False)
-    job = client.query(query, job_config=config, job_retry=None, **first_request())
+    job = dry_query(client, query)
     if job.statement_type not in (None, "SELECT"):
         raise UsageError(f"--query must be one SELECT, this is {job.statement_type}")
     return job

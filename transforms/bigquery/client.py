@@ -15,7 +15,7 @@ from bert_embed.storage.packages import requires
 from bert_embed.transforms.records.spec import COMPRESSIONS, FORMATS
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import Client, Table
+    from google.cloud.bigquery import Client, QueryJob, Table
 
 SCHEME = "bq://"
 _PACKAGES = ("google-cloud-bigquery", "google-cloud-bigquery-storage")
@@ -319,11 +319,15 @@ def _attempt_name(name: str, attempt: int) -> str:
 
 def check_jobs(client: "Client") -> None:
     """Checks that the client's project may run jobs, with one that costs nothing."""
+    dry_query(client, "SELECT 1")
+
+
+def dry_query(client: "Client", query: str) -> "QueryJob":
+    """A query that is checked, not run: its job has the location and the columns."""
     from google.cloud.bigquery import QueryJobConfig
 
-    client.query(
-        "SELECT 1", job_config=QueryJobConfig(dry_run=True), job_retry=None, **first_request()
-    )
+    config = QueryJobConfig(dry_run=True, use_query_cache=False)
+    return client.query(query, job_config=config, job_retry=None, **first_request())
 
 
 def _wait(job: Any) -> dict[str, str] | None:
