@@ -19,12 +19,12 @@ from bert_embed.storage.files import is_remote
 from bert_embed.storage.packages import requires
 
 _NOT_ON = {"gpu": ("int8",), "tpu": ("int8", "float16")}
-# How Google names its regions: a continent or country, one of these, and a number.
+# How Google names regions: a continent or country, one of these, a number; zones add a letter.
 _DIRECTIONS = (
     *("central", "north", "south", "east", "west"),
     *("northeast", "northwest", "southeast", "southwest"),
 )
-_REGION = re.compile(rf"((?:u-)?[a-z]+-)({'|'.join(_DIRECTIONS)})([1-9][0-9]*)")
+_REGION = re.compile("((?:u-)?[a-z]+-)([a-z]+)([1-9][0-9]*)(-[a-z])?")
 
 
 @dataclass(frozen=True)
@@ -63,20 +63,20 @@ def _service(flags: BeamFlags) -> Iterator[str]:
         yield "--project is missing: give the project that pays for the Dataflow job"
     if not flags.region:
         yield "--region is missing: give the one where the buckets are, such as us-central1"
-    elif _REGION.fullmatch(flags.region) is None:
-        yield f"--region {flags.region} {_wrong_region(flags.region)}"
+    elif wrong := _wrong_region(flags.region):
+        yield f"--region {flags.region} {wrong}"
 
 
-def _wrong_region(region: str) -> str:
-    """Says why a text is no region, and which one may be meant."""
-    begin = _REGION.match(region)
-    if begin is not None and re.fullmatch("-[a-z]", region[begin.end() :]):
-        return f"is a zone, give its region: {begin[0]}"
-    named = re.fullmatch("((?:u-)?[a-z]+-)([a-z]+)([1-9][0-9]*)", region)
-    nearest = difflib.get_close_matches(named[2], _DIRECTIONS, 1) if named else []
-    if named is None or not nearest:
-        return "is no region of Google Cloud: their names are such as us-central1"
-    return f"is no region of Google Cloud; did you mean {named[1]}{nearest[0]}{named[3]}?"
+def _wrong_region(region: str) -> str | None:
+    """Says why a text is no region, and which one may be meant; None if it can be one."""
+    if named := _REGION.fullmatch(region):
+        place, direction, number, zone = named.groups()
+        if direction in _DIRECTIONS:
+            return f"is a zone, give its region: {region.removesuffix(zone)}" if zone else None
+        nearest = difflib.get_close_matches(direction, _DIRECTIONS, 1)
+        if nearest and not zone:
+            return f"is no region of Google Cloud; did you mean {place}{nearest[0]}{number}?"
+    return "is no region of Google Cloud: their names are such as us-central1"
 
 
 def _local_places(places: Places) -> Iterator[str]:
