@@ -171,9 +171,7 @@ def _run(
             run_job(run, record)
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
         goes_on = isinstance(error, JobGoesOn)
-        if was_interrupted(error) and not goes_on:
-            raise RunStopped(run, record, counts, markers) from error
-        if not _is_done(run):
+        if (was_interrupted(error) and not goes_on) or not _is_done(run):
             if goes_on:
                 raise
             raise RunStopped(run, record, counts, markers) from error
