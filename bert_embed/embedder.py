@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_embed.arguments import whole_number
+from bert_embed.arguments import seconds, whole_number
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.calls.texts import Columns
 from bert_embed.engines.choose import EngineLoader, find_device, load_engine, weight_files
@@ -70,6 +70,8 @@ class Embedder:
         self.threads = (
             available_cores() if threads is None else whole_number("threads", threads, least=1)
         )
+        if inference_timeout is not None:
+            inference_timeout = seconds("inference_timeout", inference_timeout)
         self.precision, self.device = precision, find_device(precision, device)
         self.tokenizer: TextTokenizer = load_tokenizer(bundle)
         self._static_weights: np.ndarray | None = None  # of queries, read when they are needed
