@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import time
@@ -176,7 +177,7 @@ def test_ctrl_c_ends_with_the_command_that_continues(tmp_path, corpus, tiny_bund
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in errors
-    command = errors.strip().splitlines()[-1].split()
+    command = shlex.split(errors.strip().splitlines()[-1])
     assert Path(command[0]).name == "bert-embed"
     assert command[1] == "embed"
     assert record(output)["status"] == "interrupted"
