@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
@@ -15,7 +16,8 @@ _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _OTHERS = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "model.onnx")
-_DTYPES = ("F32", "F16", "BF16", "F64")
+# safetensors gives bfloat16 under its name alone, which NumPy knows by ml_dtypes.
+_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16, "F64": "<f8"}
 
 
 def weight_files(folder: Path, convert: str) -> list[Path]:
@@ -77,11 +79,18 @@ def read_arrays(
 
     `convert` is as of `weight_files`.
     """
-    return {
-        plain_name(key): array
-        for path in weight_files(folder, convert)
-        for key, array in read_safetensors(path, is_used)
-    }
+    arrays: dict[str, np.ndarray] = {}
+    keys: dict[str, str] = {}
+    for path in weight_files(folder, convert):
+        for key, array in read_safetensors(path, is_used):
+            name = plain_name(key)
+            if not np.array_equal(arrays.setdefault(name, array), array, equal_nan=True):
+                raise InputError(
+                    f"{path}: tensors {keys[name]} and {key} are both {name} of the model, with "
+                    "other numbers; remove the one that is not the model's"
+                )
+            keys.setdefault(name, key)
+    return arrays
 
 
 def read_safetensors(

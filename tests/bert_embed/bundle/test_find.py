@@ -3,6 +3,8 @@ import shutil
 import subprocess
 import sys
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from bert_embed.bundle.bundle import read_bundle
@@ -57,6 +59,21 @@ def test_processes_that_import_at_once_agree_and_are_silent(source, cache):
     assert said[0] == said[1]
     assert said[0][1] == ""
     assert [f"{path}\n" for path in cache.iterdir()] == [said[0][0]]
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+def test_a_folder_of_half_precision_is_imported_by_the_process_apart(source, cache, dtype):
+    tensors = write_tiny_huggingface(source, dtype=dtype)
+    rounded = {name: array.astype(dtype).astype(np.float32) for name, array in tensors.items()}
+    write_tiny_huggingface(source.with_name("rounded"), changes=rounded)
+    wanted = resolve_model(source.with_name("rounded"))
+    assert resolve_model(source).fingerprint == wanted.fingerprint
+
+
+def test_weights_of_eight_bits_are_refused_by_their_type(source, cache):
+    write_tiny_huggingface(source, dtype=ml_dtypes.float8_e4m3fn)
+    with pytest.raises(InputError, match="must be one of F32, F16, BF16, F64, is F8_E4M3"):
+        resolve_model(source)
 
 
 def test_the_importers_refusal_reaches_the_caller(source, cache):

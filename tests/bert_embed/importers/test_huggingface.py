@@ -95,6 +95,18 @@ def test_weights_in_several_files_are_read(tmp_path, tiny_bundle):
     assert imported(tmp_path).fingerprint == read_bundle(tiny_bundle).fingerprint
 
 
+def test_two_tensors_of_one_name_are_refused_unless_they_are_equal(tmp_path, tiny_bundle):
+    name = "pooler.dense.bias"
+    bias = write_tiny_huggingface(tmp_path / "source")[name]
+    write_tiny_huggingface(tmp_path / "source", changes={f"bert.{name}": bias + 1})
+    with pytest.raises(
+        ValueError, match=rf"tensors bert\.{name} and {name} are both {name} of the model"
+    ):
+        imported(tmp_path)
+    write_tiny_huggingface(tmp_path / "source", changes={f"bert.{name}": bias})
+    assert imported(tmp_path).fingerprint == read_bundle(tiny_bundle).fingerprint
+
+
 @pytest.mark.parametrize(
     ("index", "message"),
     [
