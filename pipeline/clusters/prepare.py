@@ -28,7 +28,8 @@ from bert_embed.storage.plurals import counted
 from bert_embed.transforms.clusters.job import ClusterJob, VectorFile
 from bert_embed.typed_json import to_json
 
-_FORMAT = 1  # rises when equal input would give other files
+_FORMAT = 2  # rises when equal input would give other files
+_WITHOUT = {"chunks": "without --chunk", "windows": "with --merge_windows true"}
 _OF_VECTORS = ("shape", "output_dtype", "id_type")  # what it takes to read them
 
 
@@ -94,9 +95,11 @@ def _files(
     for number, output in enumerate(outputs):
         names = vector_names(output.folder)
         if names and not names[0].startswith(f"{kind}/"):
+            pieces = names[0].partition("/")[0]
             raise UsageError(
-                f"{output.folder} holds {names[0].partition('/')[0]}, several vectors a document: "
-                f"{options.command()} takes an output with {kind}/, of one vector a document"
+                f"{output.folder} holds {pieces}, several vectors a document: "
+                f"{options.command()} takes an output with {kind}/, of one vector a document: "
+                f"embed the documents into another folder {_WITHOUT[pieces]}"
             )
         written = output.record.numbers.written if output.record else {}
         rows += written[kind].rows if kind in written else 0

@@ -242,10 +242,10 @@ def _duplicate_lines(counts: ClusterCounts, removed: int, n_nearest: int) -> lis
         f"{counted(counts.vectors - removed, 'is', 'are')} kept"
     ]
     if counts.same_id:
-        same = counted(counts.same_id, "duplicate has", "duplicates have")
+        same = counted(counts.same_id, "kept document has", "kept documents have")
         lines.append(
-            f"note: {same} the id of the document that is kept; "
-            "leaving out their ids would remove both"
+            f"warning: {same} the id of a duplicate: leave out the rows that duplicates/ names, "
+            "not the ids"
         )
     if counts.beyond:
         share = counts.beyond / counts.vectors

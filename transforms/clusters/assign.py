@@ -48,6 +48,9 @@ def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> Assign
     assigned_file = AssignedFile(
         number=file.number,
         name=file.result,
+        folder=file.folder,
+        source=file.name,
+        superseded=file.superseded,
         rows=len(cluster),
         zero=int(conditions[ZERO]),
         not_finite=int(conditions[NOT_FINITE]),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,9 @@ from bert_embed.storage.files import open_raw, size_of
 from bert_embed.transforms.clusters.copies import ClusterRange, cluster_ranges, cluster_tiles
 from bert_embed.transforms.clusters.folder import ClusterFolder
 from bert_embed.transforms.clusters.job import AssignedFile, ClusterJob, place_of
+
+# Columns of which many rows have the same value
+_REPEATED = ["kept_id", "output", "file", "kept_output", "kept_file"]
 
 
 def ranges_of(job: ClusterJob, assigned_files: Sequence[AssignedFile]) -> list[ClusterRange]:
@@ -98,25 +102,63 @@ def remove_duplicates(job: ClusterJob, assigned_files: Sequence[AssignedFile]) -
 def write_duplicates(
     job: ClusterJob, assigned_files: Sequence[AssignedFile], decided: Decided
 ) -> int:
-    """Writes id, kept_id, score of removed documents; returns how many have the kept one's id."""
-    same = 0
-    names = {assigned_file.number: assigned_file.name for assigned_file in assigned_files}
+    """Writes the removed documents with the kept ones; returns how many kept share a removed id."""
+    by_number = {assigned_file.number: assigned_file for assigned_file in assigned_files}
+    names = {number: assigned_file.name for number, assigned_file in by_number.items()}
     shown, at = np.unique(decided.kept, return_inverse=True)
-    kept_ids = _ids_of(job, names, shown)
+    kept_ids, kept_places = _ids_of(job, names, shown), _places(job, by_number, shown)
     files, _ = place_of(decided.removed)
+    removed_ids = []
     for number in names:
         in_file = np.flatnonzero(files == number)
+        kept = pa.array(at[in_file])
+        ids = _ids_of(job, names, decided.removed[in_file])
         table = pa.table(
             {
-                "id": _ids_of(job, names, decided.removed[in_file]),
-                "kept_id": kept_ids.take(pa.array(at[in_file])),
+                "id": ids,
+                "kept_id": kept_ids.take(kept),
                 "score": decided.scores[in_file],
+                **_places(job, by_number, decided.removed[in_file]),
+                **{f"kept_{name}": column.take(kept) for name, column in kept_places.items()},
             }
         )
-        same += pc.sum(pc.equal(table["id"], table["kept_id"])).as_py() or 0
-        write = partial(pq.write_table, table, compression="zstd", use_dictionary=["kept_id"])
+        removed_ids.append(ids)
+        options: dict[str, Any] = {"compression": "zstd", "use_dictionary": _REPEATED}
+        write = partial(pq.write_table, table, **options)
         job.folder.write(job.folder.duplicates(names[number]), write)
-    return same
+    if not len(decided.removed):
+        return 0
+    return _kept_with(pa.chunked_array(removed_ids).unique(), job, by_number, decided.removed)
+
+
+def _kept_with(
+    ids: pa.Array, job: ClusterJob, by_number: dict[int, AssignedFile], removed: np.ndarray
+) -> int:
+    """How many documents that are not removed have one of these ids."""
+    found, (files, places) = 0, place_of(removed)
+    for number, assigned_file in by_number.items():
+        with open_raw(job.folder.clusters(assigned_file.name)) as file:
+            shares = pc.is_in(pq.read_table(file, columns=["id"])["id"], ids).to_numpy()
+        found += int(np.delete(shares, places[files == number]).sum())
+    return found
+
+
+def _places(
+    job: ClusterJob, by_number: dict[int, AssignedFile], rows: np.ndarray
+) -> dict[str, pa.Array]:
+    """Where the vectors of rows, which are in order, are: output, file in it, row in the file."""
+    files, places = place_of(rows)
+    outputs, names, in_files = [], [], [np.empty(0, np.int64)]
+    for number in np.unique(files).tolist():
+        of_file, vectors = places[files == number], by_number[number]
+        outputs += [vectors.folder] * len(of_file)
+        names += [vectors.source] * len(of_file)
+        if vectors.superseded:
+            left = np.arange(vectors.rows + vectors.superseded)
+            of_file = np.delete(left, job.folder.superseded_rows(number))[of_file]
+        in_files.append(of_file)
+    columns = {"output": pa.array(outputs, pa.string()), "file": pa.array(names, pa.string())}
+    return columns | {"row": pa.array(np.concatenate(in_files))}
 
 
 def _ids_of(job: ClusterJob, names: dict[int, str], rows: np.ndarray) -> pa.Array:

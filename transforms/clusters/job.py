@@ -90,7 +90,10 @@ class AssignedFile:
     """What became of a file of vectors."""
 
     number: int  # of the file
-    name: str  # of the file
+    name: str  # of its result
+    folder: str  # the output that holds it
+    source: str  # its name there
+    superseded: int  # how many of its rows were left out
     rows: int  # vectors in it
     zero: int  # how many are zeros
     not_finite: int  # how many hold a number that is not finite, or are missing

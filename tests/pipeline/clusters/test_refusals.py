@@ -72,7 +72,9 @@ def test_a_run_is_not_complete_or_has_other_vectors(tmp_path, capsys):
     record["written"] = {"chunks": record["written"]["embeddings"]}
     (source / "run.json").write_text(json.dumps(record))
     assert main(words) == 2
-    assert "holds chunks, several vectors a document" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "holds chunks, several vectors a document" in message
+    assert "embed the documents into another folder without --chunk" in message
 
 
 def test_out_holds_something_else(source, tmp_path, capsys):

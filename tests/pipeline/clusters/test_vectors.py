@@ -1,6 +1,7 @@
 """Vectors and ids of every kind, few vectors, and vectors without a direction."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,8 @@ import pytest
 from bert_embed.formats.number_types import OUTPUT_DTYPES, restored, stored
 from bert_embed.pipeline.cli import main
 from tests.support.clustered import clustered_vectors, write_output
+
+ROOT = Path(__file__).parents[3]
 
 
 def dedup(source, *flags):
@@ -99,10 +102,46 @@ def test_random_depends_on_id_and_seed_not_on_the_order(tmp_path):
     assert kept[0] == kept[1] != kept[2]
 
 
-def test_duplicates_with_the_same_id_are_counted(tmp_path, capsys):
-    vectors = np.array([[1, 0], [0, 1], [1, 0], [0, 1]], np.float32)
-    source = write_output(tmp_path / "in", vectors, ids=["a", "b", "a", "c"], files=2)
+def test_kept_documents_that_have_the_id_of_a_duplicate_are_counted(tmp_path, capsys):
+    vectors = np.array([[1, 0], [0, 1], [1, 0], [0, 1], [1, 1]], np.float32)
+    source = write_output(tmp_path / "in", vectors, ids=["a", "b", "a", "c", "c"], files=2)
     _, record = dedup(source)
     assert record["counts"]["removed"] == 2
-    assert record["counts"]["same_id"] == 1
-    assert "1 duplicate has the id of the document that is kept" in capsys.readouterr().out
+    # a is kept and removed; c is removed near b, and kept for a text of its own.
+    assert record["counts"]["same_id"] == 2
+    assert "warning: 2 kept documents have the id of a duplicate" in capsys.readouterr().out
+
+
+def test_ids_of_their_own_give_no_warning(tmp_path, capsys):
+    _, record = dedup(write_output(tmp_path / "in", np.ones((4, 2), np.float32), files=2))
+    assert record["counts"]["removed"] == 3
+    assert record["counts"]["same_id"] == 0
+    assert "warning" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_recipes_of_the_page_keep_all_that_is_kept(tmp_path, monkeypatch):
+    """Ids that several documents have, whose texts are duplicates of others or not."""
+    vectors = clustered_vectors(600, width=16, groups=8)
+    ids = [f"id-{row % 400}" for row in range(600)]
+    write_output(tmp_path / "build" / "vectors", vectors, ids=ids, files=4)
+    words = ["dedup", "build/vectors", "build/duplicates", "--eps=0.02"]
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 0
+    counts = json.loads(Path("build/duplicates/run.json").read_text())["counts"]
+    assert counts["removed"] > 60
+    assert counts["same_id"] > 5
+    page = (ROOT / "docs/search.md").read_text("utf-8")
+    (recipe,) = [text for text in page.split("```python\n") if "build/kept.parquet" in text]
+    names: dict = {}
+    exec(recipe.partition("```")[0], names)
+    for kept in (names["kept"], pd.read_parquet("build/kept.parquet")):
+        assert len(kept) == counts["kept"]
+        assert list(kept.columns) == ["id", "embedding"]
+    duplicates = pd.read_parquet("build/duplicates/duplicates")
+    files = {path.name: pd.read_parquet(path) for path in Path("build/vectors").rglob("*.parquet")}
+    for side in ("", "kept_"):
+        for row in duplicates.itertuples():
+            assert getattr(row, f"{side}output") == str(tmp_path / "build" / "vectors")
+            table = files[getattr(row, f"{side}file").removeprefix("embeddings/")]
+            assert table["id"][getattr(row, f"{side}row")] == getattr(row, f"{side}id")

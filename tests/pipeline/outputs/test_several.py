@@ -1,6 +1,7 @@
 """What takes one output takes several: of each document the newest version counts, once."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -109,6 +110,12 @@ def test_clusters_are_of_the_newest_of_each_document(days, tmp_path, command, ca
         assert main([command, str(days), str(tmp_path / "all"), "--threshold=0.01"]) == 0
         removed = pq.read_table(tmp_path / "all" / "duplicates").to_pylist()
         assert {row["id"] for row in removed} | {row["kept_id"] for row in removed} == set(IDS)
+        for row in removed:  # a row counts those that a later output replaces
+            for side in ("", "kept_"):
+                path = Path(row[f"{side}output"], row[f"{side}file"])
+                rows = path.read_text().splitlines() if path.suffix == ".jsonl" else []
+                stored = [json.loads(line) for line in rows] or pq.read_table(path).to_pylist()
+                assert stored[row[f"{side}row"]]["id"] == row[f"{side}id"]
 
 
 def test_a_report_of_several_outputs_adds_them_up(days, tmp_path, capsys):
