@@ -217,6 +217,7 @@ docs: build/docs-venv/made  ## build the site of docs/ into build/site; a warnin
 
 notebooks: build/docs-venv/made embed  ## execute the notebooks of docs/notebooks (CHECK=--check changes none)
 	build/docs-venv/bin/python docs/run_notebooks.py $(CHECK)
+	build/docs-venv/bin/python -m pytest tests/notebooks
 
 bench: .venv/dev model  ## measure against the peers (an hour; own environment under build/)
 	$(BIN)/python -m benchmarks.run $(ARGS)

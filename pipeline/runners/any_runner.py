@@ -9,6 +9,7 @@ from bert_embed.pipeline.runners.beam_flags import BeamFlags, pipeline_options
 from bert_embed.pipeline.runners.dataflow import run_on_dataflow
 from bert_embed.pipeline.runners.local_runners import run_pipeline
 from bert_embed.pipeline.runners.portable_jobs import PortableJob, run_on_job_server
+from bert_embed.transforms.cell_labels import without_cell_labels
 
 
 def run_on_runner(
@@ -24,10 +25,11 @@ def run_on_runner(
     """
     flags = BeamFlags.of(words)
     options, waits = pipeline_options(job, flags.words), not flags["no_wait_until_finish"]
-    if job.is_portable:
-        run_on_job_server(options, work, PortableJob.of(job, flags), submitted, waits)
-    elif job.is_dataflow:
-        run_on_dataflow(options, work, flags)
-    else:
-        run_pipeline(options, work)
+    with without_cell_labels():
+        if job.is_portable:
+            run_on_job_server(options, work, PortableJob.of(job, flags), submitted, waits)
+        elif job.is_dataflow:
+            run_on_dataflow(options, work, flags)
+        else:
+            run_pipeline(options, work)
     return waits
