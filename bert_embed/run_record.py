@@ -216,6 +216,7 @@ class Result:
     elapsed_seconds: float
     documents_per_second: float | None
     tokens_per_second: float | None
+    unfit: dict[str, int] = field(default_factory=dict)  # null values, by extra column
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -104,6 +104,7 @@ def summary(totals: Totals, elapsed: float) -> Result:
         elapsed_seconds=round(elapsed, 3),
         documents_per_second=None if nothing_new else round(counts["new_documents"] / elapsed, 1),
         tokens_per_second=None if nothing_new else round(counts["new_tokens"] / elapsed, 1),
+        unfit=dict(sorted(totals.unfit.items())),
     )
 
 

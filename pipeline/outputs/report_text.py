@@ -154,6 +154,8 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> li
         f"{counted(counts.records, 'record')}: {counts.embedded:,} {done}, {skipped}"
         f"{counts.rejected:,} rejected{f' ({rejected})' if rejected else ''}"
     ]
+    if counts.records == 0:
+        lines.append("warning: the input holds no records")
     if record.input.skipped_files:
         lines.append(_skipped_text(record.input.skipped_files))
     if again:
@@ -164,6 +166,7 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> li
         f"{counted(result.tokens, 'token')}, padding {100 * result.padding_share:.1f}%, "
         f"{_cut_text(record)}",
         *_unknown_lines(result),
+        *_unfit_lines(record),
         *_equal_lines(record),
         f"{result.elapsed_seconds:.1f} s{' this time' if again else ''}: {_speed(result)} "
         f"(seconds per stage{', of all attempts' if again else ''}: {stages})",
@@ -207,6 +210,14 @@ def _equal_lines(record: RunRecord) -> Iterator[str]:
     if ids is not None and ids.surplus:
         twice = counted(ids.surplus, "embedded document has", "embedded documents have")
         yield f"warning: {twice} the id of another one"
+
+
+def _unfit_lines(record: RunRecord) -> Iterator[str]:
+    """The values that the types of extra columns could not hold."""
+    kinds = record.input.extra_columns or {}
+    for name, count in record.numbers.unfit.items():
+        values = counted(count, "value is", "values are")
+        yield f"warning: extra column {name}: {values} not {kinds.get(name)}, and null"
 
 
 def _unknown_lines(result: Result) -> Iterator[str]:

@@ -76,6 +76,7 @@ def report_content(
         else counts_by_output(runs),
         "skipped_files": record.input.skipped_files,
         "rejected": rejected[0] if one else joined_rejected(rejected),
+        "unfit": record.numbers.unfit,
         "lengths": to_json(equal_bins(record.numbers.lengths)),
         "tokens": {
             name: result[name] for name in ("tokens", "full_tokens", "cut_share", "padding_share")

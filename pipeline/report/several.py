@@ -48,6 +48,7 @@ def _result(results: Sequence[Result]) -> Result:
             kind: _sum([result.written.get(kind, none) for result in results]) for kind in kinds
         },
         rejected=_added(result.rejected for result in results),
+        unfit=_added(result.unfit for result in results),
         cut_share=share(whole["full_tokens"] - whole["tokens"], whole["full_tokens"]),
         unknown=_unknown(results),
         equal_texts=Surplus(sum(result.equal_texts.surplus for result in results), exact=False),

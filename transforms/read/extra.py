@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import orjson
 import pyarrow as pa
 
 from bert_embed.storage.errors import SettingError
-from bert_embed.transforms.records.rejected import BadRecordError
 
 # Types that a column of a text format can have, by their names in --extra_columns; CSV has no
 # lists.
@@ -32,9 +32,25 @@ OWN_COLUMNS = frozenset(
 )
 TEXT = "text"  # the column of texts, where they are kept
 
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_BOOLS = {"true": True, "false": False, "1": True, "0": False}
+UNFIT = object()  # stands for a value that its column's type cannot hold, until it is counted
+
+# What pandas, Spark, R, MySQL, Snowflake and spreadsheets write for a value that is missing.
+_NULLS = frozenset(
+    [
+        *("", "NA", "N/A", "n/a", "<NA>", "#N/A", "#N/A N/A", "#NA", "NULL", "null", "None"),
+        *("NaN", "nan", "-NaN", "-nan", "NaT", r"\N", r"\\N"),
+    ]
+)
+_INTEGER = re.compile(r"([+-]?[0-9]{1,20})(?:\.0*)?")  # pandas writes 2015.0 beside missing values
+_EPOCH = re.compile(r"[+-]?[0-9]{9,19}")
+# The end of a time as BigQuery, Snowflake and PostgreSQL write it: ` UTC`, ` +0100`.
+_ZONE = re.compile(r" ?(?:(UTC|GMT|Z)|([+-][0-9]{2}):?([0-9]{2})?)$")
+_BOOLS = dict.fromkeys(("true", "t", "yes", "y", "1", "1.0"), True)
+_BOOLS |= dict.fromkeys(("false", "f", "no", "n", "0", "0.0"), False)
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+_EXACT = 2**53  # above, not every integer is a float
+# Numbers up to these are seconds, milliseconds and microseconds since 1970, of years up to 5138.
+_UNITS = ((10**11, 1), (10**14, 10**3), (10**17, 10**6))
 
 
 def type_called(name: str) -> str:
@@ -52,99 +68,121 @@ def type_name(kind: pa.DataType) -> str | None:
 
 
 class ExtraValues:
-    """Reads extra columns, each of `TYPES`; of CSV, `as_text`, empty is null except for strings."""
+    """Reads extra columns, each of `TYPES`; an empty value, or one like NA, is null except text."""
 
-    def __init__(self, schema: pa.Schema, as_text: bool = False) -> None:
-        kinds = _OF_TEXT if as_text else _OF_JSON
-        self._columns: list[tuple[str, str, Callable[[Any], Any]]] = []
+    def __init__(self, schema: pa.Schema) -> None:
+        self._columns: list[tuple[str, Callable[[Any], Any]]] = []
         for field in schema:
             kind = type_name(field.type)
-            if kind not in kinds:
+            if kind is None:
                 raise SettingError(
                     "extra_columns", f"{field.name} is {field.type}, which text cannot give"
                 )
-            self._columns.append((field.name, kind, kinds[kind]))
+            self._columns.append((field.name, _CONVERTERS[kind]))
 
     def __call__(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The values of a record, None for what is missing; BadRecordError if one does not fit."""
+        """The values of a record, None for what is missing, `UNFIT` for what does not fit."""
         return tuple(self._values(record))
 
     def _values(self, record: Mapping[str, Any]) -> Iterator[Any]:
-        for name, kind, convert in self._columns:
+        for name, convert in self._columns:
             value = record.get(name)
             try:
                 yield None if value is None else convert(value)
-            except (ValueError, OverflowError) as error:
-                raise BadRecordError(f"extra column {name} is not {kind}") from error
+            except (ValueError, OverflowError):
+                yield UNFIT
 
 
-def _of_kind(*kinds: type) -> Callable[[Any], Any]:
-    def checked(value: Any) -> Any:
-        if type(value) not in kinds:  # true and false are int, too
-            raise ValueError
+def _string(value: Any) -> str:
+    if isinstance(value, str):
         return value
-
-    return checked
-
-
-def _list_of(convert: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
-    return lambda value: [None if item is None else convert(item) for item in _of_kind(list)(value)]
+    if not isinstance(value, (int, float)):
+        raise ValueError
+    return orjson.dumps(value).decode()
 
 
 def _integer(value: Any) -> int:
-    if type(value) is not int or not _SMALLEST <= value <= _LARGEST:
+    if isinstance(value, str) and (matched := _INTEGER.fullmatch(value)):
+        value = int(matched[1])
+    elif isinstance(value, (str, float)):
+        number = _float(value)
+        if not number.is_integer() or abs(number) > _EXACT:
+            raise ValueError
+        value = int(number)
+    if type(value) is not int or not _SMALLEST <= value <= _LARGEST:  # true and false are int, too
         raise ValueError
     return value
+
+
+def _float(value: Any) -> float:
+    # `1_0` is Python's own notation, unknown to other programs.
+    if type(value) not in (str, int, float) or (isinstance(value, str) and "_" in value):
+        raise ValueError
+    return float(value)
+
+
+def _bool(value: Any) -> bool:
+    found = _BOOLS.get(value.lower() if isinstance(value, str) else orjson.dumps(value).decode())
+    if found is None:
+        raise ValueError
+    return found
 
 
 def _timestamp(value: Any) -> datetime.datetime:
-    moment = datetime.datetime.fromisoformat(_of_kind(str)(value))
-    return moment.replace(tzinfo=moment.tzinfo or datetime.UTC).astimezone(datetime.UTC)
+    return _moment(value).astimezone(datetime.UTC)
 
 
 def _date(value: Any) -> datetime.date:
-    return datetime.date.fromisoformat(_of_kind(str)(value))
+    return _moment(value).date()
 
 
-def _integer_text(text: str) -> int:
-    if not _INTEGER.fullmatch(text):
-        raise ValueError
-    return _integer(int(text))
+def _moment(value: Any) -> datetime.datetime:
+    """A time in the zone that it names, else UTC: of ISO 8601, or a number as pandas writes it."""
+    if isinstance(value, str) and not _EPOCH.fullmatch(value):
+        moment = datetime.datetime.fromisoformat(_ZONE.sub(_iso_zone, value))
+        return moment.replace(tzinfo=moment.tzinfo or datetime.UTC)
+    number = _integer(value)
+    scale = next((scale for most, scale in _UNITS if abs(number) <= most), 10**9)
+    seconds, rest = divmod(number, scale)
+    since = datetime.timedelta(seconds=seconds, microseconds=rest * 10**6 // scale)
+    return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + since
 
 
-def _float_text(text: str) -> float:
-    if "_" in text:  # Python's own notation, unknown to other programs
-        raise ValueError
-    return float(text)
+def _iso_zone(zone: re.Match[str]) -> str:
+    if zone[1]:
+        return "+00:00"
+    # `2024-01-02` ends like a zone of two digits and minutes
+    return zone[0] if zone.string.count(":") == 0 else f"{zone[2]}:{zone[3] or '00'}"
 
 
-def _bool_text(text: str) -> bool:
-    value = _BOOLS.get(text.lower())
-    if value is None:
-        raise ValueError
-    return value
+def _list_of(convert: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    def converted(value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise ValueError
+        return [None if item is None else convert(item) for item in value]
+
+    return converted
 
 
-def _or_null(convert: Callable[[str], Any]) -> Callable[[str], Any]:
-    return lambda text: convert(text) if text else None
+def _or_null(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def converted(value: Any) -> Any:
+        if isinstance(value, str):
+            value = value.strip()
+        return None if isinstance(value, str) and value in _NULLS else convert(value)
+
+    return converted
 
 
-_OF_JSON: dict[str, Callable[[Any], Any]] = {
-    "string": _of_kind(str),
-    "int64": _integer,
-    "float64": lambda value: float(_of_kind(int, float)(value)),
-    "bool": _of_kind(bool),
-    "timestamp": _timestamp,
-    "date": _date,
-}
-_OF_JSON |= {
-    name: _list_of(_OF_JSON[name.removeprefix("list_")]) for name in TYPES if name not in _OF_JSON
-}
-_OF_TEXT: dict[str, Callable[[Any], Any]] = {
-    "string": _of_kind(str),
-    "int64": _or_null(_integer_text),
-    "float64": _or_null(_float_text),
-    "bool": _or_null(_bool_text),
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    "string": _string,
+    "int64": _or_null(_integer),
+    "float64": _or_null(_float),
+    "bool": _or_null(_bool),
     "timestamp": _or_null(_timestamp),
     "date": _or_null(_date),
+}
+_CONVERTERS |= {
+    name: _list_of(_CONVERTERS[name.removeprefix("list_")])
+    for name in TYPES
+    if name not in _CONVERTERS
 }

@@ -1,14 +1,16 @@
 """Makes documents of records, or gives the reason why a record is none; joins those of a part."""
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.extra import UNFIT
 from bert_embed.transforms.records.columnar import join
 from bert_embed.transforms.records.rejected import BLANK_LINE, BadRecordError, Rejected
 
@@ -31,7 +33,7 @@ class BadRecord:
 
 @dataclass(frozen=True)
 class Documents:
-    """Documents as columns, which are those of `DocumentBlock`, and the rejected records."""
+    """Documents as columns, which are those of `DocumentBlock`, and what was lost."""
 
     ids: pa.StringArray
     texts: list[str]
@@ -41,6 +43,7 @@ class Documents:
     words: list[list[str] | None] | None = None
     spans: list[list[tuple[int, int]]] | None = None
     extra: pa.Table | None = None
+    unfit: Counter[str] = field(default_factory=Counter)  # values of extra columns that are null
 
 
 _NO_DOCUMENTS = Documents(pa.array([], pa.string()), [], pa.array([], pa.string()), [])
@@ -49,7 +52,11 @@ _NO_DOCUMENTS = Documents(pa.array([], pa.string()), [], pa.array([], pa.string(
 def join_documents(several: Sequence[Documents], columns: Columns) -> Documents:
     """Joins the documents of several files; one that lacks a column gets "", no spans, or nulls."""
     listed = any(documents.words is not None for documents in several)
-    return join([_completed(documents, columns, listed) for documents in (_NO_DOCUMENTS, *several)])
+    unfit = sum((documents.unfit for documents in several), Counter[str]())
+    joined = join(
+        [_completed(documents, columns, listed) for documents in (_NO_DOCUMENTS, *several)]
+    )
+    return replace(joined, unfit=unfit)
 
 
 def _completed(documents: Documents, columns: Columns, listed: bool) -> Documents:
@@ -110,6 +117,7 @@ def documents_of(
     ids, texts, texts_b, words, spans, extra = (
         map(list, zip(*records, strict=True)) if records else ([],) * 6
     )
+    unfit: Counter[str] = Counter()
     documents = Documents(
         ids=pa.array(ids, pa.string()) if columns.id else sources,
         texts=texts,
@@ -118,14 +126,22 @@ def documents_of(
         texts_b=texts_b if columns.text_b else None,
         words=words if any(words) else None,
         spans=spans if columns.spans else None,
-        extra=_extra_table(extra, columns.extra) if columns.extra else None,
+        extra=_extra_table(extra, columns.extra, unfit) if columns.extra else None,
+        unfit=unfit,
     )
     return documents, rows
 
 
-def _extra_table(values: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+def _extra_table(values: list[tuple[Any, ...]], schema: pa.Schema, unfit: Counter[str]) -> pa.Table:
+    """The values of extra columns, null for those that do not fit, which are counted."""
+    arrays = []
     by_column = zip(*values, strict=True) if values else [()] * len(schema)
-    arrays = [pa.array(column, field.type) for column, field in zip(by_column, schema, strict=True)]
+    for column, described in zip(by_column, schema, strict=True):
+        lost = sum(value is UNFIT for value in column)
+        if lost:
+            unfit[described.name] += lost
+            column = [None if value is UNFIT else value for value in column]
+        arrays.append(pa.array(column, described.type))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

@@ -71,6 +71,7 @@ def parse_part(
         covered={} if spec.read_through else dict(covered),
         end_of_file=content.end_of_file,
         rejected=tuple(documents.rejected),
+        unfit=dict(documents.unfit),
         seconds={"read": content.seconds + time.perf_counter() - started},
     )
     return document_block(part, documents)
@@ -85,7 +86,8 @@ def read_records(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[
 
 def document_block(part: Part, documents: Documents) -> DocumentBlock:
     """The documents of a part."""
-    columns = {name: column for name, column in vars(documents).items() if name != "rejected"}
+    counted = ("rejected", "unfit")
+    columns = {name: column for name, column in vars(documents).items() if name not in counted}
     return DocumentBlock(part, **columns)
 
 

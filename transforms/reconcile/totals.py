@@ -23,6 +23,7 @@ class Totals:
 
     counts: Counter = field(default_factory=Counter)  # sums of their numbers
     rejected: Counter = field(default_factory=Counter)  # by reason
+    unfit: Counter = field(default_factory=Counter)  # values that are null, by extra column
     seconds: Counter = field(default_factory=Counter)  # by stage, over all workers
     lengths: list[int] = field(default_factory=list)
     covered: Counter = field(default_factory=Counter)  # bytes of each file
@@ -56,6 +57,7 @@ class SumBlockRecords(beam.CombineFn):
             totals.counts["new_documents"] += record.embedded
             totals.counts["new_tokens"] += record.tokens
         totals.rejected.update(record.rejected)
+        totals.unfit.update(record.unfit)
         totals.seconds.update(record.seconds)
         totals.covered.update(record.covered)
         totals.unknown_files = _worst(totals.unknown_files, record.unknown_files)
@@ -75,7 +77,9 @@ class SumBlockRecords(beam.CombineFn):
         merged = next(rest, None) or self.create_accumulator()  # Beam allows changing it
         for totals in rest:
             merged.listing = (merged.listing + totals.listing) % _HASHES
-            for name in ("counts", "rejected", "seconds", "covered", "records", "written"):
+            for name in (
+                *("counts", "rejected", "unfit", "seconds", "covered", "records", "written"),
+            ):
                 getattr(merged, name).update(getattr(totals, name))
             merged.unknown_files = _worst(merged.unknown_files, totals.unknown_files)
             merged.unknown_scripts.update(totals.unknown_scripts)

@@ -55,6 +55,7 @@ class BlockRecord:
     skipped: int = 0  # documents that an earlier output has
     rejected: dict[str, int] = field(default_factory=dict)  # how many for each reason
     blank: int = 0  # blank lines among the rejected
+    unfit: dict[str, int] = field(default_factory=dict)  # values that extra columns cannot hold
     truncated: int = 0  # embedded documents whose text was cut
     tokens: int = 0  # of embedded documents, special tokens included
     full_tokens: int = 0  # the same if no text had been cut
@@ -103,6 +104,7 @@ def block_record(
         skipped=part.skipped,
         rejected=count_reasons(part.rejected),
         blank=sum(rejection.blank for rejection in part.rejected),
+        unfit=part.unfit,
         truncated=int(truncated.sum()),
         tokens=int(num_tokens.sum()),
         text_tokens=part.unknown.tokens,
@@ -191,7 +193,7 @@ def parse_block_record(data: bytes, run: str) -> BlockRecord | None:
         record = BlockRecord(**row, reused=True)
         files = record.files.values()
         counts = [getattr(record, name) for name in ("block", "part", *SUMMED)]
-        counts += [*record.rejected.values(), *record.covered.values()]
+        counts += [*record.rejected.values(), *record.covered.values(), *record.unfit.values()]
         counts += [number for file in files for number in (file.bytes, file.rows)]
         counts += [*record.length_bins, record.end_of_file or 0, *record.unknown_scripts.values()]
         counts += [count for pair in record.unknown_files.values() for count in pair]

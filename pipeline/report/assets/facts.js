@@ -132,9 +132,10 @@ function shares({ p50, p90, p99 }, most) {
 }
 
 function rejectedSection() {
-  const { rejected, skipped_files: skipped } = content;
+  const { rejected, skipped_files: skipped, unfit } = content;
   const suffixes = Object.entries(skipped);
-  if (!rejected.length && !suffixes.length) return null;
+  const columns = Object.entries(unfit);
+  if (!rejected.length && !suffixes.length && !columns.length) return null;
   const place = ({ source, id, text }) =>
     element(
       "div",
@@ -159,6 +160,13 @@ function rejectedSection() {
     parts.push(
       quiet(
         "A place is a file and the line, or the byte or row at which the record begins. The folder rejected/ holds every record with its reason: correct them, and embed them into an output of their own.",
+      ),
+    );
+  }
+  if (columns.length) {
+    parts.push(
+      quiet(
+        `Values that do not fit the type of their extra column, and are null: ${columns.map(([name, count]) => `${name} ${whole(count)}`).join(", ")}.`,
       ),
     );
   }

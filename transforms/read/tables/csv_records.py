@@ -283,7 +283,7 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
     csv.field_size_limit(lines.MOST_RECORD_BYTES)
     waiting: list[str] = []  # the one record that the reader takes next
     rows = csv.reader(iter(waiting.pop, None), delimiter=records.delimiter, strict=True)
-    extra = ExtraValues(columns.extra, as_text=True) if columns.extra else None
+    extra = ExtraValues(columns.extra) if columns.extra else None
     index = {name: records.header.index(name) for _, name in columns.requested}
     stops = [*records.starts[1:].tolist(), len(records.data)][: records.count]
     for number, (start, stop) in enumerate(zip(records.starts.tolist(), stops, strict=True)):
