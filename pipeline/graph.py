@@ -19,7 +19,7 @@ from bert_embed.transforms.bigquery.load import with_loads
 from bert_embed.transforms.bigquery.read import ReadTable
 from bert_embed.transforms.examples.read import example_blocks, record_parts
 from bert_embed.transforms.increments.compare import CompareKeys, compare_documents
-from bert_embed.transforms.infer import BertModelHandler, EmbedBlocks
+from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
 from bert_embed.transforms.plan.plan import PlanBlocks
 from bert_embed.transforms.read.reader import document_blocks, read_records
 from bert_embed.transforms.read.steps import read_unfinished
@@ -49,7 +49,7 @@ def build(
     pipeline: beam.Pipeline,
     run: EmbedRun,
     record: RunRecord,
-    handler: BertModelHandler | None = None,
+    handler: BlockModelHandler | None = None,
 ) -> None:
     """Adds the graph of a run to a pipeline; it completes the record of `claim.start`."""
     read = job_input(pipeline, run)
@@ -69,9 +69,9 @@ def build(
     verdict | "Record" >> beam.ParDo(Record(run.output, record))
 
 
-def model_handler(run: EmbedRun) -> BertModelHandler:
+def model_handler(run: EmbedRun) -> BlockModelHandler:
     """What runs the model of a run."""
-    return BertModelHandler(
+    return BlockModelHandler(
         run.bundle.path,
         run.bundle.fingerprint,
         run.vector_spec,

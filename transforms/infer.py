@@ -42,7 +42,7 @@ _VOCABULARIES: "WeakKeyDictionary[TextTokenizer, pa.StringArray]" = WeakKeyDicti
 
 
 @dataclass(eq=False)
-class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Embedder"]):
+class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Embedder"]):
     """Runs a bundle's model over TokenBlocks, a block a call, and forms batches itself."""
 
     bundle: str  # folder, or where workers fetch it; opened on workers only
@@ -114,7 +114,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Embedder"]):
 class EmbedBlocks(Step):
     """Embeds TokenBlocks with a handler, which loads the model and runs it."""
 
-    handler: BertModelHandler
+    handler: BlockModelHandler
 
     def expand(self, blocks: beam.PCollection[TokenBlock]) -> beam.PCollection[EmbeddingBlock]:
         passed_as_block(EmbeddingBlock)

@@ -21,7 +21,7 @@ from bert_embed.pipeline.prepare import prepare
 from bert_embed.pipeline.runners.beam_flags import pipeline_options
 from bert_embed.pipeline.runners.local_runners import run_pipeline
 from bert_embed.specs import OutputSpec, VectorSpec
-from bert_embed.transforms.infer import BertModelHandler
+from bert_embed.transforms.infer import BlockModelHandler
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.records.vectors import EmbeddingBlock
 
@@ -65,7 +65,7 @@ def load_null(bundle: Bundle, *rest: Any) -> NullEngine:
     return NullEngine(load_engine(bundle, *rest), bundle)
 
 
-class NotingHandler(BertModelHandler):
+class NotingHandler(BlockModelHandler):
     """Notes which process ran the model on a block, and from when to when.
 
     Each block may take the time that a model of a certain speed would take, asleep.
@@ -121,7 +121,7 @@ def main() -> None:
     )
     run = prepare(options)
     record = claim.start(run)
-    make = BertModelHandler
+    make = BlockModelHandler
     if args.notes:
         make = partial(NotingHandler, str(Path(run.output) / NAME), args.tokens_a_second)
     handler = make(

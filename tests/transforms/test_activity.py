@@ -3,7 +3,7 @@
 from bert_embed.engines.choose import load_engine
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.transforms.activity import activity, current_activity
-from bert_embed.transforms.infer import BertModelHandler
+from bert_embed.transforms.infer import BlockModelHandler
 
 
 def test_the_activity_that_began_last_is_shown():
@@ -23,6 +23,6 @@ def test_loading_the_model_is_shown(tiny_bundle):
         return load_engine(*settings)
 
     text_spec = TextSpec(max_seq_length=16)
-    BertModelHandler(tiny_bundle, "", VectorSpec(), text_spec, load_engine=load).load_model()
+    BlockModelHandler(tiny_bundle, "", VectorSpec(), text_spec, load_engine=load).load_model()
     assert seen == ["loading the model"]
     assert current_activity() is None

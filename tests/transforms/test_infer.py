@@ -13,7 +13,7 @@ from bert_embed.embedder import Embedder
 from bert_embed.encoder import Encoder
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.tokenization.tokenizer import load_tokenizer
-from bert_embed.transforms.infer import BertModelHandler, EmbedBlocks
+from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
 from bert_embed.transforms.records.documents import DocumentBlock
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.tokenize import TokenizeBlocks, token_block
@@ -36,7 +36,7 @@ def embedded(bundle, texts, spec, poison="z", **columns):
     places = pa.array([f"in.txt:{n}" for n in range(len(texts))])
     block = DocumentBlock(Part(0, 0, records=len(texts)), places, texts, places, **columns)
     embedder = failing_embedder(bundle, poison)
-    handler = BertModelHandler(bundle.path, bundle.fingerprint, VectorSpec(), spec, 64, 1)
+    handler = BlockModelHandler(bundle.path, bundle.fingerprint, VectorSpec(), spec, 64, 1)
     return handler.run_inference(token_block(block, embedder.tokenizer, spec), embedder)[0]
 
 
@@ -98,7 +98,7 @@ def test_transforms_run_alone_in_other_pipelines(tiny_bundle):
         DocumentBlock(Part(0, 0, records=3), places, ["one", "two three", "one"], places),
         DocumentBlock(Part(1, 0), pa.array([], pa.string()), [], pa.array([], pa.string())),
     ]
-    handler = BertModelHandler(
+    handler = BlockModelHandler(
         tiny_bundle, bundle.fingerprint, VectorSpec(dim=4), TextSpec(16), 64, 1
     )
     with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
@@ -113,7 +113,7 @@ def test_transforms_run_alone_in_other_pipelines(tiny_bundle):
 
 
 def test_a_bundle_that_was_exchanged_is_refused(tiny_bundle):
-    handler = BertModelHandler(
+    handler = BlockModelHandler(
         tiny_bundle, "another fingerprint", VectorSpec(), TextSpec(16), 64, 1
     )
     with pytest.raises(ValueError, match="holds another model than when the job started"):

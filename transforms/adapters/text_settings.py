@@ -13,7 +13,7 @@ from bert_embed.engines.choose import check_precision
 from bert_embed.rows.fit import fit_texts
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.errors import SettingError
-from bert_embed.transforms.infer import BertModelHandler
+from bert_embed.transforms.infer import BlockModelHandler
 
 if TYPE_CHECKING:
     from bert_embed.embedder import Embedder
@@ -92,7 +92,7 @@ class TextModelSettings:
     def load_embedder(self) -> "Embedder":
         """Loads the model on workers; one without the bundle's folder finds it by its name."""
         is_here = os.path.isdir(self.bundle)
-        return BertModelHandler(
+        return BlockModelHandler(
             self.bundle if is_here else resolve_model(self.model).path,
             self.fingerprint,
             self.spec,

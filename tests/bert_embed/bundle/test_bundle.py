@@ -10,7 +10,7 @@ from bert_embed.bundle.files import WEIGHTS
 from bert_embed.graph.load import load_encoder
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.specs import TextSpec
-from bert_embed.transforms.infer import BertModelHandler
+from bert_embed.transforms.infer import BlockModelHandler
 from tests.support.models.tiny import write_tiny_huggingface
 
 
@@ -106,7 +106,7 @@ def test_a_flipped_byte_is_found_before_an_engine_reads_it(copied, name, device)
         bundle.verify_files()
     text_spec = TextSpec(bundle.max_seq_length)
     model = str(copied), bundle.fingerprint, bundle.defaults, text_spec
-    handler = BertModelHandler(*model, device=device)
+    handler = BlockModelHandler(*model, device=device)
     with pytest.raises(ValueError, match=damage):
         handler.load_model()
 

@@ -49,11 +49,11 @@ _RUN = """
 import functools, os, sys
 import bert_embed
 from bert_embed.pipeline import graph
-from bert_embed.transforms.infer import BertModelHandler
+from bert_embed.transforms.infer import BlockModelHandler
 from tests.bert_embed.engines.test_own_process import load_and_note
 text, output, model, notes, *flags = sys.argv[1:]
 load = functools.partial(load_and_note, notes)
-graph.BertModelHandler = functools.partial(BertModelHandler, load_engine=load)
+graph.BlockModelHandler = functools.partial(BlockModelHandler, load_engine=load)
 bert_embed.embed(input=text, output=output, model=model, beam_args=flags)
 print(os.getpid(), os.environ.get("TF_CPP_MIN_LOG_LEVEL"))
 """

@@ -12,7 +12,7 @@ import pytest
 
 from bert_embed.pipeline import graph
 from bert_embed.tokenization.tokenizer import load_tokenizer
-from bert_embed.transforms.infer import BertModelHandler
+from bert_embed.transforms.infer import BlockModelHandler
 from tests.support.command import (
     ROOT,
     block_records,
@@ -39,13 +39,13 @@ from functools import partial
 from bert_embed.pipeline import graph
 from bert_embed.pipeline.cli import main
 from tests.support.engines import load_watched
-from bert_embed.transforms.infer import BertModelHandler
+from bert_embed.transforms.infer import BlockModelHandler
 def die(ids):
     if (ids == POISON_ID).any():
         time.sleep(float(os.environ["DYING_SECONDS"]))
         os.kill(os.getpid(), signal.SIGKILL)
 load = partial(load_watched, die)
-graph.BertModelHandler = partial(BertModelHandler, load_engine=load)
+graph.BlockModelHandler = partial(BlockModelHandler, load_engine=load)
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -77,7 +77,7 @@ def hanging(tiny_bundle, monkeypatch):
     """A model that hangs at the poison."""
     NEVER.clear()
     load = partial(load_watched, partial(hang, poison_id(tiny_bundle)))
-    monkeypatch.setattr(graph, "BertModelHandler", partial(BertModelHandler, load_engine=load))
+    monkeypatch.setattr(graph, "BlockModelHandler", partial(BlockModelHandler, load_engine=load))
     yield
     NEVER.set()
 

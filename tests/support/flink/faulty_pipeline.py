@@ -13,5 +13,5 @@ if __name__ == "__main__":
     faults = Faults(**json.loads(os.environ["FAULTS"]))
     if "hang" in faults.words.values():
         graph.INFERENCE_TIMEOUT = 3.0
-    graph.BertModelHandler = functools.partial(FaultyHandler, faults)
+    graph.BlockModelHandler = functools.partial(FaultyHandler, faults)
     sys.exit(main())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_embed.tokenization.tokenizer import load_tokenizer
-from bert_embed.transforms.infer import BertModelHandler
+from bert_embed.transforms.infer import BlockModelHandler
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.records.vectors import EmbeddingBlock
 from tests.support.engines import WatchedEngine, load_watched
@@ -43,7 +43,7 @@ class Faults:
         return json.dumps(asdict(self))
 
 
-class FaultyHandler(BertModelHandler):
+class FaultyHandler(BlockModelHandler):
     """The run's own handler, with faults."""
 
     def __init__(self, faults: Faults, *settings: Any, **named: Any) -> None:

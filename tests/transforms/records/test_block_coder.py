@@ -6,7 +6,7 @@ import pyarrow as pa
 from apache_beam.coders import registry
 
 from bert_embed.specs import TextSpec, VectorSpec
-from bert_embed.transforms.infer import BertModelHandler, EmbedBlocks
+from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
 from bert_embed.transforms.records.block_coder import BlockCoder
 from bert_embed.transforms.records.documents import DocumentBlock
 from bert_embed.transforms.records.part import Part
@@ -40,7 +40,7 @@ def test_texts_count_with_their_length():
 
 
 def test_blocks_of_a_pipeline_have_this_coder(tiny_bundle):
-    handler = BertModelHandler(tiny_bundle, "", VectorSpec(), TextSpec(16), 64)
+    handler = BlockModelHandler(tiny_bundle, "", VectorSpec(), TextSpec(16), 64)
     blocks = beam.Pipeline() | beam.Create([]).with_output_types(DocumentBlock)
     tokens = blocks | TokenizeBlocks(tiny_bundle, TextSpec(16))
     embedded = tokens | EmbedBlocks(handler)
