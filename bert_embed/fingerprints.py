@@ -81,7 +81,7 @@ WORK = Keys(
         *("output_format", "read_through", "input_format", "block_bytes", "part_docs"),
         *("limit", "listing"),
     ),
-    present=("tfrecord_output", "compression", "skip_existing"),
+    present=("compression", "skip_existing"),
     new={},
 )
 # The sizes of a model, and what its tokenizer is given beside the vocabulary.

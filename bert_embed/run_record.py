@@ -72,7 +72,6 @@ class RunFiles:
     format: str
     block_bytes: int
     part_docs: int
-    examples: str | None
     blocks: int
 
 

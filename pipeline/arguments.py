@@ -8,6 +8,7 @@ from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.flags import DIRS, PLACES, POSITIVE, Decimal, flag, positional, switch
 from bert_embed.pipeline.parser import CommandOptions
 from bert_embed.pipeline.report import PROJECTIONS
+from bert_embed.pipeline.runner_options import DEFAULT_RUNNER
 
 # What `search --by` takes, and the kinds of vectors that each compares.
 SEARCHED = {
@@ -62,7 +63,18 @@ class VerifyOptions(CommandOptions):
     """Compares every file of an output with the block record of its part."""
 
     output: str = positional("DIR", "a run's output")
-    repair: bool = switch("compute missing and damaged parts again")
+    repair: bool = switch(
+        "compute missing and damaged parts again, here: the input and the model that run.json "
+        "names are read, the runner that it names is not used"
+    )
+    runner: str = flag("Beam's runner, of --repair", "NAME", DEFAULT_RUNNER)
+    beam_args: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.repair and (self.beam_args or self.runner != DEFAULT_RUNNER):
+            given = "--runner" if not self.beam_args else self.beam_args[0].partition("=")[0]
+            raise UsageError(f"{given} requires --repair")
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,16 @@ _MISSING = {
     "input": "give the files to embed, such as 'texts/*.txt'",
     "output": "give a folder for the vectors, such as build/out",
 }
+# What a run computes, and nothing about where it reads, runs, loads or removes: all that is taken
+# from a run.json, which somebody else may have written.
+OF_RESULT = (
+    *("input_format", "document", "text_column", "text_b_column", "extra_columns", "id_column"),
+    *("limit", "max_rejected", "skip_blocks", "block_bytes", "output_format", "output_dtype"),
+    *("keep_text", "report", "report_texts", "granularity", "vectors", "top_k", "min_weight"),
+    *("pool_factor", "recipe", "layers", "layer_combine", "pooling", "max_seq_length"),
+    *("long_text", "stride", "chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
+    *("prompt", "merge_windows", "dim", "normalize", "precision"),
+)
 _OF_VECTORS = ("layers", "layer_combine", "pooling", "normalize", "dim")
 _TO_BIGQUERY = ("output_format", ("bigquery",))
 embed_flag, embed_switch = partial(flag, without="tokenize"), partial(switch, without="tokenize")
@@ -364,11 +374,10 @@ class Options(CheckedOptions):
         }
 
     @classmethod
-    def from_record(cls, values: Mapping[str, Any], **places: Any) -> "Options":
-        """The options as `recorded` gave them, `places` replaced, unknown ones left out."""
-        names = {one.name for one in fields(cls)} - {"overwrite", "dry_run"}
-        stored = {name: value for name, value in values.items() if name in names}
-        return cls(**(stored | places))
+    def from_record(cls, values: Mapping[str, Any], **others: Any) -> "Options":
+        """The options that `recorded` gave, of `OF_RESULT` only; `others` are the caller's own."""
+        stored = {name: value for name, value in values.items() if name in OF_RESULT}
+        return cls(**(stored | others))
 
 
 FLAGS: dict[str, Flag] = flags_of(Options)

@@ -299,7 +299,7 @@ def _fingerprint(run: EmbedRun) -> str:
         "listing": run.request.digest,
     }
     if run.kind == EXAMPLES:
-        work |= {"tfrecord_output": run.output, "compression": "none"}
+        work |= {"compression": "none"}
     if run.earlier:
         work["skip_existing"] = [(output.run, output.digest) for output in run.earlier]
     return run_fingerprint(run.metadata, vars(run.columns), work)

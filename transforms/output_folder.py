@@ -50,6 +50,7 @@ _LISTING = f"{STATE}/listing.json.zst"
 _LOCK = f"{STATE}/lock"
 _VECTORS = (*(kind.folder for kind in KINDS.values()), *PIECES.values())
 _KINDS = (*_VECTORS, EXAMPLES, REJECTED)
+RESULTS_OF_VECTORS = CLUSTERS, DUPLICATES = "clusters", "duplicates"
 _BLOCK_RECORD = re.compile(r"([0-9]{7,})-([0-9]{5,})\.json")
 _TEXT = re.compile(r"[0-9]{7,}-[0-9]{5,}\.zst")
 _MARKER = re.compile(r"[0-9]{7,}-[0-9]{5,}-[0-9a-f]{12}\.json")
@@ -68,10 +69,9 @@ class OutputFile:
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """The files of a run by relative names, `embeddings/part-…`; `examples` may lie elsewhere."""
+    """The files of a run by relative names, `embeddings/part-…`."""
 
     path: str
-    examples: str | None = None
 
     @property
     def record(self) -> str:
@@ -98,10 +98,6 @@ class OutputFolder:
         """Folder of the crash markers."""
         return join(self.path, _WORKING)
 
-    @property
-    def _roots(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((self.path, self.examples or self.path)))
-
     def block_record(self, block: int, part: int) -> str:
         """Path of a part's block record."""
         return join(self.path, block_record_name(block, part))
@@ -116,18 +112,13 @@ class OutputFolder:
 
     def path_of(self, name: str) -> str:
         """Path of a file by its name."""
-        return join(self._root_of(name.partition("/")[0]), name)
-
-    def _root_of(self, kind: str) -> str:
-        return (self.examples or self.path) if kind == EXAMPLES else self.path
+        return join(self.path, name)
 
     def prepare(self) -> None:
         """Makes the folders of block records and unfinished files; removes leftover files."""
         make_folder(self.block_records)
-        for root in self._roots:
-            make_folder(join(root, STATE))
-            sweep_temporary(root)
-            sweep_temporary(join(root, STATE))
+        sweep_temporary(self.path)
+        sweep_temporary(join(self.path, STATE))
 
     @contextmanager
     def held(self, alone: bool = False) -> Iterator[None]:
@@ -135,6 +126,7 @@ class OutputFolder:
         if is_remote(self.path):
             yield
             return
+        self._check_links()
         existed = os.path.isdir(self.path)
         try:
             with lock_held(join(self.path, _LOCK), alone) as taken:
@@ -146,6 +138,18 @@ class OutputFolder:
                 yield
         finally:
             self._remove_empty([STATE] if existed else [STATE, ""])
+
+    def _check_links(self) -> None:
+        """Refuses folders that are links: files of another place would be written and removed."""
+        state = join(self.path, STATE)
+        names = [*_KINDS, *RESULTS_OF_VECTORS, STATE]
+        below = os.listdir(state) if os.path.isdir(state) and not os.path.islink(state) else []
+        for place in (*(join(self.path, name) for name in names), *(join(state, n) for n in below)):
+            if os.path.islink(place):
+                raise InputError(
+                    f"{place} is a link, through which no command writes or removes files: put "
+                    f"what {os.path.realpath(place)} holds in its place, or choose another folder"
+                )
 
     def is_held(self) -> bool | None:
         """Whether a command that `held` it still runs; None where there are no locks."""
@@ -161,10 +165,10 @@ class OutputFolder:
         rows: int,
     ) -> dict[str, OutputFile]:
         """Writes one file of a part, whole or not at all; returns its name and what was written."""
-        name, root = file_name(kind, block, part, ending), self._root_of(kind)
-        make_folder(join(root, kind))
-        make_folder(join(root, STATE))
-        stored = write_whole(join(root, name), write, join(root, STATE), _PRIVATE.get(kind, 0o666))
+        name, state = file_name(kind, block, part, ending), join(self.path, STATE)
+        make_folder(join(self.path, kind))
+        make_folder(state)
+        stored = write_whole(self.path_of(name), write, state, _PRIVATE.get(kind, 0o666))
         return {name: OutputFile(stored.size, stored.crc32c, rows)}
 
     def write_block_record(self, block: int, part: int, data: bytes) -> None:
@@ -194,20 +198,12 @@ class OutputFolder:
 
     def data_files(self) -> dict[str, int]:
         """Names and sizes of all files of this layout, by folder, block and part."""
-        sizes = {name: size for name, size in self._listed() if _is_ours(name)}
+        sizes = {name: size for name, size in _sizes_below(self.path).items() if _is_ours(name)}
         return {name: sizes[name] for name in sorted(sizes, key=by_number)}
 
     def other_files(self) -> list[str]:
         """Names of files that do not belong in their folders."""
-        return sorted(name for name, _ in self._listed() if not _is_ours(name))
-
-    def _listed(self) -> list[tuple[str, int]]:
-        return [
-            (name, size)
-            for root in self._roots
-            for name, size in _sizes_below(root).items()
-            if self._root_of(name.partition("/")[0]) == root
-        ]
+        return sorted(name for name, _ in _sizes_below(self.path).items() if not _is_ours(name))
 
     def recorded_parts(self) -> list[tuple[int, int]]:
         """Block and part of every block record, sorted."""
@@ -276,14 +272,14 @@ class OutputFolder:
         self.remove_files(self.data_files())
         self.remove_markers(self.markers())
         self.remove_texts()
-        remove([join(self.path, _LISTING), *(join(root, SETTINGS_FILE) for root in self._roots)])
+        remove([join(self.path, _LISTING), join(self.path, SETTINGS_FILE)])
         described = (CARD, REPORT_PAGE)
         names = [name for name in described if not is_foreign(self.path, name)]
         remove([join(self.path, name) for name in (*names, RUN_FILE)])
 
     def _remove_empty(self, folders: Iterable[str]) -> None:
         for folder in folders:
-            remove_folder(join(self._root_of(folder), folder))
+            remove_folder(join(self.path, folder))
 
 
 def _read_each(files: list[FileInfo]) -> Iterator[tuple[FileInfo, bytes]]:

@@ -35,7 +35,7 @@ def run_report(options: ReportOptions) -> int:
         if records[0].vectors is not None:
             open_outputs(folders, kinds_of(records[0].vectors)[0])  # refuses other vectors
         runs = [
-            Run(OutputFolder(folder, record.files.examples), record)
+            Run(OutputFolder(folder), record)
             for folder, record in zip(folders, records, strict=True)
         ]
         texts_of = None if options.no_texts else partial(sample_texts, runs, tell=warn)

@@ -74,7 +74,6 @@ def first_record(run: EmbedRun) -> RunRecord:
             format=run.options.output_format,
             block_bytes=run.request.block_bytes,
             part_docs=run.part_docs,
-            examples=run.output if run.kind == EXAMPLES else None,
             blocks=run.planned.blocks,
         ),
         plan=run.goal,

@@ -106,7 +106,6 @@ RUNS = {
     "tfrecord": (settings(compression="gzip"), Columns(), {"output_format": "tfrecord"}),
     "rag table": (settings(table_schema="beam_rag"), Columns(), {"output_format": "bigquery"}),
     "increment": (settings(), Columns(), {"skip_existing": EARLIER}),
-    "with examples": (settings(), Columns(), {"tfrecord_output": "/x", "compression": "none"}),
     "examples": (example_settings(), Columns(), {"output_format": "examples"}),
 }
 RUN_FINGERPRINTS = {
@@ -123,7 +122,6 @@ RUN_FINGERPRINTS = {
     "tfrecord": "b63cef5f1226a1e828bc0d0a31bf568c",
     "rag table": "f1ea579fc44fba429125f1083c19e329",
     "increment": "8a2a2d6f18166834ee39f3eed0a822d2",
-    "with examples": "d02cc66b1fb3a9378bca1f0764d6288e",
     "examples": "c3b4315069b29926446df864fa5357fb",
 }
 CONFIG = BertConfig(

@@ -20,7 +20,7 @@ from bert_embed.transforms.records.documents import DocumentBlock
 def plan_of(output, source, block_bytes=100, part_docs=1000, run="run", examples=None):
     """PlanBlocks of an input whose listing is in the output."""
     listed = input_files([str(source)])
-    folder = OutputFolder(str(output), examples)
+    folder = OutputFolder(str(output))
     folder.prepare()
     listing = StoredListing(listing_digest(listed), files_to_read(listed, "text"))
     write_listing(folder, listing)

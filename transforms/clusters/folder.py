@@ -21,9 +21,9 @@ from bert_embed.storage.files import (
     write_whole,
 )
 from bert_embed.storage.plurals import counted
-from bert_embed.transforms.output_folder import STATE
+from bert_embed.transforms.output_folder import CLUSTERS, DUPLICATES, STATE
 
-CENTROIDS, CLUSTERS, DUPLICATES = "centroids.npy", "clusters", "duplicates"
+CENTROIDS = "centroids.npy"
 _SAMPLES, _ASSIGNED, _COPIES, _PAIRS, _SUPERSEDED = (
     f"{STATE}/{name}" for name in ("samples", "assigned", "copies", "pairs", "superseded")
 )

@@ -381,3 +381,152 @@ def test_an_archive_whose_header_is_endless_is_refused(tmp_path, capsys):
         file.addfile(entry, io.BytesIO(b"a" * (1 << 25)))
     assert main(["model", "import", str(path), str(tmp_path / "bundle")]) == 2
     assert "a header of 33,554,432 bytes" in capsys.readouterr().err
+
+
+def damaged(output, **stored):
+    """Removes the vectors of an output, and changes keys of its run.json, `options__runner`."""
+    for path in output.glob("*/part-*"):
+        path.unlink()
+    changed = record(output)
+    for key, value in stored.items():
+        *above, name = key.split("__")
+        place = changed
+        for step in above:
+            place = place[step]
+        place[name] = value
+    (output / "run.json").write_text(json.dumps(changed))
+
+
+PROGRAMS = {
+    "prism": ("PrismRunner", ["--prism_location={evil}"]),
+    "process": (
+        "FlinkRunner",
+        ["--environment_type=PROCESS", '--environment_config={{"command":"{evil}"}}'],
+    ),
+    "flink jar": ("FlinkRunner", ["--flink_job_server_jar={evil}", "--flink_master=evil:1"]),
+    "setup file": ("FnApiRunner", ["--setup_file={evil}", "--save_main_session"]),
+    "plugins": ("FnApiRunner", ["--beam_plugins=evil"]),
+    "a class": ("evil.Runner", []),
+    "dataflow": ("DataflowRunner", ["--temp_location=gs://evil", "--sdk_container_image=evil"]),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_repair_runs_nothing_that_the_record_names(
+    tmp_path, output, texts, capsys, monkeypatch, program
+):
+    whole = files(output)
+    evil = tmp_path / "evil.py"
+    ran = tmp_path / "ran"
+    evil.write_text(f"#!{sys.executable}\nopen({str(ran)!r}, 'w')\n")
+    evil.chmod(0o755)
+    monkeypatch.syspath_prepend(tmp_path)
+    runner, words = PROGRAMS[program]
+    words = [word.format(evil=evil) for word in words]
+    damaged(output, options__runner=runner, options__beam_args=words, options__threads=10**9)
+    assert main(["verify", str(output), "--repair"]) == 0
+    told = capsys.readouterr().err
+    assert f"with FnApiRunner; as its run.json says, this reads {texts} and the model" in told
+    assert files(output) == whole
+    assert not ran.exists()
+
+
+def test_repair_takes_its_runner_from_its_own_command(output, capsys):
+    damaged(output)
+    assert main(["verify", str(output), "--repair", "--runner=NoSuchRunner"]) == 2
+    assert "--runner NoSuchRunner is not available" in capsys.readouterr().err
+    assert main(["verify", str(output), "--direct_num_workers=1"]) == 2
+    assert "--direct_num_workers requires --repair" in capsys.readouterr().err
+    assert main(["verify", str(output), "--runner=PrismRunner"]) == 2
+    assert "--runner requires --repair" in capsys.readouterr().err
+    assert main(["verify", str(output), "--repair", "--direct_num_worker=1"]) == 2
+    assert "did you mean --direct_num_workers?" in capsys.readouterr().err
+    assert main(["verify", str(output), "--repair", "--direct_num_workers=1"]) == 0
+
+
+TABLE = "project:dataset.table"
+TABLES = {
+    "input": {"options__input": [TABLE]},
+    "format": {"options__input_format": "bigquery"},
+    "query": {"options__query": "DELETE FROM a.b WHERE true", "options__input": []},
+    "output": {"options__output_table": TABLE, "options__output_format": "bigquery"},
+    "table": {"table": {"tables": {"dense": TABLE}, "write_disposition": "truncate"}},
+    "earlier": {"input__skip_existing": [{"output": TABLE, "run": None, "listing": ""}]},
+}
+
+
+@pytest.mark.parametrize("named", TABLES)
+def test_repair_asks_bigquery_nothing_at_the_word_of_a_record(output, capsys, named):
+    damaged(output, **TABLES[named])
+    before = files(output)
+    assert main(["verify", str(output), "--repair"]) == 2
+    assert "run.json names BigQuery, which only a command may" in capsys.readouterr().err
+    assert files(output) == before
+
+
+def test_repair_removes_nothing_in_a_folder_that_the_record_names(tmp_path, output, capsys):
+    other = tmp_path / "other"
+    kept = other / "examples" / "part-0000000-00000.tfrecord"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"kept")
+    damaged(output, files__examples=str(other), options__output=str(other))
+    assert main(["verify", str(output), "--repair"]) == 0
+    assert kept.read_bytes() == b"kept"
+    assert [path.name for path in other.iterdir()] == ["examples"]
+    assert "part-0000000-00000.tfrecord" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "name", ["embeddings", "rejected", "examples", "_state", "_state/blocks", "_state/lock"]
+)
+@pytest.mark.parametrize("command", ["repair", "overwrite"])
+def test_nothing_is_written_or_removed_through_a_link(
+    tmp_path, written, output, texts, tiny_bundle, capsys, name, command
+):
+    """The link leads to the same folder of another output, all of whose files look like ours."""
+    other = shutil.copytree(written, tmp_path / "other")
+    for kind in ("rejected", "examples"):
+        (other / kind).mkdir()
+        (
+            other / kind / f"part-0000009-00000.{'jsonl' if kind == 'rejected' else 'tfrecord'}"
+        ).touch()
+    (other / "embeddings" / "part-0000009-00000.parquet").write_bytes(b"another's")
+    (other / "_state" / "lock").write_bytes(b"precious")
+    before = {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
+    damaged(output)
+    place = output / name
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.symlink_to(other / name)
+    if command == "repair":
+        assert main(["verify", str(output), "--repair"]) == 2
+    else:
+        assert embed(output, tiny_bundle, texts, dim=8, overwrite=True) == 2
+    assert f"{place} is a link" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in other.rglob("*") if path.is_file()} == before
+    assert main(["verify", str(output)]) == 1, "reading is allowed"
+
+
+@pytest.mark.parametrize("name", ["clusters", "_state/samples"])
+def test_clusters_are_not_written_through_a_link(tmp_path, output, capsys, name):
+    other, place = tmp_path / "other", tmp_path / "clusters" / name
+    other.mkdir()
+    (other / "part-0000000-00000.parquet").write_bytes(b"kept")
+    place.parent.mkdir(parents=True)
+    place.symlink_to(other)
+    assert main(["cluster", str(output), str(tmp_path / "clusters")]) == 2
+    assert f"{place} is a link" in capsys.readouterr().err
+    assert [path.name for path in other.iterdir()] == ["part-0000000-00000.parquet"]
+
+
+@pytest.mark.parametrize(
+    "value", [{"model": 3}, {"input": 3}, {"input": [["a"]]}, {"layers": {"a": 1}}, {"prompt": []}]
+)
+def test_options_of_another_type_are_refused_in_one_sentence(output, capsys, value):
+    damaged(output)
+    stored = record(output)
+    (output / "run.json").write_text(json.dumps(stored | {"options": stored["options"] | value}))
+    assert main(["verify", str(output), "--repair"]) == 2
+    told = capsys.readouterr().err
+    assert told.splitlines()[-1].startswith("error: ")
+    assert "a bug of this program" not in told

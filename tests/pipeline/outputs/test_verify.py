@@ -218,26 +218,37 @@ def test_rejected_records_are_for_their_owner_only(output):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_examples_that_an_earlier_version_kept_elsewhere_are_checked(
-    tmp_path, corpus, tiny_bundle, capsys
+@pytest.fixture(scope="module")
+def tokenized(corpus, tiny_bundle, tmp_path_factory):
+    """The output of `tokenize`, which no test changes."""
+    output = tmp_path_factory.mktemp("tokenized") / "out"
+    assert main(["tokenize", *flags_of(output, tiny_bundle, corpus, **SMALL)]) == 0
+    return output
+
+
+def test_a_copy_of_examples_is_checked_and_repaired_in_its_own_place(tmp_path, tokenized, capsys):
+    original = files(tokenized)
+    copy = shutil.copytree(tokenized, tmp_path / "copy")
+    damaged = data_files(copy, "examples")
+    damaged[0].unlink()
+    flip(damaged[1])
+    assert main(["verify", str(copy)]) == 1
+    told = capsys.readouterr().out
+    assert "examples/part-0000000-00000.tfrecord: missing" in told
+    assert "examples/part-0000001-00000.tfrecord: has crc32c" in told
+    assert main(["verify", str(copy), "--repair"]) == 0
+    assert files(copy) == files(tokenized) == original
+
+
+def test_examples_that_were_moved_are_whole_in_the_new_place(
+    tmp_path, tokenized, corpus, tiny_bundle, capsys
 ):
-    """That had a flag which wrote the examples of `tokenize` beside the vectors."""
-    output, kept = tmp_path / "out", tmp_path / "kept"
-    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
-    assert main(["tokenize", *flags_of(kept, tiny_bundle, corpus, **SMALL)]) == 0
-    for path in output.glob("_state/blocks/*"):
-        block = json.loads(path.read_text())
-        tokenized = json.loads((kept / path.relative_to(output)).read_text())
-        path.write_text(json.dumps(block | {"files": block["files"] | tokenized["files"]}))
-    run = record(output)
-    run["files"]["examples"] = str(kept)
-    run["written"]["examples"] = record(kept)["written"]["examples"]
-    (output / "run.json").write_text(json.dumps(run))
-    assert main(["verify", str(output)]) == 0
-    flip(data_files(kept, "examples")[0])
+    copy = shutil.copytree(tokenized, tmp_path / "copy")
+    moved = copy.rename(tmp_path / "moved")
+    assert main(["verify", str(moved)]) == 0
     capsys.readouterr()
-    assert main(["verify", str(output)]) == 1
-    assert "examples/part-0000000-00000.tfrecord: has crc32c" in capsys.readouterr().out
+    assert main(["tokenize", *flags_of(moved, tiny_bundle, corpus, **SMALL)]) == 0
+    assert "nothing to do" in capsys.readouterr().out
 
 
 def test_an_output_of_bytes_on_cloud_storage_is_verified_there(gcs, corpus, tiny_bundle, capsys):
