@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Embeds days of a corpus, one run at a time: settings and dates in, a log and an exit code out.
-# Usage: embed_daily.sh [--stdout] SETTINGS [DAY [LAST_DAY]] [-- FLAGS OF EMBED]; deploy/cron/README.md.
+# deploy/cron/README.md explains it.
 set -euo pipefail
 
+readonly USAGE_LINE="embed_daily.sh [--stdout] SETTINGS [DAY [LAST_DAY]] [-- FLAGS OF EMBED]"
 readonly USAGE=2 TOO_MANY_REJECTED=3 NO_INPUT=66 BUSY=75 INTERRUPTED=130
 child=""
 interrupted=""
@@ -106,6 +107,10 @@ main() {
   while (($#)); do
     case "$1" in
       --stdout) to_stdout=yes ;;
+      -h | --help)
+        echo "usage: $USAGE_LINE"
+        exit
+        ;;
       --)
         more_flags=("${@:2}")
         break
@@ -116,7 +121,7 @@ main() {
     shift
   done
   ((${#words[@]} >= 1 && ${#words[@]} <= 3)) ||
-    refuse "usage: embed_daily.sh [--stdout] SETTINGS [DAY [LAST_DAY]] [-- FLAGS OF EMBED]"
+    refuse "usage: $USAGE_LINE"
   read_settings "${words[0]}"
   choose_days "${words[@]:1}"
 

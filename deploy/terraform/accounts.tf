@@ -5,6 +5,7 @@ resource "google_service_account" "worker" {
   project      = var.project
   account_id   = "${var.name}-worker"
   display_name = "Workers of bert-embed"
+  depends_on   = [google_project_service.service]
 }
 
 # What launches the job of a day.
@@ -12,6 +13,7 @@ resource "google_service_account" "scheduler" {
   project      = var.project
   account_id   = "${var.name}-scheduler"
   display_name = "Schedule of bert-embed"
+  depends_on   = [google_project_service.service]
 }
 
 # What Cloud Build builds images as.
@@ -19,6 +21,7 @@ resource "google_service_account" "builder" {
   project      = var.project
   account_id   = "${var.name}-builder"
   display_name = "Builds of bert-embed"
+  depends_on   = [google_project_service.service]
 }
 
 resource "google_project_iam_member" "worker" {

@@ -1,7 +1,7 @@
 # The schedule of a Cloud Run job, which deploy/cloud_run/job.yaml describes: it catches up days that were missed, and
 # compares each day with those before it.
 resource "google_cloud_scheduler_job" "cloud_run" {
-  count            = var.cloud_run_job == "" ? 0 : 1
+  count            = var.cloud_run_job != "" && var.cloud_run_scheduled ? 1 : 0
   project          = var.project
   region           = var.region
   name             = var.cloud_run_job
@@ -18,8 +18,9 @@ resource "google_cloud_scheduler_job" "cloud_run" {
   }
 }
 
+# The job must exist by now, and it mounts the secret below, which must have a version by then: hence two applies.
 resource "google_cloud_run_v2_job_iam_member" "scheduler" {
-  count    = var.cloud_run_job == "" ? 0 : 1
+  count    = var.cloud_run_job != "" && var.cloud_run_scheduled ? 1 : 0
   project  = var.project
   location = var.region
   name     = var.cloud_run_job
@@ -31,6 +32,7 @@ resource "google_secret_manager_secret" "settings" {
   count     = var.cloud_run_job == "" ? 0 : 1
   project   = var.project
   secret_id = "${var.name}-settings"
+  labels    = var.labels
   replication {
     auto {}
   }

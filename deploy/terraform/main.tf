@@ -3,16 +3,21 @@ locals {
     "artifactregistry.googleapis.com",
     "bigquery.googleapis.com",
     "cloudbuild.googleapis.com",
+    "cloudresourcemanager.googleapis.com",
     "cloudscheduler.googleapis.com",
     "compute.googleapis.com",
     "dataflow.googleapis.com",
+    "iam.googleapis.com",
+    "logging.googleapis.com",
     "monitoring.googleapis.com",
     "run.googleapis.com",
     "secretmanager.googleapis.com",
     "storage.googleapis.com",
   ]
   uses_bigquery = var.dataset != "" || length(var.input_datasets) > 0
-  repository    = "${var.region}-docker.pkg.dev/${var.project}/${google_artifact_registry_repository.images.repository_id}"
+  # A shared VPC's subnetwork belongs to a host project, and is named by its whole address.
+  subnetwork = var.subnetwork != "" ? var.subnetwork : "regions/${var.region}/subnetworks/${google_compute_subnetwork.jobs[0].name}"
+  repository = "${var.region}-docker.pkg.dev/${var.project}/${google_artifact_registry_repository.images.repository_id}"
 }
 
 resource "google_project_service" "service" {
@@ -27,6 +32,8 @@ resource "google_artifact_registry_repository" "images" {
   location      = var.region
   repository_id = var.name
   format        = "DOCKER"
+  labels        = var.labels
+  kms_key_name  = var.kms_key == "" ? null : var.kms_key
   description   = "Images of bert-embed's workers and templates."
   cleanup_policies {
     id     = "keep-newest"
@@ -52,6 +59,13 @@ resource "google_storage_bucket" "work" {
   location                    = var.region
   uniform_bucket_level_access = true
   public_access_prevention    = "enforced"
+  labels                      = var.labels
+  dynamic "encryption" {
+    for_each = var.kms_key == "" ? [] : [var.kms_key]
+    content {
+      default_kms_key_name = encryption.value
+    }
+  }
   # Dataflow warns of paid copies of deleted temporary files otherwise.
   soft_delete_policy {
     retention_duration_seconds = 0
@@ -74,7 +88,25 @@ resource "google_storage_bucket" "vectors" {
   location                    = var.region
   uniform_bucket_level_access = true
   public_access_prevention    = "enforced"
-  depends_on                  = [google_project_service.service]
+  labels                      = var.labels
+  dynamic "encryption" {
+    for_each = var.kms_key == "" ? [] : [var.kms_key]
+    content {
+      default_kms_key_name = encryption.value
+    }
+  }
+  dynamic "lifecycle_rule" {
+    for_each = var.keep_vectors_days == 0 ? [] : [var.keep_vectors_days]
+    content {
+      action {
+        type = "Delete"
+      }
+      condition {
+        age = lifecycle_rule.value
+      }
+    }
+  }
+  depends_on = [google_project_service.service]
 }
 
 resource "google_bigquery_dataset" "vectors" {
@@ -82,5 +114,12 @@ resource "google_bigquery_dataset" "vectors" {
   project    = var.project
   dataset_id = var.dataset
   location   = var.region
+  labels     = var.labels
+  dynamic "default_encryption_configuration" {
+    for_each = var.kms_key == "" ? [] : [var.kms_key]
+    content {
+      kms_key_name = default_encryption_configuration.value
+    }
+  }
   depends_on = [google_project_service.service]
 }

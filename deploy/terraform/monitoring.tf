@@ -23,6 +23,8 @@ resource "google_monitoring_alert_policy" "failed" {
   documentation {
     content = "The same command, or the next launch, continues: finished blocks are kept. run.json in the output says why."
   }
+  user_labels = var.labels
+  depends_on  = [google_project_service.service]
 }
 
 resource "google_monitoring_alert_policy" "rejected" {
@@ -46,6 +48,8 @@ resource "google_monitoring_alert_policy" "rejected" {
   documentation {
     content = "rejected/ in the output has each record's place and reason."
   }
+  user_labels = var.labels
+  depends_on  = [google_project_service.service]
 }
 
 resource "google_monitoring_alert_policy" "no_run" {
@@ -60,9 +64,38 @@ resource "google_monitoring_alert_policy" "no_run" {
       query = "absent_over_time(dataflow_googleapis_com:job_elapsed_time{monitored_resource=\"dataflow_job\",job_name=\"${var.name}-daily\"}[26h])"
     }
   }
+  user_labels = var.labels
+  depends_on  = [google_project_service.service]
+}
+
+# A job that waits for machines, or for a worker that hangs, does not fail by itself.
+resource "google_monitoring_alert_policy" "long" {
+  project               = var.project
+  display_name          = "${var.name}: a job runs for over ${var.max_hours} hours"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+  conditions {
+    display_name = "long"
+    condition_threshold {
+      filter          = "metric.type = \"dataflow.googleapis.com/job/elapsed_time\" AND resource.type = \"dataflow_job\" AND resource.label.job_name = starts_with(\"${var.name}\")"
+      comparison      = "COMPARISON_GT"
+      threshold_value = var.max_hours * 3600
+      duration        = "0s"
+      aggregations {
+        alignment_period   = "300s"
+        per_series_aligner = "ALIGN_MAX"
+      }
+    }
+  }
+  documentation {
+    content = "`bert-embed watch OUTPUT` says which blocks are late. A cancelled job is continued by the same command."
+  }
+  user_labels = var.labels
+  depends_on  = [google_project_service.service]
 }
 
 resource "google_monitoring_dashboard" "runs" {
   project        = var.project
   dashboard_json = file("${path.module}/dashboard.json")
+  depends_on     = [google_project_service.service]
 }

@@ -9,6 +9,6 @@ output "variables_env" {
     MAX_WORKERS=${var.max_workers}
     SERVICE_ACCOUNT=${google_service_account.worker.email}
     BUILD_ACCOUNT=${google_service_account.builder.email}
-    SUBNETWORK=regions/${var.region}/subnetworks/${google_compute_subnetwork.jobs.name}
+    SUBNETWORK=${local.subnetwork}
   EOT
 }

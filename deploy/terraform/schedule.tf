@@ -23,13 +23,17 @@ resource "google_cloud_scheduler_job" "daily" {
         parameters = merge(var.parameters, {
           sdk_container_image = "${local.repository}/bert-embed-cpu-template:${var.image_tag}"
         })
-        environment = {
-          serviceAccountEmail = google_service_account.worker.email
-          tempLocation        = "gs://${google_storage_bucket.work.name}/tmp"
-          maxWorkers          = var.max_workers
-          subnetwork          = "regions/${var.region}/subnetworks/${google_compute_subnetwork.jobs.name}"
-          ipConfiguration     = "WORKER_IP_PRIVATE"
-        }
+        environment = merge(
+          {
+            serviceAccountEmail = google_service_account.worker.email
+            tempLocation        = "gs://${google_storage_bucket.work.name}/tmp"
+            maxWorkers          = var.max_workers
+            subnetwork          = local.subnetwork
+            ipConfiguration     = "WORKER_IP_PRIVATE"
+          },
+          length(var.labels) == 0 ? {} : { additionalUserLabels = var.labels },
+          var.kms_key == "" ? {} : { kmsKeyName = var.kms_key },
+        )
       }
     }))
     oauth_token {

@@ -43,9 +43,15 @@ variable "image_tag" {
 }
 
 variable "cloud_run_job" {
-  description = "Name of the Cloud Run job of deploy/cloud_run/job.yaml, to be started on schedule; none if empty."
+  description = "Name of the Cloud Run job of deploy/cloud_run/job.yaml: creates the secret of its settings; none if empty."
   type        = string
   default     = ""
+}
+
+variable "cloud_run_scheduled" {
+  description = "Whether that job is started on schedule; true once it exists."
+  type        = bool
+  default     = false
 }
 
 variable "schedule" {
@@ -82,4 +88,34 @@ variable "keep_days" {
   description = "Days after which temporary files are deleted; a job that runs longer needs more."
   type        = number
   default     = 14
+}
+
+variable "keep_vectors_days" {
+  description = "Days after which files in the bucket of vectors are deleted; 0 keeps them."
+  type        = number
+  default     = 0
+}
+
+variable "max_hours" {
+  description = "Hours of a job, above which somebody is told."
+  type        = number
+  default     = 24
+}
+
+variable "subnetwork" {
+  description = "Existing subnetwork of the workers, such as a shared VPC's, by its whole address; one is created if empty."
+  type        = string
+  default     = ""
+}
+
+variable "kms_key" {
+  description = "Key of Cloud KMS, in the same region, for buckets, dataset, images and scheduled jobs; Google's keys if empty."
+  type        = string
+  default     = ""
+}
+
+variable "labels" {
+  description = "Labels of everything that can have them, for bills."
+  type        = map(string)
+  default     = {}
 }

@@ -110,3 +110,40 @@ def test_outputs_fill_the_file_of_variables():
     known = re.findall(r"^([A-Z_]+)=", EXAMPLE, re.MULTILINE)
     assert set(names) <= set(known)
     assert {"PROJECT", "REGION", "BUCKET", "REPOSITORY", "OUTPUT", "SERVICE_ACCOUNT"} <= set(names)
+
+
+def test_every_resource_waits_for_the_services_of_a_fresh_project():
+    refers = {
+        name: set(re.findall(r"\b(google_\w+\.\w+)\b", str(content)))
+        for name, content in ((".".join(labels), c) for labels, c in RESOURCES.items())
+    }
+    ready = {"google_project_service.service"}
+    while more := {name for name, others in refers.items() if others & ready} - ready:
+        ready |= more
+    assert set(refers) == ready
+    enabled = set(re.findall(r'"(\w+)\.googleapis\.com"', SOURCES["main.tf"]))
+    used = {"iam", "cloudresourcemanager", "monitoring", "bigquery", "secretmanager", "compute"}
+    assert used <= enabled
+
+
+def test_secret_of_the_cloud_run_job_comes_before_what_needs_the_job():
+    first, second = ("google_secret_manager_secret", "settings"), "cloud_run_scheduled"
+    assert second not in str(RESOURCES[first]["count"])
+    for later in (
+        ("google_cloud_run_v2_job_iam_member", "scheduler"),
+        ("google_cloud_scheduler_job", "cloud_run"),
+    ):
+        assert second in str(RESOURCES[later]["count"])
+
+
+def test_page_without_terraform_enables_the_same_services():
+    enabled = set(re.findall(r'"(\w+)\.googleapis\.com"', SOURCES["main.tf"]))
+    [command] = re.findall(r"gcloud services enable\s([^`]*)", PAGE)
+    assert {word.removesuffix(".googleapis.com") for word in command.split()} == enabled
+
+
+def test_page_has_every_variable():
+    readme = (FOLDER / "README.md").read_text("utf-8")
+    [table] = re.findall(r"\| input \|.*?\n\n", readme, re.DOTALL)
+    variables = {name for (name,), _ in blocks("variable")}
+    assert variables <= set(re.findall(r"`(\w+)`", table))
