@@ -1,5 +1,6 @@
 """Gathers what a report shows of a finished run, as values of JSON."""
 
+import datetime
 import math
 import os
 import shlex
@@ -29,7 +30,7 @@ from bert_embed.pipeline.report.directions import (
 )
 from bert_embed.pipeline.report.heads import head_content
 from bert_embed.pipeline.report.health import health, usable_rows
-from bert_embed.pipeline.report.sample import Run, Sample, spread, take_sample
+from bert_embed.pipeline.report.sample import Run, Sample, take_sample
 from bert_embed.pipeline.report.several import equal_bins, pooled
 from bert_embed.pipeline.secrets import hide_in, hide_in_flags
 from bert_embed.run_record import RunRecord
@@ -39,11 +40,12 @@ from bert_embed.vectors import unit
 Texts = Callable[[Sample], Sequence[str | None] | None]
 _MOST_CATEGORIES = 10  # as many as there are colours that can be told apart
 _LETTERS = 60  # of a value
+_1970 = datetime.date(1970, 1, 1).toordinal()
 _NEIGHBOURS, _ASKED = 3, 10
 _LONGEST_COMMAND = 10_000  # letters
 _MOST_COLUMNS = 8
 _SETTINGS = (
-    *("granularity", "shape", "token_shape", "output_dtype", "normalize", "pooling"),
+    *("granularity", "shape", "token_shape", "precision", "output_dtype", "normalize", "pooling"),
     *("layers", "max_seq_length", "long_text", "chunk", "prompt", "vectors", "top_k", "min_weight"),
     "pool_factor",
 )
@@ -192,21 +194,39 @@ def _documents(
         places = [f"{sample.starts[at]}:{sample.stops[at]}" for at in rows]
     extra = {name: [values[at] for at in rows] for name, values in sample.extra.items()}
     return {
-        "ids": [str(sample.ids[at]) for at in rows],
+        "ids": _without_folder([str(sample.ids[at]) for at in rows]),
         "places": places,
         "texts": None if texts is None else [" ".join((texts[at] or "").split()) for at in rows],
         "columns": [_column(name, extra[name]) for name in list(extra)[:_MOST_COLUMNS]],
     }
 
 
+def _without_folder(ids: list[str]) -> list[str]:
+    """The ids without the folder that all of them begin with, as ids made of paths do.
+
+    >>> _without_folder(["/data/a/1.txt:0", "/data/b.txt:7"]), _without_folder(["a/1", "a/2"])
+    (['a/1.txt:0', 'b.txt:7'], ['a/1', 'a/2'])
+    """
+    if not ids or not (ids[0].startswith("/") or "://" in ids[0]):
+        return ids
+    folder = ids[0].rpartition("/")[0]
+    while folder and not all(name.startswith(f"{folder}/") for name in ids):
+        folder = folder.rpartition("/")[0]
+    return [name.removeprefix(f"{folder}/") for name in ids] if folder else ids
+
+
 def _neighbours(sample: Sample, usable: np.ndarray) -> list[dict[str, Any]]:
-    """Ten rows, evenly spread, and the nearest of other documents; `equal` counts equal vectors."""
+    """Ten documents and the nearest of others; `equal` counts equal vectors.
+
+    One is drawn, the same every time, from each tenth of the rows: evenly spaced ones meet the
+    period of a corpus that repeats itself.
+    """
     vectors = sample.vectors[usable]
     scaled = unit(vectors)
     numbers: dict[Any, int] = {}
     ids = np.array([numbers.setdefault(sample.ids[at], at) for at in usable.tolist()])
     neighbours = []
-    for row in spread(len(usable), _ASKED):
+    for row in _drawn(ids):
         scores = scaled @ scaled[row]
         scores[ids == ids[row]] = -np.inf
         equal = (vectors == vectors[row]).all(axis=1) & np.isfinite(scores)
@@ -223,11 +243,19 @@ def _neighbours(sample: Sample, usable: np.ndarray) -> list[dict[str, Any]]:
     return neighbours
 
 
+def _drawn(ids: np.ndarray) -> list[int]:
+    """Rows of up to ten different documents."""
+    draw = np.random.default_rng(0)
+    tenths = np.array_split(np.arange(len(ids)), min(len(ids), _ASKED))
+    rows = [int(draw.choice(tenth)) for tenth in tenths]
+    return sorted({int(ids[row]): row for row in rows}.values())
+
+
 def _column(name: str, values: Sequence[Any]) -> dict[str, Any]:
     """A column as the page takes it.
 
     Its `kind` is `category` (few different values: their `labels`, and the number of a label a
-    row), `number` (a number or null a row) or `text`.
+    row), `number` (a number or null a row), `date` (days since 1970) or `text`.
 
     >>> _column("lang", ["en", "de", "en", None])["labels"], _column("year", [1, 2.5, 3])["values"]
     (['en', 'de', '(none)'], [1, 2.5, 3])
@@ -245,6 +273,8 @@ def _column(name: str, values: Sequence[Any]) -> dict[str, Any]:
             "labels": labels,
             "values": [number[label] for label in plain],
         }
+    if all(value is None or isinstance(value, datetime.date) for value in values):
+        return {"name": name, "kind": "date", "values": [_days(value) for value in values]}
     if numeric:
         return {"name": name, "kind": "number", "values": [_number(value) for value in values]}
     return {"name": name, "kind": "text", "values": plain}
@@ -256,6 +286,15 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_shown, value))[:_LETTERS]
     return " ".join(str(value)[: 4 * _LETTERS].split())[:_LETTERS]
+
+
+def _days(value: datetime.date | None) -> float | None:
+    if value is None:
+        return None
+    days = float(value.toordinal() - _1970)
+    if isinstance(value, datetime.datetime):
+        days += (value.hour + value.minute / 60) / 24
+    return round(days, 3)
 
 
 def _number(value: float | None) -> float | None:

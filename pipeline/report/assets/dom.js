@@ -28,6 +28,13 @@ function filled(made, attributes, children) {
   return made;
 }
 
+/** A sentence in which names such as --long_text and max_seq_length do not break across lines. */
+function unbroken(sentence) {
+  return sentence
+    .split(/(--\w+|\w+_\w+)/)
+    .map((piece, at) => (at % 2 ? element("span", { class: "name" }, piece) : piece));
+}
+
 function whole(number) {
   return Math.round(number).toLocaleString("en");
 }

@@ -73,9 +73,10 @@ function lengthSection() {
   // Where a bar begins: after those of equal width, four reach twice as far as all before them.
   const begin = (at) =>
     at <= equal ? at * bin : bin * equal * 2 ** Math.floor((at - equal) / 4) * (1 + ((at - equal) % 4) / 4);
-  const label = (at) => `${whole(begin(at))} to ${whole(begin(at + 1) - 1)} tokens`;
-  const last = begin(documents.length) - 1;
+  const label = (at) => `${whole(begin(at))} to ${whole(Math.min(begin(at + 1) - 1, longest))} tokens`;
   const cuts = long === "truncate" && !chunk;
+  const longest = cuts ? most : Infinity;
+  const last = begin(documents.length) - 1;
   const at = documents.findIndex((_, at) => begin(at + 1) > most);
   const place = at < 0 ? documents.length : at + (most + 0.5 - begin(at)) / (begin(at + 1) - begin(at));
   const line = cuts && counts.truncated && most <= last + bin ? place : null;
@@ -97,7 +98,7 @@ function lengthSection() {
           ]
         : `Nothing is cut: long texts are ${chunk ? `read in chunks by ${chunk}` : long === "window" ? "read in windows" : "rejected"}.`,
     ),
-    bars(documents, "Documents by length", label, ["0 tokens", `${whole(last)} tokens`], line, `cut at ${most}`),
+    bars(documents, "Documents by length", label, ["0 tokens", `${whole(Math.min(last, longest))} tokens`], line, `cut at ${most}`),
     quiet(full ? lengthsOf(full, sampled) : shares(lengths, cuts ? most : Infinity)),
     element(
       "p",

@@ -251,7 +251,7 @@ class DocumentMap {
   }
 
   colour(row) {
-    if (this.column?.kind !== "number") return COLOURS[this.category(row) % COLOURS.length];
+    if (!isScale(this.column)) return COLOURS[this.category(row) % COLOURS.length];
     const value = this.column.values[row];
     if (value === null) return COLOURS.at(-1);
     const [low, high] = this.range();
@@ -267,10 +267,10 @@ class DocumentMap {
   }
 
   showLegend() {
-    if (this.column?.kind === "number") {
+    if (isScale(this.column)) {
       const ramp = element("span", { class: "ramp" });
       ramp.style.background = `linear-gradient(90deg, ${[0, 0.25, 0.5, 0.75, 1].map(heat)})`;
-      const [low, high] = this.range();
+      const [low, high] = this.range().map((value) => shownIn(this.column, value));
       this.legend.replaceChildren(quiet(`${low} `), ramp, quiet(` ${high}`));
       return;
     }
@@ -350,7 +350,17 @@ function heat(share) {
   return `hsl(${hue.toFixed(0)} 62% ${(42 + 14 * share).toFixed(0)}%)`;
 }
 
+/** Whether a column's values are places on a scale: numbers, or dates as days since 1970. */
+function isScale(column) {
+  return column?.kind === "number" || column?.kind === "date";
+}
+
+function shownIn(column, value) {
+  return column.kind === "date" ? new Date(86400000 * value).toISOString().slice(0, 10) : value;
+}
+
 function valueOf(column, row) {
   const value = column.values[row];
-  return column.kind === "category" ? column.labels[value] : (value ?? "(none)");
+  if (column.kind === "category") return column.labels[value];
+  return value === null ? "(none)" : shownIn(column, value);
 }

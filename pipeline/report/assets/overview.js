@@ -2,7 +2,7 @@ function subtitle() {
   const { model, settings, kind } = content.run;
   const shape = settings.shape ?? settings.token_shape;
   const parts = [model.source];
-  if (kind === "vectors" && shape && (settings.vectors ?? ["dense"]).includes("dense")) parts.push(`${shape.join(" × ")} numbers, ${settings.output_dtype}`);
+  if (kind === "vectors" && shape && (settings.vectors ?? ["dense"]).includes("dense")) parts.push(`${shape.join(" × ")} numbers, computed in ${settings.precision}, stored as ${settings.output_dtype}`);
   parts.push(`finished ${content.timings.ended.replace("T", " ").replace("+00:00", " UTC")}`);
   return parts.join(" · ");
 }
@@ -19,6 +19,9 @@ function overview() {
     );
   const sign = (text) => element("span", { class: "sign", "aria-hidden": "true" }, text);
   const rate = timings.documents_per_second;
+  const pieces = Object.entries(content.written)
+    .filter(([kind]) => kind === "chunks" || kind === "windows")
+    .map(([kind, { rows }]) => `${whole(rows)} ${kind}, `);
   return element(
     "section",
     { id: "overview" },
@@ -36,9 +39,10 @@ function overview() {
     element(
       "ul",
       { class: "notes" },
-      notes().map(([healthy, text]) => element("li", healthy ? {} : { class: "bad" }, text)),
+      notes().map(([healthy, text]) => element("li", healthy ? {} : { class: "bad" }, unbroken(text))),
     ),
     quiet(
+      ...pieces,
       `${whole(tokens.tokens)} tokens in ${whole(counts.parts)} parts; `,
       rate === null
         ? "earlier attempts had computed everything."

@@ -189,3 +189,59 @@ def test_a_page_says_what_is_not_there(text, flags, sentence, visit, tiny_bundle
     assert sentence in page.locator("main").inner_text()
     assert page.locator("canvas").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.fixture(scope="module")
+def chunked(tmp_path_factory, tiny_bundle):
+    """Files of a deep folder in chunks, each with a day; their ids hold the folder."""
+    folder = tmp_path_factory.mktemp("chunks")
+    lines = [
+        json.dumps({"id": f"{folder}/{n}.txt", "text": "the red river. " * 9, "day": f"2026-01-{n:02}"})
+        for n in range(1, 29)
+    ]
+    (folder / "in.jsonl").write_text("\n".join(lines))
+    flags = {"extra_columns": "day:date", "chunk": "tokens", "max_seq_length": 12}
+    assert embed(folder / "out", tiny_bundle, folder / "in.jsonl", **flags) == 0
+    return folder / "out"
+
+
+def test_days_are_colours_and_the_legend_names_them(visit, chunked):
+    page = visit(folder=chunked)
+    page.select_option("#colour", "day")
+    said = page.locator(".legend").inner_text()
+    assert "2026-01-01" in said
+    assert "2026-01-28" in said
+
+
+def test_ids_go_without_the_folder_of_all_of_them(chunked):
+    ids = content(chunked)["documents"]["ids"]
+    assert set(ids) == {f"{n}.txt" for n in range(1, 29)}
+
+
+def test_the_headline_counts_chunks(visit, chunked):
+    page = visit(folder=chunked)
+    rows = content(chunked)["written"]["chunks"]["rows"]
+    assert rows > 28
+    assert f"{rows} chunks" in page.locator("#overview").inner_text()
+
+
+def test_names_of_flags_do_not_break_across_lines(visit):
+    page = visit(width=360)
+    names = page.locator("#overview .name")
+    assert "--max_seq_length" in names.all_inner_texts()
+    heights = names.evaluate_all("names => names.map((name) => name.getClientRects().length)")
+    assert set(heights) == {1}
+
+
+def test_lengths_end_where_texts_are_cut(visit):
+    assert "12 tokens" in visit().locator(".axis").first.inner_text()
+
+
+def test_neighbours_do_not_follow_the_period_of_a_corpus(tiny_bundle, tmp_path):
+    texts = [" ".join(["the"] * (1 + n % 20)) + f" river {n}" for n in range(200)]
+    lines = [json.dumps({"id": f"R{n % 20}-{n}", "text": text}) for n, text in enumerate(texts)]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl") == 0
+    made = content(tmp_path / "out")
+    asked = {made["documents"]["ids"][each["row"]].split("-")[0] for each in made["neighbours"]}
+    assert len(asked) > 3
