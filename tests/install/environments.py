@@ -99,9 +99,11 @@ def build_wheel() -> Path:
     """Builds the wheel of this clone under build/install, and returns it."""
     folder = FOLDER / "wheel"
     shutil.rmtree(folder, ignore_errors=True)
-    # setuptools would add what an earlier build left in build/lib.
     source = FOLDER / "source"
     shutil.rmtree(source, ignore_errors=True)
+    stale = source / "build" / "lib" / "bert_embed" / STALE
+    stale.parent.mkdir(parents=True)
+    stale.write_text("", "utf-8")
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--", *_SOURCES], cwd=ROOT, capture_output=True, check=True
     ).stdout
@@ -115,6 +117,7 @@ def build_wheel() -> Path:
     return next(folder.glob("*.whl"))
 
 
+STALE = "removed_since.py"  # as an earlier build may have left it in a clone
 _SOURCES = (
     *("pyproject.toml", "setup.py", "README.md", "LICENSE"),
     *("src", "bert_embed", "transforms", "pipeline"),

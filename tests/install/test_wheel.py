@@ -10,6 +10,7 @@ import pytest
 from tests.install.environments import (
     EXTRAS,
     PYTHONS,
+    STALE,
     declared_extras,
     environment,
     find_python,
@@ -27,6 +28,11 @@ def test_the_wheel_has_one_name_on_the_import_path(wheel):
         tops = {name.split("/")[0] for name in file.namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"bert_embed"}
     assert len(tops) == 2
+
+
+def test_the_wheel_has_no_module_of_an_earlier_build(wheel):
+    with zipfile.ZipFile(wheel) as file:
+        assert not [name for name in file.namelist() if name.endswith(STALE)]
 
 
 def test_a_package_of_the_sources_has_every_file(tmp_path):

@@ -155,3 +155,9 @@ def test_a_settings_file_that_is_not_there_is_named(tmp_path):
     code, said = daily(tmp_path / "none.sh")
     assert code == 2
     assert f"there is no file of settings {tmp_path}/none.sh" in said
+
+
+def test_help_prints_the_usage(tmp_path):
+    for flag in ("-h", "--help"):
+        code, said = daily(flag)
+        assert (code, said.startswith("usage: embed_daily.sh")) == (0, True)
