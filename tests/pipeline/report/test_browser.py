@@ -196,7 +196,7 @@ def chunked(tmp_path_factory, tiny_bundle):
     """Files of a deep folder in chunks, each with a day; their ids hold the folder."""
     folder = tmp_path_factory.mktemp("chunks")
     lines = [
-        json.dumps({"id": f"{folder}/{n}.txt", "text": "the red river. " * 9, "day": f"2026-01-{n:02}"})
+        json.dumps({"id": f"{folder}/{n}.txt", "text": "the river. " * 9, "day": f"2026-01-{n:02}"})
         for n in range(1, 29)
     ]
     (folder / "in.jsonl").write_text("\n".join(lines))
