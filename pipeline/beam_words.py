@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -12,7 +13,9 @@ from bert_embed.pipeline.runner_options import DEFAULT_RUNNER, RunnerOptions
 from bert_embed.storage.errors import SettingError
 
 _OF_COMMANDS = ("h", "help", "text", "version")  # what they print is for people
-_TYPO = 0.8  # no flag of Beam is so similar to one of ours
+_TYPO = 0.8  # no flag of Beam, of Flink or of Spark is so similar to one of ours
+_TYPO_OF_BEAM = 0.92  # --spark_master, of Spark's job server, is similar to --spark_master_url
+_logger = logging.getLogger(__name__)
 # What other tools call some of our flags.
 _OTHER_NAMES = {
     "--batch_size": "--batch_tokens",
@@ -91,9 +94,6 @@ def check_beam_words(
 def _check_words(
     words: Sequence[str], flags: Sequence[str], job: RunnerOptions, program: str, alone: str
 ) -> None:
-    if job.is_portable:  # its runner may have further flags; wrong values are refused
-        _beam_parser().parse_known_args(list(words))
-        return
     typos = [(name, nearest_flag(name, flags, only_typos=True)) for name in _names(words)]
     if mistyped := [(name, nearest) for name, nearest in typos if nearest and name != nearest]:
         raise UnknownFlags(mistyped, program)  # so nobody waits for the import of Beam
@@ -101,10 +101,39 @@ def _check_words(
     _, unknown = beam_parser.parse_known_args(list(words))
     if not unknown:
         return
+    of_beam = list(beam_parser._option_string_actions)
+    if job.is_portable:
+        _check_foreign(unknown, of_beam, job, program, alone)
+        return
     if not unknown[0].startswith("-"):
         raise UsageError(f"{unknown[0]} stands alone: {alone}")
-    every = [*flags, *beam_parser._option_string_actions]
+    every = [*flags, *of_beam]
     raise UnknownFlags([(name, nearest_flag(name, every)) for name in _names(unknown)], program)
+
+
+def _check_foreign(
+    unknown: Sequence[str], of_beam: Sequence[str], job: RunnerOptions, program: str, alone: str
+) -> None:
+    """Refuses what no job server can mean; its own flags, which only it knows, are passed on."""
+    names, of_embed = _names(unknown), [f"--{name}" for name in FLAGS]
+    mistyped: list[tuple[str, str | None]] = []
+    for name in names:
+        if nearest := difflib.get_close_matches(name, of_beam, 1, _TYPO_OF_BEAM):
+            mistyped.append((name, nearest[0]))
+        elif nearest_flag(name, of_embed, only_typos=True):  # this command does not have it
+            mistyped.append((name, None))
+    if mistyped:
+        raise UnknownFlags(mistyped, program)
+    for word, before in zip(unknown, ("", *unknown), strict=False):
+        if not word.startswith("-") and not (before.startswith("--") and "=" not in before):
+            raise UsageError(f"{word} stands alone: {alone}")
+    for name in names:
+        _logger.warning(
+            "%s is no flag of this program and none that Beam knows here; the job server of %s "
+            "gets it as it is",
+            name,
+            job.runner,
+        )
 
 
 def _names(words: Iterable[str]) -> list[str]:

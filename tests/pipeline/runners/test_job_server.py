@@ -74,3 +74,71 @@ def test_the_command_line_has_another_runner_than_the_file(tmp_path, tiny_bundle
     config.write_text("runner: PortableRunner\njob_endpoint: localhost:1\n")
     flags = {"config": config, "runner": "FnApiRunner"}
     assert embed(tmp_path / "out", tiny_bundle, text, **flags) == 0
+
+
+CLUSTERS = {
+    "FlinkRunner": ["--flink_master=localhost:1"],
+    "flink": ["--flink_master=localhost:1"],
+    "PortableRunner": ["--job_endpoint=localhost:1"],
+    "SparkRunner": ["--job_endpoint=localhost:1"],
+    "DataflowRunner": [],
+    "FnApiRunner": [],
+}
+MISTYPED = {
+    "--skip_existng=DIR": "--skip_existng; did you mean --skip_existing?",
+    "--max_rejeced=1%": "--max_rejeced; did you mean --max_rejected?",
+    "--max-rejeced": "--max_rejeced; did you mean --max_rejected?",
+    "--batch_size=3": "--batch_size; did you mean --batch_tokens?",
+    "--jop_endpoint=a:1": "--jop_endpoint; did you mean --job_endpoint?",
+    "--enviroment_type=DOCKER": "--enviroment_type; did you mean --environment_type?",
+    "more.txt": "more.txt stands alone: repeat --input",
+}
+
+
+@pytest.mark.parametrize("word", MISTYPED)
+@pytest.mark.parametrize("runner", CLUSTERS)
+def test_a_mistyped_flag_is_found_on_every_runner(tmp_path, text, capsys, runner, word):
+    for command in ("embed", "tokenize", "estimate"):
+        places = [f"--input={text}", f"--output={tmp_path}/out"][
+            : 1 if command == "estimate" else 2
+        ]
+        assert main([command, *places, f"--runner={runner}", *CLUSTERS[runner], word]) == 2
+        told = capsys.readouterr().err
+        assert MISTYPED[word].partition(";")[0] in told
+        if command != "tokenize":  # which does not have all of these flags
+            assert MISTYPED[word] in told
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("runner", ["FlinkRunner", "PortableRunner", "SparkRunner"])
+def test_clusters_find_a_mistyped_flag_too(tmp_path, capsys, runner):
+    words = [f"--runner={runner}", *CLUSTERS[runner], "--n_neares=3"]
+    assert main(["dedup", str(tmp_path / "in"), str(tmp_path / "out"), *words]) == 2
+    assert "--n_neares; did you mean --n_nearest?" in capsys.readouterr().err
+
+
+# Of Beam 2.77's FlinkPipelineOptions and SparkPipelineOptions, as a job server names them.
+OF_JOB_SERVERS = (
+    "parallelism max_parallelism checkpointing_interval checkpointing_mode "
+    "checkpoint_timeout_millis min_pause_between_checkpoints num_concurrent_checkpoints "
+    "number_of_execution_retries execution_retry_delay object_reuse operator_chaining faster_copy "
+    "state_backend state_backend_storage_path max_bundle_size max_bundle_time_mills "
+    "latency_tracking_interval auto_watermark_interval execution_mode_for_batch savepoint_path "
+    "flink_conf_dir file_input_split_max_size_m_b force_slot_sharing_group "
+    "job_check_interval_in_secs attached_mode files_to_stage spark_master batch_interval_millis "
+    "storage_level max_records_per_batch read_time_percentage checkpoint_dir "
+    "checkpoint_duration_millis bundle_size cache_disabled default_environment_type "
+    "default_environment_config user_agent stable_unique_names "
+)
+
+
+@pytest.mark.parametrize("runner", ["FlinkRunner", "PortableRunner", "SparkRunner"])
+def test_flags_of_a_job_server_pass(tmp_path, tiny_bundle, text, capsys, caplog, runner):
+    switches = {"object_reuse", "faster_copy", "attached_mode"}
+    words = [f"--{name}" if name in switches else f"--{name}=1" for name in OF_JOB_SERVERS.split()]
+    words += ["--some_thing_new", "3"]
+    places = [f"--input={text}", f"--output={tmp_path}/out", f"--model={tiny_bundle}"]
+    words = [*places, f"--runner={runner}", *CLUSTERS[runner], *words, "--dry_run"]
+    code = main(["embed", *words])
+    assert code == 0, capsys.readouterr().err
+    assert "--some_thing_new is no flag of this program" in caplog.text
