@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bert_embed.calls.settings import VectorSettings
     from bert_embed.encoder import Encoder, TruncationWarning
     from bert_embed.formats.result_files import DocumentUnits
+    from bert_embed.heads.vectors import MultiVector, MultiVectors, SparseVector, SparseVectors
     from bert_embed.pipeline import RunFailed, embed
     from bert_embed.results import (
         read,
@@ -42,8 +43,12 @@ __all__ = [
     "EmbedDocuments",
     "Encoder",
     "InputError",
+    "MultiVector",
+    "MultiVectors",
     "RunFailed",
     "SettingError",
+    "SparseVector",
+    "SparseVectors",
     "TextVectors",
     "TokenizedTexts",
     "Tokenizer",
@@ -69,6 +74,10 @@ _IMPORTED_ON_USE = {
     "Bundle": "bert_embed.bundle.bundle",
     "DocumentUnits": "bert_embed.formats.result_files",
     "Encoder": "bert_embed.encoder",
+    "MultiVector": "bert_embed.heads.vectors",
+    "MultiVectors": "bert_embed.heads.vectors",
+    "SparseVector": "bert_embed.heads.vectors",
+    "SparseVectors": "bert_embed.heads.vectors",
     "TextVectors": "bert_embed.rows.to_documents",
     "TokenizedTexts": "bert_embed.tokenization.protocol",
     "Tokenizer": "bert_embed.tokenization.tokenizer",

@@ -1,34 +1,60 @@
 """Encodes texts as vectors, for users of the Python API."""
 
+import inspect
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bert_embed.arguments import one_of
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.prompts import DOCUMENT, QUERY, first_name
 from bert_embed.calls.settings import (
     CallSettings,
     EncodeSettings,
+    MultiSettings,
+    SparseSettings,
     TextSettings,
     UnitSettings,
     changed_spec,
 )
-from bert_embed.calls.similarity import cosine_matrix, cosine_pairs
+from bert_embed.calls.similarity import (
+    cosine_matrix,
+    cosine_pairs,
+    kind_pair,
+    product_matrix,
+    product_pairs,
+)
 from bert_embed.calls.texts import Columns, in_pieces, span_columns, text_columns, word_columns
 from bert_embed.embedder import Embedder
 from bert_embed.engines.choose import EngineLoader, load_engine
 from bert_embed.heads.multi import MultiHead
 from bert_embed.heads.sparse import SparseHead
-from bert_embed.heads.vectors import MultiVectors, SparseVectors
+from bert_embed.heads.vectors import (
+    VECTOR_KINDS,
+    MultiVector,
+    MultiVectors,
+    SparseVector,
+    SparseVectors,
+)
 from bert_embed.rows.fit import fit_texts
 from bert_embed.rows.layout import Layout, Units
 from bert_embed.rows.to_documents import GranularVectors, TextVectors, per_document
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.errors import SettingError
+
+Kind = Literal["dense", "sparse", "multi", "scores"]
+# What to call for the kinds of vectors that `encode` does not give unasked
+_CALLS = {
+    "encode": {"sparse": "encode_sparse", "multi": "encode_multi", "scores": "encode_scores"},
+    "encode_query": {"sparse": "encode_sparse_query", "multi": "encode_multi_query"},
+    "encode_document": {"sparse": "encode_sparse", "multi": "encode_multi"},
+}
+
+_PRUNES = ("top_k", "min_weight")
 
 
 class TruncationWarning(UserWarning):
@@ -123,24 +149,54 @@ class Encoder:
         fit_texts(self.bundle, TextSpec(length))
         self._max_seq_length = length
 
+    @overload
     def encode(
         self,
         texts: str | Iterable[str],
         texts_b: Iterable[str] | None = None,
+        *,
+        kind: Literal["dense", "scores"] | None = None,
         **settings: Unpack[EncodeSettings],
-    ) -> NDArray[np.float32]:
+    ) -> NDArray[np.float32]: ...
+    @overload
+    def encode(  # type: ignore[overload-overlap]  # one text is an Iterable[str], too
+        self, texts: str, *, kind: Literal["sparse"], **settings: Unpack[SparseSettings]
+    ) -> SparseVector: ...
+    @overload
+    def encode(
+        self, texts: Iterable[str], *, kind: Literal["sparse"], **settings: Unpack[SparseSettings]
+    ) -> SparseVectors: ...
+    @overload
+    def encode(  # type: ignore[overload-overlap]
+        self, texts: str, *, kind: Literal["multi"], **settings: Unpack[MultiSettings]
+    ) -> MultiVector: ...
+    @overload
+    def encode(
+        self, texts: Iterable[str], *, kind: Literal["multi"], **settings: Unpack[MultiSettings]
+    ) -> MultiVectors: ...
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        texts_b: Iterable[str] | None = None,
+        *,
+        kind: Kind | None = None,
+        **settings: Any,
+    ) -> Any:
         """Encodes texts, or pairs of texts.
 
         Args:
             texts: One text, or a column of them: a list, a generator, or a column of NumPy, pandas,
                 Polars or Arrow.
             texts_b: The second texts of pairs, as many as `texts`, which then is a list.
+            kind: "dense", "sparse", "multi" or "scores"; None is dense, and an error for a model
+                that is for other vectors: pooled hidden states of these mean nothing.
             **settings: What differs from the encoder's own settings:
-                `bert_embed.calls.settings.EncodeSettings` lists them.
+                `bert_embed.calls.settings.EncodeSettings` lists them; of other kinds those that
+                `encode_sparse`, `encode_multi` or `encode_scores` takes.
 
         Returns:
             float32 `[texts, dim]`, for a stack `[texts, layers, dim]`; for one text without the
-            first axis.
+            first axis. Of other kinds what their own methods return.
 
         Raises:
             SettingError: The model does not support a setting, or `texts` is not a list of str.
@@ -149,23 +205,72 @@ class Encoder:
         Warns:
             TruncationWarning: Texts were cut, and `long_text` was not given.
         """
-        return self._encode_texts(texts, texts_b, settings)
-
-    def encode_query(
-        self, texts: str | Iterable[str], **settings: Unpack[EncodeSettings]
-    ) -> NDArray[np.float32]:
-        """Encodes texts as `encode` does, with the model's prompt "query" if it has one."""
-        return self._encode_texts(texts, None, self._prompted(settings, QUERY))
-
-    def encode_document(
-        self, texts: str | Iterable[str], **settings: Unpack[EncodeSettings]
-    ) -> NDArray[np.float32]:
-        """Encodes texts with the model's prompt "document", "passage" or "corpus", if any."""
-        prompted = self._prompted(settings, DOCUMENT)
-        return self._encode_texts(texts, None, prompted)
+        return self._encode_kind("encode", kind, texts, texts_b, settings)
 
     @overload
-    def encode_tokens(  # type: ignore[overload-overlap]  # one text is an Iterable[str], too
+    def encode_query(
+        self,
+        texts: str | Iterable[str],
+        *,
+        kind: Literal["dense"] | None = None,
+        **settings: Unpack[EncodeSettings],
+    ) -> NDArray[np.float32]: ...
+    @overload
+    def encode_query(  # type: ignore[overload-overlap]
+        self, texts: str, *, kind: Literal["sparse"], **settings: Unpack[SparseSettings]
+    ) -> SparseVector: ...
+    @overload
+    def encode_query(
+        self, texts: Iterable[str], *, kind: Literal["sparse"], **settings: Unpack[SparseSettings]
+    ) -> SparseVectors: ...
+    @overload
+    def encode_query(  # type: ignore[overload-overlap]
+        self, texts: str, *, kind: Literal["multi"], **settings: Unpack[TextSettings]
+    ) -> MultiVector: ...
+    @overload
+    def encode_query(
+        self, texts: Iterable[str], *, kind: Literal["multi"], **settings: Unpack[TextSettings]
+    ) -> MultiVectors: ...
+    def encode_query(
+        self, texts: str | Iterable[str], *, kind: Kind | None = None, **settings: Any
+    ) -> Any:
+        """Encodes texts as `encode` does, with the model's prompt "query" if it has one."""
+        prompted = self._prompted(settings, QUERY)
+        return self._encode_kind("encode_query", kind, texts, None, prompted)
+
+    @overload
+    def encode_document(
+        self,
+        texts: str | Iterable[str],
+        *,
+        kind: Literal["dense"] | None = None,
+        **settings: Unpack[EncodeSettings],
+    ) -> NDArray[np.float32]: ...
+    @overload
+    def encode_document(  # type: ignore[overload-overlap]
+        self, texts: str, *, kind: Literal["sparse"], **settings: Unpack[SparseSettings]
+    ) -> SparseVector: ...
+    @overload
+    def encode_document(
+        self, texts: Iterable[str], *, kind: Literal["sparse"], **settings: Unpack[SparseSettings]
+    ) -> SparseVectors: ...
+    @overload
+    def encode_document(  # type: ignore[overload-overlap]
+        self, texts: str, *, kind: Literal["multi"], **settings: Unpack[MultiSettings]
+    ) -> MultiVector: ...
+    @overload
+    def encode_document(
+        self, texts: Iterable[str], *, kind: Literal["multi"], **settings: Unpack[MultiSettings]
+    ) -> MultiVectors: ...
+    def encode_document(
+        self, texts: str | Iterable[str], *, kind: Kind | None = None, **settings: Any
+    ) -> Any:
+        """Encodes texts with the model's prompt "document", "passage" or "corpus", if any."""
+        prompted = self._prompted(settings, DOCUMENT)
+        return self._encode_kind("encode_document", kind, texts, None, prompted)
+
+    @overload
+    def encode_tokens(  # type: ignore[overload-overlap]
         self, texts: str, **settings: Unpack[UnitSettings]
     ) -> TextVectors: ...
     @overload
@@ -247,6 +352,16 @@ class Encoder:
         per_text = _per_text(layout.words, words, vectors.words, shape)
         return per_text[0] if one else per_text
 
+    @overload
+    def encode_spans(
+        self,
+        texts: str,
+        spans: Iterable[tuple[int, int]],
+        *,
+        word_pooling: str = "mean",
+        **settings: Unpack[UnitSettings],
+    ) -> TextVectors: ...
+    @overload
     def encode_spans(
         self,
         texts: Iterable[str | Iterable[str]],
@@ -254,24 +369,34 @@ class Encoder:
         *,
         word_pooling: str = "mean",
         **settings: Unpack[UnitSettings],
-    ) -> list[TextVectors]:
+    ) -> list[TextVectors]: ...
+    def encode_spans(
+        self,
+        texts: str | Iterable[str | Iterable[str]],
+        spans: Iterable[Any],
+        *,
+        word_pooling: str = "mean",
+        **settings: Unpack[UnitSettings],
+    ) -> TextVectors | list[TextVectors]:
         """Encodes parts of texts, each from its tokens in the context of the whole text.
 
         Args:
-            texts: Texts, or lists of words.
-            spans: For each text its spans (start, stop), in characters, or in words where the
-                text is a list of words; `stop` is exclusive. They may overlap.
+            texts: One text, or a column of texts or lists of words.
+            spans: The spans (start, stop) of the one text, or for each text its own, in characters,
+                or in words where the text is a list of words; `stop` is exclusive. They may
+                overlap.
             word_pooling: How the vectors of a span's tokens become one vector.
             **settings: As `encode_tokens`.
 
         Returns:
-            For each text its spans, their places in it (for a list of words, in the words joined by
-            spaces), and float32 `[spans, dim]`; NaN for a span that has no token, or none within
-            `max_seq_length`.
+            For one text, or for each, its spans, their places in it (for a list of words, in the
+            words joined by spaces), and float32 `[spans, dim]`; NaN for a span that has no token,
+            or none within `max_seq_length`.
 
         It raises and warns as `encode` does.
         """
-        columns = span_columns(texts, spans)
+        one = isinstance(texts, str)
+        columns = span_columns([texts], [spans]) if one else span_columns(texts, spans)
         layout, vectors, shape = self._encode_units("span", columns, settings, word_pooling)
         assert layout.spans is not None
         parts = [
@@ -279,28 +404,30 @@ class Encoder:
             for text, ranges in zip(columns["texts"], columns["spans"], strict=True)
             for start, stop in ranges
         ]
-        return _per_text(layout.spans, parts, vectors.spans, shape)
+        per_text = _per_text(layout.spans, parts, vectors.spans, shape)
+        return per_text[0] if one else per_text
 
+    @overload
+    def encode_sparse(  # type: ignore[overload-overlap]
+        self, texts: str, **settings: Unpack[SparseSettings]
+    ) -> SparseVector: ...
+    @overload
     def encode_sparse(
-        self,
-        texts: str | Iterable[str],
-        *,
-        top_k: int | None = None,
-        min_weight: float = 0.0,
-        **settings: Unpack[TextSettings],
-    ) -> SparseVectors:
+        self, texts: Iterable[str], **settings: Unpack[SparseSettings]
+    ) -> SparseVectors: ...
+    def encode_sparse(
+        self, texts: str | Iterable[str], **settings: Unpack[SparseSettings]
+    ) -> SparseVector | SparseVectors:
         """Encodes texts as sparse vectors: weights of entries of the model's vocabulary.
 
         Args:
             texts: One text, or a column of them, as `encode` takes them.
-            top_k: How many weights of a text to keep, the largest ones; None keeps all.
-            min_weight: The smallest weight to keep.
             **settings: What differs from the encoder's own settings:
-                `bert_embed.calls.settings.TextSettings` lists them.
+                `bert_embed.calls.settings.SparseSettings` lists them.
 
         Returns:
-            A row for each text; the product of two rows says how similar their texts are.
-            `scipy.sparse.csr_array((rows.values, rows.indices, rows.splits))` is its matrix.
+            A row for each text; for one text the row. The product of two rows says how similar
+            their texts are: `similarity` computes it.
 
         Raises:
             SettingError: The model makes no sparse vectors, or as `encode`.
@@ -309,15 +436,23 @@ class Encoder:
         Warns:
             TruncationWarning: As `encode`.
         """
-        columns = text_columns(texts)
-        prune: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight}
-        vectors = self._encode_by_head("sparse", columns, settings, **prune).sparse
+        call = CallSettings.sort(settings, SparseSettings)
+        prune = {name: call.vectors[name] for name in _PRUNES if name in call.vectors}
+        vectors = self._encode_by_head("sparse", text_columns(texts), call, **prune).sparse
         assert vectors is not None
-        return vectors
+        return self._of_texts(texts, vectors)
 
+    @overload
+    def encode_sparse_query(  # type: ignore[overload-overlap]
+        self, texts: str, **settings: Unpack[SparseSettings]
+    ) -> SparseVector: ...
+    @overload
     def encode_sparse_query(
-        self, texts: str | Iterable[str], **settings: Unpack[TextSettings]
-    ) -> SparseVectors:
+        self, texts: Iterable[str], **settings: Unpack[SparseSettings]
+    ) -> SparseVectors: ...
+    def encode_sparse_query(
+        self, texts: str | Iterable[str], **settings: Unpack[SparseSettings]
+    ) -> SparseVector | SparseVectors:
         """Encodes queries as `encode_sparse` does, with the model's prompt "query" if it has one.
 
         The queries of some models need no run of the model: the weight of each of a query's tokens
@@ -327,22 +462,35 @@ class Encoder:
         head = self.bundle.heads.get("sparse")
         if not isinstance(head, SparseHead) or not head.query_weights:
             return self.encode_sparse(texts, **prompted)
-        return self._weigh_queries(text_columns(texts), prompted)
+        call = CallSettings.sort(prompted, SparseSettings)
+        prune = {name: call.vectors[name] for name in _PRUNES if name in call.vectors}
+        text_spec = self._text_spec(call.texts, vectors=("sparse",), **prune)
+        cut, vectors = self.embedder.weigh_queries(text_columns(texts)["texts"], text_spec)
+        self._warn_of_cuts(cut, call, text_spec)
+        return self._of_texts(texts, vectors.pruned(text_spec.top_k, text_spec.min_weight))
 
+    @overload
+    def encode_multi(  # type: ignore[overload-overlap]
+        self, texts: str, **settings: Unpack[MultiSettings]
+    ) -> MultiVector: ...
+    @overload
     def encode_multi(
-        self, texts: str | Iterable[str], *, pool_factor: int = 1, **settings: Unpack[TextSettings]
-    ) -> MultiVectors:
+        self, texts: Iterable[str], **settings: Unpack[MultiSettings]
+    ) -> MultiVectors: ...
+    def encode_multi(
+        self, texts: str | Iterable[str], **settings: Unpack[MultiSettings]
+    ) -> MultiVector | MultiVectors:
         """Encodes documents as multi-vectors, for late interaction: a vector for each token.
 
         Args:
             texts: One text, or a column of them, as `encode` takes them.
-            pool_factor: How many similar vectors of a text become one, by their mean.
             **settings: What differs from the encoder's own settings:
-                `bert_embed.calls.settings.TextSettings` lists them.
+                `bert_embed.calls.settings.MultiSettings` lists them.
 
         Returns:
-            A row for each text; `rows()` gives them as float32 `[tokens, dim]` each. Tokens that
-            the model leaves out, such as punctuation, are not among them.
+            A row for each text; for one text the row. `rows()` gives them as float32
+            `[tokens, dim]` each. Tokens that the model leaves out, such as punctuation, are not
+            among them.
 
         Raises:
             SettingError: The model makes no multi-vectors, or as `encode`.
@@ -351,21 +499,30 @@ class Encoder:
         Warns:
             TruncationWarning: As `encode`.
         """
-        columns = text_columns(texts)
-        prompted = self._prompted(settings, DOCUMENT)
-        vectors = self._encode_by_head("multi", columns, prompted, pool_factor=pool_factor).multi
+        call = CallSettings.sort(self._prompted(settings, DOCUMENT), MultiSettings)
+        pool = {name: call.vectors[name] for name in ("pool_factor",) if name in call.vectors}
+        vectors = self._encode_by_head("multi", text_columns(texts), call, **pool).multi
         assert vectors is not None
-        return vectors
+        return self._of_texts(texts, vectors)
 
+    @overload
+    def encode_multi_query(  # type: ignore[overload-overlap]
+        self, texts: str, **settings: Unpack[TextSettings]
+    ) -> MultiVector: ...
+    @overload
+    def encode_multi_query(
+        self, texts: Iterable[str], **settings: Unpack[TextSettings]
+    ) -> MultiVectors: ...
     def encode_multi_query(
         self, texts: str | Iterable[str], **settings: Unpack[TextSettings]
-    ) -> MultiVectors:
+    ) -> MultiVector | MultiVectors:
         """Encodes queries for the documents of `encode_multi`, filled up where the model does so.
 
         The score of a document is the sum, over the vectors of a query, of the largest product
-        with one of its vectors (MaxSim).
+        with one of its vectors (MaxSim): `similarity` computes it.
         """
-        return self._encode_multi_queries(text_columns(texts), self._prompted(settings, QUERY))
+        call = CallSettings.sort(self._prompted(settings, QUERY), TextSettings)
+        return self._of_texts(texts, self._encode_multi_queries(text_columns(texts), call))
 
     def encode_scores(
         self,
@@ -391,27 +548,67 @@ class Encoder:
         Warns:
             TruncationWarning: As `encode`.
         """
-        one = isinstance(texts, str)
-        columns = text_columns(texts, texts_b)
-        scores = self._encode_by_head("scores", columns, settings).scores
+        call = CallSettings.sort(settings, TextSettings)
+        scores = self._encode_by_head("scores", text_columns(texts, texts_b), call).scores
         assert scores is not None
-        return scores[0] if one else scores
+        return scores[0] if isinstance(texts, str) else scores
 
     def similarity(self, one: Any, other: Any) -> NDArray[np.float32]:
-        """Returns the cosine of each vector of `one` and each of `other`, float32 `[n, m]`.
+        """Returns how similar each of `one` and each of `other` is, float32 `[n, m]`.
+
+        That is the cosine of dense vectors, the dot product of sparse ones, and MaxSim of
+        multi-vectors, of which `one` are queries and `other` documents.
 
         Args:
-            one: Numbers `[n, dim]`, or one vector `[dim]`; a vector of zeros has the cosine 0.
-            other: Numbers `[m, dim]`, or one vector `[dim]`.
+            one: Numbers `[n, dim]`, or one vector `[dim]`; a vector of zeros has the cosine 0. Or
+                what `encode_sparse` or `encode_multi_query` returns, or `read_sparse`.
+            other: Vectors of the same kind.
 
         Raises:
-            SettingError: They are no such arrays.
+            SettingError: They are no such vectors.
         """
-        return cosine_matrix(one, other)
+        pair = kind_pair(one, other)
+        return cosine_matrix(one, other) if pair is None else product_matrix(*pair)
 
     def similarity_pairwise(self, one: Any, other: Any) -> NDArray[np.float32]:
-        """Returns the cosine of each vector of `one` and the same one of `other`, float32 `[n]`."""
-        return cosine_pairs(one, other)
+        """Returns the same of each of `one` and the one of `other` at its place, float32 `[n]`."""
+        pair = kind_pair(one, other)
+        return cosine_pairs(one, other) if pair is None else product_pairs(*pair)
+
+    def _encode_kind(
+        self,
+        method: str,
+        kind: Kind | None,
+        texts: str | Iterable[str],
+        texts_b: Iterable[str] | None,
+        settings: Mapping[str, Any],
+    ) -> Any:
+        """Does what a method says that takes `kind`."""
+        calls = _CALLS[method]
+        if kind is None:
+            self._check_dense(calls)
+            kind = "dense"
+        if one_of("kind", kind, VECTOR_KINDS) == "dense":
+            return self._encode_texts(texts, texts_b, settings)
+        if kind not in calls:
+            raise SettingError("kind", f"{kind}: call encode_scores, which takes texts and pairs")
+        self.bundle.check_vectors((kind,), "kind")
+        if kind == "scores":
+            return self.encode_scores(texts, texts_b, **settings)
+        if texts_b is not None:
+            raise SettingError("texts_b", f"is for pairs, which have no {kind} vectors", "kind")
+        return getattr(self, calls[kind])(texts, **settings)
+
+    def _check_dense(self, calls: Mapping[str, str]) -> None:
+        """SettingError if the model is for other than dense vectors."""
+        made = self.bundle.default_vectors
+        if "dense" not in made:
+            named = ", ".join(calls.get(kind, "encode_scores") for kind in made)
+            raise SettingError(
+                "kind",
+                f"must be named, this model is for {' and '.join(made)} vectors: call {named}; "
+                "kind='dense' gives its pooled hidden states, which it was not trained for",
+            )
 
     def _prompted(self, settings: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
         """Adds the first prompt of these names that the model has, unless the call gives one."""
@@ -467,24 +664,21 @@ class Encoder:
         return layout, vectors, shape
 
     def _encode_by_head(
-        self, kind: str, columns: Columns, settings: Mapping[str, Any], **vectors: Any
+        self, kind: str, columns: Columns, call: CallSettings, **vectors: Any
     ) -> GranularVectors:
-        call = CallSettings.sort(settings, TextSettings)
         self.bundle.check_vectors((kind,))
         text_spec = self._text_spec(call.texts, vectors=(kind,), **vectors)
         layout, encoded = self.embedder.embed_columns(columns, text_spec, call.batch_tokens)
         self._warn_of_cuts(layout.truncated, call, text_spec)
         return encoded
 
-    def _weigh_queries(self, columns: Columns, settings: Mapping[str, Any]) -> SparseVectors:
-        call = CallSettings.sort(settings, TextSettings)
-        text_spec = self._text_spec(call.texts)
-        cut, vectors = self.embedder.weigh_queries(columns["texts"], text_spec)
-        self._warn_of_cuts(cut, call, text_spec)
-        return vectors
+    def _of_texts(self, texts: str | Iterable[str], vectors: Any) -> Any:
+        """Sparse vectors or multi-vectors of texts, of one text its row."""
+        if isinstance(vectors, SparseVectors):
+            vectors = replace(vectors, width=self.bundle.config.vocab_size)
+        return vectors[0] if isinstance(texts, str) else vectors
 
-    def _encode_multi_queries(self, columns: Columns, settings: Mapping[str, Any]) -> MultiVectors:
-        call = CallSettings.sort(settings, TextSettings)
+    def _encode_multi_queries(self, columns: Columns, call: CallSettings) -> MultiVectors:
         self.bundle.check_vectors(("multi",))
         head = self.bundle.heads["multi"]
         assert isinstance(head, MultiHead)
@@ -510,8 +704,15 @@ class Encoder:
         """Warns if some of the texts, bool `[texts]`, were cut, and the call did not ask for it."""
         if cut.any() and "long_text" not in call.texts:
             message = self.embedder.truncation(int(cut.sum()), len(cut), text_spec)
-            # The level is where `encode` or another method was called.
-            warnings.warn(message, TruncationWarning, stacklevel=4)
+            warnings.warn(message, TruncationWarning, stacklevel=_calling_level())
+
+
+def _calling_level() -> int:
+    """The stack level, for a warning of the function that asks, outside of this file."""
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename == __file__:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _per_text(

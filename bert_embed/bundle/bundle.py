@@ -102,13 +102,13 @@ class Bundle:
         if spec.dense:
             self._check_dense(spec)
 
-    def check_vectors(self, kinds: Iterable[str]) -> None:
+    def check_vectors(self, kinds: Iterable[str], setting: str = "vectors") -> None:
         """Checks that this model makes these kinds of vectors; SettingError if not."""
         for kind in kinds:
             if kind != "dense" and kind not in self.heads:
                 made = ", ".join(("dense", *self.heads))
                 raise SettingError(
-                    "vectors", f"{kind}: this model makes {made} vectors alone: {self.path}"
+                    setting, f"{kind}: this model makes {made} vectors alone: {self.path}"
                 )
 
     def _check_dense(self, spec: VectorSpec) -> None:

@@ -54,6 +54,28 @@ class TextSettings(TypedDict, total=False):
     batch_tokens: int | None
 
 
+class SparseSettings(TextSettings, total=False):
+    """Settings of a call for sparse vectors.
+
+    Attributes:
+        top_k: How many weights of a text to keep, the largest ones; None keeps all.
+        min_weight: The smallest weight to keep.
+    """
+
+    top_k: int | None
+    min_weight: float | None
+
+
+class MultiSettings(TextSettings, total=False):
+    """Settings of a call for multi-vectors of documents.
+
+    Attributes:
+        pool_factor: How many similar vectors of a text become one, by their mean.
+    """
+
+    pool_factor: int | None
+
+
 class UnitSettings(TextSettings, total=False):
     """Settings of a call for vectors of tokens, words or spans.
 

@@ -1,12 +1,63 @@
-"""Computes cosines of vectors that a caller gives."""
+"""Computes how similar vectors are that a caller gives, by their kinds."""
 
 from typing import Any
 
 import numpy as np
 
+from bert_embed.heads.vectors import MultiVector, MultiVectors, SparseVector, SparseVectors
+from bert_embed.ragged import splits_of
+from bert_embed.similarities import MaxSim, Similarity, SparseProducts
 from bert_embed.storage.errors import SettingError
 from bert_embed.storage.plurals import counted
 from bert_embed.vectors import unit
+
+_OF_KIND: dict[str, type[Similarity]] = {"sparse": SparseProducts, "multi": MaxSim}
+_RAGGED = (SparseVectors, MultiVectors)
+
+
+def kind_pair(one: Any, other: Any) -> tuple[Any, Any] | None:
+    """Returns both as `SparseVectors` or `MultiVectors`; None if neither is; or SettingError."""
+    first, second = _ragged(one), _ragged(other)
+    if not isinstance(first, _RAGGED) and not isinstance(second, _RAGGED):
+        return None
+    kinds = [getattr(vectors, "kind", "dense") for vectors in (first, second)]
+    if kinds[0] != kinds[1]:
+        raise SettingError("other", f"must be {kinds[0]} vectors as the first, got {kinds[1]} ones")
+    if first.width != second.width and first.width and second.width:
+        raise SettingError("other", f"must be vectors of {first.width} numbers, got {second.width}")
+    return first, second
+
+
+def product_matrix(one: Any, other: Any) -> np.ndarray:
+    """Returns the dot products of sparse vectors or MaxSim, float32 `[n, m]`, 0 without any."""
+    similarity = _OF_KIND[one.kind](one)
+    scores = np.zeros((len(one), len(other)), np.float32)
+    floor = np.full(len(one), -np.inf)
+    for number, rows, products in similarity.scored(other, floor, len(other)):
+        scores[number, rows] = products
+    return scores
+
+
+def product_pairs(one: Any, other: Any) -> np.ndarray:
+    """Returns the same of each row and the row of `other` with its number, float32 `[n]`."""
+    _check_count(one, other)
+    rows = range(len(one))
+    pairs = [product_matrix(one[row : row + 1], other[row : row + 1])[0, 0] for row in rows]
+    return np.array(pairs, np.float32)
+
+
+def _ragged(vectors: Any) -> Any:
+    """One row as rows, and a SciPy array as sparse vectors; anything else as it is."""
+    if isinstance(vectors, SparseVector):
+        splits = splits_of(np.array([len(vectors)]))
+        return SparseVectors(splits, vectors.indices, vectors.values, vectors.width)
+    if isinstance(vectors, MultiVector):
+        return MultiVectors(splits_of(np.array([len(vectors)])), vectors.vectors)
+    if hasattr(vectors, "tocsr") and vectors.ndim == 2:
+        rows = vectors.tocsr()
+        splits, indices = rows.indptr.astype(np.int64), rows.indices.astype(np.int32)
+        return SparseVectors(splits, indices, rows.data.astype(np.float32), rows.shape[1])
+    return vectors
 
 
 def cosine_matrix(one: Any, other: Any) -> np.ndarray:
@@ -18,11 +69,15 @@ def cosine_matrix(one: Any, other: Any) -> np.ndarray:
 def cosine_pairs(one: Any, other: Any) -> np.ndarray:
     """Does what `Encoder.similarity_pairwise` says."""
     first, second = _unit_vectors(one, other)
-    if len(first) != len(second):
-        raise SettingError(
-            "other", f"must be {counted(len(first), 'vector')} as the first, got {len(second)}"
-        )
+    _check_count(first, second)
     return np.vecdot(first, second)
+
+
+def _check_count(one: Any, other: Any) -> None:
+    if len(one) != len(other):
+        raise SettingError(
+            "other", f"must be {counted(len(one), 'vector')} as the first, got {len(other)}"
+        )
 
 
 def _unit_vectors(one: Any, other: Any) -> tuple[np.ndarray, np.ndarray]:

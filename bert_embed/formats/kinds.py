@@ -269,7 +269,7 @@ class _SparseKind(Kind):
     def of_columns(self, columns: Mapping[str, Any], settings: Settings) -> SparseVectors:
         indices, values = columns["indices"], columns["values"]
         lengths = np.from_dlpack(indices.value_lengths().fill_null(0))
-        flat = np.from_dlpack(indices.flatten()), np.from_dlpack(values.flatten())
+        flat: list[Any] = [np.from_dlpack(column.flatten()) for column in (indices, values)]
         return SparseVectors(splits_of(lengths), *flat)
 
     def of_lists(self, rows: Sequence[Mapping[str, Any]], settings: Settings) -> SparseVectors:

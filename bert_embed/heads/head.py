@@ -1,8 +1,9 @@
 """Defines Head, the part of a model behind its encoder that makes one kind of vectors."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +21,7 @@ class BatchRows:
     columns: tuple[np.ndarray, ...]  # of all entries, all rows end to end
 
 
-class Head(Protocol):
+class Head(ABC):
     """A frozen dataclass that JSON can hold; names of its tensors begin with `heads/KIND/`."""
 
     kind: ClassVar[str]  # one of `VECTOR_KINDS`
@@ -35,15 +36,19 @@ class Head(Protocol):
         """Tensors that the graph does not read."""
         return ()
 
+    @abstractmethod
     def shapes(self, config: EncoderConfig) -> dict[str, tuple[int, ...]]:
         """Returns the shape of each tensor by name."""
 
+    @abstractmethod
     def graph(self, ops: Ops, states: Any) -> Any:
         """Adds what follows the last states, `[tokens, hidden]`: `[rows or tokens, width]`."""
 
+    @abstractmethod
     def empty(self) -> tuple[np.ndarray, ...]:
         """Returns the columns of no entries."""
 
+    @abstractmethod
     def batch_rows(self, output: np.ndarray, ids: np.ndarray, mask: np.ndarray) -> BatchRows:
         """Returns the rows of a batch.
 
@@ -51,6 +56,7 @@ class Head(Protocol):
         `mask` (0 for padding, at the end) are int32 `[rows, length]`.
         """
 
+    @abstractmethod
     def joined(self, lengths: np.ndarray, columns: Sequence[np.ndarray]) -> Any:
         """Returns all rows, `SparseVectors`, `MultiVectors` or scores; no entries: it failed."""
 

@@ -97,7 +97,8 @@ class SparseHead(Head):
         return BatchRows(finite, counts.sum(axis=1), (indices.astype(np.int32), values))
 
     def joined(self, lengths: np.ndarray, columns: Sequence[np.ndarray]) -> SparseVectors:
-        return SparseVectors(splits_of(lengths), *columns)
+        indices, values = columns
+        return SparseVectors(splits_of(lengths), indices, values)
 
     @property
     def _logarithms(self) -> int:

@@ -1,34 +1,98 @@
 """Defines the kinds of vectors, and those of them that have no fixed width."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bert_embed.ragged import places, splits_of, take_rows
+from bert_embed.storage.packages import requires
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 VECTOR_KINDS = ("dense", "sparse", "multi", "scores")
 
 
 @dataclass(frozen=True)
-class SparseVectors:
-    """Sparse vectors, all rows end to end; no weight is zero or below."""
+class SparseVector:
+    """The sparse vector of one text.
 
-    splits: np.ndarray  # int64 [rows + 1]
-    indices: np.ndarray  # int32 [entries], ascending in each row
-    values: np.ndarray  # float32 [entries]
+    Attributes:
+        indices: int32 `[entries]`, entries of the vocabulary, ascending.
+        values: float32 `[entries]`, their weights, all above 0.
+        width: How many entries the vocabulary has; 0 where it is not known.
+    """
+
+    kind: ClassVar[str] = "sparse"
+    indices: NDArray[np.int32]
+    values: NDArray[np.float32]
+    width: int = 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def to_dict(self) -> dict[int, float]:
+        """Returns the weights by their entries."""
+        return dict(zip(self.indices.tolist(), self.values.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class SparseVectors:
+    """Sparse vectors, all rows end to end; `rows[0]` is one, `rows[:2]` are some.
+
+    Attributes:
+        splits: int64 `[rows + 1]`, where each row begins and ends.
+        indices: int32 `[entries]`, entries of the vocabulary, ascending in each row.
+        values: float32 `[entries]`, their weights, all above 0.
+        width: How many entries the vocabulary has; 0 where it is not known.
+    """
+
+    kind: ClassVar[str] = "sparse"
+    splits: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    values: NDArray[np.float32]
+    width: int = 0
 
     def __len__(self) -> int:
         return len(self.splits) - 1
 
-    def __getitem__(self, rows: slice | np.ndarray) -> "SparseVectors":
-        return self.take(np.arange(len(self))[rows])
+    @overload
+    def __getitem__(self, rows: int | np.integer[Any]) -> SparseVector: ...
+    @overload
+    def __getitem__(self, rows: slice | np.ndarray) -> "SparseVectors": ...
+    def __getitem__(
+        self, rows: int | np.integer[Any] | slice | np.ndarray
+    ) -> "SparseVector | SparseVectors":
+        taken = np.arange(len(self))[rows]
+        if taken.ndim:
+            return self.take(taken)
+        entries = slice(*self.splits[taken : taken + 2])
+        return SparseVector(self.indices[entries], self.values[entries], self.width)
+
+    def __iter__(self) -> Iterator[SparseVector]:
+        return (self[row] for row in range(len(self)))
+
+    def to_dicts(self) -> list[dict[int, float]]:
+        """Returns the weights of each row by their entries."""
+        return [row.to_dict() for row in self]
+
+    def to_scipy(self) -> "csr_array":
+        """Returns them as a SciPy array in CSR format, float32 `[rows, width]`."""
+        with requires("to_scipy", "scipy"):
+            from scipy.sparse import csr_array
+        shape = (len(self), self.width) if self.width else None
+        return csr_array((self.values, self.indices, self.splits), shape=shape)
 
     def take(self, rows: np.ndarray) -> "SparseVectors":
         """Returns some rows, int `[rows]`, in their order."""
         if np.array_equal(rows, np.arange(len(self))):
             return self
         at, splits = take_rows(self.splits, rows)
-        return SparseVectors(splits, self.indices[at], self.values[at])
+        return replace(self, splits=splits, indices=self.indices[at], values=self.values[at])
 
     def merged(self, splits: np.ndarray, pooling: str) -> "SparseVectors":
         """Merges neighbouring rows by "max" or "sum"; int64 `[merged rows + 1]` says which."""
@@ -36,7 +100,8 @@ class SparseVectors:
         if (counts == 1).all():
             return self
         row = np.repeat(np.repeat(np.arange(len(counts)), counts), np.diff(self.splits))
-        return merged_entries(len(counts), row, self.indices, self.values, pooling)
+        merged = merged_entries(len(counts), row, self.indices, self.values, pooling)
+        return replace(merged, width=self.width)
 
     def pruned(self, top_k: int | None, min_weight: float) -> "SparseVectors":
         """Keeps weights of `min_weight` and more, and the `top_k` largest ones of each row.
@@ -57,7 +122,7 @@ class SparseVectors:
             return self
         row = np.repeat(np.arange(len(lengths)), lengths)[stays]
         splits = splits_of(np.bincount(row, minlength=len(lengths)))
-        return SparseVectors(splits, self.indices[stays], self.values[stays])
+        return replace(self, splits=splits, indices=self.indices[stays], values=self.values[stays])
 
 
 def merged_entries(
@@ -76,19 +141,65 @@ def merged_entries(
 
 
 @dataclass(frozen=True)
-class MultiVectors:
-    """A vector for each kept token of each row, all rows end to end."""
+class MultiVector:
+    """The multi-vector of one text; NumPy takes it as an array.
 
-    splits: np.ndarray  # int64 [rows + 1]
-    vectors: np.ndarray  # float32 [tokens, dim]
+    Attributes:
+        vectors: float32 `[tokens, dim]`, of its kept tokens.
+    """
+
+    kind: ClassVar[str] = "multi"
+    vectors: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.vectors, dtype, copy=copy)
+
+    @property
+    def width(self) -> int:
+        """How many numbers the vector of a token has."""
+        return self.vectors.shape[1]
+
+
+@dataclass(frozen=True)
+class MultiVectors:
+    """A vector for each kept token of each row, all rows end to end; `rows[0]` is one row.
+
+    Attributes:
+        splits: int64 `[rows + 1]`, where each row begins and ends.
+        vectors: float32 `[tokens, dim]`.
+    """
+
+    kind: ClassVar[str] = "multi"
+    splits: NDArray[np.int64]
+    vectors: NDArray[np.float32]
 
     def __len__(self) -> int:
         return len(self.splits) - 1
 
-    def __getitem__(self, rows: slice | np.ndarray) -> "MultiVectors":
-        at, splits = take_rows(self.splits, np.arange(len(self))[rows])
+    @overload
+    def __getitem__(self, rows: int | np.integer[Any]) -> MultiVector: ...
+    @overload
+    def __getitem__(self, rows: slice | np.ndarray) -> "MultiVectors": ...
+    def __getitem__(
+        self, rows: int | np.integer[Any] | slice | np.ndarray
+    ) -> "MultiVector | MultiVectors":
+        taken = np.arange(len(self))[rows]
+        if not taken.ndim:
+            return MultiVector(self.vectors[slice(*self.splits[taken : taken + 2])])
+        at, splits = take_rows(self.splits, taken)
         return MultiVectors(splits, self.vectors[at])
 
-    def rows(self) -> list[np.ndarray]:
+    def __iter__(self) -> Iterator[MultiVector]:
+        return (self[row] for row in range(len(self)))
+
+    @property
+    def width(self) -> int:
+        """How many numbers the vector of a token has."""
+        return self.vectors.shape[1]
+
+    def rows(self) -> list[NDArray[np.float32]]:
         """Returns the vectors of each row, float32 `[tokens, dim]`."""
-        return np.split(self.vectors, self.splits[1:-1])[: len(self)]
+        return [self.vectors[start:stop] for start, stop in pairwise(self.splits.tolist())]

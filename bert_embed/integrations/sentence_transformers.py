@@ -20,7 +20,11 @@ def as_sentence_transformer(encoder: Encoder) -> SentenceTransformer:
     """Returns a SentenceTransformer whose vectors are computed by an encoder.
 
     It has the prompts of the encoder's model. It can neither be trained nor saved.
+
+    Raises:
+        SettingError: The model is for sparse vectors, multi-vectors or scores.
     """
+    encoder.encode([])  # raises before the texts of a caller are read
     prompts = dict(encoder.bundle.prompts)
     return SentenceTransformer(modules=[EncoderModule(encoder)], prompts=prompts, device="cpu")
 

@@ -342,7 +342,7 @@ def query_vectors(output: _Output, queries: Sequence[str], prompt: str, kind: st
         return encoder.encode_sparse_query(
             texts, prompt=prompt, max_seq_length=length, long_text="truncate"
         )
-    vectors = encoder.encode(texts, max_seq_length=length, long_text="truncate")
+    vectors = encoder.encode(texts, kind="dense", max_seq_length=length, long_text="truncate")
     return unit(vectors.reshape(len(texts), -1))
 
 

@@ -47,7 +47,12 @@ EVERYWHERE = [
         ("encode_tokens", ["a", b"b"], {}, "number 1 is"),
         ("encode_words", ["a", b"b"], {}, "got one bytes"),
         ("encode_tokens", "abc", {"texts_b": ["b"]}, "texts_b is for pairs, texts must be a list"),
-        ("encode_spans", "abc", {"spans": [(0, 1)]}, "texts must be a list of texts"),
+        (
+            "encode_spans",
+            "abc",
+            {"spans": [[(0, 1)]]},
+            "spans[0][0] must be (start, stop), got [(0, 1)]",
+        ),
         (
             "encode",
             TEXTS,

@@ -173,6 +173,9 @@ def test_spans_are_pooled_in_the_context_of_their_text(encoder):
     assert words.texts == ["bank", "of the river"]
     assert words.starts.tolist() == [4, 9]
     assert_near(words.vectors, found[0].vectors[:2])
+    one = encoder.encode_spans(text, [(4, 8), (9, 21), (3, 4)])
+    assert one.texts == found[0].texts
+    np.testing.assert_array_equal(one.vectors, found[0].vectors)
     (last,) = encoder.encode_spans([text], [[(9, 21)]], word_pooling="last", normalize=True)
     assert_near(last.vectors[0], tokens[5] / np.linalg.norm(tokens[5]))
 
@@ -291,3 +294,20 @@ def test_similarities_are_cosines(encoder):
         bert_embed.SettingError, match="other must be 3 vectors as the first, got 1"
     ):
         encoder.similarity_pairwise(one, [1, 0])
+
+
+def test_a_warning_names_the_line_of_the_caller(encoder):
+    """Of each method; a line of ours would be shown once for all callers."""
+    long = ["money " * 30]
+    calls = {
+        "encode": lambda: encoder.encode(long, max_seq_length=8),
+        "encode_query": lambda: encoder.encode_query(long, max_seq_length=8),
+        "encode_document": lambda: encoder.encode_document(long, max_seq_length=8),
+        "encode_tokens": lambda: encoder.encode_tokens(long, max_seq_length=8),
+        "encode_words": lambda: encoder.encode_words(long, max_seq_length=8),
+        "encode_spans": lambda: encoder.encode_spans(long, [[(0, 5)]], max_seq_length=8),
+    }
+    for name, call in calls.items():
+        with pytest.warns(bert_embed.TruncationWarning) as shown:
+            call()
+        assert [warned.filename for warned in shown] == [__file__], name

@@ -30,6 +30,22 @@ assert_type(encoder.encode(["one"], ["two"], show_progress_bar=True), Floats)
 spans = encoder.encode_spans(["one two"], [[(0, 3)]], recipe="cls", long_text="window")
 assert_type(spans, list[bert_embed.TextVectors])
 assert_type(spans[0].vectors, Floats)
+assert_type(encoder.encode_spans("one two", [(0, 3)]), bert_embed.TextVectors)
+assert_type(encoder.encode(["one"], ["two"], kind="scores"), Floats)
+assert_type(encoder.encode("one", kind="dense", normalize=True), Floats)
+assert_type(encoder.encode_query(["one"]), Floats)
+assert_type(encoder.encode("one", kind="sparse", top_k=9), bert_embed.SparseVector)
+assert_type(encoder.encode_query(["one"], kind="sparse"), bert_embed.SparseVectors)
+assert_type(encoder.encode_document("one", kind="multi"), bert_embed.MultiVector)
+assert_type(encoder.encode(["one"], kind="multi", pool_factor=2), bert_embed.MultiVectors)
+sparse = encoder.encode_sparse(["one", "two"], top_k=9, min_weight=0.1)
+assert_type(sparse[0], bert_embed.SparseVector)
+assert_type(sparse[:1], bert_embed.SparseVectors)
+assert_type(sparse[0].to_dict(), dict[int, float])
+assert_type([row.values for row in sparse], list[Floats])
+assert_type(encoder.encode_sparse_query("one", top_k=9), bert_embed.SparseVector)
+assert_type(encoder.encode_multi_query(["one"])[0].vectors, Floats)
+assert_type(encoder.similarity(sparse, encoder.encode_sparse("one")), Floats)
 assert_type(encoder.bundle, bert_embed.Bundle)
 for some_ids, some in bert_embed.read_batches("out", rows=100):
     assert_type(some_ids, list[str | int])
@@ -89,6 +105,8 @@ def test_all_names_exactly_what_is_documented():
 WRONG = {
     "bert_embed.load(7)": "incompatible type",
     "encoder.encode(['a'], poling='cls')": "Unexpected keyword",
+    "encoder.encode(['a'], kind='colbert')": "No overload variant",
+    "encoder.encode(['a'], kind='sparse', pooling='cls')": "No overload variant",
     "bert_embed.read_token('out')": "has no attribute",
     "bert_embed.EmbedDocuments(7)": "incompatible type",
     "bert_embed.EmbedDocuments(colum='text')": "Unexpected keyword",
@@ -154,8 +172,7 @@ def test_mypy_checks_a_user_strictly(mypy_errors):
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG)
 def test_mypy_finds_what_a_user_does_wrong(mypy_errors, wrong):
-    [error] = mypy_errors[wrong]
-    assert WRONG[wrong] in error
+    assert WRONG[wrong] in mypy_errors[wrong][0]  # of an overload it says more
 
 
 @pytest.mark.slow

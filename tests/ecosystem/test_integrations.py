@@ -27,6 +27,7 @@ from sklearn.model_selection import GridSearchCV
 
 import bert_embed
 from bert_embed.integrations.sentence_transformers import as_sentence_transformer
+from tests.support.models.splade import write_splade
 
 KITCHEN = ("bread", "soup", "cake", "rice", "fish stew", "an omelette", "pasta", "a salad")
 GARAGE = ("a car", "a truck", "a motorcycle", "a van", "a tractor", "a bus", "a taxi", "a scooter")
@@ -74,6 +75,12 @@ def test_a_sentence_transformer_has_the_vectors_of_the_encoder(encoder, model):
     assert model.max_seq_length == encoder.max_seq_length
     prompted = model.encode(["one text"], prompt="query: ")
     np.testing.assert_allclose(prompted, encoder.encode(["query: one text"]), atol=1e-5)
+
+
+def test_a_model_for_other_vectors_is_no_sentence_transformer(tmp_path):
+    write_splade(tmp_path / "source")
+    with pytest.raises(bert_embed.SettingError, match="call encode_sparse"):
+        as_sentence_transformer(bert_embed.load(tmp_path / "source"))
 
 
 class Trades(AbsTaskClassification):

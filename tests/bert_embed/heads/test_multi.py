@@ -80,7 +80,69 @@ def test_vectors_have_the_same_bits_in_every_batch(models, case, precision):
     for encode in (encoder.encode_multi, encoder.encode_multi_query):
         together = encode(texts).rows()
         for number, text in enumerate(texts):
-            assert np.array_equal(together[number], encode(text, batch_tokens=16).rows()[0])
+            assert np.array_equal(together[number], encode(text, batch_tokens=16).vectors)
+
+
+def test_maxsim_is_that_of_the_definition(encoders):
+    encoder = encoders("stanford")
+    queries, documents = encoder.encode_multi_query(TEXTS[:2]), encoder.encode_multi(TEXTS)
+    scores = encoder.similarity(queries, documents)
+    expected = [
+        [(query @ rows.T).max(axis=1).sum() for rows in documents.rows()]
+        for query in queries.rows()
+    ]
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
+    one = encoder.encode_multi_query(TEXTS[1])
+    np.testing.assert_array_equal(encoder.similarity(one, documents), scores[1:])
+    pairs = encoder.similarity_pairwise(queries, documents[:2])
+    np.testing.assert_array_equal(pairs, np.diag(scores))
+    dense = encoder.encode(TEXTS, kind="dense")
+    for wrong in (dense, [0.5], encoder.encode(TEXTS[0], kind="dense")):
+        with pytest.raises(SettingError, match="other must be multi vectors as the first, got de"):
+            encoder.similarity(one, wrong)
+        with pytest.raises(SettingError, match="other must be dense vectors as the first, got mul"):
+            encoder.similarity_pairwise(wrong, one)
+
+
+def test_a_row_of_multi_vectors_is_one(encoders):
+    vectors = encoders("own").encode_multi(TEXTS)
+    assert (vectors.kind, vectors.width) == ("multi", vectors.vectors.shape[1])
+    for number, row in enumerate(vectors):
+        np.testing.assert_array_equal(row, vectors.rows()[number])
+        np.testing.assert_array_equal(vectors[np.int64(number)], row)
+        assert (row.kind, row.width, len(row)) == ("multi", vectors.width, len(row.vectors))
+    assert len(vectors[-2:]) == 2
+    np.testing.assert_array_equal(vectors[-1], vectors.rows()[-1])
+    with pytest.raises(IndexError):
+        vectors[len(TEXTS)]
+
+
+def test_a_colbert_model_names_what_to_call(encoders):
+    encoder = encoders("own")
+    for call, named in (
+        (encoder.encode, "encode_multi"),
+        (encoder.encode_document, "encode_multi"),
+    ):
+        for texts in ("a", ["a", "the bank"], []):
+            with pytest.raises(SettingError, match=f"kind must be named, .*: call {named};"):
+                call(texts)
+    with pytest.raises(SettingError, match=r"call encode_multi_query; kind='dense' gives"):
+        encoder.encode_query("a")
+    for method, kind in (("encode", "encode_multi"), ("encode_document", "encode_multi")):
+        found = getattr(encoder, method)("the bank", kind="multi", pool_factor=2)
+        np.testing.assert_array_equal(found, getattr(encoder, kind)("the bank", pool_factor=2))
+    asked = encoder.encode_query(TEXTS, kind="multi")
+    np.testing.assert_array_equal(asked.vectors, encoder.encode_multi_query(TEXTS).vectors)
+    assert encoder.encode_query(TEXTS, kind="dense").shape == (len(TEXTS), encoder.dimension)
+    with pytest.raises(SettingError, match="kind sparse: this model makes dense, multi vectors"):
+        encoder.encode(TEXTS, kind="sparse")
+    with pytest.raises(SettingError, match="kind must be one of dense, sparse, multi, scores, g"):
+        encoder.encode(TEXTS, kind="colbert")
+    with pytest.raises(SettingError, match="texts_b is for pairs, which have no multi vectors"):
+        encoder.encode(["a"], ["b"], kind="multi")
+    with pytest.raises(SettingError, match="normalize is not a setting"):
+        encoder.encode(TEXTS, kind="multi", normalize=True)
 
 
 @pytest.mark.parametrize("case", ["pylate", "own"])

@@ -61,10 +61,25 @@ def test_the_logits_of_windows_are_averaged_by_their_tokens(encoder):
     np.testing.assert_allclose(found[0], encoder.encode_scores(TEXTS[0]), atol=1e-6)
 
 
+def test_a_classifier_names_what_to_call(encoder):
+    for method in (encoder.encode, encoder.encode_query, encoder.encode_document):
+        with pytest.raises(
+            SettingError, match=r"kind must be named, .* scores vectors: call encode_scores"
+        ):
+            method(TEXTS)
+    with pytest.raises(SettingError, match="kind must be named"):
+        encoder.encode(["a"], ["two"])
+    asked = encoder.encode(TEXTS[:2], TEXTS[2:], kind="scores")
+    np.testing.assert_array_equal(asked, encoder.encode_scores(TEXTS[:2], TEXTS[2:]))
+    assert encoder.encode("a", kind="scores").shape == (3,)
+    with pytest.raises(SettingError, match="kind scores: call encode_scores"):
+        encoder.encode_query("a", kind="scores")
+
+
 def test_scores_and_dense_vectors_come_from_one_pass(encoder):
     both = scores(encoder, TEXTS, vectors=("dense", "scores"))[1]
     np.testing.assert_array_equal(both.scores, encoder.encode_scores(TEXTS))
-    np.testing.assert_array_equal(both.sentences, encoder.encode(TEXTS))
+    np.testing.assert_array_equal(both.sentences, encoder.encode(TEXTS, kind="dense"))
     assert verify(encoder.bundle).problem == ""
 
 

@@ -1,5 +1,6 @@
 """Sparse vectors of SPLADE models: their numbers, and what documents get of those of rows."""
 
+from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
 
@@ -240,7 +241,7 @@ def test_texts_are_encoded_without_a_layout(encoder):
     np.testing.assert_array_equal(found.values, expected.values)
     np.testing.assert_array_equal(found.indices, expected.indices)
     one = encoder.encode_sparse(TEXTS[2], max_seq_length=16)
-    np.testing.assert_array_equal(one.values, encoder.encode_sparse(TEXTS)[2:3].values)
+    np.testing.assert_array_equal(one.values, encoder.encode_sparse(TEXTS)[2].values)
     with pytest.raises(SettingError, match="is not a setting"):
         encoder.encode_sparse(TEXTS, pooling="mean")
 
@@ -262,6 +263,13 @@ def test_queries_have_constant_weights(tmp_path, precision):
         assert found.indices[:3].tolist() == ids
         np.testing.assert_array_equal(found.values[:3], weights[ids])
         assert len(encoder.encode_sparse("the").values) > 3
+        few = encoder.encode_sparse_query(["the bank of the river", "of", "the"], top_k=1)
+        assert np.diff(few.splits).tolist() == [1, 0, 1]
+        assert few.values[0] == weights[ids].max()
+        least = encoder.encode_sparse_query(
+            "the bank of the river", min_weight=float(few.values[0])
+        )
+        assert least.to_dict() == few[0].to_dict()
         assert verify(bundle).problem == ""
 
 
@@ -285,6 +293,64 @@ def test_long_queries_with_constant_weights_are_cut_as_texts_are(tmp_path):
 def test_queries_of_other_models_are_encoded_as_documents(encoder):
     found, same = encoder.encode_sparse_query(TEXTS), encoder.encode_sparse(TEXTS)
     np.testing.assert_array_equal(found.values, same.values)
+    few = encoder.encode_sparse_query(TEXTS, top_k=5, min_weight=0.1)
+    np.testing.assert_array_equal(few.values, same.pruned(5, 0.1).values)
+    with pytest.raises(SettingError, match="top_k must be at least 1"):
+        encoder.encode_sparse_query(TEXTS, top_k=0)
+
+
+def test_a_splade_model_names_what_to_call(encoder):
+    for method, named in (
+        (encoder.encode, "encode_sparse"),
+        (encoder.encode_query, "encode_sparse_query"),
+        (encoder.encode_document, "encode_sparse"),
+    ):
+        with pytest.raises(
+            SettingError, match=f"kind must be named, .* sparse vectors: call {named};"
+        ):
+            method(TEXTS)
+        found = method(TEXTS, kind="sparse", top_k=3)
+        assert found.to_dicts() == encoder.encode_sparse(TEXTS, top_k=3).to_dicts()
+        assert method(TEXTS[0], kind="sparse", top_k=3).to_dict() == found[0].to_dict()
+    assert encoder.encode(TEXTS, kind="dense").shape == (len(TEXTS), encoder.dimension)
+    with pytest.raises(SettingError, match="kind multi: this model makes dense, sparse vectors"):
+        encoder.encode(TEXTS, kind="multi")
+
+
+def test_sparse_vectors_know_their_width_and_convert(encoder):
+    found = encoder.encode_sparse(TEXTS)
+    matrix = whole(found)
+    assert (found.kind, found.width) == ("sparse", len(VOCABULARY))
+    assert found.to_scipy().shape == matrix.shape
+    np.testing.assert_array_equal(found.to_scipy().toarray(), matrix)
+    assert [row.to_dict() for row in found] == found.to_dicts()
+    assert found.to_dicts()[1] == {at: matrix[1, at] for at in np.flatnonzero(matrix[1]).tolist()}
+    for some in (found[1:3], found[np.array([3, 1])], found.pruned(2, 0.0), found[-1]):
+        assert some.width == len(VOCABULARY)
+    windows = {"long_text": "window", "max_seq_length": 16, "stride": 4}
+    assert encoder.encode_sparse([LONG], **windows).width == len(VOCABULARY)
+    assert encoder.encode_sparse([]).to_scipy().shape == (0, len(VOCABULARY))
+    with pytest.raises(IndexError):
+        found[len(TEXTS)]
+
+
+def test_the_similarity_of_sparse_vectors_is_their_dot_product(encoder):
+    found = encoder.encode_sparse(TEXTS)
+    matrix = whole(found).astype(float)
+    scores = encoder.similarity(found[:2], found)
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores, matrix[:2] @ matrix.T, rtol=1e-6)
+    np.testing.assert_array_equal(encoder.similarity(found[1], found.to_scipy()), scores[1:])
+    pairs = encoder.similarity_pairwise(found, found)
+    np.testing.assert_allclose(pairs, (matrix**2).sum(axis=1), rtol=1e-6)
+    assert encoder.similarity(found[:0], found).shape == (0, len(TEXTS))
+    assert encoder.similarity(found, found[:0]).shape == (len(TEXTS), 0)
+    with pytest.raises(SettingError, match="must be dense vectors as the first, got sparse ones"):
+        encoder.similarity(encoder.encode(TEXTS, kind="dense"), found)
+    with pytest.raises(SettingError, match="must be 5 vectors as the first, got 2"):
+        encoder.similarity_pairwise(found, found[:2])
+    with pytest.raises(SettingError, match="must be vectors of 30 numbers, got"):
+        encoder.similarity(replace(found, width=30), found)
 
 
 @pytest.mark.parametrize(

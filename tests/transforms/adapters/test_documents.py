@@ -349,7 +349,7 @@ def test_the_kinds_that_are_named_come_together(splade, tmp_path):
         entries = slice(*wanted.splits[number : number + 2])
         assert found[text]["sparse"]["indices"] == wanted.indices[entries].tolist()
         assert_near(found[text]["sparse"]["values"], wanted.values[entries])
-        assert_near(found[text]["dense"], encoder.encode(text))
+        assert_near(found[text]["dense"], encoder.encode(text, kind="dense"))
 
 
 def test_a_sparse_model_gives_its_kind_by_itself(splade, tmp_path):
