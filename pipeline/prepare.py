@@ -112,7 +112,7 @@ def _continued(run: EmbedRun) -> EmbedRun | None:
     if record is None or stored is None or record.is_done or record.run == run.fingerprint:
         return None
     options = run.options
-    listing = list_input(options.input, options.input_format, run.output, look_inside=False)
+    listing = list_input(options.input, options.input_format, run.output, looks=False)
     listed, seen = ({file.info for file in files} for files in (listing.files, stored.files))
     if not seen < listed:
         return None

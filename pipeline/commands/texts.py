@@ -105,7 +105,6 @@ def texts_of_input(
             source.patterns,
             source.format,
             absolute(folder),
-            look_inside=False,
             whole_files=source.document == "file",
         )
         if any(file.format == "tfrecord" for file in files):

@@ -102,7 +102,7 @@ def _json_fields(columns: Columns, files: list[InputFile]) -> Iterator[Iterable[
     if any(file.stop for file in json_files):
         raise UsageError(
             f"--input {json_files[0].info.path} does not begin with JSON lines: each line must be "
-            "one object (not an array or an indented object)"
+            "one object"
         )
 
 

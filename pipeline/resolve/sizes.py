@@ -11,6 +11,7 @@ from bert_embed.pipeline.run import head_settings
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.transforms.examples.read import first_records
 from bert_embed.transforms.plan.cut import default_block_bytes
+from bert_embed.transforms.read.compressed import packing
 from bert_embed.transforms.read.lines import first_lines
 from bert_embed.transforms.read.tables.csv_records import first_csv_records
 from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile
@@ -112,7 +113,7 @@ def _record_bytes(file: InputFile) -> float | None:
 
 
 def _stored_bytes(files: list[InputFile]) -> int:
-    return sum(file.stop * (_COMPRESSION if file.compression else 1) for file in files)
+    return sum(file.stop * (_COMPRESSION if packing(file.compression) else 1) for file in files)
 
 
 def estimated_size(

@@ -166,7 +166,7 @@ def test_input_below_the_output_is_refused_by_name(tmp_path, tiny_bundle, capsys
     ("flags", "content", "message"),
     [
         ({"id_column": "key"}, '{"id": 1, "text": "one"}\n', "--id_column key is not in the first"),
-        ({}, '[{"text": "one"}, {"text": "two"}]\n', "does not begin with JSON lines"),
+        ({}, '["one", "two"]\n', "does not begin with JSON lines"),
     ],
     ids=["id", "array"],
 )

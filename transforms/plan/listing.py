@@ -5,17 +5,20 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 
 import orjson
 import pyarrow as pa
 import zstandard
 
 from bert_embed.storage.errors import InputError, SettingError
-from bert_embed.storage.files import FileInfo, join, list_files, read_bytes
+from bert_embed.storage.files import FileInfo, is_remote, join, list_files, read_bytes
+from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.examples.read import limit_examples
 from bert_embed.transforms.examples.settings import are_settings
 from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
-from bert_embed.transforms.read.encoding import check_stored_encoding
+from bert_embed.transforms.read.compressed import packing
+from bert_embed.transforms.read.encoding import Inside, look_inside
 from bert_embed.transforms.read.lines import limit_lines
 from bert_embed.transforms.read.tables.csv_records import limit_records
 from bert_embed.transforms.read.tables.parquet_rows import with_footers
@@ -73,18 +76,18 @@ def input_files(
     patterns: Sequence[str],
     input_format: str | None = None,
     output: str | None = None,
-    look_inside: bool = True,
+    looks: bool = True,
     whole_files: bool = False,
 ) -> list[InputFile]:
     """The files that `list_input` lists."""
-    return list_input(patterns, input_format, output, look_inside, whole_files).files
+    return list_input(patterns, input_format, output, looks, whole_files).files
 
 
 def list_input(
     patterns: Sequence[str],
     input_format: str | None = None,
     output: str | None = None,
-    look_inside: bool = True,
+    looks: bool = True,
     whole_files: bool = False,
 ) -> Listing:
     """Lists the files that the patterns name, sorted by path, each once.
@@ -117,10 +120,16 @@ def list_input(
                 skipped |= {path: _suffixes(path)[0] for path in others}
                 files = [file for file in files if file.path not in others]
         infos.update((file.path, file) for file in files)
-    read = [_input_file(infos[path], input_format, look_inside) for path in sorted(infos)]
+    listed_infos = [infos[path] for path in sorted(infos)]
+    looked = partial(_input_file, input_format=input_format, looks=looks)
+    several = any(is_remote(info.path) for info in listed_infos)
+    read = list(in_parallel(looked, listed_infos) if several else map(looked, listed_infos))
     if whole_files:
         read = [
-            replace(file, format=WHOLE_FILES) if file.format == "text" else file for file in read
+            replace(file, format=WHOLE_FILES, compression=packing(file.compression))
+            if file.format == "text"
+            else file
+            for file in read
         ]
     left_out = [suffix for path, suffix in skipped.items() if path not in infos]
     return Listing(read, dict(Counter(left_out).most_common()))
@@ -143,7 +152,7 @@ def without_records(files: list[FileInfo]) -> list[FileInfo]:
     ]
 
 
-def _input_file(info: FileInfo, input_format: str | None, look_inside: bool) -> InputFile:
+def _input_file(info: FileInfo, input_format: str | None, looks: bool) -> InputFile:
     suffix, end = _suffixes(info.path)
     compression = COMPRESSIONS.get(end)
     if input_format is None and suffix in OTHER_FORMATS:
@@ -159,8 +168,10 @@ def _input_file(info: FileInfo, input_format: str | None, look_inside: bool) -> 
             raise SettingError(
                 "input", f"{info.path} is compressed as a whole, unpack it: Parquet is"
             )
-    elif look_inside and compression is None and kind != "tfrecord":
-        check_stored_encoding(info.path)
+    elif looks and kind != "tfrecord":
+        named = Inside(kind, compression)
+        inside = look_inside(info.path, named, suffix, forced=input_format is not None)
+        kind, compression = inside.format, inside.compression
     return InputFile(info, kind, compression, info.size)
 
 

@@ -1,9 +1,10 @@
-"""Decompresses files and checks that every byte belongs to a complete stream."""
+"""Decompresses files, checking that every byte belongs to a stream, and lays out their lines."""
 
 import bz2
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
+import numpy as np
 import zstandard
 from isal import igzip, isal_zlib
 
@@ -14,20 +15,30 @@ _ZSTD_PIECE = 1 << 11
 _BZIP2_PIECE = 1 << 16
 # Of `zstd --long=31`, as large corpora are packed; a decompressor allows 1 << 27 by itself.
 _ZSTD_WINDOW = 1 << 31
+BOM = b"\xef\xbb\xbf"
+# How lines are laid out; alone, or after `+` behind the name of a compression.
+CARRIAGE_RETURNS, JSON_VALUES = "cr", "json"
 _CUT = "it ends in the middle of a stream"
 _IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # isal's stub has an instance
 
 
 def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Iterator[bytes]:
-    """Yields the contents of a compressed file, at least `size` bytes at a time except the last.
+    """Yields the contents of a file as lines, at least `size` bytes at a time except the last.
 
+    `compression` may also be, or end in, the name of a layout, which changes bytes in their places.
     A file may hold several streams, as `pbzip2`, `pigz` or `cat` make them; after a stream must
     come another one. gzip's padding with zeros is ignored.
     """
+    codec, _, layout = compression.rpartition("+")
+    if layout in _PIECES:
+        codec, layout = layout, ""
+    pieces = _PIECES[codec](raw, size) if codec else iter(lambda: raw.read(size), b"")
+    if layout:
+        pieces = _LAYOUTS[layout](pieces)
     held: list[bytes] = []
     length = 0
     try:
-        for piece in _PIECES[compression](raw, size):
+        for piece in pieces:
             held.append(piece)
             length += len(piece)
             if length >= size:
@@ -40,9 +51,96 @@ def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Itera
         EOFError,
         _DamagedError,
     ) as error:
-        raise InputError(f"{path} is damaged {compression} data: {error}") from error
+        raise InputError(f"{path} is damaged {codec} data: {error}") from error
     if length:
         yield b"".join(held)
+
+
+def packing(compression: str | None) -> str | None:
+    """How a file is compressed, without its layout; None: it is as large as its text."""
+    codec = (compression or "").partition("+")[0]
+    return codec if codec in _PIECES else None
+
+
+class ObjectLines:
+    """Lays out JSON, an array or objects one after the other, as lines of one object each.
+
+    Bytes change in their places: every line feed becomes a carriage return, what stands around
+    objects a space, and the byte before an object, except the first, a line feed.
+    """
+
+    def __init__(self) -> None:
+        self.depth = 0  # of braces
+        self.is_quoted = False
+        self.count = 0  # objects that began
+        self.joined = 0  # of them, with no byte between them and the one before
+        self._pending = b""  # the last byte, before which another piece may begin with an object
+
+    def feed(self, data: bytes) -> bytes:
+        """Lays out a piece, which does not end in a backslash; the last byte comes later."""
+        array = np.frombuffer(self._pending + data, np.uint8).copy()
+        first = len(self._pending)  # the byte before it is laid out already
+        quotes = _unescaped(array, np.flatnonzero(array[first:] == ord('"')) + first)
+        marks = np.flatnonzero(np.isin(array, np.frombuffer(b"{}[],", np.uint8)))
+        marks = marks[marks >= first]
+        marks = marks[(np.searchsorted(quotes, marks) + self.is_quoted) % 2 == 0]
+        found = array[marks]
+        steps = (found == ord("{")).astype(np.int64) - (found == ord("}"))
+        sums = self.depth + np.cumsum(steps)
+        after = sums - np.minimum(np.minimum.accumulate(sums), 0)  # a stray brace closes nothing
+        before = np.append(self.depth, after[:-1])
+        array[marks[(after == 0) & (found != ord("}"))]] = ord(" ")
+        array[first:][array[first:] == ord("\n")] = ord("\r")
+        opens = marks[(before == 0) & (found == ord("{"))]
+        ends = opens[int(self.count == 0) :] - 1
+        apart = np.isin(array[ends], np.frombuffer(b" \t\r", np.uint8))
+        array[ends[apart]] = ord("\n")
+        self.count += len(opens)
+        self.joined += int((~apart).sum())
+        self.is_quoted ^= bool(len(quotes) % 2)
+        self.depth = int(after[-1]) if len(after) else self.depth
+        laid_out = array.tobytes()
+        self._pending = laid_out[-1:]
+        return laid_out[:-1]
+
+    def rest(self) -> bytes:
+        """The last byte."""
+        return self._pending
+
+
+def _unescaped(array: np.ndarray, marks: np.ndarray) -> np.ndarray:
+    """The places of marks that have an even number of backslashes before them."""
+    slashes = array == ord("\\")
+    if not slashes.any():
+        return marks
+    others = np.maximum.accumulate(np.where(slashes, -1, np.arange(len(array))))
+    runs = marks - 1 - np.where(marks > 0, others[marks - 1], -1)
+    return marks[runs % 2 == 0]
+
+
+def _object_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    objects = ObjectLines()
+    held = b""
+    for piece in pieces:
+        held += piece
+        data = held[:-1].rstrip(b"\\")
+        if data:
+            held = held[len(data) :]
+            yield objects.feed(data)
+    if held:
+        yield objects.feed(held)
+    yield objects.rest()
+
+
+def _feed_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        yield piece.replace(b"\r", b"\n")
+
+
+_LAYOUTS: dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]] = {
+    CARRIAGE_RETURNS: _feed_lines,
+    JSON_VALUES: _object_lines,
+}
 
 
 class _DamagedError(Exception):

@@ -1,5 +1,7 @@
 """Parses JSON lines: an object a line, with text, id and the like in named fields."""
 
+import json
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -19,6 +21,8 @@ from bert_embed.transforms.read.parsed import (
 )
 from bert_embed.transforms.read.text import INVALID_UTF8, line_texts, positions
 from bert_embed.transforms.records.rejected import BLANK_LINE, BadRecordError
+
+_CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def parse_jsonl(lines: Lines, columns: Columns) -> Documents:
@@ -45,8 +49,8 @@ def parse_record(line: str | bytes, columns: Columns, extra: ExtraValues | None)
     if not line or line.isspace():
         raise BadRecordError(BLANK_LINE)
     try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
+        record = _loads(line)
+    except ValueError as error:
         raise BadRecordError("malformed JSON") from error
     if not isinstance(record, dict):
         raise BadRecordError("not a JSON object")
@@ -66,7 +70,27 @@ def first_records(lines: Lines) -> Iterator[dict[str, Any]]:
 
 
 def _object(line: str | bytes) -> dict[str, Any] | None:
-    with suppress(orjson.JSONDecodeError):
-        record = orjson.loads(line)
+    with suppress(ValueError):
+        record = _loads(line)
         return record if isinstance(record, dict) else None
     return None
+
+
+def _loads(line: str | bytes) -> Any:
+    """The value of a line; a comma after it, NaN and Infinity are allowed. ValueError: malformed.
+
+    NaN is null, as pandas writes it for a missing value.
+    """
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        text = line if isinstance(line, str) else line.decode("utf-8")
+        text = text.rstrip().removesuffix(",")
+        if "NaN" not in text and "Infinity" not in text:
+            return orjson.loads(text)
+    try:
+        value = json.loads(text, parse_constant=_CONSTANTS.get, parse_int=orjson.loads)
+        orjson.dumps(value)
+    except (RecursionError, orjson.JSONEncodeError) as error:  # the latter: half a surrogate pair
+        raise ValueError("nested too deeply, or no text") from error
+    return value

@@ -8,14 +8,13 @@ from typing import BinaryIO
 
 from bert_embed.storage.files import is_remote, open_listed
 from bert_embed.storage.parallel import in_parallel
-from bert_embed.transforms.read.compressed import decompressed
+from bert_embed.transforms.read.compressed import BOM, decompressed
 from bert_embed.transforms.read.encoding import check_encoding
 from bert_embed.transforms.read.parts import parts_in_order, parts_read_through
 from bert_embed.transforms.records.read_part import ReadPart
 from bert_embed.transforms.records.spec import BlockSpec, InputFile, Slice
 
 _PIECE = 1 << 16  # bytes read at a time when a line continues after its block
-BOM = b"\xef\xbb\xbf"
 # A longer line is rejected without being held in memory, so that a small compressed file of one
 # endless line needs no more memory than any other. A text of this size has about ten million
 # tokens; as bytes, text and tokens it fills the memory of a small worker.

@@ -1,9 +1,13 @@
 """Text that is no UTF-8 is refused by its file's name before anything is embedded."""
 
+import bz2
 import gzip
 
 import pytest
+import zstandard
 
+from bert_embed import InputError
+from bert_embed.transforms.plan.listing import input_files
 from tests.support.command import embed, rows
 
 WORDS = "één\ntwee\n"
@@ -54,3 +58,79 @@ def test_the_mark_of_utf_8_is_read_over(tmp_path, tiny_bundle):
     (tmp_path / "in.txt").write_text(WORDS, encoding="utf-8-sig")
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 0
     assert rows(tmp_path / "out")["id"] == [f"{tmp_path}/in.txt:{at}" for at in (0, 9)]
+
+
+LANGUAGES = {
+    "cyrillic": "берег реки был крутой\nвода текла по камням\n",
+    "chinese": "河岸很陡\n水流过石头\n",
+    "japanese": "川岸は険しかった\n水が石の上を流れた\n",
+    "greek": "η όχθη του ποταμού\nνερό\n",
+    "dutch": "de oever van de rivier, één\n",
+}
+
+
+@pytest.mark.parametrize("codec", ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"])
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("suffix", ["txt", "csv", "jsonl"])
+def test_they_are_recognized_without_a_mark(tmp_path, codec, language, suffix):
+    path = tmp_path / f"in.{suffix}"
+    path.write_bytes((LANGUAGES[language] * 50).encode(codec))
+    found = f"is {codec[:6]} without a byte order mark, convert it to UTF-8: iconv -f {codec} "
+    with pytest.raises(InputError, match=found):
+        input_files([str(path)])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(text.encode() for text in LANGUAGES.values()),
+        *(LANGUAGES["cyrillic"].encode(codec) for codec in ("cp1251", "koi8-r")),
+        LANGUAGES["chinese"].encode("gb18030"),
+        LANGUAGES["dutch"].encode("latin-1") + b"a\0b\n",
+        *(b"a\0b", b"\0", "одна\0строка".encode(), b"\x1b[1mbold\x1b[0m\n"),
+    ],
+)
+def test_other_text_is_not_taken_for_them(tmp_path, data):
+    (tmp_path / "in.txt").write_bytes(data)
+    assert [file.format for file in input_files([str(tmp_path / "in.txt")])] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.txt", b"\0" * 100, "is binary data"),
+        ("a.csv", b"PK\x03\x04\x14\0\x08\0\xe9\xff\xfe", "is a zip archive, not text"),
+        ("a.jsonl", b"\xfd7zXZ\x00\x00\x04\xe6", "is xz, not text"),
+    ],
+)
+def test_what_is_no_text_is_refused_by_its_name(tmp_path, name, data, message):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError, match=f"{name} {message}"):
+        input_files([str(tmp_path / name)])
+
+
+def test_the_first_bytes_say_how_a_file_is_compressed(tmp_path, tiny_bundle):
+    data = b"one\ntwo\n"
+    packed = {"gzip": gzip.compress(data), "bz2": bz2.compress(data)}
+    packed |= {"zstd": zstandard.compress(data), "plain.txt.gz": data, "plain.zst": data}
+    for name, content in packed.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "table.csv").write_bytes(gzip.compress(b"text\none\ntwo\n"))
+    assert (
+        embed(tmp_path / "out", tiny_bundle, *(tmp_path / name for name in packed), keep_text=True)
+        == 0
+    )
+    assert rows(tmp_path / "out")["text"] == ["one", "two"] * 5
+    assert embed(tmp_path / "csv", tiny_bundle, tmp_path / "table.csv", keep_text=True) == 0
+    assert rows(tmp_path / "csv")["text"] == ["one", "two"]
+
+
+def test_carriage_returns_alone_end_lines(tmp_path, tiny_bundle):
+    """As pandas and Python read them."""
+    (tmp_path / "a.txt").write_bytes(b"one\rtwo\r\rthree")
+    (tmp_path / "b.csv").write_bytes(b'id,text\r1,four\r2,"five\rsix"\r')
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "a.txt", keep_text=True) == 0
+    assert rows(tmp_path / "out")["text"] == ["one", "two", "three"]
+    assert [row.rpartition(":")[2] for row in rows(tmp_path / "out")["id"]] == ["0", "4", "9"]
+    assert embed(tmp_path / "csv", tiny_bundle, tmp_path / "b.csv", keep_text=True) == 0
+    assert rows(tmp_path / "csv")["text"] == ["four", "five\nsix"]

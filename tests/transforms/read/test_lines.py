@@ -79,6 +79,8 @@ def test_a_limit_keeps_the_first_records(tmp_path_factory, content, limit):
     folder = tmp_path_factory.mktemp("limit")
     (folder / "a.txt").write_bytes(content)
     (folder / "b.txt.gz").write_bytes(gzip.compress(content))
+    if b"\n" not in content:  # line ends of old Macs
+        content = content.replace(b"\r", b"\n")
     expected = (content.split(b"\n") if content else [])[: None if content[-1:] != b"\n" else -1]
     expected = (expected + expected)[:limit]
     files = limit_files(input_files([str(folder)]), limit)

@@ -1,0 +1,76 @@
+"""JSON as pandas, jq, MongoDB and hand-written scripts write it: every record is read."""
+
+import gzip
+import json
+
+import pandas as pd
+import pytest
+
+from bert_embed import InputError
+from bert_embed.transforms.plan.listing import input_files
+from tests.support.command import embed, record, rejected, rows
+
+TEXTS = ["the river", 'a "b" {c}', "x\\", "[é], }{", 'back\\\\"', "two\nlines"]
+RECORDS = [
+    {"id": number, "text": f"{TEXTS[number % len(TEXTS)]} {number}", "n": {"a": [1, {"b": "}"}]}}
+    for number in range(200)
+]
+FORMS = {
+    "array in a line": json.dumps(RECORDS),
+    "array, one record a line": "[\n" + ",\n".join(map(json.dumps, RECORDS)) + "\n]\n",
+    "with CRLF": "[\r\n" + ",\r\n".join(map(json.dumps, RECORDS)) + "\r\n]\r\n",
+    "with a mark": "\ufeff[" + ",\n".join(map(json.dumps, RECORDS)) + "]",
+    "indented array": json.dumps(RECORDS, indent=2, ensure_ascii=False),
+    "indented objects": "\n".join(json.dumps(each, indent=4) for each in RECORDS),
+    "several in a line": " ".join(map(json.dumps, RECORDS)),
+    "commas behind lines": ",\n".join(map(json.dumps, RECORDS)) + ",\n",
+    "commas before lines": "[" + "\n, ".join(map(json.dumps, RECORDS)) + "]",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_objects_need_no_line_of_their_own(tmp_path, tiny_bundle, form, packed):
+    path = tmp_path / ("in.json.gz" if packed else "in.json")
+    data = FORMS[form].encode()
+    path.write_bytes(gzip.compress(data) if packed else data)
+    flags = {"keep_text": True, "block_bytes": 1000, "part_docs": 7}
+    assert embed(tmp_path / "out", tiny_bundle, path, **flags) == 0
+    found = rows(tmp_path / "out")
+    assert found["id"] == [str(each["id"]) for each in RECORDS]
+    assert found["text"] == [each["text"] for each in RECORDS]
+    assert rejected(tmp_path / "out") == []
+    assert record(tmp_path / "out")["counts"]["records"] == len(RECORDS)
+    flags["limit"] = 5
+    assert embed(tmp_path / "limited", tiny_bundle, path, **flags) == 0
+    assert rows(tmp_path / "limited")["text"] == found["text"][:5]
+
+
+def test_objects_with_nothing_between_them_are_refused(tmp_path):
+    (tmp_path / "in.json").write_text("".join(map(json.dumps, RECORDS)))
+    with pytest.raises(InputError, match=r"in.json has JSON objects with nothing between them.*jq"):
+        input_files([str(tmp_path / "in.json")])
+
+
+def test_a_malformed_first_line_does_not_make_an_indented_file(tmp_path, tiny_bundle):
+    (tmp_path / "in.jsonl").write_text('{"id": 1, "text": "one\n{"id": 2, "text": "two"}\n')
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl") == 0
+    assert rows(tmp_path / "out")["id"] == ["2"]
+
+
+def test_numbers_that_json_does_not_have_are_read(tmp_path, tiny_bundle):
+    frame = pd.DataFrame(
+        {"id": [1, 2, 3], "text": ["one", "two", "three"], "score": [0.5, None, 1]}
+    )
+    lines = [json.dumps(row) + "\n" for row in frame.to_dict("records")]
+    assert "NaN" in lines[1]
+    lines.append('{"id": 4, "text": "four", "score": -Infinity}\n')
+    lines.append('{"id": 5, "text": NaN, "score": 1}\n')
+    lines.append('{"id": 6, "text": "\\ud800", "score": NaN}\n')
+    (tmp_path / "in.jsonl").write_text("".join(lines))
+    flags = {"extra_columns": "score:float64"}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", **flags) == 0
+    assert rows(tmp_path / "out")["score"] == [0.5, None, 1.0, float("-inf")]
+    found = {each["id"]: each["reason"] for each in rejected(tmp_path / "out")}
+    assert found == {"5": "missing text", None: "malformed JSON"}
