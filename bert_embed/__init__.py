@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from bert_embed.tokenization.tokenizer import Tokenizer
     from bert_embed.transforms.adapters.embed_documents import EmbedDocuments
     from bert_embed.transforms.adapters.mltransform import BertEmbeddings
+    from bert_embed.transforms.adapters.model_handler import BertModelHandler
 
 __all__ = [
     "BertEmbeddings",
+    "BertModelHandler",
     "Bundle",
     "DocumentUnits",
     "EmbedDocuments",
@@ -68,6 +70,7 @@ __all__ = [
 ]
 _IMPORTED_ON_USE = {
     "BertEmbeddings": "bert_embed.transforms.adapters.mltransform",
+    "BertModelHandler": "bert_embed.transforms.adapters.model_handler",
     "EmbedDocuments": "bert_embed.transforms.adapters.embed_documents",
     "RunFailed": "bert_embed.pipeline",
     "embed": "bert_embed.pipeline",

@@ -31,6 +31,14 @@ _NOT_OFFERED = {
     "cache_folder": "is not offered: HF_HUB_CACHE names the Hugging Face cache",
     "convert_to_numpy": "is not offered: vectors are NumPy arrays",
     "convert_to_tensor": "is not offered: torch.from_numpy takes the vectors",
+    "image_model": "is not offered: the models embed texts",
+    "inference_args": "is not offered: each of them has a name here, such as prompt or normalize",
+    "load_model_args": "is not offered: each of them has a name here, such as device or precision",
+    "max_batch_size": "is for BertModelHandler; here batches have up to 1,024 texts, computed "
+    "batch_tokens at a time",
+    "min_batch_size": "is for BertModelHandler; here batches have up to 1,024 texts, those of a "
+    "stream wait for max_batch_seconds",
+    "model_kwargs": "is not offered: each of them has a name here, such as device or precision",
     "output_value": "is not offered: encode_tokens gives the vectors of tokens",
     "prompt_name": "is not offered: prompt takes name:NAME",
     "revision": "is not offered: give it behind the model's name, ORG/NAME@REVISION",

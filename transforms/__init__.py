@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bert_embed.transforms.adapters.embed_documents import Embedded, EmbedDocuments
     from bert_embed.transforms.adapters.mltransform import BertEmbeddings
+    from bert_embed.transforms.adapters.model_handler import BertModelHandler
 
-__all__ = ["BertEmbeddings", "EmbedDocuments", "Embedded"]
+__all__ = ["BertEmbeddings", "BertModelHandler", "EmbedDocuments", "Embedded"]
 _IMPORTED_ON_USE = {
     "BertEmbeddings": "bert_embed.transforms.adapters.mltransform",
+    "BertModelHandler": "bert_embed.transforms.adapters.model_handler",
     "EmbedDocuments": "bert_embed.transforms.adapters.embed_documents",
     "Embedded": "bert_embed.transforms.adapters.embed_documents",
 }

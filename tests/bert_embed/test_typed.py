@@ -81,6 +81,8 @@ adapter = bert_embed.BertEmbeddings(columns=["text"], output_columns=["vector"],
 assert_type(adapter.columns, list[str] | None)
 assert_type(adapter.output_columns, list[str] | None)
 assert_type(adapter.model, str)
+handler = bert_embed.BertModelHandler("minilm", column="body", max_batch_size=8, normalize=True)
+assert_type(handler, bert_embed.BertModelHandler)
 
 
 def both(texts: PCollection[str]) -> Embedded:
@@ -115,6 +117,8 @@ WRONG = {
     "bert_embed.BertEmbeddings(columns=3)": "incompatible type",
     "bert_embed.BertEmbeddings(colums=['text'])": "Unexpected keyword",
     "bert_embed.BertEmbeddings(max_seq_length='long')": "incompatible type",
+    "bert_embed.BertModelHandler(max_batch_size='1')": "incompatible type",
+    "bert_embed.BertModelHandler(colum='text')": "Unexpected keyword",
     "transform.settings": "has no attribute",
     "adapter.settings": "has no attribute",
 }

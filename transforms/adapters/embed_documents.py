@@ -12,7 +12,7 @@ from apache_beam.typehints.decorators import IOTypeHints, get_type_hints
 from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_embed.arguments import switch
-from bert_embed.storage.errors import SettingError
+from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.transforms.adapters.text_model import (
     Document,
     EmbedTexts,
@@ -23,6 +23,7 @@ from bert_embed.transforms.adapters.text_model import (
 from bert_embed.transforms.adapters.text_settings import ModelSettings, text_model_settings
 
 Record = dict[str, Any]
+_MOST_NAMES = 20  # of the columns that a message lists
 
 
 class Embedded(NamedTuple):
@@ -82,9 +83,9 @@ class EmbedDocuments(beam.PTransform):
         **settings: Unpack[ModelSettings],
     ) -> None:
         super().__init__()
-        _check_columns(column, output_column, text_b_column)
-        if text_b_column is not None and settings.get("long_text") == "window":
-            raise SettingError("long_text", "window is for single texts, text_b_column makes pairs")
+        check_columns(
+            settings, column=column, output_column=output_column, text_b_column=text_b_column
+        )
         self._columns = column, text_b_column, output_column
         self._as_numpy = switch("as_numpy", as_numpy)
         self._settings = text_model_settings(model, max_batch_seconds, **settings)
@@ -171,6 +172,42 @@ def document(
     return Document(element, timestamp, (text,), (text_b,))
 
 
+class NoTextError(InputError, TypeError):
+    """A value that should be a text is none; a TypeError, as those of Beam's embeddings are."""
+
+
+class NoColumnError(InputError, RuntimeError):
+    """A record lacks a column; a RuntimeError, as those of Beam's embeddings are."""
+
+
+def text_error(element: Any, column: str, reason: str) -> InputError:
+    """The error for an element that is rejected, without its text.
+
+    >>> text_error({"text": 1, "id": "a"}, "body", "missing text")
+    NoColumnError('body: missing text. Data does not contain the following columns: body. \
+It has text, id')
+    >>> text_error({"text": 1}, "text", "text is not a string")
+    NoTextError('text: text is not a string. Embeddings can only be generated on str, not on int')
+    """
+    fields = record_fields(element)
+    if fields is None:
+        value = element
+    elif column in fields:
+        value = fields[column]
+    else:
+        names = ", ".join(map(str, list(fields)[:_MOST_NAMES])) or "none"
+        return NoColumnError(
+            f"{column}: {reason}. Data does not contain the following columns: {column}. "
+            f"It has {names}"
+        )
+    if isinstance(value, str):
+        return InputError(f"{column}: {reason}")
+    kind = type(value).__name__
+    return NoTextError(
+        f"{column}: {reason}. Embeddings can only be generated on str, not on {kind}"
+    )
+
+
 def record_fields(element: Any) -> Mapping[str, Any] | None:
     """The fields of a dict, a Row or a named tuple; None if an element has none."""
     if isinstance(element, Mapping):
@@ -194,10 +231,15 @@ def placed(
         why = {"stage": rejection.stage, "reason": rejection.reason}
         return "rejected", {**why, "record": element}
     kinds = embedded.vectors[0]
-    values = {kind: _value(kind, vector, as_numpy) for kind, vector in kinds.items()}
-    value = values if len(values) > 1 else next(iter(values.values()))
+    value = plain_vectors(kinds, as_numpy)
     fields = {column: element} if isinstance(element, str) else record_fields(element) or {}
     return "embedded", {**fields, output_column: value}
+
+
+def plain_vectors(kinds: Mapping[str, Any], as_numpy: bool) -> Any:
+    """The vector of a text as others take it; several kinds are a dict by their names."""
+    values = {kind: _value(kind, vector, as_numpy) for kind, vector in kinds.items()}
+    return values if len(values) > 1 else next(iter(values.values()))
 
 
 def _value(kind: str, vector: Any, as_numpy: bool) -> Any:
@@ -209,13 +251,15 @@ def _value(kind: str, vector: Any, as_numpy: bool) -> Any:
     return vector.copy() if as_numpy else vector.tolist()
 
 
-def _check_columns(column: str, output_column: str, text_b_column: str | None) -> None:
-    names = {"column": column, "output_column": output_column}
-    if text_b_column is not None:
-        names["text_b_column"] = text_b_column
-    for argument, name in names.items():
+def check_columns(settings: Mapping[str, Any], **columns: str | None) -> None:
+    """Checks the names of columns, of which `text_b_column` may be None."""
+    if columns["text_b_column"] is None:
+        del columns["text_b_column"]
+    elif settings.get("long_text") == "window":
+        raise SettingError("long_text", "window is for single texts, text_b_column makes pairs")
+    for argument, name in columns.items():
         if not isinstance(name, str) or not name:
             raise SettingError(argument, f"must be the name of a field, got {name!r}")
-    if len(set(names.values())) < len(names):
-        listed = ", ".join(f"{argument}={name!r}" for argument, name in names.items())
+    if len(set(columns.values())) < len(columns):
+        listed = ", ".join(f"{argument}={name!r}" for argument, name in columns.items())
         raise SettingError("columns", f"must differ from each other, got {listed}")

@@ -3,9 +3,10 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.ml.rag.embeddings.base import create_text_adapter
 from apache_beam.ml.rag.types import EmbeddableItem, Embedding
 from apache_beam.ml.transforms.base import EmbeddingsManager
@@ -15,11 +16,11 @@ from bert_embed.arguments import path_text
 from bert_embed.bundle.find import local_place, resolve_model
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.errors import InputError, SettingError
-from bert_embed.transforms.adapters.embed_documents import record_fields
+from bert_embed.transforms.adapters.embed_documents import record_fields, text_error
+from bert_embed.transforms.adapters.model_handler import BertModelHandler
 from bert_embed.transforms.adapters.text_model import (
     Document,
     Rejection,
-    TextModelHandler,
     run_inference,
     text_rejection,
 )
@@ -29,6 +30,9 @@ from bert_embed.transforms.adapters.text_settings import (
     text_model_settings,
 )
 from bert_embed.transforms.records.step import Step
+
+if TYPE_CHECKING:
+    from bert_embed.embedder import Embedder
 
 _CONTENT = ("content.text",)  # the name of an EmbeddableItem's text in messages
 
@@ -75,11 +79,11 @@ class BertEmbeddings(EmbeddingsManager):
         )
         self.output_columns = self.columns if output_columns is None else list(output_columns)
         self.model = path_text("model", model)
-        self._settings = text_model_settings(model, **settings)
+        self._given, self._settings = settings, text_model_settings(model, **settings)
         _check_kinds(self._settings.text_spec.vectors, columns)
 
-    def get_model_handler(self) -> TextModelHandler:
-        return TextModelHandler(self._settings)
+    def get_model_handler(self) -> "VectorHandler":
+        return VectorHandler(self.model, (self.columns or ["text"])[0], **self._given)
 
     def get_ptransform_for_processing(self, **kwargs: Any) -> "EmbedColumns":
         ours = self._settings
@@ -87,6 +91,22 @@ class BertEmbeddings(EmbeddingsManager):
         model = str(local_place(ours.model) or ours.model)
         settings = {**asdict(ours), **specs, "model": model, "bundle": ""}
         return EmbedColumns(settings, self.columns, self.output_columns)
+
+
+class VectorHandler(BertModelHandler):
+    """Gives the vectors alone, as Beam's embeddings do; dense ones are an array of all."""
+
+    def run_inference(
+        self,
+        batch: Sequence[Any],
+        model: "Embedder",
+        inference_args: dict[str, Any] | None = None,
+    ) -> Any:
+        vectors = self.vectors(batch, model)
+        return np.stack(vectors) if isinstance(vectors[0], np.ndarray) else vectors
+
+    def __repr__(self) -> str:
+        return BertEmbeddings.__name__
 
 
 @dataclass
@@ -147,7 +167,7 @@ def _picked(
 def _checked(embedded: Document, columns: Sequence[str]) -> Document:
     rejection = embedded.rejection
     if rejection is not None:
-        raise InputError(f"{columns[rejection.place]}: {rejection.reason}")
+        raise text_error(embedded.element, columns[rejection.place], rejection.reason)
     return embedded
 
 

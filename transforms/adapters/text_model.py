@@ -76,9 +76,10 @@ class TextModelHandler(ModelHandler[Document, Document, "Embedder"]):
 
     def load_model(self) -> "Embedder":
         """Loads the model once a process."""
-        return self._shared.acquire(self._load)
+        return self._shared.acquire(self.load_another)
 
-    def _load(self) -> "Embedder":
+    def load_another(self) -> "Embedder":
+        """Loads a model that nothing else uses."""
         embedder = self._settings.load_embedder()
         # The first call builds the model's graph, which takes seconds.
         embedder.embed_texts(self._settings.text_spec, ["a"])

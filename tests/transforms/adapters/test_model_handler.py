@@ -1,0 +1,305 @@
+"""BertModelHandler in Beam's RunInference: everything that Beam offers for a handler works."""
+
+import os
+import pickle
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.metrics import MetricsFilter
+from apache_beam.ml.inference.base import (
+    KeyedModelHandler,
+    KeyModelMapping,
+    KeyModelPathMapping,
+    MaybeKeyedModelHandler,
+    ModelMetadata,
+    RunInference,
+)
+from apache_beam.ml.transforms.base import _TextEmbeddingHandler  # noqa: PLC2701
+from apache_beam.testing.util import assert_that, equal_to
+
+import bert_embed
+from bert_embed import BertEmbeddings, BertModelHandler
+from bert_embed.importers.huggingface import import_huggingface
+from tests.support.beam_runs import collect
+from tests.support.models.heads import write_classifier
+from tests.support.models.kept import import_once
+from tests.support.models.multi_vectors import CASES, write_multi_vectors
+from tests.support.models.splade import write_splade
+from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.rounding import assert_near
+
+pytestmark = pytest.mark.slow
+
+
+class Review(NamedTuple):
+    body: str
+    stars: int
+
+
+@pytest.fixture(scope="module")
+def other_bundle(tmp_path_factory):
+    """A model with other weights than `tiny_bundle`."""
+    folder = tmp_path_factory.mktemp("other")
+    write_tiny_huggingface(folder / "source", seed=7)
+    import_huggingface(str(folder / "source"), str(folder / "bundle"))
+    return str(folder / "bundle")
+
+
+def test_every_kind_of_element_gets_its_prediction(tiny_bundle, tmp_path):
+    elements = ["one", {"text": "two", "id": 2}, beam.Row(text="three", id=3)]
+    [results] = collect(tmp_path, elements, RunInference(BertModelHandler(tiny_bundle)))
+    assert [result.example for result in results] == elements
+    assert {result.model_id for result in results} == {tiny_bundle}
+    wanted = bert_embed.load(tiny_bundle).encode(["one", "two", "three"])
+    assert_near([result.inference for result in results], wanted)
+    assert {result.inference.dtype for result in results} == {np.dtype(np.float32)}
+    assert all(result.inference.flags.owndata for result in results)
+
+
+def test_a_named_tuple_gives_the_column_that_is_named(tiny_bundle, tmp_path):
+    handler = BertModelHandler(tiny_bundle, "body", normalize=True, max_batch_size=1)
+    [[result]] = collect(tmp_path, [Review("one", 5)], RunInference(handler))
+    assert_near([result.inference], bert_embed.load(tiny_bundle, normalize=True).encode(["one"]))
+
+
+def test_pairs_are_embedded_together(tiny_bundle, tmp_path):
+    handler = BertModelHandler(tiny_bundle, "q", "a")
+    [[result]] = collect(tmp_path, [{"q": "who", "a": "people"}], RunInference(handler))
+    assert_near([result.inference], bert_embed.load(tiny_bundle).encode(["who"], ["people"]))
+
+
+def test_the_other_kinds_of_vectors(tmp_path):
+    write_splade(tmp_path / "sparse", pooling_strategy="max", activation_function="relu")
+    write_multi_vectors(tmp_path / "multi", next(iter(CASES)))
+    write_classifier(tmp_path / "scores", "distilbert", 2, id2label={"0": "poor", "1": "good"})
+    found = {}
+    for kind in ("sparse", "multi", "scores"):
+        model = import_once(tmp_path / kind, tmp_path / f"{kind}-bundle")
+        handler = BertModelHandler(model, vectors=[kind])
+        [[found[kind]]] = collect(tmp_path, ["the bank"], RunInference(handler))
+    sparse, multi = found["sparse"].inference, found["multi"].inference
+    assert sparse["indices"].shape == sparse["values"].shape
+    assert (multi.ndim, multi.dtype) == (2, np.float32)
+    assert found["scores"].inference.keys() == {"poor", "good"}
+
+
+@pytest.mark.parametrize("settings", [{}, {"large_model": True}, {"model_copies": 2}], ids=str)
+def test_keys_stay_with_their_elements(tiny_bundle, tmp_path, settings):
+    pairs = [("a", "one"), (2, {"text": "two"}), ("c", Named("three"))]
+    wanted = bert_embed.load(tiny_bundle).encode(["one", "two", "three"])
+    for keyed in (KeyedModelHandler, MaybeKeyedModelHandler):
+        handler = keyed(BertModelHandler(tiny_bundle, **settings))
+        [results] = collect(tmp_path, pairs, RunInference(handler))
+        assert [key for key, _ in results] == ["a", 2, "c"]
+        assert_near([result.inference for _, result in results], wanted)
+
+
+class Named(NamedTuple):
+    text: str
+
+
+def test_keys_choose_among_several_models(tiny_bundle, other_bundle, tmp_path):
+    models = [
+        KeyModelMapping(["a", "b"], BertModelHandler(tiny_bundle)),
+        KeyModelMapping(["c"], BertModelHandler(other_bundle, dim=4)),
+    ]
+    handler = KeyedModelHandler(models, max_models_per_worker_hint=1)
+    [results] = collect(tmp_path, [(key, "one") for key in "abc"], RunInference(handler))
+    found = {key: (result.model_id, len(result.inference)) for key, result in results}
+    assert found == {"a": (tiny_bundle, 32), "b": (tiny_bundle, 32), "c": (other_bundle, 4)}
+
+
+def test_functions_before_and_after_and_batches_of_ones_own(tiny_bundle, tmp_path):
+    handler = BertModelHandler(tiny_bundle).with_preprocess_fn(lambda element: element["deep"])
+    handler = handler.with_preprocess_fn(lambda text: {"deep": text})
+    handler = handler.with_postprocess_fn(lambda result: result.inference).with_postprocess_fn(len)
+    assert collect(tmp_path, ["one"], RunInference(handler)) == [[32]]
+    batches = RunInference(BertModelHandler(tiny_bundle).with_no_batching())
+    [results] = collect(tmp_path, [["one", "two"], ["three"]], batches)
+    assert [result.example for result in results] == ["one", "two", "three"]
+
+
+def test_a_failed_batch_is_given_back(tiny_bundle):
+    handler = BertModelHandler(tiny_bundle, max_batch_size=1)
+    elements = ["one", 7, {"title": "secret"}, "\0", "two"]
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        texts = pipeline | beam.Create(elements, reshuffle=False)
+        results, failed = texts | RunInference(handler).with_exception_handling(timeout=300)
+        examples = results | beam.Map(lambda result: result.example)
+        assert_that(examples, equal_to(["one", "two"]))
+        reasons = failed.failed_inferences | "Why" >> beam.MapTuple(lambda _, error: error[1])
+        wanted = [
+            "NoTextError('text: not a string or a record. Embeddings can only be generated on str, "
+            "not on int (element 0 of its batch)')",
+            "NoColumnError('text: missing text. Data does not contain the following columns: text. "
+            "It has title (element 0 of its batch)')",
+            "InputError('text: no tokens (element 0 of its batch)')",
+        ]
+        assert_that(reasons, equal_to(wanted), label="Reasons")
+
+
+@pytest.mark.parametrize(
+    ("handler", "element", "error"),
+    [
+        (BertModelHandler, ("key", "one"), TypeError),
+        (lambda model: KeyedModelHandler(BertModelHandler(model)), "one", Exception),
+        (BertModelHandler, {"text": 1}, TypeError),
+        (BertModelHandler, {"other": "one"}, RuntimeError),
+        (BertModelHandler, {"text": ""}, ValueError),
+    ],
+    ids=["pair", "no pair", "int", "no column", "empty"],
+)
+def test_without_exception_handling_it_fails(tiny_bundle, tmp_path, handler, element, error):
+    with pytest.raises(error):
+        collect(tmp_path, [element], RunInference(handler(tiny_bundle)))
+
+
+def test_arguments_of_a_call_are_refused_with_what_to_write(tiny_bundle):
+    message = "got normalize: give settings to the handler, as in BertModelHandler(prompt=…"
+    texts = beam.Pipeline() | beam.Create(["one"])
+    with pytest.raises(ValueError, match=re.escape(message)):
+        _ = texts | RunInference(BertModelHandler(tiny_bundle), inference_args={"normalize": True})
+
+
+def test_beam_measures_and_counts(tiny_bundle):
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    texts = pipeline | beam.Create(["a", "bé", "c"], reshuffle=False)
+    _ = texts | RunInference(BertModelHandler(tiny_bundle, max_batch_size=2, min_batch_size=2))
+    result = pipeline.run()
+    result.wait_until_finish()
+    found = result.metrics().query(MetricsFilter().with_namespace("BertEmbed"))
+    counters = {each.key.metric.name: each.committed for each in found["counters"]}
+    sizes = {each.key.metric.name: each.committed for each in found["distributions"]}
+    assert counters["num_inferences"] == 3
+    assert sizes["inference_request_batch_size"].max == 2
+    assert sizes["inference_request_batch_byte_size"].sum == 5
+    assert sizes["inference_batch_latency_micro_secs"].count == 2
+    assert sizes["load_model_latency_milli_secs"].count == 1
+
+
+def test_batches_are_as_asked_for(tiny_bundle, tmp_path):
+    for given in (
+        {"min_batch_size": 2},
+        {"max_batch_size": 8},
+        {"max_batch_size": 8, "max_batch_duration_secs": 1, "element_size_fn": len},
+    ):
+        assert BertModelHandler(tiny_bundle, **given).batch_elements_kwargs() == given
+    waiting = {"max_batch_duration_secs": 0.1, "batch_length_fn": len}
+    handler = BertModelHandler(tiny_bundle, **waiting, batch_bucket_boundaries=[2, 4])
+    [results] = collect(tmp_path, ["a", "the bank", "bb"], RunInference(handler))
+    assert sorted(result.example for result in results) == ["a", "bb", "the bank"]
+
+
+def test_long_texts_weigh_more_with_and_without_a_key(tiny_bundle):
+    weigh = BertModelHandler(tiny_bundle).batch_elements_kwargs()["element_size_fn"]
+    long = "word " * 1024
+    elements = ["one", long, ("key", long), {"text": long}, Named(long), ("key", Named(long)), 7]
+    assert list(map(weigh, elements)) == [1, 5, 5, 5, 5, 5, 1]
+
+
+def test_bytes_are_those_of_the_texts_and_keys(tiny_bundle):
+    handler = BertModelHandler(tiny_bundle)
+    assert handler.get_num_bytes(["é", {"text": "ab", "id": 1}]) == 4
+    keyed = KeyedModelHandler(handler).get_num_bytes([("k", "ab")])
+    assert keyed == len(pickle.dumps(("k",))) + 2
+
+
+def test_processes_share_what_should_be_shared(tiny_bundle):
+    shared = [
+        BertModelHandler(tiny_bundle, **settings).share_model_across_processes()
+        for settings in ({}, {"large_model": True}, {"model_copies": 3})
+    ]
+    assert shared == [False, True, True]
+    assert BertModelHandler(tiny_bundle, model_copies=3).model_copies() == 3
+
+
+def test_variables_are_set_before_the_model_is_loaded(tiny_bundle, tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_TRIED", "no")
+    handler = BertModelHandler(tiny_bundle, env_vars={"BERT_TRIED": "yes"})
+    collect(tmp_path, ["one"], RunInference(handler))
+    assert os.environ["BERT_TRIED"] == "yes"
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("updated", [False, True])
+def test_a_side_input_replaces_the_model(tiny_bundle, other_bundle, large, updated):
+    """With nothing in it, the model stays."""
+    model = other_bundle if updated else tiny_bundle
+    wanted = bert_embed.load(model, dim=4).encode("one")
+    handler = BertModelHandler(tiny_bundle, dim=4, large_model=large)
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        models = [ModelMetadata(other_bundle, "new")] if updated else []
+        metadata = pipeline | "Models" >> beam.Create(models)
+        texts = pipeline | beam.Create(["one"])
+        results = texts | RunInference(handler, model_metadata_pcoll=metadata)
+        found = results | beam.Map(
+            lambda result: (result.model_id, bool(np.allclose(result.inference, wanted, atol=1e-5)))
+        )
+        assert_that(found, equal_to([(model, True)]))
+
+
+def test_a_side_input_replaces_the_models_of_keys(tiny_bundle, other_bundle):
+    handler = KeyedModelHandler([KeyModelMapping(["a", "b"], BertModelHandler(tiny_bundle))])
+    paths = [KeyModelPathMapping(["a"], tiny_bundle), KeyModelPathMapping(["b"], other_bundle)]
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        metadata = pipeline | "Models" >> beam.Create([paths])
+        pairs = pipeline | beam.Create([("a", "one"), ("b", "one")])
+        results = pairs | RunInference(handler, model_metadata_pcoll=metadata)
+        found = results | beam.MapTuple(lambda key, result: (key, result.model_id))
+        assert_that(found, equal_to([("a", tiny_bundle), ("b", other_bundle)]))
+
+
+def test_an_update_keeps_the_settings_and_an_empty_one_the_model(tiny_bundle, other_bundle):
+    handler = BertModelHandler(tiny_bundle, dim=4, prompt="find: ")
+    for path in (None, ""):
+        handler.update_model_path(path)
+        assert repr(handler) == f"BertModelHandler({tiny_bundle!r})"
+    handler.update_model_path(other_bundle)
+    [result] = handler.run_inference(["one"], handler.load_model())
+    wanted = bert_embed.load(other_bundle, dim=4).encode(["find: one"])
+    assert_near([result.inference], wanted)
+    with pytest.raises(ValueError, match="model must be minilm"):
+        handler.update_model_path("nowhere")
+
+
+def test_the_handler_of_bert_embeddings_gives_vectors_alone(tiny_bundle, tmp_path):
+    embeddings = BertEmbeddings(tiny_bundle, ["text"])
+    wanted = bert_embed.load(tiny_bundle).encode(["one"])
+    handler = KeyedModelHandler(embeddings.get_model_handler())
+    [[(key, vector)]] = collect(tmp_path, [("k", "one")], RunInference(handler))
+    assert key == "k"
+    assert_near([vector], wanted)
+    beams = RunInference(_TextEmbeddingHandler(embeddings))
+    [[row]] = collect(tmp_path, [{"text": "one", "id": 1}], beams)
+    assert (row["id"], type(row["text"])) == (1, list)
+    assert_near([row["text"]], wanted)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": "nowhere"}, "model must be minilm"),
+        ({"column": ""}, "column must be the name of a field, got ''"),
+        ({"text_b_column": "text"}, "columns must differ from each other"),
+        ({"text_b_column": "b", "long_text": "window"}, "text_b_column makes pairs"),
+        ({"max_batch_size": 0}, "max_batch_size must be at least 1, got 0"),
+        ({"model_copies": 1.5}, "model_copies must be an integer, got 1.5"),
+        ({"max_batch_duration_secs": -1}, "max_batch_duration_secs must be over 0"),
+        ({"model_name": "x"}, "did you mean model?"),
+        ({"load_model_args": {}}, "load_model_args is not offered: each of them has a name here"),
+    ],
+)
+def test_wrong_arguments_are_refused_when_it_is_made(tiny_bundle, arguments, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        BertModelHandler(**{"model": tiny_bundle, **arguments})
+
+
+def test_the_manual_runs_as_it_stands(minilm, capsys):
+    manual = (Path(__file__).resolve().parents[3] / "docs" / "beam.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", manual, re.DOTALL)
+    exec(next(block for block in blocks if "KeyedModelHandler" in block), {})
+    assert sorted(capsys.readouterr().out.splitlines()) == ["1 minilm (384,)", "2 minilm (384,)"]
