@@ -156,7 +156,7 @@ class Embedder:
             rows.row_splits,
             rows.token_type_ids,
             batch_tokens,
-            self.tokenizer.prompt_length(text_spec.prompt) + (text_spec.marker is not None),
+            0 if spec.pool_prompt else self._unpooled(text_spec),
             text_spec.max_seq_length,
         )
         stacked = len(spec.layers) if spec.layer_combine == "stack" else 1
@@ -268,6 +268,14 @@ class Embedder:
             too_long = is_too_long(documents, text_spec, self.tokenizer)
             _refuse_long(too_long, first, text_spec.max_seq_length)
         return lay_out(documents, text_spec, self.tokenizer)
+
+    def _unpooled(self, text_spec: TextSpec) -> int:
+        """How many tokens of a prompt do not count: all that it has alone.
+
+        A space at its end may be one of them, as in sentence-transformers.
+        """
+        alone = self.tokenizer.tokenize_texts([text_spec.prompt], False)
+        return len(alone.ids) + (text_spec.marker is not None)
 
     # No property: one that raises breaks the proxies with which processes share a large model.
     def _query_weights(self) -> np.ndarray:

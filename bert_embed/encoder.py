@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bert_embed.arguments import one_of
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.bundle.prompts import DOCUMENT, QUERY, first_name
+from bert_embed.bundle.prompts import DOCUMENT, QUERY, query_prompt
 from bert_embed.calls.settings import (
     CallSettings,
     EncodeSettings,
@@ -234,8 +234,12 @@ class Encoder:
     def encode_query(
         self, texts: str | Iterable[str], *, kind: Kind | None = None, **settings: Any
     ) -> Any:
-        """Encodes texts as `encode` does, with the model's prompt "query" if it has one."""
-        prompted = self._prompted(settings, QUERY)
+        """Encodes texts as `encode` does, with the model's prompt for queries.
+
+        That is its prompt "query", or what it was trained with beside the prompt of documents:
+        `search` puts the same before queries.
+        """
+        prompted = self._of_query(settings)
         return self._encode_kind("encode_query", kind, texts, None, prompted)
 
     @overload
@@ -266,7 +270,7 @@ class Encoder:
         self, texts: str | Iterable[str], *, kind: Kind | None = None, **settings: Any
     ) -> Any:
         """Encodes texts with the model's prompt "document", "passage" or "corpus", if any."""
-        prompted = self._prompted(settings, DOCUMENT)
+        prompted = self._of_document(settings)
         return self._encode_kind("encode_document", kind, texts, None, prompted)
 
     @overload
@@ -453,12 +457,12 @@ class Encoder:
     def encode_sparse_query(
         self, texts: str | Iterable[str], **settings: Unpack[SparseSettings]
     ) -> SparseVector | SparseVectors:
-        """Encodes queries as `encode_sparse` does, with the model's prompt "query" if it has one.
+        """Encodes queries as `encode_sparse` does, with the prompt of `encode_query`.
 
         The queries of some models need no run of the model: the weight of each of a query's tokens
         is a constant.
         """
-        prompted = self._prompted(settings, QUERY)
+        prompted = self._of_query(settings)
         head = self.bundle.heads.get("sparse")
         if not isinstance(head, SparseHead) or not head.query_weights:
             return self.encode_sparse(texts, **prompted)
@@ -499,7 +503,7 @@ class Encoder:
         Warns:
             TruncationWarning: As `encode`.
         """
-        call = CallSettings.sort(self._prompted(settings, DOCUMENT), MultiSettings)
+        call = CallSettings.sort(self._of_document(settings), MultiSettings)
         pool = {name: call.vectors[name] for name in ("pool_factor",) if name in call.vectors}
         vectors = self._encode_by_head("multi", text_columns(texts), call, **pool).multi
         assert vectors is not None
@@ -521,7 +525,7 @@ class Encoder:
         The score of a document is the sum, over the vectors of a query, of the largest product
         with one of its vectors (MaxSim): `similarity` computes it.
         """
-        call = CallSettings.sort(self._prompted(settings, QUERY), TextSettings)
+        call = CallSettings.sort(self._of_query(settings), TextSettings)
         return self._of_texts(texts, self._encode_multi_queries(text_columns(texts), call))
 
     def encode_scores(
@@ -610,12 +614,29 @@ class Encoder:
                 "kind='dense' gives its pooled hidden states, which it was not trained for",
             )
 
-    def _prompted(self, settings: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
-        """Adds the first prompt of these names that the model has, unless the call gives one."""
-        known = first_name(self.bundle.prompts, names)
-        if known is None or settings.get("prompt") is not None:
+    def _of_document(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Adds the prompt of documents, unless the call gives one."""
+        if settings.get("prompt") is not None:
             return settings
-        return {**settings, "prompt": f"name:{known}"}
+        return {**settings, "prompt": self._documents}
+
+    def _of_query(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Adds the prompt of queries, unless the call gives one."""
+        if settings.get("prompt") is not None:
+            return settings
+        if QUERY in self.bundle.prompts:
+            return {**settings, "prompt": f"name:{QUERY}"}
+        documents, loaded = self.bundle.prompt_text(self._documents), self._arguments[2]
+        prompt = query_prompt(self.bundle, documents)
+        if loaded is not None and prompt in ("", documents):
+            prompt = loaded
+        return {**settings, "prompt": prompt}
+
+    @property
+    def _documents(self) -> str:
+        """The prompt of documents as a setting: the model's, that of loading, or none."""
+        named = next((name for name in DOCUMENT if name in self.bundle.prompts), None)
+        return f"name:{named}" if named is not None else self._arguments[2] or ""
 
     def _encode_texts(
         self,

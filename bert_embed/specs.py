@@ -68,8 +68,9 @@ class VectorSpec:
             the model's own dense layer over [CLS] of the last layer, whatever `layers` says.
         pool_special_tokens: Whether [CLS] and [SEP] count in mean, max, mean_max, mean_sqrt_len,
             weightedmean and lasttoken. In a row without other tokens they always count.
-        pool_prompt: Whether the prompt counts in these. If not, the [CLS] before it does not count
-            either, as with include_prompt=False of sentence-transformers.
+        pool_prompt: Whether the prompt counts in these. If not, as many tokens as the prompt alone
+            has do not count, nor the [CLS] before it, as with include_prompt=False of
+            sentence-transformers.
         dense: Output width of the model's Dense modules, which follow the pooling; 0 omits them.
         normalize: Whether vectors are scaled to unit length, after `dim`.
         dim: How many of the first numbers to keep; None keeps all.

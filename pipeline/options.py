@@ -244,7 +244,7 @@ class Options(CheckedOptions):
     )
     prompt: str | None = flag(
         "text put before each text, or name:NAME for one of the model's prompts (default: that "
-        "for documents, else the model's default)",
+        "for documents)",
         "TEXT",
     )
     merge_windows: bool | None = embed_switch(

@@ -1,14 +1,17 @@
-"""Says which texts a model expects before documents, and before queries."""
+"""Says which texts a model expects before documents, and before queries.
+
+One rule for Python, runs, `search` and transforms: a prompt that is named after its use is used, a
+default prompt of another name is for calls that name no use. sentence-transformers does the same.
+"""
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from bert_embed.bundle.bundle import Bundle
 
 # By the names that sentence-transformers looks for, in this order.
-QUERY = ("query",)
+QUERY = "query"
 DOCUMENT = ("document", "passage", "corpus")
 
 
@@ -39,18 +42,26 @@ _CACHED = re.compile(r".*/models--(?:[^/]+--)?([^/]+)/snapshots/[^/]+")
 def document_prompt(bundle: Bundle, prompt: str | None) -> str:
     """Returns the text before each document: `prompt`, which `Bundle.prompt_text` describes.
 
-    None is the model's prompt for documents, or its default where its files name none.
+    None is the model's prompt for documents, "" where its files name none.
     """
-    name = first_name(bundle.prompts, DOCUMENT)
-    return bundle.prompt_text(f"name:{name}" if prompt is None and name else prompt)
+    if prompt is not None:
+        return bundle.prompt_text(prompt)
+    return next((bundle.prompts[name] for name in DOCUMENT if name in bundle.prompts), "")
 
 
-def query_prompt(bundle: Bundle, documents: str) -> str | None:
-    """Returns the text before queries to documents with this prompt; None where nothing says."""
-    if name := first_name(bundle.prompts, QUERY):
-        return bundle.prompts[name]
+def query_prompt(bundle: Bundle, documents: str) -> str:
+    """Returns the text before queries to documents with this prompt.
+
+    It is the model's prompt for queries, or what it was trained with beside that of the documents;
+    where nothing says, the default prompt if the documents have it, else "".
+    """
+    if QUERY in bundle.prompts:
+        return bundle.prompts[QUERY]
     trained = trained_prompts(bundle)
-    return trained.query if trained and trained.document == documents else None
+    if trained is not None and trained.document == documents:
+        return trained.query
+    by_default = bundle.default_prompt not in DOCUMENT and documents == bundle.prompt_text(None)
+    return documents if by_default else ""
 
 
 def trained_prompts(bundle: Bundle) -> TrainedPrompts | None:
@@ -62,8 +73,3 @@ def trained_prompts(bundle: Bundle) -> TrainedPrompts | None:
     known = (texts for pattern, texts in _TRAINED.items() if re.fullmatch(pattern, name, re.I))
     texts = next(known, None)
     return None if texts is None else TrainedPrompts(*texts)
-
-
-def first_name(prompts: Mapping[str, str], names: Sequence[str]) -> str | None:
-    """Returns the first of `names` that a model's prompts have."""
-    return next((name for name in names if name in prompts), None)

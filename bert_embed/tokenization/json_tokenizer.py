@@ -86,12 +86,15 @@ class JsonTokenizer(TextTokenizer):
 
     def prompt_length(self, prompt: str) -> int:
         """As `TextTokenizer.prompt_length`; a space at its end belongs to the text's tokens."""
+        if not prompt:
+            return 0
         if prompt not in self._prompt_lengths:
             words = prompt.rstrip()
             joined = self.tokenize_texts([prompt + _WORD])
             alone = self.tokenize_texts([words]).ids
             count = int(np.count_nonzero(joined.stops <= len(words)))
-            one_word = bool(joined.continues[count:].any())
+            # The word itself may be of several tokens, such as a lone `▁` and `a`.
+            one_word = bool(joined.continues[count : count + 1].any())
             if one_word or not np.array_equal(joined.ids[:count], alone):
                 raise SettingError(
                     "prompt",

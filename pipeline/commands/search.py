@@ -129,8 +129,7 @@ class _Output(Output):
         if prompt is not None:
             return self.bundle.prompt_text(prompt)
         text = self.settings.get("query_prompt")
-        text = query_prompt(self.bundle, self.settings["prompt"]) if text is None else text
-        return self.bundle.prompt_text(None) if text is None else text
+        return query_prompt(self.bundle, self.settings["prompt"]) if text is None else text
 
 
 def search(

@@ -244,6 +244,37 @@ def test_queries_and_documents_get_the_prompts_of_the_model(prompted):
     )
 
 
+def test_a_default_prompt_of_another_name_is_for_no_query_and_no_document(tmp_path):
+    prompts = {"clustering": "name: "}
+    write_sentence_transformers(tmp_path / "source", prompts=prompts, default_prompt="clustering")
+    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    encoder = bert_embed.load(bundle.path)
+    bare = encoder.encode(TEXTS, prompt="")
+    assert np.abs(encoder.encode(TEXTS) - bare).max() > 1e-3
+    np.testing.assert_array_equal(encoder.encode_query(TEXTS), bare)
+    np.testing.assert_array_equal(encoder.encode_document(TEXTS), bare)
+    asked = bert_embed.load(bundle.path, prompt="name:clustering")
+    np.testing.assert_array_equal(asked.encode_query(TEXTS), encoder.encode(TEXTS))
+    np.testing.assert_array_equal(asked.encode_document(TEXTS), encoder.encode(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("model", "documents", "query"),
+    [("e5-base-v2", "passage: ", "query: "), ("e5-base-v2", None, "")],
+)
+def test_queries_of_a_known_model_get_the_prompt_that_fits_the_documents(
+    tmp_path, model, documents, query
+):
+    write_sentence_transformers(tmp_path / "source")
+    source, dest = str(tmp_path / "source"), str(tmp_path / "bundle")
+    bundle = import_huggingface(source, dest, name=f"hf://intfloat/{model}@{'0a' * 20}")
+    encoder = bert_embed.load(bundle.path, prompt=documents)
+    wanted = encoder.encode(TEXTS, prompt=query)
+    np.testing.assert_array_equal(encoder.encode_query(TEXTS), wanted)
+    wanted = encoder.encode(TEXTS, prompt=documents or "")
+    np.testing.assert_array_equal(encoder.encode_document(TEXTS), wanted)
+
+
 def test_a_model_without_prompts_encodes_queries_as_texts(encoder):
     np.testing.assert_array_equal(encoder.encode_query(TEXTS), encoder.encode(TEXTS))
 

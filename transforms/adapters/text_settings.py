@@ -36,7 +36,7 @@ class ModelSettings(VectorSettings, total=False):
         min_weight: The smallest weight of a sparse vector.
         pool_factor: Similar tokens of a text that become one of its multi-vectors; 1: none do.
         prompt: What precedes every text, or `name:` and the name that the model gives it; None
-            is the model's own for documents, else its default; "" none.
+            is the model's own for documents; "" none.
         max_seq_length: Most tokens of a row, special tokens and prompt included.
         long_text: How longer texts are handled: "truncate" cuts them, "window" gives the mean over
             windows, "reject" rejects them. Left out: cut, with one logged warning.

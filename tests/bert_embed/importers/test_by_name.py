@@ -239,7 +239,7 @@ def test_a_model_of_the_cache_is_computed_as_its_files_say(name, tmp_path):
     assert spec.dense == about.get("dense", 0)
     assert bundle.max_seq_length == about["length"]
     assert bundle.prompts == (about["prompts"] or {})
-    query, document = about.get("trained", (None, ""))
+    query, document = about.get("trained", ("", ""))
     if about["prompts"]:
         query = about["prompts"]["query"]
         document = about["prompts"].get("document", "")

@@ -1,5 +1,6 @@
 """Tokenizers of a tokenizer.json: Unigram over Metaspace, byte-level BPE, WordPiece."""
 
+import json
 import pickle
 
 import numpy as np
@@ -144,6 +145,38 @@ def test_a_prompt_is_text_before_the_text(encoder):
     assert np.abs(found - wanted).max() < 1e-6
     (tokens,) = encoder.encode_tokens(["the bank"], prompt="query: ")
     assert [text for text in tokens.texts if "bank" in text or "b" in text]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "lasttoken"])
+def test_a_prompt_that_does_not_count_is_left_out_with_its_space(encoder, name, pooling):
+    library = tokenizers.Tokenizer.from_file(str(TOKENIZERS / f"{name}.json"))
+    pool = {"mean": lambda x: x.mean(0), "max": lambda x: x.max(0), "lasttoken": lambda x: x[-1]}
+    for prompt in ("", "query: ", "one  "):
+        skipped = len(library.encode(prompt).ids) - 1 if prompt else 0  # as sentence-transformers
+        for text in ("the bank", "", "(x)"):
+            (tokens,) = encoder.encode_tokens([prompt + text])
+            settings = {"pooling": pooling, "pool_prompt": False, "normalize": False}
+            found = encoder.encode(text, prompt=prompt, **settings)
+            np.testing.assert_allclose(found, pool[pooling](tokens.vectors[skipped:]), atol=1e-5)
+
+
+@pytest.mark.parametrize("prompt", ["", "query: ", "one  ", " "])
+def test_a_vocabulary_without_the_words_beginning_takes_prompts(tmp_path, prompt):
+    write_architecture(tmp_path / "source", "xlm-roberta")
+    path = tmp_path / "source" / "tokenizer.json"
+    values = json.loads(path.read_text("utf-8"))
+    values["pre_tokenizer"] = values["pre_tokenizer"]["pretokenizers"][1]  # a space ends a prompt
+    for number, (entry, score) in enumerate(values["model"]["vocab"]):
+        if entry.startswith("▁a"):
+            values["model"]["vocab"][number] = [f"\u2603{number}", score]
+    path.write_text(json.dumps(values), "utf-8")
+    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    encoder = Encoder(bundle, threads=1)
+    texts = ["the bank", "a", "", "another (a)"]
+    found = encoder.encode(texts, prompt=prompt)
+    np.testing.assert_allclose(found, encoder.encode([prompt + t for t in texts]), atol=1e-5)
+    long = encoder.encode("the bank of a river " * 30, prompt=prompt, long_text="window")
+    assert np.isfinite(long).all()
 
 
 def test_words_and_windows_are_those_of_the_text(encoder):

@@ -117,3 +117,15 @@ def test_a_model_without_prompts_says_nothing_of_them(tmp_path, source):
     write_sentence_transformers(tmp_path / "model", prompts={"query": "", "document": ""})
     assert embed(tmp_path / "out", str(tmp_path / "model"), source) == 0
     assert "query_prompt" not in record(tmp_path / "out")["vectors"]
+
+
+def test_a_default_prompt_of_another_name_is_for_those_who_ask_for_it(tmp_path, source, capsys):
+    model, prompts = str(tmp_path / "model"), {"clustering": PASSAGE}
+    write_sentence_transformers(
+        tmp_path / "model", prompts=prompts, default_prompt="clustering", normalize=True
+    )
+    for folder, flags, text in (("out", {}, ""), ("asked", {"prompt": "name:clustering"}, PASSAGE)):
+        assert embed(tmp_path / folder, model, source, **flags) == 0
+        assert record(tmp_path / folder)["vectors"]["prompt"] == text
+        wanted = expected(model, text, text)
+        assert scores(tmp_path / folder, capsys) == pytest.approx(wanted, abs=1e-4)
