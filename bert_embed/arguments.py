@@ -5,6 +5,8 @@ import math
 import operator
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 from bert_embed.storage.errors import SettingError
@@ -27,6 +29,7 @@ _OTHER_NAMES = {
     "truncate_dim": "dim",
 }
 _NOT_OFFERED = {
+    "backend": "is not offered: device and precision say what computes",
     "batch_size": "is not needed: batches are formed by tokens, batch_tokens says of how many",
     "cache_folder": "is not offered: HF_HUB_CACHE names the Hugging Face cache",
     "convert_to_numpy": "is not offered: vectors are NumPy arrays",
@@ -39,9 +42,15 @@ _NOT_OFFERED = {
     "min_batch_size": "is for BertModelHandler; here batches have up to 1,024 texts, those of a "
     "stream wait for max_batch_seconds",
     "model_kwargs": "is not offered: each of them has a name here, such as device or precision",
+    "device": "is the model's: give it to bert_embed.load",
     "output_value": "is not offered: encode_tokens gives the vectors of tokens",
+    "chunk_size": "is not offered: threads of bert_embed.load says how many cores compute",
+    "precision": "is the model's: give it to bert_embed.load; embed stores other number types, "
+    "output_dtype says which",
     "prompt_name": "is not offered: prompt takes name:NAME",
     "revision": "is not offered: give it behind the model's name, ORG/NAME@REVISION",
+    "sentences": "is called texts here, and comes first",
+    "show_progress_bar": "is for dense vectors of texts, which encode gives",
     "trust_remote_code": "is not offered: no code of a model is run",
 }
 
@@ -119,6 +128,10 @@ def text_list(name: str, values: Any) -> list[str]:
     if not set(map(type, listed)) <= {str}:  # this loop in C is fast; a Python loop is not
         for place, text in enumerate(listed):
             if not isinstance(text, str):
+                if (value := missing(text)) is not None:
+                    raise SettingError(
+                        name, f"must be str, number {place} is {_instead(value, values)}"
+                    )
                 pairs = "; pairs are two lists of texts" if isinstance(text, tuple | list) else ""
                 kind = type(text).__name__
                 raise SettingError(name, f"must be str, number {place} is {kind}{pairs}")
@@ -128,9 +141,39 @@ def text_list(name: str, values: Any) -> list[str]:
 def text_or_word_lists(name: str, values: Any) -> list[str | list[str]]:
     """Returns a list of texts and lists of words; each may be a generator."""
     return [
-        text if isinstance(text, str) else text_list(f"{name}[{place}]", text)
+        text if isinstance(text, str) else _words(name, place, text, values)
         for place, text in enumerate(_items(name, values, "a list of texts or of lists of words"))
     ]
+
+
+def _words(name: str, place: int, words: Any, values: Any) -> list[str]:
+    if (value := missing(words)) is not None:
+        raise SettingError(name, f"must be str, number {place} is {_instead(value, values)}")
+    return text_list(f"{name}[{place}]", words)
+
+
+def missing(value: Any) -> str | None:
+    """Returns how a library shows that it has no value, None for a value.
+
+    >>> [missing(value) for value in (None, float("nan"), "nan", 0)]
+    ['None', 'NaN', None, None]
+    """
+    name = type(value).__name__
+    if value is None or name in ("NAType", "NaTType"):
+        return {"NAType": "NA", "NaTType": "NaT"}.get(name, "None")
+    if isinstance(value, Real | Decimal) and value != value:
+        return "NaN"
+    return None
+
+
+def _instead(value: str, column: Any) -> str:
+    """Says that a text is missing, and what a column's own library does about it."""
+    library = type(column).__module__.partition(".")[0]
+    fill, drop = {"pandas": ("fillna", "dropna"), "polars": ("fill_null", "drop_nulls")}.get(
+        library, ("", "")
+    )
+    cure = f'{fill}("") or {drop}()' if fill else 'give "" instead, or leave it out'
+    return f"missing ({value}): {cure}"
 
 
 def span_lists(name: str, values: Any, lengths: Sequence[int]) -> list[list[tuple[int, int]]]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_embed.arguments import one_of
+from bert_embed.arguments import known_names, one_of
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.prompts import DOCUMENT, QUERY, query_prompt
 from bert_embed.calls.settings import (
@@ -176,7 +176,7 @@ class Encoder:
     ) -> MultiVectors: ...
     def encode(
         self,
-        texts: str | Iterable[str],
+        texts: str | Iterable[str] | None = None,
         texts_b: Iterable[str] | None = None,
         *,
         kind: Kind | None = None,
@@ -232,7 +232,7 @@ class Encoder:
         self, texts: Iterable[str], *, kind: Literal["multi"], **settings: Unpack[TextSettings]
     ) -> MultiVectors: ...
     def encode_query(
-        self, texts: str | Iterable[str], *, kind: Kind | None = None, **settings: Any
+        self, texts: str | Iterable[str] | None = None, *, kind: Kind | None = None, **settings: Any
     ) -> Any:
         """Encodes texts as `encode` does, with the model's prompt for queries.
 
@@ -267,7 +267,7 @@ class Encoder:
         self, texts: Iterable[str], *, kind: Literal["multi"], **settings: Unpack[MultiSettings]
     ) -> MultiVectors: ...
     def encode_document(
-        self, texts: str | Iterable[str], *, kind: Kind | None = None, **settings: Any
+        self, texts: str | Iterable[str] | None = None, *, kind: Kind | None = None, **settings: Any
     ) -> Any:
         """Encodes texts with the model's prompt "document", "passage" or "corpus", if any."""
         prompted = self._of_document(settings)
@@ -583,11 +583,14 @@ class Encoder:
         self,
         method: str,
         kind: Kind | None,
-        texts: str | Iterable[str],
+        texts: str | Iterable[str] | None,
         texts_b: Iterable[str] | None,
         settings: Mapping[str, Any],
     ) -> Any:
-        """Does what a method says that takes `kind`."""
+        """Does what a method says that takes `kind`; `texts` is None where another name has it."""
+        if texts is None:
+            known_names(settings, EncodeSettings.__annotations__)
+            raise SettingError("texts", "must be a list of texts, got a NoneType")
         calls = _CALLS[method]
         if kind is None:
             self._check_dense(calls)

@@ -37,6 +37,8 @@ class RunFailed(RuntimeError):
         record: What `run.json` says of it, None if it says nothing.
     """
 
+    __module__ = "bert_embed"  # where users import it, as a traceback names it
+
     def __init__(self, message: str, record: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.record = record

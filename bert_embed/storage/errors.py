@@ -16,6 +16,8 @@ class InputError(ValueError):
         settings: Names of the settings that the message mentions, as they are spelled in Python.
     """
 
+    __module__ = "bert_embed"  # where users import it, as a traceback names it
+
     def __init__(self, message: str, *settings: str) -> None:
         super().__init__(message, *settings)
         self.settings = settings
@@ -25,11 +27,9 @@ class InputError(ValueError):
 
 
 class SettingError(InputError):
-    """A setting is wrong; the message begins with its name.
+    """A setting is wrong; the message begins with its name: "stride requires long_text window"."""
 
-    >>> str(SettingError("stride", "requires long_text window", "long_text"))
-    'stride requires long_text window'
-    """
+    __module__ = "bert_embed"
 
     def __init__(self, setting: str, problem: str, *others: str) -> None:
         super().__init__(f"{setting} {problem}", setting, *others)

@@ -2,9 +2,15 @@
 
 import pickle
 import re
+import traceback
+from decimal import Decimal
 from pathlib import Path
 
+import datasets
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import bert_embed
@@ -178,6 +184,71 @@ def test_words_may_come_from_generators(encoder):
     assert [list(each.texts) for each in found] == [["the", "bank"], ["money"]]
 
 
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (pd.Series(["a", None]), 'is missing (NaN): fillna("") or dropna()'),
+        (pd.Series(["a", np.nan], dtype=object), 'is missing (NaN): fillna("") or dropna()'),
+        (pd.Series(["a", pd.NA], dtype="string"), 'is missing (NA): fillna("") or dropna()'),
+        (pd.Series(["a", pd.NaT], dtype=object), 'is missing (NaT): fillna("") or dropna()'),
+        (pd.Series(["a", None], dtype="category"), 'is missing (NaN): fillna("") or dropna()'),
+        (pl.Series(["a", None]), 'is missing (None): fill_null("") or drop_nulls()'),
+        (pa.array(["a", None]), 'is missing (None): give "" instead, or leave it out'),
+        (np.array(["a", NAN], object), 'is missing (NaN): give "" instead, or leave it out'),
+        (np.array(["a", np.float32("nan")], object), "is missing (NaN)"),
+        (["a", Decimal("nan")], "is missing (NaN)"),
+        (("a", None), "is missing (None)"),
+        (datasets.Dataset.from_dict({"t": ["a", None]})["t"], "is missing (None)"),
+    ],
+)
+def test_a_missing_text_is_named_as_one(encoder, texts, message):
+    for method in ("encode", "encode_tokens", "encode_words"):
+        refused_by(encoder, method, texts, {}, f"texts must be str, number 1 {message}")
+    refused_by(
+        encoder,
+        "encode",
+        ["a", "b"],
+        {"texts_b": texts},
+        f"texts_b must be str, number 1 {message}",
+    )
+
+
+SENTENCE_TRANSFORMERS = {
+    "sentences": (["a"], "sentences is called texts here, and comes first"),
+    "prompt_name": ("query", "prompt_name is not offered: prompt takes name:NAME"),
+    "batch_size": (32, "batch_size is not needed: batches are formed by tokens"),
+    "output_value": ("token_embeddings", "output_value is not offered: encode_tokens gives"),
+    "precision": ("int8", "precision is the model's: give it to bert_embed.load; embed stores"),
+    "convert_to_numpy": (True, "convert_to_numpy is not offered: vectors are NumPy arrays"),
+    "convert_to_tensor": (True, "convert_to_tensor is not offered: torch.from_numpy"),
+    "device": ("cpu", "device is the model's: give it to bert_embed.load"),
+    "normalize_embeddings": (True, "normalize_embeddings is not a setting; did you mean normal"),
+    "truncate_dim": (8, "truncate_dim is not a setting; did you mean dim?"),
+    "chunk_size": (8, "chunk_size is not offered: threads of bert_embed.load"),
+}
+
+
+@pytest.mark.parametrize("name", SENTENCE_TRANSFORMERS)
+def test_an_argument_of_sentence_transformers_says_what_to_write(encoder, name):
+    value, message = SENTENCE_TRANSFORMERS[name]
+    for method in (encoder.encode, encoder.encode_query, encoder.encode_document):
+        for texts in ((["a"],), ()) if name == "sentences" else ((["a"],),):
+            with pytest.raises(SettingError, match=re.escape(message)):
+                method(*texts, **{name: value})
+    with pytest.raises(SettingError, match="texts must be a list of texts, got a NoneType"):
+        encoder.encode(normalize=True)
+
+
+def test_no_texts_give_no_vectors_and_an_empty_text_one(encoder):
+    assert encoder.encode([]).shape == (0, encoder.dimension)
+    assert encoder.encode_tokens([]) == []
+    np.testing.assert_array_equal(encoder.encode(["", "a"])[0], encoder.encode(""))
+    assert np.isfinite(encoder.encode("")).all()
+
+
 @pytest.mark.parametrize(
     "texts", ["abc", {"a": 1}, {"a"}, [1], ["a", None], None], ids=lambda texts: repr(texts)
 )
@@ -206,6 +277,8 @@ def test_no_text_stands_in_a_message(encoder):
     "error", [InputError("a message", "dim"), SettingError("stride", "requires long_text", "x")]
 )
 def test_errors_come_from_other_processes_as_they_were(error):
+    (shown,) = traceback.format_exception_only(error)
+    assert shown == f"bert_embed.{type(error).__name__}: {error}\n"
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy), copy.settings) == (type(error), str(error), error.settings)
 

@@ -65,7 +65,7 @@ def test_a_column_of_any_library_gives_the_vectors_of_a_list(encoder, column):
         (pd.DataFrame({"text": TEXTS}), "texts must be a list of texts, got a DataFrame"),
         (np.array([TEXTS, TEXTS]), "texts must be a list of texts, got a ndarray"),
         (pd.Series(["a", None]), "texts must be str, number 1 is "),
-        (pa.array(["a", None]), "texts must be str, number 1 is NoneType"),
+        (pa.array(["a", None]), "texts must be str, number 1 is missing"),
         (pa.table({"text": TEXTS}), "texts must be a list of texts, got a Table"),
     ],
 )

@@ -109,7 +109,7 @@ def test_a_pair_is_not_its_first_text(encoder):
 @pytest.mark.parametrize(
     ("texts", "settings", "message"),
     [
-        (["a", None], {}, "texts must be str, number 1 is NoneType"),
+        (["a", None], {}, "texts must be str, number 1 is missing"),
         (["a"], {"texts_b": "b"}, "texts_b must be a list of texts, got one str"),
         (["a"], {"texts_b": []}, "texts_b must be 1 text, got 0"),
         (["a"], {"layers": [3]}, "layers must be between -3 and 2"),

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from bert_embed.encoder import Encoder
+from bert_embed.heads.head import Head
+from bert_embed.heads.scores import ScoresHead
 from bert_embed.importers import import_model
 from bert_embed.rows.text_rows import text_rows
 from bert_embed.self_test import verify
@@ -130,3 +132,11 @@ def test_a_model_without_scores_is_refused_by_name(minilm):
         encoder.encode_scores(["a"])
     with pytest.raises(SettingError, match="vectors sparse: this model"):
         encoder.encode_sparse(["a"])
+
+
+def test_a_head_must_have_what_heads_have():
+    class Halved(ScoresHead):
+        graph = Head.graph
+
+    with pytest.raises(TypeError, match="abstract method"):
+        Halved(labels=("a",))
