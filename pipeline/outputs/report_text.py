@@ -14,6 +14,7 @@ from bert_embed.storage.plurals import counted, counted_of
 from bert_embed.transforms.bigquery.client import TableName
 from bert_embed.transforms.crash_markers import Crash, crashes
 from bert_embed.transforms.increments.earlier import EarlierOutput
+from bert_embed.transforms.plan.listing import HIDDEN
 
 _MOST_NAMED = 5
 _WORST_FILES = 3
@@ -125,7 +126,8 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
 
 
 def _skipped_text(files: Mapping[str, int]) -> str:
-    skipped = counted(sum(files.values()), "file is not text and is", "files are not text and are")
+    why = "hidden or not text" if HIDDEN in files else "not text"
+    skipped = counted(sum(files.values()), f"file is {why} and is", f"files are {why} and are")
     return f"{skipped} skipped ({_suffix_counts(files)})"
 
 

@@ -2,17 +2,28 @@
 
 import base64
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
+from fnmatch import fnmatchcase
 from functools import partial
+from glob import escape, glob
 
 import orjson
 import pyarrow as pa
 import zstandard
 
 from bert_embed.storage.errors import InputError, SettingError
-from bert_embed.storage.files import FileInfo, is_remote, join, list_files, read_bytes
+from bert_embed.storage.files import (
+    FileInfo,
+    absolute,
+    is_remote,
+    join,
+    list_files,
+    read_bytes,
+)
+from bert_embed.storage.globs import fixed_folder
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.examples.read import limit_examples
 from bert_embed.transforms.examples.settings import are_settings
@@ -42,13 +53,22 @@ OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx"} | {
     *(".npy", ".npz", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".safetensors", ".onnx", ".h5"),
     *(".hdf5", ".feather", ".arrow"),
 }
+HIDDEN = "_*"  # stands among suffixes for files with hidden names
+_HIDING = ("_", ".")
+_LOG_FOLDERS = {"Delta Lake": "_delta_log", "Hudi": ".hoodie"}
+_TABLE_LOGS = {
+    "Delta Lake": re.compile(r"(.*)/_delta_log/.*"),
+    "Hudi": re.compile(r"(.*)/\.hoodie/.*"),
+    "Iceberg": re.compile(r"(.*)/metadata/[^/]*\.metadata\.json"),
+}
+_TABLE_READERS = {"Delta Lake": "deltalake or Spark", "Hudi": "Spark", "Iceberg": "pyiceberg"}
 _FORMAT = 1  # of a listing in an output
 _MOST_SETTINGS = 1 << 20  # bytes; a larger file of this name is text
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The files that are read, sorted by path, and how many are `skipped` by suffix: no text."""
+    """The files that are read, sorted by path, and how many are `skipped`: hidden or no text."""
 
     files: list[InputFile]
     skipped: dict[str, int]
@@ -92,8 +112,9 @@ def list_input(
 ) -> Listing:
     """Lists the files that the patterns name, sorted by path, each once.
 
-    Files of a folder or glob that are not text are skipped, unless all of them are; those below
-    `output` are left out, as a run into a folder of its input would read itself.
+    Files of a folder or glob that are hidden or not text are skipped, unless all of the latter are;
+    those below `output` are left out, as a run into a folder of its input would read itself.
+    SettingError: a folder is a table with a log of its own, which says what belongs to it.
     """
     infos: dict[str, FileInfo] = {}
     skipped: dict[str, str] = {}
@@ -111,7 +132,16 @@ def list_input(
                 "output beside the input",
                 "output",
             )
-        files = without_records(files)
+        _refuse_tables(pattern, files)
+        hidden = {file.path for file in files if _is_hidden(file.path, pattern)}
+        skipped |= dict.fromkeys(hidden, HIDDEN)
+        files = without_records([file for file in files if file.path not in hidden])
+        if not files and hidden:
+            raise SettingError(
+                "input",
+                f"{pattern} names only hidden files, whose names, or folders, begin with _ or a "
+                "dot; name such a file itself",
+            )
         if not files:
             raise SettingError("input", f"{pattern} names no file")
         if input_format is None:
@@ -133,6 +163,63 @@ def list_input(
         ]
     left_out = [suffix for path, suffix in skipped.items() if path not in infos]
     return Listing(read, dict(Counter(left_out).most_common()))
+
+
+def _is_hidden(path: str, pattern: str) -> bool:
+    """Whether Spark, Arrow and pandas hide a file below a folder or glob, by a name on its way.
+
+    Names that the pattern spells out are not hidden, nor are partitions such as `_year=2024`.
+    """
+    place = absolute(pattern).rstrip("/")
+    if path == place:
+        return False
+    below = path.removeprefix(_base(pattern, path)).split("/")
+    spelled = [name for name in place.split("/") if name.startswith(_HIDING)]
+    return any(
+        name.startswith(_HIDING)
+        and "=" not in name
+        and not any(fnmatchcase(name, given) for given in spelled)
+        for name in below
+    )
+
+
+def _base(pattern: str, path: str) -> str:
+    """The folder of a pattern from which on names were found, with a slash."""
+    place = absolute(pattern).rstrip("/")
+    return f"{place}/" if path.startswith(f"{place}/") else f"{fixed_folder(place)}/"
+
+
+def _refuse_tables(pattern: str, files: Sequence[FileInfo]) -> None:
+    """Raises SettingError if files are those of a table, whose log may have removed some of them.
+
+    A log may lie above the folder, too; in a store it is looked for only below.
+    """
+    paths = [file.path for file in files if file.path != absolute(pattern)]
+    for kind, log in _TABLE_LOGS.items():
+        roots = (match[1] for path in paths if (match := log.fullmatch(path)))
+        above = (
+            "" if is_remote(pattern) or not paths else _log_above(_base(pattern, paths[0]), kind)
+        )
+        if root := above or next(roots, ""):
+            raise SettingError(
+                "input",
+                f"{root} is a table of {kind}: only its log says which files and rows belong to "
+                f"it; let {_TABLE_READERS[kind]} write it to Parquet, or name the files themselves",
+            )
+
+
+def _log_above(folder: str, kind: str) -> str:
+    """The table of a kind in which a local folder lies, or which it is; "" for none."""
+    parts = folder.rstrip("/").split("/")
+    for length in range(len(parts), 1, -1):
+        root = "/".join(parts[:length])
+        if kind == "Iceberg":  # a folder of this name is nothing special without its files
+            names = glob(f"{escape(root)}/metadata/*.metadata.json")
+        else:
+            names = glob(f"{escape(root)}/{_LOG_FOLDERS[kind]}/")
+        if names:
+            return root
+    return ""
 
 
 def without_records(files: list[FileInfo]) -> list[FileInfo]:
@@ -159,7 +246,8 @@ def _input_file(info: FileInfo, input_format: str | None, looks: bool) -> InputF
         raise SettingError(
             "input",
             f"{info.path}: {suffix} files cannot be read; give text, JSON lines or CSV (each also "
-            "as .gz, .bz2 or .zst) or Parquet, or say input_format text if it holds plain text",
+            "as .gz, .bz2 or .zst) or Parquet, which pandas writes with df.to_parquet, or say "
+            "input_format text if it holds plain text",
             "input_format",
         )
     kind = input_format or FORMATS.get(suffix, "text")

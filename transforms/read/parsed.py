@@ -137,11 +137,10 @@ def _extra_table(values: list[tuple[Any, ...]], schema: pa.Schema, unfit: Counte
     arrays = []
     by_column = zip(*values, strict=True) if values else [()] * len(schema)
     for column, described in zip(by_column, schema, strict=True):
-        lost = sum(value is UNFIT for value in column)
-        if lost:
+        kept = [None if value is UNFIT else value for value in column]
+        if lost := sum(value is UNFIT for value in column):
             unfit[described.name] += lost
-            column = [None if value is UNFIT else value for value in column]
-        arrays.append(pa.array(column, described.type))
+        arrays.append(pa.array(kept, described.type))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

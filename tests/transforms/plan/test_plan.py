@@ -6,9 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from bert_embed.storage.errors import SettingError
 from bert_embed.storage.files import FileInfo
 from bert_embed.transforms.plan.cut import default_block_bytes, plan_blocks
-from bert_embed.transforms.plan.listing import input_files, listing_digest
+from bert_embed.transforms.plan.listing import input_files, list_input, listing_digest
 from bert_embed.transforms.records.spec import InputFile
 
 
@@ -111,6 +112,53 @@ def test_other_compressions_and_archives_are_refused_by_name(tmp_path, name):
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(ValueError, match=rf"{name}: \.\w+ files cannot be read"):
         input_files([str(tmp_path)])
+
+
+def names(folder, *patterns):
+    files = input_files([str(folder / pattern) for pattern in patterns])
+    return [str(file.info.path).removeprefix(f"{folder}/") for file in files]
+
+
+def test_names_that_spark_and_arrow_hide_are_hidden_below_folders_and_globs(tmp_path):
+    shown = ["_year=2024/a.txt", "a.txt", "b_/c_.txt", "year=2024/part-0.txt"]
+    hidden = ["_SUCCESS", "_temporary/0/a.txt", "_notes.txt", "b_/_a.txt", ".a.txt", ".b/a.txt"]
+    for name in (*shown, *hidden):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text("one\n")
+    assert names(tmp_path, "") == shown
+    assert names(tmp_path, "**") == names(tmp_path, "**/*.txt") == shown
+    assert names(tmp_path, "*.txt") == ["a.txt"]
+    # What is named itself is read.
+    assert names(tmp_path, "_notes.txt", ".a.txt") == [".a.txt", "_notes.txt"]
+    assert names(tmp_path, "_n*.txt") == ["_notes.txt"]
+    assert names(tmp_path, "_temporary") == names(tmp_path, "_temp*/**/*.txt")
+    assert names(tmp_path, "_temporary") == ["_temporary/0/a.txt"]
+    assert list_input([str(tmp_path)]).skipped == {"_*": 4}  # those with a dot are not even listed
+    with pytest.raises(SettingError, match=r"names only hidden files.*name such a file itself"):
+        input_files([str(tmp_path / "b_" / "[_]a.txt")])
+
+
+@pytest.mark.parametrize(
+    ("kind", "log"),
+    [
+        ("Delta Lake", "_delta_log/00000000000000000000.json"),
+        ("Iceberg", "metadata/v1.metadata.json"),
+        ("Hudi", ".hoodie/hoodie.properties"),
+    ],
+)
+def test_a_table_with_a_log_is_refused(tmp_path, kind, log):
+    """Its folder holds files, and rows, that were removed from it."""
+    table = tmp_path / "lake" / "table"
+    for name in (log, "part-0.txt", "data/year=2024/part-1.txt"):
+        (table / name).parent.mkdir(exist_ok=True, parents=True)
+        (table / name).write_text("one\n")
+    found = f"^input {table} is a table of {kind}: only its log"
+    places = [table, table / "*.txt", table / "data", table / "data/*/*.txt"]
+    for place in (*places, *([tmp_path] if kind != "Hudi" else [])):
+        with pytest.raises(SettingError, match=found):
+            input_files([str(place)])
+    assert names(table, "part-0.txt") == ["part-0.txt"]  # named itself
 
 
 def test_a_path_that_looks_like_a_glob_is_taken_literally(tmp_path):
