@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.engines.cores import available_cores
 from bert_embed.formats.kinds import KINDS
 from bert_embed.formats.result_files import row_batches
-from bert_embed.results import has_block_records, vector_files
+from bert_embed.results import each_file, has_block_records
 from bert_embed.similarities import Similarity
-from bert_embed.storage.files import is_remote
-from bert_embed.storage.parallel import in_parallel
 from bert_embed.storage.plurals import counted
 
 _PLACES = ("id", "start", "stop")
@@ -60,10 +57,7 @@ def nearest(
     similarity = KINDS[kind].similarity
     assert similarity is not None
     scan = _Scan(folder, settings, similarity(queries), k, kind, not has_block_records(folder))
-    files = vector_files(folder, kind, partial=True)
-    # A copy of a store's file exists until the next one is requested.
-    scanned = map(scan, files) if is_remote(folder) else in_parallel(scan, files, available_cores())
-    for hits in scanned:
+    for hits in each_file(folder, kind, scan):
         scan.keep(hits)
     return scan.best
 
@@ -72,11 +66,13 @@ def ids_among(
     folder: str, settings: dict[str, Any], ids: set[str], kind: str = "sentence"
 ) -> set[str]:
     """Returns those of some ids, as text, whose vectors an output has."""
-    present: set[str] = set()
-    for path in vector_files(folder, kind, partial=True):
-        for batch in row_batches(path, settings, kind=kind, vectors=False, rows=_PLACE_ROWS):
-            present.update(ids.intersection(map(str, batch.columns["id"].to_pylist())))
-    return present
+
+    def among(path: Path) -> set[str]:
+        batches = row_batches(path, settings, kind=kind, vectors=False, rows=_PLACE_ROWS)
+        in_batches = (map(str, batch.columns["id"].to_pylist()) for batch in batches)
+        return set().union(*map(ids.intersection, in_batches))
+
+    return set().union(*each_file(folder, kind, among))
 
 
 class _Scan:

@@ -5,19 +5,20 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import compress, pairwise
+from itertools import chain, compress, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
 from bert_embed.arguments import path_text, switch, whole_number
+from bert_embed.engines.cores import available_cores
 from bert_embed.fingerprints import difference
 from bert_embed.formats.kinds import KINDS
 from bert_embed.formats.output_files import (
@@ -46,9 +47,9 @@ from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.files import (
     absolute,
     files_in,
+    holds_files,
     is_remote,
     join,
-    names_in,
     open_listed,
     open_raw,
     read_bytes,
@@ -56,6 +57,7 @@ from bert_embed.storage.files import (
 )
 from bert_embed.storage.gcs_copies import store_errors
 from bert_embed.storage.packages import requires
+from bert_embed.storage.parallel import in_parallel
 from bert_embed.storage.plurals import counted
 from bert_embed.typed_json import json_object
 
@@ -65,6 +67,8 @@ if TYPE_CHECKING:
 _Folder = str | os.PathLike[str]
 Folders = _Folder | Sequence[_Folder]
 _Files = dict[str, FileInfo]  # by name
+_Result = TypeVar("_Result")
+_FETCHED = 8  # files of a store at a time, each a copy on this disk
 _COPIED_BYTES = 16 << 20  # of a file in a store, at a time
 _READ_ROWS = 1 << 14  # at a time, of an output that is read whole
 _ID_ROWS = 1 << 16  # that are read at a time, without their vectors
@@ -416,9 +420,39 @@ def vector_files(
 
 def _checked_files(folder: _Folder, record: RunRecord | None, files: _Files) -> Iterator[Path]:
     for name, file in files.items():
-        with _local_file(folder, name, file) as path:
-            if record is None or _is_written(folder, record, name, path):
+        with _checked_file(folder, record, name, file) as path:
+            if path is not None:
                 yield path
+
+
+@contextmanager
+def _checked_file(
+    folder: _Folder, record: RunRecord | None, name: str, file: FileInfo
+) -> Iterator[Path | None]:
+    """The path of a listed file, None if it is not finished; InputError if it is damaged."""
+    with _local_file(folder, name, file) as path:
+        is_written = record is None or _is_written(folder, record, name, path)
+        yield path if is_written else None
+
+
+def each_file(
+    folder: _Folder, granularity: str, read: Callable[[Path], _Result], partial: bool = True
+) -> Iterator[_Result]:
+    """Yields what `read` makes of each of the files of `vector_files`, in their order.
+
+    Several at a time are fetched, compared with their block records and read.
+    """
+    record = read_run(folder)
+
+    def of_file(listed: tuple[str, FileInfo]) -> list[_Result]:
+        with _checked_file(folder, record, *listed) as path:
+            return [] if path is None else [read(path)]
+
+    threads = available_cores()
+    if is_remote(os.fspath(folder)):
+        threads = max(threads, _FETCHED)
+    files = _files_of(folder, record, granularity, partial)
+    return chain.from_iterable(in_parallel(of_file, files.items(), threads))
 
 
 def vector_names(folder: _Folder) -> list[str]:
@@ -512,9 +546,8 @@ def _recorded(folder: _Folder, record: RunRecord, name: str) -> dict[str, Any] |
 
 def has_block_records(folder: _Folder) -> bool:
     """Returns whether a run's folder has block records, with which its files are compared."""
-    place = join(os.fspath(folder), BLOCK_RECORDS)
     with store_errors():
-        return bool(names_in(place)) if is_remote(place) else os.path.isdir(place)
+        return holds_files(join(os.fspath(folder), BLOCK_RECORDS))
 
 
 def _damage(path: Path, what: str) -> str:

@@ -184,6 +184,11 @@ def names_in(folder: str) -> list[str]:
     return sorted(sizes_in(folder) if is_remote(folder) else local.names_in(folder))
 
 
+def holds_files(folder: str) -> bool:
+    """Whether a file is directly in a folder, or, locally, the folder is there; one request."""
+    return _store(folder).holds_files(folder)
+
+
 def files_in(folder: str, wanted: Callable[[str], bool]) -> list[FileInfo]:
     """The files directly in a folder whose names are `wanted`, sorted by path."""
     if is_remote(folder):

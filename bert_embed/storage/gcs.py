@@ -130,6 +130,13 @@ def list_folder(folder: str) -> list[FileInfo]:
     return [_info(blob, bucket) for blob in listed if blob.name != prefix]
 
 
+def holds_files(folder: str) -> bool:
+    """Whether an object is directly in a folder."""
+    bucket, name = _split(folder)
+    prefix = name.rstrip("/") + "/" if name else ""
+    return bool(_listed(folder, bucket, prefix, delimiter="/", max_results=1))
+
+
 def delete(paths: list[str]) -> None:
     """Removes objects; one that does not exist is no error."""
     for _ in in_parallel(_delete, paths):

@@ -35,9 +35,9 @@ def list_files(pattern: str) -> list[FileInfo]:
     return [files[path] for path in sorted(files)]
 
 
-def _matching(patterns: list[str]) -> Iterator[FileInfo]:
+def _matching(patterns: list[str], limits: list[int] | None = None) -> Iterator[FileInfo]:
     try:
-        matches = FileSystems.match(patterns)
+        matches = FileSystems.match(patterns, limits)
     except BeamIOError as error:
         raise _failure(patterns[0], "listed", error) from error
     for match in matches:
@@ -110,6 +110,11 @@ def create(path: str, data: bytes) -> bool:
 def list_folder(folder: str) -> list[FileInfo]:
     """Files directly in a folder."""
     return list(_matching([glob.escape(folder.rstrip("/")) + "/*"]))
+
+
+def holds_files(folder: str) -> bool:
+    """Whether a file is directly in a folder."""
+    return any(_matching([glob.escape(folder.rstrip("/")) + "/*"], limits=[1]))
 
 
 def delete(paths: list[str]) -> None:

@@ -1,11 +1,15 @@
 """What a run asks of Cloud Storage, counted by a proxy: nothing that a listing has told already."""
 
+import shutil
+import threading
+import time
 from collections import Counter
 
 import pytest
 
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.commands import texts
+from bert_embed.pipeline.commands.search import search
 from tests.support.command import embed, files, record, rows
 from tests.support.report_pages import content
 from tests.support.servers.faults import behind
@@ -104,3 +108,40 @@ def test_a_report_reads_the_texts_of_few_objects(
     assert shown == ([*whole[:read], *[""] * (150 - read)] if read else None)
     assert proxied.counts()["read"] == read
     assert ("too many small objects" in capsys.readouterr().err) == (read == 0)
+
+
+def test_search_fetches_several_files_at_a_time(gcs, proxied, tiny_bundle, tmp_path):
+    """And asks for one block record to know that there are any, not for a list of all."""
+    there = gcs.client.create_bucket("searched")
+    lines = "".join(f"{n:04d} a line of a text\n" for n in range(PARTS * 4))
+    there.blob("in.txt").upload_from_string(lines)
+    flags = {"block_bytes": len(lines) // PARTS, "report": "false"}
+    assert embed("gs://searched/out", tiny_bundle, "gs://searched/in.txt", **flags) == 0
+    here = tmp_path / "out"
+    shutil.copytree(gcs.root / "searched" / "out", here)
+    queries = ["a text", "0017"]
+    wanted = [
+        [(hit.id, hit.score, hit.file) for hit in hits]
+        for hits in search(str(here), queries, 5, model=tiny_bundle)
+    ]
+    at_once, most, lock = 0, 0, threading.Lock()
+
+    def held(method, path):
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        time.sleep(0.05)  # so that a request meets those beside it
+        with lock:
+            at_once -= 1
+
+    proxied.forget()
+    proxied.fault = held
+    found = search("gs://searched/out", queries, 5, model=tiny_bundle)
+    assert [[(hit.id, hit.score, hit.file) for hit in hits] for hits in found] == wanted
+    assert most >= 4
+    listings = [path for _, path in proxied.paths if "/o?" in path]
+    assert not [path for path in listings if "blocks" in path and "maxResults=1" not in path]
+    counts = proxied.counts()
+    assert counts["read"] <= 2 * PARTS + 12  # files and block records; run.json, texts of hits
+    assert counts["list"] <= 5
