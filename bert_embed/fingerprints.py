@@ -31,7 +31,8 @@ class Keys:
         new = self.new or {}
         known = {*self.always, *self.present, *new, *self.free}
         unknown = sorted(values.keys() - known)
-        assert not unknown, f"{', '.join(unknown)}: say in {__name__} whether it counts"
+        if unknown:
+            raise RuntimeError(f"{', '.join(unknown)}: say in {__name__} whether it counts")
         counted = {name: values[name] for name in self.always}
         counted |= {name: values[name] for name in self.present if name in values}
         return counted | {

@@ -56,7 +56,8 @@ class ModelFile:
     def part(self, buffer: int, start: int, size: int) -> int:
         """Returns the number of a buffer that is a part of another one, in bytes."""
         array, begin = self._places[buffer - 1]
-        assert start % _ALIGNMENT == 0
+        if start % _ALIGNMENT:
+            raise RuntimeError(f"a part of a buffer begins at {start}, not at {_ALIGNMENT} bytes")
         return self._add_buffer(array, begin + start, size)
 
     def _add_buffer(self, array: int, start: int, size: int) -> int:

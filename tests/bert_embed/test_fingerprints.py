@@ -1,5 +1,7 @@
 """Saved configurations keep the fingerprints that the outputs of people have."""
 
+import subprocess
+import sys
 from dataclasses import asdict, fields
 
 import numpy as np
@@ -26,6 +28,7 @@ from bert_embed.fingerprints import (
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.transforms.examples.settings import ExampleSettings
 from bert_embed.transforms.read.columns import Columns
+from tests.support.command import ROOT
 
 WHAT_TO_DO = (
     "this configuration has another fingerprint than before, so that every output that people have "
@@ -187,8 +190,20 @@ def test_a_new_option_counts_only_where_it_is_used():
     before = {"layers": [-1]}
     assert keys.counted(before | {"rotate": False, "path": "/x"}) == before
     assert keys.counted(before | {"rotate": True}) == before | {"rotate": True}
-    with pytest.raises(AssertionError, match=r"scale: say in bert_embed\.fingerprints"):
+    with pytest.raises(RuntimeError, match=r"scale: say in bert_embed\.fingerprints"):
         keys.counted(before | {"scale": 2})
+
+
+def test_an_unlisted_option_is_refused_without_assertions_too():
+    code = (
+        "from bert_embed.fingerprints import Keys\n"
+        "assert False, 'assertions are off'\n"
+        "Keys(always=('layers',), new={}).counted({'layers': [-1], 'scale': 2})\n"
+    )
+    command = [sys.executable, "-O", "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "scale: say in bert_embed.fingerprints whether it counts" in done.stderr
 
 
 def test_vectors_of_before_an_option_are_no_other_vectors(monkeypatch):

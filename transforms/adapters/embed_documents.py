@@ -225,9 +225,8 @@ def placed(
     """
     element, rejection = embedded.element, embedded.rejection
     if rejection is not None or embedded.vectors is None:
-        assert rejection is not None, (
-            "a document has either a vector or a rejection after the model"
-        )
+        if rejection is None:
+            raise RuntimeError("after the model a document has neither a vector nor a rejection")
         why = {"stage": rejection.stage, "reason": rejection.reason}
         return "rejected", {**why, "record": element}
     kinds = embedded.vectors[0]
