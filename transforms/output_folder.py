@@ -19,7 +19,7 @@ from bert_embed.formats.output_files import (
     parse_name,
     part_name,
 )
-from bert_embed.storage.errors import InputError
+from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.files import (
     FileInfo,
     files_in,
@@ -131,7 +131,7 @@ class OutputFolder:
         try:
             with lock_held(join(self.path, _LOCK), alone) as taken:
                 if not taken:
-                    raise InputError(
+                    raise StorageError(
                         f"another command writes to {self.path} at this moment: wait for it, or "
                         "stop it"
                     )

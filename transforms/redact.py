@@ -1,12 +1,12 @@
 """Removes the messages of third-party errors, which may quote a text."""
 
-import traceback
+import dis
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 
-import bert_embed
-
-_PACKAGE = str(Path(bert_embed.__file__).parent) + "/"
+_PACKAGE = __name__.partition(".")[0]
+_RAISE = dis.opmap["RAISE_VARARGS"]
 # Errors of files and networks: they describe names and states, which users need to see.
 _OUTSIDE = ("google.", "apache_beam.", "apitools.", "grpc.", "requests.", "urllib3.")
 
@@ -43,25 +43,38 @@ def has_own_words(error: BaseException) -> bool:
         return True
     if not isinstance(error, (ValueError, RuntimeError)) or module.startswith("pyarrow."):
         return False
-    frames = traceback.extract_tb(error.__traceback__)
-    # An error of C code ends in our frame, too, but only our own errors at a line with "raise".
-    if not frames:
-        return True
-    is_ours = frames[-1].filename.startswith(_PACKAGE)
-    return is_ours and (frames[-1].line or "").startswith("raise ")
+    places = list(_places(error))
+    # An error of C code ends in our frame, too, but only our own errors at a `raise`. The compiled
+    # code says so: an image may have no sources.
+    return not places or (_is_ours(places[-1]) and _raises(places[-1]))
 
 
 def described(error: BaseException) -> str:
     """Kind and places of an error, without its message."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if frame.filename.startswith(_PACKAGE)]
+    every = list(_places(error))
+    ours = [place for place in every if _is_ours(place)]
     places = [
-        f"{'/'.join(Path(frame.filename).parts[-2:])}:{frame.lineno}"
-        for frame in (ours[-1:] + frames[-1:])
+        f"{'/'.join(Path(place.tb_frame.f_code.co_filename).parts[-2:])}:{place.tb_lineno}"
+        for place in (ours[-1:] + every[-1:])
     ]
     module = type(error).__module__
     name = type(error).__name__ if module == "builtins" else f"{module}.{type(error).__name__}"
     return f"{name} at {', '.join(dict.fromkeys(places))} (its message may hold a text: not shown)"
+
+
+def _places(error: BaseException) -> Iterator[TracebackType]:
+    place = error.__traceback__
+    while place is not None:
+        yield place
+        place = place.tb_next
+
+
+def _is_ours(place: TracebackType) -> bool:
+    return str(place.tb_frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE
+
+
+def _raises(place: TracebackType) -> bool:
+    return place.tb_frame.f_code.co_code[place.tb_lasti] == _RAISE
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

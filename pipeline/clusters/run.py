@@ -160,14 +160,15 @@ def _run(run: ClusterRun, record: ClusterRecord) -> ExitCode:
 
 def _report_failure(run: ClusterRun, record: ClusterRecord, error: BaseException) -> ExitCode:
     """Says why the job ended, and writes it to the record."""
-    interrupted = was_interrupted(error)
-    message = "interrupted" if interrupted else hide_secrets(root_message(error))
-    if not interrupted:
-        warn(*traceback_lines(error))
+    message = None if was_interrupted(error) else hide_secrets(root_message(error))
     with suppress(OSError):  # then the record still says running, and the job is continued as well
         _change(run, record, lambda running: running.stopped(message))
+    if message is None:
+        warn("", "interrupted; the same command continues it")
+        return ExitCode.INTERRUPTED
+    warn(*traceback_lines(error))
     warn(f"error: the job failed: {message}", "the same command continues it")
-    return ExitCode.INTERRUPTED if interrupted else ExitCode.FAILED
+    return ExitCode.FAILED
 
 
 def _run_job(run: ClusterRun, record: ClusterRecord) -> None:

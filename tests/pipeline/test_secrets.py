@@ -4,6 +4,8 @@ import ast
 import io
 import json
 import logging
+import os
+import py_compile
 import re
 import signal
 import subprocess
@@ -340,3 +342,45 @@ def test_no_text_stands_in_logs_metrics_or_records(tmp_path, tiny_bundle, mixed,
         assert len(rejected(output)) == 4
     else:
         assert "the model failed on all of 2 rows: model error: ValueError" in told
+
+
+@pytest.mark.slow
+def test_errors_are_told_apart_without_sources(tmp_path):
+    """An image may hold compiled files alone."""
+    for name in ("bert_embed", "transforms", "pipeline"):
+        within = "bert_embed" if name == "bert_embed" else f"bert_embed/{name}"
+        for path in (ROOT / name).rglob("*.py"):
+            copy = tmp_path / within / path.relative_to(ROOT / name)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            py_compile.compile(str(path), f"{copy}c", dfile=f"<compiled {path.name}>")
+    code = (
+        "import json, bert_embed\n"
+        "from bert_embed.run_record import parse_record\n"
+        "from bert_embed.transforms.redact import RedactErrors\n"
+        "assert bert_embed.__file__.endswith('.pyc')\n"
+        "for work in (\n"
+        "    lambda: parse_record(b'[]', 'DIR/run.json'),\n"
+        "    lambda: json.loads('a secret'),\n"
+        "    lambda: int('a secret'),\n"
+        "):\n"
+        "    try:\n"
+        "        with RedactErrors('Read'):\n"
+        "            work()\n"
+        "    except Exception as error:\n"
+        "        print(type(error).__name__, error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0] == "InputError DIR/run.json is damaged: it is not a JSON object", done.stderr
+    assert [line.partition(" at ")[0] for line in lines[1:]] == [
+        "RuntimeError Read: json.decoder.JSONDecodeError",
+        "RuntimeError Read: ValueError",
+    ]
+    assert "secret" not in done.stdout

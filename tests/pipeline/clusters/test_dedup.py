@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from tests.support.clustered import clustered_vectors, write_output
+from tests.support.held import Hold
 
 ROWS, WIDTH, THRESHOLD = 3000, 32, 0.95
 
@@ -152,3 +154,25 @@ def test_anti_joins_leave_what_is_kept(source, out, record):
         f"ANTI JOIN '{out}/duplicates/*.parquet' USING (id)"
     )
     assert duckdb.sql(query).fetchall() == [(kept,)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["cluster", "dedup"])
+def test_ctrl_c_is_an_interruption_not_a_failure(tmp_path, source, capsys, command):
+    output = tmp_path / "out"
+    write = "bert_embed.transforms.clusters.folder|ClusterFolder|write"
+    hold = Hold(tmp_path / "hold", 1, write)
+    process = hold.start(command, str(source), str(output))
+    process.send_signal(signal.SIGINT)
+    hold.go()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted; the same command continues it" in errors
+    assert "error" not in errors
+    written = json.loads((output / "run.json").read_text())
+    assert (written["status"], written.get("error")) == ("interrupted", None)
+    assert main(["watch", str(output), "--once"]) == 1
+    told = capsys.readouterr().out
+    assert "interrupted" in told
+    assert "failed" not in told
+    assert main([command, str(source), str(output)]) == 0
