@@ -11,7 +11,7 @@ from typing import Any
 import bert_embed
 from bert_embed.engines.own_process import set_up_process
 from bert_embed.pipeline import console
-from bert_embed.pipeline.console import say, warn
+from bert_embed.pipeline.console import AnswerLost, answer, is_unread, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
 from bert_embed.pipeline.parser import (
     command_parser,
@@ -75,14 +75,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     asks = {"-h", "--help", "help"}
     if not words or words[0] in asks or (words[0] == "model" and asks & {*words[1:2]}):
-        say(*_HELP.format(program=program()).splitlines())
-        return ExitCode.DONE if words else ExitCode.USAGE
+        code = ExitCode.DONE if words else ExitCode.USAGE
+        lines = _HELP.format(program=program()).splitlines()
+        return exit_code("help", partial(_answered, lines, code))
     if words[0] == "--version":
-        say(bert_embed.__version__)
-        return ExitCode.DONE
+        return exit_code("version", partial(_answered, [bert_embed.__version__]))
     if arguments is None:
         set_up_process()
     return exit_code(words[0], partial(_run, words, own_process=arguments is None))
+
+
+def _answered(lines: Sequence[str], code: ExitCode = ExitCode.DONE) -> ExitCode:
+    answer(*lines)
+    return code
 
 
 def exit_code(command: str, work: Callable[[], int]) -> int:
@@ -97,8 +102,10 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         warn("", "interrupted")
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has closed it
-        raise
+    except AnswerLost as error:
+        if not is_unread(error.__cause__):  # else somebody has seen enough, as with `| head`
+            warn(f"error: {error}")
+        return ExitCode.FAILED
     except Exception as error:  # noqa: BLE001
         if isinstance(error, ModuleNotFoundError) and error.name in _OF_TENSORFLOW:
             package = error.name.replace("_", "-")
@@ -136,8 +143,7 @@ def _named(place: str) -> Any:
 def _embed(command: str, arguments: list[str], own_process: bool) -> int:
     """Runs `embed`, `tokenize` or `estimate`, which share their flags."""
     if {"-h", "--help"} & set(arguments):
-        say(*command_parser(command, "all" in arguments).format_help().splitlines())
-        return ExitCode.DONE
+        return _answered(command_parser(command, "all" in arguments).format_help().splitlines())
     if command == "estimate":
         options, own = parse_estimate(arguments)
         from bert_embed.pipeline.estimate.command import run_estimate

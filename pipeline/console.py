@@ -3,11 +3,13 @@
 Other people's ids, names and texts could move the cursor, or forge a line of ours.
 """
 
+import errno
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from bert_embed.pipeline.secrets import SecretFilter
@@ -21,14 +23,61 @@ def visible(text: str) -> str:
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
+class AnswerLost(Exception):
+    """What a command was asked for cannot be written; its cause is why."""
+
+
 def say(*lines: str) -> None:
-    """Prints results, each on a line of its own."""
+    """Prints what came out, each on a line of its own; the work is done, whoever reads it."""
     _write(sys.stdout, lines)
+
+
+def answer(*lines: str) -> None:
+    """Prints what the command is for, such as the hits of a search; AnswerLost if it cannot."""
+    if (error := _write(sys.stdout, lines)) is not None:
+        raise AnswerLost(f"stdout cannot be written: {_reason(error)}") from error
 
 
 def warn(*lines: str) -> None:
     """Prints to stderr what is not a result: the plan, notes and errors."""
     _write(sys.stderr, lines)
+
+
+def is_unread(error: BaseException | None) -> bool:
+    """Whether a stream cannot be written because its reader, such as `head`, has gone."""
+    return isinstance(error, BrokenPipeError)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a stream leads to a terminal; none does that is closed."""
+    with suppress(OSError, ValueError):
+        return stream is not None and stream.isatty()
+    return False
+
+
+def open_streams() -> None:
+    """Opens /dev/null for each standard stream that this process was started without.
+
+    Else the next file that is opened gets its number, and libraries print into that file.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # closed; what is opened takes the lowest number that is free
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    if sys.stderr is None:  # sys.stdout stays None: nobody gets what is printed there
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
+
+
+def settle_streams() -> None:
+    """Lets the interpreter flush its streams at the end, which else ends with exit code 120."""
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
 @contextmanager
@@ -39,8 +88,7 @@ def rewrite() -> Iterator[Callable[[str], None]]:
     def show(line: str) -> None:
         nonlocal length
         shown = visible(line)
-        sys.stderr.write(f"\r{shown.ljust(length)}")
-        sys.stderr.flush()
+        _put(sys.stderr, f"\r{shown.ljust(length)}")
         length = len(shown)
 
     try:
@@ -50,11 +98,25 @@ def rewrite() -> Iterator[Callable[[str], None]]:
             _write(sys.stderr, ("",))
 
 
-def _write(stream: TextIO, lines: tuple[str, ...]) -> None:
-    text = "".join(f"{visible(line)}\n" for line in lines)
-    encoding = stream.encoding or "utf-8"  # of a terminal that may not have every letter
-    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
-    stream.flush()
+def _write(stream: TextIO | None, lines: tuple[str, ...]) -> Exception | None:
+    return _put(stream, "".join(f"{visible(line)}\n" for line in lines))
+
+
+def _put(stream: TextIO | None, text: str) -> Exception | None:
+    """Writes a text, and returns why it cannot: no message may end what it is about."""
+    if stream is None:
+        return OSError(errno.EBADF, os.strerror(errno.EBADF))
+    encoding = getattr(stream, "encoding", None) or "utf-8"  # a terminal may lack letters
+    try:
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except (OSError, ValueError) as error:  # ValueError: the stream is closed
+        return error
+    return None
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)
 
 
 class VisibleFormatter(logging.Formatter):

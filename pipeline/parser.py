@@ -12,6 +12,7 @@ from typing import Any, NoReturn, Self
 
 from bert_embed.pipeline.beam_words import UnknownFlags, check_beam_words, nearest_flag
 from bert_embed.pipeline.config_file import read_options
+from bert_embed.pipeline.console import answer
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.flags import (
     NOT_NEGATIVE,
@@ -82,6 +83,10 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, command: str = "", description: str | None = None, **settings: Any) -> None:
         defaults: dict[str, Any] = {"prog": f"{program()} {command}", "allow_abbrev": False}
         super().__init__(description=description, **defaults | settings)
+
+    def print_help(self, file: Any = None) -> None:
+        """Prints the help; AnswerLost where nobody can read it."""
+        answer(*self.format_help().splitlines())
 
     def error(self, message: str) -> NoReturn:
         word = message.removeprefix(_UNRECOGNIZED).split(" ")[0].partition("=")[0]

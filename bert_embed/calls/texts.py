@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import accumulate
 from typing import Any
 
@@ -74,5 +75,8 @@ def in_pieces(columns: Columns, progress: bool) -> Iterator[Columns]:
         if now - shown >= _PAUSE or done == total:
             shown, rate = now, done / max(now - started, 1e-3)
             end = "\n" if done == total else ""
-            sys.stderr.write(f"\r{done:,} of {counted(total, 'text')}, {rate:,.0f} texts/s{end}")
-            sys.stderr.flush()
+            with suppress(OSError, ValueError, AttributeError):  # it is closed, or nobody reads it
+                sys.stderr.write(
+                    f"\r{done:,} of {counted(total, 'text')}, {rate:,.0f} texts/s{end}"
+                )
+                sys.stderr.flush()

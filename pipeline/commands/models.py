@@ -17,7 +17,7 @@ from bert_embed.pipeline.arguments import (
     ModelInspectOptions,
     ModelVerifyOptions,
 )
-from bert_embed.pipeline.console import say, warn
+from bert_embed.pipeline.console import answer, say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.packages import requires
@@ -67,7 +67,7 @@ def run_inspect(options: ModelInspectOptions) -> int:
     """Prints facts about a model, which is not loaded."""
     bundle = resolve_model(options.model)
     facts = model_facts(bundle)
-    say(*(_json_lines(facts) if options.json else _table(bundle, facts)))
+    answer(*(_json_lines(facts) if options.json else _table(bundle, facts)))
     return ExitCode.DONE
 
 
@@ -84,7 +84,7 @@ def run_verify(options: ModelVerifyOptions) -> int:
             raise
         return _damaged(str(error))
     if options.json:
-        say(*_json_lines(_figures(bundle, verification)))
+        answer(*_json_lines(_figures(bundle, verification)))
     elif verification.outputs:
         say(
             f"{bundle.path}: {counted(len(bundle.files), 'file')} unchanged; "

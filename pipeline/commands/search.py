@@ -20,7 +20,7 @@ from bert_embed.pipeline.arguments import SEARCHED, SearchOptions
 from bert_embed.pipeline.commands.fusion import FUSED, fused
 from bert_embed.pipeline.commands.rerank import RERANKED, Reranker
 from bert_embed.pipeline.commands.texts import with_texts
-from bert_embed.pipeline.console import say, warn
+from bert_embed.pipeline.console import answer, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options import DEFAULTS
 from bert_embed.pipeline.outputs.places import check_model
@@ -54,15 +54,15 @@ def run_search(options: SearchOptions) -> int:
     )
     for number, (query, hits) in enumerate(zip(queries, hits_of_queries, strict=True), 1):
         if options.json:
-            say(_json(query, hits))
+            answer(_json(query, hits))
             continue
         if options.queries is not None:
-            say(f"query {number}: {excerpt(query, _EXCERPT)}")
+            answer(f"query {number}: {excerpt(query, _EXCERPT)}")
         for rank, hit in enumerate(hits, 1):
             source = f"  ({hit.folder})" if len(folders) > 1 else ""
-            say(f"{rank:3d}. {hit.score:.4f}  {hit.place}{source}")
+            answer(f"{rank:3d}. {hit.score:.4f}  {hit.place}{source}")
             if hit.text is not None:
-                say(f"             {excerpt(hit.text, _EXCERPT)}")
+                answer(f"             {excerpt(hit.text, _EXCERPT)}")
     return ExitCode.DONE
 
 

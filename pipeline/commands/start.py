@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 
-from bert_embed.pipeline.console import say, warn
+from bert_embed.pipeline.console import answer, say, warn
 from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.graph import run_job
 from bert_embed.pipeline.options import Options
@@ -64,7 +64,7 @@ def start(options: Options) -> ExitCode:
     """Prepares a run, runs it unless it is complete, and reports what came out."""
     run = checked_run(options)
     if options.dry_run:
-        say(*forecast(run))
+        answer(*forecast(run))
         return ExitCode.DONE
     try:
         record, started = run_to_end(run)

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from bert_embed.bundle.find import resolve_model
-from bert_embed.pipeline.console import say
+from bert_embed.pipeline.console import answer
 from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.options import DEFAULTS, FLAGS
 from bert_embed.pipeline.parser import Parser, add_flag
@@ -28,5 +28,5 @@ def run_tokens(arguments: Sequence[str]) -> int:
     rows.append((tokenizer.vocab[tokenizer.sep_id], tokenizer.sep_id, ""))
     width = max(len(token) for token, _, _ in rows)
     for token, number, place in rows:
-        say(f"{token:<{width}}  {number:>6}  {place}".rstrip())
+        answer(f"{token:<{width}}  {number:>6}  {place}".rstrip())
     return ExitCode.DONE

@@ -12,7 +12,7 @@ import orjson
 
 from bert_embed.engines.choose import find_device
 from bert_embed.engines.cores import available_cores
-from bert_embed.pipeline.console import say, warn
+from bert_embed.pipeline.console import answer, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message, usage_errors
 from bert_embed.pipeline.estimate.figures import Figures, figures_of
 from bert_embed.pipeline.estimate.sample import Sample, sample_of
@@ -79,9 +79,9 @@ def run_estimate(options: Options, flags: EstimateOptions) -> int:
             sample = sample_of(run)
     estimate = _estimate(run, sample, flags.price_per_hour, flags.seconds)
     if flags.json:
-        say(orjson.dumps(asdict(estimate)).decode())
+        answer(orjson.dumps(asdict(estimate)).decode())
     else:
-        say(*lines_of(estimate))
+        answer(*lines_of(estimate))
     return ExitCode.DONE
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from bert_embed.pipeline.console import rewrite, visible
+from bert_embed.pipeline.console import is_terminal, rewrite, visible
 from bert_embed.pipeline.progress.counts import Counts
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import is_remote
@@ -90,7 +90,7 @@ def _display(
     elif in_notebook():
         with rewrite() as show:
             yield show, least, least
-    elif not sys.stderr.isatty():
+    elif not is_terminal(sys.stderr):
         yield (lambda line: _logger.warning("%s", line)), _LOG_SECONDS, _LOG_SECONDS
     else:
         with Live(Text(""), console=Console(stderr=True), transient=True) as live:

@@ -13,7 +13,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from bert_embed.pipeline.arguments import WatchOptions
-from bert_embed.pipeline.console import say, warn
+from bert_embed.pipeline.console import answer, is_terminal, say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.outputs.report_text import summary_lines
 from bert_embed.pipeline.progress.counts import Counts, Progress, clock
@@ -246,19 +246,24 @@ def watched(output: str) -> WatchedRun | WatchedClusters:
 def run_watch(options: WatchOptions) -> int:
     """Runs `watch DIR`: FAILED if the job ended and is not done."""
     job = watched(absolute(options.output))
-    in_place = sys.stdout.isatty() and not options.once and not options.json
+    in_place = is_terminal(sys.stdout) and not options.once and not options.json
     with Live(console=Console(), transient=True) if in_place else nullcontext() as display:
         for snapshot in _snapshots(job, options):
             if display is not None:
                 display.update(Group(*map(one_line, snapshot.lines())))
             else:
-                say(*([snapshot.to_json()] if options.json else snapshot.lines()))
+                # Without --json it can be the exit code that somebody waits for.
+                (answer if options.json else say)(*_shown(snapshot, options))
     if in_place:
         say(*snapshot.lines())
     if snapshot.state == "done" and not options.json:
         say(*job.summary())
     failed = snapshot.state in ENDED and snapshot.state != "done"
     return ExitCode.FAILED if failed else ExitCode.DONE
+
+
+def _shown(snapshot: Snapshot, options: WatchOptions) -> list[str]:
+    return [snapshot.to_json()] if options.json else snapshot.lines()
 
 
 def _snapshots(job: WatchedRun | WatchedClusters, options: WatchOptions) -> Iterator[Snapshot]:
