@@ -104,7 +104,7 @@ MODEL_CONFIG = Keys(
 # WordPiece has the first two; another tokenizer its kind and the hash of its file.
 MODEL_TOKENIZER = Keys(
     always=(),
-    present=("lower_case", "max_word_chars", "special_tokens", "kind", "sha256"),
+    present=("lower_case", "max_word_chars", "special_tokens", "rules", "kind", "sha256"),
     new={},
 )
 MODEL_DENSE = Keys(always=("in_features", "out_features", "activation", "bias"), new={})

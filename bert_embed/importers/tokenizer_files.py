@@ -238,7 +238,7 @@ def _word_piece(files: _Files, config: EncoderConfig, lowered: bool) -> TextToke
             f"got {longest!r}"
         )
     vocabulary = _vocabulary(folder, config, files.fast)
-    return Tokenizer(vocabulary, lower_case, longest, files.special)
+    return Tokenizer(vocabulary, lower_case, longest, files.special, "hub")
 
 
 def _refuse_other_tokenizers(files: _Files) -> None:

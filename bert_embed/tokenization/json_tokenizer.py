@@ -13,7 +13,7 @@ import numpy as np
 from bert_embed.arguments import text_list
 from bert_embed.ragged import splits_of
 from bert_embed.storage.errors import InputError, SettingError
-from bert_embed.tokenization.normalizer import Normalizer
+from bert_embed.tokenization.normalizer import SURROGATES, HubRules, Normalizer
 from bert_embed.tokenization.protocol import TextTokenizer, TokenizedTexts
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class JsonTokenizer(TextTokenizer):
         self.unk_id = _unknown_id(values["model"], numbers)
         self.pad_id: int = next((numbers[name] for name in _PADDING if name in numbers), 0)
         self._tokenizer = _read(json.dumps(_without_special_entries(values)))
-        self._words = Normalizer(lower_case=False)
+        self._words = Normalizer(HubRules(lower_case=False, clean=False))
         self._prompt_lengths: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -105,7 +105,7 @@ class JsonTokenizer(TextTokenizer):
 
     def tokenize_texts(self, texts: Iterable[str], offsets: bool = True) -> TokenizedTexts:
         """Returns the tokens of texts; without `offsets`, starts, stops and continues are empty."""
-        texts = [_valid(text) for text in text_list("texts", texts)]
+        texts = [SURROGATES.sub("\ufffd", text) for text in text_list("texts", texts)]
         if not offsets:
             encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
             ids, splits = _flat([one.ids for one in encoded])
@@ -194,14 +194,6 @@ def _unknown_id(model: Mapping[str, Any], numbers: Mapping[str, int]) -> int | N
 def _flat(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     splits = splits_of(np.fromiter(map(len, rows), np.int64, len(rows)))
     return np.fromiter(chain.from_iterable(rows), np.int32, int(splits[-1])), splits
-
-
-def _valid(text: str) -> str:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def _is_letter(char: str) -> bool:

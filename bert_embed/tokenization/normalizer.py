@@ -2,6 +2,8 @@
 
 import re
 import unicodedata
+from abc import ABC, abstractmethod
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +25,7 @@ _CJK = (
 )
 # No word contains these characters, so a long text can be split before any of them.
 _BREAKS = re.compile("[\t\n\r \u4e00-\u9fff]")
+SURROGATES = re.compile("[\ud800-\udfff]")
 
 # The class of a code point: two bits for its role in words. With these numbers a word starts (and,
 # read backwards, stops) exactly where class > (class before & 1).
@@ -60,17 +63,36 @@ class Words:
         ]
 
 
-class Normalizer:
-    """google-research/bert's BasicTokenizer, with tables instead of a loop over characters.
+class Rules(ABC):
+    """What becomes of one character, and of a word whose characters depend on each other."""
 
-    The result for a code point (nothing, a space, its lower case without accents) is looked up in
-    unicodedata once and kept. Two cases depend on the neighbours and are computed word by word:
-    Greek capital sigma, which has another lower case at the end of a word, and marks that canonical
-    order moves and accent stripping keeps.
+    @abstractmethod
+    def lookup(self, char: str) -> tuple[int, str]:
+        """Returns the class of a character and its result."""
+
+    @abstractmethod
+    def depends(self, char: str, folded: str) -> bool:
+        """Returns whether neighbours may change the result of a character, or where it stands."""
+
+    @abstractmethod
+    def folded_word(self, word: str) -> tuple[str, list[int] | None]:
+        """Returns the result of a word, and the places that its characters are from if they move.
+
+        It has no white space and no CJK.
+        """
+
+
+class Normalizer:
+    """BERT's basic tokenization, with tables instead of a loop over characters.
+
+    The result for a code point (nothing, a space, its lower case without accents) is asked of the
+    rules once and kept. Words with characters that depend on their neighbours are computed one by
+    one: Greek capital sigma, which google-research lowers otherwise at the end of a word, and marks
+    that canonical order moves and accent stripping keeps.
     """
 
-    def __init__(self, lower_case: bool) -> None:
-        self._lower_case = lower_case
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
         self._classes = np.full(_CODE_POINTS, _UNKNOWN, np.uint8)
         # The result for a code point, or its place in `_long` if it becomes several.
         self._folds = np.zeros(_CODE_POINTS, np.uint32)
@@ -121,8 +143,12 @@ class Normalizer:
             source = kept if source is None else source.take(kept)
         for start, stop in _words_around(text, in_context.tolist()):
             at = start if source is None else int(np.searchsorted(source, start))
-            folded = _points(_folded(_cleaned(text[start:stop])))
-            chars[at : at + len(folded)] = folded
+            folded, places = self._rules.folded_word(text[start:stop])
+            span = slice(at, at + len(folded))
+            chars[span] = _points(folded)
+            if places is not None:
+                source = np.arange(len(chars)) if source is None else source
+                source[span] = np.add(places, start)
         return chars, classes, source
 
     def _widen(
@@ -143,7 +169,7 @@ class Normalizer:
         long = ""
         for code in range(page * _PAGE, (page + 1) * _PAGE):
             char = chr(code)
-            kind, folded = self._lookup(char)
+            kind, folded = self._rules.lookup(char)
             self._classes[code] = kind
             if len(folded) > 1:
                 self._classes[code] |= len(folded) << _WIDTH_SHIFT
@@ -151,12 +177,19 @@ class Normalizer:
                 long += folded
             elif folded:
                 self._folds[code] = ord(folded)
-            if self._lower_case and (char == "Σ" or _is_moved(folded)):
+            if folded and self._rules.depends(char, folded):
                 self._classes[code] |= _IN_CONTEXT
         self._long = np.concatenate([self._long, _points(long)])
 
-    def _lookup(self, char: str) -> tuple[int, str]:
-        """Returns the class of a character and its result."""
+
+class GoogleRules(Rules):
+    """Those of google-research/bert's BasicTokenizer, by this Python's `unicodedata`."""
+
+    def __init__(self, lower_case: bool) -> None:
+        self._lower_case = lower_case
+
+    def lookup(self, char: str) -> tuple[int, str]:
+        """As `Rules.lookup`."""
         if _is_dropped(char):
             return _DROPPED, ""
         folded = _folded(char) if self._lower_case else char
@@ -166,6 +199,71 @@ class Normalizer:
             return _SPACE, " "
         # No character becomes several of which one is punctuation or CJK.
         return _ALONE if _is_cjk(char) or _is_punctuation(folded[0]) else _LETTER, folded
+
+    def depends(self, char: str, folded: str) -> bool:
+        """As `Rules.depends`."""
+        return self._lower_case and (char == "Σ" or any(map(unicodedata.combining, folded)))
+
+    def folded_word(self, word: str) -> tuple[str, None]:
+        """As `Rules.folded_word`."""
+        return _folded("".join(char for char in word if not _is_dropped(char))), None
+
+
+class HubRules(Rules):
+    """Those of BertNormalizer and BertPreTokenizer, by the `tokenizers` library itself.
+
+    Its Unicode is its own, whatever Python's. It knows no final sigma. Without `clean` no character
+    is dropped.
+    """
+
+    def __init__(self, lower_case: bool, clean: bool = True) -> None:
+        from tokenizers import normalizers, pre_tokenizers
+
+        self._lower_case = lower_case
+        self._normalize = normalizers.BertNormalizer(clean, lowercase=lower_case).normalize_str
+        self._clean = normalizers.BertNormalizer(True, False, False, False).normalize_str
+        self._split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+        self._decompose = normalizers.NFD().normalize_str
+
+    def lookup(self, char: str) -> tuple[int, str]:
+        """As `Rules.lookup`."""
+        if "\ud800" <= char <= "\udfff":
+            return _DROPPED, ""  # as U+FFFD, as which other tokenizers read it
+        folded = self._normalize(char)
+        if not folded:
+            return _DROPPED, ""
+        inner = folded.strip(" ")
+        pieces = len(self._split(f"a{inner}a"))
+        if not inner or pieces == 2:
+            return _SPACE, " "
+        return _ALONE if inner != folded or pieces > 1 else _LETTER, inner
+
+    def depends(self, char: str, folded: str) -> bool:
+        """As `Rules.depends`."""
+        # Between marks of the highest and of the lowest class, a mark does not stay where it is.
+        return (
+            self._lower_case
+            and not char.isascii()
+            and self._decompose(f"\u0345{folded}\u0334") != f"\u0345{self._decompose(folded)}\u0334"
+        )
+
+    def folded_word(self, word: str) -> tuple[str, list[int]]:
+        """As `Rules.folded_word`."""
+        cleaned = [self._clean(char) for char in SURROGATES.sub("\ufffd", word)]
+        begins = defaultdict[str, deque[bool]](deque)
+        for char in cleaned:
+            for number, part in enumerate(self._decompose(char)):
+                begins[part].append(number == 0)
+        # Where marks change places, the library takes the next character's place for each part that
+        # begins one, and the place before it for another.
+        sources, place, moved = (at for at, char in enumerate(cleaned) if char), 0, []
+        ordered = self._decompose("".join(cleaned))
+        folded = list(map(self._normalize, ordered))
+        for char, part in zip(ordered, folded, strict=True):
+            if begins[char].popleft():
+                place = next(sources)
+            moved += [place] * len(part)
+        return "".join(folded), moved
 
 
 def safe_cut(text: str, start: int, length: int) -> int:
@@ -196,10 +294,6 @@ def _points(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
 
 
-def _cleaned(text: str) -> str:
-    return "".join(char for char in text if not _is_dropped(char))
-
-
 def _folded(text: str) -> str:
     decomposed = unicodedata.normalize("NFD", text.lower())
     return "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
@@ -223,8 +317,3 @@ def _is_punctuation(char: str) -> bool:
     if "!" <= char <= "~":
         return not char.isalnum()
     return unicodedata.category(char).startswith("P")
-
-
-def _is_moved(folded: str) -> bool:
-    """Returns whether canonical order may move part of it that accent stripping keeps."""
-    return any(unicodedata.combining(part) for part in folded)

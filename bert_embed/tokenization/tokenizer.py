@@ -1,4 +1,4 @@
-"""Tokenizes texts to WordPiece ids and offsets, exactly as google-research/bert."""
+"""Tokenizes texts to WordPiece ids and offsets, exactly as the model's own library."""
 
 import functools
 import os
@@ -20,7 +20,7 @@ from bert_embed.bundle.files import TOKENIZER_JSON
 from bert_embed.ragged import splits_of, sums_of
 from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.tokenization.json_tokenizer import JsonTokenizer
-from bert_embed.tokenization.normalizer import Normalizer, safe_cut
+from bert_embed.tokenization.normalizer import GoogleRules, HubRules, Normalizer, safe_cut
 from bert_embed.tokenization.protocol import TextTokenizer, TokenizedTexts
 from bert_embed.tokenization.wordpiece import WordPiece
 
@@ -45,15 +45,18 @@ SPECIAL_TOKENS = {
     # Its vocabulary has BERT's as well, and does not use them.
     "mpnet": SpecialTokens("<s>", "</s>", "<pad>", 2),
 }
+_RULES = {"google": GoogleRules, "hub": HubRules}
 
 
 class Tokenizer(TextTokenizer):
     """BERT's tokenizer for one vocabulary, columns of texts to arrays.
 
-    Ids equal those of google-research/bert's FullTokenizer under this Python's `unicodedata`, for
-    any text. Special tokens in a text are text: "[SEP]" becomes three tokens or more, never one.
+    Ids equal, for any text, those of google-research/bert's FullTokenizer under this Python's
+    `unicodedata`, or those of Hugging Face's BertTokenizer, which is of another mind on private
+    use, newer characters and the final sigma. Special tokens in a text are text: "[SEP]" becomes
+    three tokens or more, never one.
 
-    Of two equal entries of a vocabulary the later id counts, as in google-research/bert. Entries
+    Of two equal entries of a vocabulary the later id counts, as in both libraries. Entries
     that are blank, or contain NUL, a control character or white space, match no word.
 
     Args:
@@ -62,6 +65,7 @@ class Tokenizer(TextTokenizer):
         max_word_chars: Maximum number of characters of a word; a longer one is [UNK]. 200 in
             google-research's models, 100 in Hugging Face's.
         special_tokens: "bert" or "mpnet", whose rows begin with <s> and end with </s>.
+        rules: "google" for the characters of google-research/bert, "hub" for those of Hugging Face.
 
     Raises:
         InputError: The vocabulary cannot be read, or lacks [UNK] or a token that begins or ends
@@ -75,11 +79,13 @@ class Tokenizer(TextTokenizer):
         lower_case: bool = True,
         max_word_chars: int = 200,
         special_tokens: str = "bert",
+        rules: str = "google",
     ) -> None:
         if isinstance(vocab, (str, os.PathLike)):
             vocab = _read_vocab(vocab)
+            vocab = [entry.strip() for entry in vocab] if rules == "google" else vocab
         self.vocab = tuple(text_list("vocab", vocab))
-        self._settings = lower_case, max_word_chars, special_tokens
+        self._settings = lower_case, max_word_chars, special_tokens, rules
         ids = {entry: row for row, entry in enumerate(self.vocab)}
         special = SPECIAL_TOKENS[one_of("special_tokens", special_tokens, SPECIAL_TOKENS)]
         needed = (special.begin, special.end, "[UNK]")
@@ -90,7 +96,8 @@ class Tokenizer(TextTokenizer):
         self.pad_id = ids.get(special.padding, 0)
         self.separators, self.has_segments = special.separators, True
         self.lower_case = switch("lower_case", lower_case)
-        self._normalizer = Normalizer(self.lower_case)
+        characters = _RULES[one_of("rules", rules, _RULES)]
+        self._normalizer = Normalizer(characters(self.lower_case))
         longest = whole_number("max_word_chars", max_word_chars, least=1)
         self._word_piece = WordPiece(ids, "[UNK]", longest)
         self._lock = threading.Lock()
@@ -111,9 +118,13 @@ class Tokenizer(TextTokenizer):
     def settings(self) -> dict[str, Any]:
         """As `TextTokenizer.settings`: the arguments beside the vocabulary."""
         settings = {"lower_case": self.lower_case, "max_word_chars": self._settings[1]}
-        special = self._settings[2]
-        # Models with BERT's own tokens keep their fingerprint.
-        return settings if special == "bert" else settings | {"special_tokens": special}
+        *_, special, rules = self._settings
+        # Models of google-research with BERT's own tokens keep their fingerprint.
+        return (
+            settings
+            | ({} if special == "bert" else {"special_tokens": special})
+            | ({} if rules == "google" else {"rules": rules})
+        )
 
     @property
     def file_text(self) -> str:
@@ -225,7 +236,7 @@ def _in_place(column: np.ndarray, others: int, plain: np.ndarray) -> np.ndarray:
 def _read_vocab(path: str | os.PathLike[str]) -> list[str]:
     try:
         with Path(path).open(encoding="utf-8", newline="\n") as lines:
-            return [line.strip() for line in lines]
+            return [line.removesuffix("\n") for line in lines]
     except (OSError, UnicodeDecodeError) as error:
         hint = "" if Path(path).exists() else "; a model's is Tokenizer.from_pretrained(model)"
         message = f"vocab {os.fspath(path)} cannot be read: {error}{hint}"

@@ -61,6 +61,13 @@ def test_the_vocabulary_of_tokenizer_json_is_that_of_vocab_txt(tmp_path, tiny_bu
     assert load_tokenizer(bundle).vocab == tuple(small_vocabulary())
 
 
+def test_ids_of_a_hub_model_are_those_of_its_own_library(tmp_path):
+    """google-research's rules make [UNK] of the word that a bullet of a PDF touches."""
+    write_tiny_huggingface(tmp_path / "source")
+    tokenizer = load_tokenizer(imported(tmp_path))
+    assert tokenizer.encode("\uf0b7 the\uf0b7 bank") == tokenizer.encode("the bank")
+
+
 def test_two_vocabularies_that_differ_are_refused(tmp_path):
     write_tiny_huggingface(tmp_path / "source")
     vocabulary = small_vocabulary()
