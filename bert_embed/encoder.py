@@ -22,8 +22,8 @@ from bert_embed.calls.settings import (
     changed_spec,
 )
 from bert_embed.calls.similarity import (
-    cosine_matrix,
-    cosine_pairs,
+    dense_matrix,
+    dense_pairs,
     kind_pair,
     product_matrix,
     product_pairs,
@@ -560,8 +560,9 @@ class Encoder:
     def similarity(self, one: Any, other: Any) -> NDArray[np.float32]:
         """Returns how similar each of `one` and each of `other` is, float32 `[n, m]`.
 
-        That is the cosine of dense vectors, the dot product of sparse ones, and MaxSim of
-        multi-vectors, of which `one` are queries and `other` documents.
+        That is the cosine of dense vectors, or what the model compares them by (`similarity` of its
+        bundle: the dot product, or a distance as a negative number); the dot product of sparse
+        ones; and MaxSim of multi-vectors, of which `one` are queries and `other` documents.
 
         Args:
             one: Numbers `[n, dim]`, or one vector `[dim]`; a vector of zeros has the cosine 0. Or
@@ -572,12 +573,16 @@ class Encoder:
             SettingError: They are no such vectors.
         """
         pair = kind_pair(one, other)
-        return cosine_matrix(one, other) if pair is None else product_matrix(*pair)
+        if pair is None:
+            return dense_matrix(one, other, self.bundle.similarity)
+        return product_matrix(*pair)
 
     def similarity_pairwise(self, one: Any, other: Any) -> NDArray[np.float32]:
         """Returns the same of each of `one` and the one of `other` at its place, float32 `[n]`."""
         pair = kind_pair(one, other)
-        return cosine_pairs(one, other) if pair is None else product_pairs(*pair)
+        if pair is None:
+            return dense_pairs(one, other, self.bundle.similarity)
+        return product_pairs(*pair)
 
     def _encode_kind(
         self,
@@ -674,9 +679,14 @@ class Encoder:
         call = CallSettings.sort(settings, UnitSettings)
         # What only concerns vectors of texts does not apply to their parts.
         base = replace(self.spec, pooling="mean", dense=0, normalize=False, dim=None)
-        # The encoder's dim may be one of pooled vectors, which can be wider than a token's.
-        if (self.spec.dim or 0) <= base.token_shape(self.bundle.config)[-1]:
-            base = replace(base, dim=self.spec.dim)
+        dim = self.spec.dim
+        # The encoder's dim may be one of pooled vectors, which can be wider than a token's; that of
+        # the model is of pooled vectors alone.
+        if (
+            dim != self.bundle.defaults.dim
+            and (dim or 0) <= base.token_shape(self.bundle.config)[-1]
+        ):
+            base = replace(base, dim=dim)
         normalize = call.vectors.pop("normalize", False)
         spec = changed_spec(base, self.bundle.config, **call.vectors)
         shape = spec.token_shape(self.bundle.config)

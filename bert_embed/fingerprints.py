@@ -60,8 +60,9 @@ VECTORS = Keys(
     new={
         **{"int8_word_scales": "table", "vectors": ["dense"], "top_k": None, "min_weight": 0.0},
         **{"heads": {}, "pool_factor": 1, "marker": None},
+        "dim_last": False,
     },
-    free=("model_source", "query_prompt"),
+    free=("model_source", "query_prompt", "similarity"),
 )
 # What the examples of `tokenize` are.
 EXAMPLES = Keys(
@@ -109,7 +110,7 @@ MODEL_TOKENIZER = Keys(
 )
 MODEL_DENSE = Keys(always=("in_features", "out_features", "activation", "bias"), new={})
 # Settings that may differ between outputs whose vectors can be used together.
-COMPATIBLE = ("model_source", "query_prompt", "compression", "keep_text")
+COMPATIBLE = ("model_source", "query_prompt", "similarity", "compression", "keep_text")
 # Settings that follow from others, and are named only if none of those differs.
 _DERIVED = ("shape", "token_shape", "num_hidden_layers", "normalize_tokens", "heads")
 

@@ -10,7 +10,7 @@ import numpy as np
 from bert_embed.formats.kinds import KINDS
 from bert_embed.formats.result_files import row_batches
 from bert_embed.results import each_file, has_block_records
-from bert_embed.similarities import Similarity
+from bert_embed.similarities import DENSE, Similarity
 from bert_embed.storage.plurals import counted
 
 _PLACES = ("id", "start", "stop")
@@ -43,18 +43,22 @@ def nearest(
 ) -> list[list[Hit]]:
     """Finds the `k` best hits of each query; of equal ones the first in the input's order.
 
-    The score of dense vectors is their cosine with the query, of sparse ones the dot product, of
-    multi-vectors MaxSim. Neither batches nor threads change a result. A vector that is not finite
-    is no hit; a warning says which files hold such vectors.
+    The score of dense vectors is their cosine with the query, or what `settings` name as their
+    similarity, of sparse ones the dot product, of multi-vectors MaxSim. Neither batches nor threads
+    change a result. A vector that is not finite is no hit; a warning says which files hold such
+    vectors.
 
     Args:
         folder: Output of a run.
         settings: What it says of its vectors.
-        queries: float32 `[queries, width]` of unit length, `SparseVectors` or `MultiVectors`.
+        queries: float32 `[queries, width]`, for cosines of unit length; `SparseVectors` or
+            `MultiVectors`.
         k: Most hits of a query.
         kind: The kind of vectors to search, one of `KINDS` that has a similarity.
     """
     similarity = KINDS[kind].similarity
+    if kind == "sentence":
+        similarity = DENSE[settings.get("similarity", "cosine")]
     assert similarity is not None
     scan = _Scan(folder, settings, similarity(queries), k, kind, not has_block_records(folder))
     for hits in each_file(folder, kind, scan):

@@ -50,18 +50,69 @@ class Cosines:
         return np.delete(np.arange(len(vectors)), bad)
 
     def scored(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> Iterator[_Scored]:
-        lengths = np.sqrt(np.vecdot(vectors, vectors))
-        products = self._products(vectors) / np.maximum(lengths, _TINY)[:, None]
-        near = _reaching(products, floor, k, self._margin)
+        near = self._near(vectors, floor, k)
         for number in np.flatnonzero(near.any(axis=0)).tolist():
             rows = np.flatnonzero(near[:, number])
-            yield number, rows, cosines(vectors[rows], self._queries[number])
+            yield number, rows, self._exact(vectors[rows], self._queries[number])
+
+    def _near(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> np.ndarray:
+        """bool `[rows, queries]`: the candidates."""
+        lengths = np.sqrt(np.vecdot(vectors, vectors))
+        products = self._products(vectors) / np.maximum(lengths, _TINY)[:, None]
+        return _reaching(products, floor, k, self._margin)
+
+    def _exact(self, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+        """float64 `[rows]`: the scores."""
+        return cosines(vectors, query)
 
     def _products(self, vectors: np.ndarray) -> np.ndarray:
         if len(self._queries) > 1:
             return vectors @ self._queries.T
         # For so little work the threads of a matrix product cost more than they gain.
         return np.vecdot(vectors, self._queries[0])[:, None]
+
+
+class DotProducts(Cosines):
+    """Dot products of dense vectors, of whatever length."""
+
+    def _near(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> np.ndarray:
+        margin = self._margin * _longest(vectors) * np.sqrt(np.vecdot(self._queries, self._queries))
+        return _reaching(self._products(vectors), floor, k, margin)
+
+    def _exact(self, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+        return (vectors.astype(np.float64) * query).sum(axis=1)
+
+
+class EuclideanDistances(Cosines):
+    """Distances of dense vectors, as negative numbers."""
+
+    def _near(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> np.ndarray:
+        squares = np.vecdot(self._queries, self._queries)
+        rough = 2 * self._products(vectors) - squares - np.vecdot(vectors, vectors)[:, None]
+        margin = 2 * self._margin * (_longest(vectors) + np.sqrt(squares)) ** 2
+        return _reaching(rough, -(floor**2), k, margin)
+
+    def _exact(self, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+        return -np.sqrt(((vectors.astype(np.float64) - query) ** 2).sum(axis=1))
+
+
+class ManhattanDistances(Cosines):
+    """Sums of absolute differences of dense vectors, as negative numbers."""
+
+    def _near(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> np.ndarray:
+        exact = np.stack([self._exact(vectors, query) for query in self._queries], axis=1)
+        return _reaching(exact, floor, k, 0)
+
+    def _exact(self, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+        return -np.abs(vectors.astype(np.float64) - query).sum(axis=1)
+
+
+DENSE: dict[str, type[Cosines]] = {
+    "cosine": Cosines,
+    "dot": DotProducts,
+    "euclidean": EuclideanDistances,
+    "manhattan": ManhattanDistances,
+}
 
 
 class SparseProducts:
@@ -133,6 +184,10 @@ class MaxSim:
                 yield number, rows, _max_sims(vectors[rows], query)
 
 
+def _longest(vectors: np.ndarray) -> float:
+    return float(np.sqrt(np.vecdot(vectors, vectors).max(initial=0)))
+
+
 def _max_sims(vectors: MultiVectors, query: np.ndarray) -> np.ndarray:
     """float64 `[rows]`, of rows that have tokens."""
     wide, starts = vectors.vectors.astype(np.float64), vectors.splits[:-1]
@@ -142,7 +197,9 @@ def _max_sims(vectors: MultiVectors, query: np.ndarray) -> np.ndarray:
     return scores
 
 
-def _reaching(products: np.ndarray, floor: np.ndarray, k: int, margin: float) -> np.ndarray:
+def _reaching(
+    products: np.ndarray, floor: np.ndarray, k: int, margin: float | np.ndarray
+) -> np.ndarray:
     """bool `[rows, queries]`: which products may be among the best; a margin for rounding."""
     limits = floor.copy()
     begun = np.isinf(floor)

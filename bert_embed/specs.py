@@ -74,6 +74,8 @@ class VectorSpec:
         dense: Output width of the model's Dense modules, which follow the pooling; 0 omits them.
         normalize: Whether vectors are scaled to unit length, after `dim`.
         dim: How many of the first numbers to keep; None keeps all.
+        dim_last: Whether `dim` cuts vectors of unit length, which are then shorter, as truncate_dim
+            of sentence-transformers does; else they are cut first.
     """
 
     layers: tuple[int, ...] = (-1,)
@@ -84,6 +86,7 @@ class VectorSpec:
     dense: int = 0
     normalize: bool = False
     dim: int | None = None
+    dim_last: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", whole_numbers("layers", self.layers))
@@ -174,8 +177,11 @@ class VectorSpec:
         return self.dense or self.pooled_width(config)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as JSON-able values."""
-        return {**asdict(self), "layers": list(self.layers)}
+        """Returns the fields as JSON-able values, `dim_last` only where it is on."""
+        values = {**asdict(self), "layers": list(self.layers)}
+        if not self.dim_last:
+            del values["dim_last"]
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "VectorSpec":

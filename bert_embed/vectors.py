@@ -5,6 +5,7 @@ import numpy as np
 _ROWS = 4096  # vectors that are held as float64 at a time
 _TINY = np.finfo(np.float64).tiny
 FINE, ZERO, NOT_FINITE = 0, 1, 2
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")  # distances count as negative numbers
 
 
 def conditions(vectors: np.ndarray) -> np.ndarray:

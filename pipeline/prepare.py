@@ -239,6 +239,8 @@ def _vector_spec(options: Options, bundle: Bundle) -> VectorSpec:
     if "sentence" not in options.granularity or options.pooling == "pooler":
         changes["dense"] = 0  # the model's Dense modules take pooled vectors of texts
     spec = changed_spec(bundle.defaults, bundle.config, options.recipe, **changes)
+    if "sentence" not in options.granularity and options.dim is None:
+        spec = replace(spec, dim=None)  # the model's own is of pooled vectors
     bundle.check(spec)
     return spec
 

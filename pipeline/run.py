@@ -134,6 +134,7 @@ class EmbedRun:
             described["granularity"] = list(described["granularity"])  # as JSON returns it
             return described | _UNCOMPRESSED
         queries = query_prompt(self.bundle, self.text_spec.prompt)
+        similarity = self.bundle.similarity
         return (_UNCOMPRESSED if self.options.output_format == "tfrecord" else {}) | {
             "format": OUTPUT_FORMAT,
             "model": self.bundle.fingerprint,
@@ -151,6 +152,7 @@ class EmbedRun:
             **self.text_spec.to_dict(),
             **({"heads": heads} if (heads := head_settings(self.bundle, self.text_spec)) else {}),
             **({"query_prompt": queries} if queries else {}),
+            **({} if similarity == "cosine" else {"similarity": similarity}),
             **self._int8_file,
         }
 

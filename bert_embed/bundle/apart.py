@@ -1,5 +1,6 @@
 """Calls functions in a process of their own, so that the caller's never imports TensorFlow."""
 
+import logging
 import os
 import pickle
 import pkgutil
@@ -23,7 +24,7 @@ def package_variables() -> dict[str, str]:
 
 
 def call_apart(what: str, function: str, *arguments: Any, **options: Any) -> None:
-    """Calls a function of ours in a new process, and waits for it."""
+    """Calls a function of ours in a new process, and waits for it; logs its warnings here."""
     # TensorFlow prints notes at every start, so stderr is shown only if the process fails.
     done = subprocess.run(
         [sys.executable, "-m", __name__],
@@ -34,6 +35,8 @@ def call_apart(what: str, function: str, *arguments: Any, **options: Any) -> Non
     )
     if done.returncode == _REFUSED and done.stdout:
         raise pickle.loads(done.stdout)
+    for name, message in pickle.loads(done.stdout) if done.stdout else ():
+        logging.getLogger(name).warning("%s", message)
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()[-_LINES:]
         raise RuntimeError("\n".join([f"{what} ended with code {done.returncode}:", *lines]))
@@ -50,8 +53,21 @@ def import_apart(source: str | Path, dest: Path, **options: Any) -> None:
     )
 
 
+class _Warnings(logging.Handler):
+    """Keeps what our packages warn of, by the names of their loggers."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.kept: list[tuple[str, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps the text, which pickles whatever its arguments are."""
+        self.kept.append((record.name, record.getMessage()))
+
+
 def _main() -> int:
-    answer = os.dup(1)
+    answer, warned = os.dup(1), _Warnings()
+    logging.getLogger("bert_embed").addHandler(warned)
     os.dup2(2, 1)  # what libraries print must not mix with the answer
     function, arguments, options = pickle.load(sys.stdin.buffer)
     try:
@@ -61,6 +77,8 @@ def _main() -> int:
         with open(answer, "wb") as file:
             pickle.dump(refusal, file)
         return _REFUSED
+    with open(answer, "wb") as file:
+        pickle.dump(warned.kept, file)
     return 0
 
 

@@ -10,13 +10,14 @@ from typing import Any
 
 from bert_embed.architectures.encoder import EncoderConfig, tensor_shapes
 from bert_embed.architectures.families import config_from_dict
-from bert_embed.arguments import one_text
+from bert_embed.arguments import one_of, one_text
 from bert_embed.bundle.files import LITERT, METADATA, TOKENIZER_JSON, VOCABULARY, file_sha256
 from bert_embed.config import DenseModule
 from bert_embed.heads.head import Head
 from bert_embed.heads.kinds import heads_from_json, heads_to_json
 from bert_embed.specs import VectorSpec
 from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.vectors import SIMILARITIES
 
 FORMAT = 6  # increased when older bundles cannot be read, or would give other vectors
 AGAIN = "remove the folder and import the model again"
@@ -30,6 +31,7 @@ _PLAIN = (
     "source",
     "licence",
 )
+_SELDOM = {"similarity": "cosine", "top_k": None}  # the same, but only where not the default
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Bundle:
         dense: The model's own layers over pooled vectors, in order.
         heads: What makes other kinds of vectors, by `bert_embed.heads.vectors.VECTOR_KINDS`.
         default_vectors: The kinds of vectors that the model is for.
+        similarity: How the model's dense vectors are compared, one of `SIMILARITIES`.
+        top_k: How many weights of a sparse vector the model keeps; None keeps all.
         prompts: Texts to put before a text, by name.
         default_prompt: Name of the prompt that is used by default, "" for none.
         source: Where the weights come from.
@@ -67,6 +71,8 @@ class Bundle:
     dense: tuple[DenseModule, ...] = ()
     heads: Mapping[str, Head] = field(default_factory=dict)
     default_vectors: tuple[str, ...] = ("dense",)
+    similarity: str = "cosine"
+    top_k: int | None = None
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str = ""
     source: str = ""
@@ -75,6 +81,7 @@ class Bundle:
     files: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        one_of("similarity", self.similarity, SIMILARITIES)
         if self.default_prompt and self.default_prompt not in self.prompts:
             raise InputError(
                 f"default_prompt must be one of {_names(self.prompts)}, got {self.default_prompt!r}"
@@ -195,6 +202,7 @@ def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = N
             dense=tuple(DenseModule.from_dict(module) for module in metadata["dense"]),
             heads=heads_from_json(metadata.get("heads", {}), METADATA),
             default_vectors=tuple(metadata.get("default_vectors", ("dense",))),
+            **{name: metadata[name] for name in _SELDOM if name in metadata},
             prompts=dict(metadata["prompts"]),
             files={name: entry["sha256"] for name, entry in metadata["files"].items()},
         )
@@ -249,6 +257,9 @@ def write_metadata(folder: str | os.PathLike[str], bundle: Bundle) -> None:
             for name in names
         },
     }
+    for name, usual in _SELDOM.items():
+        if getattr(bundle, name) != usual:
+            metadata[name] = getattr(bundle, name)
     if bundle.heads:
         metadata["heads"] = heads_to_json(bundle.heads)
         metadata["default_vectors"] = list(bundle.default_vectors)

@@ -151,6 +151,8 @@ def spec_with(spec: VectorSpec, **changes: Any) -> VectorSpec:
     """Returns `spec` with some fields changed; None leaves a field as it is."""
     known_names(changes, {field.name for field in fields(VectorSpec)})
     changes = {name: value for name, value in changes.items() if value is not None}
+    if "dim" in changes:
+        changes = {"dim_last": False, **changes}  # the caller's is cut before unit length
     changed = replace(spec, **changes)
     if "layers" in changes and len(changed.layers) > 1 and "layer_combine" not in changes:
         raise SettingError(

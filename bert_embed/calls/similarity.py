@@ -1,5 +1,6 @@
 """Computes how similar vectors are that a caller gives, by their kinds."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -60,17 +61,31 @@ def _ragged(vectors: Any) -> Any:
     return vectors
 
 
-def cosine_matrix(one: Any, other: Any) -> np.ndarray:
-    """Does what `Encoder.similarity` says."""
-    first, second = _unit_vectors(one, other)
+def dense_matrix(one: Any, other: Any, similarity: str) -> np.ndarray:
+    """Does what `Encoder.similarity` says of dense vectors."""
+    first, second = _dense_vectors(one, other)
+    if similarity in ("euclidean", "manhattan"):
+        rows = [_DENSE[similarity](vector, second) for vector in first]
+        return np.array(rows, np.float32).reshape(len(first), len(second))
+    if similarity == "cosine":
+        first, second = unit(first), unit(second)
     return first @ second.T
 
 
-def cosine_pairs(one: Any, other: Any) -> np.ndarray:
-    """Does what `Encoder.similarity_pairwise` says."""
-    first, second = _unit_vectors(one, other)
+def dense_pairs(one: Any, other: Any, similarity: str) -> np.ndarray:
+    """Does what `Encoder.similarity_pairwise` says of dense vectors."""
+    first, second = _dense_vectors(one, other)
     _check_count(first, second)
-    return np.vecdot(first, second)
+    return _DENSE[similarity](first, second).astype(np.float32)
+
+
+# Of vectors `[..., dim]`, those of one with those of the other
+_DENSE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "cosine": lambda one, other: np.vecdot(unit(one), unit(other)),
+    "dot": np.vecdot,
+    "euclidean": lambda one, other: -np.linalg.norm(one - other, axis=-1),
+    "manhattan": lambda one, other: -np.abs(one - other).sum(axis=-1),
+}
 
 
 def _check_count(one: Any, other: Any) -> None:
@@ -80,8 +95,8 @@ def _check_count(one: Any, other: Any) -> None:
         )
 
 
-def _unit_vectors(one: Any, other: Any) -> tuple[np.ndarray, np.ndarray]:
-    first, second = _unit_length("one", one), _unit_length("other", other)
+def _dense_vectors(one: Any, other: Any) -> tuple[np.ndarray, np.ndarray]:
+    first, second = _numbers("one", one), _numbers("other", other)
     if first.shape[1] != second.shape[1]:
         raise SettingError(
             "other", f"must be vectors of {first.shape[1]} numbers, got {second.shape[1]}"
@@ -89,7 +104,7 @@ def _unit_vectors(one: Any, other: Any) -> tuple[np.ndarray, np.ndarray]:
     return first, second
 
 
-def _unit_length(name: str, values: Any) -> np.ndarray:
+def _numbers(name: str, values: Any) -> np.ndarray:
     try:
         vectors = np.atleast_2d(np.asarray(values, np.float32))
     except (TypeError, ValueError) as error:
@@ -98,4 +113,4 @@ def _unit_length(name: str, values: Any) -> np.ndarray:
         ) from error
     if vectors.ndim != 2:
         raise SettingError(name, f"must be numbers [vectors, dim] or [dim], got {vectors.shape}")
-    return unit(vectors)
+    return vectors

@@ -61,17 +61,17 @@ def finish(
     pooled_width: int,
     dense: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """Applies Dense modules, then `dim`, then unit length; returns float32 `[rows, spec.width]`.
+    """Applies Dense modules, then `dim` and unit length; returns float32 `[rows, spec.width]`.
 
     `pooled` is float32 `[rows, layers * pooled_width]`; each layer of a stack is cut and scaled by
     itself.
     """
     layers = np.split(pooled, pooled.shape[1] // pooled_width, axis=1)
     layers = [dense(layer) for layer in layers] if spec.dense else layers
-    layers = [layer[:, : spec.dim] for layer in layers]
-    return np.concatenate(
-        [unit_length(layer) if spec.normalize else layer for layer in layers], axis=1
-    )
+    if not spec.dim_last:
+        layers = [layer[:, : spec.dim] for layer in layers]
+    layers = [unit_length(layer) if spec.normalize else layer for layer in layers]
+    return np.concatenate([layer[:, : spec.dim] for layer in layers], axis=1)
 
 
 def _sum(states: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -55,7 +55,9 @@ def import_huggingface(
     folder = inside(root, settings.encoder)
     values = read_json(folder / "config.json")
     config = config_from_huggingface(values)
-    check_widths(settings.dense, settings.defaults.pooled_width(config), root)
+    width = check_widths(settings.dense, settings.defaults.pooled_width(config), root)
+    if (settings.defaults.dim or 0) > width:
+        settings = replace(settings, defaults=replace(settings.defaults, dim=None))
     markers = multi.markers if multi is not None else ()
     tokenizer, max_length = read_tokenizer(folder, config, settings.do_lower_case, markers)
     convert = CONVERT if is_sentence_transformers(root) else _CONVERT
@@ -86,6 +88,8 @@ def import_huggingface(
         dense=settings.dense,
         heads={kind: head for kind, (head, _) in heads.items()},
         default_vectors=default_vectors,
+        similarity=settings.similarity,
+        top_k=settings.top_k,
         prompts=settings.prompts,
         default_prompt=settings.default_prompt,
         source=name or str(root),

@@ -22,12 +22,20 @@ from bert_embed.importers.json_files import (
 from bert_embed.importers.mlm_heads import read_splade_pooling
 from bert_embed.specs import VectorSpec
 from bert_embed.storage.errors import InputError
+from bert_embed.vectors import SIMILARITIES
 
 _LOG = logging.getLogger(__name__)
 _PACKAGE = "sentence_transformers."
 _PYLATE_DENSE = "pylate.models.Dense.Dense"  # the same as the package's own
 _MODULES = "modules.json"
 _MODEL = "config_sentence_transformers.json"
+# What config_sentence_transformers.json says of the vectors, and of who wrote it.
+_MODEL_KNOWN = frozenset(
+    (
+        *("__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name"),
+        *("truncate_dim", "max_active_dims", "activation_fn"),
+    )
+)
 _POOLINGS = {
     "cls": "cls",
     "mean": "mean",
@@ -95,6 +103,8 @@ class Settings:
     tensors: Mapping[str, np.ndarray] = field(default_factory=dict)  # float32, of `dense`
     prompts: Mapping[str, str] = field(default_factory=dict)  # by name
     default_prompt: str = ""  # a name; "" for none
+    similarity: str = "cosine"  # of dense vectors
+    top_k: int | None = None  # most weights of a sparse vector
     max_seq_length: int | None = None  # most tokens of a row; None where no file says
     do_lower_case: bool = False  # before the tokenizer
     splade: Mapping[str, str] | None = None  # settings of the pooling of sparse vectors
@@ -143,6 +153,11 @@ def read_settings(source: Path) -> Settings:
                 f"{source / _MODULES}: only a Transformer module is supported in a CrossEncoder"
             )
     prompts, default_prompt = _read_prompts(source / _MODEL, _MODELS[task])
+    refuse_unknown(source / _MODEL, named, _MODEL_KNOWN)
+    cut = _most(source / _MODEL, named, "truncate_dim")
+    if cut is not None and task == "feature-extraction":
+        # Cut behind the modules, also where the last one gives unit length
+        pooling = replace(pooling, dim=cut, dim_last=normalize)
     values = read_transformer(inside(source, encoder), task)
     width = modules[-1].out_features if modules else 0
     return Settings(
@@ -152,6 +167,8 @@ def read_settings(source: Path) -> Settings:
         tensors=tensors,
         prompts=prompts,
         default_prompt=default_prompt,
+        similarity=_read_similarity(source / _MODEL, named, task),
+        top_k=_most(source / _MODEL, named, "max_active_dims") if splade is not None else None,
         max_seq_length=values.get("max_seq_length"),
         do_lower_case=bool(values.get("do_lower_case")),
         splade=splade,
@@ -296,14 +313,6 @@ def _read_prompts(path: Path, model: str) -> tuple[dict[str, str], str]:
     if not isinstance(given, dict):
         raise InputError(f"{path}: prompts must be an object, got a {type(given).__name__}")
     prompts = {name: text or "" for name, text in given.items()}
-    similarity = values.get("similarity_fn_name") or "cosine"
-    if similarity != "cosine" and model == _MODELS["feature-extraction"]:
-        _LOG.warning(
-            "%s: similarity_fn_name is %s; the vectors are the model's, and search, dedup, cluster "
-            "and Encoder.similarity compare them by their cosine",
-            path,
-            similarity,
-        )
     for name, text in prompts.items():
         if not isinstance(text, str):
             raise InputError(f"{path}: prompt {name} must be a text, got {text!r}")
@@ -312,3 +321,31 @@ def _read_prompts(path: Path, model: str) -> tuple[dict[str, str], str]:
         listed = ", ".join(sorted(prompts)) or "none"
         raise InputError(f"{path}: default_prompt_name must be one of {listed}, got {default!r}")
     return prompts, default
+
+
+def _read_similarity(path: Path, values: Mapping[str, Any], task: str) -> str:
+    """Returns how dense vectors are compared; warns where sparse ones would be so."""
+    usual = "dot" if task == "fill-mask" else "cosine"
+    similarity = values.get("similarity_fn_name") or usual
+    if similarity not in SIMILARITIES:
+        raise InputError(
+            f"{path}: similarity_fn_name must be one of {', '.join(SIMILARITIES)}, got "
+            f"{similarity!r}"
+        )
+    if task == "feature-extraction":
+        return str(similarity)
+    if task == "fill-mask" and similarity != usual:
+        _LOG.warning(
+            "%s: similarity_fn_name is %s, but sparse vectors are compared by their dot product",
+            path,
+            similarity,
+        )
+    return "cosine"
+
+
+def _most(path: Path, values: Mapping[str, Any], name: str) -> int | None:
+    """Returns a positive number of config_sentence_transformers.json, None if it has none."""
+    most = values.get(name)
+    if most is not None and (type(most) is not int or most < 1):
+        raise InputError(f"{path}: {name} must be a positive integer, got {most!r}")
+    return most

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def fit_texts(
     bundle: "Bundle", text_spec: TextSpec, tokenizer: "TextTokenizer | None" = None
 ) -> TextSpec:
-    """Checks that prompt, stride and text fit a row; returns the spec with stride and marker."""
+    """Checks that prompt, stride and text fit a row; returns the spec with what the model sets."""
     length, most = text_spec.max_seq_length, bundle.config.max_position_embeddings
     if text_room(length, 0) < 1 or length > most:
         raise SettingError(
@@ -26,6 +26,8 @@ def fit_texts(
     multi = bundle.heads.get("multi") if "multi" in text_spec.vectors else None
     if isinstance(multi, MultiHead):
         text_spec = replace(text_spec, marker=multi.document_marker)
+    if "sparse" in text_spec.vectors and text_spec.top_k is None:
+        text_spec = replace(text_spec, top_k=bundle.top_k)
     prompt_tokens = int(text_spec.marker is not None)
     if text_spec.prompt:
         tokenizer = tokenizer or load_tokenizer(bundle)

@@ -135,6 +135,8 @@ def model_facts(bundle: Bundle) -> dict[str, Any]:
         "dense": [module.to_dict() for module in bundle.dense],
         "heads": heads_to_json(bundle.heads),
         "default_vectors": list(bundle.default_vectors),
+        "similarity": bundle.similarity,
+        "top_k": bundle.top_k,
         "prompts": dict(bundle.prompts),
         "default_prompt": bundle.default_prompt,
         "source": bundle.source,
@@ -156,6 +158,7 @@ def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
     parts += ["special tokens counted" if spec.pool_special_tokens else "no special tokens"]
     parts += [] if spec.pool_prompt else ["no prompt"]
     parts += ["unit length"] if spec.normalize else []
+    parts += ["then cut"] if spec.dim_last else []
     rows = {
         "model": bundle.path,
         "fingerprint": bundle.fingerprint,
@@ -167,6 +170,9 @@ def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
         "tokenizer": _tokenizer(bundle),
         "length": f"{bundle.max_seq_length} tokens, at most {config.max_position_embeddings}",
         "vectors": f"{', '.join(parts)}: {facts['width']} numbers",
+        "compared by": {"cosine": "cosine", "dot": "dot product"}.get(
+            bundle.similarity, f"{bundle.similarity} distance"
+        ),
         "dense modules": ", ".join(modules) or "none",
         "kinds": ", ".join(
             f"{kind}{' (default)' if kind in bundle.default_vectors else ''}"

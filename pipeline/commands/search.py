@@ -274,6 +274,8 @@ def _opened(folder: str, model: str | None, by: str | None) -> _Output:
         needed = partial(weight_files, precision=_query_precision(settings), device="cpu")
         bundle = resolve_model(place, needed)
     check_model(bundle, settings, folder)
+    # Runs of earlier versions do not name it.
+    settings = {"similarity": bundle.similarity, **settings}
     return _Output(folder, settings, record, bundle)
 
 
@@ -305,7 +307,9 @@ def _check_comparable(outputs: Sequence[_Output], kinds: Sequence[str]) -> None:
     first = outputs[0]
     for output in outputs[1:]:
         same_model = output.settings["model"] == first.settings["model"]
-        if not same_model or ("dense" in kinds and output.spec != first.spec):
+        same_score = output.settings["similarity"] == first.settings["similarity"]
+        same_dense = output.spec == first.spec and same_score
+        if not same_model or ("dense" in kinds and not same_dense):
             what = "other layers, pooling or dim" if same_model else "another model"
             scores = "cosines" if "dense" in kinds else "scores"
             raise UsageError(
@@ -342,7 +346,8 @@ def query_vectors(output: _Output, queries: Sequence[str], prompt: str, kind: st
             texts, prompt=prompt, max_seq_length=length, long_text="truncate"
         )
     vectors = encoder.encode(texts, kind="dense", max_seq_length=length, long_text="truncate")
-    return unit(vectors.reshape(len(texts), -1))
+    vectors = vectors.reshape(len(texts), -1)
+    return unit(vectors) if settings["similarity"] == "cosine" else vectors
 
 
 def _query_precision(settings: dict[str, Any]) -> str:

@@ -56,7 +56,13 @@ class Source:
             "rows": self.rows,
             "files": names and xxh3_64_hexdigest(names),
             **({} if self.kinds == ("dense",) else {"kinds": list(self.kinds)}),
+            **({} if self.similarity == "cosine" else {"similarity": self.similarity}),
         }
+
+    @property
+    def similarity(self) -> str:
+        """How dense vectors are compared, one of `SIMILARITIES`."""
+        return str(self.outputs[0].settings.get("similarity", "cosine"))
 
     @property
     def entries(self) -> int:

@@ -34,11 +34,11 @@ _STATEMENTS = {
     "sentence": """\
 -- {path}: vectors of {width} numbers; an index takes 5,000 rows or more
 CREATE VECTOR INDEX IF NOT EXISTS embedding_index ON `{path}`(embedding)
-OPTIONS (index_type = 'IVF', distance_type = 'COSINE');
+OPTIONS (index_type = 'IVF', distance_type = '{distance}');
 SELECT base.id, distance FROM VECTOR_SEARCH(
   TABLE `{path}`, 'embedding',
   (SELECT @query AS embedding),  -- ARRAY<FLOAT64> of {width} numbers
-  top_k => 10, distance_type => 'COSINE');
+  top_k => 10, distance_type => '{distance}');
 """,
     "sparse": """\
 -- {path}: sparse vectors; @query is ARRAY<STRUCT<index INT64, value FLOAT64>>
@@ -56,6 +56,13 @@ SELECT id, (SELECT SUM((SELECT MAX((
 FROM `{path}` ORDER BY score DESC LIMIT 10;
 """,
     "scores": "SELECT * FROM `{path}` ORDER BY `{first}` DESC LIMIT 10;",
+}
+# What BigQuery calls the similarities; of distances it knows one.
+_DISTANCES = {
+    "cosine": "COSINE",
+    "dot": "DOT_PRODUCT",
+    "euclidean": "EUCLIDEAN",
+    "manhattan": "EUCLIDEAN",
 }
 _UNIT_STATEMENT = """\
 -- {path}: lists of vectors of {width} numbers
@@ -328,6 +335,7 @@ def statements(record: RunRecord) -> list[str]:
             width=math.prod(made.shape(settings)),
             folder=made.folder,
             first=made.names(settings)[0],
+            distance=_DISTANCES[settings.get("similarity", "cosine")],
         )
         lines += text.splitlines()
     return lines

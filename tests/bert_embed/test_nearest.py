@@ -70,6 +70,27 @@ def test_hits_are_those_of_a_plain_computation(output, count, k):
         assert [hit.file.split(".")[0] for hit in hits] == files
 
 
+@pytest.mark.parametrize("similarity", ["dot", "euclidean", "manhattan"])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "ubinary"])
+@pytest.mark.parametrize(("count", "k"), [(1, 40), (7, 1), (7, 1100)])
+def test_hits_by_another_similarity_are_those_of_a_plain_one(tmp_path, dtype, similarity, count, k):
+    settings = write_output(tmp_path, dtype, "parquet") | {"similarity": similarity}
+    ids, vectors = bert_embed.read(tmp_path)
+    queries = 3 * np.random.default_rng(8).standard_normal((count, WIDTH), np.float32)
+    queries[0] = vectors[10]  # of many equal ones
+    plain = {
+        "dot": lambda wide, query: (wide * query).sum(axis=1),
+        "euclidean": lambda wide, query: -np.sqrt(((wide - query) ** 2).sum(axis=1)),
+        "manhattan": lambda wide, query: -np.abs(wide - query).sum(axis=1),
+    }
+    wide = vectors.astype(np.float64)
+    for query, hits in zip(queries, nearest(str(tmp_path), settings, queries, k), strict=True):
+        scores = plain[similarity](wide, query)
+        best = np.argsort(-scores, kind="stable")[:k]
+        assert [hit.id for hit in hits] == [ids[row] for row in best]
+        assert [hit.score for hit in hits] == scores[best].tolist()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("k", [1, 40])
 def test_a_vector_that_is_not_finite_takes_no_hits_place(tmp_path, dtype, k, caplog):

@@ -84,6 +84,20 @@ def test_the_table_holds_all_rows_and_finds_the_nearest(server, query, tmp_path,
     assert len(indexes) == 1 + (index != "none")  # and that of the primary key
 
 
+@pytest.mark.parametrize(
+    ("similarity", "operators"),
+    [("dot", "vector_ip_ops"), ("euclidean", "vector_l2_ops"), ("manhattan", "vector_l1_ops")],
+)
+def test_an_index_compares_as_the_model_does(server, query, tmp_path, similarity, operators):
+    run = finished_run(tmp_path / "run", [30], WIDTH)
+    record = json.loads((run / "run.json").read_text())
+    record["vectors"]["similarity"] = similarity
+    (run / "run.json").write_text(json.dumps(record))
+    assert export(run, server.url, "pgvector", table=similarity, index="hnsw") == 0
+    found = query("SELECT indexdef FROM pg_indexes WHERE tablename = %s", [similarity])
+    assert len([name for (name,) in found if operators in name]) == 1
+
+
 @pytest.mark.parametrize("index", ["none", "hnsw", "ivfflat"])
 def test_sparse_vectors_are_a_column_that_finds_by_inner_product(server, query, tmp_path, index):
     run = run_of_kinds(tmp_path / "run", ["dense", "sparse"], [50])

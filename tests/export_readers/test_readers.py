@@ -57,6 +57,23 @@ def test_faiss_finds_what_brute_force_finds(runs, stored, tmp_path, dtype, index
     assert sorted(contents(dest)) == ["export.json", "ids.parquet", "knn.index"]
 
 
+@pytest.mark.parametrize(
+    ("similarity", "metric"), [("dot", "INNER_PRODUCT"), ("euclidean", "L2"), ("manhattan", "L1")]
+)
+def test_faiss_compares_as_the_model_does(tmp_path, capsys, similarity, metric):
+    run = finished_run(tmp_path / "run", [300], WIDTH)
+    record = json.loads((run / "run.json").read_text())
+    record["vectors"]["similarity"] = similarity
+    (run / "run.json").write_text(json.dumps(record))
+    assert export(run, tmp_path / "faiss", "faiss") == 0
+    found = faiss.read_index(str(tmp_path / "faiss" / "knn.index"))
+    assert found.metric_type == getattr(faiss, f"METRIC_{metric}")
+    np.testing.assert_array_equal(found.reconstruct_n(0, 300), bert_embed.read(run)[1])
+    if similarity == "manhattan":
+        assert export(run, tmp_path / "ivf", "faiss", index="ivf") == 2
+        assert "knows no manhattan distance" in capsys.readouterr().err
+
+
 def test_an_index_that_is_larger_than_memory_is_refused(tmp_path, capsys):
     run = finished_run(tmp_path / "run", [3], WIDTH)
     record = json.loads((run / "run.json").read_text())

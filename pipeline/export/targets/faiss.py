@@ -22,6 +22,12 @@ _PROBES = 32  # lists that a search looks into, unless its reader sets another n
 _PER_LIST = 40  # vectors of the sample for each centroid; faiss asks for 39 to 256
 _SAMPLE_MEGABYTES = 512
 _SEED = 20
+_METRICS = {
+    "cosine": "METRIC_INNER_PRODUCT",
+    "dot": "METRIC_INNER_PRODUCT",
+    "euclidean": "METRIC_L2",
+    "manhattan": "METRIC_L1",
+}
 
 
 class _Index:
@@ -55,7 +61,7 @@ class _Index:
             width = 8 * self._source.numbers_width
             index = self._faiss.index_binary_factory(width, f"B{kind}")
         else:
-            metric = self._faiss.METRIC_INNER_PRODUCT
+            metric = getattr(self._faiss, _METRICS[self._source.similarity])
             index = self._faiss.index_factory(self._source.width, kind, metric)
         if lists:
             index.train(self._sample(lists * _PER_LIST / self._source.rows))
@@ -71,11 +77,12 @@ class _Index:
         return np.concatenate(sample)
 
     def _vectors(self, batch: Rows) -> np.ndarray:
-        """What the index holds: float32 of unit length, or the packed bits."""
+        """What the index holds: float32, of unit length for cosines, or the packed bits."""
         if self._binary:
             return self._source.numbers(batch)
         vectors = np.array(batch.vectors, np.float32, order="C")
-        self._faiss.normalize_L2(vectors)
+        if self._source.similarity == "cosine":
+            self._faiss.normalize_L2(vectors)
         return vectors
 
 
@@ -94,6 +101,13 @@ def _check_memory(source: Source) -> None:
 def _number_of_lists(source: Source) -> int:
     """How many lists an inverted file has; 0 for a flat index."""
     asked = source.options.kind_of_index
+    if source.similarity == "manhattan" and source.dtype != "ubinary":  # has no inverted file
+        if asked not in ("auto", "flat"):
+            raise UsageError(
+                f"--index {asked} knows no manhattan distance, by which the model of "
+                f"{source.place} compares vectors: choose flat"
+            )
+        return 0
     if asked == "flat" or (asked == "auto" and source.rows <= _FLAT_ROWS):
         return 0
     most = (_SAMPLE_MEGABYTES << 20) // (4 * source.width * _PER_LIST)

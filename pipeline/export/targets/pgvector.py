@@ -27,12 +27,13 @@ _COMMENT = "bert-embed export "  # begins the comment of a table
 _PATIENCE = 30  # seconds to connect
 _VERSION = (0, 7)  # of the extension: halfvec, and indexes of bits
 # Of each number type: the column's type, the class of its values in Python, most numbers in a
-# column and in an index, operators of an index.
+# column and in an index.
 _KINDS = {
-    "float32": ("vector", "Vector", 16_000, 2_000, "vector_cosine_ops"),
-    "float16": ("halfvec", "HalfVector", 16_000, 4_000, "halfvec_cosine_ops"),
-    "ubinary": ("bit", "Bit", 64_000, 64_000, "bit_hamming_ops"),
+    "float32": ("vector", "Vector", 16_000, 2_000),
+    "float16": ("halfvec", "HalfVector", 16_000, 4_000),
+    "ubinary": ("bit", "Bit", 64_000, 64_000),
 }
+_OPERATORS = {"cosine": "cosine", "dot": "ip", "euclidean": "l2", "manhattan": "l1"}
 _SPARSE = "sparse"  # the column of sparse vectors
 _MOST_ENTRIES = 16_000  # of a sparse vector in a column
 _MOST_INDEXED_ENTRIES = 1_000  # and in an index
@@ -151,7 +152,9 @@ class _Export:
         settings = f" WITH (lists = {lists})" if self._index == "ivfflat" else ""
         columns = []
         if "dense" in self._source.kinds:
-            columns.append(f"embedding {_KINDS[self._source.dtype][-1]}")
+            kind = _KINDS[self._source.dtype][0]
+            operators = "hamming" if kind == "bit" else _OPERATORS[self._source.similarity]
+            columns.append(f"embedding {kind}_{operators}_ops")
         if "sparse" in self._source.kinds and self._index == "hnsw":
             columns.append(f"{_SPARSE} sparsevec_ip_ops")
         for column in columns:
@@ -203,7 +206,12 @@ def _check_size(source: Source) -> None:
         )
     if source.kinds == ("sparse",) and source.options.kind_of_index == "ivfflat":
         raise UsageError("--index ivfflat takes no sparse vectors: choose hnsw, or leave it out")
-    kind, _, most, most_indexed, _ = _KINDS[source.dtype]
+    if source.similarity == "manhattan" and source.options.kind_of_index == "ivfflat":
+        raise UsageError(
+            f"--index ivfflat knows no manhattan distance, by which the model of {source.place} "
+            "compares vectors: choose hnsw, or leave it out"
+        )
+    kind, _, most, most_indexed = _KINDS[source.dtype]
     if source.options.kind_of_index != "none":
         most = most_indexed
     if source.width > most:

@@ -1,3 +1,4 @@
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.cache import cache_folder
 from bert_embed.bundle.find import resolve_model
 from bert_embed.storage.errors import InputError
+from tests.support.models.splade import write_splade
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
@@ -68,6 +70,15 @@ def test_a_folder_of_half_precision_is_imported_by_the_process_apart(source, cac
     write_tiny_huggingface(source.with_name("rounded"), changes=rounded)
     wanted = resolve_model(source.with_name("rounded"))
     assert resolve_model(source).fingerprint == wanted.fingerprint
+
+
+def test_what_an_import_warns_of_reaches_the_caller(tmp_path, cache, caplog):
+    write_splade(tmp_path / "source")
+    (tmp_path / "source" / "config_sentence_transformers.json").write_text(
+        json.dumps({"model_type": "SparseEncoder", "similarity_fn_name": "cosine"})
+    )
+    resolve_model(tmp_path / "source")
+    assert "similarity_fn_name is cosine, but sparse vectors are compared by" in caplog.text
 
 
 def test_weights_of_eight_bits_are_refused_by_their_type(source, cache):

@@ -1,5 +1,6 @@
 """Sparse vectors of SPLADE models: their numbers, and what documents get of those of rows."""
 
+import json
 from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
@@ -382,3 +383,15 @@ def test_a_head_that_is_not_computed_is_refused(tmp_path, change, said):
     with pytest.raises(InputError) as error:
         import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
     assert said in str(error.value)
+
+
+def test_max_active_dims_is_the_models_top_k(tmp_path):
+    write_splade(tmp_path / "source")
+    path = tmp_path / "source" / "config_sentence_transformers.json"
+    path.write_text(json.dumps({"model_type": "SparseEncoder", "max_active_dims": 4}))
+    encoder = Encoder(import_model(str(tmp_path / "source"), str(tmp_path / "bundle")))
+    few, asked = encoder.encode_sparse(TEXTS), encoder.encode_sparse(TEXTS, top_k=4)
+    assert few.to_dicts() == asked.to_dicts()
+    assert few.to_dicts() == encoder.encode_sparse_query(TEXTS).to_dicts()
+    assert np.diff(few.splits).max() == 4
+    assert np.diff(encoder.encode_sparse(TEXTS, top_k=6).splits).max() == 6

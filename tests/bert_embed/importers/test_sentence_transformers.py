@@ -145,14 +145,44 @@ def test_prompts_and_pooling_are_the_runs_and_leave_the_model_the_same(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("similarity", "warned"), [("dot", True), ("cosine", False), (None, False)]
+    ("similarity", "plain"),
+    [
+        ("dot", lambda one, other: one @ other),
+        ("euclidean", lambda one, other: -np.linalg.norm(one - other)),
+        ("manhattan", lambda one, other: -np.abs(one - other).sum()),
+        (None, lambda one, other: one @ other / np.linalg.norm(one) / np.linalg.norm(other)),
+    ],
 )
-def test_a_model_for_dot_products_is_imported_with_a_warning(tmp_path, caplog, similarity, warned):
+def test_vectors_are_compared_as_the_model_does(tmp_path, similarity, plain):
     write_sentence_transformers(tmp_path / "source")
     path = tmp_path / "source" / "config_sentence_transformers.json"
     edit_json(path, similarity_fn_name=similarity)
-    imported(tmp_path)
-    assert (f"{path}: similarity_fn_name is dot" in caplog.text) is warned
+    bundle = imported(tmp_path)
+    assert read_bundle(bundle.path).similarity == (similarity or "cosine")
+    encoder = Encoder(bundle)
+    wide = encoder.encode(TEXTS).astype(float)
+    found, pairs = encoder.similarity(wide, wide), encoder.similarity_pairwise(wide, wide[::-1])
+    wanted = [[plain(one, other) for other in wide] for one in wide]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(pairs, np.diag(np.fliplr(wanted)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_truncate_dim_cuts_behind_the_modules(tmp_path, normalize):
+    write_sentence_transformers(tmp_path / "source", normalize=normalize)
+    path = tmp_path / "source" / "config_sentence_transformers.json"
+    whole = Encoder(imported(tmp_path, "whole")).encode(TEXTS)
+    edit_json(path, truncate_dim=8)
+    encoder = Encoder(imported(tmp_path))
+    assert_near(encoder.encode(TEXTS), whole[:, :8])
+    assert encoder.encode_tokens(["a"])[0].vectors.shape == (3, 32)
+    cut = whole[:, :5]
+    if normalize:  # the caller's `dim` comes before
+        cut = cut / np.linalg.norm(cut, axis=1, keepdims=True)
+    assert_near(encoder.encode(TEXTS, dim=5), cut)
+    assert_near(encoder.encode(TEXTS, dim=32), whole)
+    edit_json(path, truncate_dim=99)
+    assert_near(Encoder(imported(tmp_path, "more")).encode(TEXTS), whole)
 
 
 @pytest.mark.parametrize(
@@ -224,6 +254,9 @@ def test_a_dropout_does_nothing_when_vectors_are_made(tmp_path, tiny_bundle):
         ("sentence_bert_config.json", {"query_length": 32}, "query_length is not supported"),
         ("sentence_bert_config.json", {"max_seq_length": "all"}, "max_seq_length must be a pos"),
         ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "must be Sentence"),
+        ("config_sentence_transformers.json", {"similarity_fn_name": "mine"}, "must be one of cos"),
+        ("config_sentence_transformers.json", {"truncate_dim": "8"}, "truncate_dim must be a pos"),
+        ("config_sentence_transformers.json", {"colour": "red"}, "colour is not supported"),
         (
             "config_sentence_transformers.json",
             {"default_prompt_name": "query"},

@@ -129,3 +129,32 @@ def test_a_default_prompt_of_another_name_is_for_those_who_ask_for_it(tmp_path, 
         assert record(tmp_path / folder)["vectors"]["prompt"] == text
         wanted = expected(model, text, text)
         assert scores(tmp_path / folder, capsys) == pytest.approx(wanted, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("similarity", "plain"),
+    [
+        ("dot", lambda found, query: found @ query),
+        ("euclidean", lambda found, query: -np.linalg.norm(found - query, axis=1)),
+    ],
+)
+def test_search_compares_as_the_model_does(tmp_path, source, capsys, similarity, plain):
+    model = tmp_path / "model"
+    write_sentence_transformers(model)
+    config = model / "config_sentence_transformers.json"
+    config.write_text(json.dumps({"similarity_fn_name": similarity, "truncate_dim": 8}))
+    assert embed(tmp_path / "out", str(model), source) == 0
+    assert record(tmp_path / "out")["vectors"]["similarity"] == similarity
+    encoder = bert_embed.load(model)
+    found, query = encoder.encode(TEXTS), encoder.encode("find banks")
+    assert found.shape == (3, 8)
+    np.testing.assert_allclose(vectors(tmp_path / "out"), found, atol=1e-5)
+    wanted = dict(zip(TEXTS, plain(found, query).tolist(), strict=True))
+    assert scores(tmp_path / "out", capsys) == pytest.approx(wanted, abs=1e-4)
+    described = json.loads((tmp_path / "out" / "run.json").read_text())
+    del described["vectors"]["similarity"]  # as in a run of an earlier version
+    (tmp_path / "out" / "run.json").write_text(json.dumps(described))
+    assert scores(tmp_path / "out", capsys) == pytest.approx(wanted, abs=1e-4)
+    assert main(["model", "inspect", str(model)]) == 0
+    shown = {"dot": "dot product", "euclidean": "euclidean distance"}[similarity]
+    assert f"compared by    {shown}" in " ".join(capsys.readouterr().out.split("\n"))
