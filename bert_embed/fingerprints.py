@@ -74,7 +74,8 @@ EXAMPLES = Keys(
 )
 # Where texts and ids come from, in the order in which they are hashed.
 COLUMNS = Keys(
-    always=("text", "id", "text_b", "spans", "pair_separator", "extra", "id_type"), new={}
+    always=("text", "id", "text_b", "spans", "pair_separator", "extra", "id_type"),
+    new={"csv_quoting": "minimal", "csv_escape": None},
 )
 _FORMER_COLUMNS = {"pair_separator": None}  # settings of earlier versions, with their defaults
 # What is read, and how the output is cut into files.

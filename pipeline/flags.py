@@ -15,6 +15,7 @@ from numbers import Number
 from typing import Any
 
 from bert_embed.storage.errors import SettingError
+from bert_embed.transforms.read.columns import joined_fields
 
 _MOST = (1 << 63) - 1  # what run.json can hold
 _MOST_DIGITS = 30  # more is not worth reading: Python refuses thousands of them
@@ -57,7 +58,9 @@ class JoinedNames(Text):
 
     def __call__(self, name: str, value: Any) -> str:
         items = items_of(value)
-        return ",".join(one_text(name, item) for item in ([value] if items is None else items))
+        if items is None:
+            return one_text(name, value)
+        return joined_fields(one_text(name, item) for item in items)
 
 
 @dataclass(frozen=True)

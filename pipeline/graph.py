@@ -21,7 +21,7 @@ from bert_embed.transforms.examples.read import example_blocks, record_parts
 from bert_embed.transforms.increments.compare import CompareKeys, compare_documents
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
 from bert_embed.transforms.plan.plan import PlanBlocks
-from bert_embed.transforms.read.reader import document_blocks, read_records
+from bert_embed.transforms.read.reader import document_blocks, quoting_of, read_records
 from bert_embed.transforms.read.steps import read_unfinished
 from bert_embed.transforms.reconcile.output_check import with_listing
 from bert_embed.transforms.reconcile.verdict import Verdict, reconcile
@@ -117,7 +117,8 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
         tokens = _tokens(read["documents"], run)
         return JobInput(tokens, (read["finished"],), read["planned"])
     cut = run.part_docs, run.request.block_bytes
-    read_parts = partial(read_records, part_docs=cut[0], block_bytes=cut[1])
+    quoting = quoting_of(run.columns)
+    read_parts = partial(read_records, part_docs=cut[0], block_bytes=cut[1], quoting=quoting)
     if run.reading is not None:
         windows = run.reading.windows
         read_parts = partial(record_parts, part_docs=cut[0], block_bytes=cut[1], windows=windows)

@@ -38,6 +38,8 @@ class EmbedKeywords(TypedDict, total=False):
     text_b_column: str | None
     extra_columns: str | Sequence[str] | None
     id_column: str | None
+    csv_quoting: str | None
+    csv_escape: str | None
     limit: int | None
     overwrite: bool | None
     max_rejected: str | int | None

@@ -79,6 +79,7 @@ OF_RESULT = (
     *("long_text", "stride", "chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
     *("prompt", "merge_windows", "dim", "normalize", "precision"),
 )
+_NO_ESCAPES = '",;|\t\r\n\0 '
 _OF_VECTORS = ("layers", "layer_combine", "pooling", "normalize", "dim")
 _TO_BIGQUERY = ("output_format", ("bigquery",))
 embed_flag, embed_switch = partial(flag, without="tokenize"), partial(switch, without="tokenize")
@@ -123,6 +124,15 @@ class Options(CheckedOptions):
         kind=NAMES,
     )
     id_column: str | None = flag("field or column of the id (default: id if there is one)", "NAME")
+    csv_quoting: str = flag(
+        "none: quotes in CSV are characters like others",
+        default="minimal",
+        choices=("minimal", "none"),
+    )
+    csv_escape: str | None = flag(
+        "character of CSV before a quote, separator or line end that is part of a field: \\",
+        "CHAR",
+    )
     limit: int | None = flag("read only the first N records", "N", kind=POSITIVE)
 
     output: str = flag(
@@ -417,6 +427,9 @@ def _check_texts(options: Options) -> None:
     options.text_spec(options.max_seq_length or 1, "")  # whose rules these are
     if options.document == "file" and options.reads_table:
         raise SettingError("document", "file is for text files, not for tables")
+    escape = options.csv_escape
+    if escape is not None and (len(escape) != 1 or not escape.isascii() or escape in _NO_ESCAPES):
+        raise SettingError("csv_escape", f"must be one character such as \\, got {escape!r}")
     if options.text_b_column is None:
         return
     if options.long_text == "window":

@@ -58,6 +58,7 @@ from bert_embed.transforms.plan.listing import (
 )
 from bert_embed.transforms.plan.plan import PlanRequest, planned_work
 from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.reader import quoting_of
 from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile
 
 
@@ -157,7 +158,8 @@ def _source(options: Options, output: str, stored: StoredListing | None = None) 
         raise UsageError("--document file is for text files, and --input names none")
     files, digest = listing.files, listing_digest(listing.files)
     if stored is None:
-        files = files_to_read(files, named_columns(options).text, options.limit)
+        named = named_columns(options)
+        files = files_to_read(files, named.text, options.limit, quoting_of(named))
     else:
         digest = stored.digest
     examples = are_examples(files)
@@ -221,7 +223,9 @@ def planned_run(
         columns=source.columns,
         part_docs=part_docs(widths),
         input_bytes=total,
-        estimated_documents=table.rows if table else count_documents(source.files, options.limit),
+        estimated_documents=table.rows
+        if table
+        else count_documents(source.files, options.limit, quoting_of(source.columns)),
         table=table,
         query_rows=source.table.query_rows if source.table else None,
         suffixes=source.listing.suffixes,

@@ -10,6 +10,7 @@ import numpy as np
 from bert_embed.formats.output_files import parse_name
 from bert_embed.formats.result_files import row_batches
 from bert_embed.nearest import Hit
+from bert_embed.pipeline.options import DEFAULTS
 from bert_embed.pipeline.report.sample import TEXT_COLUMNS, Run, Sample
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute, is_remote, join, open_raw
@@ -17,7 +18,7 @@ from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.plan.cut import plan_blocks
 from bert_embed.transforms.plan.listing import files_to_read, input_files, listing_digest
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.reader import document_blocks
+from bert_embed.transforms.read.reader import document_blocks, quoting_of
 from bert_embed.transforms.records.spec import BlockSpec
 
 _ROWS = 1 << 14  # that are read at a time, without their vectors
@@ -100,6 +101,15 @@ def texts_of_input(
     source = record.input
     if record.query_rows is not None or any(map(looks_like_table, source.patterns)):
         return hits, "the run read BigQuery; `--keep_text` of embed keeps texts"
+    spans = source.span_columns
+    columns = Columns(
+        source.text_column,
+        source.id_column,
+        source.text_b_column,
+        None if spans is None else (spans[0], spans[1]),
+        csv_quoting=record.options.get("csv_quoting", DEFAULTS["csv_quoting"]),
+        csv_escape=record.options.get("csv_escape"),
+    )
     try:
         files = input_files(
             source.patterns,
@@ -113,18 +123,12 @@ def texts_of_input(
             return hits, "an older version wrote the run, which cut files otherwise"
         if listing_digest(files) != source.listing:
             return hits, "the run's input has changed or is missing"
-        files = files_to_read(files, source.text_column, source.limit)
+        files = files_to_read(files, source.text_column, source.limit, quoting_of(columns))
     except (ValueError, OSError) as error:
         return hits, f"the run's input cannot be read: {error}"
     wanted = {key for hit in itertools.chain.from_iterable(hits) if (key := _key(hit))}
     last = {block: part for block, part, _ in sorted(wanted)}  # part of each block
-    spans, cut = source.span_columns, record.files
-    columns = Columns(
-        source.text_column,
-        source.id_column,
-        source.text_b_column,
-        None if spans is None else (spans[0], spans[1]),
-    )
+    cut = record.files
     texts: dict[_Key | None, str | None] = {}
     specs = [spec for spec in plan_blocks(files, cut.block_bytes) if spec.number in last]
     if most is not None and not (specs := _some(specs, cut.block_bytes, most)):

@@ -1,6 +1,7 @@
 """Resolves which fields hold text, id and extra columns, from options and first records."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -9,10 +10,10 @@ import pyarrow as pa
 
 from bert_embed.formats.kinds import KINDS, LABEL
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import Options
+from bert_embed.pipeline.options import DEFAULTS, Options
 from bert_embed.storage.files import is_remote
 from bert_embed.transforms.bigquery.client import check_column
-from bert_embed.transforms.read.columns import Columns, no_column
+from bert_embed.transforms.read.columns import Columns, joined_fields, no_column, text_fields
 from bert_embed.transforms.read.extra import (
     CAN_BE,
     OWN_COLUMNS,
@@ -23,44 +24,95 @@ from bert_embed.transforms.read.extra import (
 )
 from bert_embed.transforms.read.jsonl import first_records
 from bert_embed.transforms.read.lines import first_lines
+from bert_embed.transforms.read.reader import quoting_of
 from bert_embed.transforms.read.tables.csv_records import check_names, csv_header
 from bert_embed.transforms.read.tables.parquet_types import check_schema, plain_type
 from bert_embed.transforms.records.columnar import is_list
 from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile
 
 _FIRST_RECORDS = 100
+_COMMA = re.compile(r"\s*,\s*")
 _RECORDS = "JSON lines, CSV and Parquet"
 
 
-def named_columns(options: Options) -> Columns:
-    """The columns as the options name them."""
+def named_columns(options: Options, existing: Collection[str] = ()) -> Columns:
+    """The columns as the options name them, names with commas as far as they are `existing`."""
     text = options.text_column or "text"
-    names = [name.strip() for name in text.split(",")]
-    if len(names) > 1:
-        if not all(names) or len(set(names)) < len(names):
+    if text not in existing:
+        words = [name.strip() for name in text_fields(text)]
+        names = list(_whole_names(words, existing))
+        if len(names) > 1 and (not all(names) or len(set(names)) < len(names)):
             raise UsageError(
                 f"--text_column must be one column, or several different ones with commas between "
                 f"them, got {text!r}"
             )
-        text = ",".join(names)
+        text = joined_fields(names) if len(names) > 1 or "," in text else text
+    elif "," in text:
+        text = joined_fields([text])
     return Columns(
         text=text,
         id=options.id_column,
         text_b=options.text_b_column,
         spans=("start", "stop") if "span" in options.granularity else None,
+        csv_quoting=options.csv_quoting,
+        csv_escape=options.csv_escape,
     )
+
+
+def _whole_names(words: Sequence[str], existing: Collection[str]) -> Iterator[str]:
+    """The words, where several with commas between them are one name of those, joined again.
+
+    >>> list(_whole_names(["id", "Title", "full:string"], ["id", "Title, full"]))
+    ['id', 'Title, full:string']
+    """
+    whole = {_COMMA.sub(",", name.strip()): name for name in existing if "," in name}
+    at = 0
+    while at < len(words):
+        for stop in range(len(words) if whole else at, at, -1):
+            joined = _COMMA.sub(",", ",".join(words[at:stop]))
+            name, colon, kind = joined.rpartition(":")
+            if joined in whole or name in whole:
+                found = whole.get(joined) or f"{whole[name]}{colon}{kind}"
+                yield found
+                break
+        else:
+            stop = at + 1
+            yield words[at]
+        at = stop
+
+
+def _first_names(files: list[InputFile], columns: Columns) -> set[str]:
+    """The names of columns in the first file of each format."""
+    names: set[str] = set()
+    first = {file.format: file for file in reversed(files) if file.stop}
+    for file in first.values():
+        if file.footer is not None:
+            names.update(file.footer.schema.names)
+        elif file.format == "jsonl":
+            names.update(*islice(first_records(first_lines(file)), _FIRST_RECORDS))
+        elif file.format == "csv":
+            names.update(csv_header(file, quoting_of(columns)) or ())
+    return names | {name.strip() for name in names}
 
 
 def input_columns(options: Options, files: list[InputFile]) -> Columns:
     """Which fields hold text, id and extra columns, by first records, headers and schemas."""
     columns = named_columns(options)
     formats = {file.format for file in files}
+    for flag in ("csv_quoting", "csv_escape") if "csv" not in formats else ():
+        if getattr(options, flag) != DEFAULTS[flag]:
+            raise UsageError(f"--{flag} is for CSV, and --input names none")
     if formats == {"tfrecord"}:
         return columns
     if formats <= {"text", WHOLE_FILES}:
         _refuse_columns(options, columns)
         return columns
-    extra = _extra_schema(options.extra_columns or (), files, options.keep_text)
+    words = options.extra_columns or ()
+    existing: set[str] = set()
+    if "," in columns.text or len(words) > 1 or ":" in "".join(words):
+        existing = _first_names(files, columns)
+        columns = named_columns(options, existing)
+    extra = _extra_schema(tuple(_whole_names(words, existing)), files, options.keep_text, existing)
     columns = replace(columns, extra=extra)
     fields = [*_json_fields(columns, files), *_csv_fields(columns, files)]
     fields += [file.footer.schema.names for file in files if file.footer is not None]
@@ -142,10 +194,10 @@ def _csv_fields(columns: Columns, files: list[InputFile]) -> Iterator[Iterable[s
     csv_files = [file for file in files if file.format == "csv"]
     remote = [file for file in csv_files if is_remote(file.info.path)]
     for file in [file for file in csv_files if file not in remote] + remote[:1]:
-        header = csv_header(file)
+        header = csv_header(file, quoting_of(columns))
         if header is not None:
             check_names(file.info.path, header, columns)
-            yield header
+            yield [name.strip() for name in header]
 
 
 def check_extra_name(name: str, keep_text: bool) -> None:
@@ -182,14 +234,14 @@ def check_columns(
 
 
 def _extra_schema(
-    words: tuple[str, ...], files: list[InputFile], keep_text: bool
+    words: tuple[str, ...], files: list[InputFile], keep_text: bool, existing: Collection[str]
 ) -> pa.Schema | None:
     """Names and types of the extra columns: the given type, else Parquet's, else string."""
     if not words:
         return None
     fields: dict[str, pa.DataType] = {}
     for word in words:
-        name, kind = _name_and_type(word)
+        name, kind = (word, None) if word in existing else _name_and_type(word)
         check_extra_name(name, keep_text)
         if name.lower() in map(str.lower, fields):
             raise UsageError(f"--extra_columns names {name} twice")

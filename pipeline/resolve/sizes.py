@@ -13,6 +13,7 @@ from bert_embed.transforms.examples.read import first_records
 from bert_embed.transforms.plan.cut import default_block_bytes
 from bert_embed.transforms.read.compressed import packing
 from bert_embed.transforms.read.lines import first_lines
+from bert_embed.transforms.read.tables.csv_cutter import QUOTED, Quoting
 from bert_embed.transforms.read.tables.csv_records import first_csv_records
 from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile
 
@@ -91,7 +92,7 @@ def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = 
     return size
 
 
-def count_documents(files: list[InputFile], limit: int | None) -> int:
+def count_documents(files: list[InputFile], limit: int | None, quoting: Quoting = QUOTED) -> int:
     """Estimates how many documents an input has; counts them where no text has to be read."""
     if files and files[0].format == "tfrecord":
         sizes = [len(record.data or b"") for record in first_records(files[0])]
@@ -100,15 +101,17 @@ def count_documents(files: list[InputFile], limit: int | None) -> int:
         documents = sum(file.stop for file in files if file.footer is not None)
         documents += sum(file.format == WHOLE_FILES for file in files)
         others = [file for file in files if file.footer is None and file.format != WHOLE_FILES]
-        record_bytes = next(filter(None, map(_record_bytes, others)), None)
+        record_bytes = next(
+            (size for file in others if (size := _record_bytes(file, quoting)) is not None), None
+        )
         if record_bytes is not None:
             documents += max(1, round(_stored_bytes(others) / record_bytes))
     return documents if limit is None else min(documents, limit)
 
 
-def _record_bytes(file: InputFile) -> float | None:
+def _record_bytes(file: InputFile, quoting: Quoting) -> float | None:
     """Bytes of a record, by the first ones of a file; None if it has none."""
-    first = first_csv_records(file) if file.format == "csv" else first_lines(file)
+    first = first_csv_records(file, quoting) if file.format == "csv" else first_lines(file)
     return first.size / first.count if first is not None and first.count else None
 
 

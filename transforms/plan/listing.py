@@ -31,6 +31,7 @@ from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.read.compressed import packing
 from bert_embed.transforms.read.encoding import Inside, look_inside
 from bert_embed.transforms.read.lines import limit_lines
+from bert_embed.transforms.read.tables.csv_cutter import QUOTED, Quoting
 from bert_embed.transforms.read.tables.csv_records import limit_records
 from bert_embed.transforms.read.tables.parquet_rows import with_footers
 from bert_embed.transforms.records.spec import (
@@ -264,11 +265,14 @@ def _input_file(info: FileInfo, input_format: str | None, looks: bool) -> InputF
 
 
 def files_to_read(
-    listed: Sequence[InputFile], text_column: str, limit: int | None = None
+    listed: Sequence[InputFile],
+    text_column: str,
+    limit: int | None = None,
+    quoting: Quoting = QUOTED,
 ) -> list[InputFile]:
     """The files with what a plan needs, cut to their first `limit` records."""
     files = with_footers(listed, text_column)
-    return files if limit is None else limit_files(files, limit)
+    return files if limit is None else limit_files(files, limit, quoting)
 
 
 def listing_digest(files: Iterable[InputFile]) -> str:
@@ -336,24 +340,26 @@ def read_listing(folder: OutputFolder) -> StoredListing | None:
         return None
 
 
-def limit_files(files: Sequence[InputFile], limit: int) -> list[InputFile]:
+def limit_files(
+    files: Sequence[InputFile], limit: int, quoting: Quoting = QUOTED
+) -> list[InputFile]:
     """The files with the first `limit` records, in the listing's order."""
     limited = []
     left = limit
     for file in files:
         if left <= 0:
             break
-        cut, count = _limited(file, left)
+        cut, count = _limited(file, left, quoting)
         limited.append(cut)
         left -= count
     return limited
 
 
-def _limited(file: InputFile, limit: int) -> tuple[InputFile, int]:
+def _limited(file: InputFile, limit: int, quoting: Quoting) -> tuple[InputFile, int]:
     if file.format == WHOLE_FILES:
         return file, 1
     if file.format == "csv":
-        return limit_records(file, limit)
+        return limit_records(file, limit, quoting)
     if file.format == "parquet":
         rows = min(file.stop, limit)
         return replace(file, stop=rows), rows

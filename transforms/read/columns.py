@@ -1,7 +1,10 @@
 """Defines Columns: which fields of a record are text, id and the like, and which pass through."""
 
+import csv
 import difflib
+import io
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,6 +28,8 @@ class Columns:
     spans: tuple[str, str] | None = None  # of starts and stops, in code points, or words of a list
     extra: pa.Schema | None = None  # names and types of what is passed through to the output
     id_type: str = "string"  # in Parquet and JSON lines; or the integer type of the id's one column
+    csv_quoting: str = "minimal"  # or `none`: quotes in CSV are characters like others
+    csv_escape: str | None = None  # makes the next character of CSV one like others
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
@@ -55,8 +60,22 @@ class Columns:
 
 
 def text_fields(text: str) -> tuple[str, ...]:
-    """The fields that a text comes from, by the value of text_column."""
+    """The fields that a text comes from, by the value of text_column.
+
+    >>> text_fields('title,"Body, long"')
+    ('title', 'Body, long')
+    """
+    if '"' in text:
+        with suppress(csv.Error):  # a line feed in a name that is not quoted
+            return tuple(next(csv.reader([text])))
     return tuple(text.split(","))
+
+
+def joined_fields(names: Iterable[str]) -> str:
+    """The value of text_column from which `text_fields` gives these names."""
+    written = io.StringIO()
+    csv.writer(written).writerow(names)
+    return written.getvalue().removesuffix("\r\n")
 
 
 def no_column(flag: str, name: str, place: str, existing: Iterable[str]) -> InputError:

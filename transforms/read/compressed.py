@@ -80,7 +80,7 @@ class ObjectLines:
         """Lays out a piece, which does not end in a backslash; the last byte comes later."""
         array = np.frombuffer(self._pending + data, np.uint8).copy()
         first = len(self._pending)  # the byte before it is laid out already
-        quotes = _unescaped(array, np.flatnonzero(array[first:] == ord('"')) + first)
+        quotes = unescaped(array, np.flatnonzero(array[first:] == ord('"')) + first, "\\")
         marks = np.flatnonzero(np.isin(array, np.frombuffer(b"{}[],", np.uint8)))
         marks = marks[marks >= first]
         marks = marks[(np.searchsorted(quotes, marks) + self.is_quoted) % 2 == 0]
@@ -108,9 +108,9 @@ class ObjectLines:
         return self._pending
 
 
-def _unescaped(array: np.ndarray, marks: np.ndarray) -> np.ndarray:
-    """The places of marks that have an even number of backslashes before them."""
-    slashes = array == ord("\\")
+def unescaped(array: np.ndarray, marks: np.ndarray, escape: str) -> np.ndarray:
+    """The places of marks that have an even number of escape characters before them."""
+    slashes = array == ord(escape)
     if not slashes.any():
         return marks
     others = np.maximum.accumulate(np.where(slashes, -1, np.arange(len(array))))

@@ -79,7 +79,7 @@ def record_of(fields: Mapping[str, Any], columns: Columns, extra: tuple[Any, ...
     """The document of a record with its extra columns' values; BadRecordError if there is none."""
     document = id_of(fields, columns.id) if columns.id else None
     several = len(columns.texts) > 1
-    text = _joined(fields, columns.texts) if several else fields.get(columns.text)
+    text = _joined(fields, columns.texts) if several else fields.get(columns.texts[0])
     words = None
     if text is None:
         raise BadRecordError("missing text")

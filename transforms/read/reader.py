@@ -10,6 +10,7 @@ from bert_embed.transforms.read.cut_files import cut_part
 from bert_embed.transforms.read.jsonl import parse_jsonl
 from bert_embed.transforms.read.lines import Lines, read_parts
 from bert_embed.transforms.read.parsed import Documents, join_documents
+from bert_embed.transforms.read.tables.csv_cutter import QUOTED, Quoting
 from bert_embed.transforms.read.tables.csv_records import CsvRecords, parse_csv, read_csv_parts
 from bert_embed.transforms.read.tables.parquet_rows import parse_rows, read_row_parts
 from bert_embed.transforms.read.text import parse_text, reject_large
@@ -51,7 +52,12 @@ def parts_of(
         return read_file_parts(spec, part_docs)
     if spec.format == "parquet":
         return read_row_parts(spec, columns, part_docs, block_bytes)
-    return read_records(spec, part_docs, block_bytes)
+    return read_records(spec, part_docs, block_bytes, quoting_of(columns))
+
+
+def quoting_of(columns: Columns) -> Quoting:
+    """How fields of CSV are quoted."""
+    return Quoting(columns.csv_quoting == "minimal", columns.csv_escape)
 
 
 def parse_part(
@@ -77,10 +83,12 @@ def parse_part(
     return document_block(part, documents)
 
 
-def read_records(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[ReadPart[Any]]:
+def read_records(
+    spec: BlockSpec, part_docs: int, block_bytes: int, quoting: Quoting = QUOTED
+) -> Iterator[ReadPart[Any]]:
     """Reads a block of lines or of CSV."""
     if spec.format == "csv":
-        return read_csv_parts(spec, part_docs, block_bytes)
+        return read_csv_parts(spec, part_docs, block_bytes, quoting)
     return read_parts(spec, part_docs, block_bytes)
 
 

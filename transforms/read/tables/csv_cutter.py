@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
+from bert_embed.transforms.read.compressed import unescaped
 from bert_embed.transforms.read.lines import BOM
 
 _QUOTE, _LINE_FEED = ord('"'), ord("\n")
@@ -17,6 +19,22 @@ _QUOTED = rb'(?:(?<=[,;\t|])|^)"(?:[^"]|"")*+(?:"|$)'
 _FIRST_RECORD = re.compile(rb"(?>" + _QUOTED + rb"|[^\n])*+")
 
 
+@dataclass(frozen=True)
+class Quoting:
+    """What quotes and an escape character mean in a CSV file."""
+
+    has_quotes: bool = True
+    escape: str | None = None  # makes the next character one like others
+
+    @property
+    def inner(self) -> bytes:
+        """The bytes that mean something only together with the next one."""
+        return (b'"' * self.has_quotes) + (self.escape or "").encode()
+
+
+QUOTED = Quoting()
+
+
 class RecordCutter:
     """Finds the ends of records, line feeds outside quotes, in a file that is read in pieces.
 
@@ -24,20 +42,24 @@ class RecordCutter:
     quotes mean one. Lines are counted from 1.
     """
 
-    def __init__(self, delimiter: str) -> None:
+    def __init__(self, delimiter: str, quoting: Quoting = QUOTED) -> None:
         self._delimiter = ord(delimiter)
+        self.quoting = quoting
         self._before = _LINE_FEED
         self.is_open = False
         self.open_line = 0  # of the quote that opened last
         self.line = 1
 
     def ends(self, data: bytes) -> np.ndarray:
-        """int64 `[ends]` of records in a piece, which ends in a quote only if the file does."""
+        """int64 `[ends]` of records in a piece, which ends in `inner` only if the file does."""
         if not data:
             return np.empty(0, np.int64)
         array = np.frombuffer(data, np.uint8)
-        quotes = np.flatnonzero(array == _QUOTE)
+        quotes = np.flatnonzero(array == _QUOTE)[: None if self.quoting.has_quotes else 0]
         line_feeds = np.flatnonzero(array == _LINE_FEED)
+        if self.quoting.escape is not None:
+            quotes = unescaped(array, quotes, self.quoting.escape)
+            line_feeds = unescaped(array, line_feeds, self.quoting.escape)
         borders = self._borders(array, quotes)
         within = (np.searchsorted(borders, line_feeds) + self.is_open) % 2
         self.is_open ^= bool(len(borders) % 2)
@@ -76,7 +98,9 @@ class RecordCutter:
         return np.array(borders, np.int64)
 
 
-def delimiter_of(path: str, pieces: Iterable[bytes]) -> tuple[str, Iterator[bytes]]:
+def delimiter_of(
+    path: str, pieces: Iterable[bytes], quoting: Quoting = QUOTED
+) -> tuple[str, Iterator[bytes]]:
     """What separates a file's columns, and the pieces of the file, which begin with its header.
 
     A tab in `.tsv`, also compressed; else the most frequent delimiter outside quotes in the header.
@@ -89,7 +113,9 @@ def delimiter_of(path: str, pieces: Iterable[bytes]) -> tuple[str, Iterator[byte
     while sum(map(len, head)) < _HEADER_BYTES and (piece := next(rest, b"")):
         head.append(piece)
     begin = b"".join(head)[:_HEADER_BYTES].removeprefix(BOM)
-    first = _FIRST_RECORD.match(begin)
-    header = re.sub(_QUOTED, b"", first[0] if first else b"")
+    header = begin.partition(b"\n")[0]
+    if quoting.has_quotes:
+        first = _FIRST_RECORD.match(begin)
+        header = re.sub(_QUOTED, b"", first[0] if first else b"")
     counts = {mark: header.count(mark.encode()) for mark in _DELIMITERS}
     return max(counts, key=lambda mark: counts[mark]), chain(head, rest)

@@ -3,7 +3,7 @@
 import csv
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -24,13 +24,20 @@ from bert_embed.transforms.read.parsed import (
     record_of,
 )
 from bert_embed.transforms.read.parts import parts_in_order, parts_read_through
-from bert_embed.transforms.read.tables.csv_cutter import RecordCutter, delimiter_of
+from bert_embed.transforms.read.tables.csv_cutter import (
+    QUOTED,
+    Quoting,
+    RecordCutter,
+    delimiter_of,
+)
 from bert_embed.transforms.read.text import INVALID_UTF8, positions
 from bert_embed.transforms.records.read_part import ReadPart
 from bert_embed.transforms.records.rejected import BLANK_LINE, BadRecordError
 from bert_embed.transforms.records.spec import BlockSpec, InputFile, Slice
 
 _LOG = logging.getLogger(__name__)
+_NO_QUOTES = "csv_quoting none takes quotes as characters"
+_NULL = "\0N"  # stands for a field that is `\N`, which an escape would turn into N
 _INTEGER = re.compile(r"[0-9]{1,18}")  # Python refuses to convert thousands of digits
 
 
@@ -48,6 +55,7 @@ class CsvRecords:
     before: int = 0  # bytes of byte order mark and header before the first record of the file
     is_open: bool = False  # the last record is the file's last and ends within quotes
     too_large: int = 0
+    quoting: Quoting = QUOTED
 
     @property
     def count(self) -> int:
@@ -75,19 +83,21 @@ class CsvRecords:
         """The same records with their bytes, or with none."""
         if self.too_large:
             return self
-        starts = np.append(0, RecordCutter(self.delimiter).ends(data))
+        starts = np.append(0, RecordCutter(self.delimiter, self.quoting).ends(data))
         return replace(self, data=data, starts=starts[starts < len(data)])
 
 
 def read_csv_parts(
-    spec: BlockSpec, part_docs: int, block_bytes: int
+    spec: BlockSpec, part_docs: int, block_bytes: int, quoting: Quoting = QUOTED
 ) -> Iterator[ReadPart[CsvRecords]]:
     """Reads a block of CSV files, as `lines.read_parts` does with lines."""
     if spec.read_through:
-        stream = read_records(spec.slices[0], spec.compression, block_bytes, spec.records)
+        stream = read_records(
+            spec.slices[0], spec.compression, block_bytes, spec.records, quoting=quoting
+        )
         yield from parts_read_through(stream, part_docs)
         return
-    every = (read_records(piece, None, block_bytes) for piece in spec.slices)
+    every = (read_records(piece, None, block_bytes, quoting=quoting) for piece in spec.slices)
     yield from parts_in_order(chain.from_iterable(every), part_docs)
 
 
@@ -97,6 +107,7 @@ def read_records(
     size: int,
     limit: int | None = None,
     gives_up: bool = False,
+    quoting: Quoting = QUOTED,
 ) -> Iterator[CsvRecords]:
     """Whole records from a file's start, some `size` bytes at a time, at most `limit`.
 
@@ -105,15 +116,15 @@ def read_records(
     path = piece.info.path
     header: tuple[str, ...] | None = None
     offset = count = 0
-    delimiter, pieces = delimiter_of(path, stored_pieces(piece, compression, size))
-    for whole_record in _whole_records(path, delimiter, pieces, gives_up):
+    delimiter, pieces = delimiter_of(path, stored_pieces(piece, compression, size), quoting)
+    for whole_record in _whole_records(path, RecordCutter(delimiter, quoting), pieces, gives_up):
         data, ends = whole_record.data, whole_record.ends
         starts = np.append(0, ends[:-1])
         before = 0
         if header is None:
             before = int(ends[0])
             is_open = whole_record.is_open and len(ends) == 1
-            header = _header(path, delimiter, data[:before], is_open)
+            header = _header(path, delimiter, data[:before], is_open, quoting)
             data, starts = data[before:], starts[1:] - before
         records = CsvRecords(
             piece.file,
@@ -126,6 +137,7 @@ def read_records(
             before,
             whole_record.is_open,
             whole_record.too_large,
+            quoting,
         )
         offset, count = offset + records.size, count + records.count
         if limit is not None and count >= limit:
@@ -145,13 +157,12 @@ class _Whole:
 
 
 def _whole_records(
-    path: str, delimiter: str, pieces: Iterable[bytes], gives_up: bool
+    path: str, cutter: RecordCutter, pieces: Iterable[bytes], gives_up: bool
 ) -> Iterator[_Whole]:
     """Whole records; one that is too large comes apart, without its bytes."""
-    cutter = RecordCutter(delimiter)
     held: list[bytes] = []  # of an unfinished record, unless it is too large
     length = mark = 0
-    for number, data in enumerate(_without_split_quotes(pieces)):
+    for number, data in enumerate(_without_split_quotes(pieces, cutter.quoting.inner)):
         if number == 0:
             check_encoding(path, data)
             mark = len(BOM) if data.startswith(BOM) else 0
@@ -176,20 +187,24 @@ def _whole_records(
         if cutter.is_open:
             raise InputError(
                 f"{path} ends within a record of over {_limit()}: is a quote left open in line "
-                f"{cutter.open_line}?"
+                f"{cutter.open_line}? ({_NO_QUOTES})",
+                "csv_quoting",
             )
         yield _too_large(length)
     elif length:
         if cutter.is_open and cutter.line > cutter.open_line + 1:
-            what = "is never closed, the rest of the file is one rejected record"
+            what = f"is never closed, the rest of the file is one rejected record; {_NO_QUOTES}"
             _LOG.warning("%s: the quote in line %d %s", path, cutter.open_line, what)
         yield _Whole(b"".join(held), np.array([length]), cutter.is_open)
 
 
 def _tell_open_quote(path: str, line: int, gives_up: bool) -> None:
-    found = f"{path}: the quote in line {line} is not closed within {_limit()}, is it left open?"
+    found = (
+        f"{path}: the quote in line {line} is not closed within {_limit()}, is it left open? "
+        f"({_NO_QUOTES})"
+    )
     if gives_up:
-        raise InputError(found)
+        raise InputError(found, "csv_quoting")
     _LOG.warning("%s", found)
 
 
@@ -214,12 +229,12 @@ def _without_large(data: bytes, ends: np.ndarray) -> Iterator[_Whole]:
         yield _Whole(data[start:], ends[first:] - start)
 
 
-def _without_split_quotes(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes, cut so that no pair of quotes and no byte order mark is divided."""
+def _without_split_quotes(pieces: Iterable[bytes], inner: bytes) -> Iterator[bytes]:
+    """The same bytes, cut so that no pair of quotes, escape and byte order mark is divided."""
     held = b""
     for piece in pieces:
         held += piece
-        data = held.rstrip(b'"')
+        data = held.rstrip(inner) if inner else held
         if len(data) > len(BOM):
             yield data
             held = held[len(data) :]
@@ -227,48 +242,70 @@ def _without_split_quotes(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield held
 
 
-def _header(path: str, delimiter: str, data: bytes, is_open: bool) -> tuple[str, ...]:
+def _header(
+    path: str, delimiter: str, data: bytes, is_open: bool, quoting: Quoting
+) -> tuple[str, ...]:
     try:
         text = data.decode("utf-8-sig")
-        names = next(csv.reader([text], delimiter=delimiter, strict=True))
+        names = next(_reader(iter([text]), delimiter, quoting))
     except UnicodeDecodeError as error:
         raise InputError(f"{path} has a header that is not UTF-8") from error
     except csv.Error as error:
         raise InputError(f"{path} has a malformed header: {error}") from error
     if is_open or not any(names):
         raise InputError(f"{path} does not begin with a header, the names of its columns")
-    doubled = sorted({name for name in names if name and names.count(name) > 1})
-    if doubled:
-        raise InputError(f"{path} has two columns of the name {doubled[0]}")
     return tuple(names)
 
 
-def csv_header(file: InputFile) -> tuple[str, ...] | None:
+def _reader(records: Iterator[str], delimiter: str, quoting: Quoting) -> Iterator[list[str]]:
+    return csv.reader(
+        records,
+        delimiter=delimiter,
+        quoting=csv.QUOTE_MINIMAL if quoting.has_quotes else csv.QUOTE_NONE,
+        escapechar=quoting.escape,
+        strict=True,
+    )
+
+
+def csv_header(file: InputFile, quoting: Quoting = QUOTED) -> tuple[str, ...] | None:
     """Names of a file's columns; None of an empty file; InputError if it has no header."""
     piece = Slice(0, file.info, 0, file.info.size)
-    first = next(read_records(piece, file.compression, 1 << 16, gives_up=True), None)
+    records = read_records(piece, file.compression, 1 << 16, gives_up=True, quoting=quoting)
+    first = next(records, None)
     return None if first is None else first.header
 
 
-def first_csv_records(file: InputFile, size: int = 1 << 16) -> CsvRecords | None:
+def first_csv_records(
+    file: InputFile, quoting: Quoting = QUOTED, size: int = 1 << 16
+) -> CsvRecords | None:
     """Whole records from the start of a file, about `size` bytes; None if it has none."""
     piece = Slice(0, file.info, 0, file.stop)
-    records = read_records(piece, file.compression, size, file.records, gives_up=True)
+    records = read_records(piece, file.compression, size, file.records, True, quoting)
     return next((first for first in records if first.count and not first.too_large), None)
 
 
 def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
-    """Raises InputError if a file lacks a requested column; the message names the setting."""
+    """Raises InputError if a file lacks a requested column, or has two; names the setting."""
     existing = list(names)
     for flag, name in columns.requested:
-        if name not in existing:
+        places = _places(existing, name)
+        if not places:
             raise no_column(flag, name, f"not a column of {path}", existing)
+        if len(places) > 1:
+            raise InputError(f"{path} has two columns of the name {name}")
 
 
-def limit_records(file: InputFile, limit: int) -> tuple[InputFile, int]:
+def _places(header: Sequence[str], name: str) -> list[int]:
+    """Where a header has a column, if nowhere exactly then but for spaces around its name."""
+    exact = [at for at, column in enumerate(header) if column == name]
+    return exact or [at for at, column in enumerate(header) if column.strip() == name]
+
+
+def limit_records(file: InputFile, limit: int, quoting: Quoting = QUOTED) -> tuple[InputFile, int]:
     """Limits a file to its first `limit` records; returns it and how many it then has."""
     piece = Slice(0, file.info, 0, file.stop)
-    count = sum(records.count for records in read_records(piece, file.compression, 1 << 20, limit))
+    every = read_records(piece, file.compression, 1 << 20, limit, quoting=quoting)
+    count = sum(records.count for records in every)
     return replace(file, records=count), count
 
 
@@ -282,9 +319,10 @@ def parse_csv(records: CsvRecords, columns: Columns) -> Documents:
 def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRecord]:
     csv.field_size_limit(lines.MOST_RECORD_BYTES)
     waiting: list[str] = []  # the one record that the reader takes next
-    rows = csv.reader(iter(waiting.pop, None), delimiter=records.delimiter, strict=True)
+    rows = _reader(iter(waiting.pop, None), records.delimiter, records.quoting)
     extra = ExtraValues(columns.extra) if columns.extra else None
-    index = {name: records.header.index(name) for _, name in columns.requested}
+    places = {name: _places(records.header, name)[0] for _, name in columns.requested}
+    width = len(records.header)
     stops = [*records.starts[1:].tolist(), len(records.data)][: records.count]
     for number, (start, stop) in enumerate(zip(records.starts.tolist(), stops, strict=True)):
         data = records.data[start:stop]
@@ -292,11 +330,15 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
         try:
             if records.is_open and number == records.count - 1:
                 raise BadRecordError("unterminated quote")
-            waiting.append(_text(data))
+            waiting.append(_text(data, records))
             fields = next(rows)
-            if len(fields) != len(records.header):
-                raise BadRecordError("another number of fields than the header")
-            named = {name: fields[at] for name, at in index.items()}
+            if any(fields[width:]):
+                raise BadRecordError("more fields than the header")
+            # As in pandas, the fields at the end of a short record are missing.
+            named = {name: _field(fields, at) for name, at in places.items()}
+            for name, at in places.items():
+                if records.header[at] != name and (value := named[name]) is not None:
+                    named[name] = value.lstrip(" ")  # after a comma, as in the header
             document = (columns.id and named[columns.id]) or None
             values = extra(named) if extra else ()
             yield record_of(_typed(named, columns), columns, values)
@@ -306,13 +348,21 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
             yield BadRecord(str(error), _shown(data), document)
 
 
-def _text(data: bytes) -> str:
+def _field(fields: Sequence[str], at: int) -> str | None:
+    return fields[at] if at < len(fields) and fields[at] != _NULL else None
+
+
+def _text(data: bytes, records: CsvRecords) -> str:
     if not data.rstrip(b"\r\n"):
         raise BadRecordError(BLANK_LINE)
     try:
-        return data.decode("utf-8")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadRecordError(INVALID_UTF8) from error
+    if records.quoting.escape == "\\" and r"\N" in text:
+        mark = re.escape(records.delimiter)
+        text = re.sub(rf"(?<![^{mark}\n])\\N(?=[{mark}\r\n]|$)", _NULL, text)
+    return text
 
 
 def _typed(fields: dict[str, Any], columns: Columns) -> dict[str, Any]:
@@ -321,7 +371,7 @@ def _typed(fields: dict[str, Any], columns: Columns) -> dict[str, Any]:
         del fields[columns.id]
     for name in columns.spans or ():
         value = fields[name]
-        fields[name] = int(value) if _INTEGER.fullmatch(value) else value or None
+        fields[name] = int(value) if value and _INTEGER.fullmatch(value) else value or None
     return fields
 
 

@@ -72,7 +72,9 @@ def _with_footer(file: InputFile, text_column: str) -> InputFile:
     with _open(file.info) as opened:
         metadata, schema = opened.metadata, opened.schema_arrow
         paths = [metadata.schema.column(n).path for n in range(metadata.num_columns)]
-        fields = tuple(f"{name}." for name in text_fields(text_column))
+        whole = text_column in schema.names
+        names = (text_column,) if whole else text_fields(text_column)
+        fields = tuple(f"{name}." for name in names)
         of_text = [n for n, path in enumerate(paths) if f"{path}.".startswith(fields)]
         groups = []
         for number in range(metadata.num_row_groups):

@@ -1,0 +1,162 @@
+"""CSV and TSV as other programs write them: quoting, escapes, ragged rows, names of columns."""
+
+import csv
+import io
+import json
+import random
+
+import pandas as pd
+import pytest
+import yaml
+
+from bert_embed.pipeline.cli import main
+from bert_embed.transforms.plan.cut import plan_blocks
+from bert_embed.transforms.plan.listing import files_to_read, input_files
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.reader import document_blocks
+from tests.support.command import embed, record, rejected, rows
+
+TSV = """id\ttext
+1\tplain row
+2\t"Rome in 48 hours
+3\tthe river bank
+4\tsaid he"
+5\t"old" trees
+"""
+
+
+def read(path, columns, block_bytes=1 << 20):
+    """Texts, ids and reasons of a file."""
+    files = files_to_read(input_files([str(path)]), columns.text)
+    blocks = [
+        block
+        for spec in plan_blocks(files, block_bytes)
+        for block in document_blocks(spec, columns, 1000, block_bytes, {})
+    ]
+    texts = [text for block in blocks for text in block.texts]
+    ids = [name for block in blocks for name in block.ids.to_pylist()]
+    return texts, ids, [each.reason for block in blocks for each in block.part.rejected]
+
+
+def test_quotes_can_be_characters(tmp_path, tiny_bundle):
+    (tmp_path / "in.tsv").write_text(TSV)
+    flags = {"keep_text": True, "csv_quoting": "none"}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.tsv", **flags) == 0
+    pandas = pd.read_csv(tmp_path / "in.tsv", sep="\t", quoting=csv.QUOTE_NONE)
+    assert rows(tmp_path / "out")["text"] == pandas["text"].to_list()
+    assert record(tmp_path / "out")["options"]["csv_quoting"] == "none"
+    assert embed(tmp_path / "limited", tiny_bundle, tmp_path / "in.tsv", limit=3, **flags) == 0
+    assert rows(tmp_path / "limited")["text"] == pandas["text"].to_list()[:3]
+    # By default it is one text over three lines, as for pandas.
+    texts, _, reasons = read(tmp_path / "in.tsv", Columns())
+    assert texts == pd.read_csv(tmp_path / "in.tsv", sep="\t")["text"].to_list()[:2]
+    assert reasons == ["malformed CSV"]
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONE])
+@pytest.mark.parametrize("delimiter", [",", "\t"])
+@pytest.mark.parametrize("block_bytes", [7, 64, 1 << 20])
+def test_an_escape_makes_the_next_character_one_like_others(
+    tmp_path, quoting, delimiter, block_bytes
+):
+    pick = random.Random(block_bytes)
+    letters = ["a", "b", '"', "\\", ",", "\t", " ", "\n"]
+    texts = ["x" + "".join(pick.choices(letters, k=pick.randrange(9))) + "y" for _ in range(200)]
+    file = io.StringIO(newline="")
+    style = {"escapechar": "\\", "doublequote": False, "lineterminator": "\n"}
+    writer = csv.writer(file, quoting=quoting, delimiter=delimiter, **style)
+    writer.writerows([["id", "text"], *enumerate(texts)])
+    path = tmp_path / ("in.tsv" if delimiter == "\t" else "in.csv")
+    path.write_text(file.getvalue())
+    named = "none" if quoting == csv.QUOTE_NONE else "minimal"
+    columns = Columns(id="id", csv_quoting=named, csv_escape="\\")
+    found, ids, reasons = read(path, columns, block_bytes)
+    assert (found, reasons) == (texts, [])
+    assert ids == [str(number) for number in range(200)]
+
+
+def test_nulls_of_mysql_are_missing(tmp_path, tiny_bundle):
+    (tmp_path / "in.tsv").write_text("id\ttext\tn\tname\n1\tone\\\ttwo\t\\N\t\\N\n2\t\\N\t3\tx\n")
+    flags = {"csv_quoting": "none", "csv_escape": "\\", "extra_columns": "n:int64,name"}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.tsv", keep_text=True, **flags) == 0
+    found = rows(tmp_path / "out")
+    assert (found["text"], found["n"], found["name"]) == (["one\ttwo"], [None], [None])
+    assert [each["reason"] for each in rejected(tmp_path / "out")] == ["missing text"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"csv_escape": "ab"}, "--csv_escape must be one character"),
+        ({"csv_escape": '"'}, "--csv_escape must be one character"),
+        ({"csv_quoting": "all"}, "--csv_quoting"),
+        ({"csv_quoting": "none"}, "--csv_quoting is for CSV, and --input names none"),
+    ],
+)
+def test_other_quoting_is_refused(tmp_path, tiny_bundle, capsys, flags, message):
+    (tmp_path / "in.txt").write_text("one\n")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_ragged_rows(tmp_path):
+    """Short ones are filled with nulls, as pandas does; long ones rejected unless empty there."""
+    (tmp_path / "in.csv").write_text(
+        "id,text,note,more\n1,one\n2,two,y,z\n3,three,,,,,\n4,four,a,b,c\n5\n"
+    )
+    texts, ids, reasons = read(tmp_path / "in.csv", Columns(id="id"))
+    assert (texts, ids) == (["one", "two", "three"], ["1", "2", "3"])
+    assert reasons == ["more fields than the header", "missing text"]
+
+
+def test_columns_that_nobody_asks_for_may_occur_twice(tmp_path):
+    (tmp_path / "in.csv").write_text("Unnamed: 0,,id,text,note,note,\n0,9,1,one,a,b,\n")
+    assert read(tmp_path / "in.csv", Columns(id="id")) == (["one"], ["1"], [])
+    with pytest.raises(ValueError, match="has two columns of the name note"):
+        read(tmp_path / "in.csv", Columns(id="note"))
+
+
+def test_spaces_around_names_do_not_hide_a_column(tmp_path, tiny_bundle):
+    (tmp_path / "in.csv").write_text("text, id , year\nthe river, 1, 2015\nwater ran, 2,\n")
+    flags = {"extra_columns": "year:int64", "keep_text": True}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", **flags) == 0
+    found = rows(tmp_path / "out")
+    assert (found["id"], found["text"]) == (["1", "2"], ["the river", "water ran"])
+    assert found["year"] == [2015, None]
+
+
+def test_names_with_commas_and_colons_are_found_whole(tmp_path, tiny_bundle):
+    named = {"id": 1, "Title, full": "one", "Body\nlong": "two", "a, b:c": "x", "dc:year": 2015}
+    frame = pd.DataFrame([named])
+    frame.to_csv(tmp_path / "in.csv", index=False)
+    frame.to_parquet(tmp_path / "in.parquet")
+    (tmp_path / "in.jsonl").write_text(json.dumps(named) + "\n")
+    typed = "a, b:c,dc:year"
+    for number, (name, text, extra) in enumerate(
+        [
+            ("in.csv", "Title, full", f"{typed}:int64"),
+            ("in.csv", "Title, full,Body\nlong", typed),
+            ("in.jsonl", "Title, full", f"{typed}:int64"),
+            ("in.parquet", '"Title, full"', typed),
+            ("in.parquet", "Title, full", typed),
+        ]
+    ):
+        output = tmp_path / f"out{number}"
+        flags = {"text_column": text, "extra_columns": extra, "keep_text": True}
+        assert embed(output, tiny_bundle, tmp_path / name, **flags) == 0
+        found = rows(output)
+        assert found["text"] == ["one two" if "Body" in text else "one"]
+        assert found["a, b:c"] == ["x"]
+        assert list(map(int, found["dc:year"])) == [2015]
+    config = {
+        "text_column": ["Title, full", "Body\nlong"],
+        "extra_columns": ["a, b:c", "dc:year:int64"],
+        "input": str(tmp_path / "in.csv"),
+        "output": str(tmp_path / "yaml"),
+        "model": tiny_bundle,
+        "keep_text": True,
+    }
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
+    assert main(["embed", "--config", str(tmp_path / "c.yaml")]) == 0
+    found = rows(tmp_path / "yaml")
+    assert (found["text"], found["dc:year"]) == (["one two"], [2015])
