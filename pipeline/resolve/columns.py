@@ -264,15 +264,25 @@ def _name_and_type(word: str) -> tuple[str, str | None]:
         raise UsageError(f"--extra_columns {word}: {error}") from error
 
 
+def _stored_type(name: str, files: list[InputFile]) -> tuple[pa.DataType, str]:
+    """The type of a column in the first Parquet file with values, null without one; and where."""
+    for file in files:
+        number = -1 if file.footer is None else file.footer.schema.get_field_index(name)
+        if file.footer is not None and number >= 0:
+            kind = file.footer.schema.field(number).type
+            if not pa.types.is_null(kind):
+                return kind, f" in {file.info.path}"
+    return pa.null(), ""
+
+
 def _extra_type(name: str, requested: str | None, files: list[InputFile]) -> pa.DataType:
     """The type of one column; later, every file is checked for it."""
     formats = {file.format for file in files}
-    first = next((file for file in files if file.footer is not None), None)
-    if first is None or first.footer is None or name not in first.footer.schema.names:
-        kind, place = TYPES[requested or "string"], ""
+    stored, place = _stored_type(name, files)
+    if pa.types.is_null(stored):
+        kind = TYPES[requested or "string"]
     else:
-        path, stored = first.info.path, first.footer.schema.field(name).type
-        kind, place = plain_type(stored), f" in {path}"
+        kind = plain_type(stored)
         if kind is None:
             raise UsageError(f"--extra_columns {name} is {stored}{place}; {CAN_BE}")
         if requested is not None and TYPES[requested] != kind:

@@ -58,6 +58,7 @@ def check_encoding(path: str, start: bytes) -> None:
         if start.startswith(mark):
             raise InputError(f"{path} is {name}, convert it to UTF-8: iconv -f {name} -t UTF-8")
     start = start[:_START]
+    start = start.rstrip(b"\0") or start  # a file may have been allocated beyond its text
     for mark, name in _PACKED.items():
         if start.startswith(mark) and not _is_text(start):
             raise InputError(f"{path} is {name} data, give it the suffix {_SUFFIXES[name]}")

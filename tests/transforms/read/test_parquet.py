@@ -1,6 +1,7 @@
 """Parquet: each row is read once, in any encoding and any cutting; other types are refused."""
 
 import itertools
+import uuid
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -152,16 +153,72 @@ def test_rows_without_a_document_are_refused_alone(tmp_path):
     pq.write_table(table, tmp_path / "a.parquet")
     schema = pa.schema([("more", pa.string())])
     (block,) = blocks(tmp_path, Columns(id="id", extra=schema))
-    assert (block.texts, block.ids.to_pylist()) == (["one", "five"], ["1", "5"])
-    assert block.extra.to_pydict() == {"more": ["a", None]}
+    assert (block.texts, block.ids.to_pylist()) == (["one", "four", "five"], ["1", "4", "5"])
+    assert block.extra.to_pydict() == {"more": ["a", None, None]}
+    assert block.part.unfit == {"more": 1}
     assert [(each.id, each.source[-2:], each.reason) for each in block.part.rejected] == [
         ("2", ":1", "invalid UTF-8"),
         (None, ":2", "missing id"),
-        ("4", ":3", "invalid UTF-8"),
         ("6", ":5", "empty text"),
         ("7", ":6", "missing text"),
     ]
     assert '"text":"three"' in block.part.rejected[1].record
+
+
+UUID = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
+WORDS = ["one", None, "été"]
+BYTES = [None if word is None else word.encode() for word in WORDS]
+AS_TEXT = [
+    *(pa.array(WORDS, kind) for kind in (pa.string(), pa.large_string(), pa.string_view())),
+    *(pa.array(BYTES, kind) for kind in (pa.binary(), pa.large_binary(), pa.binary_view())),
+    *(pa.array(values).dictionary_encode() for values in (WORDS, BYTES)),
+]
+
+
+@pytest.mark.parametrize("column", AS_TEXT, ids=lambda column: str(column.type))
+def test_strings_and_bytes_are_texts_ids_and_extra_columns(tmp_path, column):
+    """Hive, Impala and old Spark write strings without saying that they are text."""
+    others = {"struct": [{"text": 1}] * 3, "raw": [b"\xff"] * 3}
+    table = pa.table({"text": column, "id": column, "more": column} | others)
+    pq.write_table(table, tmp_path / "a.parquet")
+    (block,) = blocks(tmp_path, Columns(id="id", extra=pa.schema([("more", pa.string())])))
+    assert block.texts == block.ids.to_pylist() == block.extra["more"].to_pylist() == ["one", "été"]
+    assert [each.reason for each in block.part.rejected] == ["missing id"]
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pa.array([1, 10**37], pa.decimal128(38, 0)), ["1", "1" + "0" * 37]),
+        (pa.array([1, 10**50], pa.decimal256(60, 0)), ["1", "1" + "0" * 50]),
+        (pa.array([UUID.bytes] * 2, pa.uuid()), [str(UUID)] * 2),
+        (pa.array([b"507f191e810c"] * 2, pa.binary(12)), ["507f191e810c"] * 2),
+    ],
+    ids=["snowflake", "decimal256", "uuid", "fixed"],
+)
+def test_ids_of_other_types(tmp_path, column, expected):
+    pq.write_table(pa.table({"id": column, "text": ["one", "two"]}), tmp_path / "a.parquet")
+    assert ids(blocks(tmp_path, Columns(id="id"))) == expected
+
+
+def test_decimals_with_fractions_are_no_ids(tmp_path):
+    column = pa.array([1], pa.decimal128(10, 2))
+    pq.write_table(pa.table({"id": column, "text": ["one"]}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"id_column id of .* is decimal128\(10, 2\); must be"):
+        blocks(tmp_path, Columns(id="id"))
+
+
+def test_a_column_without_any_value_is_missing(tmp_path):
+    nothing = pa.nulls(2)
+    good = {"text": ["one", "two"], "id": ["1", "2"], "more": ["x", None]}
+    pq.write_table(pa.table(good), tmp_path / "a.parquet")
+    for number, name in enumerate(good):
+        pq.write_table(pa.table(good | {name: nothing}), tmp_path / f"b{number}.parquet")
+    found = blocks(tmp_path, Columns(id="id", extra=pa.schema([("more", pa.string())])))
+    extra = [value for block in found for value in block.extra["more"].to_pylist()]
+    assert (texts(found), extra) == (["one", "two"] * 2, ["x", None, None, None])
+    reasons = [each.reason for block in found for each in block.part.rejected]
+    assert reasons == ["missing text"] * 2 + ["missing id"] * 2
 
 
 def test_pairs_and_spans_have_columns(tmp_path):
@@ -186,7 +243,6 @@ def test_pairs_and_spans_have_columns(tmp_path):
     [
         (Columns("nested"), "text_column nested of .* is struct<.*must be a string, or a list"),
         (Columns("number"), "text_column number of .* is int64; must be a string"),
-        (Columns("raw"), "text_column raw of .* is binary; must be a string"),
         (Columns("body"), "text_column body is not a column of .*, which has text, nested, number"),
         (Columns(id="nested"), "id_column nested of .* is struct.*must be a string or an int"),
         (Columns(id="half"), "id_column half of .* is double; must be a string or an integer"),
@@ -199,7 +255,6 @@ def test_columns_of_other_types_are_refused_by_name(tmp_path, columns, message):
             "text": ["a"],
             "nested": [{"a": 1}],
             "number": [1],
-            "raw": [b"a"],
             "half": [0.5],
         }
     )

@@ -1,5 +1,6 @@
 """Reads the rows of Parquet files and parses them into documents."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from bert_embed.transforms.read.parsed import (
     record_of,
 )
 from bert_embed.transforms.read.parts import parts_in_order
-from bert_embed.transforms.read.tables.parquet_types import check_schema, plain_type
+from bert_embed.transforms.read.tables.parquet_types import as_strings, check_schema, plain_type
 from bert_embed.transforms.read.text import INVALID_UTF8, positions
 from bert_embed.transforms.records.read_part import ReadPart
 from bert_embed.transforms.records.rejected import BadRecordError
@@ -137,7 +138,9 @@ def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Rows
         for batch in file.iter_batches(size, row_groups=groups, columns=columns.names):
             start, stop = max(at, piece.start), min(at + batch.num_rows, piece.stop)
             if start < stop:
-                rows = pa.Table.from_batches([batch.slice(start - at, stop - start)])
+                table = pa.Table.from_batches([batch.slice(start - at, stop - start)])
+                strings = [as_strings(column) for column in table.columns]
+                rows = pa.Table.from_arrays(strings, table.column_names)
                 yield Rows(piece.file, piece.info.path, start, rows)
             at += batch.num_rows
             if at >= piece.stop:
@@ -155,14 +158,21 @@ def parse_rows(rows: Rows, columns: Columns) -> Documents:
     documents, numbers = documents_of(_documents(rows, plain), places, plain)
     if columns.extra is None:
         return documents
-    table = rows.table.select(columns.extra.names)
-    return replace(documents, extra=table.cast(columns.extra).take(pa.array(numbers)))
+    table = rows.table.select(columns.extra.names).take(pa.array(numbers))
+    unfit: Counter[str] = Counter()
+    for at, name in enumerate(table.column_names):
+        if not _is_valid(table[name]):  # strings that are not UTF-8
+            values = _values(table[name])
+            kept = [None if _is_invalid(value) else value for value in values]
+            unfit[name] = sum(map(_is_invalid, values))
+            table = table.set_column(at, name, pa.array(kept, columns.extra.field(name).type))
+    return replace(documents, extra=table.cast(columns.extra), unfit=unfit)
 
 
 def _documents(rows: Rows, columns: Columns) -> Iterator[Record | BadRecord]:
     names = columns.names
     values = [_values(rows.table[name]) for name in names]
-    invalid = _invalid_rows(rows.table)
+    invalid = _invalid_rows(rows.table.select(names))
     for number, row in enumerate(zip(*values, strict=True)):
         fields = dict(zip(names, row, strict=True))
         try:
@@ -178,7 +188,10 @@ def _documents(rows: Rows, columns: Columns) -> Iterator[Record | BadRecord]:
 def _values(column: pa.ChunkedArray) -> list[Any]:
     """The values of a column; a string that is not UTF-8 stays bytes."""
     if _is_valid(column):
-        return column.to_pylist()
+        values = column.to_pylist()
+        whole = pa.types.is_decimal(column.type) and column.type.scale == 0
+        # Snowflake writes its integers as decimals.
+        return [None if value is None else int(value) for value in values] if whole else values
     kind = plain_type(column.type)
     is_list = kind is not None and pa.types.is_list(kind)
     raw = column.cast(kind).cast(pa.list_(pa.binary()) if is_list else pa.binary())

@@ -1,6 +1,7 @@
 """Decides which Parquet columns can be texts, ids, spans or extra columns, and of which type."""
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bert_embed.storage.errors import SettingError
 from bert_embed.transforms.read.columns import SPANS, Columns, no_column
@@ -30,8 +31,8 @@ _REQUIRED = {
 def plain_type(kind: pa.DataType) -> pa.DataType | None:
     """The type of an extra column in the output; None if the column cannot be passed through.
 
-    A dictionary becomes the type of its values, every kind of string `string`, and every kind of
-    list, of numbers, booleans or strings, `list`. All other types stay.
+    A dictionary becomes the type of its values, every kind of string, UUIDs and bytes `string`, and
+    every kind of list, of numbers, booleans or strings, `list`. All other types stay.
 
     >>> plain_type(pa.dictionary(pa.int32(), pa.large_string()))
     DataType(string)
@@ -50,10 +51,32 @@ def plain_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values are strings, in any layout."""
+    """Whether values are strings, in any layout, also one that does not say so, or UUIDs."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
+    strings = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return strings or kind in (pa.string_view(), pa.uuid()) or is_binary(kind)
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Whether values are bytes: some programs write strings without saying that they are text."""
+    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    return any(test(kind) for test in tests) or kind == pa.binary_view()
+
+
+def as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Bytes and UUIDs as strings, which may not be UTF-8; all other columns as they are."""
+    kind = column.type
+    if pa.types.is_dictionary(kind) and is_binary(kind.value_type):
+        column = column.cast(kind.value_type)
+    if kind == pa.uuid():
+        texts = [None if value is None else str(value) for value in column.to_pylist()]
+        return pa.chunked_array([pa.array(texts, pa.string())])
+    if not is_binary(column.type) and column.type != pa.string_view():  # Arrow takes no rows of it
+        return column
+    if pa.types.is_fixed_size_binary(column.type):
+        column = column.cast(pa.binary())
+    return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
 
 
 def check_schema(path: str, schema: pa.Schema, columns: Columns) -> None:
@@ -70,8 +93,11 @@ def check_schema(path: str, schema: pa.Schema, columns: Columns) -> None:
 
 
 def _is_readable(flag: str, name: str, kind: pa.DataType, columns: Columns) -> bool:
+    if pa.types.is_null(kind):  # all its values are missing
+        return True
     if flag == "id_column":
-        return is_text(kind) or pa.types.is_integer(kind)
+        whole = pa.types.is_decimal(kind) and kind.scale == 0
+        return is_text(kind) or pa.types.is_integer(kind) or whole
     if flag == "extra_columns":
         assert columns.extra is not None
         return plain_type(kind) == columns.extra.field(name).type
