@@ -55,7 +55,7 @@ commands:
   watch      DIR                             how far a run is, on any runner
   verify     DIR                             check that an output is as its run wrote it
   report     DIR                             write report.html, which shows a run and its vectors
-  export     DIR DEST --to TARGET            to npy, faiss, vertex or pgvector
+  export     DIR DEST --to TARGET            to npy, faiss, a database or an index
   card       DIR                             describe an output in README.md, for the Hub
   cluster    DIR OUT                         the clusters of a run's vectors
   dedup      DIR OUT                         documents that are nearly the same, and which to keep

@@ -20,6 +20,7 @@ from bert_embed.formats.kinds import KINDS, Kind
 from bert_embed.formats.output_files import PIECES
 from bert_embed.ragged import splits_of
 from bert_embed.storage.errors import InputError
+from bert_embed.storage.packages import requires
 
 METADATA_KEY = "bert_embed"  # of the settings of vectors in a Parquet footer or a table
 BATCH_ROWS = 1024  # few enough that their vectors stay in the processor's cache
@@ -127,6 +128,9 @@ def row_batches(
     types = {"id": settings.get("id_type", "string"), **(types or {})}
     wanted = _Wanted(KINDS[kind], settings, columns, vectors, min(rows, limit or rows), types)
     name, first = Path(path).name, 0
+    if ".tfrecord" in name:
+        with requires("reading TFRecord files", "tensorflow"):
+            import tensorflow  # noqa: F401 - a missing package is no damage
     with _damage_named(path):
         if name.endswith(".parquet"):
             batches = _parquet_rows(file or path, wanted, check_pages)

@@ -287,7 +287,8 @@ def _check_kinds(folder: str, settings: dict[str, Any], by: str | None) -> None:
     if missing and held:
         raise UsageError(
             f"--by {by} requires {' and '.join(missing)} vectors, but {folder} holds "
-            f"{' and '.join(held)} ones: embed with --vectors {','.join(wanted)}"
+            f"{' and '.join(held)} ones: embed with --vectors {','.join(wanted)} and a model that "
+            "makes them, such as BAAI/bge-m3"
         )
     if not held:
         check_holds(folder, settings, "sentence")  # says how to read what there is

@@ -35,7 +35,7 @@ from bert_embed.pipeline.runners.job_errors import (
     was_interrupted,
 )
 from bert_embed.pipeline.runners.portable_jobs import earlier_job_lines, server_notes
-from bert_embed.pipeline.runners.worker_model import precision_lines
+from bert_embed.pipeline.runners.worker_model import precision_lines, report_lines
 from bert_embed.pipeline.secrets import hide_in_flags, hide_secrets
 from bert_embed.run_record import RunRecord, read_record
 from bert_embed.storage.errors import InputError
@@ -91,7 +91,11 @@ def checked_run(options: Options) -> EmbedRun:
 
 def plan_of(run: EmbedRun) -> list[str]:
     """The lines of a run's plan."""
-    return [*plan_lines(run), *precision_lines(run.job)]
+    return [
+        *plan_lines(run),
+        *precision_lines(run.job),
+        *report_lines(run.options.report, run.options.output_format),
+    ]
 
 
 def forecast(run: EmbedRun) -> list[str]:

@@ -210,6 +210,10 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}%"
 
 
+# What to do about documents of one id, behind their number
+EQUAL_IDS = "vectors cannot be joined to a table by it; --id_column takes one with unique values"
+
+
 def _equal_lines(record: RunRecord) -> Iterator[str]:
     texts, ids = record.numbers.equal_texts, record.numbers.equal_ids
     if texts.surplus:
@@ -218,7 +222,7 @@ def _equal_lines(record: RunRecord) -> Iterator[str]:
         yield f"{about}{equal} equal to another one"
     if ids is not None and ids.surplus:
         twice = counted(ids.surplus, "embedded document has", "embedded documents have")
-        yield f"warning: {twice} the id of another one"
+        yield f"warning: {twice} the id of another one: {EQUAL_IDS}"
 
 
 def _unfit_lines(record: RunRecord) -> Iterator[str]:

@@ -29,7 +29,7 @@ from bert_embed.pipeline.report.directions import (
     projections,
 )
 from bert_embed.pipeline.report.heads import head_content
-from bert_embed.pipeline.report.health import health, usable_rows
+from bert_embed.pipeline.report.health import equal_ids, health, usable_rows
 from bert_embed.pipeline.report.sample import Run, Sample, take_sample
 from bert_embed.pipeline.report.several import equal_bins, pooled
 from bert_embed.pipeline.secrets import hide_in, hide_in_flags
@@ -138,8 +138,11 @@ def _of_vectors(
 ) -> dict[str, Any]:
     usable = usable_rows(sample.vectors)
     directions = main_directions(sample.vectors[usable])
+    vectors = health(sample.vectors, record.settings, directions, _repeated(sample, record))
+    if (equal := record.numbers.equal_ids) is not None and equal.surplus:
+        vectors["findings"].append(vars(equal_ids(equal.surplus)))
     content: dict[str, Any] = {
-        "vectors": health(sample.vectors, record.settings, directions, _repeated(sample, record)),
+        "vectors": vectors,
         "full_lengths": _full_lengths(sample),
         "sampled": {"rows": len(sample), "total": sample.total},
         "documents": _documents(sample, texts, usable),

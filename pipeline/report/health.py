@@ -8,6 +8,7 @@ import numpy as np
 import xxhash
 
 from bert_embed.pipeline.report.directions import Directions
+from bert_embed.storage.plurals import counted
 from bert_embed.vectors import FINE, conditions, pair_cosines
 
 _SEED = 20_000
@@ -28,6 +29,17 @@ class Finding:
     value: str  # what was found, for people
     normal: str  # what is normal, in one sentence
     healthy: bool  # whether it is
+
+
+def equal_ids(count: int) -> Finding:
+    """Says of how many documents the id is that of another one."""
+    return Finding(
+        "Equal ids",
+        f"{counted(count, 'document has', 'documents have')} the id of another one",
+        "None is normal. By such an id vectors cannot be joined to a table: --id_column takes one "
+        "with unique values.",
+        False,
+    )
 
 
 def usable_rows(vectors: np.ndarray) -> np.ndarray:

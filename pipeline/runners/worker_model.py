@@ -28,6 +28,14 @@ def check_examples(job: RunnerOptions) -> None:
         raise UsageError(missing("reading TFRecord files of examples", "tensorflow"))
 
 
+def report_lines(report: bool, output_format: str) -> list[str]:
+    """Says if this machine, which writes report.html, cannot read the files that the run writes."""
+    if not report or output_format != "tfrecord" or find_spec("tensorflow"):
+        return []
+    why = missing("report.html of TFRecord files", "tensorflow")
+    return [f"note: {why}; or leave it out with --report false"]
+
+
 def engine_of(job: RunnerOptions) -> str | None:
     """Name of the engine that computes; None for workers, which choose it by their devices."""
     if not job.runs_here:

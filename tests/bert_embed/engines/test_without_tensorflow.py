@@ -97,6 +97,25 @@ def test_an_engine_that_needs_tensorflow_says_so_where_it_is_not_installed(tiny_
     assert "requires tensorflow, which is not installed here" in done.stderr.splitlines()[-1]
 
 
+def test_a_run_of_tfrecords_says_what_its_report_needs_before_it_starts(tmp_path, tiny_bundle):
+    (tmp_path / "in.txt").write_text("the bank\n", "utf-8")
+    words = ["embed", f"--input={tmp_path}/in.txt", f"--model={tiny_bundle}"]
+    words += ["--output_format=tfrecord"]
+    with_report = [*words, f"--output={tmp_path}/out"]
+    without = [*words, f"--output={tmp_path}/other", "--report=false"]
+    made, _ = commands(
+        _MISSING + _COMMANDS, with_report, without, ["report", str(tmp_path / "out")]
+    )
+    note = "note: report.html of TFRecord files requires tensorflow, which is not installed here: "
+    said = [errors.replace("\n", " ") for _, errors in made]
+    assert f"{note}pip install tensorflow; or leave it out with --report false" in said[0]
+    assert "tensorflow" not in said[1]
+    assert [code for code, _ in made] == [0, 0, 2]
+    needs = "reading TFRecord files requires tensorflow, which is not installed here: pip install"
+    assert f"report.html was not written (InputError: {needs}" in said[0]
+    assert needs in said[2]
+
+
 def test_commands_that_need_tensorflow_say_so_where_it_is_missing(tmp_path):
     (tmp_path / "in.txt").write_text("the bank\n", "utf-8")
     embed = ["embed", f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out"]

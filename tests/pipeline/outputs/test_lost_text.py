@@ -7,6 +7,7 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, flags_of, record, rows
+from tests.support.report_pages import content
 
 pytestmark = pytest.mark.slow
 
@@ -109,11 +110,16 @@ def test_equal_texts_and_ids_are_counted(tmp_path, tiny_bundle, capsys):
     assert numbers["equal_ids"] == {"surplus": 1, "exact": True}
     said = capsys.readouterr().out
     assert "2 embedded texts are equal to another one" in said
-    assert "warning: 1 embedded document has the id of another one" in said
+    assert "warning: 1 embedded document has the id of another one: vectors cannot be " in said
+    assert "--id_column takes one with unique values" in said
+    findings = {each["name"]: each for each in content(output)["vectors"]["findings"]}
+    assert findings["Equal ids"]["value"] == "1 document has the id of another one"
+    assert not findings["Equal ids"]["healthy"]
     (tmp_path / "in.txt").write_text("one\none\n")
     assert embed(tmp_path / "plain", tiny_bundle, tmp_path / "in.txt") == 0
     assert record(tmp_path / "plain")["equal_texts"]["surplus"] == 1
     assert record(tmp_path / "plain")["equal_ids"] is None
+    assert "Equal ids" not in str(content(tmp_path / "plain")["vectors"]["findings"])
 
 
 def test_one_of_each_is_singular(tmp_path, tiny_bundle, capsys):

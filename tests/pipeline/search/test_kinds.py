@@ -128,7 +128,7 @@ def test_what_an_output_holds_is_searched_by_default(both, models, corpus, tmp_p
     assert main(["search", str(output), "money", "--by=hybrid"]) == 2
     message = capsys.readouterr().err
     assert "--by hybrid requires dense vectors" in message
-    assert "--vectors dense,sparse" in message
+    assert "--vectors dense,sparse and a model that makes them, such as BAAI/bge-m3" in message
 
 
 def test_vectors_that_are_not_there_are_refused_by_name(both, capsys):
