@@ -14,6 +14,7 @@ from bert_embed.bundle.files import LITERT
 from bert_embed.engines.batches import CPU_BATCH_TOKENS, AnyShape
 from bert_embed.engines.pooling import combine_layers, counted_tokens, pool
 from bert_embed.engines.protocol import Graph
+from bert_embed.engines.thread_calls import renew_after_fork
 from bert_embed.specs import OutputSpec, VectorSpec
 
 # A run has one, and a caller compares two.
@@ -44,6 +45,11 @@ class LiteRTEngine:
         # uses now.
         self._contents: dict[int, bytes | None] = {}
         self._idle: dict[int, list[LiteRTModel]] = {}
+        self.after_fork()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Keeps what was idle; the models of the other process's threads are not lent again."""
         self._lock = threading.Lock()
 
     def batching(self, batch_tokens: int | None, longest: int) -> AnyShape:
@@ -64,6 +70,10 @@ class LiteRTEngine:
         layers = spec.layer_numbers(self.config) if output_spec.sentences else ()
         token_layers = spec.token_layer_numbers(self.config) if output_spec.tokens else ()
         last = self.config.num_hidden_layers
+        if output_spec.sentences and not mask.all():
+            raise ValueError(
+                "pooling counts every token of a row, padding and unseen ones included"
+            )
         outputs = {}
         used = {*layers, *token_layers, *([last] if output_spec.heads else [])}
         with self.model(max(used)) as model:
@@ -156,6 +166,8 @@ class LiteRTModel:
         if "mask" in self._inputs:
             seen = np.ones(shape, np.int32) if mask is None else mask
             interpreter.set_tensor(self._inputs["mask"], seen)
+        elif mask is not None and not mask.all():
+            raise ValueError("this model lets every token see all of its row, padding included")
         interpreter.invoke()
         return {
             layer: interpreter.get_tensor(self._outputs[f"layer_{layer}"]).reshape(*shape, -1)

@@ -15,7 +15,7 @@ from bert_embed.engines.fixed_shapes import padded_to
 from bert_embed.engines.pooling import finish
 from bert_embed.engines.protocol import Engine, Graph
 from bert_embed.engines.retry_halves import run_halving
-from bert_embed.engines.thread_calls import Places, run_each
+from bert_embed.engines.thread_calls import Places, renew_after_fork, run_each
 from bert_embed.heads.head import BatchRows, Head, gather_rows
 from bert_embed.ragged import places
 from bert_embed.rows.to_documents import EmbeddedRows
@@ -53,8 +53,13 @@ class RowRunner:
         self._threads, self._timeout, self._heads = threads, inference_timeout, heads or {}
         self._graphs: dict[tuple, Graph] = {}
         self._compiled: set[tuple] = set()
-        self._lock = threading.Lock()
         self._at_once = engine.at_once or threads
+        self.after_fork()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Forgets the calls of threads that this process does not have."""
+        self._lock = threading.Lock()
         self._places = Places(self._at_once)
 
     def run(
@@ -119,11 +124,17 @@ class RowRunner:
         batches = batching.plan(lengths)
         shapes = [batching.shape(len(rows), int(lengths[rows[0]])) for rows in batches]
         at_once = max(1, min(self._at_once, len(batches)))
-        with self._places.taken(at_once), self._engine.device:
-            if batching.shapes and self._compile_ahead:
-                with self._lock:
-                    self._compile(key, graph, batching.shapes, done)
-            parts = run_each(lambda rows: run_halving(rows, call), batches, at_once, self._timeout)
+        try:
+            with self._places.taken(at_once), self._engine.device:
+                if batching.shapes and self._compile_ahead:
+                    with self._lock:
+                        self._compile(key, graph, batching.shapes, done)
+                parts = run_each(
+                    lambda rows: run_halving(rows, call), batches, at_once, self._timeout
+                )
+        except KeyboardInterrupt:
+            self._places = Places(self._at_once)  # it may have come before those taken were noted
+            raise
         for part in parts:
             done.failed |= part.failed
         for kind, batches_of in parts_of.items():

@@ -1,13 +1,39 @@
 """Calls a function with items on several threads, and gives up when no call finishes."""
 
+import os
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+
+
+class Forked(Protocol):
+    """What holds locks: a process forked while another thread held one would wait for ever."""
+
+    def after_fork(self) -> None:
+        """Renews the locks, in the new process."""
+
+
+_forked: "weakref.WeakSet[Forked]" = weakref.WeakSet()
+
+
+def renew_after_fork(holder: Forked) -> None:
+    """Has `holder.after_fork` called in each process that is forked from this one."""
+    _forked.add(holder)
+
+
+def _after_fork() -> None:
+    for holder in list(_forked):
+        holder.after_fork()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class NoProgressError(RuntimeError):
@@ -15,7 +41,10 @@ class NoProgressError(RuntimeError):
 
 
 class Places:
-    """Places for calls at the same time, which several threads share; who came first is first."""
+    """Places for calls at the same time, which several threads share; who came first is first.
+
+    A thread that an exception stops while it waits, as Ctrl-C does, may leave them unusable.
+    """
 
     def __init__(self, places: int) -> None:
         self._free = places
@@ -64,11 +93,11 @@ def run_each(
             stopped.set()
         ended.put((None, error))
 
-    for _ in range(running):
-        threading.Thread(target=work, daemon=True).start()
     results: dict[int, _Result] = {}
     errors: list[BaseException] = []
     try:
+        for _ in range(running):
+            threading.Thread(target=work, daemon=True).start()
         while running:
             number, result = ended.get(timeout=timeout)
             if number is not None:

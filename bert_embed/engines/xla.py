@@ -1,6 +1,7 @@
 """XLAEngine: runs models on GPUs and TPUs, with a compiled program for each shape of a batch."""
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -33,7 +34,7 @@ class XLAEngine:
         self, bundle: Bundle, special_ids: tuple[int, int], precision: str, device: str
     ) -> None:
         """Loads the weights onto a "gpu" or "tpu", or for "xla_cpu" the processor."""
-        self._bundle, self._special = bundle, special_ids
+        self._bundle, self._special, self._process = bundle, special_ids, os.getpid()
         self._place = _TPU() if device == "tpu" else _Device(device)
         with self._place.scope():
             self._model = load_encoder(bundle)
@@ -41,6 +42,12 @@ class XLAEngine:
                 self._model.compute_in(tf.as_dtype(precision))
 
     def batching(self, batch_tokens: int | None, longest: int) -> FixedShapes:
+        """See `protocol.Engine`; RuntimeError in a forked process, where TensorFlow would hang."""
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "a model on a GPU or TPU cannot be used in a forked process: start processes by "
+                "multiprocessing's method spawn, and load the model in each"
+            )
         return FixedShapes(BATCH_TOKENS if batch_tokens is None else batch_tokens, longest)
 
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> "Programs":

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from bert_embed.formats.kinds import KINDS, Kind
 from bert_embed.formats.output_files import PIECES
+from bert_embed.formats.parquet_file import open_parquet
 from bert_embed.ragged import splits_of
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.packages import requires
@@ -215,9 +216,7 @@ def _opened(source: BinaryIO | Path | str) -> Any:
 def _parquet_rows(
     source: BinaryIO | Path | str, wanted: _Wanted, check_pages: bool
 ) -> Iterator[Rows]:
-    with pq.ParquetFile(
-        source, buffer_size=_BUFFER, page_checksum_verification=check_pages
-    ) as file:
+    with open_parquet(source, _BUFFER, check_pages) as file:
         _check_size(file)
         held, names_of = file.schema_arrow.names, wanted.kind.names(wanted.settings)
         structs = None if names_of[0] in held else next(iter(wanted.kind.loaded(wanted.settings)))
@@ -343,7 +342,7 @@ def _units(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterato
 
 
 def _unit_table(path: Path, kind: Kind, settings: Mapping[str, Any]) -> Iterator[_Units]:
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+    with open_parquet(path) as file:
         _check_size(file)
         table = file.read(columns=["id", kind.folder]).combine_chunks()
     for batch in table.to_batches(_UNIT_DOCUMENTS):

@@ -2,8 +2,10 @@
 
 import functools
 import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -97,10 +99,12 @@ class Tokenizer(TextTokenizer):
         self.separators, self.has_segments = special.separators, True
         self.lower_case = switch("lower_case", lower_case)
         characters = _RULES[one_of("rules", rules, _RULES)]
-        self._normalizer = Normalizer(characters(self.lower_case))
         longest = whole_number("max_word_chars", max_word_chars, least=1)
-        self._word_piece = WordPiece(ids, "[UNK]", longest)
-        self._lock = threading.Lock()
+        self._normalizer = partial(Normalizer, characters(self.lower_case))
+        self._first = _Tables(self._normalizer(), WordPiece(ids, "[UNK]", longest))
+        # Those that no call uses now: calls on several threads run side by side, and a process that
+        # is forked in the middle of one never finds its half-changed tables.
+        self._idle = [self._first]
         self._prompt_lengths: dict[str, int] = {}
 
     @classmethod
@@ -168,9 +172,9 @@ class Tokenizer(TextTokenizer):
             texts = [texts[row] for row in order.tolist()]
         counts = np.zeros(len(texts), np.int64)
         parts = [(np.empty(0, np.int32),) * 3]
-        with self._lock:
+        with self._tables() as tables:
             for start, shift, chunk in _chunks(texts, len(others)):
-                part, chunk_counts = self._tokenize_chunk(chunk, shift, offsets)
+                part, chunk_counts = tables.tokenize(chunk, shift, offsets)
                 parts.append(part)
                 counts[start : start + len(chunk)] += chunk_counts
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
@@ -182,12 +186,30 @@ class Tokenizer(TextTokenizer):
         continues = self.continues_word[ids if offsets else ids[:0]]
         return TokenizedTexts(ids, splits_of(counts), starts, stops, continues)
 
-    def _tokenize_chunk(
+    @contextmanager
+    def _tables(self) -> Iterator["_Tables"]:
+        """Lends tables to one call; they return only if it did not stop in the middle."""
+        try:
+            tables = self._idle.pop()
+        except IndexError:
+            tables = _Tables(self._normalizer(), self._first.word_piece.empty_copy())
+        yield tables
+        self._idle.append(tables)
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """What is learned of characters and words, for one call at a time."""
+
+    normalizer: Normalizer
+    word_piece: WordPiece
+
+    def tokenize(
         self, texts: Sequence[str], shift: int, offsets: bool
     ) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
         """Returns ids, starts and stops of the tokens of some texts, and the number of each."""
-        words = self._normalizer.words(texts)
-        pieces = self._word_piece.pieces(words, offsets)
+        words = self.normalizer.words(texts)
+        pieces = self.word_piece.pieces(words, offsets)
         counts = sums_of(pieces.counts, words.counts)
         if pieces.starts is None or pieces.stops is None:
             return (pieces.ids, pieces.ids[:0], pieces.ids[:0]), counts

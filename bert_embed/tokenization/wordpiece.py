@@ -1,5 +1,6 @@
 """Splits words into WordPieces, greedily by longest match, each distinct word once."""
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import itemgetter
@@ -56,12 +57,18 @@ class WordPiece:
         )
         self._unk_id = vocab[unk_token]
         self._max_word_chars = max_word_chars
-        self._forget()
+        self.forget()
+
+    def empty_copy(self) -> "WordPiece":
+        """One for another thread, which shares the vocabulary and has learned no word yet."""
+        empty = copy.copy(self)
+        empty.forget()
+        return empty
 
     def pieces(self, words: Words, offsets: bool) -> Pieces:
         """Splits words into pieces."""
         if len(self._longer) + self._rows + sum(map(len, self._tables.values())) > _MAX_ENTRIES:
-            self._forget()
+            self.forget()
         found = self._find(words)
         counts = found & ((1 << _COUNT_BITS) - 1)
         before = np.cumsum(counts) - counts
@@ -78,7 +85,8 @@ class WordPiece:
         starts[before] = words.starts
         return Pieces(ids, counts, starts, stops)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Empties the tables of words."""
         self._longer: dict[str, int] = {}
         self._tables = {1: WordTable(_ASCII_WIDTH // 8), 2: WordTable(_WIDE_WIDTH // 8)}
         self._ids = np.array([self._unk_id], np.int32)

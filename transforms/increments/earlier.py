@@ -121,9 +121,9 @@ def id_columns(file: EarlierFile) -> Iterator[tuple[pa.StringArray, np.ndarray]]
 
 
 def _parquet_columns(path: str) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
-    import pyarrow.parquet as pq
+    from bert_embed.formats.parquet_file import open_parquet
 
-    with open_raw(path) as raw, pq.ParquetFile(raw, page_checksum_verification=True) as file:
+    with open_raw(path) as raw, open_parquet(raw) as file:
         for batch in file.iter_batches(_ROWS, columns=_KEY_COLUMNS):
             yield batch["id"].cast(pa.string()), batch["text_hash"].to_numpy()
 

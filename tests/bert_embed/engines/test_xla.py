@@ -1,6 +1,7 @@
 """The programs for GPUs and TPUs, compiled by XLA for this machine's processor."""
 
 import json
+import os
 import subprocess
 import sys
 from functools import cache
@@ -198,6 +199,23 @@ print(json.dumps([before == settings(), before[0]]))
     products = [line for line in program.splitlines() if " dot(" in line]
     assert products
     assert all("operand_precision={highest,highest}" in line for line in products)
+
+
+def test_a_forked_process_is_refused_at_once(tiny_bundle):
+    on_xla = encoder(tiny_bundle, "xla_cpu")
+    on_xla.encode("vault")
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        try:
+            on_xla.encode("vault")
+        except RuntimeError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as said:
+        assert "cannot be used in a forked process" in said.read()
+    os.wait()
 
 
 def test_batches_of_two_models_do_not_run_at_once(tiny_bundle):

@@ -311,3 +311,36 @@ def failure(folder, expected):
         return str(error)
     assert found == expected
     return None
+
+
+def flipped_counts(path):
+    """The bytes of a file of 400 rows in 4 row groups, with each bit of these numbers flipped."""
+    rows = pa.table({"text": [f"text {row}" for row in range(400)]})
+    pq.write_table(rows, path, row_group_size=100, compression="none")
+    whole = path.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    for number in (800, 200):  # Thrift's zigzag: the rows of the file, and of a row group
+        varint = bytes([number & 127 | 128, number >> 7])
+        places = [n for n in range(footer, len(whole)) if whole[n : n + 2] == varint]
+        for place, bit in itertools.product(places, (0, 3, 4, 5, 8, 9)):
+            flipped = bytearray(whole)
+            flipped[place + bit // 8] ^= 1 << bit % 8
+            yield bytes(flipped)
+
+
+def test_a_flipped_number_of_rows_leaves_none_out(tmp_path):
+    path, refused = tmp_path / "in.parquet", 0
+    for data in flipped_counts(path):
+        path.write_bytes(data)
+        message = failure(tmp_path, [f"text {row}" for row in range(400)])
+        assert message is None or message.startswith(f"{path} cannot be read as Parquet"), message
+        refused += message is not None
+    assert refused > 20
+
+
+def test_a_damaged_name_is_told_as_damage(tmp_path):
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"text": ["a"], "wonderful": [1]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"wonderful", b"w\xffnderful"))
+    with pytest.raises(ValueError, match="cannot be read as Parquet"):
+        blocks(tmp_path)

@@ -12,6 +12,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bert_embed.formats.parquet_file import open_parquet
 from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.files import open_listed
@@ -89,10 +90,10 @@ def _with_footer(file: InputFile, text_column: str) -> InputFile:
 def _open(info: FileInfo) -> Iterator[pq.ParquetFile]:
     try:
         with open_listed(info) as raw:
-            yield pq.ParquetFile(raw, page_checksum_verification=True)
+            yield open_parquet(raw)
     except StorageError:
         raise
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"{info.path} cannot be read as Parquet: {error}") from error
 
 

@@ -1,0 +1,123 @@
+"""Encoders in processes that fork, are interrupted, or end while threads encode; real processes."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+_SECONDS = 300  # far longer than any of them takes
+_START = """
+import multiprocessing, os, random, signal, sys, threading, time
+import numpy as np
+import bert_embed
+
+folder, *arguments = sys.argv[1:]
+encoder = bert_embed.load(folder, threads=2)
+texts = [f"text {number} {'vault ' * (number % 20)}" for number in range(60)]
+expected = encoder.encode(texts)
+
+def is_right(_=None):
+    return bool(np.array_equal(encoder.encode(texts), expected))
+
+stop = threading.Event()
+
+def keep_encoding(name):
+    number = 0
+    while not stop.is_set():
+        number += 1
+        encoder.encode([f"{name} né{number} wörter {row * number}" for row in range(50)])
+
+threads = [threading.Thread(target=keep_encoding, args=(n,), daemon=True) for n in "ab"]
+"""
+_FORKS = """
+fork = multiprocessing.get_context("fork")
+
+def child(nested):
+    right = is_right()
+    if nested:
+        again = fork.Process(target=child, args=(False,))
+        again.start()
+        again.join()
+        right &= again.exitcode == 0
+    sys.exit(0 if right else 3)
+
+for thread in threads:
+    thread.start()
+children = [fork.Process(target=child, args=(True,)) for _ in range(12)]
+for number, process in enumerate(children):
+    time.sleep(0.003 * number)
+    process.start()
+stop.set()
+for process in children:
+    process.join(40)
+print([process.exitcode for process in children], is_right())
+for process in children:
+    process.kill()
+"""
+_POOL = """
+from concurrent.futures import ProcessPoolExecutor
+
+fork = multiprocessing.get_context("fork")
+threads[0].start()
+time.sleep(0.05)
+pool = ProcessPoolExecutor(2, mp_context=fork)
+try:
+    print(list(pool.map(is_right, range(6), timeout=60)))
+except TimeoutError:
+    print("hangs", flush=True)
+    for process in pool._processes.values():
+        process.kill()
+stop.set()
+"""
+_INTERRUPTS = """
+random.seed(1)
+signal.signal(signal.SIGALRM, signal.default_int_handler)  # as Ctrl-C, at any moment
+wrong = interrupted = 0
+for attempt in range(150):
+    number = str(attempt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001 + random.random() * 0.02)
+        for row in range(100):
+            encoder.encode([f"né{number} {row} {word}" for word in ("vault", "ältere", row % 9)])
+        time.sleep(1)
+    except KeyboardInterrupt:
+        interrupted += 1
+    wrong += not is_right()
+fresh = bert_embed.load(folder, threads=2)
+words = [f"né{attempt} ältere {attempt * 7}" for attempt in range(150)]
+print(interrupted, wrong, np.array_equal(encoder.encode(words), fresh.encode(words)))
+"""
+_EXIT = """
+for thread in threads:
+    thread.start()
+time.sleep(float(arguments[0]))
+print("done", flush=True)
+"""
+
+
+def run(program, folder, *arguments):
+    """What a program prints; it fails where it ends otherwise than well, or says anything else."""
+    command = [sys.executable, "-c", _START + program, str(folder), *map(str, arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    problems = [line for line in ended.stderr.splitlines() if not line.startswith("INFO:")]
+    assert (ended.returncode, problems) == (0, []), ended.stderr
+    return ended.stdout
+
+
+def test_processes_forked_while_threads_encode_encode_and_fork(tiny_bundle):
+    assert run(_FORKS, tiny_bundle) == f"{[0] * 12} True\n"
+
+
+def test_a_pool_of_forked_processes_shares_an_encoder(tiny_bundle):
+    assert run(_POOL, tiny_bundle) == f"{[True] * 6}\n"
+
+
+def test_a_call_after_an_interrupted_one_is_right(tiny_bundle):
+    assert run(_INTERRUPTS, tiny_bundle) == "150 0 True\n"
+
+
+@pytest.mark.parametrize("after", [0.0, 0.1])
+def test_a_process_ends_while_its_threads_encode(tiny_bundle, after):
+    assert run(_EXIT, tiny_bundle, after) == "done\n"
