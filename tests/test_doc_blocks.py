@@ -53,6 +53,11 @@ ELSEWHERE = {
         "import apache_beam as beam\nimport pyarrow as pa\nfrom bert_embed import EmbedDocuments\n"
         "from google",
     ): "tests/transforms/adapters/test_recipes.py",
+    (
+        "docs/beam.md",
+        "import apache_beam as beam\nfrom apache_beam.options",
+    ): "tests/transforms/adapters/test_recipes.py",
+    ("docs/beam.md", "pipeline:"): "tests/notebooks/test_yaml.py",
     ("docs/bigquery.md", ".venv/bin/bert-embed"): "tests/pipeline/bigquery/test_docs.py",
     ("docs/cloud.md", "bert-embed"): "tests/pipeline/runners/test_dataflow_deploy.py",
     ("docs/output.md", "python -m examples.train"): "tests/test_train_classifier.py",
@@ -161,7 +166,7 @@ def test_every_fence_of_a_page_is_closed_and_says_its_language(page):
     fences = re.findall(r"^```.*$", text, re.MULTILINE)
     languages = [each.language for each in blocks() if each.page == page]
     assert len(fences) == 2 * len(languages)
-    assert set(languages) <= {"bash", "console", "hcl", "json", "python", "sql", "text"}
+    assert set(languages) <= {"bash", "console", "hcl", "json", "python", "sql", "text", "yaml"}
 
 
 @pytest.fixture(scope="module")

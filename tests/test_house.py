@@ -59,7 +59,7 @@ def test_names_of_outputs_have_one_owner():
 NO_TEXT = {"_Plan", "_Load", "_Batch", "_compare", "_opened", "_specs", "_keyed"}
 NO_TEXT |= {"with_listing", "verdict", "_attach_skips"}
 # These are steps of other people's pipelines, whose elements and errors are their own.
-ADAPTERS = {"_Place", "_picked", "_placed", "_checked", "_split"}
+ADAPTERS = {"_Place", "_row", "_picked", "_placed", "_checked", "_split"}
 
 
 def steps(module):

@@ -1,14 +1,16 @@
 """Adds the vectors of their texts to the records of any pipeline."""
 
+import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, cast
 
 import apache_beam as beam
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import DoOutputsTuple, PCollection, Row, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import IOTypeHints, get_type_hints
+from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_embed.arguments import switch
@@ -21,30 +23,61 @@ from bert_embed.transforms.adapters.text_model import (
     text_rejection,
 )
 from bert_embed.transforms.adapters.text_settings import ModelSettings, text_model_settings
+from bert_embed.transforms.metrics import reason_name
+
+_LOG = logging.getLogger(__name__)
+_LOGGED: set[tuple[str, str]] = set()  # columns and reasons of rejections logged by this process
 
 Record = dict[str, Any]
 _MOST_NAMES = 20  # of the columns that a message lists
+# Of the kinds of vectors in Rows.
+_ROW_TYPES: dict[str, Any] = {
+    "dense": Sequence[float],
+    "sparse": RowTypeConstraint.from_fields(
+        [("indices", Sequence[int]), ("values", Sequence[float])]
+    ),
+    "multi": Sequence[Sequence[float]],
+    "scores": Mapping[str, float],
+}
+_TWO = (
+    "EmbedDocuments gives two collections, apply a transform to one of them: "
+    "`embedded, rejected = texts | EmbedDocuments()`, or `(texts | "
+    "EmbedDocuments()).embedded | …`"
+)
 
+if TYPE_CHECKING:
 
-class Embedded(NamedTuple):
-    """What EmbedDocuments gives: two collections, of which neither stands for both."""
+    class Embedded(NamedTuple):
+        """What EmbedDocuments gives: two collections, of which neither stands for both."""
 
-    embedded: PCollection[Record]
-    rejected: PCollection[Record]
+        embedded: PCollection[Any]
+        rejected: PCollection[Any]
 
-    def __or__(self, transform: Any) -> Any:
-        raise TypeError(
-            "EmbedDocuments gives two collections, apply a transform to one of them: "
-            "`embedded, rejected = texts | EmbedDocuments()`, or `(texts | "
-            "EmbedDocuments()).embedded | …`"
-        )
+else:
+
+    class Embedded(dict):
+        """What EmbedDocuments gives: a pair of collections, in a dict as Beam YAML wants names."""
+
+        def __init__(self, embedded: PCollection[Any], rejected: PCollection[Any]) -> None:
+            super().__init__(embedded=embedded, rejected=rejected)
+            self.embedded, self.rejected = embedded, rejected
+
+        def __iter__(self) -> Iterator[PCollection[Any]]:
+            return iter(self.values())
+
+        def __getitem__(self, place: str | int) -> PCollection[Any]:
+            return tuple(self)[place] if isinstance(place, int) else super().__getitem__(place)
+
+        def __or__(self, transform: Any) -> Any:
+            raise TypeError(_TWO)
 
 
 class EmbedDocuments(beam.PTransform):
     """Gives every record the vector of its text; for other people's pipelines.
 
     Elements are dicts, Rows, named tuples, or strings; each gives a dict of all its
-    fields, unchanged, and the vector. It keeps its timestamp and its window.
+    fields, unchanged, and the vector. It keeps its timestamp and its window. A pair of a key and
+    such an element gives a pair with the same key.
 
     Gives two collections: `embedded`, and `rejected` with a dict for each element without a
     vector: `stage` and `reason`, as in the files of rejected records, and the element as
@@ -64,6 +97,8 @@ class EmbedDocuments(beam.PTransform):
         max_batch_seconds: How long an element may wait for others of its window; for streaming,
             whose bundles are often one element. None: a batch ends with its bundle.
         as_numpy: Whether vectors are float32 arrays rather than lists of float.
+        as_rows: Whether results are Rows with a schema rather than dicts; the elements must be
+            Rows, named tuples or strings, with their type known to Beam.
         **settings: `prompt`, `max_seq_length`, `long_text` and the like, as
             `bert_embed.transforms.adapters.text_settings.ModelSettings` has them.
 
@@ -80,6 +115,7 @@ class EmbedDocuments(beam.PTransform):
         *,
         max_batch_seconds: float | None = None,
         as_numpy: bool = False,
+        as_rows: bool = False,
         **settings: Unpack[ModelSettings],
     ) -> None:
         super().__init__()
@@ -87,27 +123,77 @@ class EmbedDocuments(beam.PTransform):
             settings, column=column, output_column=output_column, text_b_column=text_b_column
         )
         self._columns = column, text_b_column, output_column
-        self._as_numpy = switch("as_numpy", as_numpy)
+        self._as_numpy, self._as_rows = switch("as_numpy", as_numpy), switch("as_rows", as_rows)
+        if as_numpy and as_rows:
+            raise SettingError("as_numpy", "conflicts with as_rows: a schema has no arrays")
         self._settings = text_model_settings(model, max_batch_seconds, **settings)
+        own = {
+            "column": column,
+            "output_column": output_column,
+            "text_b_column": text_b_column,
+            "max_batch_seconds": max_batch_seconds,
+            "as_numpy": as_numpy or None,
+            "as_rows": as_rows or None,
+        }
+        self._label = _label(model, {**own, **settings})
 
-    def expand(self, elements: PCollection[Any]) -> Embedded:
+    def default_label(self) -> str:
+        """Names what differs from the defaults, so that two transforms have labels of their own."""
+        return self._label
+
+    def expand(self, input_or_inputs: PCollection[Any]) -> Embedded:
+        elements = input_or_inputs
         column, text_b_column, output_column = self._columns
         picked = elements | "Pick" >> beam.Map(_picked, column, text_b_column)
         windowing = elements.windowing
         # A vector does not depend on a window, and a batch of one window may be a single text.
         if not windowing.is_default():
             picked |= "Leave windows" >> beam.WindowInto(GlobalWindows())
-        placed = (
+        place = beam.ParDo(_Place(column, output_column, self._as_numpy))
+        placed = cast(
+            DoOutputsTuple,
             picked
             | "Embed" >> EmbedTexts(self._settings)
-            | "Place"
-            >> beam.ParDo(_Place(column, output_column, self._as_numpy)).with_outputs(
-                "rejected", main="embedded"
-            )
+            | "Place" >> place.with_outputs("rejected", main="embedded"),
         )
-        for output in (placed.embedded, placed.rejected):
+        embedded, rejected = placed.embedded, placed.rejected
+        for output in (embedded, rejected):
             output._windowing = windowing  # as Beam's Reshuffle does: `_Place` gives it back
-        return Embedded(placed.embedded, placed.rejected)
+        if not self._as_rows:
+            return Embedded(embedded, rejected)
+        types = self._row_types(elements.element_type)
+        row = beam.Map(_row, output_column, self._settings.text_spec.vectors)
+        rows = embedded | "Rows" >> row.with_output_types(types[0])
+        rejected_rows = rejected | "Rejected rows" >> beam.Map(_row).with_output_types(types[1])
+        return Embedded(cast(PCollection[Any], rows), cast(PCollection[Any], rejected_rows))
+
+    def _row_types(self, element: Any) -> tuple[RowTypeConstraint, RowTypeConstraint]:
+        """The schemas of both collections for elements of a type."""
+        column, _, output_column = self._columns
+        row: Any = element
+        fields: dict[str, Any]
+        if element is str:
+            fields = {column: str}
+        else:
+            if not isinstance(element, RowTypeConstraint):
+                row = RowTypeConstraint.from_user_type(element)
+            if row is None:
+                raise SettingError(
+                    "as_rows",
+                    "requires elements with a schema, Rows, named tuples or strings, got "
+                    f"{element}: declare it with with_output_types",
+                )
+            fields = dict(row._fields)
+        kinds = {kind: _ROW_TYPES[kind] for kind in self._settings.text_spec.vectors}
+        vector = next(iter(kinds.values()))
+        if len(kinds) > 1:
+            vector = RowTypeConstraint.from_fields(list(kinds.items()))
+        fields[output_column] = vector
+        rejected: list[tuple[str, Any]] = [("stage", str), ("reason", str), ("record", row)]
+        return (
+            RowTypeConstraint.from_fields(list(fields.items())),
+            RowTypeConstraint.from_fields(rejected),
+        )
 
     def default_type_hints(self) -> IOTypeHints:
         """Leaves out the types of `expand`: Beam has none for two collections, and would warn."""
@@ -122,7 +208,8 @@ def _picked(
     window: Any = beam.DoFn.WindowParam,
     pane: Any = beam.DoFn.PaneInfoParam,
 ) -> Document:
-    return replace(document(element, at, column, text_b_column), window=window, pane=pane)
+    picked = document(_value_of(element), at, column, text_b_column)
+    return replace(picked, element=element, window=window, pane=pane)
 
 
 class _Place(beam.DoFn):
@@ -131,11 +218,51 @@ class _Place(beam.DoFn):
 
     def process(
         self, embedded: Document
-    ) -> Iterator[Record | beam.pvalue.TaggedOutput[Literal["rejected"], Record]]:
+    ) -> Iterator[Any | TaggedOutput[Literal["rejected"], Record]]:
         tag, row = placed(embedded, self._column, self._output_column, self._as_numpy)
+        if embedded.rejection is not None:
+            _log_rejection(embedded.element, self._column, embedded.rejection.reason)
         # A TimestampedValue would get a new window, which splits merged sessions.
         value = WindowedValue(row, embedded.timestamp, (embedded.window,), embedded.pane)
-        yield value if tag == "embedded" else beam.pvalue.TaggedOutput(tag, value)
+        yield value if tag == "embedded" else TaggedOutput(tag, value)
+
+
+def _log_rejection(element: Any, column: str, reason: str) -> None:
+    """Says once a process why elements are rejected: nobody may look at the rejected ones."""
+    if (column, reason) not in _LOGGED:
+        _LOGGED.add((column, reason))
+        _LOG.warning(
+            "EmbedDocuments rejects an element, the first for this reason: %s; the counter `%s` "
+            "has all",
+            text_error(_value_of(element), column, reason),
+            reason_name(reason),
+        )
+
+
+def _value_of(element: Any) -> Any:
+    """The element that has the text; of a pair with a key its value."""
+    is_pair = isinstance(element, tuple) and len(element) == 2
+    return element[1] if is_pair and not hasattr(element, "_fields") else element
+
+
+def _row(record: Record, output_column: str | None = None, kinds: Sequence[str] = ()) -> Any:
+    """A record as a Row, with its vector of these kinds as `_ROW_TYPES` has them."""
+    if output_column is None:
+        return Row(**record)
+    return Row(**{**record, output_column: _row_vector(kinds, record[output_column])})
+
+
+def _row_vector(kinds: Sequence[str], vector: Any) -> Any:
+    if len(kinds) > 1:
+        return Row(**{kind: _row_vector([kind], vector[kind]) for kind in kinds})
+    return Row(**vector) if kinds[0] == "sparse" else vector
+
+
+def _label(model: str | os.PathLike[str], settings: Mapping[str, Any]) -> str:
+    defaults = {"column": "text", "output_column": "embedding"}
+    named = [f"{name}={value}" for name, value in settings.items() if value != defaults.get(name)]
+    # A slash would look like a transform within another.
+    return f"EmbedDocuments({', '.join([os.fspath(model), *named])})".replace("/", "|")
 
 
 def document(
@@ -146,13 +273,13 @@ def document(
     >>> document({"text": "one"}, 0, "text").texts
     ('one',)
     >>> document({"text": 1}, 0, "text").rejection
-    Rejection(stage='read', reason='text is not a string', place=0)
+    Rejection(stage='input', reason='text is not a string', place=0)
     >>> document({"text": "one", 2: "two"}, 0, "text").rejection
-    Rejection(stage='read', reason="a field's name is not a string", place=0)
+    Rejection(stage='input', reason="a field's name is not a string", place=0)
     """
 
     def rejected(reason: str) -> Document:
-        return Document(element, timestamp, rejection=Rejection("read", reason))
+        return Document(element, timestamp, rejection=Rejection("input", reason))
 
     fields = {column: element} if isinstance(element, str) else record_fields(element)
     if fields is None:
@@ -217,11 +344,11 @@ def record_fields(element: Any) -> Mapping[str, Any] | None:
 
 def placed(
     embedded: Document, column: str, output_column: str, as_numpy: bool = False
-) -> tuple[Literal["embedded", "rejected"], Record]:
+) -> tuple[Literal["embedded", "rejected"], Any]:
     """The output record of an embedded document, and the collection it goes to.
 
     >>> placed(document(" ", 0, "text"), "text", "embedding")
-    ('rejected', {'stage': 'read', 'reason': 'empty text', 'record': ' '})
+    ('rejected', {'stage': 'input', 'reason': 'empty text', 'record': ' '})
     """
     element, rejection = embedded.element, embedded.rejection
     if rejection is not None or embedded.vectors is None:
@@ -231,8 +358,10 @@ def placed(
         return "rejected", {**why, "record": element}
     kinds = embedded.vectors[0]
     value = plain_vectors(kinds, as_numpy)
-    fields = {column: element} if isinstance(element, str) else record_fields(element) or {}
-    return "embedded", {**fields, output_column: value}
+    record = _value_of(element)
+    fields = {column: record} if isinstance(record, str) else record_fields(record) or {}
+    row = {**fields, output_column: value}
+    return "embedded", row if record is element else (element[0], row)
 
 
 def plain_vectors(kinds: Mapping[str, Any], as_numpy: bool) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.ml.inference.base import RunInferenceDLQ
 from apache_beam.ml.rag.embeddings.base import create_text_adapter
 from apache_beam.ml.rag.types import EmbeddableItem, Embedding
 from apache_beam.ml.transforms.base import EmbeddingsManager
@@ -141,7 +142,12 @@ class EmbedColumns(Step):
         embedded, failed = documents | "Infer" >> infer
         good, bad = embedded | "Check" >> check
         failures = (bad, failed.failed_inferences) | "Failures" >> beam.Flatten()
-        return good | "Place" >> place, failures | "Split" >> beam.FlatMap(_split)
+        failures |= "Split" >> beam.FlatMap(_split)
+        # In this MLTransform names the transform in its rows, by an annotation.
+        return good | "Place" >> place, RunInferenceDLQ(failures, [], [])
+
+    def annotations(self) -> dict[str, Any]:
+        return {**super().annotations(), "model_handler": BertEmbeddings.__name__}
 
     def _found(self) -> TextModelSettings:
         specs = {
@@ -197,12 +203,12 @@ def document(element: Any, timestamp: Any, columns: Sequence[str] | None) -> Doc
     else:
         fields = record_fields(element)
     if fields is None:
-        return Document(element, timestamp, rejection=Rejection("read", "not a record"))
+        return Document(element, timestamp, rejection=Rejection("input", "not a record"))
     texts: tuple[Any, ...] = tuple(fields.get(column) for column in columns)
     for place, text in enumerate(texts):
         reason = text_rejection(text)
         if reason is not None:
-            return Document(element, timestamp, rejection=Rejection("read", reason, place))
+            return Document(element, timestamp, rejection=Rejection("input", reason, place))
     return Document(element, timestamp, texts)
 
 

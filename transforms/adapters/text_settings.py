@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from bert_embed.embedder import Embedder
 
 # What the transforms take themselves.
-_OWN = ("model", "column", "output_column", "text_b_column", "max_batch_seconds", "as_numpy")
+_OWN = (
+    "model",
+    "column",
+    "output_column",
+    "text_b_column",
+    "max_batch_seconds",
+    "as_numpy",
+    "as_rows",
+)
 _OF_TEXTS = ("long_text", "stride", "vectors", "top_k", "min_weight", "pool_factor")
 _COMPUTING = ("precision", "batch_tokens", "threads", "large_model", "device")
 

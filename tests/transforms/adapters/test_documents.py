@@ -7,6 +7,7 @@ import sys
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -146,7 +147,7 @@ def test_what_is_no_document_is_rejected_and_takes_nobody_along(tiny_bundle, tmp
     assert [record["text"] for record in embedded] == ["first", "last"]
     found = [(each["reason"], each["record"]) for each in rejected]
     assert found == [*bad.items(), ("not a string or a record", b"bytes")]
-    assert [each["stage"] for each in rejected][:4] == ["read", "read", "read", "tokenize"]
+    assert [each["stage"] for each in rejected][:4] == ["input", "input", "input", "tokenize"]
 
 
 @pytest.mark.parametrize(
@@ -207,6 +208,135 @@ def test_both_collections_are_not_taken_for_one(tiny_bundle):
     with pytest.raises(TypeError, match="gives two collections, apply a transform to one of them"):
         found | beam.Map(print)
     assert found.embedded | beam.Map(print)
+
+
+def test_both_collections_have_names_and_places(tiny_bundle):
+    found = beam.Pipeline() | beam.Create(["the bank"]) | EmbedDocuments(tiny_bundle)
+    embedded, rejected = found
+    assert isinstance(found, dict), "Beam YAML takes names from a dict alone"
+    assert dict(found.items()) == {"embedded": embedded, "rejected": rejected}
+    assert (found[0], found[-1], found["embedded"]) == (embedded, rejected, embedded)
+    assert (found.embedded, found.rejected, len(found)) == (embedded, rejected, 2)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"column": "title"},
+        {"output_column": "vector"},
+        {"layers": [-1, -2], "layer_combine": "sum"},
+        {"dim": 4},
+        {"as_numpy": True},
+        {"max_batch_seconds": 1},
+        {"text_b_column": "title"},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_different_ones_have_labels_of_their_own(tiny_bundle, settings):
+    texts = beam.Pipeline() | beam.Create([{"text": "the bank", "title": "money"}])
+    assert texts | EmbedDocuments(tiny_bundle)
+    assert texts | EmbedDocuments(tiny_bundle, **settings)
+    with pytest.raises(RuntimeError, match="label"):
+        _ = texts | EmbedDocuments(tiny_bundle, **settings)
+
+
+def test_a_label_names_the_model_and_what_was_set():
+    transform = EmbedDocuments("minilm", "body", dim=64, long_text="window")
+    assert transform.label == "EmbedDocuments(minilm, column=body, dim=64, long_text=window)"
+    assert EmbedDocuments().label == "EmbedDocuments(minilm)"
+
+
+def test_a_label_has_no_slash(tiny_bundle):
+    assert "/" not in EmbedDocuments(tiny_bundle, prompt="a/b: ").label
+
+
+@beam.ptransform_fn
+def _both_fields(records, bundle):
+    embedded, _ = records | EmbedDocuments(bundle, "title", "title_vector")
+    return embedded | EmbedDocuments(bundle, "body", "body_vector")
+
+
+def test_several_stand_in_a_transform_without_labels(tiny_bundle, tmp_path):
+    records = [{"title": "one", "body": "two"}]
+    [[found], rejected] = collect(tmp_path, records, _both_fields(tiny_bundle))
+    encoder = bert_embed.load(tiny_bundle)
+    assert_near(vectors([found], "title_vector"), encoder.encode(["one"]))
+    assert_near(vectors([found], "body_vector"), encoder.encode(["two"]))
+    assert rejected == []
+
+
+def test_pairs_keep_their_key(tiny_bundle, tmp_path):
+    pairs = [("a", "one"), (2, {"text": "two", "id": 7}), ((3, 4), Named("three", 3)), (5, " ")]
+    embedded, rejected = collect(tmp_path, pairs, EmbedDocuments(tiny_bundle))
+    wanted = [
+        ("a", {"text": "one"}),
+        (2, {"text": "two", "id": 7}),
+        ((3, 4), {"text": "three", "number": 3}),
+    ]
+    assert [(key, without(record)) for key, record in embedded] == wanted
+    assert_near(
+        vectors([record for _, record in embedded]),
+        bert_embed.load(tiny_bundle).encode(["one", "two", "three"]),
+    )
+    assert rejected == [{"stage": "input", "reason": "empty text", "record": (5, " ")}]
+
+
+def test_the_first_rejection_of_each_reason_is_logged_without_its_text(
+    tiny_bundle, tmp_path, caplog
+):
+    elements = [{"txet": "secret", "id": 1}, {"txet": "secret"}, 7, 8, ("key", {"boddy": "secret"})]
+    collect(tmp_path, elements, EmbedDocuments(tiny_bundle, column="misspelt"))
+    first, second = (text for text in caplog.messages if "rejects an element" in text)
+    assert first == (
+        "EmbedDocuments rejects an element, the first for this reason: misspelt: missing text. "
+        "Data does not contain the following columns: misspelt. It has txet, id; the counter "
+        "`rejected_missing_text` has all"
+    )
+    assert "not a string or a record. Embeddings can only be generated on str, not on int" in second
+    assert "secret" not in caplog.text
+
+
+class Review(NamedTuple):
+    text: str
+    stars: int | None
+
+
+def test_typed_elements_become_typed_rows(tiny_bundle):
+    reviews = [Review("one", 5), Review(" ", None)]
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        rows = pipeline | beam.Create(reviews).with_output_types(Review)
+        embedded, rejected = rows | EmbedDocuments(tiny_bundle, as_rows=True)
+        plain = embedded | beam.Select("text", "stars", width=lambda row: len(row.embedding))
+        assert_that(plain, equal_to([beam.Row(text="one", stars=5, width=32)]))
+        # Behind a shuffle, where the schema encodes them.
+        shuffled = embedded | beam.Reshuffle() | beam.Map(lambda row: type(row.embedding[0]))
+        assert_that(shuffled, equal_to([float]), label="Shuffled")
+        why = rejected | "Why" >> beam.Select("reason", text=lambda row: row.record.text)
+        assert_that(why, equal_to([beam.Row(reason="empty text", text=" ")]), label="Why")
+    types = dict(embedded.element_type._fields)
+    assert (types["text"], types["stars"]) == (str, int | None)
+
+
+@pytest.mark.parametrize("kinds", [["sparse"], ["dense", "sparse"]], ids=str)
+def test_rows_have_every_kind_of_vector(splade, kinds):
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        texts = pipeline | beam.Create(["the bank"])
+        embedded, _ = texts | EmbedDocuments(splade, vectors=kinds, top_k=2, as_rows=True)
+        found = embedded | beam.Reshuffle() | beam.Map(_number_of_weights)
+        assert_that(found, equal_to([2]))
+
+
+def _number_of_weights(row):
+    sparse = getattr(row.embedding, "sparse", row.embedding)
+    return len(sparse.values)
+
+
+def test_rows_need_elements_with_a_schema(tiny_bundle):
+    records = beam.Pipeline() | beam.Create([{"text": "the bank"}])
+    with pytest.raises(ValueError, match="as_rows requires elements with a schema"):
+        _ = records | EmbedDocuments(tiny_bundle, as_rows=True)
+    with pytest.raises(ValueError, match="as_numpy conflicts with as_rows"):
+        EmbedDocuments(tiny_bundle, as_rows=True, as_numpy=True)
 
 
 class _Shuffled(EmbedDocuments):
@@ -327,7 +457,7 @@ def test_the_example_runs_as_it_stands(minilm, tmp_path):
     wanted = bert_embed.load("minilm").encode(["one line", "another"])
     assert_near(vectors(embedded), wanted, MINILM)
     [rejected] = (tmp_path / "out.rejected-00000-of-00001.jsonl").read_text("utf-8").splitlines()
-    assert json.loads(rejected) == {"stage": "read", "reason": "empty text", "record": ""}
+    assert json.loads(rejected) == {"stage": "input", "reason": "empty text", "record": ""}
 
 
 @pytest.fixture(scope="module")

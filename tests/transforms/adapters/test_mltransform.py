@@ -114,6 +114,7 @@ def test_a_bad_record_takes_nobody_along(tiny_bundle, tmp_path):
     close([row["text"] for row in good], bert_embed.load(tiny_bundle).encode(["one", "two"]))
     assert [each.element for each in failed] == [BAD[1], BAD[2], BAD[3], BAD[5]]
     assert [each.msg for each in failed] == REASONS
+    assert {each.transform_name for each in failed} == {"BertEmbeddings"}
 
 
 def test_without_exception_handling_it_fails_and_names_the_column(tiny_bundle, tmp_path):

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import apache_beam as beam
 import grpc
 import numpy as np
 import pytest
@@ -86,6 +87,33 @@ def test_texts_of_pubsub_become_vectors_there(minilm, tmp_path):
     assert_near([vectors["a"], vectors["d"]], wanted, MINILM)
     reasons = {record["record"]["id"]: record["reason"] for record in found["rejected"]}
     assert reasons == {"b": "empty text", "c": "missing text"}
+
+
+def test_rows_for_load_jobs_have_the_fields_of_their_schema(minilm, monkeypatch):
+    def checked(table, schema, method):
+        fields = {field["name"]: field for field in schema["fields"]}
+        assert (table, method) == ("my-project:my_dataset.vectors", "FILE_LOADS")
+        return beam.Map(_check_row, fields)
+
+    monkeypatch.setattr(beam.io, "WriteToBigQuery", checked)
+    block = recipe("FILE_LOADS").replace(
+        '"--temp_location', '"--runner=FnApiRunner", "--temp_location'
+    )
+    exec(block, {})
+
+
+def _check_row(row, fields):
+    assert row.keys() == fields.keys()
+    for name, value in row.items():
+        types = {"STRING": str, "FLOAT": float}
+        values = value if fields[name].get("mode") == "REPEATED" else [value]
+        assert {type(each) for each in values} == {types[fields[name]["type"]]}
+
+
+def test_the_unit_test_passes(minilm):
+    namespace = {}
+    exec(recipe("TestPipeline"), namespace)
+    namespace["test_blank_reviews_are_rejected"]()
 
 
 def test_vectors_are_appended_to_a_table(minilm, bigquery, monkeypatch):
