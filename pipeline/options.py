@@ -73,6 +73,7 @@ _MISSING = {
 # from a run.json, which somebody else may have written.
 OF_RESULT = (
     *("input_format", "document", "text_column", "text_b_column", "extra_columns", "id_column"),
+    *("csv_quoting", "csv_escape"),
     *("limit", "max_rejected", "skip_blocks", "block_bytes", "output_format", "output_dtype"),
     *("keep_text", "report", "report_texts", "granularity", "vectors", "top_k", "min_weight"),
     *("pool_factor", "recipe", "layers", "layer_combine", "pooling", "max_seq_length"),

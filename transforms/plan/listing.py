@@ -153,7 +153,7 @@ def list_input(
         infos.update((file.path, file) for file in files)
     listed_infos = [infos[path] for path in sorted(infos)]
     looked = partial(_input_file, input_format=input_format, looks=looks)
-    several = any(is_remote(info.path) for info in listed_infos)
+    several = any(is_remote(info.path) and info.path.endswith(".json") for info in listed_infos)
     read = list(in_parallel(looked, listed_infos) if several else map(looked, listed_infos))
     if whole_files:
         read = [

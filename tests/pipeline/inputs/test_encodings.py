@@ -109,6 +109,7 @@ def test_what_is_no_text_is_refused_by_its_name(tmp_path, name, data, message):
         input_files([str(tmp_path / name)])
 
 
+@pytest.mark.slow
 def test_the_first_bytes_say_how_a_file_is_compressed(tmp_path, tiny_bundle):
     data = b"one\ntwo\n"
     packed = {"gzip": gzip.compress(data), "bz2": bz2.compress(data)}

@@ -55,7 +55,8 @@ def test_objects_with_nothing_between_them_are_refused(tmp_path):
 
 def test_a_malformed_first_line_does_not_make_an_indented_file(tmp_path, tiny_bundle):
     (tmp_path / "in.jsonl").write_text('{"id": 1, "text": "one\n{"id": 2, "text": "two"}\n')
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl") == 0
+    flags = {"max_rejected": "100%"}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", **flags) == 0
     assert rows(tmp_path / "out")["id"] == ["2"]
 
 
@@ -69,7 +70,7 @@ def test_numbers_that_json_does_not_have_are_read(tmp_path, tiny_bundle):
     lines.append('{"id": 5, "text": NaN, "score": 1}\n')
     lines.append('{"id": 6, "text": "\\ud800", "score": NaN}\n')
     (tmp_path / "in.jsonl").write_text("".join(lines))
-    flags = {"extra_columns": "score:float64"}
+    flags = {"extra_columns": "score:float64", "max_rejected": "100%"}
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", **flags) == 0
     assert rows(tmp_path / "out")["score"] == [0.5, None, 1.0, float("-inf")]
     found = {each["id"]: each["reason"] for each in rejected(tmp_path / "out")}
