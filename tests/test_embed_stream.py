@@ -80,7 +80,7 @@ def test_lines_are_embedded_as_their_files_appear(minilm, tmp_path):
     assert sorted(each.get("text", "") for each in first) == ["", "another text", "one text"]
     embedded = {each["text"]: each["embedding"] for each in records if "text" in each}
     rejected = [each for each in records if "text" not in each]
-    assert rejected == [{"stage": "read", "reason": "empty text", "record": ""}]
+    assert rejected == [{"stage": "input", "reason": "empty text", "record": ""}]
     texts = sorted(embedded)
     assert texts == ["a later text", "another text", "one text"]
     wanted = bert_embed.load("minilm").encode(texts)
