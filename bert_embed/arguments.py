@@ -128,7 +128,7 @@ def text_list(name: str, values: Any) -> list[str]:
     if not set(map(type, listed)) <= {str}:  # this loop in C is fast; a Python loop is not
         for place, text in enumerate(listed):
             if not isinstance(text, str):
-                if (value := missing(text)) is not None:
+                if (value := _missing(text)) is not None:
                     raise SettingError(
                         name, f"must be str, number {place} is {_instead(value, values)}"
                     )
@@ -147,15 +147,15 @@ def text_or_word_lists(name: str, values: Any) -> list[str | list[str]]:
 
 
 def _words(name: str, place: int, words: Any, values: Any) -> list[str]:
-    if (value := missing(words)) is not None:
+    if (value := _missing(words)) is not None:
         raise SettingError(name, f"must be str, number {place} is {_instead(value, values)}")
     return text_list(f"{name}[{place}]", words)
 
 
-def missing(value: Any) -> str | None:
+def _missing(value: Any) -> str | None:
     """Returns how a library shows that it has no value, None for a value.
 
-    >>> [missing(value) for value in (None, float("nan"), "nan", 0)]
+    >>> [_missing(value) for value in (None, float("nan"), "nan", 0)]
     ['None', 'NaN', None, None]
     """
     name = type(value).__name__
