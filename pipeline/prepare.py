@@ -1,7 +1,7 @@
 """Checks options against input, model and output, and prepares the run."""
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from bert_embed.bundle.bundle import Bundle
@@ -12,7 +12,6 @@ from bert_embed.fingerprints import run_fingerprint
 from bert_embed.pipeline.errors import UsageError, file_errors
 from bert_embed.pipeline.options import EXAMPLES, Options, check_kinds
 from bert_embed.pipeline.outputs.disk import check_folder, check_output
-from bert_embed.pipeline.outputs.run_record import record_of_output
 from bert_embed.pipeline.resolve.columns import check_columns, input_columns, named_columns
 from bert_embed.pipeline.resolve.earlier import earlier_outputs
 from bert_embed.pipeline.resolve.example_input import (
@@ -99,7 +98,7 @@ def prepare(options: Options) -> EmbedRun:
 def _named(run: EmbedRun) -> EmbedRun:
     """The run with its earlier outputs and its fingerprint."""
     run = replace(run, earlier=earlier_outputs(run.options, run.output, run.metadata))
-    return _as_continued(replace(run, fingerprint=_fingerprint(run)))
+    return replace(run, fingerprint=_fingerprint(run))
 
 
 def _continued(run: EmbedRun) -> EmbedRun | None:
@@ -284,16 +283,6 @@ def _check_skip_blocks(run: EmbedRun) -> None:
             )
 
 
-def _as_continued(run: EmbedRun) -> EmbedRun:
-    """The run with parts as an earlier version cut them in its output, if it is that run."""
-    record = None if run.unchecked else record_of_output(run.options, run.output)
-    if record is None or record.run == run.fingerprint:
-        return run
-    continued = replace(run, part_docs=record.files.part_docs)
-    continued = replace(continued, fingerprint=_fingerprint(continued))
-    return continued if continued.fingerprint == record.run else run
-
-
 def _fingerprint(run: EmbedRun) -> str:
     work: dict[str, Any] = {
         "output_format": run.options.output_format,
@@ -308,4 +297,6 @@ def _fingerprint(run: EmbedRun) -> str:
         work |= {"compression": "none"}
     if run.earlier:
         work["skip_existing"] = [(output.run, output.digest) for output in run.earlier]
-    return run_fingerprint(run.metadata, vars(run.columns), work)
+    # Not `vars`, which has what a column set has computed of itself, too.
+    columns = {column.name: getattr(run.columns, column.name) for column in fields(run.columns)}
+    return run_fingerprint(run.metadata, columns, work)

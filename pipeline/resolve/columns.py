@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 from bert_embed.formats.kinds import KINDS, LABEL
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import DEFAULTS, Options
-from bert_embed.storage.files import is_remote
+from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.bigquery.client import check_column
 from bert_embed.transforms.read.columns import Columns, joined_fields, no_column, text_fields
 from bert_embed.transforms.read.extra import (
@@ -190,11 +191,10 @@ _JSON_TYPES = {str: "string", bool: "bool", int: "int64", float: "float64"}
 
 
 def _csv_fields(columns: Columns, files: list[InputFile]) -> Iterator[Iterable[str]]:
-    """The headers of CSV files: of all local files, and of the first remote one."""
+    """The headers of all CSV files, some read at a time."""
     csv_files = [file for file in files if file.format == "csv"]
-    remote = [file for file in csv_files if is_remote(file.info.path)]
-    for file in [file for file in csv_files if file not in remote] + remote[:1]:
-        header = csv_header(file, quoting_of(columns))
+    read = partial(csv_header, quoting=quoting_of(columns))
+    for file, header in zip(csv_files, in_parallel(read, csv_files), strict=True):
         if header is not None:
             check_names(file.info.path, header, columns)
             yield [name.strip() for name in header]

@@ -1,8 +1,8 @@
 """Reads a BigQuery table as blocks of documents, the same blocks every time.
 
-The rows of a table have no order. A hash of its id decides the block of each row, and within a
-block rows are sorted by id. This is the only shuffle of texts in this program; they are shuffled
-once more where documents are compared with earlier outputs.
+The rows of a table have no order. A hash of its id, or of all columns where it has none, decides
+the block of each row, and within a block rows are sorted by id. This is the only shuffle of texts
+in this program; they are shuffled once more where documents are compared with earlier outputs.
 """
 
 import time
@@ -213,7 +213,7 @@ def joined_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def deal_out(rows: pa.Table, request: TableRequest) -> Iterator[tuple[int, bytes]]:
     """Groups of blocks: Arrow streams of rows and, uint8, the place of each row's block."""
-    block = block_of(rows[request.columns.id].cast(pa.string()).to_pylist(), request.blocks)
+    block = block_of(_row_keys(rows, request), request.blocks)
     group, place = np.divmod(block, request.group_blocks)
     order = np.argsort(group, kind="stable")
     numbers, starts = np.unique(group[order], return_index=True)
@@ -245,14 +245,27 @@ def split_group(pieces: Sequence[bytes], request: TableRequest) -> dict[int, pa.
     }
 
 
-def block_of(ids: Sequence[str | None], blocks: int) -> np.ndarray:
-    """int64 `[ids]`: the block of each id, by XXH3 (64 bits, seed 0) of its UTF-8; None is "".
+def _row_keys(rows: pa.Table, request: TableRequest) -> list[bytes]:
+    """What decides the block of each row: its id, of one without an id all that it holds.
 
-    >>> block_of(["a", "b", None], 1).tolist()
+    Else all rows without an id, which are rejected, would come together in one worker's memory.
+    """
+    ids = rows[request.columns.id].cast(pa.string())
+    keys = [(name or "").encode() for name in ids.to_pylist()]
+    without = np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False))
+    contents = rows.take(pa.array(without)).to_pylist()
+    for place, row in zip(without.tolist(), contents, strict=True):
+        keys[place] = _as_json(row)
+    return keys
+
+
+def block_of(keys: Sequence[bytes], blocks: int) -> np.ndarray:
+    """int64 `[keys]`: the block of each key, by XXH3 (64 bits, seed 0).
+
+    >>> block_of([b"a", b"b", b"{}"], 1).tolist()
     [0, 0, 0]
     """
-    digest = xxhash.xxh3_64_intdigest
-    hashes = np.array([digest((name or "").encode()) for name in ids], np.uint64)
+    hashes = np.array([xxhash.xxh3_64_intdigest(key) for key in keys], np.uint64)
     return (hashes % np.uint64(blocks)).astype(np.int64)
 
 

@@ -5,6 +5,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import astuple, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -270,9 +271,12 @@ def files_to_read(
     limit: int | None = None,
     quoting: Quoting = QUOTED,
 ) -> list[InputFile]:
-    """The files with what a plan needs, cut to their first `limit` records."""
-    files = with_footers(listed, text_column)
-    return files if limit is None else limit_files(files, limit, quoting)
+    """The files with what a plan needs, cut to their first `limit` records.
+
+    With a limit the footers of further files are not read, but for a few that were begun ahead.
+    """
+    with closing(with_footers(listed, text_column)) as files:
+        return list(files) if limit is None else limit_files(files, limit, quoting)
 
 
 def listing_digest(files: Iterable[InputFile]) -> str:
@@ -341,17 +345,17 @@ def read_listing(folder: OutputFolder) -> StoredListing | None:
 
 
 def limit_files(
-    files: Sequence[InputFile], limit: int, quoting: Quoting = QUOTED
+    files: Iterable[InputFile], limit: int, quoting: Quoting = QUOTED
 ) -> list[InputFile]:
-    """The files with the first `limit` records, in the listing's order."""
+    """The files with the first `limit` records, in the listing's order; takes no file beyond."""
     limited = []
     left = limit
     for file in files:
-        if left <= 0:
-            break
         cut, count = _limited(file, left, quoting)
         limited.append(cut)
         left -= count
+        if left <= 0:
+            break
     return limited
 
 

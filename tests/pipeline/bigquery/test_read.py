@@ -2,11 +2,13 @@
 
 import itertools
 import json
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from tests.support.command import embed, files, record, rejected, rows, vectors
+from bert_embed.pipeline.resolve import tables
+from tests.support.command import data_files, embed, files, record, rejected, rows, vectors
 from tests.support.rounding import assert_near
 
 _NUMBERS = itertools.count()
@@ -386,3 +388,30 @@ def test_columns_pass_through_with_their_types(bigquery, tiny_bundle, tmp_path):
     assert {each: fields[each] for each in kinds} == {
         each: kind for each, (kind, _) in kinds.items()
     }
+
+
+def test_rows_without_an_id_are_spread_over_the_blocks(bigquery, tiny_bundle, tmp_path):
+    """One worker would hold them all, in the block of the empty id."""
+    name = f"test-project.in_{next(_NUMBERS)}.t"
+    bigquery.fill(name, SCHEMA, [{"id": None, "text": text, "n": 1} for text in TEXTS])
+    for output in (tmp_path / "a", tmp_path / "b"):
+        assert embed(output, tiny_bundle, shown(name), **SMALL, max_rejected="100%") == 0
+        assert record(output)["rejected"] == {"missing id": 40}
+    held = [path.read_text().count("\n") for path in data_files(tmp_path / "a", "rejected")]
+    assert len(held) == 4
+    assert max(held) < 20
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
+def test_columns_that_are_not_read_make_no_blocks(table, tiny_bundle, tmp_path, monkeypatch):
+    """A wide table: what a query over the columns that are read would read is what counts."""
+    asked = []
+
+    def dry_query(client, query):
+        asked.append(query)
+        return mock.Mock(total_bytes_processed=1500)
+
+    monkeypatch.setattr(tables, "dry_query", dry_query)
+    assert embed(tmp_path / "out", tiny_bundle, shown(table), **SMALL) == 0
+    assert record(tmp_path / "out")["files"]["blocks"] == 2
+    assert asked == [f"SELECT `text`, `id` FROM `{table}`"]

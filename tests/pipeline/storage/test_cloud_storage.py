@@ -88,6 +88,16 @@ def test_globs_take_backslashes_and_leave_out_hidden_names(gcs, tiny_bundle, tmp
         assert rows(output)["id"] == [f"gs://globs/in/{name}:0" for name in names], pattern
 
 
+def test_every_csv_header_is_checked_before_work(gcs, tiny_bundle, tmp_path, capsys):
+    address, _ = bucket(gcs, "headers")
+    for number, name in enumerate(["text", "text", "texts"]):
+        blob = gcs.client.bucket("headers").blob(f"{number}.csv")
+        blob.upload_from_string(f"id,{name}\n{number},the river\n")
+    assert embed(tmp_path / "out", tiny_bundle, address) == 2
+    assert "text is not a column of gs://headers/2.csv" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_run_in_cloud_storage_equals_a_local_one(gcs, url, corpus, local, tiny_bundle, capsys):
     address, folder = bucket(gcs, "whole")
     assert embed(f"{address}/runs/out", tiny_bundle, url, **SMALL) == 0

@@ -229,3 +229,14 @@ def test_a_quote_left_open_does_not_fill_the_memory(tmp_path):
     said = r"in\.csv ends within a record of over 64 MiB: is a quote left open in line 2"
     with pytest.raises(ValueError, match=said):
         list(read_records(piece, None, 1 << 20))
+
+
+def test_the_limit_of_the_callers_csv_module_stays(tmp_path):
+    """It is one for the whole process; fields over Python's own are read all the same."""
+    before = csv.field_size_limit(1234)
+    try:
+        (tmp_path / "in.csv").write_text(f"id,text\n1,{'river ' * 40_000}\n2,x\n")
+        assert [len(text) for text in texts(blocks(tmp_path))] == [240_000, 1]
+        assert csv.field_size_limit() == 1234
+    finally:
+        csv.field_size_limit(before)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_embed.storage.errors import InputError
 from bert_embed.transforms.plan.cut import plan_blocks
 from bert_embed.transforms.plan.listing import files_to_read, input_files
 from bert_embed.transforms.plan.plan import planned_work
@@ -344,3 +345,17 @@ def test_a_damaged_name_is_told_as_damage(tmp_path):
     path.write_bytes(path.read_bytes().replace(b"wonderful", b"w\xffnderful"))
     with pytest.raises(ValueError, match="cannot be read as Parquet"):
         blocks(tmp_path)
+
+
+def test_a_limit_reads_no_footers_far_beyond_it(tmp_path):
+    """The last file is damaged, and nobody asks for its rows."""
+    for number in range(100):
+        pq.write_table(pa.table({"text": ["a", "b"]}), tmp_path / f"{number:03d}.parquet")
+    (tmp_path / "099.parquet").write_bytes(b"PAR1 no footer")
+    files = files_to_read(input_files([str(tmp_path)]), "text", 3)
+    assert [(file.info.path[-11:], file.stop) for file in files] == [
+        ("000.parquet", 2),
+        ("001.parquet", 1),
+    ]
+    with pytest.raises(InputError, match="099"):
+        files_to_read(input_files([str(tmp_path)]), "text")

@@ -3,6 +3,7 @@
 import csv
 import logging
 import re
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -39,6 +40,31 @@ _LOG = logging.getLogger(__name__)
 _NO_QUOTES = "csv_quoting none takes quotes as characters"
 _NULL = "\0N"  # stands for a field that is `\N`, which an escape would turn into N
 _INTEGER = re.compile(r"[0-9]{1,18}")  # Python refuses to convert thousands of digits
+
+
+class _LargeFields:
+    """While any thread is in it, Python's csv module reads fields as large as a record may be.
+
+    The module has one limit for the process, which may be a caller's: the last thread puts it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._before = threading.Lock(), 0, 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = csv.field_size_limit(lines.MOST_RECORD_BYTES)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                csv.field_size_limit(self._before)
+
+
+_large_fields = _LargeFields()
 
 
 @dataclass(frozen=True)
@@ -313,11 +339,11 @@ def parse_csv(records: CsvRecords, columns: Columns) -> Documents:
     """Parses records; those that give no document are rejected."""
     check_names(records.path, records.header, columns)
     places = positions(records.path, records.starts + records.offset)
-    return documents_of(_documents(records, columns), places, columns)[0]
+    with _large_fields:
+        return documents_of(_documents(records, columns), places, columns)[0]
 
 
 def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRecord]:
-    csv.field_size_limit(lines.MOST_RECORD_BYTES)
     waiting: list[str] = []  # the one record that the reader takes next
     rows = _reader(iter(waiting.pop, None), records.delimiter, records.quoting)
     extra = ExtraValues(columns.extra) if columns.extra else None

@@ -1,7 +1,7 @@
 """Reads the rows of Parquet files and parses them into documents."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, pairwise
@@ -61,13 +61,13 @@ class Rows:
         return replace(self, table=self.table.slice(0, most)), rest
 
 
-def with_footers(files: Sequence[InputFile], text_column: str) -> list[InputFile]:
+def with_footers(files: Sequence[InputFile], text_column: str) -> Generator[InputFile, None, None]:
     """The files; those of Parquet with their footers, and the number of rows as `stop`."""
 
     def described(file: InputFile) -> InputFile:
         return _with_footer(file, text_column) if file.format == "parquet" else file
 
-    return list(in_parallel(described, files, _FOOTERS_AT_ONCE))
+    yield from in_parallel(described, files, _FOOTERS_AT_ONCE)
 
 
 def _with_footer(file: InputFile, text_column: str) -> InputFile:
