@@ -26,7 +26,7 @@ def plan_of(output, source, block_bytes=100, part_docs=1000, run="run", examples
     write_listing(folder, listing)
     request = PlanRequest(block_bytes, listing.digest, str(output))
     read_parts = partial(read_records, part_docs=part_docs, block_bytes=block_bytes)
-    return PlanBlocks(request, run, read_parts, examples)
+    return PlanBlocks(request, run, read_parts)
 
 
 def read_blocks(specs, output, part_docs, block_bytes, run="run"):

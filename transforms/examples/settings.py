@@ -20,7 +20,7 @@ class ExampleSettings:
     prompt: str
     prompt_tokens: int
     granularity: tuple[str, ...]  # names words and spans only if requested, tokens always
-    run: str = ""  # fingerprint of the run that wrote them; each example has it
+    run: str = ""  # fingerprint of the run that wrote them
     keep_text: bool = False
 
     def to_json(self) -> bytes:

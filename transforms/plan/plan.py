@@ -33,15 +33,14 @@ class PlanRequest:
 class PlanBlocks(Step):
     """Plans the BlockSpecs of a run and distributes them to workers; retries get the same plan.
 
-    Gives a dict: `specs`, the BlockSpecs of what is not finished (of `every_block` on request),
-    where a file that `read_parts` reads from its start may have one for each part; `finished`,
-    the BlockRecords that an earlier attempt wrote; and `planned`, one PlannedWork of all.
+    Gives a dict: `specs`, the BlockSpecs of what is not finished, where a file that `read_parts`
+    reads from its start may have one for each part; `finished`, the BlockRecords that an earlier
+    attempt wrote; and `planned`, one PlannedWork of all.
     """
 
     request: PlanRequest
     run: str
     read_parts: Callable[[BlockSpec], Iterator[ReadPart[Any]]]
-    every_block: bool = False
 
     def expand(self, begin: beam.pvalue.PBegin):  # a dict has no type that Beam would check
         folder = OutputFolder(self.request.output)
@@ -54,7 +53,7 @@ class PlanBlocks(Step):
             plan.begun
             | "SpreadBegun" >> beam.Reshuffle()
             | "Look"
-            >> beam.ParDo(_Look(folder, self.run, self.read_parts, self.every_block)).with_outputs(
+            >> beam.ParDo(_Look(folder, self.run, self.read_parts)).with_outputs(
                 "finished", main="specs"
             )
         )
@@ -101,23 +100,21 @@ class _Look(beam.DoFn):
         folder: OutputFolder,
         run: str,
         read_parts: Callable[[BlockSpec], Iterator[ReadPart[Any]]],
-        every_block: bool,
     ) -> None:
-        self._folder, self._run = folder, run
-        self._read_parts, self._every_block = read_parts, every_block
+        self._folder, self._run, self._read_parts = folder, run, read_parts
 
     def process(
         self, begun: BegunBlocks
     ) -> Iterator[BlockSpec | beam.pvalue.TaggedOutput[Literal["finished"], BlockRecord]]:
         for spec, block_records in finished_blocks(self._folder, self._run, begun):
             yield from (beam.pvalue.TaggedOutput("finished", record) for record in block_records)
-            if spec.complete and not self._every_block:
+            if spec.complete:
                 continue
             if not spec.spread:
                 yield spec
                 continue
             with RedactErrors("read"):
-                yield from cut_file(spec, self._read_parts, self._folder, self._every_block)
+                yield from cut_file(spec, self._read_parts, self._folder)
 
 
 def listed_files(request: PlanRequest) -> list[InputFile]:

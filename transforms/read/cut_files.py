@@ -26,7 +26,6 @@ def cut_file(
     spec: BlockSpec,
     read_parts: Callable[[BlockSpec], Iterator[ReadPart[Any]]],
     folder: OutputFolder,
-    every_part: bool = False,
 ) -> Iterator[BlockSpec]:
     """Reads a file once; a BlockSpec for each part not done, its text in `folder`."""
     stored = spec.compression is not None
@@ -35,7 +34,7 @@ def cut_file(
     def cuts() -> Iterator[tuple[CutPart, bytes]]:
         started = time.perf_counter()
         for part in read_parts(spec):
-            if every_part or part.number not in done:
+            if part.number not in done:
                 data = b"".join(content.data for content in part.contents)
                 bare = tuple(content.with_data(b"") for content in part.contents)
                 seconds = time.perf_counter() - started
@@ -52,9 +51,7 @@ def cut_file(
 
     several = stored and is_remote(folder.path)
     for cut in in_parallel(store, cuts()) if several else map(store, cuts()):
-        finished = cut.part.number in done
-        numbers = (cut.part.number,) if finished else ()
-        yield replace(spec, spread=False, done=numbers, complete=finished, cut=cut)
+        yield replace(spec, spread=False, done=(), cut=cut)
 
 
 def cut_part(spec: BlockSpec, cut: CutPart) -> ReadPart[Any]:

@@ -57,8 +57,6 @@ class _Read(beam.DoFn):
         DocumentBlock | TokenBlock | beam.pvalue.TaggedOutput[Literal["finished"], BlockRecord]
     ]:
         spec = element if self._spec_of is None else self._spec_of(element)
-        if spec.complete:
-            return
         finished = finished_parts(self._folder, self._run, spec)
         for record in finished.values():
             yield beam.pvalue.TaggedOutput("finished", record)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from bert_embed.transforms.output_folder import OutputFile, part_name
+from bert_embed.transforms.output_folder import part_name
 from bert_embed.transforms.records.rejected import Rejected
 
 
@@ -31,7 +31,6 @@ class Part:
     unfit: dict[str, int] = field(default_factory=dict)  # values of extra columns that are null
     skipped: int = 0  # documents that an earlier output has
     seconds: dict[str, float] = field(default_factory=dict)  # wall time of each stage
-    files: dict[str, OutputFile] = field(default_factory=dict)  # written already, by name
     unknown: UnknownWords = field(default_factory=UnknownWords)  # in what was tokenized
 
     @property

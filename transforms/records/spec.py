@@ -94,7 +94,7 @@ class BlockSpec:
     spread: bool = False  # its parts go to several workers, once it was cut
     skipped: bytes = b""  # int64 numbers, sorted: the places of documents to skip
     done: tuple[int, ...] = ()  # parts that were finished when the plan was made
-    complete: bool = False  # `done` are all; it is read all the same where every id counts
+    complete: bool = False  # `done` are all
     cut: CutPart | None = None  # the one part to read
 
 

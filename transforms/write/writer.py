@@ -80,7 +80,6 @@ class WriteParts(beam.DoFn):
             # Another attempt was there, perhaps on a processor that rounds otherwise: either's
             # files may have come last.
             files = {name: _as_stored(folder, name, file) for name, file in files.items()}
-        files = block.part.files | files  # those of kept examples lie in another folder
         part = block.part.then("write", time.perf_counter() - started)
         computed = {name: getattr(block, name, 0) for name in _COMPUTED}
         computed["full_tokens"] = int(block.num_tokens_full.sum())
