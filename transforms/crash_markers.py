@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import orjson
 
 from bert_embed.storage.errors import InputError
-from bert_embed.storage.files import is_remote, make_folder, read_bytes, remove, write_bytes
+from bert_embed.storage.files import is_remote, make_below, read_bytes, remove, write_bytes
 from bert_embed.storage.local import is_running, pid_namespace
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.records.block_record import read_block_record
@@ -170,7 +170,8 @@ def _write(path: str, data: bytes) -> None:
         if is_remote(path):
             write_bytes(path, data)
         else:
-            make_folder(os.path.dirname(path))
+            output, state, working, _ = path.rsplit("/", 3)
+            make_below(output, f"{state}/{working}")
             with open(path, "wb") as file:  # for crashes of the process, so no sync
                 file.write(data)
     except OSError as error:

@@ -26,6 +26,7 @@ from bert_embed.storage.files import (
     is_remote,
     join,
     list_files,
+    make_below,
     make_folder,
     names_in,
     read_bytes,
@@ -166,19 +167,19 @@ class OutputFolder:
     ) -> dict[str, OutputFile]:
         """Writes one file of a part, whole or not at all; returns its name and what was written."""
         name, state = file_name(kind, block, part, ending), join(self.path, STATE)
-        make_folder(join(self.path, kind))
-        make_folder(state)
+        make_below(self.path, kind)
+        make_below(self.path, STATE)
         stored = write_whole(self.path_of(name), write, state, _PRIVATE.get(kind, 0o666))
         return {name: OutputFile(stored.size, stored.crc32c, rows)}
 
     def write_block_record(self, block: int, part: int, data: bytes) -> None:
         """Writes the block record of a part, which says that its files are complete."""
-        make_folder(self.block_records)
+        make_below(self.path, BLOCK_RECORDS)
         write_bytes(self.block_record(block, part), data, join(self.path, STATE))
 
     def write_text(self, block: int, part: int, data: bytes) -> None:
         """Keeps the compressed text of a part until the run is complete, or a machine crashes."""
-        make_folder(join(self.path, _TEXTS))
+        make_below(self.path, _TEXTS)
         state = join(self.path, STATE)
         write_unsynced(self.text(block, part), data, state, _PRIVATE_MODE)
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from bert_embed.storage import local
 from bert_embed.storage.checksums import crc32c_of_bytes
-from bert_embed.storage.errors import InputError
+from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.local import REPLACED, TEMPORARY, temporary_name
 
@@ -213,6 +213,28 @@ def make_folder(folder: str) -> None:
     """Makes a local folder and its parents; objects of a store need none."""
     if not is_remote(folder):
         os.makedirs(folder, exist_ok=True)
+
+
+def make_below(folder: str, name: str) -> None:
+    """Makes a local folder, and those between, below one that must still be there.
+
+    To make that one anew would hide that it was moved away, with all that it holds.
+    """
+    if is_remote(folder):
+        return
+    made = folder
+    try:
+        if not os.path.isdir(join(folder, name)):
+            for part in name.split("/"):
+                made = join(made, part)
+                with suppress(FileExistsError):
+                    os.mkdir(made)
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"{folder} was moved or removed while this job wrote into it: put it back as it was"
+        ) from error
+    except OSError as error:
+        raise StorageError(f"{made} cannot be made: {error.strerror}") from error
 
 
 def remove_folder(folder: str) -> None:

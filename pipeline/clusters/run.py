@@ -47,14 +47,13 @@ def run_clusters(options: ClusterOptions) -> ExitCode:
     earlier = _record_of_output(run)
     for folder in run.folders:
         check_outside("OUT", options.output, folder)
-    if earlier is not None and _is_done(run, earlier):
-        run.job.folder.remove_work()
-        return _report(run, earlier, started=False)
     if earlier is None or earlier.run != run.fingerprint:  # what was begun is continued
         with usage_errors():
             check_disk(run)
     with OutputFolder(run.job.output).held(alone=True), usage_errors():
         record = _start(run)
+        if record.is_done:
+            return _report(run, record, started=False)
         warn(*_plan_lines(run), *earlier_job_lines(earlier))
         return _run(run, record)
 
@@ -95,15 +94,16 @@ def _start(run: ClusterRun) -> ClusterRecord:
     elif _is_done(run, earlier):
         folder.remove_work()
         return earlier
-    folder.prepare()
-    for file, rows in run.superseded.items():
-        folder.write_superseded(file, rows)
     record = _first_record(run)
+    # The record comes first: a job that finds another's has written nothing that this one reads.
+    folder.prepare()
     if earlier is not None:
         record = replace(record, job=earlier.job)
         write_bytes(folder.record, record.to_json())
     elif not create_exclusive(folder.record, record.to_json()):
         return _start(run)  # another job was first: check what it wrote
+    for file, rows in run.superseded.items():
+        folder.write_superseded(file, rows)
     return record
 
 

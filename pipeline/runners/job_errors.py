@@ -9,6 +9,7 @@ import grpc
 from bert_embed.pipeline.errors import flag_message
 from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.storage.errors import InputError
+from bert_embed.transforms.records.block_record import ReconcileError
 
 # What a runner in Java says when the connection to a worker breaks.
 _LOST_WORKER = re.compile(r"StatusRuntimeException: ((?:CANCELLED|UNAVAILABLE)\b.*)")
@@ -91,7 +92,7 @@ def root_message(error: BaseException) -> str:
 
 def explains_itself(error: BaseException) -> bool:
     """Whether the sentence is one of ours or of the runner, to which a traceback adds nothing."""
-    if isinstance(error, (InputError, OSError, JobFailed, grpc.RpcError)):
+    if isinstance(error, (InputError, OSError, JobFailed, ReconcileError, grpc.RpcError)):
         return True
     if _JOB_ENDED.match(str(error)) and _PYTHON not in str(error):
         return True

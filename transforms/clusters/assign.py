@@ -43,7 +43,7 @@ def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> Assign
     table = pa.concat_tables(tables).combine_chunks()
     path = job.folder.clusters(file.result)
     options: dict[str, Any] = {"compression": "zstd", "use_dictionary": ["cluster"]}
-    job.folder.write(path, lambda out: pq.write_table(table, out, **options))
+    size = job.folder.write(path, lambda out: pq.write_table(table, out, **options))
     cluster = table["cluster"].to_numpy()
     assigned_file = AssignedFile(
         number=file.number,
@@ -51,6 +51,7 @@ def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> Assign
         folder=file.folder,
         source=file.name,
         superseded=file.superseded,
+        size=size,
         rows=len(cluster),
         zero=int(conditions[ZERO]),
         not_finite=int(conditions[NOT_FINITE]),

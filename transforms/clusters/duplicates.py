@@ -101,8 +101,12 @@ def remove_duplicates(job: ClusterJob, assigned_files: Sequence[AssignedFile]) -
 
 def write_duplicates(
     job: ClusterJob, assigned_files: Sequence[AssignedFile], decided: Decided
-) -> int:
-    """Writes the removed documents with the kept ones; returns how many kept share a removed id."""
+) -> tuple[int, dict[str, int]]:
+    """Writes the removed documents with the kept ones.
+
+    Returns how many kept share a removed id, and the bytes of each file by its path.
+    """
+    sizes: dict[str, int] = {}
     by_number = {assigned_file.number: assigned_file for assigned_file in assigned_files}
     names = {number: assigned_file.name for number, assigned_file in by_number.items()}
     shown, at = np.unique(decided.kept, return_inverse=True)
@@ -125,10 +129,12 @@ def write_duplicates(
         removed_ids.append(ids)
         options: dict[str, Any] = {"compression": "zstd", "use_dictionary": _REPEATED}
         write = partial(pq.write_table, table, **options)
-        job.folder.write(job.folder.duplicates(names[number]), write)
+        path = job.folder.duplicates(names[number])
+        sizes[path] = job.folder.write(path, write)
     if not len(decided.removed):
-        return 0
-    return _kept_with(pa.chunked_array(removed_ids).unique(), job, by_number, decided.removed)
+        return 0, sizes
+    removed = pa.chunked_array(removed_ids).unique()
+    return _kept_with(removed, job, by_number, decided.removed), sizes
 
 
 def _kept_with(

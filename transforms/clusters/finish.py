@@ -1,6 +1,6 @@
 """The graph of `cluster` and `dedup`, and the record of what came out."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from bert_embed.transforms.clusters.duplicates import (
     write_duplicates,
     write_pairs,
 )
+from bert_embed.transforms.clusters.folder import ClusterFolder
 from bert_embed.transforms.clusters.job import AssignedFile, ClusterJob, VectorFile
 from bert_embed.transforms.clusters.record import (
     ClusterCounts,
@@ -88,7 +89,7 @@ class _Assign(beam.DoFn):
     def process(self, file: VectorFile, centroids: str) -> Iterator[AssignedFile]:
         with RedactErrors("assign"):
             file, folder = VectorFile(*file), self._job.folder
-            assigned_file = AssignedFile.load(folder, file.number)
+            assigned_file = AssignedFile.load(self._job, file.number)
             if assigned_file is None:
                 if self._assigner is None:
                     job = self._job
@@ -104,6 +105,10 @@ def finish(
     before = read_cluster_record(job.folder)
     if before is not None and before.run == record.run and before.is_done:
         return before  # this step is repeated
+    if before is not None and before.run != record.run:
+        raise ReconcileError(
+            f"{job.output} holds another {before.command} now, which replaced this"
+        )
     assigned_files = sorted(assigned_files, key=lambda assigned_file: assigned_file.number)
     sizes = (
         np.sum([assigned_file.sizes for assigned_file in assigned_files], axis=0)
@@ -111,8 +116,11 @@ def finish(
         else np.empty(0, int)
     )
     counts = _counts(job, assigned_files, sizes)
+    wanted = {job.folder.clusters(each.name): each.size for each in assigned_files}
     if job.threshold is not None:
-        counts = _with_duplicates(job, counts, assigned_files)
+        counts, duplicates = _with_duplicates(job, counts, assigned_files)
+        wanted |= duplicates
+    _check_files(job.folder, wanted)
     record = replace(
         record,
         status="done",
@@ -125,6 +133,19 @@ def finish(
     job.folder.write(job.folder.record, lambda out: out.write(data))
     job.folder.remove_work()
     return record
+
+
+def _check_files(folder: ClusterFolder, wanted: Mapping[str, int]) -> None:
+    """ReconcileError if a file that was written, by path, is not there with its bytes."""
+    there = folder.sizes()
+    gone = [path for path, size in wanted.items() if there.get(path) != size]
+    gone += [folder.centroids] * (folder.centroids not in there)
+    if gone:
+        more = f" and {len(gone) - 1} further files" if len(gone) > 1 else ""
+        raise ReconcileError(
+            f"{gone[0]}{more} missing or changed since written: was it removed, or the folder "
+            "moved, meanwhile?"
+        )
 
 
 def _counts(
@@ -161,11 +182,12 @@ def _counts(
 
 def _with_duplicates(
     job: ClusterJob, counts: ClusterCounts, assigned_files: list[AssignedFile]
-) -> ClusterCounts:
-    """Decides and writes which documents are removed; returns the counts with theirs."""
+) -> tuple[ClusterCounts, dict[str, int]]:
+    """Decides and writes which documents are removed; returns the counts with theirs, and files."""
     removal = remove_duplicates(job, assigned_files)
     removed = len(removal.decided.removed)
-    return replace(
+    same_id, sizes = write_duplicates(job, assigned_files, removal.decided)
+    counts = replace(
         counts,
         removed=removed,
         kept=counts.vectors - removed,
@@ -173,5 +195,6 @@ def _with_duplicates(
         compared=int(sum(assigned_file.copies.sum() for assigned_file in assigned_files)),
         beyond=sum(assigned_file.beyond for assigned_file in assigned_files),
         searches=removal.searches,
-        same_id=write_duplicates(job, assigned_files, removal.decided),
+        same_id=same_id,
     )
+    return counts, sizes

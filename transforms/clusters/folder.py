@@ -10,6 +10,7 @@ from bert_embed.formats.output_files import RUN_FILE, file_name, parse_name
 from bert_embed.storage.files import (
     join,
     list_files,
+    make_below,
     make_folder,
     names_in,
     open_raw,
@@ -103,16 +104,29 @@ class ClusterFolder:
 
     def write(self, path: str, write: Callable[[BinaryIO], object]) -> int:
         """Writes a file of the folder, whole or not at all; returns its bytes."""
-        make_folder(path.rpartition("/")[0])
-        make_folder(join(self.path, STATE))
+        folder = path.rpartition("/")[0]
+        if folder != self.path:
+            make_below(self.path, folder.removeprefix(join(self.path, "")))
+        make_below(self.path, STATE)
         return write_whole(path, write, join(self.path, STATE)).size
+
+    def sizes(self) -> dict[str, int]:
+        """The files of the result by path, and their bytes."""
+        sizes = {
+            join(self.path, f"{kind}/{name}"): size
+            for kind in (CLUSTERS, DUPLICATES)
+            for name, size in sizes_in(join(self.path, kind)).items()
+        }
+        size = size_of(self.centroids)
+        return sizes if size is None else sizes | {self.centroids: size}
 
     def written(self) -> dict[str, tuple[int, int]]:
         """How many files there are of each kind of result, and their bytes."""
-        sizes = {kind: sizes_in(join(self.path, kind)) for kind in (CLUSTERS, DUPLICATES)}
-        counts = {kind: (len(files), sum(files.values())) for kind, files in sizes.items()}
-        size = size_of(self.centroids)
-        return counts | {CENTROIDS: (int(size is not None), size or 0)}
+        counts = dict.fromkeys((CLUSTERS, DUPLICATES, CENTROIDS), (0, 0))
+        for path, size in self.sizes().items():
+            kind = path.removeprefix(join(self.path, "")).partition("/")[0]
+            counts[kind] = counts[kind][0] + 1, counts[kind][1] + size
+        return counts
 
     def progress(self) -> "Progress":
         """How much an unfinished job has done."""
@@ -120,10 +134,10 @@ class ClusterFolder:
         return Progress(*counts)
 
     def other_file(self) -> str | None:
-        """Path of a file beside the bookkeeping, None if there is none."""
-        state = join(self.path, f"{STATE}/")
+        """Path of a file beside record and bookkeeping, None if there is none."""
+        own = (join(self.path, f"{STATE}/"), self.record)
         paths = (file.path for file in list_files(self.path))
-        return next((path for path in paths if not path.startswith(state)), None)
+        return next((path for path in paths if not path.startswith(own)), None)
 
     def prepare(self) -> None:
         """Makes the folder; removes unfinished files of ended processes."""

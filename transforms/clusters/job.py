@@ -91,6 +91,7 @@ class AssignedFile:
 
     number: int  # of the file
     name: str  # of its result
+    size: int  # bytes of its result
     folder: str  # the output that holds it
     source: str  # its name there
     superseded: int  # how many of its rows were left out
@@ -115,14 +116,19 @@ class AssignedFile:
         folder.write(folder.assigned(self.number), lambda file: np.savez(file, **values))
 
     @classmethod
-    def load(cls, folder: ClusterFolder, number: int) -> "AssignedFile | None":
-        """What `save` wrote; None if the file is not assigned yet."""
+    def load(cls, job: ClusterJob, number: int) -> "AssignedFile | None":
+        """What `save` wrote; None if the file is not assigned yet, or what was written is gone."""
+        folder = job.folder
         if size_of(folder.assigned(number)) is None:
             return None
         with open_raw(folder.assigned(number)) as file, np.load(file) as stored:
             values = {name: stored[name] for name in stored.files}
         arrays = {name: values.pop(name) for name in ("sizes", "copies")}
-        return cls(**{name: value.item() for name, value in values.items()}, **arrays)
+        loaded = cls(**{name: value.item() for name, value in values.items()}, **arrays)
+        wanted = {folder.clusters(loaded.name): loaded.size}
+        for segment, copies in enumerate(loaded.copies.sum(axis=1).tolist()):
+            wanted[folder.copies(number, segment)] = copies * job.copy_type.itemsize
+        return loaded if all(size_of(path) == size for path, size in wanted.items()) else None
 
 
 @dataclass(frozen=True)

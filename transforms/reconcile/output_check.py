@@ -3,10 +3,11 @@
 import gzip
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from bert_embed.formats.output_files import BLOCK_RECORDS
 from bert_embed.formats.tfrecord import unframed
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import checksum, open_raw
@@ -26,6 +27,7 @@ from bert_embed.transforms.records.block_record import BlockRecord, read_block_r
 
 _LOG = logging.getLogger(__name__)
 _MOST_NAMED = 5
+_SUMMED = ("records", "embedded", "skipped")
 _COUNTED = ("records", "embedded", "skipped", "rejected", "parts")
 _PIECE = 4 << 20
 
@@ -43,10 +45,16 @@ class Problem:
 
 
 def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
-    """The verdict with the problems that a listing of the output shows, once all is written."""
+    """The verdict with the problems that a listing of the output shows, once all is written.
+
+    What was counted must be there, not only what is there be whole: files that vanished together
+    with their block record leave nothing behind that names them.
+    """
     with activity("checking the output"):
-        sizes = folder.data_files()
-    if listing_hash(sizes) == verdict.totals.listing:
+        sizes, recorded = folder.data_files(), folder.recorded_parts()
+    totals = verdict.totals
+    lost = _uncovered(totals.parts, recorded)
+    if not lost and listing_hash(sizes) == totals.listing:
         return verdict
     block_records = {
         (record.block, record.part): record
@@ -54,11 +62,41 @@ def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
         if record is not None
     }
     sizes = _without_leftovers(folder, block_records, sizes)
-    problems = list(listing_problems(block_records, sizes))
+    lost = _uncovered(totals.parts, block_records)
+    gone = "is missing or damaged, and was counted: was it removed, or the folder moved, meanwhile?"
+    problems = [Problem(block_record_name(*part), gone, part) for part in lost]
+    problems += listing_problems(block_records, sizes)
+    if not problems:  # another attempt may have written a part, but not of other documents
+        there = Counter[str]()
+        for record in block_records.values():
+            there.update({name: getattr(record, name) for name in _SUMMED})
+        problems += [
+            Problem(
+                BLOCK_RECORDS, f"count {there[name]} {name}, {totals.counts[name]} were counted"
+            )
+            for name in _SUMMED
+            if there[name] != totals.counts[name]
+        ]
     lines = [str(problem) for problem in problems[:_MOST_NAMED]]
     if len(problems) > _MOST_NAMED:
         lines.append(f"and {len(problems) - _MOST_NAMED} further files")
     return replace(verdict, problems=(*verdict.problems, *lines))
+
+
+def _uncovered(
+    counted: Mapping[int, int], recorded: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Block and part of what was counted, `Totals.parts`, and has no record among `recorded`."""
+    left = dict(counted)
+    for block, part in recorded:
+        if block in left:
+            left[block] &= ~(1 << part)
+    return [
+        (block, part)
+        for block, parts in sorted(left.items())
+        for part in range(parts.bit_length())
+        if parts >> part & 1
+    ]
 
 
 def _read_block_records(folder: OutputFolder, run: str) -> Iterator[BlockRecord | None]:

@@ -1,0 +1,172 @@
+"""An output that vanishes in mid-run, whole or in part: the job fails, in one sentence."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bert_embed.pipeline.cli import main
+from bert_embed.transforms.clusters.folder import ClusterFolder
+from bert_embed.transforms.output_folder import OutputFolder
+from tests.support.clustered import clustered_vectors, write_output
+from tests.support.command import block_records, embed, flags_of, record, rows
+
+PARTS = 14
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Lines that are cut into a dozen blocks, of which one has a rejected record."""
+    path = tmp_path_factory.mktemp("corpus") / "in.jsonl"
+    lines = [json.dumps({"id": str(n), "text": f"the river {n:03d}"}) for n in range(240)]
+    lines[100] = json.dumps({"id": "100", "text": 7, "pad": "x" * 5})
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def after_parts(monkeypatch, parts, fault):
+    """Does something to the output once so many block records are written."""
+    write, done = OutputFolder.write_block_record, []
+
+    def write_and_break(folder, block, part, data):
+        write(folder, block, part, data)
+        done.append(block)
+        if len(done) == parts:
+            fault(Path(folder.path))
+
+    monkeypatch.setattr(OutputFolder, "write_block_record", write_and_break)
+
+
+def move(output):
+    output.rename(output.with_name("moved"))
+
+
+def replace_by_empty(output):
+    move(output)
+    output.mkdir()
+
+
+def replace_by_copy(output):
+    """The folder as it was with its run.json, but for one file that was lost on the way."""
+    move(output)
+    shutil.copytree(output.with_name("moved"), output)
+    next((output / "embeddings").iterdir()).unlink()
+
+
+def replace_without_records(output):
+    """Block records of some parts and their files are both gone: what is there fits together."""
+    first = block_records(output)[0]
+    for path in output.rglob(f"*{first.stem}*"):
+        path.unlink()
+
+
+FAULTS = {
+    "moved": move,
+    "removed": shutil.rmtree,
+    "replaced by an empty folder": replace_by_empty,
+    "replaced by a copy": replace_by_copy,
+    "a part and its record removed": replace_without_records,
+    "embeddings removed": lambda output: shutil.rmtree(output / "embeddings"),
+    "block records removed": lambda output: shutil.rmtree(output / "_state" / "blocks"),
+    "state removed": lambda output: shutil.rmtree(output / "_state"),
+    "a file removed": lambda output: next((output / "embeddings").iterdir()).unlink(),
+    "a file cut": lambda output: next((output / "embeddings").iterdir()).write_bytes(b""),
+    "a block record removed": lambda output: block_records(output)[0].unlink(),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "parts"), [*((fault, 5) for fault in FAULTS), ("moved", PARTS), ("a file cut", PARTS)]
+)
+def test_the_job_fails_in_one_sentence(
+    tmp_path, tiny_bundle, corpus, monkeypatch, capsys, fault, parts
+):
+    output = tmp_path / "out"
+    after_parts(monkeypatch, parts, FAULTS[fault])
+    flags = {"block_bytes": 700, "max_rejected": 1}
+    assert embed(output, tiny_bundle, corpus, **flags) == 1
+    check_one_sentence(capsys.readouterr().err)
+    if (output / "run.json").exists():
+        assert record(output)["status"] == "failed"
+        monkeypatch.undo()
+        assert embed(output, tiny_bundle, corpus, **flags) == 0, capsys.readouterr().err
+        assert len(rows(output)["id"]) == 239
+        assert main(["verify", str(output)]) == 0
+
+
+def check_one_sentence(said):
+    assert "Traceback" not in said, said
+    (line,) = [line for line in said.splitlines() if "error" in line]
+    assert line.startswith("error: the job failed: ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["moved", "a part and its record removed"])
+def test_of_examples_too(tmp_path, tiny_bundle, corpus, monkeypatch, capsys, fault):
+    output = tmp_path / "out"
+    after_parts(monkeypatch, 5, FAULTS[fault])
+    flags = flags_of(output, tiny_bundle, corpus, block_bytes=700)
+    assert main(["tokenize", *flags, "--max_rejected=1"]) == 1
+    check_one_sentence(capsys.readouterr().err)
+
+
+@pytest.mark.slow
+def test_of_a_bucket_too(tmp_path, tiny_bundle, corpus, monkeypatch, capsys, gcs):
+    """Objects are gone that an earlier part of the run wrote, with their block record."""
+    gcs.client.create_bucket("vanished")
+    address, folder = "gs://vanished/out", gcs.root / "vanished" / "out"
+    flags = {"block_bytes": 700, "max_rejected": 1}
+    with monkeypatch.context() as patches:
+        after_parts(patches, 5, lambda _: replace_without_records(folder))
+        assert embed(address, tiny_bundle, corpus, **flags) == 1
+    check_one_sentence(capsys.readouterr().err)
+    assert record(folder)["status"] == "failed"
+    assert embed(address, tiny_bundle, corpus, **flags) == 0
+    assert len(rows(folder)["id"]) == 239
+
+
+def test_another_run_in_the_folder_is_not_overwritten(
+    tmp_path, tiny_bundle, corpus, monkeypatch, capsys
+):
+    """Whoever gave the folder to another run had --overwrite and no lock, as on a store."""
+    output = tmp_path / "out"
+
+    def give_away(folder):
+        data = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps(data | {"run": "0" * 32}))
+
+    after_parts(monkeypatch, 5, give_away)
+    assert embed(output, tiny_bundle, corpus, block_bytes=700) == 1
+    check_one_sentence(capsys.readouterr().err)
+    assert record(output)["run"] == "0" * 32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["clusters", "_state/assigned", "centroids.npy", "", "duplicates"])
+@pytest.mark.parametrize("command", ["cluster", "dedup"])
+def test_of_clusters_too(tmp_path, monkeypatch, capsys, command, what):
+    source, output = write_output(tmp_path / "source", clustered_vectors(300)), tmp_path / "out"
+    words = [command, str(source), str(output), "--n_clusters=2"]
+    write, done = ClusterFolder.write, []
+
+    def write_and_break(folder, path, write_file):
+        size = write(folder, path, write_file)
+        done.append(path)
+        lost = output / what
+        if f"/{what.partition('/')[0] or 'clusters'}" in path and len(done) > 3 and lost.exists():
+            monkeypatch.setattr(ClusterFolder, "write", write)
+            shutil.rmtree(lost) if lost.is_dir() else lost.unlink()
+        return size
+
+    monkeypatch.setattr(ClusterFolder, "write", write_and_break)
+    expected = 0 if (command, what) == ("cluster", "duplicates") else 1
+    if what == "_state/assigned":
+        expected = 0  # it is for the next attempt only
+    assert main(words) == expected
+    said = capsys.readouterr().err
+    assert "Traceback" not in said, said
+    assert main(words) == 0
+    kinds = ["clusters"] + ["duplicates"] * (command == "dedup")
+    assert [len(list((output / kind).iterdir())) for kind in kinds] == [3] * len(kinds)
