@@ -16,7 +16,8 @@ from bert_embed.storage.globs import is_glob
 from bert_embed.typed_json import from_json, json_bytes, json_object, to_json
 
 FORMAT = 2  # rises when a key gets another meaning
-Status = Literal["planned", "running", "done", "failed", "interrupted"]
+# `refused`: complete, but more records were rejected than allowed, so that nothing was loaded
+Status = Literal["planned", "running", "done", "refused", "failed", "interrupted"]
 _Record = TypeVar("_Record", bound="JobRecord")
 
 
@@ -233,8 +234,8 @@ class JobRecord:
 
     @property
     def is_done(self) -> bool:
-        """Whether the job is complete."""
-        return self.status == "done"
+        """Whether the job is complete: all that it writes to its folder is there."""
+        return self.status in ("done", "refused")
 
     def stopped(self, error: str | None) -> Self:
         """The record of a job that failed with an error, or without one was interrupted."""
@@ -303,10 +304,12 @@ class RunRecord(JobRecord):
         """The record of a run of which files are missing."""
         return replace(self, status="failed", error="damaged")
 
-    def finished(self, result: Result, loads: Mapping[str, Load], error: str | None) -> "RunRecord":
+    def finished(
+        self, result: Result, loads: Mapping[str, Load], error: str | None, refused: str | None
+    ) -> "RunRecord":
         """The record of a run that has ended, complete unless there is an error."""
-        status: Status = "done" if error is None else "failed"
-        loads = dict(loads) or self.loads
+        status: Status = "failed" if error else "refused" if refused else "done"
+        loads, error = dict(loads) or self.loads, error or refused
         return replace(self, status=status, error=error, ended=now(), result=result, loads=loads)
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ class ExitCode(IntEnum):
     DONE = 0
     FAILED = 1  # the job failed, a store or job server did not answer, or `verify` found problems
     USAGE = 2  # the command line or configuration is wrong
-    TOO_MANY_REJECTED = 3  # done, but more records were rejected than --max_rejected allows
+    TOO_MANY_REJECTED = 3  # all is written, but more was rejected than allowed
     NO_INPUT = 66  # the day has no input yet
     EARLIER_UNFINISHED = 69  # an earlier day is not finished
     BUSY = 75  # another run holds the lock

@@ -9,6 +9,7 @@ import apache_beam as beam
 
 from bert_embed.pipeline.options import EXAMPLES
 from bert_embed.pipeline.outputs import run_record
+from bert_embed.pipeline.outputs.outcome import judged
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runners.any_runner import run_on_runner
 from bert_embed.pipeline.runners.dataflow import job_flags, model_threads
@@ -64,6 +65,8 @@ def build(
     verdict = reconcile(block_records, read.planned) | "Check files" >> beam.Map(
         with_listing, run.folder, run.fingerprint
     )
+    options = run.options
+    verdict |= "Judge" >> beam.Map(judged, options.max_rejected, options.truncates)
     if run.load is not None:
         verdict = verdict | "Load" >> beam.Map(with_loads, run.load, record.loads)
     verdict | "Record" >> beam.ParDo(Record(run.output, record))
@@ -96,7 +99,11 @@ def run_job(run: EmbedRun, record: RunRecord) -> None:
 
 
 class Record(beam.DoFn):
-    """Writes run.json from the verdict, and fails the job if the counts do not add up."""
+    """Writes run.json from the verdict.
+
+    Fails the job if the counts do not add up, or if too much was rejected: where no command waits,
+    as for a template, its state is all that a scheduler sees.
+    """
 
     def __init__(self, output: str, record: RunRecord) -> None:
         self._output, self._record = output, record
@@ -104,8 +111,8 @@ class Record(beam.DoFn):
 
     def process(self, verdict: Verdict) -> Iterator[RunRecord]:
         yield run_record.finish(self._output, self._record, verdict, self._started)
-        if verdict.problems:
-            raise ReconcileError("; ".join(verdict.problems))
+        if verdict.problems or verdict.refused:
+            raise ReconcileError("; ".join(verdict.problems) or verdict.refused)
 
 
 def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:

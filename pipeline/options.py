@@ -143,8 +143,12 @@ class Options(CheckedOptions):
         kind=PLACE,
     )
     overwrite: bool = switch("first remove the files of another run")
-    max_rejected: str | None = flag(
-        "return exit code 3 if more records were rejected", "N|P%", kind=SHARE
+    max_rejected: str = flag(
+        "if more of the records read were rejected (blank lines apart), load nothing and return "
+        "exit code 3",
+        "N|P%",
+        "1%",
+        kind=SHARE,
     )
     skip_blocks: tuple[int, ...] = flag(
         "reject the documents of these blocks, because they crash or hang a worker",
@@ -322,6 +326,11 @@ class Options(CheckedOptions):
     def loads_table(self) -> bool:
         """Whether the vectors go to a BigQuery table."""
         return self.output_format == "bigquery"
+
+    @property
+    def truncates(self) -> bool:
+        """Whether the vectors replace the rows of a table."""
+        return self.write_disposition == "truncate"
 
     @property
     def reads_table(self) -> bool:

@@ -23,7 +23,7 @@ from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import RunFailed
 from bert_embed.pipeline.keywords import named_as_in_python, without_dashes
 from bert_embed.pipeline.options import Options
-from bert_embed.pipeline.outputs.outcome import problem
+from bert_embed.pipeline.outputs.outcome import problem_of
 from bert_embed.pipeline.outputs.run_record import first_record
 from bert_embed.pipeline.progress.display import in_notebook
 from bert_embed.pipeline.run import EmbedRun
@@ -83,7 +83,7 @@ def _run(run: EmbedRun, shown: bool) -> dict[str, Any]:
     for line in [] if shown else lines:
         if line.startswith(_WARNING):
             warnings.warn(without_dashes(line.removeprefix(_WARNING)), stacklevel=4)
-    verdict = problem(record, run.options.max_rejected)
+    verdict = problem_of(record, run.options)
     if verdict is not None:
         raise RunFailed(without_dashes(verdict), record.to_dict())
     return record.to_dict()

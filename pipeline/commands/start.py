@@ -11,7 +11,7 @@ from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.graph import run_job
 from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.outputs import claim, run_record
-from bert_embed.pipeline.outputs.outcome import problem
+from bert_embed.pipeline.outputs.outcome import problem_of
 from bert_embed.pipeline.outputs.report_text import (
     crash_lines,
     load_lines,
@@ -38,7 +38,7 @@ from bert_embed.pipeline.runners.portable_jobs import earlier_job_lines, server_
 from bert_embed.pipeline.runners.worker_model import precision_lines, report_lines
 from bert_embed.pipeline.secrets import hide_in_flags, hide_secrets
 from bert_embed.run_record import RunRecord, read_record
-from bert_embed.storage.errors import InputError
+from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.local import REPLACED
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.crash_markers import clear_crash_markers
@@ -77,7 +77,7 @@ def start(options: Options) -> ExitCode:
             return _report_interruption(stopped)
         return _report_failure(stopped, error)
     say(*end_of(run, record, started))
-    verdict = problem(record, run.options.max_rejected)
+    verdict = problem_of(record, run.options)
     if verdict is None:
         return ExitCode.DONE
     warn(f"error: {verdict}")
@@ -108,7 +108,7 @@ def end_of(run: EmbedRun, record: RunRecord, started: bool) -> list[str]:
     since = f"{run.output} holds this run, complete since {record.ended}"
     lines = [] if started else [f"nothing to do: {since}"]
     lines += summary_lines(run.output, record, page_of(run.folder))
-    if record.table:
+    if record.table and record.status == "done":
         lines += [*load_lines(record, started), *statements(record)]
     return lines
 
@@ -126,22 +126,22 @@ def run_to_end(
     present = run_record.record_of_output(run.options, run.output)
     plan = [*plan_of(run), *earlier_job_lines(present)]
     with ExitStack() as held:
-        done = _is_done(run)
-        alone = run.options.overwrite and not done
+        record = claim.complete(run)
+        if record is not None:
+            _show(run, record, False, tell, tell_progress)
+            return record, False
+        alone = run.options.overwrite
         if alone:
             held.enter_context(run.folder.held(alone=True))
         claim.make_room(run, alone)
-        if not (alone or done):
+        if not alone:
             held.enter_context(run.folder.held())
         record = claim.start(run)
-        if record.is_done:
+        if record.is_done:  # another command did it meanwhile
             _show(run, record, False, tell, tell_progress)
             return record, False
-        if done:  # blocks that were skipped are computed now
-            held.enter_context(run.folder.held())
         tell(*plan, *crash_lines(run))
-        _run(run, record, tell, tell_progress)
-        record = read_record(run.output) or record
+        record = _run(run, record, tell, tell_progress)
         _show(run, record, True, tell, tell_progress)
     return record, True
 
@@ -167,20 +167,28 @@ def _run(
     record: RunRecord,
     tell: Callable[..., None],
     tell_progress: Callable[[str], None] | None,
-) -> None:
+) -> RunRecord:
     markers = run.folder.markers()
     counts = Counts(run.output, run.fingerprint, run.goal, time.time())
     try:
         with progress_of_run(counts, tell_progress):
             run_job(run, record)
+        if (done := _done_record(run)) is None:
+            raise StorageError(
+                f"{run.folder.record} does not say that the run is complete: it was changed or "
+                "removed meanwhile"
+            )
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
         goes_on = isinstance(error, JobGoesOn)
-        if (was_interrupted(error) and not goes_on) or not _is_done(run):
+        done = _done_record(run)
+        if (was_interrupted(error) and not goes_on) or done is None:
             if goes_on:
                 raise
             raise RunStopped(run, record, counts, markers) from error
-        # The runner lost the connection to a job that wrote its whole output.
-        tell(f"note: {failure_message(error)}; the run is complete all the same")
+        # The runner lost the connection to a job that wrote its whole output, or that is refused.
+        if done.status != "refused":
+            tell(f"note: {failure_message(error)}; the run is complete all the same")
+    return done
 
 
 def _report_interruption(stopped: RunStopped) -> ExitCode:
@@ -222,12 +230,13 @@ def _report_running(run: EmbedRun, job: JobGoesOn) -> ExitCode:
     return ExitCode.DONE if job.why == "requested" else ExitCode.INTERRUPTED
 
 
-def _is_done(run: EmbedRun) -> bool:
-    """Whether run.json says so, whatever the runner says: it is written last."""
+def _done_record(run: EmbedRun) -> RunRecord | None:
+    """What run.json says of a complete run, whatever the runner says: it is written last."""
     with suppress(OSError):
         record = read_record(run.output)
-        return record is not None and record.run == run.fingerprint and record.is_done
-    return False
+        if record is not None and record.run == run.fingerprint and record.is_done:
+            return record
+    return None
 
 
 def _report_failure(stopped: RunStopped, error: BaseException) -> ExitCode:

@@ -19,7 +19,7 @@ from typing import Literal
 
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import FLAGS
-from bert_embed.pipeline.outputs.outcome import embedded_nothing
+from bert_embed.pipeline.outputs.outcome import embedded_nothing, problem_of
 from bert_embed.pipeline.outputs.run_record import first_record, record_of_output
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.run_record import RunRecord
@@ -34,10 +34,18 @@ from bert_embed.transforms.output_folder import EXAMPLES, SETTINGS_FILE
 from bert_embed.transforms.plan.listing import write_listing
 from bert_embed.transforms.reconcile.totals import listing_hash
 from bert_embed.transforms.records.block_record import read_block_record
-from bert_embed.transforms.records.finished import remove_end_marks
 from bert_embed.transforms.records.rejected import BLOCK_SKIPPED
 
 _State = Literal["free", "other", "empty", "same", "unskipped"]
+
+
+def complete(run: EmbedRun) -> RunRecord | None:
+    """The record of this run if nothing is left to do; None if something is. Writes nothing."""
+    with _output_errors(run):
+        state, record = _state(run)
+        if record is not None and state == "same" and _is_complete(run, record):
+            return record
+        return None
 
 
 def start(run: EmbedRun) -> RunRecord:
@@ -131,16 +139,17 @@ def _claimed(run: EmbedRun) -> RunRecord | None:
         record = None
     if record is not None and state == "same" and _is_complete(run, record):
         return record
+    first = first_record(run)
+    # The record comes first: what else is written would belong to whoever has the folder.
     run.folder.prepare()
+    if record is None and not create_exclusive(run.folder.record, first.to_json()):
+        return None
     if run.table is None:
         write_listing(run.folder, run.listing)
     if run.kind == EXAMPLES:
         write_bytes(join(run.output, SETTINGS_FILE), run.written_examples.to_json())
-    first = first_record(run)
     if record is None:
-        return first if create_exclusive(run.folder.record, first.to_json()) else None
-    if record.plan.readers > record.files.blocks:
-        remove_end_marks(run.folder, run.fingerprint)
+        return first
     # What --overwrite loads again stays on record until that is done.
     holds = record.is_done or run.options.overwrite
     loads = record.loads if holds and record.table == first.table else {}
@@ -170,14 +179,19 @@ def _refusal(run: EmbedRun, record: RunRecord) -> str:
 
 def _is_complete(run: EmbedRun, record: RunRecord) -> bool:
     """Whether nothing is left to do: by the names and sizes of files, and what was loaded."""
-    if not record.is_done or record.table != (run.load.requested if run.load else None):
+    if not record.is_done:
+        return False
+    refused = record.status == "refused"
+    if refused and problem_of(record, run.options) is None:
+        return False  # more may be rejected now: what is left is to load it
+    if not refused and record.table != (run.load.requested if run.load else None):
         return False
     listing = f"{listing_hash(run.folder.data_files()):016x}"
     parts = len(run.folder.recorded_parts())
     if listing != record.numbers.listing or parts < record.numbers.counts.parts:
         return False
     try:
-        return run.load is None or is_loaded(run.load, record.loads)
+        return refused or run.load is None or is_loaded(run.load, record.loads)
     except ValueError as error:  # the table cannot be read
         raise UsageError(str(error)) from error
 

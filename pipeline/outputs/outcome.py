@@ -3,8 +3,11 @@
 import bisect
 import itertools
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 
+from bert_embed.pipeline.options import Options
 from bert_embed.run_record import (
     Counts,
     Lengths,
@@ -18,6 +21,7 @@ from bert_embed.run_record import (
 from bert_embed.storage.plurals import counted, counted_of
 from bert_embed.transforms.distinct import Distinct, joined
 from bert_embed.transforms.reconcile.totals import Totals
+from bert_embed.transforms.reconcile.verdict import Verdict
 from bert_embed.transforms.records.block_record import EQUAL_BINS, LENGTH_BIN, length_end
 from bert_embed.transforms.records.rejected import BLANK_LINE
 
@@ -31,36 +35,76 @@ _MOST_FILES = 5  # with most [UNK] that a record lists
 
 def embedded_nothing(record: RunRecord) -> bool:
     """Whether a finished run embedded none of the records that it read and did not skip."""
-    if not record.is_done:
-        return False
-    counts = record.numbers.counts
+    return record.is_done and _is_nothing(record.numbers.counts)
+
+
+def _is_nothing(counts: Counts) -> bool:
     return counts.embedded == 0 and counts.rejected > counts.blank_lines
 
 
-def problem(record: RunRecord, allowed: str | None) -> str | None:
-    """Why a finished run counts as failed; None if it does not. `allowed` is --max_rejected."""
-    counts = record.numbers.counts
+def judged(verdict: Verdict, allowed: str, truncates: bool) -> Verdict:
+    """The verdict of a whole run, refused if more was rejected than `--max_rejected` allows."""
+    if verdict.problems:
+        return verdict
+    totals = verdict.totals
+    return replace(verdict, refused=problem(_counts(totals), totals.rejected, allowed, truncates))
+
+
+def problem_of(record: RunRecord, options: Options) -> str | None:
+    """Why a complete run is refused by the options of now; None if it is not."""
+    numbers = record.numbers
+    return problem(numbers.counts, numbers.rejected, options.max_rejected, options.truncates)
+
+
+def problem(
+    counts: Counts, rejected: Mapping[str, int], allowed: str, truncates: bool
+) -> str | None:
+    """Why a complete run is refused; None if it is not.
+
+    The records that were rejected are counted against all that were read, blank lines apart from
+    both. `allowed` is --max_rejected; `truncates` says whether a table's rows would be replaced.
+    """
     blank = counts.blank_lines
-    rejected, records = counts.rejected - blank, counts.records - blank
+    bad, records = counts.rejected - blank, counts.records - blank
     beside = f"(beside {counted(blank, 'blank line')}) " if blank else ""
-    were = counted_of(rejected, records, "record", f"{beside}was", f"{beside}were")
-    whole = allowed is not None and allowed.endswith("%") and float(allowed[:-1]) == 100
-    if embedded_nothing(record) and not whole and (allowed is None or not counts.skipped):
-        reasons = Counter(record.numbers.rejected)
+    were = counted_of(bad, records, "record", f"{beside}was", f"{beside}were")
+    is_share = allowed.endswith("%")
+    whole = is_share and Decimal(allowed[:-1]) == 100
+    if _is_nothing(counts) and not whole and not counts.skipped:
+        reasons = Counter(rejected)
         reasons[BLANK_LINE] -= blank
         ((reason, _),) = reasons.most_common(1)
         return (
             f"nothing was embedded: {were} rejected, most for: {reason}; with that "
             "corrected, the same --output can be used again (--max_rejected 100% accepts it)"
         )
-    if allowed is None:
-        return None
+    if truncates and counts.embedded == 0 and counts.records:
+        return (
+            f"nothing of {counted(counts.records, 'record')} was embedded, so nothing was loaded: "
+            "--write_disposition truncate would have emptied the table (append leaves it as it is)"
+        )
     # In binary fractions, 29% of 100 would be less than 29.
-    is_share = allowed.endswith("%")
     most = Decimal(allowed[:-1]) * records / 100 if is_share else int(allowed)
-    if rejected <= most:
+    if bad <= most:
         return None
-    return f"{were} rejected, --max_rejected allows {allowed}"
+    return (
+        f"{were} rejected, --max_rejected allows {allowed}: rejected/ has them with their reasons; "
+        f"--max_rejected {bad} accepts the run, whose vectors are kept"
+    )
+
+
+def _counts(totals: Totals) -> Counts:
+    counts = totals.counts
+    return Counts(
+        records=counts["records"],
+        embedded=counts["embedded"],
+        rejected=sum(totals.rejected.values()),
+        skipped=counts["skipped"],
+        blank_lines=counts["blank"],
+        truncated=counts["truncated"],
+        parts=counts["block_records"],
+        parts_reused=counts["reused"],
+    )
 
 
 def summary(totals: Totals, elapsed: float) -> Result:
@@ -75,16 +119,7 @@ def summary(totals: Totals, elapsed: float) -> Result:
     texts = _surplus(counts["embedded"], totals.texts)
     ids = None if totals.ids is None else _surplus(counts["embedded"], totals.ids)
     return Result(
-        counts=Counts(
-            records=counts["records"],
-            embedded=counts["embedded"],
-            rejected=sum(totals.rejected.values()),
-            skipped=counts["skipped"],
-            blank_lines=counts["blank"],
-            truncated=counts["truncated"],
-            parts=counts["block_records"],
-            parts_reused=counts["reused"],
-        ),
+        counts=_counts(totals),
         written=_written(totals),
         listing=f"{totals.listing:016x}",
         rejected=dict(sorted(totals.rejected.items())),

@@ -29,6 +29,7 @@ from bert_embed.storage.files import (
 from bert_embed.transforms.crash_markers import clear_crash_markers
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.reconcile.verdict import Verdict
+from bert_embed.transforms.records.block_record import ReconcileError
 
 _PACKAGES = (
     "apache-beam",
@@ -119,13 +120,20 @@ def _versions() -> dict[str, str]:
 
 
 def finish(output: str, record: RunRecord, verdict: Verdict, started: float) -> RunRecord:
-    """Writes the result: status `done`, or `failed` with the counts that do not add up."""
+    """Writes the result: `done`, `refused`, or `failed` with the counts that do not add up.
+
+    ReconcileError, and nothing is written, if the folder is another run's by now.
+    """
     error = "; ".join(verdict.problems) or None
-    present = _present(output, record)
+    present = None
+    with suppress(InputError):
+        present = read_record(output)
     if present is not None:
+        if present.run != record.run:
+            raise ReconcileError(f"{output} holds another run now, which replaced this one")
         record = replace(record, job=present.job or record.job)
     result = summary(verdict.totals, time.time() - started)
-    record = record.finished(result, verdict.loads, error)
+    record = record.finished(result, verdict.loads, error, verdict.refused)
     _write(output, record)
     if error is None:
         clear_crash_markers(output)

@@ -28,8 +28,8 @@ from bert_embed.transforms.clusters.record import ClusterRecord, read_cluster_re
 from bert_embed.transforms.crash_markers import Marker, read_markers
 from bert_embed.transforms.output_folder import OutputFolder
 
-State = Literal["running", "done", "failed", "interrupted", "dead", "stalled"]
-ENDED: tuple[State, ...] = ("done", "failed", "interrupted", "dead")
+State = Literal["running", "done", "refused", "failed", "interrupted", "dead", "stalled"]
+ENDED: tuple[State, ...] = ("done", "refused", "failed", "interrupted", "dead")
 _MOST_STRAGGLERS = 5
 _SLOW, _SLOW_SECONDS = 5, 60.0  # times the median, and least time, from which a block is slow
 _SILENT, _SILENT_SECONDS = 10, 900.0  # the same for a run of which nothing is heard
@@ -37,6 +37,8 @@ _QUIET_SECONDS = 5.0  # a run that worked a moment ago is not asked for its lock
 _MEANING: dict[State, str] = {
     "running": "running",
     "done": "done",
+    "refused": "complete, but more records were rejected than --max_rejected allows; nothing was "
+    "loaded",
     "failed": "failed",
     "interrupted": "interrupted; the same command continues it",
     "dead": "dead: its command ended without a word (it was killed, or the machine restarted); "
@@ -138,7 +140,7 @@ class WatchedRun:
             "blocks_in_work": len({mark.block for mark in working}),
             "hosts": len({mark.host for mark in working}),
         }
-        stragglers = [] if state == "done" else self._stragglers(now)
+        stragglers = [] if state in ("done", "refused") else self._stragglers(now)
         spent = {name: round(seconds, 3) for name, seconds in self._counts.seconds.items()}
         numbers = asdict(progress) | in_work | {"stage_seconds": spent, "stragglers": stragglers}
         lines = [str(progress), *_lines_of(progress, **in_work)]
@@ -221,9 +223,10 @@ def _lines_of(progress: Progress, blocks_in_work: int, hosts: int) -> Iterator[s
         yield " · ".join(rejected + skipped)
 
 
-def _ended(record: JobRecord) -> Literal["done", "failed", "interrupted"] | None:
+def _ended(record: JobRecord) -> Literal["done", "refused", "failed", "interrupted"] | None:
     """How a job ended, as its record says."""
-    return record.status if record.status in ("done", "failed", "interrupted") else None
+    status = record.status
+    return None if status == "planned" or status == "running" else status
 
 
 def _seconds(record: JobRecord, path: str) -> float:
@@ -244,7 +247,7 @@ def watched(output: str) -> WatchedRun | WatchedClusters:
 
 
 def run_watch(options: WatchOptions) -> int:
-    """Runs `watch DIR`: FAILED if the job ended and is not done."""
+    """Runs `watch DIR`: FAILED if the job ended and is not done, or why it is refused."""
     job = watched(absolute(options.output))
     in_place = is_terminal(sys.stdout) and not options.once and not options.json
     with Live(console=Console(), transient=True) if in_place else nullcontext() as display:
@@ -256,8 +259,10 @@ def run_watch(options: WatchOptions) -> int:
                 (answer if options.json else say)(*_shown(snapshot, options))
     if in_place:
         say(*snapshot.lines())
-    if snapshot.state == "done" and not options.json:
+    if snapshot.state in ("done", "refused") and not options.json:
         say(*job.summary())
+    if snapshot.state == "refused":
+        return ExitCode.TOO_MANY_REJECTED
     failed = snapshot.state in ENDED and snapshot.state != "done"
     return ExitCode.FAILED if failed else ExitCode.DONE
 

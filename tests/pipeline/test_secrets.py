@@ -315,7 +315,8 @@ def kept_beside(output):
 
 @pytest.mark.parametrize("step", _STEPS)
 def test_no_text_stands_in_the_errors_of_steps(tmp_path, tiny_bundle, mixed, broken, step):
-    words = flags_of(tmp_path / "out", tiny_bundle, mixed, long_text="reject", max_seq_length=32)
+    flags = {"long_text": "reject", "max_seq_length": 32, "max_rejected": "80%"}
+    words = flags_of(tmp_path / "out", tiny_bundle, mixed, **flags)
     told = broken(*_STEPS[step], "embed", *words) + kept_beside(tmp_path / "out")
     assert TEXT.lower() not in told.lower()
     assert re.search(rf"{step}: ValueError at .*its message may hold a text", told)
@@ -325,7 +326,8 @@ def test_no_text_stands_in_the_errors_of_steps(tmp_path, tiny_bundle, mixed, bro
 def test_no_text_stands_in_logs_metrics_or_records(tmp_path, tiny_bundle, mixed, fault):
     """In a process of its own, from its imports to its end."""
     output = tmp_path / "out"
-    words = flags_of(output, tiny_bundle, mixed, long_text="reject", max_seq_length=32)
+    flags = {"long_text": "reject", "max_seq_length": 32, "max_rejected": "80%"}
+    words = flags_of(output, tiny_bundle, mixed, **flags)
     done = subprocess.run(
         [sys.executable, "-c", _RUN, fault, *words, "--default_sdk_harness_log_level=DEBUG"],
         cwd=ROOT,

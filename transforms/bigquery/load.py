@@ -47,8 +47,11 @@ _DISPOSITIONS = {"append": "WRITE_APPEND", "truncate": "WRITE_TRUNCATE", "fail":
 
 
 def with_loads(verdict: Verdict, load: TableLoad, recorded: Mapping[str, Load]) -> Verdict:
-    """Adds a run's loads, or a problem, if its counts add up; `recorded` are earlier ones."""
-    if verdict.problems:
+    """Adds the loads of a run, or a problem, unless it has one or is refused.
+
+    `recorded` are earlier loads.
+    """
+    if verdict.problems or verdict.refused:
         return verdict
     try:
         with RedactErrors("load"), activity("loading the table"):

@@ -16,10 +16,14 @@ _MOST_NAMED = 5  # problems of one kind that a message lists before it counts th
 
 @dataclass(frozen=True)
 class Verdict:
-    """The sums of a run, a sentence for each problem, and how each kind of vectors was loaded."""
+    """The sums of a run, a sentence for each problem, and how each kind of vectors was loaded.
+
+    `refused` says why a run that is whole is not to be loaded: too many records were rejected.
+    """
 
     totals: Totals
     problems: tuple[str, ...]
+    refused: str | None = None
     loads: dict[str, Load] = field(default_factory=dict)
 
 

@@ -85,19 +85,6 @@ def finished_blocks(
         yield replace(spec, done=done, complete=0 < len(done) == last + 1), of_block
 
 
-def remove_end_marks(folder: OutputFolder, run: str) -> None:
-    """Removes the parts that each of sixteen readers once wrote at the end of a file."""
-    parts: dict[int, list[int]] = {}
-    for block, part in folder.recorded_parts():
-        parts.setdefault(block, []).append(part)
-    for block, numbers in parts.items():
-        for part in reversed(numbers):
-            record = read_block_record(folder, block, part, run)
-            if record is None or record.end_of_file is None:
-                break
-            folder.remove_block_records([(block, part)])
-
-
 def finished_parts(folder: OutputFolder, run: str, spec: BlockSpec) -> dict[int, BlockRecord]:
     """The records, by part number, that an earlier try of this bundle wrote since the plan."""
     by_number: dict[int, BlockRecord] = {}
@@ -117,7 +104,7 @@ def finished_parts(folder: OutputFolder, run: str, spec: BlockSpec) -> dict[int,
 
 def is_complete(spec: BlockSpec, finished: dict[int, BlockRecord]) -> bool:
     """Whether nothing is left to read, with the parts that `finished_parts` gave."""
-    if spec.complete or spec.cut is not None:
-        return spec.complete or bool(finished)
+    if spec.cut is not None:
+        return bool(finished)
     last = max(finished, default=-1)
     return last >= 0 and finished[last].last and len(finished) + len(spec.done) == last + 1

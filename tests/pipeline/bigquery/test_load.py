@@ -10,8 +10,9 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.commands import start
 from tests.support.command import embed, record, rows
-from tests.support.loads import count, load, texts
+from tests.support.loads import count, ids, load, texts
 from tests.support.models.multi_vectors import DIM, write_multi_vectors
 from tests.support.models.splade import write_splade
 
@@ -380,3 +381,51 @@ def test_multi_vectors_are_found_by_the_statement_that_a_run_prints(
     query = ", ".join(f"STRUCT({token} AS embedding)" for token in tokens)
     sql = printed.partition(";")[0].replace("@query", f"[{query}]")
     assert dict(bigquery.rows(sql)) == pytest.approx({hit["id"]: hit["score"] for hit in hits})
+
+
+def test_a_run_that_rejected_too_much_loads_nothing_until_it_is_allowed(
+    bigquery, dataset, corpus, tiny_bundle, tmp_path, capsys, monkeypatch
+):
+    """The job judges, whoever waits for it: the rows that the table has stay."""
+    table, output = f"test-project:{dataset}.v", tmp_path / "out"
+    flags = {"write_disposition": "truncate"}
+    before = texts(tmp_path / "a.jsonl", "a")
+    assert load(tmp_path / "before", tiny_bundle, before, table, **flags) == 0
+    with monkeypatch.context() as patches:
+        patches.setattr(start, "problem_of", lambda *_: None)  # as where no command waits
+        assert load(output, tiny_bundle, corpus, table, max_rejected="1%", **flags) == 0
+    assert ids(bigquery, dataset) == ["a0", "a1", "a2", "a3"]
+    assert record(output)["status"] == "refused"
+    assert "1 of 5 records was rejected, --max_rejected allows 1%" in record(output)["error"]
+    capsys.readouterr()
+    assert load(output, tiny_bundle, corpus, table, max_rejected="1%", **flags) == 3
+    said = capsys.readouterr()
+    assert "nothing to do" in said.out
+    assert "CREATE VECTOR INDEX" not in said.out
+    assert ids(bigquery, dataset) == ["a0", "a1", "a2", "a3"]
+    assert load(output, tiny_bundle, corpus, table, max_rejected="20%", **flags) == 0
+    assert ids(bigquery, dataset) == ["k0", "k1", "k2", "k3"]
+    assert record(output)["status"] == "done"
+    assert load(output, tiny_bundle, corpus, table, max_rejected="20%", **flags) == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("bad", ["all rejected", "all skipped", "blank lines"])
+def test_a_run_that_embedded_nothing_never_empties_a_table(
+    bigquery, dataset, tiny_bundle, tmp_path, capsys, bad
+):
+    table, output = f"test-project:{dataset}.v", tmp_path / "out"
+    before = texts(tmp_path / "a.jsonl", "a")
+    flags = {"write_disposition": "truncate", "max_rejected": "100%"}
+    assert load(tmp_path / "before", tiny_bundle, before, table, **flags) == 0
+    path, more = tmp_path / "in.jsonl", {}
+    path.write_text("\n\n" if bad == "blank lines" else '{"id": "a", "text": null}\n')
+    if bad == "all skipped":
+        path.write_text(before.read_text())
+        more["skip_existing"] = tmp_path / "before"
+    if bad == "blank lines":
+        path = path.rename(tmp_path / "in.txt")
+    assert load(output, tiny_bundle, path, table, **flags, **more) == 3
+    assert ids(bigquery, dataset) == ["a0", "a1", "a2", "a3"]
+    assert record(output)["status"] == "refused"
+    assert "--write_disposition truncate would have emptied the table" in capsys.readouterr().err

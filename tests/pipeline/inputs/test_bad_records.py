@@ -93,7 +93,7 @@ def test_max_rejected_is_judged_at_the_end(tmp_path, tiny_bundle, capsys, allowe
     (tmp_path / "in.txt").write_bytes(b"one\n\ntwo\ncaf\xe9\nthree\n")
     output = tmp_path / "out"
     assert embed(output, tiny_bundle, tmp_path / "in.txt", max_rejected=allowed) == code
-    assert record(output)["status"] == "done"
+    assert record(output)["status"] == ("refused" if code else "done")
     assert len(rows(output)["id"]) == 3
     assert ("--max_rejected allows" in capsys.readouterr().err) == (code == 3)
 

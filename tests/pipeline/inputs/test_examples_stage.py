@@ -37,6 +37,7 @@ ROW = {
 
 
 def tokenize(output, model, *inputs, **flags):
+    flags = {"max_rejected": "99%"} | flags
     return main(["tokenize", *flags_of(output, model, *inputs, **flags)])
 
 

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+import bert_embed
 from bert_embed.pipeline.cli import main
 from bert_embed.transforms.output_folder import OutputFolder
-from tests.support.command import embed, record, rows
+from tests.support.command import embed, flags_of, record, rows
 
 
 @pytest.fixture
@@ -27,7 +28,43 @@ def test_all_rejected_is_exit_3_with_the_main_reason(tmp_path, tiny_bundle, text
         assert "nothing was embedded: 30 of 30 records were rejected, most for: " in captured.err
         assert f"most for: {reason};" in captured.err
         assert ("nothing to do" in captured.out) == again
+    assert record(output)["status"] == "refused"
+    assert record(output)["error"].startswith("nothing was embedded: 30 of 30 records were")
+
+
+def test_more_than_one_in_a_hundred_is_refused_unless_allowed(tmp_path, tiny_bundle, capsys):
+    """The default; what was written is whole, and the same command with more allowed accepts it."""
+    path, output = tmp_path / "in.jsonl", tmp_path / "out"
+    texts = [n if n == 7 else f"the river {n}" for n in range(50)]
+    path.write_text("".join(json.dumps({"id": n, "text": t}) + "\n" for n, t in enumerate(texts)))
+    words = ["embed", *flags_of(output, tiny_bundle, path)]
+    for _ in range(2):
+        assert main(words) == 3
+        said = capsys.readouterr()
+        assert said.err.splitlines()[-1] == (
+            "error: 1 of 50 records was rejected, --max_rejected allows 1%: rejected/ has them "
+            "with their reasons; --max_rejected 1 accepts the run, whose vectors are kept"
+        )
+        assert "50 records: 49 embedded, 1 rejected" in said.out
+        assert "Traceback" not in said.err
+        assert "note:" not in said.err
+    assert record(output)["status"] == "refused"
+    assert record(output)["error"] == said.err.splitlines()[-1].removeprefix("error: ")
+    assert len(bert_embed.read(output)[0]) == 49
+    assert main(["verify", str(output)]) == 0
+    assert main(["search", str(output), "the river"]) == 0
+    assert main(["watch", str(output), "--once"]) == 3
+    files = {path: path.stat().st_mtime_ns for path in output.rglob("part-*")}
+    assert main([*words, "--max_rejected=1"]) == 0
     assert record(output)["status"] == "done"
+    assert record(output).get("error") is None
+    assert {path: path.stat().st_mtime_ns for path in output.rglob("part-*")} == files
+    assert main([*words, "--max_rejected=0"]) == 3  # judged anew, though it is done
+    assert record(output)["status"] == "done"
+    path.write_text("".join(json.dumps({"id": n, "text": "the river"}) + "\n" for n in range(99)))
+    with path.open("a") as file:
+        file.write('{"id": 99, "text": 7}\n')
+    assert main([*words, "--overwrite"]) == 0  # 1 of 100
 
 
 @pytest.mark.parametrize(("allowed", "code"), [("100%", 0), ("99%", 3), ("30", 3)])

@@ -100,7 +100,8 @@ def test_embed_names_its_own_flag(tmp_path, tiny_bundle, capsys):
         (
             "status",
             "well",
-            'status must be planned or running or done or failed or interrupted, got "well"',
+            "status must be planned or running or done or refused or failed or interrupted, "
+            'got "well"',
         ),
     ],
 )
