@@ -43,6 +43,7 @@ def job(source, tmp_path_factory):
 
 def run(job, backwards=False):
     files = [VectorFile(*each, job.source) for each in enumerate(vector_names(job.source))]
+    job.folder.prepare()
     with TestPipeline(runner="FnApiRunner") as pipeline:
         created = pipeline | beam.Create(files[::-1] if backwards else files)
         _ = created | ClusterVectors(job, RECORD)
