@@ -11,7 +11,7 @@ from bert_embed.bundle.apart import import_apart
 from bert_embed.bundle.bundle import Bundle, is_weights, read_bundle
 from bert_embed.bundle.cache import cached_import
 from bert_embed.bundle.default_model import NAMES, ensure_minilm
-from bert_embed.bundle.files import ARCHIVES, HUB_HANDLES, MARKERS, METADATA
+from bert_embed.bundle.files import ARCHIVES, HUB_HANDLES, MARKERS, METADATA, refuse_adapter
 from bert_embed.bundle.gcs_models import fetch, list_model
 from bert_embed.bundle.hub_cache import HUB_SCHEME, cached_snapshot, hub_cache, hub_name
 from bert_embed.storage.errors import SettingError
@@ -95,6 +95,7 @@ def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
         kinds = " or ".join(ARCHIVES)
         raise SettingError("model", f"must be a folder or a {kinds}, {folder} is another file")
+    refuse_adapter(folder)
     if not any((folder / name).is_file() for name in MARKERS):
         raise SettingError(
             "model",

@@ -11,6 +11,7 @@ import numpy as np
 from bert_embed.architectures.encoder import EncoderConfig, tensor_shapes
 from bert_embed.architectures.families import config_from_huggingface
 from bert_embed.bundle.bundle import Bundle
+from bert_embed.bundle.files import refuse_adapter
 from bert_embed.importers.classifiers import is_classifier, read_classifier
 from bert_embed.importers.dense import CONVERT, check_widths
 from bert_embed.importers.json_files import inside, read_json
@@ -50,9 +51,11 @@ def import_huggingface(
     root = Path(source).absolute()
     if not root.is_dir():
         raise InputError(f"{source}: no such folder; a name of Hugging Face is hf://ORG/NAME")
+    refuse_adapter(root)
     multi = read_multi_vectors(root)
     settings = read_settings(root) if multi is None else multi.settings
     folder = inside(root, settings.encoder)
+    refuse_adapter(folder)
     values = read_json(folder / "config.json")
     config = config_from_huggingface(values)
     width = check_widths(settings.dense, settings.defaults.pooled_width(config), root)

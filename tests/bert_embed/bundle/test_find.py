@@ -11,6 +11,7 @@ import pytest
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.cache import cache_folder
 from bert_embed.bundle.find import resolve_model
+from bert_embed.importers import import_model
 from bert_embed.storage.errors import InputError
 from tests.support.models.splade import write_splade
 from tests.support.models.tiny import write_tiny_huggingface
@@ -79,6 +80,18 @@ def test_what_an_import_warns_of_reaches_the_caller(tmp_path, cache, caplog):
     )
     resolve_model(tmp_path / "source")
     assert "similarity_fn_name is cosine, but sparse vectors are compared by" in caplog.text
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_an_adapter_is_refused_with_the_way_to_merge_it(source, cache, beside):
+    (source / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4}))
+    if not beside:
+        for name in ("config.json", "model.safetensors", "vocab.txt"):
+            (source / name).unlink()
+    with pytest.raises(InputError, match=r"adapter_config\.json is that of .*merge_and_unload\(\)"):
+        resolve_model(source)
+    with pytest.raises(InputError, match=r"merge_and_unload\(\)"):
+        import_model(str(source), str(source.with_name("bundle")))
 
 
 def test_weights_of_eight_bits_are_refused_by_their_type(source, cache):
