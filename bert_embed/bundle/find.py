@@ -3,7 +3,9 @@
 import difflib
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from bert_embed.arguments import path_text
@@ -11,10 +13,24 @@ from bert_embed.bundle.apart import import_apart
 from bert_embed.bundle.bundle import Bundle, is_weights, read_bundle
 from bert_embed.bundle.cache import cached_import
 from bert_embed.bundle.default_model import NAMES, ensure_minilm
-from bert_embed.bundle.files import ARCHIVES, HUB_HANDLES, MARKERS, METADATA, refuse_adapter
+from bert_embed.bundle.files import (
+    ARCHIVES,
+    HUB_HANDLES,
+    MARKERS,
+    METADATA,
+    SAFETENSORS,
+    file_sha256,
+    refuse_adapter,
+)
 from bert_embed.bundle.gcs_models import fetch, list_model
-from bert_embed.bundle.hub_cache import HUB_SCHEME, cached_snapshot, hub_cache, hub_name
-from bert_embed.storage.errors import SettingError
+from bert_embed.bundle.hub_cache import (
+    HUB_SCHEME,
+    Snapshot,
+    cached_snapshot,
+    hub_cache,
+    hub_name,
+)
+from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.storage.gcs import SCHEME
 
 
@@ -32,7 +48,10 @@ def resolve_model(
     if place.startswith(SCHEME):
         folder, weights = _from_cloud_storage(place, needed)
     else:
-        folder = _bundle_folder(place)
+        found = _bundle_folder(place)
+        if isinstance(found, Bundle):
+            return found
+        folder = found
     return read_bundle(folder, weights)
 
 
@@ -44,7 +63,8 @@ def local_place(model: str) -> Path | None:
     return place if os.path.exists(place) else None  # Path.exists raises for a name too long
 
 
-def _bundle_folder(model: str) -> Path:
+def _bundle_folder(model: str) -> Path | Bundle:
+    """The folder of a bundle, or one that was read already."""
     if model.startswith(HUB_HANDLES):
         return cached_import(model, lambda dest: import_apart(model, dest))
     place = local_place(model)
@@ -55,20 +75,47 @@ def _bundle_folder(model: str) -> Path:
     archive = place.is_file() and place.name.endswith(ARCHIVES)
     if not archive:
         _check_folder(place)
-    return cached_import(_listing(place), lambda dest: import_apart(place, dest))
+    return cached_import(
+        _listing(place), lambda dest: import_apart(place, dest), partial(_content, place)
+    )
 
 
-def _from_name(model: str) -> Path:
+def _from_name(model: str) -> Path | Bundle:
     if model in NAMES:
-        return Path(ensure_minilm())
+        return _minilm(model)
     if model.endswith(".ckpt"):
         parent = os.path.dirname(model) or "."
         raise SettingError("model", f"must be the folder of a checkpoint: give {parent}")
     snapshot = cached_snapshot(model)
     if snapshot is None:
         raise _unknown(model)
+    return _from_snapshot(snapshot)
+
+
+def _from_snapshot(snapshot: Snapshot) -> Bundle:
     folder, source = snapshot.folder, snapshot.source
-    return cached_import(_listing(folder), lambda dest: import_apart(folder, dest, name=source))
+    return cached_import(
+        _listing(folder),
+        lambda dest: import_apart(folder, dest, name=source),
+        partial(_content, folder),
+    )
+
+
+def _minilm(model: str) -> Path | Bundle:
+    """The default model: by its names of the hub from the hub's cache, else from its package."""
+    snapshot = None
+    with suppress(InputError):  # not in the cache
+        snapshot = cached_snapshot(NAMES[-1])
+    if snapshot is not None and not (snapshot.folder / SAFETENSORS).is_file():
+        snapshot = None
+    if snapshot is not None and model != NAMES[0]:
+        return _from_snapshot(snapshot)
+    try:
+        return Path(ensure_minilm())
+    except InputError:
+        if snapshot is None:
+            raise
+        return _from_snapshot(snapshot)
 
 
 def _unknown(model: str) -> SettingError:
@@ -114,7 +161,7 @@ def _from_cloud_storage(
         imported = cached_import(
             remote.listing, lambda dest: import_apart(fetch(remote), dest, name=url)
         )
-        return imported, None
+        return Path(imported.path), None
     if needed is None:
         return fetch(remote), None
     others = {name: file for name, file in remote.files.items() if not is_weights(name)}
@@ -124,10 +171,17 @@ def _from_cloud_storage(
 
 
 def _listing(place: Path) -> str:
-    """Returns names, sizes and times of change, so that a changed model is imported again."""
+    """Returns names, sizes and times of change, which differ where the model may have changed."""
     lines = [str(place)]
     for file in sorted([place] if place.is_file() else place.rglob("*")):
         if file.is_file():
             stat = file.stat()
             lines.append(f"{file.relative_to(place)} {stat.st_size} {stat.st_mtime_ns}")
     return "\n".join(lines)
+
+
+def _content(place: Path) -> str:
+    """Returns names and sha256, which differ where the model has changed."""
+    files = [place] if place.is_file() else sorted(place.rglob("*"))
+    hashed = [f"{file.relative_to(place)} {file_sha256(file)}" for file in files if file.is_file()]
+    return "\n".join([str(place), *hashed])

@@ -3,6 +3,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -48,6 +49,52 @@ def test_a_model_folder_is_imported_once_and_again_when_it_changed_or_is_damaged
     assert [str(path) for path in cache.iterdir()] == [bundle.path]
     write_tiny_huggingface(source, seed=5)
     assert resolve_model(str(source)).fingerprint != bundle.fingerprint
+
+
+def test_a_folder_that_was_only_touched_is_not_imported_again(source, cache):
+    bundle = resolve_model(source)
+    for _ in range(2):
+        os.utime(source / "model.safetensors", (1, 1))
+        assert resolve_model(source) == bundle
+    assert [str(path) for path in cache.iterdir()] == [bundle.path]
+    data = bytearray((source / "model.safetensors").read_bytes())
+    data[-1] ^= 1  # the size is the same
+    (source / "model.safetensors").write_bytes(data)
+    assert resolve_model(source).fingerprint != bundle.fingerprint
+
+
+def test_an_import_removes_bundles_that_nobody_asked_for_in_months(source, cache):
+    (cache / "mine").mkdir(parents=True)
+    bundles = {}
+    for seed in (1, 2):
+        write_tiny_huggingface(source, seed=seed)
+        bundles[seed] = Path(resolve_model(source).path)
+    for bundle in bundles.values():
+        for path in (bundle, *bundle.iterdir()):
+            os.utime(path, (1e9, 1e9))
+    resolve_model(source)  # asks for the second again
+    write_tiny_huggingface(source, seed=3)
+    newest = Path(resolve_model(source).path)
+    assert set(cache.iterdir()) == {bundles[2], newest, cache / "mine"}
+
+
+@pytest.mark.parametrize("name", ["all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"])
+def test_the_default_model_by_its_name_of_the_hub_needs_no_package(
+    tmp_path, cache, monkeypatch, name
+):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    commit = "1a" * 20
+    home = tmp_path / "hub" / "models--sentence-transformers--all-MiniLM-L6-v2"
+    write_tiny_huggingface(home / "snapshots" / commit)
+    (home / "refs").mkdir()
+    (home / "refs" / "main").write_text(commit)
+    wanted = f"hf://sentence-transformers/all-MiniLM-L6-v2@{commit}"
+    assert resolve_model(name).source == wanted
+    assert resolve_model("minilm").source == wanted  # no index has the package
+    (home / "snapshots" / commit / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="the default, could not be fetched"):
+        resolve_model(name)
 
 
 def test_processes_that_import_at_once_agree_and_are_silent(source, cache):
