@@ -124,7 +124,11 @@ class EmbedColumns(Step):
     exception_handling: dict[str, Any] | None = field(default=None)
 
     def default_label(self) -> str:
-        return f"BertEmbeddings({', '.join(self.columns or _CONTENT)})"
+        """Names what tells two transforms apart: model, columns and kinds of vectors."""
+        outputs = self.output_columns if self.output_columns != self.columns else []
+        names = [self.settings["model"], *(self.columns or _CONTENT), *(outputs or [])]
+        kinds = self.settings["text_spec"].get("vectors", ())
+        return f"BertEmbeddings({', '.join([*names, *kinds])})".replace("/", "|")
 
     def with_exception_handling(self, **arguments: Any) -> "EmbedColumns":
         """Returns failed elements in a collection of their own; arguments as in Beam's ParDo."""

@@ -192,6 +192,14 @@ def test_several_go_into_one_mltransform(tiny_bundle, tmp_path):
     assert (len(found["a"]), len(found["b"])) == (32, 2)
 
 
+def test_several_take_the_same_texts(tiny_bundle, tmp_path):
+    transform = written(tmp_path, BertEmbeddings(tiny_bundle, ["text"], ["all"])).with_transform(
+        BertEmbeddings(tiny_bundle, ["text"], ["few"], dim=2)
+    )
+    [[found]] = collect(tmp_path, [{"text": "one"}], transform)
+    assert (found["text"], len(found["all"]), len(found["few"])) == ("one", 32, 2)
+
+
 def test_elements_keep_their_time_and_window(tiny_bundle, tmp_path):
     def place(row, timestamp=beam.DoFn.TimestampParam, where=beam.DoFn.WindowParam):
         return row["id"], float(timestamp), float(where.start)
