@@ -129,7 +129,10 @@ def add_flag(
     What is not given stays out of the parser's result; the options check the values. `shown` says
     whether `--help` lists it; with `bare_switches` a word behind a switch stands alone.
     """
-    described: dict[str, Any] = {"help": flag.help if shown else argparse.SUPPRESS}
+    described: dict[str, Any] = {
+        # argparse would take a % for one of its own names.
+        "help": flag.help.replace("%", "%%") if shown else argparse.SUPPRESS
+    }
     described["metavar"] = f"{{{','.join(flag.choices)}}}" if flag.choices else flag.metavar
     if flag.is_positional:
         group.add_argument(name, nargs="*" if flag.is_repeated else None, **described)
