@@ -9,6 +9,7 @@ from typing import BinaryIO
 import orjson
 
 from bert_embed.storage.errors import InputError
+from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.files import is_remote, open_raw
 from bert_embed.transforms.read.compressed import (
     BOM,
@@ -80,6 +81,17 @@ def check_encoding(path: str, start: bytes) -> None:
                 )
     if start.count(0) > _MANY_CONTROLS * len(start):
         raise InputError(f"{path} is binary data: of its first bytes many are zero")
+
+
+def check_lines(info: FileInfo, start: bytes) -> None:
+    """As `check_encoding`; InputError also if a store's file, not looked into before, has no LF."""
+    check_encoding(info.path, start)
+    enough = len(start) >= min(info.size, _START)
+    if is_remote(info.path) and enough and b"\r" in start and b"\n" not in start:
+        raise InputError(
+            f"{info.path} has lines that end in carriage returns alone; write line feeds: "
+            "tr '\\r' '\\n'"
+        )
 
 
 def _is_text(start: bytes) -> bool:

@@ -9,7 +9,7 @@ from typing import BinaryIO
 from bert_embed.storage.files import is_remote, open_listed
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.read.compressed import BOM, decompressed
-from bert_embed.transforms.read.encoding import check_encoding
+from bert_embed.transforms.read.encoding import check_lines
 from bert_embed.transforms.read.parts import parts_in_order, parts_read_through
 from bert_embed.transforms.records.read_part import ReadPart
 from bert_embed.transforms.records.spec import BlockSpec, InputFile, Slice
@@ -98,7 +98,7 @@ def _range_lines(piece: Slice) -> Iterator[Lines]:
                 return
             data = data[line_feed + 1 :]
         else:
-            check_encoding(piece.info.path, data)
+            check_lines(piece.info, data)
         first = Lines(piece.file, piece.info.path, piece.stop - len(data), data)
         if data.endswith(b"\n") or piece.stop >= piece.info.size:
             yield first
@@ -170,7 +170,7 @@ def _whole_lines(piece: Slice, compression: str | None, block_bytes: int) -> Ite
     carried: list[bytes] = []  # a long line comes in many pieces; `size` is their sum
     for data in stored_pieces(piece, compression, block_bytes):
         if offset == size == 0:
-            check_encoding(piece.info.path, data)
+            check_lines(piece.info, data)
         end = data.find(b"\n") + 1 if size > MOST_RECORD_BYTES else data.rfind(b"\n") + 1
         if size > MOST_RECORD_BYTES and end:
             yield Lines(piece.file, piece.info.path, offset, b"", too_large=size + end)

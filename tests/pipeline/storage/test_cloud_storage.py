@@ -67,6 +67,23 @@ def assert_same(output, local, url, corpus):
         assert same == wanted
 
 
+def test_json_and_lines_that_are_none_are_read_or_refused(gcs, tiny_bundle, tmp_path, capsys):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(3):
+        array = [{"id": f"{number}{n}", "text": f"the bank {n}"} for n in range(4)]
+        (folder / f"{number}.json").write_text(json.dumps(array, indent=2 if number else None))
+    (folder / "_SUCCESS").write_text("done")
+    url = gcs.put_folder(folder, "arrays", "in")
+    assert embed(tmp_path / "out", tiny_bundle, url) == 0
+    assert rows(tmp_path / "out")["id"] == [f"{number}{n}" for number in range(3) for n in range(4)]
+    (tmp_path / "mac").mkdir()
+    (tmp_path / "mac" / "a.txt").write_bytes(b"one\rtwo\r")
+    url = gcs.put_folder(tmp_path / "mac", "mac", "in")
+    assert embed(tmp_path / "mac_out", tiny_bundle, url) == 2
+    assert "a.txt has lines that end in carriage returns alone" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("pattern", ["", "/", "/*", "/*.jsonl*", "/[a-c].jsonl*", "**"])
 def test_globs_and_folders_give_what_they_give_on_a_disk(
     gcs, url, local, tiny_bundle, tmp_path, pattern
