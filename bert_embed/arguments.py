@@ -28,6 +28,7 @@ _OTHER_NAMES = {
     "text_column": "column",
     "truncate_dim": "dim",
 }
+_BATCH_SIZE = "is for BertModelHandler; here batches are formed by tokens, as batch_tokens says"
 _NOT_OFFERED = {
     "backend": "is not offered: device and precision say what computes",
     "batch_size": "is not needed: batches are formed by tokens, batch_tokens says of how many",
@@ -37,10 +38,8 @@ _NOT_OFFERED = {
     "image_model": "is not offered: the models embed texts",
     "inference_args": "is not offered: each of them has a name here, such as prompt or normalize",
     "load_model_args": "is not offered: each of them has a name here, such as device or precision",
-    "max_batch_size": "is for BertModelHandler; here batches have up to 1,024 texts, computed "
-    "batch_tokens at a time",
-    "min_batch_size": "is for BertModelHandler; here batches have up to 1,024 texts, those of a "
-    "stream wait for max_batch_seconds",
+    "max_batch_size": _BATCH_SIZE,
+    "min_batch_size": _BATCH_SIZE,
     "model_kwargs": "is not offered: each of them has a name here, such as device or precision",
     "device": "is the model's: give it to bert_embed.load",
     "output_value": "is not offered: encode_tokens gives the vectors of tokens",

@@ -232,6 +232,12 @@ def test_elements_keep_their_time_and_window(tiny_bundle, tmp_path):
         ({"output_columns": ["b"]}, "output_columns must be as many as columns"),
         ({"columns": ["a"], "dim": 33}, "dim must be between 1 and 32"),
         ({"columns": ["a"], "batch_tokens": 0}, "batch_tokens must be at least 1"),
+        ({"columns": ["a"], "model_name": "m"}, "did you mean model?"),
+        ({"columns": ["a"], "min_batch_size": 2}, "is for BertModelHandler; here batches are"),
+        ({"columns": ["a"], "max_batch_size": 2}, "is for BertModelHandler; here batches are"),
+        ({"columns": ["a"], "load_model_args": {}}, "has a name here, such as device or precision"),
+        ({"columns": ["a"], "inference_args": {}}, "has a name here, such as prompt or normalize"),
+        ({"columns": ["a"], "image_model": True}, "image_model is not offered: the models embed"),
     ],
 )
 def test_wrong_arguments_are_refused_when_it_is_made(tiny_bundle, arguments, message):
