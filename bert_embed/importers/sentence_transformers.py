@@ -88,6 +88,7 @@ _HARMLESS = (
     *("add_pooling_layer", "attn_implementation", "trust_remote_code", "use_safetensors"),
     *("unpad_inputs", "use_memory_efficient_attention", "torch_dtype", "dtype"),
 )
+_MODULE_KNOWN = frozenset(("idx", "name", "path", "type", "kwargs"))  # in modules.json
 _TRANSFORMER_KNOWN = frozenset(
     (*_AS_USUAL, *_PASSED_ON, "max_seq_length", "do_lower_case", "unpad_inputs")
 )
@@ -196,6 +197,8 @@ def listed_modules(source: Path) -> list[tuple[str, str]]:
     modules = read_json(path)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise InputError(f"{path}: must hold a list of modules")
+    for module in modules:
+        refuse_unknown(path, module, _MODULE_KNOWN)
     return [(_kind(path, module.get("type", "")), module.get("path", "")) for module in modules]
 
 

@@ -211,6 +211,16 @@ def test_a_module_that_is_not_computed_is_refused_by_name(tmp_path, kinds, messa
     assert not (tmp_path / "bundle").exists()
 
 
+def test_an_unknown_key_of_a_module_is_refused_by_name(tmp_path):
+    write_sentence_transformers(tmp_path / "source")
+    path = tmp_path / "source" / "modules.json"
+    modules = json.loads(path.read_text())
+    modules[1]["scale"] = 2
+    path.write_text(json.dumps(modules))
+    with pytest.raises(ValueError, match=r"modules\.json: scale is not supported"):
+        imported(tmp_path)
+
+
 @pytest.mark.slow
 def test_a_dropout_does_nothing_when_vectors_are_made(tmp_path, tiny_bundle):
     write_sentence_transformers(tmp_path / "source", pooling={"pooling_mode": "max"})
