@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 try:
     import torch
     from sentence_transformers import SentenceTransformer
@@ -14,6 +16,12 @@ except ImportError as missing:
     ) from missing
 
 from bert_embed.encoder import Encoder
+from bert_embed.engines.batches import pad_rows
+from bert_embed.rows.documents import tokenize_documents
+from bert_embed.rows.fit import fit_texts
+from bert_embed.rows.layout import lay_out
+from bert_embed.specs import TextSpec
+from bert_embed.storage.errors import SettingError
 
 
 def as_sentence_transformer(encoder: Encoder) -> SentenceTransformer:
@@ -26,7 +34,12 @@ def as_sentence_transformer(encoder: Encoder) -> SentenceTransformer:
     """
     encoder.encode([])  # raises before the texts of a caller are read
     prompts = dict(encoder.bundle.prompts)
-    return SentenceTransformer(modules=[EncoderModule(encoder)], prompts=prompts, device="cpu")
+    return SentenceTransformer(
+        modules=[EncoderModule(encoder)],
+        prompts=prompts,
+        similarity_fn_name=encoder.bundle.similarity,
+        device="cpu",
+    )
 
 
 class EncoderModule(InputModule):
@@ -57,16 +70,59 @@ class EncoderModule(InputModule):
     def preprocess(
         self, inputs: Sequence[Any], prompt: str | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """Keeps the texts for `forward`, which tokenizes them."""
-        return {"texts": list(inputs), "prompt": prompt or None}
+        """Keeps the texts, or pairs of them, for `forward`, and adds their padded ids."""
+        if given := [name for name in kwargs if name != "task" and kwargs[name]]:
+            raise SettingError(given[0], "is not offered here: give settings to bert_embed.load")
+        pairs = [one if isinstance(one, (list, tuple)) else (one,) for one in inputs]
+        if len(sizes := {len(pair) for pair in pairs}) > 1 or not sizes <= {1, 2}:
+            raise SettingError("inputs", "must be texts, or pairs of two texts")
+        columns: dict[str, Any] = {"texts": [pair[0] for pair in pairs], "texts_b": None}
+        if sizes == {2}:
+            columns["texts_b"] = [pair[1] for pair in pairs]
+        return {**columns, "prompt": prompt, **self._ids(columns, prompt)}
+
+    def _ids(self, columns: dict[str, Any], prompt: str | None) -> dict[str, torch.Tensor]:
+        """The ids that the encoder computes with, padded, and their masks."""
+        encoder = self.encoder
+        text = encoder.prompt if prompt is None else prompt
+        tokenizer = encoder.tokenizer
+        spec = fit_texts(encoder.bundle, TextSpec(self.max_seq_length, prompt=text), tokenizer)
+        documents = tokenize_documents(tokenizer, prompt=text, **columns)
+        rows, _ = lay_out(documents, spec, tokenizer)
+        every = np.arange(len(columns["texts"]))
+        ids, mask = pad_rows(rows.input_ids, rows.row_splits, every)
+        named = {"input_ids": np.where(mask, ids, tokenizer.pad_id), "attention_mask": mask}
+        if rows.token_type_ids is not None:
+            named["token_type_ids"], _ = pad_rows(rows.token_type_ids, rows.row_splits, every)
+        return {name: torch.from_numpy(value.astype(np.int64)) for name, value in named.items()}
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Adds the vectors, float32 `[texts, dim]`; too long texts are cut."""
-        vectors = self.encoder.encode(
-            features["texts"], prompt=features["prompt"], long_text="truncate"
-        )
-        return {**features, "sentence_embedding": torch.from_numpy(vectors)}
+        vectors = self.encoder.encode(**_call(features))
+        added = {**features, "sentence_embedding": torch.from_numpy(vectors)}
+        return _Features(self.encoder, added)
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Raises NotImplementedError: a bundle is a model's only form on disk."""
         raise NotImplementedError(f"copy the bundle {self.encoder.bundle.path} instead")
+
+
+class _Features(dict[str, Any]):
+    """What a module returns; vectors of tokens are computed where they are asked for."""
+
+    def __init__(self, encoder: Encoder, features: dict[str, Any]) -> None:
+        super().__init__(features)
+        self._encoder = encoder
+
+    def __missing__(self, name: str) -> Any:
+        if name != "token_embeddings":
+            raise KeyError(name)
+        rows = self._encoder.encode_tokens(**_call(self))
+        vectors = [torch.from_numpy(row.vectors) for row in rows]
+        return torch.nn.utils.rnn.pad_sequence(vectors, batch_first=True)
+
+
+def _call(features: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of an encoder for the texts of `preprocess`."""
+    names = ("texts", "texts_b", "prompt")
+    return {name: features[name] for name in names} | {"long_text": "truncate"}

@@ -4,6 +4,7 @@ Nothing is downloaded: the model is the packaged one, and the texts are these. L
 scikit-learn get it by the recipes of docs/python.md, as they stand there.
 """
 
+import json
 import pickle
 import re
 from pathlib import Path
@@ -27,6 +28,7 @@ from sklearn.model_selection import GridSearchCV
 
 import bert_embed
 from bert_embed.integrations.sentence_transformers import as_sentence_transformer
+from tests.support.models.sentence_transformers import write_sentence_transformers
 from tests.support.models.splade import write_splade
 
 KITCHEN = ("bread", "soup", "cake", "rice", "fish stew", "an omelette", "pasta", "a salad")
@@ -35,6 +37,7 @@ TEXTS = [
     *(f"The cook tastes {dish} {when}." for dish in KITCHEN for when in ("today", "at noon")),
     *(f"The mechanic repairs {it} {when}." for it in GARAGE for when in ("today", "at noon")),
 ]
+_CONFIG = "config_sentence_transformers.json"
 LABELS = [0] * 16 + [1] * 16
 # Its own reduction of vectors compiles for half a minute.
 QUICK = {"min_topic_size": 5, "umap_model": PCA(5, random_state=0)}
@@ -75,6 +78,39 @@ def test_a_sentence_transformer_has_the_vectors_of_the_encoder(encoder, model):
     assert model.max_seq_length == encoder.max_seq_length
     prompted = model.encode(["one text"], prompt="query: ")
     np.testing.assert_allclose(prompted, encoder.encode(["query: one text"]), atol=1e-5)
+
+
+def test_a_sentence_transformer_is_called_as_one(tmp_path):
+    write_sentence_transformers(
+        tmp_path / "model", prompts={"clustering": "find: "}, default_prompt="clustering"
+    )
+    settings = json.loads((tmp_path / "model" / _CONFIG).read_text())
+    (tmp_path / "model" / _CONFIG).write_text(json.dumps({**settings, "similarity_fn_name": "dot"}))
+    theirs = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    ours = as_sentence_transformer(bert_embed.load(tmp_path / "model"))
+    texts = ["the bank of the river", "money", "a vault for people"]
+    for method in ("encode", "encode_query", "encode_document"):
+        for prompt in (None, "", "so: "):
+            found = getattr(ours, method)(texts, prompt=prompt)
+            wanted = getattr(theirs, method)(texts, prompt=prompt)
+            np.testing.assert_allclose(found, wanted, atol=1e-5)
+    np.testing.assert_allclose(
+        ours.similarity(found, found), theirs.similarity(found, found), atol=1e-4
+    )
+    pairs = list(zip(texts, texts[::-1], strict=True))
+    np.testing.assert_allclose(ours.encode(pairs), theirs.encode(pairs), atol=1e-5)
+    found = ours.encode(texts, output_value="token_embeddings")
+    wanted = theirs.encode(texts, output_value="token_embeddings")
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    for features in (texts, pairs):
+        found, wanted = (one.preprocess(features, prompt="") for one in (ours, theirs))
+        for name in ("input_ids", "attention_mask"):
+            np.testing.assert_array_equal(found[name], wanted[name])
+    each = ours.encode(texts, output_value=None)
+    np.testing.assert_allclose(each[1]["sentence_embedding"], ours.encode(texts)[1], atol=1e-6)
+    with pytest.raises(bert_embed.SettingError, match="processing_kwargs is not offered here"):
+        ours.encode(texts, processing_kwargs={"text": {"max_length": 4}})
 
 
 def test_a_model_for_other_vectors_is_no_sentence_transformer(tmp_path):
