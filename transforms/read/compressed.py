@@ -13,8 +13,8 @@ from bert_embed.storage.errors import InputError
 # zstd may expand 4 bytes to 128 KiB, and decompresses all of its input at once.
 _ZSTD_PIECE = 1 << 11
 _BZIP2_PIECE = 1 << 16
-# Of `zstd --long=31`, as large corpora are packed; a decompressor allows 1 << 27 by itself.
-_ZSTD_WINDOW = 1 << 31
+# What a stream may look back, all of it held in memory: as much as `zstd -d` allows by itself.
+_ZSTD_WINDOW = 1 << 27
 BOM = b"\xef\xbb\xbf"
 # How lines are laid out; alone, or after `+` behind the name of a compression.
 CARRIAGE_RETURNS, JSON_VALUES = "cr", "json"
@@ -51,6 +51,11 @@ def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Itera
         EOFError,
         _DamagedError,
     ) as error:
+        if "too much memory" in str(error):
+            raise InputError(
+                f"{path} needs a zstd window of over {_ZSTD_WINDOW >> 20} MiB; repack it: "
+                "zstd -dc --long=31 FILE | zstd -o NEW"
+            ) from error
         raise InputError(f"{path} is damaged {codec} data: {error}") from error
     if length:
         yield b"".join(held)

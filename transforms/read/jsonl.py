@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -23,6 +24,11 @@ from bert_embed.transforms.read.text import INVALID_UTF8, line_texts, positions
 from bert_embed.transforms.records.rejected import BLANK_LINE, BadRecordError
 
 _CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
+# Values of one record, of fields that nobody asked for, too: each takes up to 100 bytes in memory,
+# but as few as 3 in the file. A text of the largest size has half as many commas.
+_MOST_VALUES = 1 << 21
+TOO_MANY_VALUES = "record of too many values"
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 
 
 def parse_jsonl(lines: Lines, columns: Columns) -> Documents:
@@ -48,6 +54,8 @@ def parse_record(line: str | bytes, columns: Columns, extra: ExtraValues | None)
         raise BadRecordError(INVALID_UTF8)
     if not line or line.isspace():
         raise BadRecordError(BLANK_LINE)
+    if _is_beyond_memory(line):
+        raise BadRecordError(TOO_MANY_VALUES)
     try:
         record = _loads(line)
     except ValueError as error:
@@ -69,7 +77,24 @@ def first_records(lines: Lines) -> Iterator[dict[str, Any]]:
     return (record for record in records if record is not None)
 
 
+def _is_beyond_memory(line: str | bytes) -> bool:
+    """Whether a line, parsed, would have so many values that they take far more than its bytes."""
+    if len(line) < _MOST_VALUES or _marks(line) < _MOST_VALUES:
+        return False
+    text = line if isinstance(line, str) else line.decode("utf-8", "replace")
+    return _marks(_STRING.sub("", text)) >= _MOST_VALUES
+
+
+def _marks(line: str | bytes) -> int:
+    """How many values there are at most: one behind each of these marks, if not in a string."""
+    if isinstance(line, bytes):
+        return sum(map(line.count, (b",", b"[", b"{", b":")))
+    return sum(map(line.count, ",[{:"))
+
+
 def _object(line: str | bytes) -> dict[str, Any] | None:
+    if _is_beyond_memory(line):
+        return None
     with suppress(ValueError):
         record = _loads(line)
         return record if isinstance(record, dict) else None

@@ -14,6 +14,8 @@ from bert_embed.transforms.read.extra import UNFIT
 from bert_embed.transforms.records.columnar import join
 from bert_embed.transforms.records.rejected import BLANK_LINE, BadRecordError, Rejected
 
+ID_TOO_LONG = "id too long"
+_MOST_ID_CHARS = 4096  # as long as a path may be; all ids of a part are in memory
 Span = tuple[int, int]
 
 # Id (None where records have none of their own), text (a list of words joined by one space),
@@ -111,6 +113,8 @@ def documents_of(
         place = places[row].as_py()
         blank = not outcome.record.strip()
         document = outcome.id if columns.id else place
+        if outcome.reason == ID_TOO_LONG:
+            document = None
         rejected.append(Rejected(document, place, "read", outcome.reason, outcome.record, blank))
     rows = np.array(good, np.int64)
     sources = places if len(rows) == len(places) else places.take(pa.array(rows))
@@ -194,4 +198,6 @@ def id_of(record: Mapping[str, Any], column: str) -> str:
         raise BadRecordError("missing id")
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise BadRecordError("id is not a string or an integer")
+    if isinstance(value, str) and len(value) > _MOST_ID_CHARS:
+        raise BadRecordError(ID_TOO_LONG)
     return str(value)

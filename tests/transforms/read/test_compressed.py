@@ -48,12 +48,15 @@ def stored(*streams):
     return "".join(f"{line}\n" for lines in streams for line in lines).encode()
 
 
-def test_long_windows_of_zstd_are_read(tmp_path):
-    long = zstandard.ZstdCompressionParameters(window_log=28, enable_ldm=True)
+@pytest.mark.parametrize("log", [27, 28])
+def test_a_window_of_zstd_over_128_mib_is_refused_with_what_to_do(tmp_path, log):
+    long = zstandard.ZstdCompressionParameters(window_log=log, enable_ldm=True)
     stream = zstandard.ZstdCompressor(compression_params=long).compressobj()
     path = tmp_path / "in.txt.zst"
     path.write_bytes(stream.compress(stored(LINES)) + stream.flush())
-    assert failure(path) is None
+    repack = "repack it: zstd -dc --long=31 FILE | zstd -o NEW"
+    refused = f"{path} needs a zstd window of over 128 MiB; {repack}"
+    assert failure(path) == (refused if log > 27 else None)
 
 
 @pytest.mark.slow

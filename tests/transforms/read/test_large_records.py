@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 from hypothesis import given
@@ -19,6 +21,7 @@ from bert_embed.transforms.read import lines
 from bert_embed.transforms.read.jsonl import Columns
 from bert_embed.transforms.read.lines import first_lines
 from bert_embed.transforms.read.reader import document_blocks
+from bert_embed.transforms.read.tables.parquet_rows import with_footers
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +36,7 @@ STORED = {
 
 
 def read(path, block_bytes, columns=None, limit=None):
-    files = input_files([str(path)])
+    files = with_footers(input_files([str(path)]), "text")
     if limit is not None:
         files = limit_files(files, limit)
     specs = plan_blocks(files, block_bytes)
@@ -162,14 +165,16 @@ def test_a_document_of_the_largest_size_is_read(tmp_path, monkeypatch):
     assert [text for block in read(path, 100) for text in block.texts] == ["y" * 39, "z" * 40]
 
 
+WITH_EXTRA = Columns(id="id", extra=pa.schema([("x", pa.string())]))
 _PEAKS = """
 import json, resource, sys
 from pathlib import Path
-from tests.transforms.read.test_large_records import read
+from tests.transforms.read.test_large_records import WITH_EXTRA, read
 for path in sys.argv[1:]:
     rejected = []
     documents = 0
-    for block in read(Path(path), 1 << 20):
+    columns = WITH_EXTRA if path.endswith(".parquet") else None
+    for block in read(Path(path), 1 << 20, columns):
         documents += len(block)
         rejected += [[each.source.rsplit(":", 1)[1], each.reason] for each in block.part.rejected]
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
@@ -212,3 +217,47 @@ def test_a_bomb_takes_no_more_memory_than_one_record(tmp_path, suffix):
     assert small[:2] == [2, []]
     assert bomb[:2] == [2, [["4", "record too large"]]]
     assert bomb[2] - small[2] < 256, "MiB; the line has 512"
+
+
+def test_values_that_nobody_asked_for_take_no_memory(tmp_path):
+    small, bomb = tmp_path / "small.jsonl", tmp_path / "bomb.jsonl.gz"
+    small.write_bytes(b'{"text": "a"}\n')
+    objects = b",".join([b"{}"] * 12_000_000)
+    bomb.write_bytes(gzip.compress(b'{"text": "a", "x": [%b]}\n{"text": "b"}\n' % objects, 1))
+    few, many = peaks(small, bomb)
+    assert many[:2] == [1, [["0", "record of too many values"]]]
+    assert many[2] - few[2] < 400, "MiB; parsed, the line has 1,200"
+
+
+def test_commas_of_a_text_are_no_values(tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text(json.dumps({"text": 'b, "c", ' * (1 << 20)}) + "\n", encoding="utf-8")
+    assert sum(len(block) for block in read(path, 1 << 20)) == 1
+
+
+def parquet(path, ids, values, group_rows):
+    table = pa.table({"id": ids, "text": ["a"] * len(ids), "x": values})
+    pq.write_table(table, path, row_group_size=group_rows)
+    return path
+
+
+def test_parquet_is_read_by_the_bytes_of_all_its_columns(tmp_path):
+    value = "x" * (5 << 20)
+    small = parquet(tmp_path / "small.parquet", ["1"], ["a"], 1)
+    numbers = [str(number) for number in range(120)]
+    extra = parquet(tmp_path / "extra.parquet", numbers, [n + value for n in numbers], 10)
+    few, many = peaks(small, extra)
+    assert many[:2] == [120, []]
+    assert many[2] - few[2] < 500, "MiB; the column has 600, its copies more"
+
+
+def test_an_id_beyond_measure_is_rejected_and_a_row_group_of_them_refused(tmp_path):
+    long = "x" * 4097
+    path = parquet(tmp_path / "long.parquet", ["1", long, long[1:]], ["a", "b", "c"], 3)
+    [block] = read(path, 1 << 20, WITH_EXTRA)
+    assert block.ids.to_pylist() == ["1", long[1:]]
+    assert [(each.id, each.reason) for each in block.part.rejected] == [(None, "id too long")]
+    value = "x" * (5 << 20)
+    path = parquet(tmp_path / "all.parquet", [f"{n}{value}" for n in range(60)], ["a"] * 60, 60)
+    with pytest.raises(ValueError, match=r"300 MiB in 60 values of id in one row group"):
+        list(read(path, 1 << 20, WITH_EXTRA))

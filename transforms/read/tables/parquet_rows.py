@@ -35,6 +35,11 @@ from bert_embed.transforms.records.spec import BlockSpec, Footer, InputFile, Row
 _FOOTERS_AT_ONCE = 16
 _MOST_BATCH_ROWS = 65_536
 _LEAST_ROW_BYTES = 8  # equal texts may need almost no bytes in a dictionary
+_MOST_BATCH_BYTES = 32 << 20  # of the columns that are read, by the mean of their rows
+# A page is decompressed as a whole, and programs end one after some MiB, but look only every 1024
+# rows. A column of large values in a large row group may be one page, of which memory holds copies.
+_MOST_CHUNK_BYTES, _MOST_MEAN_BYTES = 256 << 20, 256 << 10
+_BUFFER = 1 << 20  # of a column; without one all of it is read at once
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ def _with_footer(file: InputFile, text_column: str) -> InputFile:
 def _open(info: FileInfo) -> Iterator[pq.ParquetFile]:
     try:
         with open_listed(info) as raw:
-            yield open_parquet(raw)
+            yield open_parquet(raw, _BUFFER)
     except StorageError:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -104,6 +109,8 @@ def read_row_parts(
     most = part_docs
     if len(spec.slices) == 1:  # others are small
         most = min(most, _rows_of_bytes(spec.slices[0], columns, block_bytes))
+        with _open(spec.slices[0].info) as file:
+            most = min(most, _batch_rows(file.metadata, spec.slices[0], columns))
     every = (_read_rows(piece, columns, most) for piece in spec.slices)
     yield from parts_in_order(chain.from_iterable(every), most)
 
@@ -133,9 +140,9 @@ def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Rows
         return
     with _open(piece.info) as file:
         check_schema(piece.info.path, file.schema_arrow, columns)
-        counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
-        groups, at = _touched(counts, piece)
-        size = min(batch_rows, _MOST_BATCH_ROWS)
+        groups, at = _touched(_group_rows(file.metadata), piece)
+        _check_values(piece.info.path, file.metadata, groups, columns)
+        size = min(batch_rows, _MOST_BATCH_ROWS, _batch_rows(file.metadata, piece, columns))
         for batch in file.iter_batches(size, row_groups=groups, columns=columns.names):
             start, stop = max(at, piece.start), min(at + batch.num_rows, piece.stop)
             if start < stop:
@@ -150,6 +157,48 @@ def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Rows
         f"{piece.info.path} cannot be read as Parquet: its pages end at row {at:,}, its footer "
         f"promises {piece.stop:,}"
     )
+
+
+def _group_rows(metadata: pq.FileMetaData) -> list[int]:
+    return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+
+
+def _chunk_bytes(
+    metadata: pq.FileMetaData, group: int, columns: Columns
+) -> Iterator[tuple[str, int]]:
+    """The requested columns of a row group, leaf by leaf, with their bytes, not compressed."""
+    of_group = metadata.row_group(group)
+    for number in range(of_group.num_columns):
+        column = of_group.column(number)
+        name = column.path_in_schema
+        if any(f"{name}.".startswith(f"{wanted}.") for wanted in columns.names):
+            yield name, column.total_uncompressed_size
+
+
+def _batch_rows(metadata: pq.FileMetaData, piece: Slice, columns: Columns) -> int:
+    """How many rows of the row groups of a slice fill a batch, at least 1."""
+    counts = _group_rows(metadata)
+    rows = [
+        counts[group] * _MOST_BATCH_BYTES // max(1, sum(size for _, size in sizes))
+        for group in _touched(counts, piece)[0]
+        if (sizes := list(_chunk_bytes(metadata, group, columns)))
+    ]
+    return max(1, min(rows, default=_MOST_BATCH_ROWS))
+
+
+def _check_values(
+    path: str, metadata: pq.FileMetaData, groups: Sequence[int], columns: Columns
+) -> None:
+    """InputError where a column of a row group cannot be read in pieces of limited memory."""
+    for group in groups:
+        rows = metadata.row_group(group).num_rows
+        for name, size in _chunk_bytes(metadata, group, columns):
+            if size > _MOST_CHUNK_BYTES and size > rows * _MOST_MEAN_BYTES:
+                raise InputError(
+                    f"{path} has {size >> 20:,} MiB in {rows:,} values of {name} in one row group, "
+                    f"values as large are read from row groups of at most "
+                    f"{_MOST_CHUNK_BYTES >> 20} MiB: write it with fewer rows a row group"
+                )
 
 
 def parse_rows(rows: Rows, columns: Columns) -> Documents:
