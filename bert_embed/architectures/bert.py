@@ -28,6 +28,7 @@ _DISTILBERT_FIELDS = {
     "intermediate_size": "hidden_dim",
     "hidden_act": "activation",
 }
+_PADDING = 1  # where config.json names no pad_token_id
 _MPNET_BUCKETS = 32
 _FAR = 128  # tokens: MPNet's distances from here on are one group
 _RELATIVE = "relative_scores"
@@ -152,8 +153,8 @@ def _peculiarities(
         return {"embedding_size": 0 if width == sizes["hidden_size"] else width}
     if model_type not in ("mpnet", *ROBERTAS):
         return {}
-    positions, padding = sizes["max_position_embeddings"], values.get("pad_token_id", 1)
-    if isinstance(positions, int) and isinstance(padding, int):
+    positions, padding = sizes["max_position_embeddings"], padding_of(values)
+    if isinstance(positions, int):
         positions -= padding + 1  # those before a text's first token are never used
     if model_type != "mpnet":
         return {"max_position_embeddings": positions}
@@ -163,6 +164,19 @@ def _peculiarities(
         "type_vocab_size": 0,
         "relative_buckets": buckets,
     }
+
+
+def padding_of(values: Mapping[str, Any]) -> int:
+    """Returns the position, and the id, of padding, behind which those of texts begin."""
+    padding = values.get("pad_token_id", _PADDING)
+    if values["model_type"] == "mpnet":
+        return _PADDING  # whatever its config.json says
+    if isinstance(padding, bool) or not isinstance(padding, int) or padding < 0:
+        raise InputError(
+            f"config.json: pad_token_id must be a whole number, from which positions of "
+            f"{values['model_type']} are counted, got {padding!r}"
+        )
+    return padding
 
 
 def relative_scores(table: np.ndarray, positions: int) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_embed.architectures.bert import ROBERTAS, padding_of
 from bert_embed.architectures.encoder import EncoderConfig, tensor_shapes
 from bert_embed.architectures.families import config_from_huggingface
 from bert_embed.bundle.bundle import Bundle
@@ -23,7 +24,7 @@ from bert_embed.importers.sentence_transformers import (
     is_sentence_transformers,
     read_settings,
 )
-from bert_embed.importers.tokenizer_files import read_tokenizer
+from bert_embed.importers.tokenizer_files import never_in_texts, read_tokenizer
 from bert_embed.importers.weights import check_layer_count, check_shapes, read_arrays
 from bert_embed.importers.writer import write_bundle
 from bert_embed.storage.errors import InputError
@@ -64,6 +65,7 @@ def import_huggingface(
     markers = multi.markers if multi is not None else ()
     tokenizer, max_length = read_tokenizer(folder, config, settings.do_lower_case, markers)
     convert = CONVERT if is_sentence_transformers(root) else _CONVERT
+    _check_padding(folder, values, tokenizer)
     apart = () if multi is None else (PROJECTION,)
     tensors = read_tensors(folder, config, values, convert, apart)
     if config.type_vocab_size and not tokenizer.has_segments:
@@ -99,6 +101,20 @@ def import_huggingface(
         licence=_card_licence(root) if licence is None else licence,
     )
     return write_bundle(bundle, {**tensors, **settings.tensors}, tokenizer)
+
+
+def _check_padding(folder: Path, values: Mapping[str, Any], tokenizer: TextTokenizer) -> None:
+    """Checks that no token of a row has the id that transformers counts no position for."""
+    if values["model_type"] not in ("mpnet", *ROBERTAS):
+        return
+    padding = padding_of(values)
+    used = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.unk_id}
+    if padding in used or padding not in never_in_texts(tokenizer):
+        entry = tokenizer.vocab[padding] if padding < len(tokenizer) else None
+        raise InputError(
+            f"{folder / 'config.json'}: pad_token_id must be that of a token that no row has, got "
+            f"{padding}, {entry!r}; its positions are not supported"
+        )
 
 
 @dataclass(frozen=True)

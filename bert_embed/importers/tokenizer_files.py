@@ -1,24 +1,27 @@
 """Reads vocabulary and settings of the tokenizer of a Hugging Face folder."""
 
 import json
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bert_embed.architectures.encoder import EncoderConfig
 from bert_embed.bundle.files import VOCABULARY
-from bert_embed.importers.json_files import object_in, optional_object, read_object
+from bert_embed.importers.json_files import object_in, optional_object, read_object, refuse_unknown
 from bert_embed.storage.errors import InputError
 from bert_embed.tokenization.json_tokenizer import JsonTokenizer
 from bert_embed.tokenization.protocol import TextTokenizer
 from bert_embed.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 _OWN = "WordPiece"
-_PADDED = 64  # rows, to a multiple of which word tables are padded, for speed in training
+_PADDED = 64  # rows, to a multiple of which google-research's word tables are padded at most
 _CONFIG = "config.json"
 _SLOW = "tokenizer_config.json"
 _FAST = "tokenizer.json"
+_ADDED = "added_tokens.json"
+_SPECIAL_MAP = "special_tokens_map.json"
+_FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "special": False}
 _MAX_WORD_CHARS = 100  # of Hugging Face's WordPiece; google-research has 200
 # Classes with BERT's tokenizer, and classes that only mean "see tokenizer.json".
 _CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer")
@@ -34,12 +37,53 @@ _OTHER_FILES = (
     "tokenizer.model",
     "merges.txt",
 )
-# Settings of the normalizer, by what tokenizer_config.json calls them.
-_NORMALIZING = {
-    "do_lower_case": "lowercase",
-    "strip_accents": "strip_accents",
-    "tokenize_chinese_chars": "handle_chinese_chars",
-}
+_BYTE_LEVEL = ("RobertaTokenizer", "BartTokenizer", "LongformerTokenizer")
+_METASPACE = ("XLMRobertaTokenizer", "CamembertTokenizer")
+_NAMED = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
+# Settings of tokenizer_config.json: those that are followed, and those that change no id of a text.
+_FOLLOWED = frozenset(
+    (
+        *("tokenizer_class", "do_lower_case", "strip_accents", "tokenize_chinese_chars"),
+        *("model_max_length", "max_len", "add_prefix_space", "do_basic_tokenize"),
+        *("added_tokens_decoder", "extra_special_tokens", "additional_special_tokens"),
+        *("truncation_side", "padding_side", *_NAMED),
+    )
+)
+_HARMLESS = frozenset(
+    (
+        # Special tokens in a text are text, and a tokenizer.json decides what is put around one.
+        *("split_special_tokens", "add_bos_token", "add_eos_token", "never_split"),
+        *("add_special_tokens", "special_tokens_map_file", "sp_model_kwargs", "trim_offsets"),
+        # Where files come from, who reads them, and what becomes of ids.
+        *("name_or_path", "vocab_file", "merges_file", "tokenizer_file", "full_tokenizer_file"),
+        *("auto_map", "processor_class", "chat_template", "use_fast", "from_slow", "legacy"),
+        *("is_local", "local_files_only", "backend", "init_inputs", "errors", "model_input_names"),
+        *("clean_up_tokenization_spaces", "fast_tokenizer_files", "slow_tokenizer_class"),
+        *("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output", "verbose"),
+        # Of calls, which name their own, and of the model.
+        *("max_length", "stride", "truncation", "truncation_strategy", "padding", "return_tensors"),
+        *(
+            "pad_to_multiple_of",
+            "pad_token_type_id",
+            "pad_token_id",
+            "model_type",
+            "max_seq_length",
+        ),
+        # Of slow tokenizers, whose file is not read.
+        *("keep_accents", "remove_space", "lowercase", "normalization", "vocab_size", "do_lower"),
+        *("transformers_version", "tokenizer_type", "special_tokens", "device_map", "revision"),
+        *("model_specific_special_tokens", "response_template", "response_schema", "language"),
+        *("use_default_system_prompt", "_commit_hash", "trust_remote_code", "files_loaded", "repo"),
+    )
+)
 # What puts special tokens around a text, by the tokens.
 _PROCESSORS = {
     "bert": ("TemplateProcessing", "BertProcessing"),
@@ -78,34 +122,23 @@ class _Files:
         return bool(self.fast) and kind in _GENERIC
 
     @property
-    def normalizer(self) -> Mapping[str, Any]:
-        """What tokenizer.json says of casing, accents and Chinese, changed by the settings."""
-        said = {} if self.as_it_is else self.slow
-        changes = {
-            theirs: said[name]
-            for name, theirs in _NORMALIZING.items()
-            if said.get(name) is not None or (name == "strip_accents" and name in said)
-        }
-        return {**self.part("normalizer"), **changes}
-
-    @property
     def lower_case(self) -> bool | None:
         """Whether texts are lowered; None where letters change as `Normalizer` never does."""
-        lower_case = self.normalizer.get("lowercase") in (None, True)
-        strips = self.normalizer.get("strip_accents") in (None, lower_case)
-        return lower_case if strips and self.normalizer.get("handle_chinese_chars", True) else None
+        normalizer = self.part("normalizer")
+        lower_case = normalizer.get("lowercase") in (None, True)
+        strips = normalizer.get("strip_accents") in (None, lower_case)
+        return lower_case if strips and normalizer.get("handle_chinese_chars", True) else None
 
     def part(self, name: str) -> Mapping[str, Any]:
         """Returns a part of tokenizer.json, an empty one if there is none."""
         return object_in(self.folder / _FAST, self.fast, name)
 
-    def other_special_tokens(self) -> Iterator[tuple[str, str, Any]]:
-        """Yields the name of each special token that is not BERT's, BERT's, and the token."""
+    @property
+    def has_other_special_tokens(self) -> bool:
+        """Whether a special token is not BERT's."""
         tokens = SPECIAL_TOKENS[self.special]
         usual = {"cls_token": tokens.begin, "sep_token": tokens.end, "unk_token": "[UNK]"}
-        for name, wanted in usual.items():
-            if (token := _content(self.slow.get(name))) not in (None, wanted):
-                yield name, wanted, token
+        return any(_content(self.slow.get(name)) not in (None, usual[name]) for name in usual)
 
 
 def read_tokenizer(
@@ -117,17 +150,183 @@ def read_tokenizer(
     """
     slow, fast = optional_object(folder / _SLOW), optional_object(folder / _FAST)
     files = _Files(folder, slow, fast, read_object(folder / _CONFIG))
+    _check_settings(files)
     if files.kind == _OWN:
         _refuse_other_tokenizers(files)
-    if fast and (files.kind in _OF_LIBRARY or (files.kind == _OWN and not _is_own(files))):
+    files = replace(files, fast=_effective(files))
+    if files.kind in _OF_LIBRARY or (files.kind == _OWN and not _is_own(files)):
         tokenizer = _json_tokenizer(files, config, lowered, markers)
     else:
         tokenizer = _word_piece(files, config, lowered)
     return tokenizer, _max_length(folder / _SLOW, slow, config)
 
 
+def _check_settings(files: _Files) -> None:
+    """Checks that every setting of tokenizer_config.json is followed, or changes no id."""
+    path = files.folder / _SLOW
+    for name, value in files.slow.items():
+        tokens = name.endswith("_token") and isinstance(value, str | dict)  # special ones are text
+        if name not in _FOLLOWED and name not in _HARMLESS and not tokens:
+            refuse_unknown(path, {name: value}, frozenset())
+    truncation = object_in(files.folder / _FAST, files.fast, "truncation")
+    padding = object_in(files.folder / _FAST, files.fast, "padding")
+    sides = {
+        "truncation_side": truncation.get("direction", "right"),
+        "padding_side": padding.get("direction", "right"),
+    }
+    for name, of_fast in sides.items():
+        if (side := str(files.slow.get(name, of_fast)).lower()) != "right":
+            source = path if name in files.slow else files.folder / _FAST
+            raise InputError(
+                f"{source}: {name} must be right, got {side}; rows keep a text's start"
+            )
+
+
+def _effective(files: _Files) -> Mapping[str, Any]:
+    """Returns the tokenizer.json that transformers makes of the files."""
+    if files.kind == _OWN and not files.as_it_is:
+        fast = _as_bert(files)
+    elif files.kind in _OF_LIBRARY:
+        fast = _with_prefix_space(files)
+    else:
+        fast = files.fast
+    return _with_added_tokens(fast, files)
+
+
+def _as_bert(files: _Files) -> Mapping[str, Any]:
+    """Returns what BERT's classes make: of tokenizer.json they read the vocabulary alone."""
+    path, slow = files.folder / _FAST, files.slow
+    for name in ("normalizer", "pre_tokenizer", "post_processor"):
+        files.part(name)  # must be objects
+    if not (vocab := object_in(path, files.part("model"), "vocab")):
+        listed = files.folder / VOCABULARY
+        vocab = {entry: number for number, entry in enumerate(read_entries(listed))}
+    usual = SPECIAL_TOKENS[files.special]
+    placed = {"cls_token": usual.begin, "sep_token": usual.end, "unk_token": "[UNK]"}
+    for name in placed:
+        if (token := _content(slow.get(name))) is not None:
+            if token not in vocab:
+                raise InputError(
+                    f"{files.folder / _SLOW}: {name} must be an entry of the vocabulary, got "
+                    f"{token!r}"
+                )
+            placed[name] = token
+    begin, end, unknown = placed.values()
+    kind = "RobertaProcessing" if files.special == "mpnet" else "BertProcessing"
+    ends = {"sep": [end, vocab.get(end, 0)], "cls": [begin, vocab.get(begin, 0)]}
+    trims = {"trim_offsets": True, "add_prefix_space": False} if files.special == "mpnet" else {}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": files.fast.get("added_tokens") or [],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": slow.get("tokenize_chinese_chars") is not False,
+            "strip_accents": slow.get("strip_accents"),
+            "lowercase": slow.get("do_lower_case") is not False,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": kind, **ends, **trims},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": _OWN,
+            "unk_token": unknown,
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": _MAX_WORD_CHARS,
+            "vocab": vocab,
+        },
+    }
+
+
+def _with_prefix_space(files: _Files) -> Mapping[str, Any]:
+    """Returns tokenizer.json with add_prefix_space of tokenizer_config.json, which wins."""
+    name = str(files.slow.get("tokenizer_class") or files.config.get("tokenizer_class"))
+    name = name.removesuffix("Fast")
+    if name not in (*_BYTE_LEVEL, *_METASPACE):
+        return files.fast
+    prefix = files.slow.get("add_prefix_space", name in _METASPACE)
+    if not isinstance(prefix, bool):
+        raise InputError(
+            f"{files.folder / _SLOW}: add_prefix_space must be true or false, got {prefix!r}"
+        )
+    changes = {"add_prefix_space": prefix, "prepend_scheme": "always" if prefix else "never"}
+
+    def changed(part: Any) -> Any:
+        if not isinstance(part, dict):
+            return part
+        part = {key: changes.get(key, value) for key, value in part.items()}
+        if isinstance(parts := part.get("pretokenizers"), list):
+            part["pretokenizers"] = [changed(inner) for inner in parts]
+        return part
+
+    parts = ("pre_tokenizer", "post_processor") if name in _BYTE_LEVEL else ("pre_tokenizer",)
+    return {**files.fast, **{part: changed(files.fast.get(part)) for part in parts}}
+
+
+def _with_added_tokens(fast: Mapping[str, Any], files: _Files) -> Mapping[str, Any]:
+    """Returns a tokenizer.json with the tokens that the other files add, by their flags."""
+    import tokenizers
+
+    tokens = _added_tokens(files)
+    listed = fast.get("added_tokens") or []
+    known = [token.get("content") for token in listed if isinstance(token, dict)]
+    entries = object_in(files.folder / _FAST, fast, "model").get("vocab")
+    entries = entries if isinstance(entries, dict) else {}
+    # A special token in a text is text, so that one that has an id, or needs none, changes nothing.
+    if all(
+        content in known or (token["special"] and ("id" not in token or content in entries))
+        for content, token in tokens.items()
+    ):
+        return fast
+    for token in tokens.values():
+        token.pop("id", None)
+    try:
+        library = tokenizers.Tokenizer.from_str(json.dumps(fast))
+        library.add_tokens([tokenizers.AddedToken(**token) for token in tokens.values()])
+    except Exception as error:  # the library raises no other
+        raise InputError(f"{files.folder}: added tokens cannot be read: {error}") from error
+    return json.loads(library.to_str())
+
+
+def _added_tokens(files: _Files) -> dict[str, dict[str, Any]]:
+    """Returns the tokens that files beside tokenizer.json add, in the order of their ids."""
+    slow, tokens = dict(files.slow), dict[int, dict[str, Any]]()
+    decoder = object_in(files.folder / _SLOW, slow, "added_tokens_decoder")
+    if "added_tokens_decoder" in slow:
+        for number, token in decoder.items():
+            if not isinstance(token, dict) or not str(number).isdecimal():
+                raise InputError(
+                    f"{files.folder / _SLOW}: added_tokens_decoder must map ids to objects"
+                )
+            tokens[int(number)] = dict(token)
+    else:  # the files of older versions, which are not read beside it
+        slow |= optional_object(files.folder / _SPECIAL_MAP)
+    special = [_content(slow[name]) for name in _NAMED if slow.get(name)]
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        more = slow.get(name) or ()
+        special += map(_content, more.values() if isinstance(more, dict) else more)
+    if "added_tokens_decoder" not in slow:
+        path = files.folder / _ADDED
+        for content, number in optional_object(path).items():
+            if isinstance(number, bool) or not isinstance(number, int):
+                raise InputError(f"{path}: the id of {content!r} must be a whole number")
+            tokens[number] = {"content": content, "special": content in special}
+    added = {
+        tokens[number].get("content"): {**tokens[number], "id": number} for number in sorted(tokens)
+    }
+    added |= {name: {"content": name, "special": True} for name in special if name not in added}
+    return {
+        str(content): _FLAGS
+        | {"normalized": not token.get("special")}
+        | {key: value for key, value in token.items() if key != "__type"}
+        for content, token in added.items()
+    }
+
+
 def _max_length(path: Path, slow: Mapping[str, Any], config: EncoderConfig) -> int | None:
-    length = slow.get("model_max_length")
+    length = slow.get("model_max_length", slow.get("max_len"))
     if length is None:
         return None
     if isinstance(length, bool) or not isinstance(length, int | float):
@@ -142,11 +341,8 @@ def _json_tokenizer(
     files: _Files, config: EncoderConfig, lowered: bool, markers: Container[str]
 ) -> TextTokenizer:
     """Returns the tokenizer of a tokenizer.json that the `tokenizers` library reads."""
-    path = files.folder / _FAST
-    text = path.read_text("utf-8")
+    path = files.folder / (_FAST if (files.folder / _FAST).is_file() else VOCABULARY)
     theirs, changes = files.part("normalizer"), dict[str, Any]()
-    if theirs.get("type") == "BertNormalizer" and files.normalizer != theirs:
-        changes["normalizer"] = files.normalizer
     added = files.fast.get("added_tokens")
     if markers and isinstance(added, list):
         changes["added_tokens"] = [
@@ -155,9 +351,11 @@ def _json_tokenizer(
             else token
             for token in added
         ]
-    if changes:
-        text = json.dumps({**files.fast, **changes}, ensure_ascii=False)
-    if lowered and not (theirs.get("type") == "BertNormalizer" and files.normalizer["lowercase"]):
+    fast = {**files.fast, **changes}
+    text = json.dumps(fast, ensure_ascii=False)
+    if path.name == _FAST and fast == optional_object(path):
+        text = path.read_text("utf-8")  # its hash is that of the file which people have
+    if lowered and not (theirs.get("type") == "BertNormalizer" and theirs["lowercase"]):
         raise InputError(
             f"{files.folder}: do_lower_case of sentence-transformers with {_FAST} is not "
             "supported; lower the texts before, and set it to false"
@@ -195,9 +393,9 @@ def _is_own(files: _Files) -> bool:
             return False
     processor, tokens = files.part("post_processor"), SPECIAL_TOKENS[files.special]
     placed = set(object_in(files.folder / _FAST, processor, "special_tokens"))
-    if processor.get("type") not in (None, *_PROCESSORS[files.special]):
+    if processor.get("type") not in _PROCESSORS[files.special]:
         return False
-    if placed - {tokens.begin, tokens.end} or any(files.other_special_tokens()):
+    if placed - {tokens.begin, tokens.end} or files.has_other_special_tokens:
         return False
     numbers = object_in(files.folder / _FAST, files.part("model"), "vocab")
     return files.lower_case is not None and all(
@@ -210,21 +408,11 @@ def _is_own(files: _Files) -> bool:
 
 def _word_piece(files: _Files, config: EncoderConfig, lowered: bool) -> TextTokenizer:
     """Returns BERT's own tokenizer, if the files describe that."""
-    folder, lower_case = files.folder, files.lower_case
+    folder, lower_case = files.folder, bool(files.lower_case)
     if files.kind != _OWN:
         kinds = ", ".join((_OWN, *_OF_LIBRARY))
         raise InputError(
             f"{folder / _FAST}: type of the model must be one of {kinds}, got {files.kind}"
-        )
-    for name, wanted, token in files.other_special_tokens():
-        raise InputError(
-            f"{folder / _SLOW}: {name} must be {wanted}, got {token!r}, unless there is a {_FAST}; "
-            f"{_WRITE_FAST}"
-        )
-    if lower_case is None:
-        raise InputError(
-            f"{folder / _SLOW}: strip_accents must be as do_lower_case, and tokenize_chinese_chars "
-            f"true, unless there is a {_FAST}; {_WRITE_FAST}"
         )
     if lowered and not lower_case:
         raise InputError(
@@ -268,7 +456,12 @@ def _vocabulary(folder: Path, config: EncoderConfig, fast: Mapping[str, Any]) ->
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise InputError(f"{path}: the id of {entry!r} must be a whole number, got {number!r}")
     if (folder / VOCABULARY).is_file() or not numbers:
-        entries = read_vocabulary(folder / VOCABULARY, config, _CONFIG)
+        entries = read_entries(folder / VOCABULARY)
+        if len(entries) > config.vocab_size:
+            raise InputError(
+                f"{folder / VOCABULARY}: must have at most {config.vocab_size} entries as "
+                f"{_CONFIG} says, has {len(entries)}"
+            )
     else:
         entries = _listed(folder / _FAST, config, numbers)
     size = len(entries)
@@ -282,9 +475,10 @@ def _vocabulary(folder: Path, config: EncoderConfig, fast: Mapping[str, Any]) ->
 
 def _listed(path: Path, config: EncoderConfig, numbers: Mapping[str, int]) -> list[str]:
     size, count = config.vocab_size, len(numbers)
-    if not _fits(count, size) or set(numbers.values()) != set(range(count)):
+    if count > size or set(numbers.values()) != set(range(count)):
         raise InputError(
-            f"{path}: must have the ids 0 to {size - 1} as {_CONFIG} says, has {count} entries"
+            f"{path}: must have at most {size} entries as {_CONFIG} says, with the ids from 0 "
+            f"on, has {count}, the last is {max(numbers.values())}"
         )
     if broken := [numbers[entry] for entry in numbers if "\n" in entry]:
         raise InputError(f"{path}: entry {min(broken)} holds a line break, which no word can have")
@@ -304,6 +498,14 @@ def read_vocabulary(path: Path, config: EncoderConfig, source: str) -> list[str]
             f"{path}: must have {config.vocab_size} entries as {source} says, has {len(vocabulary)}"
         )
     return vocabulary
+
+
+def never_in_texts(tokenizer: TextTokenizer) -> set[int]:
+    """Returns the ids of special tokens, which no text has."""
+    if not isinstance(tokenizer, JsonTokenizer):
+        return {tokenizer.pad_id}
+    added = json.loads(tokenizer.file_text).get("added_tokens") or ()
+    return {token["id"] for token in added if token["special"]}
 
 
 def no_casing(source: str) -> InputError:

@@ -9,6 +9,7 @@ import tokenizers
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.tokenization.tokenizer import load_tokenizer
+from tests.support.models.architectures import write_architecture
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 
 FAST = {
@@ -79,9 +80,26 @@ def test_two_vocabularies_that_differ_are_refused(tmp_path):
 
 def test_a_vocabulary_with_a_gap_is_refused(tmp_path):
     write_tiny_huggingface(tmp_path / "source")
-    write_fast(tmp_path / "source", small_vocabulary()[:-1])
+    vocab = {entry: number for number, entry in enumerate(small_vocabulary())}
+    del vocab["bank"]
+    write_fast(tmp_path / "source", model=MODEL | {"vocab": vocab})
     (tmp_path / "source" / "vocab.txt").unlink()
-    refused(tmp_path, r"tokenizer\.json: must have the ids 0 to 210 as config\.json says, has 210")
+    refused(tmp_path, "ids from 0 on, has 210, the last is 210")
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_word_table_may_have_more_rows_than_entries_but_not_fewer(tmp_path, fast):
+    entries = small_vocabulary()
+    for name, listed in (("more", entries[:-11]), ("fewer", [*entries, "new"])):
+        source = tmp_path / name / "source"
+        write_tiny_huggingface(source)
+        (source / "vocab.txt").write_text("\n".join(listed), "utf-8")
+        if fast:
+            write_fast(source, listed)
+            (source / "vocab.txt").unlink()
+    tokenizer = load_tokenizer(imported(tmp_path / "more"))
+    assert tokenizer.vocab == tuple(entries[:-11])
+    refused(tmp_path / "fewer", "at most 211 entries as config.json says, .*has 212")
 
 
 def test_a_vocabulary_without_special_tokens_is_refused(tmp_path):
@@ -116,6 +134,7 @@ def test_berts_tokenizer_classes_are_read(tmp_path, name):
 
 
 PROCESSOR = {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
+TOKEN = {"content": "covid19", "normalized": True, "special": False}
 USUAL = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": True}
 RENAMED = {"[UNK]": "<unk>", "[CLS]": "<s>", "[SEP]": "</s>"}
 
@@ -192,21 +211,21 @@ def test_another_tokenizer_json_is_refused_by_its_part(tmp_path, parts, message)
     refused(tmp_path, rf"tokenizer\.json: .*{message}")
 
 
+@pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("changes", [{"strip_accents": True}, {"tokenize_chinese_chars": False}])
-def test_casing_that_only_tokenizer_json_can_have_takes_that_file(tmp_path, changes):
-    """BERT's classes change the normalizer of tokenizer.json by tokenizer_config.json."""
+def test_casing_that_berts_own_tokenizer_lacks_is_the_librarys(tmp_path, changes, fast):
+    """BERT's classes take casing from tokenizer_config.json, whatever tokenizer.json says."""
     write_tiny_huggingface(tmp_path / "source", cased=True)
     edit_json(tmp_path / "source" / "tokenizer_config.json", **changes)
-    refused(tmp_path, r"tokenizer_config\.json: strip_accents .* write one with AutoTokenizer")
-    normalizer = FAST["normalizer"] | {"lowercase": True}
-    write_fast(
-        tmp_path / "source",
-        small_vocabulary(cased=True),
-        max_word=100,
-        post_processor=PROCESSOR,
-        normalizer=normalizer,
-        added_tokens=[],
-    )
+    if fast:
+        write_fast(
+            tmp_path / "source",
+            small_vocabulary(cased=True),
+            max_word=100,
+            post_processor=PROCESSOR,
+            normalizer=FAST["normalizer"] | {"lowercase": True},
+            added_tokens=[],
+        )
     tokenizer = load_tokenizer(imported(tmp_path))
     assert tokenizer.kind == "WordPiece"
     chinese = changes.get("tokenize_chinese_chars", True)
@@ -218,9 +237,17 @@ def test_casing_that_only_tokenizer_json_can_have_takes_that_file(tmp_path, chan
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"cls_token": "<s>"}, r"cls_token must be \[CLS\], got '<s>'"),
-        ({"sep_token": {"content": "</s>"}}, r"sep_token must be \[SEP\], got '</s>'"),
+        ({"cls_token": "<s>"}, "cls_token must be an entry of the vocabulary, got '<s>'"),
+        ({"sep_token": {"content": "</s>"}}, "sep_token must be an entry of the vocabulary, got"),
         ({"do_basic_tokenize": False}, "do_basic_tokenize must be true, is false"),
+        ({"truncation_side": "left"}, r"tokenizer_config\.json: truncation_side must be right"),
+        ({"padding_side": "left"}, r"tokenizer_config\.json: padding_side must be right"),
+        ({"a_new_setting": 3}, "a_new_setting is not supported"),
+        ({"added_tokens_decoder": {"211": "x"}}, "added_tokens_decoder must map ids to objects"),
+        (
+            {"added_tokens_decoder": {"211": TOKEN}},
+            "at most 211 entries as config.json says, has 2",
+        ),
     ],
 )
 def test_other_settings_of_the_tokenizer_are_refused(tmp_path, changes, message):
@@ -298,15 +325,7 @@ def test_a_checkpoint_with_a_head_is_its_encoder(tmp_path, tiny_bundle, architec
         ({"model": MODEL | {"vocab": ["a"]}}, "vocab must be an object, got a list"),
         ({"model": MODEL | {"vocab": {"a": "1"}}, **PLAIN}, "the id of 'a' must be a whole numb"),
         ({"model": MODEL | {"vocab": {"a": -1}}, **PLAIN}, "the id of 'a' must be a whole number"),
-        (
-            {"model": MODEL | {"vocab": {}, "max_input_chars_per_word": "5"}, **PLAIN},
-            "must be a positive integer",
-        ),
         ({"post_processor": "x"}, "post_processor must be an object, got a str"),
-        (
-            {"post_processor": {"type": "BertProcessing", "special_tokens": 3}},
-            "special_tokens must",
-        ),
         ({"added_tokens": ["x"]}, "cannot be read"),
         ({"added_tokens": [{"id": "0", "content": "[PAD]"}]}, "cannot be read"),
         ({"added_tokens": [{"id": -1, "content": "##ed"}]}, "cannot be read"),
@@ -333,3 +352,71 @@ def test_an_entry_with_a_line_break_is_refused(tmp_path):
     write_fast(tmp_path / "source", vocabulary)
     (tmp_path / "source" / "vocab.txt").unlink()
     refused(tmp_path, r"tokenizer\.json: entry 20 holds a line break")
+
+
+@pytest.mark.parametrize("place", ["added_tokens.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("special", [False, True])
+def test_added_tokens_of_every_file_are_tokens(tmp_path, place, special):
+    """A special one in a text is text."""
+    entries = small_vocabulary()
+    write_tiny_huggingface(tmp_path / "source", vocab=[*entries, "covid19"])
+    (tmp_path / "source" / "vocab.txt").write_text("\n".join(entries), "utf-8")
+    number = len(entries)
+    if place == "added_tokens.json":
+        edit_json(tmp_path / "source" / place, covid19=number)
+        names = {"additional_special_tokens": ["covid19"] if special else []}
+        edit_json(tmp_path / "source" / "special_tokens_map.json", **names)
+    else:
+        token = TOKEN | {"special": special}
+        changes = {"added_tokens_decoder": {str(number): token}}
+        edit_json(tmp_path / "source" / place, **changes)
+    tokenizer = load_tokenizer(imported(tmp_path))
+    assert (number in tokenizer.encode("the COVID19, bank")) is not special
+    assert (number in tokenizer.encode("xcovid19x")) is not special
+
+
+def test_an_added_token_may_be_a_whole_word_alone(tmp_path):
+    entries = small_vocabulary()
+    write_tiny_huggingface(tmp_path / "source", vocab=[*entries, "covid19"])
+    (tmp_path / "source" / "vocab.txt").write_text("\n".join(entries), "utf-8")
+    token = TOKEN | {"single_word": True}
+    changes = {"added_tokens_decoder": {str(len(entries)): token}}
+    edit_json(tmp_path / "source" / "tokenizer_config.json", **changes)
+    tokenizer = load_tokenizer(imported(tmp_path))
+    assert len(entries) in tokenizer.encode("the covid19 bank")
+    assert len(entries) not in tokenizer.encode("xcovid19x")
+
+
+def test_a_generic_tokenizer_that_puts_nothing_around_texts_is_refused(tmp_path):
+    write_tiny_huggingface(tmp_path / "source")
+    write_fast(tmp_path / "source", max_word=100, post_processor=None, added_tokens=[])
+    edit_json(tmp_path / "source" / "tokenizer_config.json", tokenizer_class="TokenizersBackend")
+    refused(tmp_path, r"tokenizer\.json: must put one token before a text, and one after it")
+
+
+@pytest.mark.parametrize(("slow", "fast"), [(True, False), (False, True), (None, True)])
+def test_add_prefix_space_is_that_of_tokenizer_config(tmp_path, slow, fast):
+    """As transformers' class does, which takes false where it is not named."""
+    write_architecture(tmp_path / "source", "roberta")
+    changes = {} if slow is None else {"add_prefix_space": slow}
+    edit_json(tmp_path / "source" / "tokenizer_config.json", **changes)
+    path = tmp_path / "source" / "tokenizer.json"
+    byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
+    edit_json(path, pre_tokenizer=byte_level | {"add_prefix_space": fast})
+    tokenizer = load_tokenizer(imported(tmp_path))
+    same = tokenizer.encode("the bank") == tokenizer.encode(" the bank")
+    assert same is bool(slow)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "xlm-roberta", "camembert"])
+@pytest.mark.parametrize("padding", [None, 0, 2, 20])
+def test_padding_that_rows_hold_is_refused(tmp_path, kind, padding):
+    write_architecture(tmp_path / "source", kind, pad_token_id=padding)
+    refused(tmp_path, r"config\.json: pad_token_id must be")
+
+
+def test_mpnet_counts_positions_as_if_its_padding_were_1(tmp_path):
+    write_architecture(tmp_path / "usual" / "source", "mpnet")
+    write_architecture(tmp_path / "other" / "source", "mpnet", pad_token_id=0)
+    fingerprints = {imported(tmp_path / name).fingerprint for name in ("usual", "other")}
+    assert len(fingerprints) == 1
