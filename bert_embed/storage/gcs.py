@@ -117,8 +117,12 @@ def create(path: str, data: bytes) -> bool:
 
     try:
         write(path, io.BytesIO(data), if_generation_match=0)
-    except PreconditionFailed:
-        return read(path) == data  # True: it is ours, and the first answer was lost
+    except StorageError as error:
+        if not isinstance(error.__cause__, PreconditionFailed):
+            raise
+        if (present := read(path)) is None:
+            raise  # the store refuses for another reason
+        return present == data  # True: it is ours, and the first answer was lost
     return True
 
 
@@ -345,8 +349,6 @@ def translate_errors(path: str, done: str) -> Iterator[None]:
 
     try:
         yield
-    except exceptions.PreconditionFailed:
-        raise
     except (exceptions.Forbidden, exceptions.Unauthorized) as error:
         raise PermissionError(
             f"{path} may not be {done} with the credentials of this machine: have the role "

@@ -1,5 +1,6 @@
 """Storage that fails: retried until the counts are exact, or told in one sentence by its name."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -269,3 +270,17 @@ def test_no_space_left_is_told_with_the_files_name(
     monkeypatch.setattr(os, "fsync", straight)
     assert embed(output, tiny_bundle, corpus, **SMALL) == 0
     assert_complete(output, local)
+
+
+@pytest.mark.parametrize("passed", [0, 1, 5])
+def test_a_precondition_that_fails_is_one_sentence(
+    gcs, proxied, corpus, tiny_bundle, capsys, passed
+):
+    """A store, or a rule of its bucket, answers 412 to every write but some at the start."""
+    name, writes = f"precondition-{passed}", itertools.count()
+    _, url, _ = a_bucket(gcs, name, corpus)
+    proxied.fault = lambda _, path: 412 if "/upload/" in path and next(writes) >= passed else None
+    assert embed(f"gs://{name}/out", tiny_bundle, url, **SMALL) == 1
+    told = capsys.readouterr().err
+    assert "a bug of this program" not in told
+    assert_one_sentence(told, f"gs://{name}/out", "cannot be written", "PreconditionFailed")
