@@ -79,7 +79,7 @@ def test_without_an_output_folder_the_same_command_finds_its_run(
     monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
     table = f"test-project:{dataset}.v"
     words = ["embed", f"--input={corpus}", f"--model={tiny_bundle}"]
-    words += ["--output_format=bigquery", f"--output_table={table}"]
+    words += ["--output_format=bigquery", f"--output_table={table}", "--max_rejected=1"]
     assert main(words) == 0
     capsys.readouterr()
     assert main(words) == 0
