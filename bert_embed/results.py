@@ -94,10 +94,15 @@ def read(folder: Folders, partial: bool = False) -> tuple[list[str | int], NDArr
         InputError: A folder has no such vectors, its run is not complete, or its files are not
             those that the run wrote; or the vectors of several cannot be used together.
     """
-    ids, vectors, settings = _read_whole(folder, "sentence", partial, _READ_ROWS)
+    settings, batches = _read_rows(folder, "sentence", partial, _READ_ROWS)
     width = math.prod(settings["shape"])
-    joined = np.concatenate([np.empty((0, width), np.float32), *vectors])
-    return ids, joined.reshape(-1, *settings["shape"])
+    ids: list[str | int] = []
+    vectors = np.empty((0, width), np.float32)  # grows in place: memory never holds them twice
+    for batch in batches:
+        ids += batch.columns["id"].to_pylist()
+        vectors.resize((len(ids), width), refcheck=False)
+        vectors[len(ids) - len(batch) :] = batch.vectors
+    return ids, vectors.reshape(-1, *settings["shape"])
 
 
 def read_batches(
