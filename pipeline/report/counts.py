@@ -111,7 +111,7 @@ def rejected_records(
             if entry is None or len(entry["places"]) >= _PLACES:
                 continue
             entry["stage"] = row["stage"]
-            place = {"source": row["source"], "id": row["id"]}
+            place = {"source": row["source"], "id": row["id"], "detail": row.get("detail")}
             record = row["record"] if texts else None
             if isinstance(record, str):
                 place["text"] = " ".join(record[:_EXCERPT].split())

@@ -319,7 +319,7 @@ def _records(rows: Iterable[dict[str, Any]], columns: Columns) -> Iterator[Recor
         except BadRecordError as error:
             value = None if columns.id is None else row[columns.id]
             name = None if value is None else str(value)
-            yield BadRecord(str(error), _as_json(row).decode(), name)
+            yield BadRecord(str(error), _as_json(row).decode(), name, error.detail)
 
 
 def _as_json(row: dict[str, Any]) -> bytes:

@@ -20,7 +20,7 @@ from bert_embed.transforms.read.parsed import (
     id_of,
     record_of,
 )
-from bert_embed.transforms.read.text import INVALID_UTF8, line_texts, positions
+from bert_embed.transforms.read.text import INVALID_UTF8, line_texts, positions, utf8_detail
 from bert_embed.transforms.records.rejected import BLANK_LINE, BadRecordError
 
 _CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -45,13 +45,13 @@ def _records(lines: Iterable[str | bytes], columns: Columns) -> Iterator[Record 
             yield parse_record(line, columns, extra)
         except BadRecordError as error:
             document = _id_if_any(line, columns) if columns.id else None
-            yield BadRecord(str(error), line, document)
+            yield BadRecord(str(error), line, document, error.detail)
 
 
 def parse_record(line: str | bytes, columns: Columns, extra: ExtraValues | None) -> Record:
     """Parses one line; BadRecordError if it gives no document."""
     if isinstance(line, bytes):
-        raise BadRecordError(INVALID_UTF8)
+        raise BadRecordError(INVALID_UTF8, utf8_detail(line))
     if not line or line.isspace():
         raise BadRecordError(BLANK_LINE)
     if _is_beyond_memory(line):
@@ -59,7 +59,7 @@ def parse_record(line: str | bytes, columns: Columns, extra: ExtraValues | None)
     try:
         record = _loads(line)
     except ValueError as error:
-        raise BadRecordError("malformed JSON") from error
+        raise BadRecordError("malformed JSON", error) from error
     if not isinstance(record, dict):
         raise BadRecordError("not a JSON object")
     return record_of(record, columns, extra(record) if extra else ())

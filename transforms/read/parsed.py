@@ -31,6 +31,7 @@ class BadRecord:
     reason: str
     record: str | bytes
     id: str | None = None
+    detail: str | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,11 @@ def documents_of(
         document = outcome.id if columns.id else place
         if outcome.reason == ID_TOO_LONG:
             document = None
-        rejected.append(Rejected(document, place, "read", outcome.reason, outcome.record, blank))
+        rejected.append(
+            Rejected(
+                *(document, place, "read", outcome.reason, outcome.record, blank), outcome.detail
+            )
+        )
     rows = np.array(good, np.int64)
     sources = places if len(rows) == len(places) else places.take(pa.array(rows))
     ids, texts, texts_b, words, spans, extra = (
@@ -175,10 +180,12 @@ def _spans_of(record: Mapping[str, Any], columns: tuple[str, str], length: int) 
         raise BadRecordError("missing spans")
     if not isinstance(starts, list) and not isinstance(stops, list):
         starts, stops = [starts], [stops]
-    if not isinstance(starts, list) or not isinstance(stops, list) or len(starts) != len(stops):
-        raise BadRecordError("malformed spans")
+    if not isinstance(starts, list) or not isinstance(stops, list):
+        raise BadRecordError("malformed spans", "one of the columns is a list, the other is not")
+    if len(starts) != len(stops):
+        raise BadRecordError("malformed spans", f"{len(starts)} starts, {len(stops)} stops")
     if not all(type(place) is int for place in (*starts, *stops)):  # true and false are int, too
-        raise BadRecordError("malformed spans")
+        raise BadRecordError("malformed spans", "a start or stop is not an integer")
     spans = list(zip(starts, stops, strict=True))
     if not all(0 <= start < stop <= length for start, stop in spans):
         raise BadRecordError("span outside the text")

@@ -42,6 +42,15 @@ def line_texts(lines: Lines) -> tuple[list[str | bytes], np.ndarray]:
     return texts, offsets
 
 
+def utf8_detail(data: bytes) -> str | None:
+    """Where bytes stop being UTF-8; None: they do not."""
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"byte {error.start} of the record is {data[error.start]:#04x}"
+    return None
+
+
 def _decoded(line: bytes) -> str | bytes:
     try:
         return line.decode("utf-8")
@@ -85,7 +94,7 @@ def _is_bad(text: str | bytes) -> bool:
 
 def _rejected(place: str, line: str | bytes) -> Rejected:
     if isinstance(line, bytes):
-        return Rejected(place, place, "read", INVALID_UTF8, line)
+        return Rejected(*(place, place, "read", INVALID_UTF8, line), detail=utf8_detail(line))
     return Rejected(place, place, "read", BLANK_LINE, line, blank=not line.strip())
 
 

@@ -13,7 +13,7 @@ from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.encoding import check_encoding
 from bert_embed.transforms.read.parsed import Documents
 from bert_embed.transforms.read.parts import parts_in_order, parts_read_through
-from bert_embed.transforms.read.text import INVALID_UTF8, TOO_LARGE
+from bert_embed.transforms.read.text import INVALID_UTF8, TOO_LARGE, utf8_detail
 from bert_embed.transforms.records.read_part import ReadPart
 from bert_embed.transforms.records.rejected import BLANK_LINE, Rejected
 from bert_embed.transforms.records.spec import BlockSpec, Slice
@@ -84,7 +84,9 @@ def parse_file(content: WholeFile, columns: Columns) -> Documents:
     rejected: list[Rejected] = []
     if reason:
         blank = reason == BLANK_LINE
-        rejected = [Rejected(path, f"{path}:0", "read", reason, None if blank else data, blank)]
+        record = None if blank else data
+        detail = utf8_detail(content.data) if reason == INVALID_UTF8 else None
+        rejected = [Rejected(path, f"{path}:0", "read", reason, record, blank, detail)]
     good = not reason
     return Documents(
         ids=pa.array([path] * good, pa.string()),

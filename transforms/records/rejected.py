@@ -16,7 +16,11 @@ BLOCK_SKIPPED = "block skipped on request"  # because it crashed or hung its wor
 
 
 class BadRecordError(Exception):
-    """A record gives no document; the message is the reason."""
+    """A record gives no document; the message is the reason, `detail` what is wrong where in it."""
+
+    def __init__(self, reason: str, detail: object = None) -> None:
+        super().__init__(reason)
+        self.detail = None if detail is None else str(detail)
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Rejected:
     reason: str  # short fixed phrase that can be counted
     record: str | bytes | None = None  # text or raw bytes, if the stage still has it
     blank: bool = False  # a blank line of a text file
+    detail: str | None = None  # what is wrong and where in the record, without its text
 
 
 def rejected_lines(rejected: Iterable[Rejected]) -> bytes:
@@ -41,6 +46,8 @@ def rejected_lines(rejected: Iterable[Rejected]) -> bytes:
             "stage": rejection.stage,
             "reason": rejection.reason,
         }
+        if rejection.detail is not None:
+            row["detail"] = rejection.detail
         lines.append(orjson.dumps(row | {"record": _record(rejection.record)}) + b"\n")
     return b"".join(lines)
 

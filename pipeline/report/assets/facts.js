@@ -137,12 +137,13 @@ function rejectedSection() {
   const suffixes = Object.entries(skipped);
   const columns = Object.entries(unfit);
   if (!rejected.length && !suffixes.length && !columns.length) return null;
-  const place = ({ source, id, text }) =>
+  const place = ({ source, id, detail, text }) =>
     element(
       "div",
       {},
       source,
       id !== null && id !== source ? ` (id ${id})` : "",
+      detail ? `: ${detail}` : "",
       text ? element("div", { class: "quote" }, text) : null,
     );
   const parts = [];

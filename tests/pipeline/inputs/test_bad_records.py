@@ -114,3 +114,47 @@ def test_counts_of_every_block_reconcile(tmp_path, tiny_bundle):
     assert sum(each["rejected"].get("invalid UTF-8", 0) for each in block_records) == 100
     size = (tmp_path / "in.txt").stat().st_size
     assert sum(each["covered"].get("0", 0) for each in block_records) == size
+
+
+def details(tmp_path, bundle, name, content, **flags):
+    (tmp_path / name).write_bytes(content)
+    embed(tmp_path / "out", bundle, tmp_path / name, max_rejected="100%", **flags)
+    return [(each["reason"], each.get("detail")) for each in rejected(tmp_path / "out")]
+
+
+def test_a_malformed_record_says_what_is_wrong_where(tmp_path, tiny_bundle):
+    lines = [
+        b'{"text": "fine"}',
+        b'{"text": "secret',
+        b'{"text": secret}',
+        b"secret",
+        b"\xffsecret",
+    ]
+    found = details(tmp_path, tiny_bundle, "a.jsonl", b"\n".join(lines))
+    assert [reason for reason, _ in found] == ["malformed JSON"] * 3 + ["invalid UTF-8"]
+    assert "line 1 column 10 (char 9)" in found[1][1]
+    assert found[3][1] == "byte 0 of the record is 0xff"
+    assert all(detail and "secret" not in detail for _, detail in found)
+
+
+def test_a_malformed_row_of_csv_says_what_is_wrong_where(tmp_path, tiny_bundle):
+    rows_ = b'text,id\n"a" b,1\nc,2,3\nd\xe9,4\nfine,5\n'
+    assert details(tmp_path, tiny_bundle, "a.csv", rows_) == [
+        ("malformed CSV", "',' expected after '\"'"),
+        ("more fields than the header", "3 fields, 2 in the header"),
+        ("invalid UTF-8", "byte 1 of the record is 0xe9"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spans", "detail"),
+    [
+        ({"start": [0, 1], "stop": [1]}, "2 starts, 1 stops"),
+        ({"start": 0, "stop": [1]}, "one of the columns is a list, the other is not"),
+        ({"start": 0.5, "stop": 1}, "a start or stop is not an integer"),
+    ],
+)
+def test_malformed_spans_say_what_is_wrong(spans, detail, tmp_path, tiny_bundle):
+    content = json.dumps({"text": "the river", **spans}).encode()
+    found = details(tmp_path, tiny_bundle, "a.jsonl", content, granularity="span")
+    assert found == [("malformed spans", detail)]

@@ -31,7 +31,7 @@ from bert_embed.transforms.read.tables.csv_cutter import (
     RecordCutter,
     delimiter_of,
 )
-from bert_embed.transforms.read.text import INVALID_UTF8, positions
+from bert_embed.transforms.read.text import INVALID_UTF8, positions, utf8_detail
 from bert_embed.transforms.records.read_part import ReadPart
 from bert_embed.transforms.records.rejected import BLANK_LINE, BadRecordError
 from bert_embed.transforms.records.spec import BlockSpec, InputFile, Slice
@@ -359,7 +359,9 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
             waiting.append(_text(data, records))
             fields = next(rows)
             if any(fields[width:]):
-                raise BadRecordError("more fields than the header")
+                raise BadRecordError(
+                    "more fields than the header", f"{len(fields)} fields, {width} in the header"
+                )
             # As in pandas, the fields at the end of a short record are missing.
             named = {name: _field(fields, at) for name, at in places.items()}
             for name, at in places.items():
@@ -368,10 +370,10 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
             document = (columns.id and named[columns.id]) or None
             values = extra(named) if extra else ()
             yield record_of(_typed(named, columns), columns, values)
-        except csv.Error:
-            yield BadRecord("malformed CSV", _shown(data))
+        except csv.Error as error:
+            yield BadRecord("malformed CSV", _shown(data), detail=str(error))
         except BadRecordError as error:
-            yield BadRecord(str(error), _shown(data), document)
+            yield BadRecord(str(error), _shown(data), document, error.detail)
 
 
 def _field(fields: Sequence[str], at: int) -> str | None:
@@ -384,7 +386,7 @@ def _text(data: bytes, records: CsvRecords) -> str:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadRecordError(INVALID_UTF8) from error
+        raise BadRecordError(INVALID_UTF8, utf8_detail(data)) from error
     if records.quoting.escape == "\\" and r"\N" in text:
         mark = re.escape(records.delimiter)
         text = re.sub(rf"(?<![^{mark}\n])\\N(?=[{mark}\r\n]|$)", _NULL, text)

@@ -232,7 +232,9 @@ def _documents(rows: Rows, columns: Columns) -> Iterator[Record | BadRecord]:
         except BadRecordError as error:
             record = orjson.dumps(fields, default=_shown).decode()
             value = fields[columns.id] if columns.id else None
-            yield BadRecord(str(error), record, None if value is None else _shown(value))
+            yield BadRecord(
+                str(error), record, None if value is None else _shown(value), error.detail
+            )
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
