@@ -28,6 +28,12 @@ _DISTILBERT_FIELDS = {
     "intermediate_size": "hidden_dim",
     "hidden_act": "activation",
 }
+# Of one architecture alone; positions that were computed are among the weights, too.
+_SETTINGS = {
+    "distilbert": (*_DISTILBERT_FIELDS.values(), "sinusoidal_pos_embds"),
+    "electra": ("embedding_size",),
+    "mpnet": ("relative_attention_num_buckets",),
+}
 _PADDING = 1  # where config.json names no pad_token_id
 _MPNET_BUCKETS = 32
 _FAR = 128  # tokens: MPNet's distances from here on are one group
@@ -53,6 +59,9 @@ class BertConfig(EncoderConfig):
     renamed: ClassVar[tuple[tuple[str, str], ...]] = (
         (r"LayerNorm\.gamma$", "LayerNorm.weight"),
         (r"LayerNorm\.beta$", "LayerNorm.bias"),
+    )
+    settings: ClassVar[tuple[str, ...]] = (
+        *("hidden_act", "type_vocab_size", "layer_norm_eps", "position_embedding_type"),
     )
     embedding_size: int = 0  # where not `hidden_size`, to which a product then brings it; else 0
     relative_buckets: int = 0  # groups of distances, each adds to the scores of each head
@@ -87,6 +96,12 @@ class BertConfig(EncoderConfig):
                 **_peculiarities(model_type, sizes, values),
             }
         )
+
+    @classmethod
+    def unknown_settings(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        unknown = super().unknown_settings(values)
+        known = _SETTINGS.get(values["model_type"], ())
+        return {name: value for name, value in unknown.items() if name not in known}
 
     def huggingface_tensor(self, name: str, values: Mapping[str, Any]) -> Source:
         theirs, turned = huggingface_name(name, values["model_type"])

@@ -39,6 +39,11 @@ class GteConfig(PostNormConfig):
         (r"\.attn_ln\.", ".post_attention_layernorm."),
         (r"\.mlp_ln\.", ".post_mlp_layernorm."),
     )
+    settings: ClassVar[tuple[str, ...]] = (
+        *("hidden_act", "type_vocab_size", "layer_norm_eps", "rope_theta", "rope_scaling"),
+        *("rope_parameters", *_USUAL),
+        *("pack_qkv", "unpad_inputs", "use_memory_efficient_attention"),  # how the code runs
+    )
     ntk_factor: float = 0.0  # by how much "ntk" scaling stretches the positions; 0: not
 
     def __post_init__(self) -> None:

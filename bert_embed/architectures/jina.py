@@ -16,6 +16,7 @@ _USUAL: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("gelu",),
     "is_decoder": (False, None),
     "add_cross_attention": (False, None),
+    "emb_pooler": ("mean", None),
 }
 _DISTANCES = "distance_scores"
 _QK_NORM = "qk-post-norm"  # in the name of the code that has these norms
@@ -56,6 +57,9 @@ class JinaConfig(EncoderConfig):
         "output_norm": "mlp.layernorm",
         "pooler": "pooler.dense",
     }
+    settings: ClassVar[tuple[str, ...]] = (
+        *("position_embedding_type", "type_vocab_size", "layer_norm_eps", *_USUAL),
+    )
     qk_norm: bool = False  # queries and keys have norms, attention a second one
 
     def __post_init__(self) -> None:

@@ -20,6 +20,7 @@ from bert_embed.architectures.rotary import (
     check_rope,
     frequencies,
     gated,
+    refuse_unless,
     rotation_of,
     rotation_tables,
 )
@@ -28,6 +29,10 @@ from bert_embed.storage.errors import InputError
 _UNSEEN = np.float32(-1e9)  # added to the scores of tokens outside the window
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _THETAS = {_FULL: ("global_rope_theta", 160_000.0), _SLIDING: ("local_rope_theta", 10_000.0)}
+_USUAL: dict[str, tuple[Any, ...]] = {
+    # Files say "absolute", and positions are rotary all the same.
+    "position_embedding_type": ("absolute", "rope", None),
+}
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,14 @@ class ModernBertConfig(RotaryConfig):
         "attn.Wqkv": ("attn.Wq", "attn.Wk", "attn.Wv"),
         "mlp.Wi": ("mlp.Wgate", "mlp.Wup"),
     }
+    settings: ClassVar[tuple[str, ...]] = (
+        *("hidden_activation", "norm_eps", "norm_bias", "attention_bias", "mlp_bias"),
+        *("local_attention", "layer_types", "global_attn_every_n_layers", "global_rope_theta"),
+        *("local_rope_theta", "rope_scaling", "rope_parameters", *_USUAL),
+        "layer_norm_eps",  # beside norm_eps, which counts
+        *("reference_compile", "deterministic_flash_attn", "repad_logits_with_grad"),
+        *("sparse_prediction", "sparse_pred_ignore_index"),
+    )
     local_rope_theta: float = 10000.0  # as `rope_theta`, for layers with a window
     local_attention: int = 128  # width of the window; a token sees half of it on each side
     full_attention: tuple[int, ...] = ()  # numbers of the layers, from 0 on, without a window
@@ -75,6 +88,7 @@ class ModernBertConfig(RotaryConfig):
     @classmethod
     def from_huggingface(cls, values: Mapping[str, Any]) -> "ModernBertConfig":
         required(values, SIZES)
+        refuse_unless(values, _USUAL)
         thetas = {kind: _theta(values, kind) for kind in _THETAS}
         return cls(
             **{name: values[name] for name in SIZES},
@@ -141,11 +155,16 @@ class ModernBertConfig(RotaryConfig):
 
 def _theta(values: Mapping[str, Any], kind: str) -> Any:
     """Returns the theta of layers of a kind, by the old or the new setting."""
-    check_rope(values.get("rope_scaling"), "rope_scaling")
+    scaling = check_rope(values.get("rope_scaling"), "rope_scaling")
     by_kind = values.get("rope_parameters")
     if by_kind is not None and not isinstance(by_kind, dict):
         raise InputError(f"config.json: rope_parameters must hold an object, got {by_kind!r}")
-    rope = check_rope((by_kind or {}).get(kind), f"rope_parameters of {kind}")
+    if other := {key for key, value in (by_kind or {}).items() if value is not None} - {*_THETAS}:
+        raise InputError(
+            f"config.json: rope_parameters must be of {' and '.join(_THETAS)}, "
+            f"got {', '.join(sorted(other))}, too"
+        )
+    rope = check_rope((by_kind or {}).get(kind), f"rope_parameters of {kind}") | scaling
     name, usual = _THETAS[kind]
     theta = values.get(name, usual)
     if theta is None:  # in older models: that of all layers

@@ -31,6 +31,7 @@ _USUAL: dict[str, tuple[Any, ...]] = {
     "rotary_emb_scale_base": (None,),
     "num_experts": (0, 1, None),
     "moe_every_n_layers": (0, None),
+    "ffn_div": (1, None),
 }
 
 
@@ -41,6 +42,14 @@ class NomicBertConfig(PostNormConfig):
     architecture: ClassVar[str] = "nomic_bert"
     model_types: ClassVar[Mapping[str, str]] = {"nomic_bert": "a NomicBERT encoder"}
     prefixes: ClassVar[tuple[str, ...]] = ("nomic_bert.", "bert.")
+    settings: ClassVar[tuple[str, ...]] = (
+        *("hidden_act", "type_vocab_size", "layer_norm_eps", "rope_theta", "rope_parameters"),
+        *("head_dim", "rotary_emb_base", "rotary_scaling_factor", "max_trained_positions"),
+        *(*_HUB_FIELDS.values(), *_USUAL),
+        # How the code runs, and how it would choose among experts
+        *("fused_bias_fc", "use_xentropy", "dense_seq_output", "pad_vocab_size_multiple"),
+        *("reorder_and_upcast_attn", "moe_top_k", "moe_impl", "moe_normalize_expert_weights"),
+    )
     renamed: ClassVar[tuple[tuple[str, str], ...]] = (
         (r"^encoder\.layers\.", "layers."),
         (r"^emb_ln\.", "embeddings.LayerNorm."),

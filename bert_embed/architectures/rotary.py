@@ -15,6 +15,10 @@ from bert_embed.architectures.encoder import (
 from bert_embed.architectures.ops import Ops
 from bert_embed.storage.errors import InputError
 
+_ROPE = {
+    *("rope_type", "type", "rope_theta", "factor", "mixed_b", "partial_rotary_factor"),
+    "original_max_position_embeddings",
+}
 GATES = {**ACTIVATIONS, "silu": "silu", "swish": "silu"}  # the same, under another name
 
 
@@ -162,6 +166,12 @@ def check_rope(values: Any, name: str, kinds: tuple[str, ...] = ("default",)) ->
         )
     if values.get("partial_rotary_factor", 1) != 1:
         raise InputError(f"config.json: {name} with a partial_rotary_factor is not supported")
+    for key, value in values.items():
+        if key not in _ROPE and value is not None:
+            raise InputError(
+                f"config.json: {name} with {key}, got {value!r}, is not supported; remove it if it "
+                "is known to change nothing"
+            )
     return values
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from bert_embed.architectures.encoder import EncoderConfig, activation
 from bert_embed.architectures.rotary import GATES
 from bert_embed.heads.scores import ScoresHead
+from bert_embed.importers.json_files import object_in, refuse_unknown
 from bert_embed.importers.weights import check_shapes, read_arrays
 from bert_embed.storage.errors import InputError
 
@@ -124,7 +125,7 @@ def _labels(path: Path, values: Mapping[str, Any], count: int) -> tuple[str, ...
 
 def _activation(path: Path, values: Mapping[str, Any], labels: int, named: str | None) -> Any:
     """Softmax, sigmoid or none, as transformers' pipeline and CrossEncoder decide."""
-    named = named or _cross_encoder_activation(values)
+    named = named or _cross_encoder_activation(path, values)
     if named is not None:
         match = _TORCH.match(str(named))
         if match is None or match[1] not in _BY_TORCH:
@@ -143,11 +144,11 @@ def _activation(path: Path, values: Mapping[str, Any], labels: int, named: str |
     return _BY_PROBLEM[problem]
 
 
-def _cross_encoder_activation(values: Mapping[str, Any]) -> Any:
+def _cross_encoder_activation(path: Path, values: Mapping[str, Any]) -> Any:
     """What config.json says: releases 4 and 5 of sentence-transformers, and those before."""
-    ours = values.get("sentence_transformers")
-    named = ours.get("activation_fn") if isinstance(ours, dict) else None
-    return named or values.get("sbert_ce_default_activation_function")
+    ours = object_in(path, values, "sentence_transformers")
+    refuse_unknown(path, ours, frozenset(("activation_fn", "version")))
+    return ours.get("activation_fn") or values.get("sbert_ce_default_activation_function")
 
 
 def _pooling(path: Path, values: Mapping[str, Any]) -> Any:

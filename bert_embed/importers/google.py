@@ -12,7 +12,7 @@ from bert_embed.architectures.encoder import tensor_shapes
 from bert_embed.architectures.families import config_from_huggingface
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.files import VOCABULARY
-from bert_embed.importers.json_files import read_object
+from bert_embed.importers.json_files import read_object, refuse_unknown
 from bert_embed.importers.tokenizer_files import no_casing, read_vocabulary
 from bert_embed.importers.weights import check_layer_count, check_shapes
 from bert_embed.importers.writer import write_bundle
@@ -78,6 +78,7 @@ def read_config(path: Path, activation: str | None = None) -> BertConfig:
     if not isinstance(config, BertConfig):
         found = config.model_types[values["model_type"]]
         raise InputError(f"{path}: must be of a BERT encoder, is of {found}")
+    refuse_unknown(path, config.unknown_settings(values), frozenset())
     return replace(config, hidden_act=activation or _ACTIVATIONS[hidden_act])
 
 

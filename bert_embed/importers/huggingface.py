@@ -15,7 +15,7 @@ from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.files import refuse_adapter
 from bert_embed.importers.classifiers import is_classifier, read_classifier
 from bert_embed.importers.dense import CONVERT, check_widths
-from bert_embed.importers.json_files import inside, read_json
+from bert_embed.importers.json_files import inside, read_json, refuse_unknown
 from bert_embed.importers.m3 import HeadRead, read_m3
 from bert_embed.importers.mlm_heads import read_mlm_head, read_query_weights
 from bert_embed.importers.multi_vectors import PROJECTION, read_multi_vectors
@@ -59,6 +59,7 @@ def import_huggingface(
     refuse_adapter(folder)
     values = read_json(folder / "config.json")
     config = config_from_huggingface(values)
+    refuse_unknown(folder / "config.json", config.unknown_settings(values), frozenset())
     width = check_widths(settings.dense, settings.defaults.pooled_width(config), root)
     if (settings.defaults.dim or 0) > width:
         settings = replace(settings, defaults=replace(settings.defaults, dim=None))

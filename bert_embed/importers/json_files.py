@@ -1,6 +1,7 @@
 """Reads JSON files of a model's folder; errors name the file."""
 
 import json
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,6 @@ def refuse_unknown(path: Path, values: Mapping[str, Any], supported: frozenset[s
     for name, value in values.items():
         if name not in supported and value not in (None, False, {}, [], ""):
             raise InputError(
-                f"{path}: {name} is not supported, vectors would differ; remove it if it is known "
-                "to change nothing"
+                f"{path}: {name} is not supported, got {reprlib.repr(value)}, which is neither "
+                "followed nor known to change no vector; remove it if it changes none"
             )

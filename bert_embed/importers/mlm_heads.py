@@ -21,6 +21,7 @@ _SPLADE_KNOWN = frozenset(
         *("embedding_dimension", "word_embedding_dimension"),
     )
 )
+_STATIC_KNOWN = frozenset(("path", "frozen"))  # of SparseStaticEmbedding
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,9 @@ def read_query_weights(
 ) -> dict[str, np.ndarray]:
     """Returns the weights of a SparseStaticEmbedding, float32 `[vocab_size]`."""
     weights = np.zeros(config.vocab_size, np.float32)
-    named = optional_object(folder / "config.json").get("path")
+    values = optional_object(folder / "config.json")
+    refuse_unknown(folder / "config.json", values, _STATIC_KNOWN)
+    named = values.get("path")
     if isinstance(named, str) and named.endswith(".json"):
         places = [place / Path(named).name for place in (folder, root)]
         path = next((place for place in places if place.is_file()), places[0])

@@ -89,6 +89,9 @@ _HARMLESS = (
     *("unpad_inputs", "use_memory_efficient_attention", "torch_dtype", "dtype"),
 )
 _MODULE_KNOWN = frozenset(("idx", "name", "path", "type", "kwargs"))  # in modules.json
+_NORMALIZE_KNOWN = frozenset(("module_input_name", "module_output_name"))
+_ROUTER_KNOWN = frozenset(("types", "structure", "parameters"))
+_ROUTES_KNOWN = frozenset(("default_route", "allow_empty_key"))  # among its parameters
 _TRANSFORMER_KNOWN = frozenset(
     (*_AS_USUAL, *_PASSED_ON, "max_seq_length", "do_lower_case", "unpad_inputs")
 )
@@ -143,7 +146,9 @@ def read_settings(source: Path) -> Settings:
             modules.append(module)
         elif kind == "Normalize":
             place = inside(source, path) / "config.json"
-            check_vector_names(place, optional_object(place))
+            values = optional_object(place)
+            refuse_unknown(place, values, _NORMALIZE_KNOWN)
+            check_vector_names(place, values)
             normalize = True
     task = "feature-extraction" if splade is None else "fill-mask"
     named = optional_object(source / _MODEL)
@@ -221,6 +226,8 @@ def _routes(source: Path, place: str) -> tuple[list[tuple[str, str]], str]:
     path = next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
     values = optional_object(path)
     types, routes = object_in(path, values, "types"), object_in(path, values, "structure")
+    refuse_unknown(path, values, _ROUTER_KNOWN)
+    refuse_unknown(path, object_in(path, values, "parameters"), _ROUTES_KNOWN)
     kinds = {name: _kind(path, kind) for name, kind in types.items()}
     query, documents = (routes.get(route) for route in ("query", "document"))
     if (

@@ -112,6 +112,7 @@ def test_config_json_names_the_activation(tmp_path, config, activation):
     [
         ({"id2label": {"0": "a"}}, "id2label must name each of the 3 labels"),
         ({"id2label": {"0": "a", "1": "b", "2": "a"}}, "id2label must name each label once"),
+        ({"sentence_transformers": {"temperature": 2}}, "temperature is not supported, got 2"),
         ({"problem_type": "ranking"}, "problem_type must be one of regression"),
         (
             {"sentence_transformers": {"activation_fn": "torch.nn.Tanh"}},

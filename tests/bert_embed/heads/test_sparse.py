@@ -371,6 +371,24 @@ def test_wrong_weights_of_queries_are_refused(tmp_path, weights, said):
 
 
 @pytest.mark.parametrize(
+    ("file", "changes", "said"),
+    [
+        ("router_config.json", {"merge": "sum"}, "merge is not supported, got 'sum'"),
+        ("router_config.json", {"parameters": {"route_mappings": {"a": "b"}}}, "route_mappings is"),
+        ("query_0_SparseStaticEmbedding/config.json", {"scale": 2}, "scale is not supported"),
+    ],
+)
+def test_an_unknown_setting_of_a_router_is_refused(tmp_path, file, changes, said):
+    write_splade(tmp_path / "source")
+    as_router(tmp_path / "source", idf={"the": 1.0})
+    path = tmp_path / "source" / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(InputError) as error:
+        import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"pooling_strategy": "mean"}, "pooling must be max or sum, got 'mean'"),

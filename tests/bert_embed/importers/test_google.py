@@ -165,6 +165,7 @@ def test_more_layers_than_there_are_are_refused_at_once(tmp_path, number):
     ("values", "message"),
     [
         ({"hidden_act": {"a": 1}}, "hidden_act must be gelu or relu, got {'a': 1}"),
+        ({"attention_scale": 0.5}, r"attention_scale is not supported, got 0\.5"),
         ([1], "must hold an object, got a list"),
         (
             {"position_embedding_type": "alibi", "feed_forward_type": "geglu"},

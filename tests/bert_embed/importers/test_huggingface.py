@@ -13,8 +13,16 @@ from bert_embed.graph.load import load_encoder
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.specs import VectorSpec
 from bert_embed.storage.errors import InputError
+from tests.support.models.architectures import write_architecture
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 
+# Settings of config.json by family, those of every family under "base": all that the configurations
+# of transformers 4.46, 4.57 and 5.23 write, and what models of the hub have besides. None is empty
+# or off, but for those that would change vectors.
+SETTINGS = json.loads(
+    (Path(__file__).parents[2] / "data" / "huggingface_settings.json").read_text()
+)
+BASE = SETTINGS.pop("base")
 WORDS = "embeddings.word_embeddings.weight"
 QUERY = "encoder.layer.1.attention.self.query.weight"
 
@@ -284,6 +292,40 @@ def test_what_would_give_other_vectors_is_refused(tmp_path, file, changes, messa
     edit_json(tmp_path / "source" / file, **changes)
     with pytest.raises(ValueError, match=message):
         imported(tmp_path)
+
+
+@pytest.mark.parametrize("family", SETTINGS)
+def test_settings_that_change_no_vector_are_no_obstacle(tmp_path, family):
+    source, kind = tmp_path / "source", family.removesuffix("_hub")
+    if family == "bert":
+        write_tiny_huggingface(source)
+    else:
+        write_architecture(source, kind, hub=True if kind != family else None)
+    plain = imported(tmp_path, "plain")
+    values = json.loads((source / "config.json").read_text())
+    edit_json(source / "config.json", **{**BASE, **SETTINGS[family], **values})
+    assert imported(tmp_path).fingerprint == plain.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"attention_scale": 0.5}, r"config\.json: attention_scale is not supported, got 0\.5"),
+        ({"is_encoder_decoder": True}, "is_encoder_decoder is not supported, got True"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads is not supported"),
+        ({"quantization_config": {"bits": 8}}, "quantization_config is not supported"),
+        ({"relative_attention_num_buckets": 32}, "relative_attention_num_buckets is not"),
+        ({"embedding_size": 16}, "embedding_size is not supported, got 16"),  # of ELECTRA
+        ({"rope_theta": 10000.0}, "rope_theta is not supported"),
+    ],
+)
+def test_a_setting_that_is_neither_followed_nor_known_is_refused(tmp_path, changes, message):
+    write_tiny_huggingface(tmp_path / "source")
+    edit_json(tmp_path / "source" / "config.json", **changes)
+    with pytest.raises(ValueError, match=message):
+        imported(tmp_path)
+    edit_json(tmp_path / "source" / "config.json", **dict.fromkeys(changes))
+    imported(tmp_path)  # null is no setting
 
 
 @pytest.mark.parametrize("name", ["config.json", "vocab.txt", "model.safetensors"])

@@ -257,6 +257,7 @@ def test_a_dropout_does_nothing_when_vectors_are_made(tmp_path, tiny_bundle):
             {"module_input_name": "token_embeddings"},
             "module_input_name must be 'sentence_embedding'",
         ),
+        ("3_Normalize/config.json", {"p": 1}, "p is not supported, got 1"),
         ("1_Pooling/config.json", {"include_prompt": False, "pooling_mode": "cls"}, "cls pooling"),
         ("1_Pooling/config.json", {"colour": "red"}, "colour is not supported"),
         ("1_Pooling/config.json", {"pooling_mode": ["mean", "median"]}, "pooling 'median' is not"),
