@@ -215,7 +215,7 @@ build/docs-venv/made: uv.lock .venv/uv
 docs: build/docs-venv/made  ## build the site of docs/ into build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --quiet --strict
 
-notebooks: build/docs-venv/made embed  ## execute the notebooks of docs/notebooks (CHECK=--check changes none)
+notebooks: build/docs-venv/made .venv/dev embed  ## execute the notebooks of docs/notebooks (CHECK=--check changes none)
 	build/docs-venv/bin/python docs/run_notebooks.py $(CHECK)
 	build/docs-venv/bin/python -m pytest tests/notebooks
 

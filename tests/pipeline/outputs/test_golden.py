@@ -38,7 +38,8 @@ def copy(name, tmp_path):
 
 
 def run(output, name, bundle, *more):
-    return main(["embed", f"--output={output}", *flags(name, bundle), *more])
+    with parts_of(PART_DOCS):
+        return main(["embed", f"--output={output}", *flags(name, bundle), *more])
 
 
 def values(output):
