@@ -11,3 +11,4 @@ class FileInfo:
     size: int  # bytes as stored (compressed bytes for a compressed file)
     modified: float  # seconds since 1970
     generation: int = 0  # of an object of Cloud Storage, new with each write; else 0
+    etag: str = ""  # of an object of S3, another one for another content; else empty

@@ -82,8 +82,8 @@ def open_raw(path: str) -> BinaryIO:
 def open_listed(info: FileInfo) -> Iterator[BinaryIO]:
     """Opens a file that was listed, as `open_raw` does; InputError if it changed since.
 
-    A local file is compared when it is opened and after it was read. Of an object of Cloud Storage
-    the listed generation is read, which takes no further request.
+    A local file is compared when it is opened and after it was read. Of an object the
+    version that was listed is read, by its generation or ETag, which takes no further request.
     """
     try:
         with _store(info.path).open_object(info.path, info) as file:
@@ -253,7 +253,7 @@ def remove(paths: list[str]) -> None:
 
 
 def create_exclusive(path: str, data: bytes) -> bool:
-    """Creates a file unless it exists, then False; S3 is asked before the write."""
+    """Creates a file unless it exists, then False; a server of S3 may not know how to."""
     return _store(path).create(path, data)
 
 

@@ -92,7 +92,7 @@ def checksum(path: str) -> str:
 
 def open_object(path: str, info: FileInfo | None = None) -> BinaryIO:
     """Opens the stored bytes of the listed, or newest, generation; those of two never mix."""
-    return io.BufferedReader(_ObjectReader(info or stat(path)), _BUFFER)
+    return io.BufferedReader(ObjectReader(info or stat(path), _read_range), _BUFFER)
 
 
 def read(path: str) -> bytes | None:
@@ -191,12 +191,12 @@ def _split(path: str) -> tuple[str, str]:
     return bucket, name
 
 
-class _ObjectReader(io.RawIOBase):
-    """Reads one generation of an object in ranges, which grow while it is read in order."""
+class ObjectReader(io.RawIOBase):
+    """Reads one version of an object in ranges, which grow while it is read in order."""
 
-    def __init__(self, info: FileInfo) -> None:
+    def __init__(self, info: FileInfo, read_range: Callable[[FileInfo, int, int], bytes]) -> None:
         super().__init__()
-        self._info, self._at = info, 0
+        self._info, self._at, self._read_range = info, 0, read_range
         self._held, self._held_from = b"", 0  # bytes fetched ahead, and where they begin
         self._ahead = _AHEAD
 
@@ -234,7 +234,7 @@ class _ObjectReader(io.RawIOBase):
         in_order = start == self._held_from + len(self._held)
         self._ahead = min(2 * self._ahead, _MOST_AHEAD) if in_order and start else _AHEAD
         stop = min(start + size + self._ahead, self._info.size)
-        data = _read_range(self._info, start, stop)
+        data = self._read_range(self._info, start, stop)
         self._held, self._held_from = data[size:], start + size
         return data[:size]
 

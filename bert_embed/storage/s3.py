@@ -1,122 +1,282 @@
-"""Lists, reads and writes objects of Amazon S3, and of what speaks its protocol, through Beam."""
+"""Lists, reads and writes objects of Amazon S3, and of what speaks its protocol.
 
-import glob
+Beam's file system for S3 neither reads one version of an object nor creates one only if it does not
+exist, and waits up to ten minutes for a request. Only its options are used here.
+"""
+
+import functools
 import io
-from collections.abc import Iterator
-from typing import BinaryIO
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, TypeVar
 
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.value_provider import RuntimeValueProvider
+from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 
 from bert_embed.storage.checksums import crc32c_of_bytes
 from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.file_info import FileInfo
+from bert_embed.storage.gcs import FIRST_ANSWER, PATIENCE, ObjectReader
 from bert_embed.storage.globs import fixed_folder, glob_matcher, is_glob
-from bert_embed.storage.packages import missing
+from bert_embed.storage.packages import requires
+from bert_embed.storage.parallel import THREADS, in_parallel
 
-_KIND = "application/octet-stream"
+SCHEME = "s3://"
+_TIMEOUTS = {"connect_timeout": 10, "read_timeout": 60}  # seconds
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 20.0  # seconds between attempts
+_GIVEN_UP = 5.0  # seconds of retries after one request was given up, as a failing run has more
+_PASSING = (408, 409, 429, 500, 502, 503, 504)
+_GONE, _CHANGED, _UNKNOWN = 404, 412, 501
 
-# Where no flag of Beam's was given, the environment has everything, but Beam wants options.
-if RuntimeValueProvider.runtime_options is None:
-    RuntimeValueProvider.set_runtime_options({})
+_Result = TypeVar("_Result")
+_lock = threading.Lock()
+_answered: dict[tuple[int, str], bool] = {}  # of processes and servers, the last request
 
 
 def list_files(pattern: str) -> list[FileInfo]:
     """Files that an address, a folder or a glob names, sorted, as `gcs.list_files`."""
-    folder = fixed_folder(pattern) if is_glob(pattern) else pattern.rstrip("/")
-    matches = glob_matcher(pattern if is_glob(pattern) else folder + "/**")
-    exact = [] if is_glob(pattern) or pattern.endswith("/") else [pattern]
-    files = {
-        file.path: file
-        for file in _matching([*exact, f"{folder}/**"])
-        if file.path == pattern or matches(file.path)
+    bucket, name = _split(pattern)
+    files = {}
+    if name and not name.endswith("/") and (info := _stat(pattern)) is not None:
+        files[info.path] = info
+    folder = fixed_folder(name) if is_glob(name) else name.rstrip("/")
+    prefix = folder and folder + "/"
+    matches = glob_matcher(name if is_glob(name) else prefix + "**")
+    files |= {
+        info.path: info
+        for info in _listed(pattern, prefix)
+        if matches(info.path.removeprefix(f"{SCHEME}{bucket}/"))
     }
-    return [files[path] for path in sorted(files)]
+    return [files[path] for path in sorted(files) if not path.endswith("/")]
 
 
-def _matching(patterns: list[str], limits: list[int] | None = None) -> Iterator[FileInfo]:
-    try:
-        matches = FileSystems.match(patterns, limits)
-    except BeamIOError as error:
-        raise _failure(patterns[0], "listed", error) from error
-    for match in matches:
-        for metadata in match.metadata_list:
+def _listed(path: str, prefix: str, **which: Any) -> Iterator[FileInfo]:
+    """The objects of the bucket of `path` whose names begin with `prefix`, in order."""
+    bucket = _split(path)[0]
+    more = True
+    while more:
+        page = _call(
+            path,
+            "listed",
+            lambda client: client.list_objects_v2(Bucket=bucket, Prefix=prefix, **which),
+        )
+        for item in page.get("Contents", ()):
             yield FileInfo(
-                metadata.path, metadata.size_in_bytes, metadata.last_updated_in_seconds or 0.0
+                f"{SCHEME}{bucket}/{item['Key']}",
+                item["Size"],
+                item["LastModified"].timestamp(),
+                etag=item.get("ETag", ""),
             )
-
-
-def _failure(path: str, done: str, error: Exception) -> Exception:
-    """What a store said, without the sentences that Beam puts around it."""
-    while isinstance(error, BeamIOError) and error.exception_details:
-        error = next(iter(error.exception_details.values()))
-    if "boto3" in str(error):
-        return InputError(missing("s3://", "boto3"))
-    return StorageError(f"{path} cannot be {done}: {error}")
+        more = page.get("IsTruncated", False)
+        which["ContinuationToken"] = page.get("NextContinuationToken")
 
 
 def stat(path: str) -> FileInfo:
-    """Size and time of a file now; FileNotFoundError if it does not exist."""
-    for file in list_files(path):
-        if file.path == path:
-            return file
-    raise FileNotFoundError(path)
+    """Size, time and ETag of an object now; FileNotFoundError if it does not exist."""
+    info = _stat(path)
+    if info is None:
+        raise FileNotFoundError(f"{path} does not exist")
+    return info
+
+
+def _stat(path: str) -> FileInfo | None:
+    # As listings tell it: a request for the object itself rounds the time to seconds.
+    first = next(_listed(path, _split(path)[1], MaxKeys=1), None)
+    return first if first is not None and first.path == path else None
 
 
 def open_object(path: str, info: FileInfo | None = None) -> BinaryIO:
-    """Opens the stored bytes; FileNotFoundError if it is no longer the file that was listed."""
-    if info is not None and stat(path) != info:
-        raise FileNotFoundError(path)
-    return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+    """Opens the stored bytes, as listed or newest; FileNotFoundError once they are replaced."""
+    return io.BufferedReader(ObjectReader(info or stat(path), _read_range), 64 << 10)
+
+
+def _read_range(info: FileInfo, start: int, stop: int) -> bytes:
+    which = {"IfMatch": info.etag} if info.etag else {}
+    if (start, stop) != (0, info.size):  # no range is of an empty object
+        which["Range"] = f"bytes={start}-{stop - 1}"
+    data = _get(info.path, **which)
+    if len(data) != stop - start:
+        raise FileNotFoundError(f"{info.path} has another size than was listed")
+    return data
+
+
+def _get(path: str, **which: str) -> bytes:
+    bucket, name = _split(path)
+    return _call(
+        path,
+        "read",
+        lambda client: client.get_object(Bucket=bucket, Key=name, **which)["Body"].read(),
+    )
 
 
 def read(path: str) -> bytes | None:
     """All bytes of a file, or None if it does not exist."""
     try:
-        if not FileSystems.exists(path):
-            return None
-        with open_object(path) as file:
-            return file.read()
-    except BeamIOError as error:
-        raise _failure(path, "read", error) from error
+        return _get(path)
+    except FileNotFoundError:
+        return None
 
 
 def checksum(path: str) -> str:
-    """The CRC32C of a file's bytes, in base64; reads them, as Beam does not ask for it."""
-    data = read(path)
-    if data is None:
-        raise FileNotFoundError(path)
-    return crc32c_of_bytes(data)
+    """The CRC32C of a file's bytes, in base64; reads them, as not every store keeps it."""
+    return crc32c_of_bytes(_get(path))
 
 
-def write(path: str, buffer: io.BytesIO) -> None:
-    """Writes a file as a whole; StorageError if it cannot be written."""
+def write(path: str, buffer: io.BytesIO, **condition: str) -> None:
+    """Writes a file as a whole, under a condition; StorageError if it cannot be written."""
+    bucket, name = _split(path)
+    data = buffer.getvalue()
     try:
-        with FileSystems.create(path, _KIND, CompressionTypes.UNCOMPRESSED) as file:
-            file.write(buffer.getbuffer())
-    except Exception as error:  # boto3's own, which Beam does not wrap here
-        raise _failure(path, "written", error) from error
+        _call(
+            path,
+            "written",
+            lambda client: client.put_object(Bucket=bucket, Key=name, Body=data, **condition),
+        )
+    except FileNotFoundError as error:  # no such bucket
+        raise StorageError(str(error)) from error
 
 
 def create(path: str, data: bytes) -> bool:
-    """Creates a file if it does not exist; of two jobs that start together both may."""
-    if read(path) is not None:
+    """Creates a file if it does not exist, which the server decides; False if another exists."""
+    if read(path) is not None:  # a server that knows no condition may ignore it
         return False
-    write(path, io.BytesIO(data))
+    try:
+        write(path, io.BytesIO(data), IfNoneMatch="*")
+    except StorageError as error:
+        status = _status(error.__cause__)
+        if status == _UNKNOWN:
+            write(path, io.BytesIO(data))
+            return True
+        if status != _CHANGED or (present := read(path)) is None:
+            raise
+        return present == data  # True: it is ours, and the first answer was lost
     return True
 
 
 def list_folder(folder: str) -> list[FileInfo]:
     """Files directly in a folder."""
-    return list(_matching([glob.escape(folder.rstrip("/")) + "/*"]))
+    return list(_directly_in(folder))
 
 
 def holds_files(folder: str) -> bool:
     """Whether a file is directly in a folder."""
-    return any(_matching([glob.escape(folder.rstrip("/")) + "/*"], limits=[1]))
+    return any(True for _ in _directly_in(folder))
+
+
+def _directly_in(folder: str) -> Iterator[FileInfo]:
+    name = _split(folder)[1].rstrip("/")
+    listed = _listed(folder, name and name + "/", Delimiter="/")
+    return (info for info in listed if not info.path.endswith("/"))
 
 
 def delete(paths: list[str]) -> None:
-    """Removes files."""
-    FileSystems.delete(paths)
+    """Removes files; one that does not exist is no error."""
+    for _ in in_parallel(_delete, paths):
+        pass
+
+
+def _delete(path: str) -> None:
+    bucket, name = _split(path)
+    _call(path, "removed", lambda client: client.delete_object(Bucket=bucket, Key=name))
+
+
+def _split(path: str) -> tuple[str, str]:
+    bucket, _, name = path.removeprefix(SCHEME).partition("/")
+    if not bucket:
+        raise InputError(f"{path} must be {SCHEME}BUCKET/NAME")
+    return bucket, name
+
+
+def _call(path: str, done: str, call: Callable[[Any], _Result]) -> _Result:
+    """Calls with the client, and again after errors that pass, until the time for retries is up."""
+    with requires(SCHEME, "boto3"):
+        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
+
+    server = _server()
+    begun, pause = time.monotonic(), _FIRST_PAUSE
+    while True:
+        try:
+            result = call(_client())
+            _answered[server] = True
+            return result
+        except (BotoCoreError, ClientError, ResponseParserError) as error:
+            said = f"{path} cannot be {done}: {error}"
+            if done == "read" and _status(error) in (_GONE, _CHANGED):
+                raise FileNotFoundError(said) from error
+            if not _is_passing(error):
+                raise StorageError(said) from error
+            if time.monotonic() + pause > begun + _patience(server):
+                _answered[server] = False
+                raise StorageError(f"{said}, again and again: try again later") from error
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _patience(server: tuple[int, str]) -> float:
+    """Seconds of retries."""
+    answered = _answered.get(server)
+    if answered is None:
+        return FIRST_ANSWER
+    return PATIENCE if answered else min(_GIVEN_UP, PATIENCE)
+
+
+def _status(error: BaseException | None) -> int | None:
+    """The status of an answer that is an error; None where there was no answer."""
+    response = getattr(error, "response", None) or {}  # None is what lost answers have
+    return response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+
+
+def _is_passing(error: Exception) -> bool:
+    from botocore import exceptions
+    from botocore.parsers import ResponseParserError
+
+    if isinstance(error, exceptions.ClientError):
+        code = error.response.get("Error", {}).get("Code")
+        return _status(error) in _PASSING or code == "RequestTimeout"
+    lost = (
+        exceptions.HTTPClientError,
+        exceptions.ConnectionError,
+        exceptions.IncompleteReadError,
+        exceptions.ChecksumError,
+        exceptions.FlexibleChecksumError,
+        ResponseParserError,
+    )
+    return isinstance(error, lost)
+
+
+def _server() -> tuple[int, str]:
+    return os.getpid(), os.environ.get("AWS_ENDPOINT_URL", "")
+
+
+def _client() -> Any:
+    options = getattr(FileSystems, "_pipeline_options", None)
+    with _lock:
+        return _new_client(*_server(), options)
+
+
+@functools.lru_cache(maxsize=8)
+def _new_client(process: int, server: str, options: PipelineOptions | None) -> Any:
+    """A client for this process by Beam's options, else by the environment; it retries nothing."""
+    with requires(SCHEME, "boto3"):
+        import boto3
+        from botocore.config import Config
+
+    del process, server  # keys of the cache
+    given = (options or PipelineOptions([])).view_as(S3Options)
+    return boto3.session.Session().client(
+        "s3",
+        aws_access_key_id=given.s3_access_key_id,
+        aws_secret_access_key=given.s3_secret_access_key,
+        aws_session_token=given.s3_session_token,
+        endpoint_url=given.s3_endpoint_url,
+        region_name=given.s3_region_name,
+        api_version=given.s3_api_version,
+        verify=given.s3_verify,
+        use_ssl=not given.s3_disable_ssl,
+        config=Config(
+            retries={"total_max_attempts": 1}, max_pool_connections=2 * THREADS, **_TIMEOUTS
+        ),
+    )

@@ -1,10 +1,11 @@
-"""Runs from s3:// to s3://, by Beam's file systems and a server that speaks S3's protocol."""
+"""Runs from s3:// to s3://, by a server that speaks S3's protocol, also one that fails."""
 
 import gzip
 import io
 import json
 import re
 import sys
+import time
 
 import boto3
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed
+from tests.support.servers.faults import proxy, some
 from tests.support.servers.gcs import answers, free_port, running
 
 TEXTS = {
@@ -106,3 +108,124 @@ def test_what_is_not_there_is_named(s3, tiny_bundle, capsys, source, output, sai
     errors = capsys.readouterr().err
     assert "Traceback" not in errors
     assert re.search(said, errors), errors
+
+
+LINES = 400
+SMALL = {"block_bytes": 500}
+OLD, NEW = (
+    "".join(f"{word} river {n:03d}\n" for n in range(LINES)).encode() for word in ("red", "big")
+)
+
+
+@pytest.fixture
+def proxied(s3, monkeypatch):
+    """A proxy that this process then talks to; the client `s3` does not."""
+    with proxy(s3.meta.endpoint_url) as made:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", made.url)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def intact(s3, tiny_bundle):
+    """The parts of a run of `s3://corpus/old.txt` that nothing disturbed."""
+    s3.put_object(Bucket="corpus", Key="old.txt", Body=OLD)
+    assert embed("s3://corpus/intact", tiny_bundle, "s3://corpus/old.txt", **SMALL) == 0
+    return parts(s3, "intact")
+
+
+def parts(client, folder):
+    found = contents(client, folder)
+    return {
+        name: pq.read_table(io.BytesIO(data))
+        for name, data in found.items()
+        if name.startswith("embeddings/")
+    }
+
+
+def assert_one_sentence(errors, said):
+    assert "Traceback" not in errors
+    [sentence] = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert re.search(said, sentence), sentence
+
+
+@pytest.mark.parametrize(
+    ("faults", "methods"),
+    [(("lost",), ("PUT", "POST")), ((500, 503, "cut", "lost"), ("GET", "PUT", "POST", "DELETE"))],
+    ids=["lost-writes", "all-sorts"],
+)
+def test_passing_faults_are_retried(s3, proxied, intact, tiny_bundle, faults, methods):
+    fault = some(0.2, *faults)
+    proxied.fault = lambda method, path: fault(method, path) if method in methods else None
+    output = f"passing-{len(methods)}"
+    assert embed(f"s3://corpus/{output}", tiny_bundle, "s3://corpus/old.txt", **SMALL) == 0
+    assert proxied.failed >= 5
+    assert parts(s3, output) == intact
+    assert json.loads(contents(s3, output)["run.json"])["counts"]["embedded"] == LINES
+
+
+def test_a_store_that_fails_for_ever_ends_the_run(
+    s3, proxied, intact, tiny_bundle, monkeypatch, capsys
+):
+    monkeypatch.setattr("bert_embed.storage.s3.PATIENCE", 1.0)
+    broken = []
+
+    def fault(method, path):
+        if method in ("PUT", "POST") and "/embeddings/" in path:
+            broken.append(path)
+        return 503 if broken else None
+
+    proxied.fault = fault
+    begun = time.monotonic()
+    assert embed("s3://corpus/broken", tiny_bundle, "s3://corpus/old.txt", **SMALL) == 1
+    assert time.monotonic() - begun < 60
+    said = r"s3://corpus/broken/\S+ cannot be (read|written|listed|removed): .*503"
+    assert_one_sentence(capsys.readouterr().err, said)
+    proxied.fault = lambda method, path: None
+    assert embed("s3://corpus/broken", tiny_bundle, "s3://corpus/old.txt", **SMALL) == 0
+    assert parts(s3, "broken") == intact
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 9])
+def test_an_input_replaced_meanwhile_mixes_with_nothing(
+    s3, proxied, intact, tiny_bundle, capsys, at
+):
+    s3.put_object(Bucket="corpus", Key="old.txt", Body=OLD)
+    reads = []
+
+    def fault(method, path):
+        if method == "GET" and path.startswith("/corpus/old.txt"):
+            reads.append(path)
+            if len(reads) == at:
+                s3.put_object(Bucket="corpus", Key="old.txt", Body=NEW)
+
+    proxied.fault = fault
+    output = f"replaced-{at}"
+    code = embed(f"s3://corpus/{output}", tiny_bundle, "s3://corpus/old.txt", **SMALL)
+    s3.put_object(Bucket="corpus", Key="old.txt", Body=OLD)
+    assert len(reads) >= at
+    written = parts(s3, output)
+    assert {name: intact[name] for name in written} == written
+    assert code == (2 if at == 1 else 1)  # the first read is before the work
+    assert_one_sentence(capsys.readouterr().err, r"s3://corpus/old\.txt was replaced or removed")
+
+
+def test_of_two_runs_that_start_together_one_gets_the_folder(
+    s3, proxied, intact, tiny_bundle, capsys
+):
+    other = contents(s3, "intact")["run.json"].replace(b'"status": "done"', b'"status": "running"')
+
+    def fault(method, path):
+        if method in ("PUT", "POST") and path.startswith("/corpus/together/run.json"):
+            proxied.fault = lambda method, path: None
+            s3.put_object(Bucket="corpus", Key="together/run.json", Body=other)
+
+    proxied.fault = fault
+    assert embed("s3://corpus/together", tiny_bundle, "s3://corpus/in/a.txt") != 0
+    assert contents(s3, "together")["run.json"] == other
+
+
+def test_the_endpoint_can_be_a_flag(s3, tiny_bundle, monkeypatch):
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    flags = {"s3_endpoint_url": s3.meta.endpoint_url}
+    assert embed("s3://corpus/flag", tiny_bundle, "s3://corpus/in/a.txt", **flags) == 0
+    assert json.loads(contents(s3, "flag")["run.json"])["counts"]["embedded"] == 2
