@@ -117,8 +117,8 @@ class Bundle:
                 way_out = ""
                 if kind == "sparse":
                     way_out = (
-                        "; a masked language model makes sparse ones where SparseEncoder(FOLDER)"
-                        ".save_pretrained(NEW_FOLDER) of sentence-transformers saved it"
+                        "; sparse ones take the whole head of a masked language model among the "
+                        "weights, and ...ForMaskedLM among the architectures of config.json"
                     )
                 raise SettingError(
                     setting, f"{kind}: this model makes {made} vectors alone: {self.path}{way_out}"

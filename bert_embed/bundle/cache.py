@@ -15,7 +15,7 @@ from bert_embed.bundle.files import METADATA
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.local import is_at
 
-_IMPORTERS = 2  # increased when the same files are imported to a bundle with other ids or vectors
+_IMPORTERS = 3  # increased when the same files are imported to a bundle with other ids or vectors
 _UNUSED = 90 * 24 * 3600  # seconds after which an import removes a bundle that is not asked for
 
 

@@ -17,7 +17,7 @@ from bert_embed.importers.classifiers import is_classifier, read_classifier
 from bert_embed.importers.dense import CONVERT, check_widths
 from bert_embed.importers.json_files import inside, read_json, refuse_unknown
 from bert_embed.importers.m3 import HeadRead, read_m3
-from bert_embed.importers.mlm_heads import read_mlm_head, read_query_weights
+from bert_embed.importers.mlm_heads import is_masked_lm, read_mlm_head, read_query_weights
 from bert_embed.importers.multi_vectors import PROJECTION, read_multi_vectors
 from bert_embed.importers.sentence_transformers import (
     Settings,
@@ -79,7 +79,8 @@ def import_huggingface(
         heads["multi"], settings = (head, multi.tensors), replace(settings, prompts=prompts)
     heads |= _splade(files, tensors["embeddings/word"]) | _classifier(files)
     default_vectors = tuple(heads) or ("dense",)
-    heads |= read_m3(root, config, tokenizer)  # beside dense vectors
+    # Beside dense vectors
+    heads |= _masked_lm(files, tensors["embeddings/word"]) | read_m3(root, config, tokenizer)
     for _, of_head in heads.values():
         tensors |= of_head
     usual = min(max_length or config.max_position_embeddings, _MOST_TOKENS)
@@ -144,6 +145,17 @@ def _splade(files: _Files, words: np.ndarray) -> dict[str, HeadRead]:
         place = inside(files.root, settings.query_weights)
         tensors |= read_query_weights(place, files.root, files.config, files.tokenizer.vocab)
     return {"sparse": (head, tensors)}
+
+
+def _masked_lm(files: _Files, words: np.ndarray) -> dict[str, HeadRead]:
+    """The head of a model without modules, which pools as SparseEncoder does with it."""
+    if is_sentence_transformers(files.root) or not is_masked_lm(files.values):
+        return {}
+    try:
+        read = read_mlm_head(files.folder, files.config, files.values, words, {}, files.convert)
+    except InputError:  # a model for dense vectors, whatever else its weights hold
+        return {}
+    return {"sparse": read}
 
 
 def _classifier(files: _Files) -> dict[str, HeadRead]:

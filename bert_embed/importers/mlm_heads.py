@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bert_embed.architectures.encoder import ACTIVATIONS, EncoderConfig, activation
+from bert_embed.architectures.jina import JinaConfig
 from bert_embed.architectures.rotary import GATES
 from bert_embed.heads.sparse import QUERY_WEIGHTS, SparseHead
 from bert_embed.importers.json_files import optional_object, read_object, refuse_unknown
@@ -72,6 +73,12 @@ def read_splade_pooling(path: Path) -> Mapping[str, str]:
     return settings
 
 
+def is_masked_lm(values: Mapping[str, Any]) -> bool:
+    """Returns whether config.json names what SparseEncoder takes without modules."""
+    names = values.get("architectures")
+    return isinstance(names, list) and any(str(name).endswith("ForMaskedLM") for name in names)
+
+
 def read_mlm_head(
     folder: Path,
     config: EncoderConfig,
@@ -82,7 +89,7 @@ def read_mlm_head(
 ) -> tuple[SparseHead, dict[str, np.ndarray]]:
     """Returns the head and its tensors, float32; `values` are config.json's, `words` the table."""
     names = _NAMES.get(values["model_type"])
-    if names is None:
+    if names is None or isinstance(config, JinaConfig):
         raise InputError(
             f"{folder}: sparse vectors of {config.model_types[values['model_type']]} are not "
             f"supported, those of {', '.join(_NAMES)} are"
@@ -92,6 +99,11 @@ def read_mlm_head(
     other = arrays.pop(names.bias, None) if names.bias else None
     bias = other if bias is None else bias
     decoder = arrays.pop(f"{names.decoder}.weight", None)
+    if decoder is None and values.get("tie_word_embeddings") is False:
+        raise InputError(
+            f"{folder}: the weights hold no {names.decoder}.weight, and tie_word_embeddings of "
+            "config.json is false, so that they lack the head of the masked language model"
+        )
     own = decoder is not None and not np.array_equal(decoder, words)
     known = GATES if values["model_type"] == "modernbert" else ACTIVATIONS
     transform = activation(values, names.activation, known) if names.activation else "gelu"

@@ -403,6 +403,49 @@ def test_a_head_that_is_not_computed_is_refused(tmp_path, change, said):
     assert said in str(error.value)
 
 
+def masked_lm(folder, architectures, changes=None, **config):
+    """The bundle of a masked language model without modules."""
+    write_splade(folder / "source", changes=changes)
+    (folder / "source" / "modules.json").unlink()
+    path = folder / "source" / "config.json"
+    values = json.loads(path.read_text()) | {"architectures": architectures, **config}
+    path.write_text(json.dumps(values))
+    return import_model(str(folder / "source"), str(folder / "bundle"))
+
+
+def test_a_masked_language_model_makes_sparse_vectors_beside_dense_ones(tmp_path, models):
+    encoder = Encoder(masked_lm(tmp_path, ["BertForMaskedLM"]))
+    found, splade = encoder.encode_sparse(TEXTS), Encoder(models("max")[0])
+    assert found.to_dicts() == splade.encode_sparse(TEXTS).to_dicts()
+    assert encoder.encode(TEXTS, kind="sparse").to_dicts() == found.to_dicts()
+    assert encoder.encode(TEXTS).shape == (len(TEXTS), encoder.dimension)
+    for one in (found[0], encoder.encode_sparse_query(TEXTS)[0]):
+        assert one.to_dict() == found.to_dicts()[0]
+    assert verify(encoder.bundle).problem == ""
+
+
+@pytest.mark.parametrize(
+    ("architectures", "changes", "config"),
+    [
+        (["BertForPreTraining"], {}, {}),
+        (["BertModel"], {}, {}),
+        (None, {}, {}),
+        ("BertForMaskedLM", {}, {}),
+        (["BertForMaskedLM"], {"cls.predictions.transform.dense.weight": None}, {}),
+        (["BertForMaskedLM"], {"cls.predictions.transform.LayerNorm.bias": np.ones(3, "f4")}, {}),
+        (["BertForMaskedLM"], {"cls.predictions.transform.LayerNorm.weight": None}, {}),
+        (["BertForMaskedLM"], {}, {"tie_word_embeddings": False}),
+    ],
+)
+def test_a_model_without_a_whole_head_of_a_masked_one_is_dense(
+    tmp_path, architectures, changes, config
+):
+    encoder = Encoder(masked_lm(tmp_path, architectures, changes, **config))
+    assert encoder.encode(TEXTS).shape == (len(TEXTS), encoder.dimension)
+    with pytest.raises(SettingError, match=r"dense vectors alone.*the whole head.*ForMaskedLM am"):
+        encoder.encode_sparse(TEXTS)
+
+
 def test_max_active_dims_is_the_models_top_k(tmp_path):
     write_splade(tmp_path / "source")
     path = tmp_path / "source" / "config_sentence_transformers.json"

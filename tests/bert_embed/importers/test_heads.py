@@ -15,6 +15,7 @@ from tests.support.models.heads import (
     plain_logits,
     plain_weights,
     write_classifier,
+    write_masked_lm,
     write_mlm,
 )
 from tests.support.models.plain_bert import softmax
@@ -67,6 +68,22 @@ def test_sparse_vectors(models, kind, engine):
         vector = np.zeros(len(expected))
         vector[row.indices] = row.values
         np.testing.assert_allclose(vector, expected, atol=CLOSE, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", MLM)
+def test_sparse_vectors_of_a_masked_language_model(models, kind):
+    bundle, tensors = models(write_masked_lm, kind, own_decoder=kind in OWN_DECODER)
+    assert (bundle.default_vectors, [*bundle.heads]) == (("dense",), ["sparse"])
+    encoder = Encoder(bundle, threads=1)
+    expected = [
+        plain_weights(kind, tensors, states(kind, number)).max(0) for number in range(len(TEXTS))
+    ]
+    found = np.zeros_like(expected)
+    for vector, row in zip(found, encoder.encode(list(TEXTS), kind="sparse"), strict=True):
+        vector[row.indices] = row.values
+    np.testing.assert_allclose(found, expected, atol=CLOSE, rtol=1e-5)
+    means = [states(kind, number).mean(0) for number in range(len(TEXTS))]
+    np.testing.assert_allclose(encoder.encode(list(TEXTS)), means, atol=CLOSE, rtol=1e-5)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -14,7 +14,7 @@ from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from tests.support.command import data_files, embed, flags_of, record, rows
 from tests.support.held import Hold
-from tests.support.models.heads import write_classifier
+from tests.support.models.heads import write_classifier, write_masked_lm
 from tests.support.models.kept import import_once
 from tests.support.models.m3 import write_m3
 from tests.support.models.multi_vectors import write_multi_vectors
@@ -252,6 +252,19 @@ def test_examples_give_sparse_vectors(tmp_path, splade, corpus, both):
     found, wanted = sparse_rows(tmp_path / "out"), sparse_rows(both)
     assert [row["id"] for row in found] == [row["id"] for row in wanted]
     assert [row["indices"] for row in found] == [row["indices"] for row in wanted]
+
+
+def test_a_folder_of_a_masked_language_model_makes_sparse_vectors(tmp_path, corpus):
+    write_masked_lm(tmp_path / "model", "multilingual")
+    for vectors, made in ((None, "embeddings"), ("sparse", "sparse")):
+        output = tmp_path / made
+        flags = {} if vectors is None else {"vectors": vectors}
+        assert embed(output, tmp_path / "model", corpus, **flags) == 0
+        assert {one for one in ("embeddings", "sparse") if (output / one).is_dir()} == {made}
+    found = {row["id"]: row for row in sparse_rows(tmp_path / "sparse")}
+    expected = bert_embed.load(str(tmp_path / "model")).encode_sparse(f"{LINES[0]} 0")
+    assert found["0"]["indices"] == expected.indices.tolist()
+    assert found["0"]["values"] == expected.values.tolist()
 
 
 def test_a_model_without_heads_says_which_vectors_it_makes(tmp_path, tiny_bundle, corpus, capsys):

@@ -88,6 +88,14 @@ def write_mlm(folder: Path, kind: str, own_decoder: bool = False, **pooling: Any
     return tensors
 
 
+def write_masked_lm(folder: Path, kind: str, own_decoder: bool = False) -> dict:
+    """Writes a masked language model as transformers saves it; returns its tensors."""
+    tensors = write_mlm(folder, kind, own_decoder)
+    for name in ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"):
+        (folder / name).unlink()
+    return tensors
+
+
 def plain_weights(kind: str, tensors: dict, states: np.ndarray) -> np.ndarray:
     """log1p(relu(logits)) of a text's last states, float64 `[tokens, vocabulary]`."""
     transform, norm, decoder, bias = MLM[kind]
