@@ -15,6 +15,7 @@ from bert_embed.bundle.files import LITERT, file_sha256
 from bert_embed.engines.batches import pad_rows
 from bert_embed.engines.litert import LiteRTModel
 from bert_embed.fingerprints import model_fingerprint
+from bert_embed.graph.litert_file import cut_model
 from bert_embed.graph.load import load_tensors
 from bert_embed.heads.kinds import heads_to_json
 from bert_embed.rows.build import build_rows
@@ -82,7 +83,8 @@ def probe_outputs(bundle: Bundle, tokenizer: "TextTokenizer") -> dict[str, np.nd
     hidden]`, and where the model has them `pooler_output` and `dense_output`, float32 `[rows, …]`,
     and `sparse_output` or those of other heads, `[rows or tokens, …]`.
     """
-    model = LiteRTModel(Path(bundle.path, LITERT["float32"]), None)
+    file, count = Path(bundle.path, LITERT["float32"]), bundle.config.num_hidden_layers + 1
+    model = LiteRTModel(file, cut_model(file, count, apart=True) if bundle.heads_apart else None)
     ids, types, mask = _probe_rows(bundle.config, tokenizer)
     layers = range(bundle.config.num_hidden_layers + 1)
     rows = []  # float32 `[layers, tokens, hidden]` each

@@ -15,6 +15,7 @@ from bert_embed.bundle.files import LITERT, METADATA, TOKENIZER_JSON, VOCABULARY
 from bert_embed.config import DenseModule
 from bert_embed.heads.head import Head
 from bert_embed.heads.kinds import heads_from_json, heads_to_json
+from bert_embed.heads.sparse import SparseHead
 from bert_embed.specs import VectorSpec
 from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.vectors import SIMILARITIES
@@ -97,6 +98,16 @@ class Bundle:
         """Hash of all that decides the ids of a text; models with the same hash share tokens."""
         decisive = [self.files[self.tokenizer_file], *self.tokenizer_settings.values()]
         return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
+
+    @property
+    def heads_apart(self) -> tuple[str, ...]:
+        """The kinds, not what the model is for, whose graphs multiply by a table of words."""
+        return tuple(
+            kind
+            for kind, head in self.heads.items()
+            if isinstance(head, SparseHead) and not head.per_token
+            if kind not in self.default_vectors
+        )
 
     def check(self, spec: VectorSpec) -> None:
         """Checks that this model supports the vectors of `spec`; SettingError if not."""

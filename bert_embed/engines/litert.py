@@ -19,6 +19,7 @@ from bert_embed.specs import OutputSpec, VectorSpec
 
 # A run has one, and a caller compares two.
 _HIGHEST_LAYERS = 2
+_Cut = tuple[int, bool]  # the highest layer, and whether with heads that are apart
 
 
 class LiteRTEngine:
@@ -37,14 +38,15 @@ class LiteRTEngine:
         """Checks the model's file, which is loaded at the first call of `graph`."""
         bundle.verify_files([LITERT[precision]])
         self.config, self.special_ids, self.heads = bundle.config, special_ids, bundle.heads
+        self._apart = {*bundle.heads_apart}
         self._file = Path(bundle.path, LITERT[precision])
         # One thread maps the file, which then is in memory once for all processes of a machine;
         # several share a copy, because each interpreter would map the file anew.
         self._shared = threads > 1
-        # By the highest layer, the latest last: what models are read from, and those that no thread
-        # uses now.
-        self._contents: dict[int, bytes | None] = {}
-        self._idle: dict[int, list[LiteRTModel]] = {}
+        # By the highest layer, and whether with heads that are apart, the latest last: what models
+        # are read from, and those that no thread uses now.
+        self._contents: dict[_Cut, bytes | None] = {}
+        self._idle: dict[_Cut, list[LiteRTModel]] = {}
         self.after_fork()
         renew_after_fork(self)
 
@@ -76,7 +78,7 @@ class LiteRTEngine:
             )
         outputs = {}
         used = {*layers, *token_layers, *([last] if output_spec.heads else [])}
-        with self.model(max(used)) as model:
+        with self.model(max(used), not self._apart.isdisjoint(output_spec.heads)) as model:
             states = model.states(input_ids, type_ids, used, mask)
             if output_spec.sentences and spec.pooling == "pooler":
                 outputs["sentences"] = model.call("pooler", states[layers[0]][:, 0])
@@ -96,38 +98,40 @@ class LiteRTEngine:
 
     def dense(self, vectors: np.ndarray) -> np.ndarray:
         # Every model has these modules, whatever its highest layer.
-        highest = next(iter(tuple(self._idle)), self.config.num_hidden_layers)
-        with self.model(highest) as model:
+        cut = next(iter(tuple(self._idle)), (self.config.num_hidden_layers, False))
+        with self.model(*cut) as model:
             return model.call("dense", vectors)
 
     @contextmanager
-    def model(self, highest: int) -> Iterator["LiteRTModel"]:
-        """Lends the model up to its layer `highest` to one thread."""
+    def model(self, highest: int, apart: bool = False) -> Iterator["LiteRTModel"]:
+        """Lends the model up to its layer `highest` to one thread, with heads that are apart."""
+        cut = highest, apart
         with self._lock:
-            if highest not in self._contents:
-                self._contents[highest] = self._content(highest)
-            idle = self._idle.setdefault(highest, [])
-            self._forget_others(highest)
-            model, content = idle.pop() if idle else None, self._contents[highest]
+            if cut not in self._contents:
+                self._contents[cut] = self._content(cut)
+            idle = self._idle.setdefault(cut, [])
+            self._forget_others(cut)
+            model, content = idle.pop() if idle else None, self._contents[cut]
         model = model or LiteRTModel(self._file, content)
         try:
             yield model
         finally:
             idle.append(model)
 
-    def _forget_others(self, highest: int) -> None:
+    def _forget_others(self, cut: _Cut) -> None:
         """Forgets all but the latest highest layers: each thread holds their weights anew."""
-        self._contents[highest] = self._contents.pop(highest)
+        self._contents[cut] = self._contents.pop(cut)
         for old in list(self._contents)[:-_HIGHEST_LAYERS]:
             del self._contents[old], self._idle[old]
 
-    def _content(self, highest: int) -> bytes | None:
+    def _content(self, cut: _Cut) -> bytes | None:
         """Returns the model up to a layer; None for the file as it is."""
-        if highest == self.config.num_hidden_layers:
+        highest, apart = cut
+        if highest == self.config.num_hidden_layers and not apart:
             return self._file.read_bytes() if self._shared else None
         from bert_embed.graph.litert_file import cut_model  # imports LiteRT's schema: 0.2 s
 
-        return cut_model(self._file, highest + 1)
+        return cut_model(self._file, highest + 1, apart)
 
 
 class LiteRTModel:

@@ -23,10 +23,17 @@ class ModelFile:
         self._places: list[tuple[int, int]] = []  # of each buffer: its array, and the first byte
         self._named: dict[str, int] = {}
         self._operators: dict[tuple[str, int], int] = {}
+        self._apart: list[int] = []
 
-    def graph(self, name: str) -> "Graph":
-        """Adds a graph, which LiteRT calls as the signature of this name."""
+    def graph(self, name: str, apart: bool = False) -> "Graph":
+        """Adds a graph, which LiteRT calls as the signature of this name.
+
+        One `apart` is in a second header behind the weights, which `cut_model` reads: LiteRT makes
+        a copy of a table of words for each graph that multiplies by it, used or not.
+        """
         graph = schema.SubGraphT([], [], [], [], name)
+        if apart:
+            self._apart.append(len(self._model.subgraphs))
         signature = schema.SignatureDefT([], [], name, len(self._model.subgraphs))
         self._model.subgraphs.append(graph)
         self._model.signatureDefs.append(signature)
@@ -68,6 +75,7 @@ class ModelFile:
     def write(self, path: Path) -> None:
         """Writes the file."""
         start = place = _aligned(len(_packed(self._model)))  # the same length whatever the offsets
+        first = _without(self._model, self._apart)
         begins = []
         for array in self._arrays:
             begins.append(place)
@@ -75,9 +83,11 @@ class ModelFile:
         for buffer, (number, begin) in zip(self._model.buffers[1:], self._places, strict=True):
             buffer.offset = begins[number] + begin
         with open(path, "wb") as file:
-            file.write(_packed(self._model).ljust(start, b"\0"))
+            file.write(_packed(first).ljust(start, b"\0"))
             for array in self._arrays:
                 file.write(array.tobytes().ljust(_aligned(array.nbytes), b"\0"))
+            if self._apart:
+                file.write(_packed(self._model))
 
 
 class Graph:
@@ -180,7 +190,7 @@ class Graph:
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """Returns the float32 weights with a name of a file that `ModelFile` wrote, mapped from it."""
     data = np.memmap(path, np.uint8, "r")
-    model = schema.Model.GetRootAs(data)
+    model = schema.Model.GetRootAs(data[_whole_header(data) :])
     arrays = {}
     for graph in map(model.Subgraphs, range(model.SubgraphsLength())):
         for tensor in map(graph.Tensors, range(graph.TensorsLength())):
@@ -191,10 +201,13 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def cut_model(path: str | Path, outputs: int) -> bytes:
-    """Returns a model whose first graph ends as soon as its first outputs are computed."""
+def cut_model(path: str | Path, outputs: int, apart: bool = False) -> bytes:
+    """Returns a model whose first graph ends as soon as its first outputs are computed.
+
+    It has the graphs that are `apart` only if that is said.
+    """
     data = Path(path).read_bytes()
-    model = schema.ModelT.InitFromPackedBuf(data)
+    model = schema.ModelT.InitFromPackedBuf(data[_whole_header(data) :] if apart else data)
     graph, signature = model.subgraphs[0], model.signatureDefs[0]
     last = graph.outputs[outputs - 1]
     needed = next(n for n, one in enumerate(graph.operators, 1) if last in one.outputs)
@@ -202,6 +215,28 @@ def cut_model(path: str | Path, outputs: int) -> bytes:
     signature.outputs = signature.outputs[:outputs]
     start = min(buffer.offset for buffer in model.buffers[1:])
     return _packed(model).ljust(start, b"\0") + data[start:]
+
+
+def _without(model: Any, numbers: Sequence[int]) -> Any:
+    """Returns a model without some of its graphs; all weights stay where they are."""
+    kept = [number for number in range(len(model.subgraphs)) if number not in numbers]
+    signatures = [
+        schema.SignatureDefT(one.inputs, one.outputs, one.signatureKey, kept.index(number))
+        for number, one in enumerate(model.signatureDefs)
+        if number in kept
+    ]
+    graphs = [model.subgraphs[number] for number in kept]
+    return schema.ModelT(
+        _VERSION, model.operatorCodes, graphs, buffers=model.buffers, signatureDefs=signatures
+    )
+
+
+def _whole_header(data: Any) -> int:
+    """Returns where the header with all graphs begins: behind the weights, if there is a second."""
+    model = schema.Model.GetRootAs(data)
+    buffers = map(model.Buffers, range(1, model.BuffersLength()))
+    end = max(_aligned(buffer.Offset() + buffer.Size()) for buffer in buffers)
+    return end if end < len(data) else 0
 
 
 def _packed(model: Any) -> bytes:

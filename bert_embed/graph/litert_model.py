@@ -1,6 +1,6 @@
 """Writes an encoder as LiteRT models, in float32 and with products in int8."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ def write_litert(
     tensors: _Tensors,
     dense: Sequence[DenseModule] = (),
     heads: Mapping[str, Head] | None = None,
+    apart: Container[str] = (),
 ) -> None:
     """Writes a file for each precision into the folder.
 
@@ -46,6 +47,7 @@ def write_litert(
         pooler: `x` float32 `[rows, hidden]`, last states of [CLS], to the pooler's output.
         dense: `x` float32 `[rows, in_features]` through all Dense modules.
         sparse, multi, scores: `x` float32 `[batch, length, hidden]`, last states, to `Head.graph`.
+            `cut_model` alone gives those of kinds that are `apart`.
 
     In int8, weights of layers have a scale for each output of a product. Activations become int8
     when the model runs, with a scale for each token, so a vector depends only on its own row. All
@@ -64,7 +66,8 @@ def write_litert(
             names = {f"dense/{number}": module.activation for number, module in enumerate(dense)}
             _write_layers(file.graph("dense"), tensors, names)
         for head in (heads or {}).values():
-            _write_head(file.graph(head.kind), head, config, tensors, precision == "int8")
+            graph = file.graph(head.kind, head.kind in apart)
+            _write_head(graph, head, config, tensors, precision == "int8")
         file.write(Path(folder, name))
 
 

@@ -47,7 +47,8 @@ def write_bundle(
     dest.parent.mkdir(parents=True, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=f".{dest.name}.", dir=dest.parent)
     try:
-        write_litert(temporary, bundle.config, tensors, bundle.dense, bundle.heads)
+        heads, apart = bundle.heads, bundle.heads_apart
+        write_litert(temporary, bundle.config, tensors, bundle.dense, heads, apart)
         vocabulary = Path(temporary, bundle.tokenizer_file)
         vocabulary.write_text(tokenizer.file_text, encoding="utf-8", newline="\n")
         write_probe(temporary, probe_outputs(replace(bundle, path=temporary), tokenizer))

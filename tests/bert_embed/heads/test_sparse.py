@@ -4,11 +4,14 @@ import json
 from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
+from ai_edge_litert.interpreter import Interpreter
 
 from bert_embed.bundle.bundle import read_bundle
+from bert_embed.bundle.files import LITERT
 from bert_embed.encoder import Encoder, TruncationWarning
 from bert_embed.graph.load import load_tensors
 from bert_embed.importers import import_model
@@ -413,6 +416,7 @@ def masked_lm(folder, architectures, changes=None, **config):
     return import_model(str(folder / "source"), str(folder / "bundle"))
 
 
+@pytest.mark.slow
 def test_a_masked_language_model_makes_sparse_vectors_beside_dense_ones(tmp_path, models):
     encoder = Encoder(masked_lm(tmp_path, ["BertForMaskedLM"]))
     found, splade = encoder.encode_sparse(TEXTS), Encoder(models("max")[0])
@@ -422,6 +426,22 @@ def test_a_masked_language_model_makes_sparse_vectors_beside_dense_ones(tmp_path
     for one in (found[0], encoder.encode_sparse_query(TEXTS)[0]):
         assert one.to_dict() == found.to_dicts()[0]
     assert verify(encoder.bundle).problem == ""
+
+
+@pytest.mark.slow
+def test_dense_vectors_of_a_masked_language_model_load_no_head(tmp_path):
+    bundle = masked_lm(tmp_path, ["BertForMaskedLM"])
+    for precision in ("float32", "int8"):
+        loaded = Interpreter(str(Path(bundle.path, LITERT[precision]))).get_signature_list()
+        assert sorted(loaded) == ["hidden_states", "pooler"]
+        for threads in (1, 2):
+            encoder = Encoder(bundle, threads=threads, precision=precision)
+            dense = encoder.encode(TEXTS)
+            found = encoder.encode_sparse(TEXTS)
+            last = encoder.encode(TEXTS, layers=(1,))
+            np.testing.assert_array_equal(encoder.encode(TEXTS), dense)
+            np.testing.assert_array_equal(encoder.encode(TEXTS, layers=(1,)), last)
+            assert encoder.encode_sparse(TEXTS).to_dicts() == found.to_dicts()
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,7 @@ def test_examples_give_sparse_vectors(tmp_path, splade, corpus, both):
     assert [row["indices"] for row in found] == [row["indices"] for row in wanted]
 
 
+@pytest.mark.slow
 def test_a_folder_of_a_masked_language_model_makes_sparse_vectors(tmp_path, corpus):
     write_masked_lm(tmp_path / "model", "multilingual")
     for vectors, made in ((None, "embeddings"), ("sparse", "sparse")):
