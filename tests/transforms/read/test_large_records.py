@@ -36,7 +36,7 @@ STORED = {
 
 
 def read(path, block_bytes, columns=None, limit=None):
-    files = with_footers(input_files([str(path)]), "text")
+    files = list(with_footers(input_files([str(path)]), "text"))
     if limit is not None:
         files = limit_files(files, limit)
     specs = plan_blocks(files, block_bytes)
