@@ -81,9 +81,10 @@ def _of_any_organization(name: HubName) -> Snapshot | None:
 def _snapshot(repo: str, revision: str) -> Snapshot | None:
     home = hub_cache() / f"models--{repo.replace('/', '--')}"
     reference = home / "refs" / revision
-    commit = reference.read_text("utf-8").strip() if reference.is_file() else revision
+    commit = reference.read_text("utf-8").strip() if os.path.isfile(reference) else revision
     folder = home / "snapshots" / commit
-    if any((folder / marker).is_file() for marker in MARKERS):
+    # Path.is_file raises for a name too long
+    if any(os.path.isfile(folder / marker) for marker in MARKERS):
         return Snapshot(folder, HubName(repo, commit).address)
     return None
 
