@@ -229,6 +229,16 @@ def test_values_that_nobody_asked_for_take_no_memory(tmp_path):
     assert many[2] - few[2] < 400, "MiB; parsed, the line has 1,200"
 
 
+def test_a_field_of_quotes_takes_no_more_memory_than_one_of_letters(tmp_path):
+    quotes, letters = tmp_path / "quotes.csv", tmp_path / "letters.csv"
+    for path, byte in ((letters, b"a"), (quotes, b'"')):
+        path.write_bytes(b'text,id\n"' + byte * (200 << 20) + b'",1\nfine,2\n')
+    of_letters, of_quotes = peaks(letters, quotes)
+    assert of_quotes[:2] == of_letters[:2] == [1, [["8", "record too large"]]]
+    # A piece of 16 MiB has 16 million quotes, whose places are numbers of 8 bytes.
+    assert of_quotes[2] - of_letters[2] < 600, "MiB"
+
+
 def test_commas_of_a_text_are_no_values(tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_text(json.dumps({"text": 'b, "c", ' * (1 << 20)}) + "\n", encoding="utf-8")

@@ -26,11 +26,6 @@ class Quoting:
     has_quotes: bool = True
     escape: str | None = None  # makes the next character one like others
 
-    @property
-    def inner(self) -> bytes:
-        """The bytes that mean something only together with the next one."""
-        return (b'"' * self.has_quotes) + (self.escape or "").encode()
-
 
 QUOTED = Quoting()
 
@@ -46,12 +41,14 @@ class RecordCutter:
         self._delimiter = ord(delimiter)
         self.quoting = quoting
         self._before = _LINE_FEED
+        # Whether the last byte was a quote that ended quoted text, unless one more follows it.
+        self._just_closed = False
         self.is_open = False
         self.open_line = 0  # of the quote that opened last
         self.line = 1
 
     def ends(self, data: bytes) -> np.ndarray:
-        """int64 `[ends]` of records in a piece, which ends in `inner` only if the file does."""
+        """int64 `[ends]` of records in a piece, which does not end between escape and escaped."""
         if not data:
             return np.empty(0, np.int64)
         array = np.frombuffer(data, np.uint8)
@@ -66,6 +63,7 @@ class RecordCutter:
         if self.is_open and len(borders):
             self.open_line = self.line + int(np.searchsorted(line_feeds, borders[-1]))
         self.line += len(line_feeds)
+        self._just_closed = not self.is_open and len(borders) > 0 and borders[-1] == len(data) - 1
         self._before = data[-1]
         return line_feeds[within == 0] + 1
 
@@ -74,7 +72,9 @@ class RecordCutter:
         openers = quotes[1::2] if self.is_open else quotes[::2]
         previous = array[openers - 1]
         if len(openers) and openers[0] == 0:
-            previous[0] = self._before
+            # A quote before it that ended nothing is a letter of a field without quotes.
+            ended = self._before != _QUOTE or self._just_closed
+            previous[0] = self._before if ended else 0
         begins = (previous == self._delimiter) | (previous == _LINE_FEED) | (previous == _QUOTE)
         return quotes if begins.all() else self._borders_one_by_one(array, quotes.tolist())
 
@@ -85,7 +85,9 @@ class RecordCutter:
         for place, following in zip(quotes, [*quotes[1:], -1], strict=True):
             if not is_open:
                 previous = array[place - 1] if place else self._before
-                is_open = previous in (self._delimiter, _LINE_FEED)
+                is_open = previous in (self._delimiter, _LINE_FEED) or (
+                    place == 0 and self._just_closed
+                )
                 if is_open:
                     borders.append(place)
             elif place == paired:

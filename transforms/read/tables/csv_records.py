@@ -188,7 +188,7 @@ def _whole_records(
     """Whole records; one that is too large comes apart, without its bytes."""
     held: list[bytes] = []  # of an unfinished record, unless it is too large
     length = mark = 0
-    for number, data in enumerate(_without_split_quotes(pieces, cutter.quoting.inner)):
+    for number, data in enumerate(_without_split_escapes(pieces, cutter.quoting.escape)):
         if number == 0:
             check_encoding(path, data)
             mark = len(BOM) if data.startswith(BOM) else 0
@@ -255,12 +255,14 @@ def _without_large(data: bytes, ends: np.ndarray) -> Iterator[_Whole]:
         yield _Whole(data[start:], ends[first:] - start)
 
 
-def _without_split_quotes(pieces: Iterable[bytes], inner: bytes) -> Iterator[bytes]:
-    """The same bytes, cut so that no pair of quotes, escape and byte order mark is divided."""
+def _without_split_escapes(pieces: Iterable[bytes], escape: str | None) -> Iterator[bytes]:
+    """The same bytes, cut so that no escape and no byte order mark is divided."""
+    mark = (escape or "").encode()
     held = b""
     for piece in pieces:
         held += piece
-        data = held.rstrip(inner) if inner else held
+        odd = (len(held) - len(held.rstrip(mark))) % 2 if mark else 0
+        data = held[: len(held) - odd]
         if len(data) > len(BOM):
             yield data
             held = held[len(data) :]
