@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from bert_embed.clusters.keep import Decided, decide
 from bert_embed.clusters.neighbours import PAIR, NearPairs, find_pairs
+from bert_embed.formats.parquet_file import open_parquet
 from bert_embed.storage.files import open_raw, size_of
 from bert_embed.transforms.clusters.copies import ClusterRange, cluster_ranges, cluster_tiles
 from bert_embed.transforms.clusters.folder import ClusterFolder
@@ -143,8 +144,8 @@ def _kept_with(
     """How many documents that are not removed have one of these ids."""
     found, (files, places) = 0, place_of(removed)
     for number, assigned_file in by_number.items():
-        with open_raw(job.folder.clusters(assigned_file.name)) as file:
-            shares = pc.is_in(pq.read_table(file, columns=["id"])["id"], ids).to_numpy()
+        with open_raw(job.folder.clusters(assigned_file.name)) as raw, open_parquet(raw) as file:
+            shares = pc.is_in(file.read(columns=["id"])["id"], ids).to_numpy()
         found += int(np.delete(shares, places[files == number]).sum())
     return found
 
@@ -173,8 +174,8 @@ def _ids_of(job: ClusterJob, names: dict[int, str], rows: np.ndarray) -> pa.Arra
     kind = pa.type_for_alias(job.vectors.get("id_type", "string"))
     columns = [pa.chunked_array([pa.array([], kind)])]
     for number in np.unique(files).tolist():
-        with open_raw(job.folder.clusters(names[number])) as file:
-            ids = pq.read_table(file, columns=["id"])["id"]
+        with open_raw(job.folder.clusters(names[number])) as raw, open_parquet(raw) as file:
+            ids = file.read(columns=["id"])["id"]
         columns.append(ids.take(pa.array(places[files == number])))
     return pa.chunked_array(
         [chunk for column in columns for chunk in column.chunks]

@@ -186,10 +186,10 @@ def _content_problem(folder: OutputFolder, name: str, file: OutputFile) -> Probl
 def count_rows(path: str) -> int:
     """Rows of a file of an output; ValueError if it is damaged."""
     if path.endswith(".parquet"):
-        import pyarrow.parquet as pq
+        from bert_embed.formats.parquet_file import open_parquet
 
-        with open_raw(path) as file:
-            return pq.read_metadata(file).num_rows
+        with open_raw(path) as raw, open_parquet(raw) as file:
+            return file.metadata.num_rows
     with open_raw(path) as raw, gzip.open(raw) if path.endswith(".gz") else raw as file:
         pieces = iter(lambda: file.read(_PIECE), b"")
         if ".tfrecord" in path.rpartition("/")[2]:
