@@ -240,4 +240,3 @@ def test_the_limit_of_the_callers_csv_module_stays(tmp_path):
         assert csv.field_size_limit() == 1234
     finally:
         csv.field_size_limit(before)
-
