@@ -127,7 +127,7 @@ def text_list(name: str, values: Any) -> list[str]:
     if not set(map(type, listed)) <= {str}:  # this loop in C is fast; a Python loop is not
         for place, text in enumerate(listed):
             if not isinstance(text, str):
-                if (value := _missing(text)) is not None:
+                if (value := missing(text)) is not None:
                     raise SettingError(
                         name, f"must be str, number {place} is {_instead(value, values)}"
                     )
@@ -146,15 +146,15 @@ def text_or_word_lists(name: str, values: Any) -> list[str | list[str]]:
 
 
 def _words(name: str, place: int, words: Any, values: Any) -> list[str]:
-    if (value := _missing(words)) is not None:
+    if (value := missing(words)) is not None:
         raise SettingError(name, f"must be str, number {place} is {_instead(value, values)}")
     return text_list(f"{name}[{place}]", words)
 
 
-def _missing(value: Any) -> str | None:
+def missing(value: Any) -> str | None:
     """Returns how a library shows that it has no value, None for a value.
 
-    >>> [_missing(value) for value in (None, float("nan"), "nan", 0)]
+    >>> [missing(value) for value in (None, float("nan"), "nan", 0)]
     ['None', 'NaN', None, None]
     """
     name = type(value).__name__

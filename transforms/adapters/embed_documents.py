@@ -13,7 +13,7 @@ from apache_beam.typehints.decorators import IOTypeHints, get_type_hints
 from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.windowed_value import WindowedValue
 
-from bert_embed.arguments import switch
+from bert_embed.arguments import missing, switch
 from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.transforms.adapters.text_model import (
     Document,
@@ -283,7 +283,7 @@ def document(
 
     fields = {column: element} if isinstance(element, str) else record_fields(element)
     if fields is None:
-        return rejected("not a string or a record")
+        return rejected("not a string or a record" if missing(element) is None else "missing text")
     if not all(isinstance(name, str) for name in fields):
         return rejected("a field's name is not a string")  # nor could Beam's coder write it
     text: Any = fields.get(column)
@@ -293,7 +293,7 @@ def document(
     if text_b_column is None:
         return Document(element, timestamp, (text,))
     text_b: Any = fields.get(text_b_column)
-    text_b = "" if text_b is None else text_b
+    text_b = "" if missing(text_b) is not None else text_b
     if not isinstance(text_b, str) or not is_unicode(text_b):
         return rejected("second text is not a string")
     return Document(element, timestamp, (text,), (text_b,))

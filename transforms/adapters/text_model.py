@@ -22,6 +22,7 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.shared import Shared
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 
+from bert_embed.arguments import missing
 from bert_embed.transforms.adapters.text_settings import TextModelSettings
 from bert_embed.transforms.metrics import count_documents
 from bert_embed.transforms.records.step import Step
@@ -282,7 +283,7 @@ def text_rejection(text: Any) -> str | None:
     >>> text_rejection(" "), text_rejection(7), text_rejection(None), text_rejection("a text")
     ('empty text', 'text is not a string', 'missing text', None)
     """
-    if text is None:
+    if missing(text) is not None:  # also NaN and NA, as pandas has them
         return "missing text"
     if not isinstance(text, str):
         return "text is not a string"

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from collections import namedtuple
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
 import apache_beam as beam
 import numpy as np
+import pandas as pd
 import pytest
 from apache_beam.metrics import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -148,6 +150,17 @@ def test_what_is_no_document_is_rejected_and_takes_nobody_along(tiny_bundle, tmp
     found = [(each["reason"], each["record"]) for each in rejected]
     assert found == [*bad.items(), ("not a string or a record", b"bytes")]
     assert [each["stage"] for each in rejected][:4] == ["input", "input", "input", "tokenize"]
+
+
+@pytest.mark.parametrize(
+    "value", [None, float("nan"), np.float32("nan"), Decimal("nan"), pd.NA, pd.NaT], ids=repr
+)
+def test_a_value_that_a_library_has_for_none_is_missing(tiny_bundle, tmp_path, value):
+    elements = [{"text": value}, value, {"text": "one", "second": value}]
+    transform = EmbedDocuments(tiny_bundle, text_b_column="second")
+    embedded, rejected = collect(tmp_path, elements, transform)
+    assert [each["reason"] for each in rejected] == ["missing text"] * 2
+    assert_near(vectors(embedded), bert_embed.load(tiny_bundle).encode(["one"]))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Reads the records of CSV files and parses them into documents."""
 
 import csv
+import functools
 import logging
 import re
 import threading
@@ -219,9 +220,15 @@ def _whole_records(
         yield _too_large(length)
     elif length:
         if cutter.is_open and cutter.line > cutter.open_line + 1:
-            what = f"is never closed, the rest of the file is one rejected record; {_NO_QUOTES}"
-            _LOG.warning("%s: the quote in line %d %s", path, cutter.open_line, what)
+            _tell_never_closed(path, cutter.open_line)
         yield _Whole(b"".join(held), np.array([length]), cutter.is_open)
+
+
+@functools.lru_cache
+def _tell_never_closed(path: str, line: int) -> None:
+    """Logs it once a process: the plan, the job and the report each read the file."""
+    what = f"is never closed, the rest of the file is one rejected record; {_NO_QUOTES}"
+    _LOG.warning("%s: the quote in line %d %s", path, line, what)
 
 
 def _tell_open_quote(path: str, line: int, gives_up: bool) -> None:
