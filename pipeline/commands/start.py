@@ -43,6 +43,8 @@ from bert_embed.storage.local import REPLACED
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.crash_markers import clear_crash_markers
 
+_LONG_REPORT = 5.0  # seconds
+
 
 class RunStopped(Exception):
     """A run ended before its output was complete; what ended it is the cause.
@@ -158,8 +160,11 @@ def _show(
 
         reported = Run(run.folder, record)
         texts_of = partial(sample_texts, [reported]) if run.options.report_texts else None
+        began = time.monotonic()
         with shown_progress(run.output, lambda _: "writing the report", tell_progress):
             report_after_run(reported, started, tell, texts_of)
+        if (seconds := time.monotonic() - began) > _LONG_REPORT:
+            tell(f"the report took {seconds:.1f} s more")
 
 
 def _run(

@@ -6,6 +6,7 @@ from typing import Any
 
 from bert_embed.bundle.prompts import trained_prompts
 from bert_embed.formats.kinds import KINDS
+from bert_embed.formats.output_files import PIECES
 from bert_embed.pipeline.outputs.outcome import ADVICE
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.secrets import hide_secrets
@@ -281,7 +282,9 @@ def _speed(result: Result) -> str:
     documents, tokens = result.documents_per_second, result.tokens_per_second
     if documents is None or tokens is None:
         return "earlier attempts had computed everything"
-    return f"{documents:,.0f} documents/s, {tokens:,.0f} tokens/s"
+    made = ((kind, result.written[kind].rows) for kind in PIECES.values() if kind in result.written)
+    pieces = [f"{rows * tokens / max(result.tokens, 1):,.0f} {kind}/s, " for kind, rows in made]
+    return f"{documents:,.0f} documents/s, {''.join(pieces)}{tokens:,.0f} tokens/s"
 
 
 def crash_lines(run: EmbedRun) -> list[str]:

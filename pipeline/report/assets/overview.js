@@ -19,9 +19,8 @@ function overview() {
     );
   const sign = (text) => element("span", { class: "sign", "aria-hidden": "true" }, text);
   const rate = timings.documents_per_second;
-  const pieces = Object.entries(content.written)
-    .filter(([kind]) => kind === "chunks" || kind === "windows")
-    .map(([kind, { rows }]) => `${whole(rows)} ${kind}, `);
+  const pieces = Object.entries(content.written).filter(([kind]) => kind === "chunks" || kind === "windows");
+  const pieceRates = pieces.map(([kind, { rows }]) => `, ${whole((rows * timings.tokens_per_second) / Math.max(tokens.tokens, 1))} ${kind}`);
   return element(
     "section",
     { id: "overview" },
@@ -42,11 +41,11 @@ function overview() {
       notes().map(([healthy, text]) => element("li", healthy ? {} : { class: "bad" }, unbroken(text))),
     ),
     quiet(
-      ...pieces,
+      ...pieces.map(([kind, { rows }]) => `${whole(rows)} ${kind}, `),
       `${whole(tokens.tokens)} tokens in ${whole(counts.parts)} parts; `,
       rate === null
         ? "earlier attempts had computed everything."
-        : `${whole(rate)} documents and ${whole(timings.tokens_per_second)} tokens a second, for ${seconds(timings.elapsed_seconds)}.`,
+        : `${whole(rate)} documents${pieceRates.join("")} and ${whole(timings.tokens_per_second)} tokens a second, for ${seconds(timings.elapsed_seconds)}.`,
     ),
   );
 }

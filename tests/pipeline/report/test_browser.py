@@ -1,6 +1,7 @@
 """The page in a real browser: hover, search, dark mode, a phone, and texts that would be code."""
 
 import json
+import re
 
 import pytest
 
@@ -222,7 +223,9 @@ def test_the_headline_counts_chunks(visit, chunked):
     page = visit(folder=chunked)
     rows = content(chunked)["written"]["chunks"]["rows"]
     assert rows > 28
-    assert f"{rows} chunks" in page.locator("#overview").inner_text()
+    overview = page.locator("#overview").inner_text()
+    assert f"{rows} chunks" in overview
+    assert re.search(r"documents, [\d,]+ chunks and [\d,]+ tokens a second", overview), overview
 
 
 def test_names_of_flags_do_not_break_across_lines(visit):

@@ -1,6 +1,7 @@
 """--chunk: a vector for each sentence, paragraph or run of tokens, none lost and none twice."""
 
 import json
+import re
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -35,6 +36,20 @@ def places(output):
     found = rows(output)
     names = ("id", "chunk", "start", "stop")
     return list(zip(*(found[name] for name in names), strict=True))
+
+
+def test_the_summary_says_how_many_chunks_a_second(tmp_path, tiny_bundle, capsys, monkeypatch):
+    """Documents may be books; and how long the report took, which the seconds do not include."""
+    monkeypatch.setattr("bert_embed.pipeline.commands.start._LONG_REPORT", 0.0)
+    (tmp_path / "in.txt").write_text("the river bank. a red star. " * 400)
+    flags = {"chunk": "sentence", "max_seq_length": 16}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 0
+    found = record(tmp_path / "out")
+    said = capsys.readouterr()
+    each = re.search(r"(\d+) documents/s, ([\d,]+) chunks/s, [\d,]+ tokens/s", said.out)
+    expected = found["written"]["chunks"]["rows"] / found["elapsed_seconds"]
+    assert float(each[2].replace(",", "")) == pytest.approx(expected, rel=0.1, abs=1)
+    assert re.search(r"the report took \d+\.\d s more\n", said.err)
 
 
 @pytest.mark.parametrize(
