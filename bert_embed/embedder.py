@@ -1,6 +1,6 @@
 """Embeds texts and rows with a loaded model, for workers and for the calls of an Encoder."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,11 +135,13 @@ class Embedder:
         text_spec: TextSpec,
         batch_tokens: int | None = None,
         spec: VectorSpec | None = None,
+        tell: Callable[[float], object] | None = None,
     ) -> tuple[EmbeddedRows, GranularVectors]:
         """Embeds the rows of documents, all granularities in one pass of the model.
 
         `row` and `layout` are those of `bert_embed.rows.text_rows.TextRows`. The vectors of
-        documents with a failed row are undefined. RuntimeError: all of several rows failed.
+        documents with a failed row are undefined. `tell` takes, after each batch and from any
+        thread, the share of the work that it was. RuntimeError: all of several rows failed.
         """
         spec = spec or self.spec
         outputs = OutputSpec(
@@ -158,6 +160,7 @@ class Embedder:
             batch_tokens,
             0 if spec.pool_prompt else self._unpooled(text_spec),
             text_spec.max_seq_length,
+            tell=tell,
         )
         stacked = len(spec.layers) if spec.layer_combine == "stack" else 1
         vectors = document_vectors(
@@ -179,15 +182,18 @@ class Embedder:
         batch_tokens: int | None = None,
         spec: VectorSpec | None = None,
         first: int = 0,
+        tell: Callable[[float], object] | None = None,
     ) -> tuple[Layout, GranularVectors]:
         """Embeds the texts of a call, which may be none, each text for itself.
 
-        Messages count the texts from `first` on. SettingError: a text is too long to "reject".
-        RuntimeError: the model failed on a text.
+        Messages count the texts from `first` on, `tell` is as in `embed_layout`. SettingError: a
+        text is too long to "reject". RuntimeError: the model failed on a text.
         """
         rows, layout = self._rows(columns, text_spec, first)
         every = np.arange(len(rows.row_splits) - 1)
-        embedded, vectors = self.embed_layout(rows, every, layout, text_spec, batch_tokens, spec)
+        embedded, vectors = self.embed_layout(
+            rows, every, layout, text_spec, batch_tokens, spec, tell
+        )
         texts = every if layout.windows is None else layout.windows.document
         _refuse_failed(embedded, texts, first)
         return layout, vectors

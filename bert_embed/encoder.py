@@ -660,9 +660,9 @@ class Encoder:
         text_spec = self._text_spec(call.texts)
         done: list[np.ndarray] = []
         cut: list[np.ndarray] = []
-        for piece in in_pieces(columns, call.progress):
+        for piece, tell in in_pieces(columns, call.progress):
             layout, vectors = self.embedder.embed_columns(
-                piece, text_spec, call.batch_tokens, spec, sum(map(len, done))
+                piece, text_spec, call.batch_tokens, spec, sum(map(len, done)), tell
             )
             assert vectors.sentences is not None
             done.append(vectors.sentences)

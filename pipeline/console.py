@@ -8,8 +8,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TextIO
 
 from bert_embed.pipeline.secrets import SecretFilter
@@ -78,24 +77,6 @@ def settle_streams() -> None:
         except (OSError, ValueError):
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), number)
-
-
-@contextmanager
-def rewrite() -> Iterator[Callable[[str], None]]:
-    """Gives a function that writes a line to stderr in place of the one it wrote before."""
-    length = 0
-
-    def show(line: str) -> None:
-        nonlocal length
-        shown = visible(line)
-        _put(sys.stderr, f"\r{shown.ljust(length)}")
-        length = len(shown)
-
-    try:
-        yield show
-    finally:
-        if length:
-            _write(sys.stderr, ("",))
 
 
 def _write(stream: TextIO | None, lines: tuple[str, ...]) -> Exception | None:

@@ -1,10 +1,12 @@
 """Fixtures that all tests share: the packaged model, a tiny one, servers of the whole session."""
 
+import io
 import os
 import shutil
 import signal
 import sys
 import tempfile
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -156,3 +158,35 @@ def bigquery(
     for name, value in bigquery_session.environment.items():
         monkeypatch.setenv(name, value)
     return bigquery_session
+
+
+class Notebook:
+    """What a cell's output shows: lines by a handle of IPython, and what was written to stderr."""
+
+    def __init__(self) -> None:
+        kind = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})
+        self.stderr: io.StringIO = kind()
+        self.shown: list[str] = []
+        self.updates: list[str] = []
+
+    def display(self, data: dict[str, str], raw: bool, display_id: bool) -> "Notebook":
+        """Shows a line; the handle that it returns is this."""
+        assert (raw, display_id) == (True, True)
+        self.shown.append(data["text/plain"])
+        return self
+
+    def update(self, data: dict[str, str], raw: bool) -> None:
+        """Changes the line."""
+        assert raw
+        self.updates.append(data["text/plain"])
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    """A stand-in for IPython; tests set `sys.stderr`, tests/notebooks has real kernels."""
+    found = Notebook()
+    module = types.ModuleType("IPython.display")
+    monkeypatch.setattr(module, "display", found.display, raising=False)
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    return found

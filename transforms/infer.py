@@ -15,7 +15,7 @@ import pyarrow as pa
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from bert_embed.specs import TextSpec, VectorSpec
-from bert_embed.transforms.activity import activity
+from bert_embed.transforms.activity import activity, computing
 from bert_embed.transforms.records.block_coder import passed_as_block
 from bert_embed.transforms.records.columnar import nbytes
 from bert_embed.transforms.records.rejected import Rejected
@@ -92,10 +92,16 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Embedder"]):
         inference_args: dict[str, Any] | None = None,
     ) -> list[EmbeddingBlock]:
         """Embeds a block; returns a list of one, as RunInference counts only failures of lists."""
-        block, started = batch, time.perf_counter()
+        block, started, part = batch, time.perf_counter(), batch.part
+        tell = computing(part.block, part.number, part.records, sum(part.covered.values()))
         with RedactErrors("infer"), _naming(block):
             rows, vectors = model.embed_layout(
-                block.rows, block.row, block.layout, self.text_spec, self.batch_tokens
+                block.rows,
+                block.row,
+                block.layout,
+                self.text_spec,
+                self.batch_tokens,
+                tell=tell,
             )
             pieces = "window" if self.text_spec.chunk is None else "chunk"
             return [embedding_block(block, rows, vectors, model.tokenizer, started, pieces)]

@@ -98,7 +98,8 @@ class EncodeSettings(VectorSettings, TextSettings, total=False):
     """Settings of a call for vectors of texts.
 
     Attributes:
-        show_progress_bar: Whether a line on stderr says how many texts are done.
+        show_progress_bar: Whether a line on stderr, in a notebook below its cell, says how many
+            texts are done.
     """
 
     show_progress_bar: bool | None

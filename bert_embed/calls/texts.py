@@ -1,13 +1,16 @@
 """Reads the texts of a call, and says how many of them are done."""
 
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
 from bert_embed.arguments import span_lists, text_list, text_or_word_lists
+from bert_embed.notebook import cell_line, in_notebook
 from bert_embed.storage.errors import SettingError
 from bert_embed.storage.plurals import counted
 
@@ -61,22 +64,64 @@ def span_columns(texts: Any, spans: Any) -> Columns:
     return {"texts": columns["texts"], "spans": checked}
 
 
-def in_pieces(columns: Columns, progress: bool) -> Iterator[Columns]:
-    """Yields columns at once, or in pieces with a line on stderr that says what is done."""
+def in_pieces(
+    columns: Columns, progress: bool
+) -> Iterator[tuple[Columns, Callable[[float], None] | None]]:
+    """Yields columns at once, or in pieces with a line that says what is done.
+
+    With each piece comes what takes further shares of it that are done, from any thread.
+    """
     total = len(columns["texts"])
     if not progress or total == 0:
-        yield columns
+        yield columns, None
         return
+    in_cell = in_notebook()
+    show = cell_line() if in_cell else _stderr_line()
     started = shown = time.monotonic()
-    for begin in range(0, total, _PIECE):
-        piece = slice(begin, begin + _PIECE)
-        yield {name: None if values is None else values[piece] for name, values in columns.items()}
-        now, done = time.monotonic(), min(begin + _PIECE, total)
-        if now - shown >= _PAUSE or done == total:
-            shown, rate = now, done / max(now - started, 1e-3)
-            end = "\n" if done == total else ""
-            with suppress(OSError, ValueError, AttributeError):  # it is closed, or nobody reads it
-                sys.stderr.write(
-                    f"\r{done:,} of {counted(total, 'text')}, {rate:,.0f} texts/s{end}"
-                )
-                sys.stderr.flush()
+    lock, done, is_over = threading.Lock(), 0.0, False
+
+    def add(size: int, share: float) -> None:
+        nonlocal done, shown
+        with lock:
+            done += size * share
+            now = time.monotonic()
+            if now - shown >= _PAUSE and not is_over:
+                shown = now
+                show(_progress(int(done), total, now - started))
+
+    try:
+        for begin in range(0, total, _PIECE):
+            piece = slice(begin, begin + _PIECE)
+            some = {
+                name: None if values is None else values[piece] for name, values in columns.items()
+            }
+            size = min(_PIECE, total - begin)
+            yield some, partial(add, size)
+            done = begin + size  # of all threads, which have come to an end
+    finally:
+        is_over = True  # also where Ctrl-C left threads that compute
+    show(_progress(total, total, time.monotonic() - started))
+    if not in_cell:
+        _put("\n")
+
+
+def _progress(done: int, total: int, seconds: float) -> str:
+    return f"{done:,} of {counted(total, 'text')}, {done / max(seconds, 1e-3):,.0f} texts/s"
+
+
+def _stderr_line() -> Callable[[str], None]:
+    """What writes a line over the one that it wrote before."""
+    length = 0
+
+    def show(line: str) -> None:
+        nonlocal length
+        _put(f"\r{line.ljust(length)}")
+        length = len(line)
+
+    return show
+
+
+def _put(text: str) -> None:
+    with suppress(OSError, ValueError, AttributeError):  # it is closed, or nobody reads it
+        sys.stderr.write(text)
+        sys.stderr.flush()

@@ -4,7 +4,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from bert_embed.engines.batches import pad_rows
 from bert_embed.engines.fixed_shapes import padded_to
 from bert_embed.engines.pooling import finish
 from bert_embed.engines.protocol import Engine, Graph
-from bert_embed.engines.retry_halves import run_halving
+from bert_embed.engines.retry_halves import Outcome, run_halving
 from bert_embed.engines.thread_calls import Places, renew_after_fork, run_each
 from bert_embed.heads.head import BatchRows, Head, gather_rows
 from bert_embed.ragged import places
@@ -73,6 +73,7 @@ class RowRunner:
         prompt_tokens: int = 0,
         longest: int | None = None,
         attended: np.ndarray | None = None,
+        tell: Callable[[float], object] | None = None,
     ) -> EmbeddedRows:
         """Embeds rows that include [CLS] and [SEP].
 
@@ -81,9 +82,9 @@ class RowRunner:
         included, `prompt_tokens` those of the prompt after each [CLS], and `longest` the most that
         rows usually have: a call with longer ones compiles other shapes. `attended`, int32
         `[tokens]`, is 0 for tokens that no other token sees, for models with `needs_mask`; None is
-        all 1. InputError: a row is too
-        long for the model, or an id not in its vocabulary. BrokenModelError: all of several rows
-        failed. NoProgressError: see `run_each`.
+        all 1. `tell` takes, after each batch and from any thread, the share of the tokens that it
+        had. InputError: a row is too long for the model, or an id not in its vocabulary.
+        BrokenModelError: all of several rows failed. NoProgressError: see `run_each`.
         """
         if self._config.segments < 2:
             type_ids = None  # both texts of a pair are in the one segment that the model knows
@@ -121,6 +122,12 @@ class RowRunner:
                 finite &= part.finite
             return finite
 
+        def finished(rows: np.ndarray) -> Outcome:
+            part = run_halving(rows, call)
+            if tell is not None:
+                tell(float(lengths[rows].sum()) / len(input_ids))
+            return part
+
         batches = batching.plan(lengths)
         shapes = [batching.shape(len(rows), int(lengths[rows[0]])) for rows in batches]
         at_once = max(1, min(self._at_once, len(batches)))
@@ -129,9 +136,7 @@ class RowRunner:
                 if batching.shapes and self._compile_ahead:
                     with self._lock:
                         self._compile(key, graph, batching.shapes, done)
-                parts = run_each(
-                    lambda rows: run_halving(rows, call), batches, at_once, self._timeout
-                )
+                parts = run_each(finished, batches, at_once, self._timeout)
         except KeyboardInterrupt:
             self._places = Places(self._at_once)  # it may have come before those taken were noted
             raise

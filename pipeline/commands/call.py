@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from bert_embed.notebook import in_notebook
 from bert_embed.pipeline.commands.start import (
     RunStopped,
     checked_run,
@@ -25,7 +26,6 @@ from bert_embed.pipeline.keywords import named_as_in_python, without_dashes
 from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.outputs.outcome import problem_of
 from bert_embed.pipeline.outputs.run_record import first_record
-from bert_embed.pipeline.progress.display import in_notebook
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runners.job_errors import JobGoesOn, traceback_lines, was_interrupted
 from bert_embed.run_record import read_record

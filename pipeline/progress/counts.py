@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from bert_embed.run_record import Goal
 from bert_embed.storage.plurals import counted
+from bert_embed.transforms.activity import PartsInWork
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.records.block_record import SUMMED, BlockRecord, parse_block_record
 
@@ -98,6 +99,7 @@ class Counts:
     def __init__(self, output: str, run: str, goal: Goal, began: float) -> None:
         """Sums from nothing, for an attempt that began so many seconds after 1970."""
         self.output, self.run, self.goal, self.began = output, run, goal, began
+        self.in_work: PartsInWork = {}  # those that are known, which have no block record yet
         self._read: set[int] = set()
         self._sums: Counter[str] = Counter()
         self._rejected: Counter[str] = Counter()
@@ -141,6 +143,17 @@ class Counts:
             work = record.records if self.goal.covers is None else covered
             self._speed.add(written, seconds, record.tokens, work)
 
+    def _in_work(self) -> float:
+        """What is computed of parts without a block record, in the goal's unit."""
+        for block, part in list(self.in_work):
+            if self._has(block, part):
+                self.in_work.pop((block, part), None)
+        parts = list(self.in_work.values())
+        return sum(
+            (part.records if self.goal.covers is None else part.covered) * part.share
+            for part in parts
+        )
+
     def median_seconds(self) -> float | None:
         """The median of the last parts' durations; None before one ended."""
         return statistics.median(self._durations) if self._durations else None
@@ -156,14 +169,16 @@ class Counts:
         goal, sums = self.goal, self._sums
         whole = goal.records if goal.covers is None else goal.covers
         done = sums["records"] if goal.covers is None else self._covered
+        in_work = self._in_work()
         over = self.blocks >= goal.readers
-        most = _ALMOST if goal.covers is None else 1.0
-        share = 1.0 if over else min(done / max(whole, 1), most)
+        most = _ALMOST if goal.covers is None or in_work else 1.0
+        finished = done / max(whole, 1)
+        share = 1.0 if over else min(finished + in_work / max(whole, 1), most)
         records, padded = sums["records"], sums["padded_tokens"]
-        if over or share < _TELLING:
+        if over or finished < _TELLING:
             expected = records if over else max(goal.records, records)
         else:
-            expected = round(records / share)
+            expected = round(records / min(finished, most))
         return Progress(
             phase=activity if over or not records else None,
             share=share,

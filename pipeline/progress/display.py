@@ -11,11 +11,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from bert_embed.pipeline.console import is_terminal, rewrite, visible
+from bert_embed.notebook import cell_line, in_notebook
+from bert_embed.pipeline.console import is_terminal, visible
 from bert_embed.pipeline.progress.counts import Counts
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import is_remote
-from bert_embed.transforms.activity import current_activity
+from bert_embed.transforms.activity import current_activity, watching_parts
 from bert_embed.transforms.crash_markers import read_markers
 
 _logger = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ def progress_of_run(counts: Counts, tell: Callable[[str], None] | None = None) -
                 is_begun = bool(read_markers(counts.output, counts.run, {}))
         return str(counts.progress(current_activity() or counts.phase(is_begun, "starting")))
 
-    with shown_progress(counts.output, line, tell):
+    with watching_parts() as counts.in_work, shown_progress(counts.output, line, tell):
         yield
 
 
@@ -88,18 +89,13 @@ def _display(
     if tell is not None:
         yield tell, _FIRST_SECONDS, _LOG_SECONDS
     elif in_notebook():
-        with rewrite() as show:
-            yield show, least, least
+        show = cell_line()
+        yield (lambda line: show(visible(line))), least, least
     elif not is_terminal(sys.stderr):
         yield (lambda line: _logger.warning("%s", line)), _LOG_SECONDS, _LOG_SECONDS
     else:
         with Live(Text(""), console=Console(stderr=True), transient=True) as live:
             yield (lambda line: live.update(one_line(line))), least, least
-
-
-def in_notebook() -> bool:
-    """Whether stderr is the output of a notebook's cell."""
-    return type(sys.stderr).__module__.startswith("ipykernel")
 
 
 def one_line(line: str) -> Text:

@@ -1,7 +1,11 @@
 """What `encode` and its sisters take from people and other libraries, and what they return."""
 
 import copy
+import io
+import itertools
 import pickle
+import sys
+import time
 import warnings
 
 import numpy as np
@@ -12,6 +16,7 @@ import pytest
 
 import bert_embed
 from bert_embed.bundle.bundle import read_bundle
+from bert_embed.engines import runner
 from bert_embed.engines.choose import load_engine
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.specs import VectorSpec
@@ -115,6 +120,34 @@ def test_a_long_call_can_say_how_far_it_is(encoder, capsys):
     found = encoder.encode(texts, show_progress_bar=True)
     assert_near(found, encoder.encode(texts))
     assert "2,500 of 2,500 texts" in capsys.readouterr().err
+
+
+def test_a_slow_call_says_how_far_it_is_from_its_first_batches(encoder, monkeypatch):
+    """Not only after 1,024 texts; one of its batches takes over half a second."""
+    pad, calls, stream = runner.pad_rows, itertools.count(), io.StringIO()
+
+    def padded(*arguments):
+        if next(calls) == 4:
+            time.sleep(0.6)
+        return pad(*arguments)
+
+    monkeypatch.setattr(runner, "pad_rows", padded)
+    monkeypatch.setattr(sys, "stderr", stream)
+    texts = [f"number {number}" for number in range(60)]
+    encoder.encode(texts, batch_tokens=64, show_progress_bar=True)
+    monkeypatch.undo()
+    first, *_, last = stream.getvalue().split("\r")[1:]
+    done = int(first.split()[0])
+    assert 0 < done < 60
+    assert last.startswith("60 of 60 texts, ")
+
+
+def test_in_a_notebook_a_call_changes_one_line_in_place(encoder, notebook, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", notebook.stderr)
+    encoder.encode([f"number {number}" for number in range(2500)], show_progress_bar=True)
+    assert len(notebook.shown) == 1
+    assert "2,500 of 2,500 texts" in [*notebook.shown, *notebook.updates][-1]
+    assert notebook.stderr.getvalue() == ""
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,17 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def printed(folder, *cells):
-    """What the last cell of a notebook prints and shows, after all ran in one kernel."""
+def outputs_of(folder, *cells):
+    """What a saved notebook has below its last cell, after all ran in one kernel."""
     notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)))
     NotebookClient(notebook, resources={"metadata": {"path": str(folder)}}).execute()
-    outputs = notebook.cells[-1].outputs
+    return notebook.cells[-1].outputs
+
+
+def printed(folder, *cells):
+    """What the last cell of a notebook prints, and nothing else may be shown but progress."""
+    outputs = outputs_of(folder, *cells)
+    outputs = [output for output in outputs if output.output_type != "display_data"]
     assert {output.output_type for output in outputs} == {"stream"}, outputs
     return "".join(output.text for output in outputs if output.name == "stdout")
 
@@ -45,6 +51,28 @@ def test_a_corpus_is_embedded(folder, tiny_bundle, flags):
         "print(run['status'], pipeline.alter_label_if_ipython is kept)"
     )
     assert printed(folder, cell).endswith("\ndone True\n")
+
+
+def test_the_progress_is_one_line_of_the_notebook(folder, tiny_bundle):
+    """Shown by a thread beside the cell's own, and none of it is on stderr."""
+    cell = (
+        "import bert_embed, time\n"
+        "from bert_embed.engines import runner\n"
+        "pad = runner.pad_rows\n"
+        "runner.pad_rows = lambda *rows: (time.sleep(0.2), pad(*rows))[1]\n"
+        "open('many.txt', 'w').write('\\n'.join(f'the bank {n}' for n in range(64)))\n"
+        f"run = bert_embed.embed('many.txt', 'out', model={tiny_bundle!r}, batch_tokens=64)\n"
+        f"encoder = bert_embed.load({tiny_bundle!r})\n"
+        "_ = encoder.encode(['the bank'] * 50, batch_tokens=64, show_progress_bar=True)"
+    )
+    outputs = outputs_of(folder, cell)
+    shown = [output.data["text/plain"] for output in outputs if "data" in output]
+    assert len(shown) <= 3, shown  # the run, its report if that takes a while, the call
+    assert any("%" in line for line in shown), shown
+    assert "50 of 50 texts" in shown[-1]
+    written = "".join(output.text for output in outputs if output.get("name") == "stderr")
+    assert "%" not in written
+    assert "texts/s" not in written
 
 
 def test_vectors_are_clustered(folder, tiny_bundle):

@@ -1,6 +1,7 @@
 """`bert_embed.embed`: options as keyword arguments, the record as the result; 10 s."""
 
 import io
+import itertools
 import logging
 import re
 import signal
@@ -13,10 +14,11 @@ import numpy as np
 import pytest
 
 import bert_embed
+from bert_embed.engines import runner
 from bert_embed.pipeline.progress.counts import Counts
 from bert_embed.pipeline.progress.display import progress_of_run
 from bert_embed.pipeline.run import Goal
-from tests.support.command import embed, files, parts_of, record
+from tests.support.command import block_records, embed, files, parts_of, record
 
 
 @pytest.fixture
@@ -162,15 +164,40 @@ def test_lines_on_the_progress_come_while_a_run_works(tmp_path):
     assert re.fullmatch(r"0% · starting · 0:0\d", lines[0])
 
 
-def test_in_a_notebook_one_line_is_written_again_and_again(tmp_path, monkeypatch):
-    stream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+def test_the_share_grows_within_a_part(tmp_path, tiny_bundle, monkeypatch):
+    """The input is one part; half of its batches wait until people have seen a share."""
+    lines = [f"the bank {n % 7 * 'river '}{n}" for n in range(64)]
+    (tmp_path / "in.txt").write_text("\n".join(lines))
+    pad, calls, end = runner.pad_rows, itertools.count(), time.monotonic() + 60
+    stream = io.StringIO()
+
+    def seen():
+        return re.search(r"([1-9]\d?)% · computing the first parts · 0:\d\d\n", stream.getvalue())
+
+    def padded(*arguments):
+        while next(calls) >= 4 and not seen() and time.monotonic() < end:
+            time.sleep(0.05)
+        return pad(*arguments)
+
+    monkeypatch.setattr(runner, "pad_rows", padded)
     monkeypatch.setattr(sys, "stderr", stream)
+    call = {"input": tmp_path / "in.txt", "output": tmp_path / "out", "model": tiny_bundle}
+    bert_embed.embed(**call, batch_tokens=64, threads=1, show_progress=True)
+    monkeypatch.undo()
+    assert len(block_records(tmp_path / "out")) == 1
+    assert seen(), stream.getvalue()
+
+
+def test_in_a_notebook_one_line_is_changed_in_place(tmp_path, notebook, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", notebook.stderr)
     with progress_of_run(Counts(str(tmp_path), "run", Goal(5, 100, 10), time.time())):
         end = time.monotonic() + 30
-        while stream.getvalue().count("\r") < 2 and time.monotonic() < end:
+        while len(notebook.updates) < 2 and time.monotonic() < end:
             time.sleep(0.05)
-    monkeypatch.undo()
-    assert re.fullmatch(r"(\r0% · starting · 0:0\d){2,}\n", stream.getvalue())
+    lines = notebook.shown + notebook.updates
+    assert len(notebook.shown) == 1
+    assert all(re.fullmatch(r"0% · starting · 0:0\d", line) for line in lines), lines
+    assert notebook.stderr.getvalue() == ""
 
 
 def test_pieces_of_an_output_can_be_changed(tmp_path, tiny_bundle):
