@@ -137,9 +137,14 @@ class RowRunner:
                     with self._lock:
                         self._compile(key, graph, batching.shapes, done)
                 parts = run_each(finished, batches, at_once, self._timeout)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, RuntimeError) as error:
+            # Where Ctrl-C comes while Python's Condition takes its lock again, it raises that the
+            # lock is not held.
+            interruption = error if isinstance(error, KeyboardInterrupt) else error.__context__
+            if not isinstance(interruption, KeyboardInterrupt):
+                raise
             self._places = Places(self._at_once)  # it may have come before those taken were noted
-            raise
+            raise interruption from None
         for part in parts:
             done.failed |= part.failed
         for kind, batches_of in parts_of.items():

@@ -75,6 +75,16 @@ _INTERRUPTS = """
 random.seed(1)
 signal.signal(signal.SIGALRM, signal.default_int_handler)  # as Ctrl-C, at any moment
 wrong = interrupted = 0
+
+def ignored(error):
+    # Python drops an interruption that comes in a callback of its own.
+    global interrupted
+    if error.exc_type is KeyboardInterrupt:
+        interrupted += 1
+    else:
+        sys.__unraisablehook__(error)
+
+sys.unraisablehook = ignored
 for attempt in range(150):
     number = str(attempt)
     try:

@@ -37,7 +37,9 @@ def test_cloud_storage_gives_the_same(source, wanted, gcs, capsys):
     for kind, table in wanted.items():
         parts = [name for name in names if name.startswith(f"out/{kind}/")]
         found = [pq.read_table(bucket.blob(name).open("rb")).to_pandas() for name in parts]
-        pd.testing.assert_frame_equal(pd.concat(found, ignore_index=True), table)
+        places = {name: "gs://clusters/in" for name in table if name.endswith("output")}
+        there = table.assign(**places)
+        pd.testing.assert_frame_equal(pd.concat(found, ignore_index=True), there)
     capsys.readouterr()
     assert main(words) == 0
     assert "nothing to do" in capsys.readouterr().out

@@ -75,7 +75,7 @@ def test_a_window_has_its_own_text(tmp_path, tiny_bundle, inputs):
 
 
 def test_examples_bring_their_texts_along(tmp_path, tiny_bundle, inputs, capsys):
-    window = {"long_text": "window", "max_seq_length": 16}
+    window = {"long_text": "window", "max_seq_length": 16, "max_rejected": "99%"}
     without = tmp_path / "without"
     for folder, flags in ((tmp_path / "with", {"keep_text": True}), (without, {})):
         assert main(["tokenize", *flags_of(folder, tiny_bundle, inputs, **window, **flags)]) == 0
