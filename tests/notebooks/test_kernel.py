@@ -104,7 +104,7 @@ def test_a_pipeline_of_ones_own_runs(folder, tiny_bundle, transform):
         "with beam.Pipeline(runner='FnApiRunner') as pipeline:\n"
         "    texts = pipeline | beam.Create([{'text': 'one'}], reshuffle=False)\n"
         f"    out = texts | {transform.format(tiny_bundle)}\n"
-        "    out = out[0] if isinstance(out, tuple) else out\n"
+        "    out = out[0] if isinstance(out, dict) else out\n"
         "    _ = out | 'Show' >> beam.Map(lambda row: print(*row))"
     )
     assert printed(folder, imports, cell).split() in (["text", "embedding"], ["text"])
