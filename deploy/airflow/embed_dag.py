@@ -21,7 +21,7 @@ DATAFLOW = (
 MEANINGS = {
     1: "the job failed; it continues where it stopped",
     2: "the settings are wrong, or the day's input changed since it was embedded",
-    3: "the day is done, but more records were rejected than --max_rejected allows",
+    3: "the day is refused: more records were rejected than --max_rejected allows",
     66: "the day has no input yet",
     69: "a day before is not finished",
     75: "another run holds the lock",

@@ -49,9 +49,9 @@ def test_what_only_a_person_can_mend_is_not_tried_again(airflow, tmp_path, tiny_
     settings = write_settings(tmp_path, tiny_bundle, "--max_rejected=0")
     code, said = run_days(airflow, str(settings), DAYS[0])
     assert code != 0
-    assert "exit code 3: the day is done, but more records were rejected" in said
+    assert "exit code 3: the day is refused: more records were rejected" in said
     assert "DagRun failed" in said
-    assert record(tmp_path / "vectors" / DAYS[0])["status"] == "done"
+    assert record(tmp_path / "vectors" / DAYS[0])["status"] == "refused"
 
 
 def run_days(airflow: Airflow, settings: str, *days: str) -> tuple[int, str]:
