@@ -43,17 +43,19 @@ def import_model(
 def _import_folder(
     folder: Path, source: str, dest: str, settings: dict[str, Any], facts: dict[str, Any]
 ) -> Bundle:
-    from bert_embed.importers import google, huggingface, tfhub
+    from bert_embed.importers.google import CONFIG, import_google
+    from bert_embed.importers.huggingface import import_huggingface
+    from bert_embed.importers.tfhub import import_tfhub
 
     if (folder / METADATA).is_file():
         raise InputError(
             f"{source}: is a bundle already, name it as model or copy its folder", "model"
         )
     safetensors = any(folder.glob("model.safetensors*"))
-    if (folder / google.CONFIG).is_file() and not (safetensors and not settings["checkpoint"]):
-        return google.import_google(str(folder), dest, **settings, **facts)
+    if (folder / CONFIG).is_file() and not (safetensors and not settings["checkpoint"]):
+        return import_google(str(folder), dest, **settings, **facts)
     allowed: tuple[str, ...] = ()
-    kind = f"google-research checkpoints, but {source} holds no {google.CONFIG}"
+    kind = f"google-research checkpoints, but {source} holds no {CONFIG}"
     hub = any((folder / name).is_file() for name in (SAVED_MODEL, TF1_HUB)) and not safetensors
     if hub:
         allowed = ("lower_case",)
@@ -63,5 +65,5 @@ def _import_folder(
             raise SettingError(name, f"is for {kind}")
     if hub:
         casing = settings["lower_case"]
-        return tfhub.import_tfhub(str(folder), dest, lower_case=casing, **facts)
-    return huggingface.import_huggingface(str(folder), dest, **facts)
+        return import_tfhub(str(folder), dest, lower_case=casing, **facts)
+    return import_huggingface(str(folder), dest, **facts)

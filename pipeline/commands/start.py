@@ -201,11 +201,11 @@ def _report_interruption(stopped: RunStopped) -> ExitCode:
     run = stopped.run
     if run.job.runs_here:
         warn("", *note_interruption(stopped))
-        state = f"{_finished_text(stopped.counts)}, the same command computes the rest"
+        next_step = f"{_finished_text(stopped.counts)}, the same command computes the rest"
     else:
         warn("")
-        state = "a job on a cluster continues unless it is cancelled there. Continue with"
-    warn(f"interrupted; {state}:")
+        next_step = "a job on a cluster continues unless it is cancelled there. Continue with"
+    warn(f"interrupted; {next_step}:")
     warn(f"  {shlex.join(hide_in_flags(command_of(run.options)))}")
     return ExitCode.INTERRUPTED
 

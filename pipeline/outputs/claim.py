@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Literal
 
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import FLAGS
+from bert_embed.pipeline.options import EXAMPLES, FLAGS
 from bert_embed.pipeline.outputs.outcome import embedded_nothing, problem_of
 from bert_embed.pipeline.outputs.run_record import first_record, record_of_output
 from bert_embed.pipeline.run import EmbedRun
@@ -30,7 +30,7 @@ from bert_embed.storage.files import (
     write_bytes,
 )
 from bert_embed.transforms.bigquery.load import is_loaded
-from bert_embed.transforms.output_folder import EXAMPLES, SETTINGS_FILE
+from bert_embed.transforms.output_folder import SETTINGS_FILE
 from bert_embed.transforms.plan.listing import write_listing
 from bert_embed.transforms.reconcile.totals import listing_hash
 from bert_embed.transforms.records.block_record import read_block_record

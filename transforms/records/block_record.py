@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import orjson
 
+from bert_embed.formats.output_files import parse_name
 from bert_embed.storage.files import read_bytes
 from bert_embed.transforms.distinct import Distinct
-from bert_embed.transforms.output_folder import OutputFile, OutputFolder, parse_name, part_name
+from bert_embed.transforms.output_folder import OutputFile, OutputFolder, part_name
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.rejected import count_reasons
 
