@@ -100,14 +100,14 @@ def mismatch(ours: Sequence[Field], theirs: Sequence[Field]) -> str | None:
 
 def _mismatches(ours: Sequence[Field], theirs: Sequence[Field], above: str) -> Iterator[str]:
     columns = {column["name"].lower(): column for column in theirs}
-    for field in ours:
-        name, column = above + field["name"], columns.pop(field["name"].lower(), None)
+    for wanted in ours:
+        name, column = above + wanted["name"], columns.pop(wanted["name"].lower(), None)
         if column is None:
             yield f"it has no column {name}"
             continue
-        if _shape(field) != _shape(column):
-            yield f"its column {name} is {_shape(column)}, {_shape(field)} is required"
-        yield from _mismatches(field.get("fields", ()), column.get("fields", ()), f"{name}.")
+        if _shape(wanted) != _shape(column):
+            yield f"its column {name} is {_shape(column)}, {_shape(wanted)} is required"
+        yield from _mismatches(wanted.get("fields", ()), column.get("fields", ()), f"{name}.")
     for column in columns.values():
         if _mode(column) == "REQUIRED":
             yield f"its column {above}{column['name']} must have a value, and there is none for it"

@@ -72,13 +72,13 @@ class ExtraValues:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._columns: list[tuple[str, Callable[[Any], Any]]] = []
-        for field in schema:
-            kind = type_name(field.type)
+        for column in schema:
+            kind = type_name(column.type)
             if kind is None:
                 raise SettingError(
-                    "extra_columns", f"{field.name} is {field.type}, which text cannot give"
+                    "extra_columns", f"{column.name} is {column.type}, which text cannot give"
                 )
-            self._columns.append((field.name, _CONVERTERS[kind]))
+            self._columns.append((column.name, _CONVERTERS[kind]))
 
     def __call__(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
         """The values of a record, None for what is missing, `UNFIT` for what does not fit."""
