@@ -7,9 +7,9 @@ from bert_embed.formats.kinds import ROW_KINDS
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.flags import DIRS, PLACES, POSITIVE, Decimal, flag, positional, switch
 from bert_embed.pipeline.parser import CommandOptions
-from bert_embed.pipeline.report import PROJECTIONS
 from bert_embed.pipeline.runner_options import DEFAULT_RUNNER
 
+PCA, TSNE = PROJECTIONS = ("pca", "tsne")  # how vectors become places on a map
 # What `search --by` takes, and the kinds of vectors that each compares.
 SEARCHED = {
     **{name: (name,) for name, kind in ROW_KINDS.items() if kind.similarity is not None},

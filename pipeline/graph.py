@@ -12,7 +12,7 @@ from bert_embed.pipeline.outputs import run_record
 from bert_embed.pipeline.outputs.outcome import judged
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runners.any_runner import run_on_runner
-from bert_embed.pipeline.runners.dataflow import job_flags, model_threads
+from bert_embed.pipeline.runners.dataflow import completed_flags, model_threads
 from bert_embed.pipeline.runners.job_errors import JobGoesOn
 from bert_embed.pipeline.runners.worker_model import bundle_for_workers
 from bert_embed.run_record import RunRecord
@@ -89,7 +89,8 @@ def model_handler(run: EmbedRun) -> BlockModelHandler:
 
 def run_job(run: EmbedRun, record: RunRecord) -> None:
     """Runs a run's graph; JobGoesOn if the job goes on, as with --no_wait_until_finish."""
-    words = job_flags(run)
+    model = run.bundle.fingerprint[:32]
+    words = completed_flags(run.job, run.options.command, run.output, run.fingerprint, model)
     bundle = bundle_for_workers(run.bundle, run.options.model, run.job)
     work = partial(build, run=replace(run, bundle=bundle), record=record)
     if not run_on_runner(run.job, words, work, partial(run_record.note_job, run.output, record)):

@@ -5,11 +5,10 @@ from contextlib import suppress
 from functools import partial
 
 from bert_embed.formats.output_files import kinds_of
-from bert_embed.pipeline.arguments import ReportOptions
+from bert_embed.pipeline.arguments import TSNE, ReportOptions
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.outputs.places import lies_in, record_of_run
-from bert_embed.pipeline.report import TSNE
 from bert_embed.pipeline.report.directions import check_projection, lacks_tsne
 from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.report.write import write_page

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.pipeline.report import TSNE
+from bert_embed.pipeline.arguments import TSNE
 from bert_embed.pipeline.report.sample import spread
 from bert_embed.storage.packages import requires
 

@@ -16,7 +16,6 @@ from bert_embed.pipeline.accelerators import (
     CPU_DISK_GB,
     CPU_MACHINE_TYPE,
 )
-from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import ONE_PROCESS, BeamFlags
 from bert_embed.pipeline.runners.dataflow_checks import Places, check_dataflow
@@ -45,16 +44,13 @@ def model_threads(job: RunnerOptions) -> int | None:
     return None if BeamFlags.of(job.beam_args).one_process else 1
 
 
-def job_flags(run: EmbedRun) -> list[str]:
-    """Beam's flags of a run's job: as flags, followed by our defaults for the others."""
-    model = run.bundle.fingerprint[:32]
-    return completed_flags(run.job, run.options.command, run.output, run.fingerprint, model)
-
-
 def completed_flags(
     job: RunnerOptions, command: str, output: str, fingerprint: str, model: str
 ) -> list[str]:
-    """Beam's flags of a command's job; fingerprints are of what it writes, and of the model."""
+    """Beam's flags of a command's job: as flags, followed by our defaults for the others.
+
+    `fingerprint` is of what it writes, `model` of the model.
+    """
     words = list(job.beam_args)
     if job.runs_here:
         return words
