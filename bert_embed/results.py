@@ -563,6 +563,11 @@ def check_holds(folder: _Folder, settings: dict[str, Any], granularity: str) -> 
     """Raises InputError if a run wrote other kinds of vectors."""
     kinds = kinds_of(settings)
     if granularity not in kinds:
+        unknown = [kind for kind in kinds if kind not in KINDS]
+        if unknown:
+            raise InputError(
+                f"{os.fspath(folder)}/{RUN_FILE} is damaged: no kind is {unknown[0]!r}"
+            )
         readers = [f"bert_embed.{KINDS[kind].reader}" for kind in kinds]
         flag, wanted = "granularity", granularity
         vectors = KINDS[granularity].vectors

@@ -358,6 +358,11 @@ def parse_record(data: bytes, path: str) -> RunRecord:
         raise InputError(f"{path} is damaged: it must have vectors or examples")
     if record.vectors is not None:
         check_settings(record.vectors, path)
+    if len(record.input.span_columns or ("", "")) != 2:
+        raise InputError(f"{path} is damaged: input.span_columns must be two")
+    cut = record.files
+    if cut.block_bytes < 1 or cut.part_docs < 1:
+        raise InputError(f"{path} is damaged: files.block_bytes and part_docs must be at least 1")
     if record.is_done and record.ended is None:
         raise InputError(f"{path} is damaged: it has no ended")
     if record.is_done or "counts" in values:
@@ -383,11 +388,17 @@ class _Settings:
     long_text: str
     prompt: str
     id_type: str
+    dim: int | None = None
+    vectors: tuple[str, ...] = ()
+    heads: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def check_settings(settings: Mapping[str, Any], path: str) -> None:
     """Raises InputError if what a record, or a file's footer, says of its vectors is wrong."""
-    from_json(_Settings, settings, path, "vectors.")
+    typed = from_json(_Settings, settings, path, "vectors.")
+    shape = typed.shape or typed.token_shape
+    if typed.dim is not None and shape and typed.dim != shape[-1]:
+        raise InputError(f"{path} is damaged: vectors.dim differs from the shape {list(shape)}")
 
 
 def now() -> str:

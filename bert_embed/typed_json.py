@@ -5,6 +5,7 @@ import types
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
+from itertools import chain
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import orjson
@@ -13,6 +14,7 @@ from bert_embed.storage.errors import InputError
 
 _T = TypeVar("_T")
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+_MOST_NESTED = 100  # a table's schema takes 32; functions that call themselves end at some 900
 _MOST_SHOWN = 40  # characters of a wrong value in a message
 _NAMES: dict[Any, str] = {
     str: "a text",
@@ -31,7 +33,13 @@ def json_object(data: bytes, path: str) -> dict[str, Any]:
         raise InputError(f"{path} is damaged: it is not JSON ({error})") from error
     if not isinstance(values, dict):
         raise InputError(f"{path} is damaged: it is not a JSON object")
-    return values
+    level: list[Any] = [values]
+    for _ in range(_MOST_NESTED):
+        inner = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [item for item in chain.from_iterable(inner) if isinstance(item, dict | list)]
+        if not level:
+            return values
+    raise InputError(f"{path} is damaged: it nests more than {_MOST_NESTED} deep")
 
 
 def from_json(kind: Callable[..., _T], values: Mapping[str, Any], path: str, above: str = "") -> _T:

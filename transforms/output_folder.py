@@ -10,6 +10,7 @@ from typing import BinaryIO
 from bert_embed.formats.kinds import KINDS
 from bert_embed.formats.output_files import (
     BLOCK_RECORDS,
+    PART_NUMBERS,
     PIECES,
     RUN_FILE,
     VECTOR_ENDINGS,
@@ -52,7 +53,7 @@ _LOCK = f"{STATE}/lock"
 _VECTORS = (*(kind.folder for kind in KINDS.values()), *PIECES.values())
 _KINDS = (*_VECTORS, EXAMPLES, REJECTED)
 RESULTS_OF_VECTORS = CLUSTERS, DUPLICATES = "clusters", "duplicates"
-_BLOCK_RECORD = re.compile(r"([0-9]{7,})-([0-9]{5,})\.json")
+_BLOCK_RECORD = re.compile(rf"{PART_NUMBERS}\.json")
 _TEXT = re.compile(r"[0-9]{7,}-[0-9]{5,}\.zst")
 _MARKER = re.compile(r"[0-9]{7,}-[0-9]{5,}-[0-9a-f]{12}\.json")
 _PRIVATE_MODE = 0o600  # of files that hold records as they were read

@@ -9,7 +9,9 @@ BLOCK_RECORDS = "_state/blocks"
 # The folders of sentence vectors where each window, or each chunk, has its own.
 PIECES = {"window": "windows", "chunk": "chunks"}
 VECTOR_ENDINGS = (".parquet", ".jsonl", ".tfrecord", ".tfrecord.gz")
-_FILE = re.compile(r"([a-z]+)/part-([0-9]{7,})-([0-9]{5,})((?:\.[a-z]+){1,2})")
+# Of a block and a part. A run has fewer, and some memory is by the number of a part.
+PART_NUMBERS = "([0-9]{7,12})-([0-9]{5,8})"
+_FILE = re.compile(rf"([a-z]+)/part-{PART_NUMBERS}((?:\.[a-z]+){{1,2}})")
 
 
 class OutputName(NamedTuple):

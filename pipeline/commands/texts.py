@@ -13,6 +13,7 @@ from bert_embed.nearest import Hit
 from bert_embed.pipeline.options import DEFAULTS
 from bert_embed.pipeline.report.sample import TEXT_COLUMNS, Run, Sample
 from bert_embed.run_record import RunRecord
+from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import absolute, is_remote, join, open_raw
 from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.plan.cut import plan_blocks
@@ -60,7 +61,12 @@ def _kept_texts(
                 chosen=chosen,
                 file=file,
             )
-            values = [text for batch in batches for text in batch.columns[0].to_pylist()]
+            try:
+                values = [text for batch in batches for text in batch.columns[0].to_pylist()]
+            except IndexError as error:
+                raise InputError(
+                    f"{folder} is damaged: run.json says that it keeps texts, {name} has none"
+                ) from error
         texts |= zip(((name, row) for row in chosen.tolist()), values, strict=True)
     return texts
 

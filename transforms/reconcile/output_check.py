@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from typing import Any
 
 from bert_embed.formats.output_files import BLOCK_RECORDS
@@ -27,6 +28,7 @@ from bert_embed.transforms.records.block_record import BlockRecord, read_block_r
 
 _LOG = logging.getLogger(__name__)
 _MOST_NAMED = 5
+_MOST_GAPS = 1000  # block records that are named as missing; the rest are counted
 _SUMMED = ("records", "embedded", "skipped")
 _COUNTED = ("records", "embedded", "skipped", "rejected", "parts")
 _PIECE = 4 << 20
@@ -197,18 +199,38 @@ def count_rows(path: str) -> int:
         return sum(piece.count(b"\n") for piece in pieces)
 
 
+def _gap_problems(recorded: Iterable[tuple[int, int]], blocks: int) -> Iterator[Problem]:
+    """Finds parts without a block record, and records of blocks that the run does not have.
+
+    Both numbers, of blocks and of a part, are data: no loop is as long as they say.
+    """
+    parts_of: dict[int, set[int]] = {}
+    for block, part in recorded:
+        parts_of.setdefault(block, set()).add(part)
+    planned = {block: parts for block, parts in parts_of.items() if block < blocks}
+    gaps = (
+        (block, part)
+        for block in range(blocks)
+        for part in range(max(planned.get(block, ()), default=0) + 1)
+        if part not in planned.get(block, ())
+    )
+    for gap in islice(gaps, _MOST_GAPS):
+        yield Problem(block_record_name(*gap), "missing", gap)
+    missing = blocks - len(planned)
+    missing += sum(max(parts) + 1 - len(parts) for parts in planned.values())
+    if missing > _MOST_GAPS:
+        yield Problem(BLOCK_RECORDS, f"{missing - _MOST_GAPS} further block records are missing")
+    for block in sorted(parts_of.keys() - planned.keys()):
+        part = min(parts_of[block])
+        what = f"is of no block of the run, {RUN_FILE} says {counted(blocks, 'block')}"
+        yield Problem(block_record_name(block, part), what, (block, part))
+
+
 def _count_problems(
     block_records: dict[tuple[int, int], BlockRecord], record: RunRecord
 ) -> Iterator[Problem]:
     """Compares the sums of the block records with run.json, and finds parts without one."""
-    numbers: dict[int, set[int]] = {}
-    for block, part in block_records:
-        numbers.setdefault(block, set()).add(part)
-    for block in range(record.files.blocks):
-        recorded = numbers.get(block, set())
-        gaps = set(range(max(recorded, default=0) + 1)) - recorded
-        for part in sorted(gaps):
-            yield Problem(block_record_name(block, part), "missing", (block, part))
+    yield from _gap_problems(block_records, record.files.blocks)
     if not record.is_done:
         yield Problem(RUN_FILE, f"the run is not complete (status {record.status})")
         return

@@ -15,6 +15,7 @@ from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.rejected import count_reasons
 
 _FORMAT = 2
+_MOST = 1 << 50  # of any number; sums of more than JSON's 64 bits hold could not be written
 # The histogram of lengths has bins of 16 tokens up to 1,024, then four to each doubling: a book as
 # one document adds some bins to it, not a million.
 LENGTH_BIN = 16
@@ -196,14 +197,16 @@ def parse_block_record(data: bytes, run: str) -> BlockRecord | None:
         counts = [getattr(record, name) for name in ("block", "part", *SUMMED)]
         counts += [*record.rejected.values(), *record.covered.values(), *record.unfit.values()]
         counts += [number for file in files for number in (file.bytes, file.rows)]
-        counts += [*record.length_bins, record.end_of_file or 0, *record.unknown_scripts.values()]
+        counts += [*record.length_bins, *record.unknown_scripts.values()]
+        counts += [] if record.end_of_file is None else [record.end_of_file]
         counts += [count for pair in record.unknown_files.values() for count in pair]
         counts.append(record.hash_bits)
-        whole = all(type(count) is int and count >= 0 for count in counts)
+        whole = all(type(count) is int and 0 <= count < _MOST for count in counts)
+        whole &= type(record.last) is bool
         whole &= all(isinstance(seconds, (int, float)) for seconds in record.seconds.values())
         whole &= all(isinstance(file.crc32c, str) for file in files)
         whole &= record.hash_bits < 64 and {2} >= set(map(len, record.unknown_files.values()))
-        for text in (record.text_hashes, record.id_hashes or ""):
+        for text in (record.text_hashes, "" if record.id_hashes is None else record.id_hashes):
             Distinct.from_text(text, record.hash_bits)
         names = [parse_name(name) for name in record.files]
         named = all(parsed and parsed[1:3] == (record.block, record.part) for parsed in names)

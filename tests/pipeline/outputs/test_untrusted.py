@@ -6,24 +6,38 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import google_crc32c
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 import bert_embed
 from bert_embed.pipeline.cli import main
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.read.lines import MOST_RECORD_BYTES
 from bert_embed.transforms.records.block_record import read_block_record
-from tests.support.command import embed, files, record, rejected, rows, vectors
+from tests.support.command import (
+    block_records,
+    data_files,
+    embed,
+    files,
+    parts_of,
+    record,
+    rejected,
+    rows,
+    vectors,
+)
 from tests.support.models.tiny import write_tiny_huggingface
 
 
@@ -533,3 +547,150 @@ def test_options_of_another_type_are_refused_in_one_sentence(output, capsys, val
     told = capsys.readouterr().err
     assert told.splitlines()[-1].startswith("error: ")
     assert "a bug of this program" not in told
+
+
+def nested(depth, value=5):
+    for level in range(depth):
+        value = {"a": value} if level % 2 else [value]
+    return value
+
+
+HOSTILE = [
+    *(None, True, -1, 0, 1 << 31, 10**18, (1 << 64) - 1, -(1 << 63), 1e308, 0.5),
+    *("", "../../x", "/etc/passwd", "\0", "9" * 400),
+    *([], {}, [[]], [None], ["../x"], [10**18] * 3, {"../x": -1}, nested(90), nested(900)),
+]
+
+
+def places_in(value, above=()):
+    """The keys that lead to each value of a JSON document."""
+    steps = value if isinstance(value, dict) else range(len(value))
+    for step in steps:
+        yield (*above, step)
+        if isinstance(value[step], (dict, list)):
+            yield from places_in(value[step], (*above, step))
+
+
+def mutated(data, random):
+    """A JSON document with one value, or two, replaced, removed or added."""
+    stored = orjson.loads(data)
+    for _ in range(random.choice((1, 1, 2))):
+        *above, last = random.choice(list(places_in(stored)))
+        holder = stored
+        for step in above:
+            holder = holder[step]
+        if (share := random.random()) < 0.1:
+            del holder[last]
+        elif share < 0.15 and isinstance(holder, dict):
+            holder[random.choice(("../../x", "9" * 30))] = random.choice(HOSTILE)
+        else:
+            holder[last] = random.choice(HOSTILE)
+    return json.dumps(stored).encode()
+
+
+@contextmanager
+def limited(seconds):
+    """Fails what takes longer."""
+
+    def too_long(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def told(capsys, words):
+    """The exit code of a command that must end soon and in sentences; what it says of a failure."""
+    with limited(20):
+        code = main(words)
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err, said.err
+    assert code in (0, 1, 2)
+    assert not code or "error: " in said.err
+    return code, said.out + said.err
+
+
+@pytest.fixture(scope="module")
+def three_parts(texts, tiny_bundle, tmp_path_factory):
+    output = tmp_path_factory.mktemp("parts") / "out"
+    assert embed(output, tiny_bundle, texts, part_docs=1) == 0
+    assert len(block_records(output)) == 3
+    return output
+
+
+@pytest.mark.parametrize("blocks", [-1, 0, 2, 1 << 31, (1 << 63) - 1, (1 << 64) - 1, 1e300, "1"])
+def test_a_wrong_number_of_blocks_is_told_at_once(output, capsys, blocks):
+    stored = record(output)
+    stored["files"]["blocks"] = blocks
+    (output / "run.json").write_text(json.dumps(stored))
+    code, message = told(capsys, ["verify", str(output)])
+    assert code in (1, 2)
+    assert "missing" in message or "says" in message or "files.blocks must be" in message
+    assert len(message) < 200_000
+
+
+def test_a_part_of_an_absurd_number_is_told_at_once(output, capsys):
+    path, stored = report_of(output)
+    for number in (99_999_999, 10**12, 10**30):
+        name = f"0000000-{number}.json"
+        (path.parent / name).write_bytes(orjson.dumps(stored | {"part": min(number, 1 << 60)}))
+        moved = f"embeddings/part-0000000-{number}.parquet"
+        shutil.copy(next(output.glob("embeddings/*")), output / moved)
+        code, message = told(capsys, ["verify", str(output)])
+        assert (code, moved in message or name in message) == (1, True)
+        (path.parent / name).unlink()
+        (output / moved).unlink()
+    assert told(capsys, ["verify", str(output)])[0] == 0
+
+
+def test_verify_and_the_readers_end_for_any_record(three_parts, tmp_path, capsys):
+    random = Random(1)
+    output = shutil.copytree(three_parts, tmp_path / "out")
+    names = ["run.json", *(str(path.relative_to(output)) for path in block_records(output))]
+    commands = [
+        ["verify", str(output)],
+        ["search", str(output), "bank"],
+        ["export", str(output), str(tmp_path / "copy"), "--to=npy"],
+    ]
+    for number in range(300):
+        name = names[number % 2 and random.randrange(1, len(names))]
+        whole = (output / name).read_bytes()
+        (output / name).write_bytes(mutated(whole, random))
+        for words in commands if name == "run.json" and number % 3 == 0 else commands[:1]:
+            told(capsys, words)
+        shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+        (output / name).write_bytes(whole)
+
+
+@pytest.mark.slow
+def test_repair_of_any_record_writes_only_its_folder(three_parts, tmp_path, texts, capsys):
+    random = Random(2)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "part-0000000-00000.parquet").write_bytes(b"kept")
+    output = tmp_path / "folder" / "out"
+    repaired = 0
+    for number in range(18):
+        shutil.rmtree(output, ignore_errors=True)
+        shutil.copytree(three_parts, output)
+        data_files(output)[number % 3].unlink()
+        name = "run.json" if number % 2 else str(block_records(output)[0].relative_to(output))
+        if number % 4 == 1:
+            name = "_state/listing.json.zst"
+            whole = zstandard.decompress((output / name).read_bytes())
+            (output / name).write_bytes(zstandard.compress(mutated(whole, random)))
+        else:
+            (output / name).write_bytes(mutated((output / name).read_bytes(), random))
+        with parts_of(1):
+            code, message = told(capsys, ["verify", str(output), "--repair"])
+        repaired += code == 0
+        assert code or vectors(output).shape == (3, 32), message
+        assert os.listdir(outside) == ["part-0000000-00000.parquet"]
+        assert sorted(os.listdir(tmp_path)) == ["folder", "outside"]
+        assert os.listdir(output.parent) == ["out"]
+    assert repaired > 4
