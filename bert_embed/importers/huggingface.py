@@ -20,11 +20,12 @@ from bert_embed.importers.m3 import HeadRead, read_m3
 from bert_embed.importers.mlm_heads import is_masked_lm, read_mlm_head, read_query_weights
 from bert_embed.importers.multi_vectors import PROJECTION, read_multi_vectors
 from bert_embed.importers.sentence_transformers import (
+    MODEL,
     Settings,
     is_sentence_transformers,
     read_settings,
 )
-from bert_embed.importers.tokenizer_files import never_in_texts, read_tokenizer
+from bert_embed.importers.tokenizer_files import check_prompts, never_in_texts, read_tokenizer
 from bert_embed.importers.weights import check_layer_count, check_shapes, read_arrays
 from bert_embed.importers.writer import write_bundle
 from bert_embed.storage.errors import InputError
@@ -65,6 +66,8 @@ def import_huggingface(
         settings = replace(settings, defaults=replace(settings.defaults, dim=None))
     markers = multi.markers if multi is not None else ()
     tokenizer, max_length = read_tokenizer(folder, config, settings.do_lower_case, markers)
+    if multi is None:  # of others they hold a marker
+        check_prompts(root / MODEL, settings.prompts, tokenizer)
     convert = CONVERT if is_sentence_transformers(root) else _CONVERT
     _check_padding(folder, values, tokenizer)
     apart = () if multi is None else (PROJECTION,)

@@ -61,7 +61,12 @@ def refuse_unknown(path: Path, values: Mapping[str, Any], supported: frozenset[s
     """InputError names a setting that is not supported, unless it is empty or off."""
     for name, value in values.items():
         if name not in supported and value not in (None, False, {}, [], ""):
-            raise InputError(
-                f"{path}: {name} is not supported, got {reprlib.repr(value)}, which is neither "
-                "followed nor known to change no vector; remove it if it changes none"
-            )
+            raise unknown_setting(path, name, value)
+
+
+def unknown_setting(path: Path, name: str, value: Any) -> InputError:
+    """The error of a setting that is not supported."""
+    return InputError(
+        f"{path}: {name} is not supported, got {reprlib.repr(value)}, which is neither "
+        "followed nor known to change no vector; remove it if it changes none"
+    )

@@ -18,6 +18,7 @@ from bert_embed.importers.json_files import (
     read_json,
     read_object,
     refuse_unknown,
+    unknown_setting,
 )
 from bert_embed.importers.mlm_heads import read_splade_pooling
 from bert_embed.specs import VectorSpec
@@ -28,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 _PACKAGE = "sentence_transformers."
 _PYLATE_DENSE = "pylate.models.Dense.Dense"  # the same as the package's own
 _MODULES = "modules.json"
-_MODEL = "config_sentence_transformers.json"
+MODEL = "config_sentence_transformers.json"
 # What config_sentence_transformers.json says of the vectors, and of who wrote it.
 _MODEL_KNOWN = frozenset(
     (
@@ -151,16 +152,16 @@ def read_settings(source: Path) -> Settings:
             check_vector_names(place, values)
             normalize = True
     task = "feature-extraction" if splade is None else "fill-mask"
-    named = optional_object(source / _MODEL)
+    named = optional_object(source / MODEL)
     if named.get("model_type") == _MODELS["sequence-classification"]:
         task = "sequence-classification"
         if [kind for kind, _ in modules_listed] != ["Transformer"]:
             raise InputError(
                 f"{source / _MODULES}: only a Transformer module is supported in a CrossEncoder"
             )
-    prompts, default_prompt = _read_prompts(source / _MODEL, _MODELS[task])
-    refuse_unknown(source / _MODEL, named, _MODEL_KNOWN)
-    cut = _most(source / _MODEL, named, "truncate_dim")
+    prompts, default_prompt = _read_prompts(source / MODEL, _MODELS[task])
+    refuse_unknown(source / MODEL, named, _MODEL_KNOWN)
+    cut = _most(source / MODEL, named, "truncate_dim")
     if cut is not None and task == "feature-extraction":
         # Cut behind the modules, also where the last one gives unit length
         pooling = replace(pooling, dim=cut, dim_last=normalize)
@@ -173,8 +174,8 @@ def read_settings(source: Path) -> Settings:
         tensors=tensors,
         prompts=prompts,
         default_prompt=default_prompt,
-        similarity=_read_similarity(source / _MODEL, named, task),
-        top_k=_most(source / _MODEL, named, "max_active_dims") if splade is not None else None,
+        similarity=_read_similarity(source / MODEL, named, task),
+        top_k=_most(source / MODEL, named, "max_active_dims") if splade is not None else None,
         max_seq_length=values.get("max_seq_length"),
         do_lower_case=bool(values.get("do_lower_case")),
         splade=splade,
@@ -306,7 +307,10 @@ def read_transformer(
             raise InputError(f"{path}: {name} must be {usual!r}, got {values[name]!r}")
     refuse_unknown(path, values, _TRANSFORMER_KNOWN | known)
     for name in _PASSED_ON:
-        refuse_unknown(path, object_in(path, values, name), frozenset(_HARMLESS))
+        # Of these a setting that is off changes vectors, too, such as do_lower_case.
+        for setting, value in object_in(path, values, name).items():
+            if setting not in _HARMLESS and value is not None:
+                raise unknown_setting(path, f"{setting} of {name}", value)
     length = values.get("max_seq_length")
     if length is not None and (type(length) is not int or length < 1):
         raise InputError(f"{path}: max_seq_length must be a positive integer, got {length!r}")

@@ -37,8 +37,16 @@ _OTHER_FILES = (
     "tokenizer.model",
     "merges.txt",
 )
+_MASKS = ("[MASK]", "<mask>")
 _BYTE_LEVEL = ("RobertaTokenizer", "BartTokenizer", "LongformerTokenizer")
 _METASPACE = ("XLMRobertaTokenizer", "CamembertTokenizer")
+_BY_MODEL = {
+    "roberta": "RobertaTokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
+    "camembert": "CamembertTokenizer",
+}
+_AS_THEY_ARE = ("", "HerbertTokenizer", "PreTrainedTokenizer")
+_OFF = ("byte_fallback", "fuse_unk", "ignore_merges")  # of a model of these classes
 _NAMED = (
     "bos_token",
     "eos_token",
@@ -84,11 +92,8 @@ _HARMLESS = frozenset(
         *("use_default_system_prompt", "_commit_hash", "trust_remote_code", "files_loaded", "repo"),
     )
 )
-# What puts special tokens around a text, by the tokens.
-_PROCESSORS = {
-    "bert": ("TemplateProcessing", "BertProcessing"),
-    "mpnet": ("TemplateProcessing", "RobertaProcessing"),
-}
+# What puts special tokens around a text, beside templates, by the tokens.
+_PROCESSORS = {"bert": "BertProcessing", "mpnet": "RobertaProcessing"}
 _PARTS = {
     "model": (("type", "WordPiece"), ("continuing_subword_prefix", "##"), ("unk_token", "[UNK]")),
     "normalizer": (("type", "BertNormalizer"), ("clean_text", True)),
@@ -149,6 +154,8 @@ def read_tokenizer(
     `markers` are entries that no text contains, whatever the files say.
     """
     slow, fast = optional_object(folder / _SLOW), optional_object(folder / _FAST)
+    if "added_tokens_decoder" not in slow:  # else that file is of an older version, and not read
+        slow = {**slow, **optional_object(folder / _SPECIAL_MAP)}
     files = _Files(folder, slow, fast, read_object(folder / _CONFIG))
     _check_settings(files)
     if files.kind == _OWN:
@@ -187,7 +194,7 @@ def _effective(files: _Files) -> Mapping[str, Any]:
     if files.kind == _OWN and not files.as_it_is:
         fast = _as_bert(files)
     elif files.kind in _OF_LIBRARY:
-        fast = _with_prefix_space(files)
+        fast = _as_class(files)
     else:
         fast = files.fast
     return _with_added_tokens(fast, files)
@@ -212,7 +219,7 @@ def _as_bert(files: _Files) -> Mapping[str, Any]:
                 )
             placed[name] = token
     begin, end, unknown = placed.values()
-    kind = "RobertaProcessing" if files.special == "mpnet" else "BertProcessing"
+    kind = _PROCESSORS[files.special]
     ends = {"sep": [end, vocab.get(end, 0)], "cls": [begin, vocab.get(begin, 0)]}
     trims = {"trim_offsets": True, "add_prefix_space": False} if files.special == "mpnet" else {}
     return {
@@ -240,29 +247,111 @@ def _as_bert(files: _Files) -> Mapping[str, Any]:
     }
 
 
-def _with_prefix_space(files: _Files) -> Mapping[str, Any]:
-    """Returns tokenizer.json with add_prefix_space of tokenizer_config.json, which wins."""
-    name = str(files.slow.get("tokenizer_class") or files.config.get("tokenizer_class"))
-    name = name.removesuffix("Fast")
-    if name not in (*_BYTE_LEVEL, *_METASPACE):
+def _as_class(files: _Files) -> Mapping[str, Any]:
+    """Returns what transformers' class makes: of tokenizer.json it reads the vocabulary alone."""
+    kind = str(files.slow.get("tokenizer_class") or files.config.get("tokenizer_class") or "")
+    name = kind.removesuffix("Fast") or _BY_MODEL.get(files.config["model_type"], "")
+    if name in _AS_THEY_ARE or kind in _GENERIC or files.config["model_type"] == "modernbert":
         return files.fast
+    if (files.kind, name) not in {
+        *(("BPE", known) for known in _BYTE_LEVEL),
+        *(("Unigram", known) for known in _METASPACE),
+    }:
+        raise InputError(
+            f"{files.folder / _SLOW}: tokenizer_class {kind or name} makes other pieces than the "
+            f"{files.kind} of {_FAST}; write PreTrainedTokenizerFast there if that file is right"
+        )
     prefix = files.slow.get("add_prefix_space", name in _METASPACE)
     if not isinstance(prefix, bool):
         raise InputError(
             f"{files.folder / _SLOW}: add_prefix_space must be true or false, got {prefix!r}"
         )
-    changes = {"add_prefix_space": prefix, "prepend_scheme": "always" if prefix else "never"}
+    parts = _byte_level(files, prefix) if files.kind == "BPE" else _metaspace(files, prefix)
+    model = {**files.part("model")}
+    for setting in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", *_OFF):
+        if model.get(setting):
+            model[setting] = False if setting in _OFF else None
+    if _canonical(files, parts) != _canonical(files, files.fast):
+        return {**files.fast, **parts, "model": model}
+    return {**files.fast, "model": model}
 
-    def changed(part: Any) -> Any:
-        if not isinstance(part, dict):
-            return part
-        part = {key: changes.get(key, value) for key, value in part.items()}
-        if isinstance(parts := part.get("pretokenizers"), list):
-            part["pretokenizers"] = [changed(inner) for inner in parts]
-        return part
 
-    parts = ("pre_tokenizer", "post_processor") if name in _BYTE_LEVEL else ("pre_tokenizer",)
-    return {**files.fast, **{part: changed(files.fast.get(part)) for part in parts}}
+def _byte_level(files: _Files, prefix: bool) -> dict[str, Any]:
+    trims = {"add_prefix_space": prefix, "trim_offsets": True}
+    return {
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", **trims, "use_regex": True},
+        "post_processor": {
+            "type": "RobertaProcessing",
+            "sep": list(_entry(files, "sep_token", "</s>")),
+            "cls": list(_entry(files, "cls_token", "<s>")),
+            **trims,
+        },
+    }
+
+
+def _metaspace(files: _Files, prefix: bool) -> dict[str, Any]:
+    theirs = files.part("normalizer")
+    every = theirs.get("normalizers") or () if theirs.get("type") == "Sequence" else [theirs]
+    found = (part for part in every if part.get("type") == "Precompiled")
+    (begin, first), (end, last) = (
+        _entry(files, name, usual) for name, usual in (("bos_token", "<s>"), ("eos_token", "</s>"))
+    )
+    one = [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}]
+    ends = {begin: first, end: last}
+    special: dict[str, Any] = {
+        name: {"id": name, "ids": [number], "tokens": [name]} for name, number in ends.items()
+    }
+    opens, closes = ({"SpecialToken": {"id": name, "type_id": 0}} for name in (begin, end))
+    return {
+        "normalizer": next(found, None),
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [
+                {"type": "WhitespaceSplit"},
+                {
+                    "type": "Metaspace",
+                    "replacement": "▁",
+                    "prepend_scheme": "always" if prefix else "never",
+                    "split": True,
+                },
+            ],
+        },
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [opens, one[0], closes],
+            "pair": [opens, one[0], closes, closes, one[1], closes],
+            "special_tokens": special,
+        },
+    }
+
+
+def _entry(files: _Files, name: str, usual: str) -> tuple[str, int]:
+    """Returns a special token that tokenizer_config.json names, and its id."""
+    token = _content(files.slow.get(name)) or usual
+    vocab = files.part("model").get("vocab") or ()
+    numbers: Mapping[Any, int] = vocab if isinstance(vocab, dict) else {}
+    if isinstance(vocab, list):
+        numbers = {row[0]: at for at, row in enumerate(vocab) if isinstance(row, list) and row}
+    if token not in numbers:
+        raise InputError(
+            f"{files.folder / _SLOW}: {name} must be an entry of the vocabulary, got {token!r}"
+        )
+    return token, numbers[token]
+
+
+def _canonical(files: _Files, parts: Mapping[str, Any]) -> str:
+    """Returns the parts around the pieces as the library writes them, also those of old files."""
+    import tokenizers
+
+    names = ("normalizer", "pre_tokenizer", "post_processor")
+    model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
+    whole = {"version": "1.0", "added_tokens": [], "model": model}
+    whole |= {name: parts.get(name) for name in names}
+    try:
+        return str(tokenizers.Tokenizer.from_str(json.dumps(whole)).to_str())
+    except Exception as error:  # the library raises no other
+        raise InputError(f"{files.folder / _FAST}: cannot be read: {error}") from error
 
 
 def _with_added_tokens(fast: Mapping[str, Any], files: _Files) -> Mapping[str, Any]:
@@ -292,7 +381,7 @@ def _with_added_tokens(fast: Mapping[str, Any], files: _Files) -> Mapping[str, A
 
 def _added_tokens(files: _Files) -> dict[str, dict[str, Any]]:
     """Returns the tokens that files beside tokenizer.json add, in the order of their ids."""
-    slow, tokens = dict(files.slow), dict[int, dict[str, Any]]()
+    slow, tokens = files.slow, dict[int, dict[str, Any]]()
     decoder = object_in(files.folder / _SLOW, slow, "added_tokens_decoder")
     if "added_tokens_decoder" in slow:
         for number, token in decoder.items():
@@ -301,8 +390,6 @@ def _added_tokens(files: _Files) -> dict[str, dict[str, Any]]:
                     f"{files.folder / _SLOW}: added_tokens_decoder must map ids to objects"
                 )
             tokens[int(number)] = dict(token)
-    else:  # the files of older versions, which are not read beside it
-        slow |= optional_object(files.folder / _SPECIAL_MAP)
     special = [_content(slow[name]) for name in _NAMED if slow.get(name)]
     for name in ("additional_special_tokens", "extra_special_tokens"):
         more = slow.get(name) or ()
@@ -360,6 +447,8 @@ def _json_tokenizer(
             f"{files.folder}: do_lower_case of sentence-transformers with {_FAST} is not "
             "supported; lower the texts before, and set it to false"
         )
+    if files.part("model").get("dropout"):
+        raise InputError(f"{path}: dropout must be null, ids would be drawn by chance")
     try:
         tokenizer = JsonTokenizer(text)
     except InputError as error:
@@ -391,19 +480,45 @@ def _is_own(files: _Files) -> bool:
             return False
         if any(part.get(setting, usual) != usual for setting, usual in settings):
             return False
-    processor, tokens = files.part("post_processor"), SPECIAL_TOKENS[files.special]
-    placed = set(object_in(files.folder / _FAST, processor, "special_tokens"))
-    if processor.get("type") not in _PROCESSORS[files.special]:
-        return False
-    if placed - {tokens.begin, tokens.end} or files.has_other_special_tokens:
-        return False
     numbers = object_in(files.folder / _FAST, files.part("model"), "vocab")
+    if not _puts_usual_tokens(files, numbers) or files.has_other_special_tokens:
+        return False
     return files.lower_case is not None and all(
         isinstance(token, dict)
         and token.get("special")
         and numbers.get(str(token.get("content"))) == token.get("id")
         for token in files.fast.get("added_tokens") or ()
     )
+
+
+def _puts_usual_tokens(files: _Files, numbers: Mapping[str, Any]) -> bool:
+    """Returns whether the special tokens around texts and pairs are those of `Tokenizer`."""
+    processor, tokens = files.part("post_processor"), SPECIAL_TOKENS[files.special]
+    ends = {"cls": tokens.begin, "sep": tokens.end}
+    kind = processor.get("type")
+    if kind == _PROCESSORS[files.special]:
+        return all(processor.get(key) == [end, numbers.get(end, 0)] for key, end in ends.items())
+    if kind != "TemplateProcessing":
+        return False
+    placed = object_in(files.folder / _FAST, processor, "special_tokens")
+    last = 1 if files.special == "bert" else 0  # type of a second text
+    one = [(tokens.begin, 0), ("A", 0), (tokens.end, 0)]
+    pair = [*one, *one[2:] * (tokens.separators - 1), ("B", last), (tokens.end, last)]
+    return (
+        [_placed(item) for item in processor.get("single") or ()] == one
+        and [_placed(item) for item in processor.get("pair") or ()] == pair
+        and all(
+            object_in(files.folder / _FAST, placed, end).get("ids") == [numbers.get(end)]
+            for end in ends.values()
+        )
+    )
+
+
+def _placed(item: Any) -> tuple[Any, Any]:
+    """Returns the token or text of an item of a template, and its type."""
+    values = list(item.values()) if isinstance(item, dict) else []
+    value = values[0] if len(values) == 1 and isinstance(values[0], dict) else {}
+    return value.get("id"), value.get("type_id")
 
 
 def _word_piece(files: _Files, config: EncoderConfig, lowered: bool) -> TextTokenizer:
@@ -498,6 +613,19 @@ def read_vocabulary(path: Path, config: EncoderConfig, source: str) -> list[str]
             f"{path}: must have {config.vocab_size} entries as {source} says, has {len(vocabulary)}"
         )
     return vocabulary
+
+
+def check_prompts(path: Path, prompts: Mapping[str, str], tokenizer: TextTokenizer) -> None:
+    """Checks that no prompt holds a special token, which would be read as text."""
+    names = {tokenizer.vocab[number] for number in (tokenizer.cls_id, tokenizer.sep_id)}
+    names |= {tokenizer.vocab[number] for number in never_in_texts(tokenizer)}
+    names |= {name for name in _MASKS if name in tokenizer.vocab}
+    for name, prompt in prompts.items():
+        if found := sorted(token for token in names if token and token in prompt):
+            raise InputError(
+                f"{path}: prompt {name} holds the special token {found[0]}, which is read as text "
+                "and would be others; remove it from the prompt, or the prompt from the file"
+            )
 
 
 def never_in_texts(tokenizer: TextTokenizer) -> set[int]:

@@ -48,7 +48,7 @@ class JsonTokenizer(TextTokenizer):
         entries = {number: entry for entry, number in numbers.items()}
         self.vocab = tuple(entries.get(number, "") for number in range(max(entries) + 1))
         pair = whole.encode(_WORD, _WORD)
-        self.cls_id, self.sep_id, self.separators = _special_ids(pair)
+        self.cls_id, self.sep_id, self.separators = _special_ids(pair, whole.encode(_WORD))
         self.has_segments = any(pair.type_ids)
         values = json.loads(text)
         self.kind: str = values["model"].get("type", "WordPiece")
@@ -173,20 +173,26 @@ def _without_special_entries(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _special_ids(pair: "tokenizers.Encoding") -> tuple[int, int, int]:
+def _special_ids(
+    pair: "tokenizers.Encoding", single: "tokenizers.Encoding"
+) -> tuple[int, int, int]:
     """Returns the id before a text, the id after it, and how many of these part a pair."""
     borders = [place for place, text in enumerate(pair.sequence_ids) if text is None]
     ids = [pair.ids[place] for place in borders]
     separators = len(ids) - 2
     last = len(pair.ids) - 1
-    if separators not in (1, 2) or {*borders} < {0, last} or len({*ids[1:]}) != 1:
+    alone = [*ids[:1], *(pair.ids[at] for at, text in enumerate(pair.sequence_ids) if text == 0)]
+    usual = single.ids == [*alone, *ids[-1:]] and not any(single.type_ids)
+    if separators not in (1, 2) or {*borders} < {0, last} or len({*ids[1:]}) != 1 or not usual:
         raise InputError("must put one token before a text, and one after it, as BERT's does")
     return ids[0], ids[1], separators
 
 
 def _unknown_id(model: Mapping[str, Any], numbers: Mapping[str, int]) -> int | None:
     if model.get("type") == "Unigram":
-        return model["unk_id"]
+        if (number := model["unk_id"]) is None:
+            raise InputError("unk_id must be the id of an entry, else some texts have no ids")
+        return number
     unknown = model.get("unk_token")
     return None if unknown is None else numbers.get(unknown)
 

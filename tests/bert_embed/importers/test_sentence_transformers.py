@@ -264,6 +264,16 @@ def test_a_dropout_does_nothing_when_vectors_are_made(tmp_path, tiny_bundle):
         ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task must"),
         ("sentence_bert_config.json", {"query_length": 32}, "query_length is not supported"),
         ("sentence_bert_config.json", {"max_seq_length": "all"}, "max_seq_length must be a pos"),
+        (
+            "sentence_bert_config.json",
+            {"tokenizer_args": {"do_lower_case": False}},
+            "do_lower_case of tokenizer_args is not supported, got False",
+        ),
+        (
+            "config_sentence_transformers.json",
+            {"prompts": {"query": "[CLS] query: "}},
+            r"prompt query holds the special token \[CLS\], which is read as text",
+        ),
         ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "must be Sentence"),
         ("config_sentence_transformers.json", {"similarity_fn_name": "mine"}, "must be one of cos"),
         ("config_sentence_transformers.json", {"truncate_dim": "8"}, "truncate_dim must be a pos"),

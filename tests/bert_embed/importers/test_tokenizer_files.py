@@ -12,6 +12,24 @@ from bert_embed.tokenization.tokenizer import load_tokenizer
 from tests.support.models.architectures import write_architecture
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 
+
+def template(single="[CLS] A [SEP]", pair="[CLS] A [SEP] B.1 [SEP].1"):
+    """A post-processor as save_pretrained writes it; a type behind a dot."""
+
+    def items(text):
+        for word in text.split():
+            name, _, number = word.partition(".")
+            kind = "Sequence" if name in "AB" else "SpecialToken"
+            yield {kind: {"id": name, "type_id": int(number or 0)}}
+
+    numbers = {"[CLS]": 2, "[SEP]": 3, "[UNK]": 1}
+    special = {
+        name: {"id": name, "ids": [number], "tokens": [name]} for name, number in numbers.items()
+    }
+    parts = {"single": list(items(single)), "pair": list(items(pair)), "special_tokens": special}
+    return {"type": "TemplateProcessing", **parts}
+
+
 FAST = {
     "added_tokens": [{"id": 0, "content": "[PAD]", "special": True}],
     "normalizer": {
@@ -22,7 +40,7 @@ FAST = {
         "lowercase": True,
     },
     "pre_tokenizer": {"type": "BertPreTokenizer"},
-    "post_processor": {"type": "TemplateProcessing", "special_tokens": {"[CLS]": {}, "[SEP]": {}}},
+    "post_processor": template(),
 }
 PLAIN: dict = {"added_tokens": []}
 WHOLE = {"max_input_chars_per_word": 100, "vocab": {"[UNK]": 0, "a": 1}}
@@ -420,3 +438,95 @@ def test_mpnet_counts_positions_as_if_its_padding_were_1(tmp_path):
     write_architecture(tmp_path / "other" / "source", "mpnet", pad_token_id=0)
     fingerprints = {imported(tmp_path / name).fingerprint for name in ("usual", "other")}
     assert len(fingerprints) == 1
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        template(single="[CLS] A"),
+        template(single="[SEP] A [SEP]"),
+        template(single="[CLS] [UNK] A [SEP]"),
+        template(single="[CLS] A [SEP] [SEP]"),
+        template(single="[CLS].1 A [SEP]"),
+        template(single="[CLS] A.1 [SEP]"),
+        template(pair="[CLS] A [SEP] B.1"),
+    ],
+    ids=["no end", "begin", "more", "twice", "type", "text type", "pair"],
+)
+def test_rows_that_are_not_built_as_pairs_are_are_refused(tmp_path, processor):
+    write_tiny_huggingface(tmp_path / "source")
+    write_fast(tmp_path / "source", max_word=100, post_processor=processor, added_tokens=[])
+    generic = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    edit_json(tmp_path / "source" / "tokenizer_config.json", **generic)
+    refused(tmp_path, r"tokenizer\.json: must put one token before a text, and one after it")
+
+
+def test_special_tokens_of_an_older_version_win_over_those_of_tokenizer_config(tmp_path):
+    """As in transformers, where tokenizer_config.json has no added_tokens_decoder."""
+    write_tiny_huggingface(tmp_path / "source")
+    edit_json(tmp_path / "source" / "tokenizer_config.json", cls_token="bank")
+    first = load_tokenizer(import_huggingface(str(tmp_path / "source"), str(tmp_path / "one")))
+    edit_json(tmp_path / "source" / "special_tokens_map.json", cls_token="[CLS]")
+    then = load_tokenizer(import_huggingface(str(tmp_path / "source"), str(tmp_path / "two")))
+    assert [first.vocab[first.cls_id], then.vocab[then.cls_id]] == ["bank", "[CLS]"]
+
+
+LOWER = {"type": "Lowercase"}
+META = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+SPLIT = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, META]}
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts", "usual"),
+    [
+        ("roberta", {"normalizer": LOWER}, {"normalizer": None}),
+        ("roberta", {"pre_tokenizer": {"type": "Whitespace"}}, {"pre_tokenizer": BYTES}),
+        ("xlm-roberta", {"normalizer": LOWER}, {"normalizer": None}),
+        ("xlm-roberta", {"pre_tokenizer": META}, {"pre_tokenizer": SPLIT}),
+        ("camembert", {"pre_tokenizer": META}, {"pre_tokenizer": SPLIT}),
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_transformers_classes_read_the_vocabulary_of_tokenizer_json_alone(
+    tmp_path, kind, parts, usual, named
+):
+    """Ids are those of the class, by its name or by the model; a generic class takes the file."""
+    name = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}[kind]
+    text, seen = " The  bank\nand THE river ", []
+    source = tmp_path / "source"
+    write_architecture(source, kind)
+    path = source / "tokenizer.json"
+    edit_json(path, **usual)
+    right = tokenizers.Tokenizer.from_file(str(path)).encode(text).ids
+    edit_json(path, **parts)
+    as_it_is = tokenizers.Tokenizer.from_file(str(path)).encode(text).ids
+    for each in ((f"{name}TokenizerFast" if named else None), "PreTrainedTokenizerFast"):
+        (source / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": each}))
+        bundle = import_huggingface(str(source), str(tmp_path / str(each)))
+        seen.append(load_tokenizer(bundle).encode(text))
+    assert seen == [right, as_it_is]
+    assert right != as_it_is
+
+
+@pytest.mark.parametrize("name", ["BertTokenizer", "GPT2TokenizerFast", "XLMRobertaTokenizer"])
+def test_a_class_of_other_pieces_is_refused(tmp_path, name):
+    write_architecture(tmp_path / "source", "roberta")
+    edit_json(tmp_path / "source" / "tokenizer_config.json", tokenizer_class=name)
+    refused(tmp_path, f"tokenizer_class {name} makes other pieces than the BPE of tokenizer.json")
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "message"),
+    [
+        ("roberta", {"dropout": 0.5}, "dropout must be null"),
+        ("xlm-roberta", {"unk_id": None}, "unk_id must be the id of an entry"),
+    ],
+)
+def test_pieces_that_are_drawn_or_missing_are_refused(tmp_path, kind, setting, message):
+    write_architecture(tmp_path / "source", kind)
+    path = tmp_path / "source" / "tokenizer.json"
+    model = json.loads(path.read_text())["model"] | setting
+    edit_json(path, model=model)
+    edit_json(tmp_path / "source" / "tokenizer_config.json", tokenizer_class="TokenizersBackend")
+    refused(tmp_path, message)
