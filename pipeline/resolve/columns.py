@@ -152,7 +152,7 @@ def _json_fields(columns: Columns, files: list[InputFile]) -> Iterator[Iterable[
             _check_fields(columns, records, file)
             yield records[0]
             return
-    if any(file.stop for file in json_files):
+    if any(file.stop and first_lines(file).data for file in json_files):
         raise UsageError(
             f"--input {json_files[0].info.path} does not begin with JSON lines: each line must be "
             "one object"

@@ -1,6 +1,7 @@
 """Decompresses files, checking that every byte belongs to a stream, and lays out their lines."""
 
 import bz2
+import re
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
@@ -18,6 +19,8 @@ _ZSTD_WINDOW = 1 << 27
 BOM = b"\xef\xbb\xbf"
 # How lines are laid out; alone, or after `+` behind the name of a compression.
 CARRIAGE_RETURNS, JSON_VALUES = "cr", "json"
+_EMPTY_SO_FAR = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?:\[\s*+)?\]?\s*+")  # of an array
+_EMPTY = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\[\s*+\]\s*+")
 _CUT = "it ends in the middle of a stream"
 _IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # isal's stub has an instance
 
@@ -125,16 +128,22 @@ def unescaped(array: np.ndarray, marks: np.ndarray, escape: str) -> np.ndarray:
 
 def _object_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
     objects = ObjectLines()
-    held = b""
+    held = begin = b""
+    laid_out: list[bytes] = []  # of a file that may hold an empty array, which has no line
     for piece in pieces:
         held += piece
         data = held[:-1].rstrip(b"\\")
         if data:
             held = held[len(data) :]
-            yield objects.feed(data)
+            laid_out.append(objects.feed(data))
+            begin = begin + data if _EMPTY_SO_FAR.fullmatch(begin) else begin
+            if not _EMPTY_SO_FAR.fullmatch(begin):
+                yield b"".join(laid_out)
+                laid_out = []
     if held:
-        yield objects.feed(held)
-    yield objects.rest()
+        laid_out.append(objects.feed(held))
+    if not _EMPTY.fullmatch(begin + held):
+        yield b"".join([*laid_out, objects.rest()])
 
 
 def _feed_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:

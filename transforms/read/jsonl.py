@@ -28,6 +28,7 @@ _CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
 # but as few as 3 in the file. A text of the largest size has half as many commas.
 _MOST_VALUES = 1 << 21
 TOO_MANY_VALUES = "record of too many values"
+_LARGE = re.compile(r"-?[0-9]{300,}|[eE]\+?[0-9]{3,}")  # numbers that may be infinite
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 
 
@@ -104,18 +105,23 @@ def _object(line: str | bytes) -> dict[str, Any] | None:
 def _loads(line: str | bytes) -> Any:
     """The value of a line; a comma after it, NaN and Infinity are allowed. ValueError: malformed.
 
-    NaN is null, as pandas writes it for a missing value.
+    NaN is null, as pandas writes it for a missing value. Numbers beyond 1.8e308 are infinite, as in
+    Python's json module.
     """
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
         text = line if isinstance(line, str) else line.decode("utf-8")
         text = text.rstrip().removesuffix(",")
-        if "NaN" not in text and "Infinity" not in text:
+        if not any(word in text for word in _CONSTANTS) and not _LARGE.search(text):
             return orjson.loads(text)
     try:
-        value = json.loads(text, parse_constant=_CONSTANTS.get, parse_int=orjson.loads)
+        value = json.loads(text, parse_constant=_CONSTANTS.get, parse_int=_integer)
         orjson.dumps(value)
     except (RecursionError, orjson.JSONEncodeError) as error:  # the latter: half a surrogate pair
         raise ValueError("nested too deeply, or no text") from error
     return value
+
+
+def _integer(digits: str) -> Any:
+    return float(digits) if _LARGE.fullmatch(digits) else orjson.loads(digits)

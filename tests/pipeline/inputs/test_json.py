@@ -75,3 +75,40 @@ def test_numbers_that_json_does_not_have_are_read(tmp_path, tiny_bundle):
     assert rows(tmp_path / "out")["score"] == [0.5, None, 1.0, float("-inf")]
     found = {each["id"]: each["reason"] for each in rejected(tmp_path / "out")}
     assert found == {"5": "missing text", None: "malformed JSON"}
+
+
+@pytest.mark.parametrize("text", ["[]", "[]\n", " [\n]\r\n", "\ufeff[ ]"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_empty_array_has_no_records(tmp_path, tiny_bundle, text, packed):
+    data = text.encode()
+    path = tmp_path / "in" / ("a.json.gz" if packed else "a.json")
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(data) if packed else data)
+    assert embed(tmp_path / "alone", tiny_bundle, path) == 0
+    assert record(tmp_path / "alone")["counts"]["records"] == 0
+    (tmp_path / "in" / "b.json").write_text('{"id": 1, "text": "one"}\n')
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in") == 0
+    assert rows(tmp_path / "out")["id"] == ["1"]
+    assert record(tmp_path / "out")["counts"]["records"] == 1
+
+
+@pytest.mark.parametrize("text", ["[[]]", "[null]", "[1, 2]", "[]\n[]"])
+def test_an_array_of_no_records_is_refused(tmp_path, tiny_bundle, capsys, text):
+    (tmp_path / "in.json").write_text(text)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.json") == 2
+    assert "does not begin with JSON lines" in capsys.readouterr().err
+
+
+def test_a_number_beyond_float64_costs_no_document(tmp_path, tiny_bundle):
+    """Python's json module and pandas take it for infinite."""
+    digits = "9" * 400
+    lines = [
+        '{"id": 1, "text": "one", "n": 1e999}',
+        f'{{"id": 2, "text": "two", "n": -{digits}}}',
+        '{"id": 3, "text": "three", "n": 1e-999}',
+        '{"id": 4, "text": "four", "n": 1e100}',
+    ]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    flags = {"extra_columns": "n:float64"}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", **flags) == 0
+    assert rows(tmp_path / "out")["n"] == [float("inf"), float("-inf"), 0.0, 1e100]
