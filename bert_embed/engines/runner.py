@@ -17,6 +17,7 @@ from bert_embed.engines.protocol import Engine, Graph
 from bert_embed.engines.retry_halves import Outcome, run_halving
 from bert_embed.engines.thread_calls import Places, renew_after_fork, run_each
 from bert_embed.heads.head import BatchRows, Head, gather_rows
+from bert_embed.native_calls import native_call, wait_at_exit
 from bert_embed.ragged import places
 from bert_embed.rows.to_documents import EmbeddedRows
 from bert_embed.specs import OutputSpec, VectorSpec
@@ -56,6 +57,7 @@ class RowRunner:
         self._at_once = engine.at_once or threads
         self.after_fork()
         renew_after_fork(self)
+        wait_at_exit()  # before what the engine's libraries do then
 
     def after_fork(self) -> None:
         """Forgets the calls of threads that this process does not have."""
@@ -156,7 +158,8 @@ class RowRunner:
 
     def finish(self, spec: VectorSpec, pooled: np.ndarray) -> np.ndarray:
         """Applies Dense modules, `dim` and `normalize`, see `bert_embed.engines.pooling`."""
-        return finish(spec, pooled, spec.pooled_width(self._config), self._engine.dense)
+        with native_call():
+            return finish(spec, pooled, spec.pooled_width(self._config), self._engine.dense)
 
     def _finished(
         self,
@@ -207,7 +210,7 @@ class RowRunner:
 
     def _graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Graph:
         key = spec, output_spec, prompt_tokens
-        with self._lock:
+        with self._lock, native_call():
             if key not in self._graphs:
                 self._graphs[key] = self._engine.graph(*key)
             return self._graphs[key]

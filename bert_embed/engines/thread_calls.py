@@ -8,15 +8,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
+from bert_embed.native_calls import give_up, native_call, wait_at_exit
+
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
 class Forked(Protocol):
-    """What holds locks: a process forked while another thread held one would wait for ever."""
+    """What holds locks: a process forked while another thread held one would wait for ever.
+
+    So would one that exits, whose other threads begin no more calls.
+    """
 
     def after_fork(self) -> None:
-        """Renews the locks, in the new process."""
+        """Renews the locks, in the new process, or that which exits."""
 
 
 _forked: "weakref.WeakSet[Forked]" = weakref.WeakSet()
@@ -34,6 +39,7 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_after_fork)
+wait_at_exit(_after_fork)
 
 
 class NoProgressError(RuntimeError):
@@ -82,22 +88,25 @@ def run_each(
     numbers = iter(range(len(items)))  # shared; the interpreter takes each number once
     ended: queue.SimpleQueue[tuple[int | None, Any]] = queue.SimpleQueue()
     stopped = threading.Event()
+    caller = threading.get_ident()
 
     def work() -> None:
         error: BaseException | None = None
         try:
             while not stopped.is_set() and (number := next(numbers, None)) is not None:
-                ended.put((number, function(items[number])))
+                with native_call(caller):
+                    ended.put((number, function(items[number])))
         except BaseException as raised:  # noqa: BLE001 - raised again in the caller's thread
             error = raised
             stopped.set()
         ended.put((None, error))
 
+    workers = [threading.Thread(target=work, daemon=True) for _ in range(running)]
     results: dict[int, _Result] = {}
     errors: list[BaseException] = []
     try:
-        for _ in range(running):
-            threading.Thread(target=work, daemon=True).start()
+        for worker in workers:
+            worker.start()
         while running:
             number, result = ended.get(timeout=timeout)
             if number is not None:
@@ -110,6 +119,7 @@ def run_each(
     finally:
         stopped.set()
     if running:
+        give_up(worker.ident for worker in workers)
         raise NoProgressError(f"no call came to an end in {timeout:g} s")
     if errors:
         raise errors[0]

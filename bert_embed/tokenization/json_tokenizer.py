@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_embed.arguments import text_list
+from bert_embed.native_calls import native_call
 from bert_embed.ragged import splits_of
 from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.tokenization.normalizer import SURROGATES, HubRules, Normalizer
@@ -107,11 +108,13 @@ class JsonTokenizer(TextTokenizer):
         """Returns the tokens of texts; without `offsets`, starts, stops and continues are empty."""
         texts = [SURROGATES.sub("\ufffd", text) for text in text_list("texts", texts)]
         if not offsets:
-            encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            with native_call():
+                encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
             ids, splits = _flat([one.ids for one in encoded])
             nothing = np.empty(0, np.int32)
             return TokenizedTexts(ids, splits, nothing, nothing, np.empty(0, bool))
-        encoded = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        with native_call():
+            encoded = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         ids, splits = _flat([one.ids for one in encoded])
         flat = chain.from_iterable(chain.from_iterable(one.offsets for one in encoded))
         starts, stops = np.fromiter(flat, np.int32, 2 * len(ids)).reshape(-1, 2).T.copy()

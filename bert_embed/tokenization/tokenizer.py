@@ -19,6 +19,7 @@ from bert_embed.arguments import (
     whole_number,
 )
 from bert_embed.bundle.files import TOKENIZER_JSON
+from bert_embed.native_calls import native_call
 from bert_embed.ragged import splits_of, sums_of
 from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.tokenization.json_tokenizer import JsonTokenizer
@@ -174,7 +175,8 @@ class Tokenizer(TextTokenizer):
         parts = [(np.empty(0, np.int32),) * 3]
         with self._tables() as tables:
             for start, shift, chunk in _chunks(texts, len(others)):
-                part, chunk_counts = tables.tokenize(chunk, shift, offsets)
+                with native_call():
+                    part, chunk_counts = tables.tokenize(chunk, shift, offsets)
                 parts.append(part)
                 counts[start : start + len(chunk)] += chunk_counts
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]

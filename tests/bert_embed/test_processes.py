@@ -105,11 +105,39 @@ for thread in threads:
 time.sleep(float(arguments[0]))
 print("done", flush=True)
 """
+_AFTER_EXIT = """
+import atexit
+
+def ended():
+    before = dict(counts)
+    time.sleep(0.5)
+    print(counts == before, is_right(), time.monotonic() - began < 8)
+
+atexit.register(ended)
+counts = {}
+"""
+_ENDLESS = """
+def count(name):
+    while True:
+        encoder.encode([f"{name} {row}" for row in range(3)])
+        counts[name] = counts.get(name, 0) + 1
+
+long = [f"né{number} wörter " * 9 for number in range(300_000)]
+for name in "abc":
+    threading.Thread(target=count, args=(name,), daemon=True).start()
+threading.Thread(target=encoder.encode, args=(long,), daemon=True).start()
+last = threading.Thread(target=lambda: time.sleep(0.5) or print(is_right()))
+last.start()
+time.sleep(0.4)
+began = time.monotonic()
+"""
 
 
 def run(program, folder, *arguments):
     """What a program prints; it fails where it ends otherwise than well, or says anything else."""
-    command = [sys.executable, "-c", _START + program, str(folder), *map(str, arguments)]
+    if not program.startswith(_AFTER_EXIT):
+        program = _START + program
+    command = [sys.executable, "-c", program, str(folder), *map(str, arguments)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     problems = [line for line in ended.stderr.splitlines() if not line.startswith("INFO:")]
     assert (ended.returncode, problems) == (0, []), ended.stderr
@@ -131,3 +159,8 @@ def test_a_call_after_an_interrupted_one_is_right(tiny_bundle):
 @pytest.mark.parametrize("after", [0.0, 0.1])
 def test_a_process_ends_while_its_threads_encode(tiny_bundle, after):
     assert run(_EXIT, tiny_bundle, after) == "done\n"
+
+
+def test_no_thread_begins_a_call_once_the_exit_began(tiny_bundle):
+    """A thread that is no daemon goes on; a handler at exit, registered first, may encode."""
+    assert run(_AFTER_EXIT + _START + _ENDLESS, tiny_bundle) == "True\nTrue True True\n"
