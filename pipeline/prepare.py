@@ -1,6 +1,5 @@
 """Checks options against input, model and output, and prepares the run."""
 
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -107,8 +106,12 @@ def _continued(run: EmbedRun) -> EmbedRun | None:
     if run.table is not None or run.unchecked is not None:
         return None
     record = stored = None
-    with suppress(InputError, OSError):  # what is wrong is said when the output is claimed
+    try:
         record, stored = read_record(run.output), read_listing(run.folder)
+    except StorageError:  # no answer: each further question would wait for one, too
+        raise
+    except (InputError, OSError):
+        return None  # what is wrong is said when the output is claimed
     if record is None or stored is None or record.is_done or record.run == run.fingerprint:
         return None
     options = run.options

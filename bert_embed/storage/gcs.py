@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SCHEME = "gs://"
 FIRST_ANSWER = 30.0  # seconds until Cloud Storage counts as out of reach
+_ANONYMOUS = 5.0  # likewise, on a machine without credentials, which rarely means to use it
 PATIENCE = 180.0  # seconds of retries where it has answered before
 _TIMEOUT = (10.0, 60.0)  # seconds to connect, and between two bytes
 _FIELDS = "items(name,size,updated,generation,contentEncoding,crc32c),nextPageToken"
@@ -274,6 +275,8 @@ def _retry() -> Any:
         return isinstance(error, DataCorruption) or DEFAULT_RETRY._predicate(error)
 
     patience = PATIENCE if _server() in _answered else FIRST_ANSWER
+    if patience == FIRST_ANSWER and not _is_known():
+        patience = min(FIRST_ANSWER, _ANONYMOUS)
     return Retry(is_passing, initial=0.2, maximum=20.0, multiplier=2.0, timeout=patience)
 
 
@@ -371,9 +374,15 @@ def translate_errors(path: str, done: str) -> Iterator[None]:
         ) from e
 
 
-def _advice() -> str:
+def _is_known() -> bool:
+    """Whether this machine has credentials, or an emulator, which asks for none."""
     process, server = _server()
-    if server or _default_credentials(process, os.environ.get(_CREDENTIALS))[0] is not None:
+    named = os.environ.get(_CREDENTIALS)
+    return bool(server) or _default_credentials(process, named)[0] is not None
+
+
+def _advice() -> str:
+    if _is_known():
         return "try again later"
     return (
         "and there are no credentials on this machine: run `gcloud auth application-default "

@@ -1,5 +1,7 @@
 """Google's services out of reach: told in one sentence, soon, and before what needs no network."""
 
+import time
+
 import pytest
 
 from bert_embed.storage import gcs
@@ -26,6 +28,19 @@ def test_missing_credentials_are_named(without_google, tiny_bundle, tmp_path, ca
     assert "there are no credentials on this machine: run `gcloud auth application-default" in (
         message
     )
+
+
+@pytest.mark.slow
+def test_a_plan_waits_once_and_not_for_long(
+    without_google, monkeypatch, tiny_bundle, tmp_path, capsys
+):
+    monkeypatch.setattr(gcs, "FIRST_ANSWER", 30.0)
+    path = tmp_path / "in.txt"
+    path.write_text("the bank\n")
+    began = time.monotonic()
+    assert embed("gs://nobody/out", tiny_bundle, path, dry_run=True) == 1
+    assert "gs://nobody/out/run.json cannot be read" in capsys.readouterr().err
+    assert time.monotonic() - began < 15
 
 
 def test_a_wrong_table_is_said_before_the_input_is_looked_for(
