@@ -29,7 +29,7 @@ from bert_embed.rows.to_documents import (
     document_vectors,
 )
 from bert_embed.specs import OutputSpec, TextSpec, VectorSpec
-from bert_embed.storage.errors import SettingError
+from bert_embed.storage.errors import SettingError, required
 from bert_embed.storage.plurals import counted, counted_of
 from bert_embed.tokenization.tokenizer import load_tokenizer
 
@@ -224,10 +224,10 @@ class Embedder:
         )
         every = np.arange(len(rows.row_splits) - 1)
         _refuse_failed(embedded, every, 0)
-        assert embedded.multi is not None
+        multi = required(embedded.multi, "multi-vectors")
         splits, row, place = widest_tokens(rows, None, 1)
         tokens = TokenPlaces(splits, rows.input_ids, row, place)
-        return layout, chosen_vectors(head, embedded.multi, tokens, every, query=True)
+        return layout, chosen_vectors(head, multi, tokens, every, query=True)
 
     def weigh_queries(
         self, texts: Sequence[str], text_spec: TextSpec

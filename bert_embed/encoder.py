@@ -44,7 +44,7 @@ from bert_embed.rows.fit import fit_texts
 from bert_embed.rows.layout import Layout, Units
 from bert_embed.rows.to_documents import GranularVectors, TextVectors, per_document
 from bert_embed.specs import TextSpec, VectorSpec
-from bert_embed.storage.errors import SettingError
+from bert_embed.storage.errors import SettingError, required
 
 Kind = Literal["dense", "sparse", "multi", "scores"]
 # What to call for the kinds of vectors that `encode` does not give unasked
@@ -306,11 +306,9 @@ class Encoder:
         one = isinstance(texts, str)
         columns = text_columns(texts, texts_b)
         layout, vectors, shape = self._encode_units("token", columns, settings)
-        tokens = layout.tokens
-        assert tokens is not None
-        assert vectors.tokens is not None
+        tokens = required(layout.tokens, "tokens")
         names = self.tokenizer.tokens(tokens.ids)
-        shaped = vectors.tokens.reshape(-1, *shape)
+        shaped = required(vectors.tokens, "vectors of tokens").reshape(-1, *shape)
         per_text = per_document(tokens.splits, names, tokens.starts, tokens.stops, shaped)
         return per_text[0] if one else per_text
 
@@ -351,9 +349,8 @@ class Encoder:
         one = isinstance(texts, str)
         columns = word_columns([texts] if one else texts)
         layout, vectors, shape = self._encode_units("word", columns, settings, word_pooling)
-        assert layout.words is not None
-        words = layout.words.texts.texts or []
-        per_text = _per_text(layout.words, words, vectors.words, shape)
+        units = required(layout.words, "words")
+        per_text = _per_text(units, units.texts.texts or [], vectors.words, shape)
         return per_text[0] if one else per_text
 
     @overload
@@ -402,13 +399,13 @@ class Encoder:
         one = isinstance(texts, str)
         columns = span_columns([texts], [spans]) if one else span_columns(texts, spans)
         layout, vectors, shape = self._encode_units("span", columns, settings, word_pooling)
-        assert layout.spans is not None
+        units = required(layout.spans, "spans")
         parts = [
             text[start:stop]
             for text, ranges in zip(columns["texts"], columns["spans"], strict=True)
             for start, stop in ranges
         ]
-        per_text = _per_text(layout.spans, parts, vectors.spans, shape)
+        per_text = _per_text(units, parts, vectors.spans, shape)
         return per_text[0] if one else per_text
 
     @overload
@@ -443,8 +440,7 @@ class Encoder:
         call = CallSettings.sort(settings, SparseSettings)
         prune = {name: call.vectors[name] for name in _PRUNES if name in call.vectors}
         vectors = self._encode_by_head("sparse", text_columns(texts), call, **prune).sparse
-        assert vectors is not None
-        return self._of_texts(texts, vectors)
+        return self._of_texts(texts, required(vectors, "vectors of this kind"))
 
     @overload
     def encode_sparse_query(  # type: ignore[overload-overlap]
@@ -506,8 +502,7 @@ class Encoder:
         call = CallSettings.sort(self._of_document(settings), MultiSettings)
         pool = {name: call.vectors[name] for name in ("pool_factor",) if name in call.vectors}
         vectors = self._encode_by_head("multi", text_columns(texts), call, **pool).multi
-        assert vectors is not None
-        return self._of_texts(texts, vectors)
+        return self._of_texts(texts, required(vectors, "vectors of this kind"))
 
     @overload
     def encode_multi_query(  # type: ignore[overload-overlap]
@@ -553,8 +548,8 @@ class Encoder:
             TruncationWarning: As `encode`.
         """
         call = CallSettings.sort(settings, TextSettings)
-        scores = self._encode_by_head("scores", text_columns(texts, texts_b), call).scores
-        assert scores is not None
+        vectors = self._encode_by_head("scores", text_columns(texts, texts_b), call)
+        scores = required(vectors.scores, "scores")
         return scores[0] if isinstance(texts, str) else scores
 
     def similarity(self, one: Any, other: Any) -> NDArray[np.float32]:
@@ -664,8 +659,7 @@ class Encoder:
             layout, vectors = self.embedder.embed_columns(
                 piece, text_spec, call.batch_tokens, spec, sum(map(len, done)), tell
             )
-            assert vectors.sentences is not None
-            done.append(vectors.sentences)
+            done.append(required(vectors.sentences, "vectors of texts"))
             cut.append(layout.truncated)
         self._warn_of_cuts(np.concatenate(cut), call, text_spec)
         joined = np.concatenate(done) if len(done) > 1 else done[0]
@@ -715,7 +709,8 @@ class Encoder:
     def _encode_multi_queries(self, columns: Columns, call: CallSettings) -> MultiVectors:
         self.bundle.check_vectors(("multi",))
         head = self.bundle.heads["multi"]
-        assert isinstance(head, MultiHead)
+        if not isinstance(head, MultiHead):
+            raise TypeError(f"the head of multi-vectors is a {type(head).__name__}")
         if call.texts.get("long_text") == "window":
             raise SettingError("long_text", "window is for documents, not for queries")
         if head.query_length is not None:
@@ -753,7 +748,7 @@ def _per_text(
     units: Units, texts: Sequence[str], vectors: np.ndarray | None, shape: tuple[int, ...]
 ) -> list[TextVectors]:
     """The words or spans of each text, float32 `[units, width]`; NaN for those without a token."""
-    assert vectors is not None
+    vectors = required(vectors, "vectors of words or spans")
     vectors[units.first == units.last] = np.nan
     at = units.texts
     return per_document(at.splits, texts, at.starts, at.stops, vectors.reshape(-1, *shape))

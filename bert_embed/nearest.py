@@ -11,6 +11,7 @@ from bert_embed.formats.kinds import KINDS
 from bert_embed.formats.result_files import row_batches
 from bert_embed.results import each_file, has_block_records
 from bert_embed.similarities import DENSE, Similarity
+from bert_embed.storage.errors import required
 from bert_embed.storage.plurals import counted
 
 _PLACES = ("id", "start", "stop")
@@ -59,8 +60,8 @@ def nearest(
     similarity = KINDS[kind].similarity
     if kind == "sentence":
         similarity = DENSE[settings.get("similarity", "cosine")]
-    assert similarity is not None
-    scan = _Scan(folder, settings, similarity(queries), k, kind, not has_block_records(folder))
+    measured = required(similarity, "similarity")(queries)
+    scan = _Scan(folder, settings, measured, k, kind, not has_block_records(folder))
     for hits in each_file(folder, kind, scan):
         scan.keep(hits)
     return scan.best

@@ -28,7 +28,7 @@ from bert_embed.formats.output_files import (
     by_number,
     holds_vectors,
     kinds_of,
-    parse_name,
+    output_name,
     vectors_of,
 )
 from bert_embed.formats.result_files import (
@@ -537,8 +537,7 @@ def _is_written(folder: _Folder, record: RunRecord, name: str, path: Path) -> bo
 
 def _recorded(folder: _Folder, record: RunRecord, name: str) -> dict[str, Any] | None:
     """Returns the entry of a file in the block record of its part; None if there is none."""
-    parsed = parse_name(name)
-    assert parsed is not None
+    parsed = output_name(name)
     with store_errors():
         data = read_bytes(join(os.fspath(folder), block_record_name(parsed.block, parsed.part)))
     try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypeVar
 
 from bert_embed.formats.output_files import RUN_FILE
-from bert_embed.storage.errors import InputError
+from bert_embed.storage.errors import InputError, required
 from bert_embed.storage.files import absolute, join, list_files, read_bytes, write_bytes
 from bert_embed.storage.globs import is_glob
 from bert_embed.typed_json import from_json, json_bytes, json_object, to_json
@@ -292,8 +292,7 @@ class RunRecord(JobRecord):
     @property
     def numbers(self) -> Result:
         """The result of a run that has one, as every complete run."""
-        assert self.result is not None
-        return self.result
+        return required(self.result, "result of the run")
 
     def written(self, number: str) -> int:
         """The "files", "bytes" or "rows" of all kinds together; 0 while there is no result."""

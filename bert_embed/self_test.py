@@ -19,7 +19,7 @@ from bert_embed.graph.litert_file import cut_model
 from bert_embed.graph.load import load_tensors
 from bert_embed.heads.kinds import heads_to_json
 from bert_embed.rows.build import build_rows
-from bert_embed.storage.errors import InputError
+from bert_embed.storage.errors import InputError, required
 from bert_embed.tokenization.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
@@ -127,10 +127,10 @@ def _probe_rows(
         *tokenizer.encode_flat(second),
         tokenizer.separators,
     )
-    assert rows.token_type_ids is not None
+    type_ids = required(rows.token_type_ids, "segments")
     every = np.arange(len(first))
     ids, mask = pad_rows(rows.input_ids, rows.row_splits, every)
-    return ids, pad_rows(rows.token_type_ids, rows.row_splits, every)[0], mask
+    return ids, pad_rows(type_ids, rows.row_splits, every)[0], mask
 
 
 def write_probe(folder: str, outputs: Mapping[str, np.ndarray]) -> None:

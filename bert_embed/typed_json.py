@@ -61,7 +61,8 @@ def from_json(kind: Callable[..., _T], values: Mapping[str, Any], path: str, abo
 def _fields(kind: Hashable) -> dict[str, tuple[Any, bool]]:
     """The type of each field of a dataclass, and whether a file must have it."""
     hints = get_type_hints(kind)
-    assert is_dataclass(kind)
+    if not is_dataclass(kind):
+        raise TypeError(f"{kind} is no dataclass")
     return {
         field.name: (
             hints[field.name],

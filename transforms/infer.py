@@ -15,6 +15,7 @@ import pyarrow as pa
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.storage.errors import required
 from bert_embed.transforms.activity import activity, computing
 from bert_embed.transforms.records.block_coder import passed_as_block
 from bert_embed.transforms.records.columnar import nbytes
@@ -208,9 +209,8 @@ def _kept_windows(layout: "Layout", name: str) -> KeptWindows | None:
     elif windows is None or layout.starts is None or layout.stops is None:
         return None
     else:
-        assert layout.window_tokens is not None
         splits, starts, stops = windows.splits, layout.starts, layout.stops
-        lengths = layout.window_tokens
+        lengths = required(layout.window_tokens, "lengths of windows")
     document = np.repeat(np.arange(len(splits) - 1), np.diff(splits))
     number = np.arange(len(document)) - splits[document]
     return KeptWindows(

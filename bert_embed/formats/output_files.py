@@ -54,6 +54,14 @@ def parse_name(name: str) -> OutputName | None:
     return match and OutputName(match[1], int(match[2]), int(match[3]), match[4])
 
 
+def output_name(name: str) -> OutputName:
+    """Returns what `parse_name` does; ValueError for any other name."""
+    parsed = parse_name(name)
+    if parsed is None:
+        raise ValueError(f"{name} is not the name of a file of a run")
+    return parsed
+
+
 def holds_vectors(name: str) -> bool:
     """Returns whether a name is that of a file of vectors."""
     parsed = parse_name(name)

@@ -15,6 +15,7 @@ import numpy as np
 
 from bert_embed.formats.tfrecord import framed
 from bert_embed.ragged import splits_of
+from bert_embed.storage.errors import required
 
 # Tags of length-delimited fields: every level begins with field 1
 _BYTES, _VALUE, _FLOATS, _INTS = 0x0A, 0x12, 0x12, 0x1A
@@ -159,8 +160,8 @@ def decode_records(
     columns = _parsed(records, kinds)
     if columns is None:
         readable = np.array(_readable(records, 0, kinds), np.int64)
-        columns = _parsed([records[row] for row in readable.tolist()], kinds)
-        assert columns is not None
+        readable_records = [records[row] for row in readable.tolist()]
+        columns = required(_parsed(readable_records, kinds), "column of readable Examples")
     return columns, readable
 
 

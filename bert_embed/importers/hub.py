@@ -11,7 +11,7 @@ from bert_embed.bundle.hub_cache import (
     hub_name,
 )
 from bert_embed.importers.sources import reason
-from bert_embed.storage.errors import InputError
+from bert_embed.storage.errors import InputError, required
 
 _FILES = ("*.json", "*.safetensors", "*.txt", "README.md")
 _OTHER_ENGINES = ("onnx/*", "openvino/*")
@@ -25,8 +25,7 @@ def hub_snapshot(source: str) -> Snapshot | None:
 
 
 def _fetched(source: str) -> Snapshot:
-    name = hub_name(source)
-    assert name is not None
+    name = required(hub_name(source), "name of a model")
     from huggingface_hub import snapshot_download  # 0.3 s, for this alone
 
     try:

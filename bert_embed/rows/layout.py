@@ -11,7 +11,7 @@ from bert_embed.rows.documents import Documents, UnitTexts, words_of_text
 from bert_embed.rows.windows import Windows, build_windows, widest_context, window_rows
 from bert_embed.rows.words_spans import span_ranges
 from bert_embed.specs import SPECIAL_TOKENS, TextSpec
-from bert_embed.storage.errors import SettingError
+from bert_embed.storage.errors import SettingError, required
 from bert_embed.tokenization.protocol import TextTokenizer
 
 
@@ -125,8 +125,8 @@ def _in_windows(
         windows = chunks
         rows = window_rows(*texts, windows, *special, prompt)
     else:
-        assert spec.stride is not None, "fit_texts sets it"
-        rows, windows = build_windows(*texts, spec.max_seq_length, *special, spec.stride, prompt)
+        stride = required(spec.stride, "stride")  # `fit_texts` sets it
+        rows, windows = build_windows(*texts, spec.max_seq_length, *special, stride, prompt)
     num_tokens = (np.diff(tokens.row_splits) + SPECIAL_TOKENS).astype(np.int32)
     layout = Layout(num_tokens, np.zeros(len(documents), bool), windows)
     if chunks is not None and spec.pools_late:

@@ -18,6 +18,7 @@ from bert_embed.rows.layout import Layout, TokenPlaces, Units
 from bert_embed.rows.windows import merge_windows
 from bert_embed.rows.words_spans import merge_tokens
 from bert_embed.specs import TextSpec
+from bert_embed.storage.errors import required
 from bert_embed.vectors import unit_length
 
 
@@ -96,8 +97,8 @@ def document_vectors(
                 sparse = sparse.merged(windows.splits, head.pooling)
             vectors = replace(vectors, sparse=sparse.pruned(spec.top_k, spec.min_weight))
         elif isinstance(head, MultiHead) and embedded.multi is not None:
-            assert layout.multi is not None
-            multi = chosen_vectors(head, embedded.multi, layout.multi, row)
+            places = required(layout.multi, "places of multi-vectors")
+            multi = chosen_vectors(head, embedded.multi, places, row)
             vectors = replace(vectors, multi=pool_tokens(multi, spec.pool_factor))
         elif isinstance(head, ScoresHead) and embedded.scores is not None:
             logits = embedded.scores[row]

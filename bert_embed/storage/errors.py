@@ -1,5 +1,9 @@
 """Defines the errors that are no bugs: an input or setting is wrong, or a store fails."""
 
+from typing import TypeVar
+
+_Value = TypeVar("_Value")
+
 
 class StorageError(OSError):
     """A store does not answer, or answers with errors after all retries; or a disk is full.
@@ -38,3 +42,10 @@ class SettingError(InputError):
     def __reduce__(self) -> tuple:
         problem = str(self).removeprefix(f"{self.setting} ")
         return type(self), (self.setting, problem, *self.settings[1:])
+
+
+def required(value: _Value | None, what: str) -> _Value:
+    """Returns a value that is there unless the program has a bug, which RuntimeError tells."""
+    if value is None:
+        raise RuntimeError(f"there is no {what}, a bug of this program")
+    return value

@@ -29,6 +29,7 @@ from bert_embed.pipeline.outputs.run_record import first_record
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runners.job_errors import JobGoesOn, traceback_lines, was_interrupted
 from bert_embed.run_record import read_record
+from bert_embed.storage.errors import required
 
 _WARNING = "warning: "  # how such lines of a summary begin
 
@@ -70,8 +71,7 @@ def _run(run: EmbedRun, shown: bool) -> dict[str, Any]:
             return present
         raise RunFailed(str(job), present) from None
     except RunStopped as stopped:
-        error = stopped.__cause__
-        assert error is not None
+        error = required(stopped.__cause__, "cause of the end")
         if was_interrupted(error):
             if run.job.runs_here:
                 note_interruption(stopped)

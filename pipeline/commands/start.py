@@ -38,7 +38,7 @@ from bert_embed.pipeline.runners.portable_jobs import earlier_job_lines, server_
 from bert_embed.pipeline.runners.worker_model import precision_lines, report_lines
 from bert_embed.pipeline.secrets import hide_in_flags, hide_secrets
 from bert_embed.run_record import RunRecord, read_record
-from bert_embed.storage.errors import InputError, StorageError
+from bert_embed.storage.errors import InputError, StorageError, required
 from bert_embed.storage.local import REPLACED
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.crash_markers import clear_crash_markers
@@ -73,8 +73,7 @@ def start(options: Options) -> ExitCode:
     except JobGoesOn as job:
         return _report_running(run, job)
     except RunStopped as stopped:
-        error = stopped.__cause__
-        assert error is not None
+        error = required(stopped.__cause__, "cause of the end")
         if was_interrupted(error):
             return _report_interruption(stopped)
         return _report_failure(stopped, error)

@@ -26,7 +26,7 @@ from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import configure_storage
 from bert_embed.pipeline.secrets import hide_secrets
-from bert_embed.storage.errors import InputError
+from bert_embed.storage.errors import InputError, required
 from bert_embed.storage.files import absolute
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.redact import RedactErrors
@@ -210,8 +210,7 @@ def _speed_lines(estimate: Estimate) -> Iterator[str]:
     if speed is None:
         yield "speed: not measured, so no hours"
         return
-    assert estimate.hours is not None
-    hours = estimate.hours
+    hours = required(estimate.hours, "hours")
     duration = f"{hours:,.1f} hours" if hours >= 1 else f"{60 * hours:,.1f} minutes"
     yield (
         f"this machine: {speed.tokens_per_second:,.0f} tokens/s on {speed.cores} cores (measured, "

@@ -12,6 +12,7 @@ import numpy as np
 from bert_embed.engines.cores import available_cores
 from bert_embed.pipeline.estimate.choose import Piece, Stratum, strata_of
 from bert_embed.pipeline.run import EmbedRun
+from bert_embed.storage.errors import required
 from bert_embed.storage.files import open_listed
 from bert_embed.tokenization.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.read import sample_rows
@@ -105,8 +106,7 @@ class _Reader:
 
     def _heads(self, piece: Piece) -> Iterator[Measured]:
         """As many parts of a file as it has places; all of it if it ends before."""
-        file = piece.head
-        assert file is not None
+        file = required(piece.head, "first file")
         parts = list(islice(self._blocks(piece.specs[0]), piece.times + 1))
         if any(block.part.last for _, block in parts):
             measured = Measured(file.stop, piece.times)
@@ -202,10 +202,10 @@ class _Little(io.RawIOBase):
 def _stored_share(spec: BlockSpec) -> float:
     """How many stored bytes a byte of a compressed file's text takes, by its first megabytes."""
     info, text_bytes = spec.slices[0].info, 0
-    assert spec.compression is not None
+    compression = required(spec.compression, "compression")
     with open_listed(info) as raw:
         little = cast("BinaryIO", _Little(raw))
-        for data in decompressed(little, spec.compression, info.path, _HEAD_PART):
+        for data in decompressed(little, compression, info.path, _HEAD_PART):
             text_bytes += len(data)
             if text_bytes >= _RATIO_BYTES:
                 break
@@ -225,10 +225,10 @@ def sample_of(run: EmbedRun) -> Sample:
 
 
 def _table_sample(run: EmbedRun, reader: _Reader) -> Sample:
-    assert run.table is not None
+    table = required(run.table, "table")
     measured, rows = [], 0
-    for block in sample_rows(run.table, _TABLE_ROWS):
+    for block in sample_rows(table, _TABLE_ROWS):
         measured.append(reader.of_rows(block))
         rows += block.part.records
-    stratum = Stratum(run.table.rows, [], rows == run.table.rows, run.table.rows, heads=True)
+    stratum = Stratum(table.rows, [], rows == table.rows, table.rows, heads=True)
     return Sample([(stratum, measured)], reader.speed_blocks(), reader.seconds, rows)

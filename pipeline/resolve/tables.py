@@ -17,6 +17,7 @@ from bert_embed.pipeline.resolve.columns import check_extra_name, named_columns
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runners.beam_flags import BeamFlags
 from bert_embed.run_record import QueryRows
+from bert_embed.storage.errors import required
 from bert_embed.storage.files import FileInfo, join
 from bert_embed.transforms.bigquery import load as loading
 from bert_embed.transforms.bigquery.client import (
@@ -115,7 +116,7 @@ def find_input(options: Options, output: str) -> TableInput | None:
                 _table_columns(options, schema, shown)
             name, expired = _query_rows(client, query, checked.location or "US", options, output)
         with translate_errors(f"{shown} cannot be read"):
-            assert name is not None
+            name = required(name, "table")
             facts = expired or _facts(client, name, shown)
             # A complete run whose rows expired keeps its fingerprint, and reads nothing.
             columns = _table_columns(options, facts.schema, shown)

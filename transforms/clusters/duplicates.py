@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from bert_embed.clusters.keep import Decided, decide
 from bert_embed.clusters.neighbours import PAIR, NearPairs, find_pairs
 from bert_embed.formats.parquet_file import open_parquet
+from bert_embed.storage.errors import required
 from bert_embed.storage.files import open_raw, size_of
 from bert_embed.transforms.clusters.copies import ClusterRange, cluster_ranges, cluster_tiles
 from bert_embed.transforms.clusters.folder import ClusterFolder
@@ -52,9 +53,9 @@ def _near_pairs(
     removed: np.ndarray | None = None,
 ) -> NearPairs:
     """The pairs of each cluster of a range."""
-    assert job.threshold is not None
+    threshold = required(job.threshold, "threshold")
     of_clusters = [
-        find_pairs(tiles.count, tiles.tile, job.threshold, wanted, removed)
+        find_pairs(tiles.count, tiles.tile, threshold, wanted, removed)
         for tiles in cluster_tiles(job, clusters)
     ]
     pairs = np.concatenate([np.empty(0, PAIR), *(near.pairs for near in of_clusters)])

@@ -6,7 +6,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from bert_embed.formats.output_files import RUN_FILE, file_name, parse_name
+from bert_embed.formats.output_files import RUN_FILE, file_name, output_name, parse_name
 from bert_embed.storage.files import (
     join,
     list_files,
@@ -70,8 +70,7 @@ class ClusterFolder:
         return self._table(DUPLICATES, vectors)
 
     def _table(self, kind: str, vectors: str) -> str:
-        name = parse_name(vectors)
-        assert name is not None
+        name = output_name(vectors)
         return join(self.path, file_name(kind, name.block, name.part, ".parquet"))
 
     def sample(self, file: int) -> str:

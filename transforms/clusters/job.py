@@ -10,7 +10,7 @@ import numpy as np
 from bert_embed.clusters.keep import WHICH_TO_KEEP
 from bert_embed.clusters.neighbours import TILE, member_type
 from bert_embed.formats.number_types import output_dtype
-from bert_embed.formats.output_files import file_name, parse_name
+from bert_embed.formats.output_files import file_name, output_name
 from bert_embed.formats.result_files import row_batches
 from bert_embed.results import has_block_records, open_vectors
 from bert_embed.storage.files import open_raw, size_of
@@ -34,8 +34,7 @@ class VectorFile(NamedTuple):
     @property
     def result(self) -> str:
         """Its name among the results."""
-        name = parse_name(self.name)
-        assert name is not None
+        name = output_name(self.name)
         return file_name(name.kind, self.first_block + name.block, name.part, name.ending)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert_embed.run_record import JobRecord
-from bert_embed.storage.errors import InputError
+from bert_embed.storage.errors import InputError, required
 from bert_embed.storage.files import read_bytes
 from bert_embed.transforms.clusters.folder import ClusterFolder
 from bert_embed.typed_json import from_json, json_object
@@ -66,8 +66,7 @@ class ClusterRecord(JobRecord):
     @property
     def numbers(self) -> ClusterCounts:
         """The counts of a complete job."""
-        assert self.counts is not None
-        return self.counts
+        return required(self.counts, "counts of the job")
 
 
 def written_files(folder: ClusterFolder) -> dict[str, WrittenFiles]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from bert_embed.formats.tf_example import Bytes, Feature, Ints, encode_records, one_int
 from bert_embed.ragged import places, splits_of, take_rows
+from bert_embed.storage.errors import required
 from bert_embed.transforms.output_folder import EXAMPLES, OutputFile, OutputFolder
 from bert_embed.transforms.records.tokens import TokenBlock
 
@@ -85,8 +86,7 @@ def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
 
 def _row_offsets(layout: "Layout", splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Start and stop of every row's tokens in the text, int64 `[tokens of all rows]` each."""
-    tokens, windows = layout.tokens, layout.windows
-    assert tokens is not None
+    tokens, windows = required(layout.tokens, "tokens"), layout.windows
     if windows is None:
         return tokens.starts.astype(np.int64), tokens.stops.astype(np.int64)
     prompt = np.diff(splits) - 2 - windows.count
@@ -101,11 +101,10 @@ def _unit_features(
     name: str, units: "Units", layout: "Layout", document: np.ndarray, number: np.ndarray
 ) -> dict[str, Feature]:
     """The features of words or spans; the first window of a document has all of them."""
-    assert layout.tokens is not None
     texts = units.texts
     counts = np.diff(texts.splits)
     splits = splits_of(np.where(number == 0, counts[document], 0))
-    begins = np.repeat(layout.tokens.splits[:-1], counts)
+    begins = np.repeat(required(layout.tokens, "tokens").splits[:-1], counts)
     features: dict[str, Feature] = {
         f"{name}_starts": Ints(texts.starts, splits),
         f"{name}_stops": Ints(texts.stops, splits),

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
-from bert_embed.formats.output_files import BLOCK_RECORDS
+from bert_embed.formats.output_files import BLOCK_RECORDS, output_name
 from bert_embed.formats.tfrecord import unframed
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import checksum, open_raw
@@ -20,7 +20,6 @@ from bert_embed.transforms.output_folder import (
     OutputFile,
     OutputFolder,
     block_record_name,
-    parse_name,
 )
 from bert_embed.transforms.reconcile.totals import listing_hash, written_counts
 from bert_embed.transforms.reconcile.verdict import Verdict
@@ -119,8 +118,7 @@ def _without_leftovers(
 
 
 def _part_of(name: str) -> tuple[int, int]:
-    parsed = parse_name(name)
-    assert parsed is not None, "listings hold names of this layout only"
+    parsed = output_name(name)
     return parsed.block, parsed.part
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from bert_embed.formats.output_files import parse_name
+from bert_embed.formats.output_files import output_name
 from bert_embed.storage.files import is_remote, size_of
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.output_folder import OutputFolder
@@ -56,8 +56,7 @@ def begun_blocks(
 
 def _files_by_block(folder: OutputFolder) -> Iterator[tuple[int, str, int]]:
     for name, size in folder.data_files().items():
-        parsed = parse_name(name)
-        assert parsed is not None, "listings hold names of this layout only"
+        parsed = output_name(name)
         yield parsed.block, name, size
 
 

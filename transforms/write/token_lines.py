@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert_embed.formats.number_types import output_dtype, restored, stored
+from bert_embed.storage.errors import required
 from bert_embed.transforms.records.vectors import EmbeddingBlock
 
 _DECIMALS = 6
@@ -18,8 +19,7 @@ def token_rows(block: EmbeddingBlock, metadata: dict[str, Any]) -> Iterator[dict
     A stack gives each layer its entry; layers that were combined share one, whose index is the list
     of them, or the one layer that was taken.
     """
-    tokens = block.tokens
-    assert tokens is not None
+    tokens = required(block.tokens, "tokens")
     indexes = layer_indexes(metadata)
     width = tokens.vectors.shape[1] // len(indexes)
     texts, splits = tokens.tokens.to_pylist(), tokens.splits.tolist()

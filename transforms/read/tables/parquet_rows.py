@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_embed.formats.parquet_file import open_parquet
-from bert_embed.storage.errors import InputError, StorageError
+from bert_embed.storage.errors import InputError, StorageError, required
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.files import open_listed
 from bert_embed.storage.parallel import in_parallel
@@ -117,8 +117,7 @@ def read_row_parts(
 
 def _rows_of_bytes(piece: Slice, columns: Columns, size: int) -> int:
     file = _with_footer(InputFile(piece.info, "parquet", None, 0), columns.text)
-    assert file.footer is not None
-    groups = file.footer.groups
+    groups = required(file.footer, "footer").groups
     touched, _ = _touched([group.rows for group in groups], piece)
     total = sum(groups[number].size for number in touched)
     return max(1, sum(groups[number].rows for number in touched) * size // max(total, 1))

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bert_embed.storage.errors import SettingError
+from bert_embed.storage.errors import SettingError, required
 from bert_embed.transforms.read.columns import SPANS, Columns, no_column
 from bert_embed.transforms.read.extra import CAN_BE
 from bert_embed.transforms.records.columnar import is_list
@@ -99,8 +99,7 @@ def _is_readable(flag: str, name: str, kind: pa.DataType, columns: Columns) -> b
         whole = pa.types.is_decimal(kind) and kind.scale == 0
         return is_text(kind) or pa.types.is_integer(kind) or whole
     if flag == "extra_columns":
-        assert columns.extra is not None
-        return plain_type(kind) == columns.extra.field(name).type
+        return plain_type(kind) == required(columns.extra, "extra columns").field(name).type
     can_be_list = flag == SPANS or (flag == "text_column" and len(columns.texts) == 1)
     listed = kind.value_type if is_list(kind) and can_be_list else kind
     return pa.types.is_integer(listed) if flag == SPANS else is_text(listed)
