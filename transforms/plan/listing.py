@@ -5,20 +5,21 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import astuple, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from glob import escape, glob
 
 import orjson
 import pyarrow as pa
 import zstandard
 
-from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.storage.errors import InputError, SettingError, StorageError
 from bert_embed.storage.files import (
     FileInfo,
     absolute,
+    files_in,
+    holds_files,
     is_remote,
     join,
     list_files,
@@ -64,6 +65,7 @@ _TABLE_LOGS = {
     "Iceberg": re.compile(r"(.*)/metadata/[^/]*\.metadata\.json"),
 }
 _TABLE_READERS = {"Delta Lake": "deltalake or Spark", "Hudi": "Spark", "Iceberg": "pyiceberg"}
+_MOST_FOLDERS = 100  # of a store, that are looked into for logs
 _FORMAT = 1  # of a listing in an output
 _MOST_SETTINGS = 1 << 20  # bytes; a larger file of this name is text
 
@@ -194,15 +196,17 @@ def _base(pattern: str, path: str) -> str:
 def _refuse_tables(pattern: str, files: Sequence[FileInfo]) -> None:
     """Raises SettingError if files are those of a table, whose log may have removed some of them.
 
-    A log may lie above the folder, too; in a store it is looked for only below.
+    The log lies among the files, or in a folder above them. In a store only the upper
+    `_MOST_FOLDERS` are looked into, each of which takes requests.
     """
     paths = [file.path for file in files if file.path != absolute(pattern)]
+    folders = _folders_above(pattern, paths)
     for kind, log in _TABLE_LOGS.items():
         roots = (match[1] for path in paths if (match := log.fullmatch(path)))
-        above = (
-            "" if is_remote(pattern) or not paths else _log_above(_base(pattern, paths[0]), kind)
-        )
-        if root := above or next(roots, ""):
+        looked = partial(_has_log, kind=kind)
+        above = in_parallel(looked, folders) if is_remote(pattern) else map(looked, folders)
+        root = next((folder for folder, found in zip(folders, above, strict=True) if found), "")
+        if root := root or next(roots, ""):
             raise SettingError(
                 "input",
                 f"{root} is a table of {kind}: only its log says which files and rows belong to "
@@ -210,18 +214,32 @@ def _refuse_tables(pattern: str, files: Sequence[FileInfo]) -> None:
             )
 
 
-def _log_above(folder: str, kind: str) -> str:
-    """The table of a kind in which a local folder lies, or which it is; "" for none."""
-    parts = folder.rstrip("/").split("/")
-    for length in range(len(parts), 1, -1):
-        root = "/".join(parts[:length])
-        if kind == "Iceberg":  # a folder of this name is nothing special without its files
-            names = glob(f"{escape(root)}/metadata/*.metadata.json")
-        else:
-            names = glob(f"{escape(root)}/{_LOG_FOLDERS[kind]}/")
-        if names:
-            return root
-    return ""
+def _folders_above(pattern: str, paths: Sequence[str]) -> list[str]:
+    """The folders in which files lie, upper ones first; a partition such as `year=2024` is none."""
+    found = set[str]()
+    for folder in {path.rpartition("/")[0] for path in paths}:
+        while folder not in found and not folder.endswith("/") and folder.strip("/"):
+            found.add(folder)
+            folder = folder.rpartition("/")[0]
+    folders = sorted(
+        (folder for folder in found if "=" not in folder.rpartition("/")[2]),
+        key=lambda folder: (folder.count("/"), folder),
+    )
+    return folders[:_MOST_FOLDERS] if is_remote(pattern) else folders
+
+
+def _has_log(folder: str, kind: str) -> bool:
+    """Whether a folder is a table of a kind."""
+    with suppress(StorageError):  # an account may be allowed to list the files alone
+        if kind != "Iceberg":
+            return holds_files(join(folder, _LOG_FOLDERS[kind]))
+        # A folder of this name is nothing special without its files
+        return bool(files_in(join(folder, "metadata"), _is_metadata))
+    return False
+
+
+def _is_metadata(name: str) -> bool:
+    return name.endswith(".metadata.json")
 
 
 def without_records(files: list[FileInfo]) -> list[FileInfo]:

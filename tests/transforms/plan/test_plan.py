@@ -158,7 +158,34 @@ def test_a_table_with_a_log_is_refused(tmp_path, kind, log):
     for place in (*places, *([tmp_path] if kind != "Hudi" else [])):
         with pytest.raises(SettingError, match=found):
             input_files([str(place)])
+    globs = [tmp_path / "*/*/*.txt", tmp_path / "**/*.txt", tmp_path / "lake/t*/data/*=*/*"]
+    for place in globs:
+        with pytest.raises(SettingError, match=found):
+            input_files([str(place)])
     assert names(table, "part-0.txt") == ["part-0.txt"]  # named itself
+
+
+@pytest.mark.parametrize(
+    ("kind", "log"),
+    [
+        ("Delta Lake", "_delta_log/00000000000000000000.json"),
+        ("Iceberg", "metadata/v1.metadata.json"),
+        ("Hudi", ".hoodie/hoodie.properties"),
+    ],
+)
+def test_a_table_of_a_store_is_refused_whatever_names_its_files(tmp_path, gcs, kind, log):
+    for name in (log, "part-0.txt", "data/year=2024/part-1.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text("one\n")
+    table = gcs.put_folder(tmp_path, f"tables-{kind[0].lower()}", "lake/table")
+    found = f"^input {table} is a table of {kind}: only its log"
+    lake = table.removesuffix("/table")
+    for place in (f"{table}/*.txt", f"{table}/data", f"{lake}/*/*.txt", f"{lake}/**/part*.txt"):
+        with pytest.raises(SettingError, match=found):
+            input_files([place])
+    assert [file.info.path for file in input_files([f"{table}/part-0.txt"])] == [
+        f"{table}/part-0.txt"
+    ]
 
 
 def test_a_path_that_looks_like_a_glob_is_taken_literally(tmp_path):
