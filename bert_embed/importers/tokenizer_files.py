@@ -346,7 +346,7 @@ def _canonical(files: _Files, parts: Mapping[str, Any]) -> str:
 
     names = ("normalizer", "pre_tokenizer", "post_processor")
     model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
-    whole = {"version": "1.0", "added_tokens": [], "model": model}
+    whole: dict[str, Any] = {"version": "1.0", "added_tokens": [], "model": model}
     whole |= {name: parts.get(name) for name in names}
     try:
         return str(tokenizers.Tokenizer.from_str(json.dumps(whole)).to_str())

@@ -163,3 +163,27 @@ def test_names_with_commas_and_colons_are_found_whole(tmp_path, tiny_bundle):
     assert main(["embed", "--config", str(tmp_path / "c.yaml")]) == 0
     found = rows(tmp_path / "yaml")
     assert (found["text"], found["dc:year"]) == (["one two"], [2015])
+
+
+def test_quotes_behind_spaces_quote_where_the_header_has_such_spaces(tmp_path, tiny_bundle):
+    """As with skipinitialspace of Python's csv module and of pandas."""
+    text = 'id, text\n1, "a, b"\n2, c\n3, "two\nlines"\n4,   "a ""b"" "\n5,"d"\n'
+    path = tmp_path / "in.csv"
+    path.write_text(text)
+    flags = {"keep_text": True, "id_column": "id", "block_bytes": 8}
+    assert embed(tmp_path / "out", tiny_bundle, path, **flags) == 0
+    wanted = pd.read_csv(path, skipinitialspace=True)["text"].tolist()
+    assert rows(tmp_path / "out")["text"] == wanted == ["a, b", "c", "two\nlines", 'a "b" ', "d"]
+    assert rejected(tmp_path / "out") == []
+
+
+def test_other_quotes_behind_spaces_are_characters_or_rejected(tmp_path, tiny_bundle):
+    """RFC 4180 and BigQuery forbid them; where one would cut a field in two nothing is embedded."""
+    path = tmp_path / "in.csv"
+    path.write_text('id,text,more\n1, "a, b"\n2, "a b"\n3,c,"d"\n4,"e ""f"", g",h\n5,x, "two\n')
+    flags = {"keep_text": True, "id_column": "id", "max_rejected": "100%"}
+    assert embed(tmp_path / "out", tiny_bundle, path, **flags) == 0
+    assert rows(tmp_path / "out")["text"] == [' "a b"', "c", 'e "f", g']
+    found = [(each["reason"], each["detail"].split(",")[0]) for each in rejected(tmp_path / "out")]
+    place = "begins with a space and a quote"
+    assert found == [("malformed CSV", f"field {number} {place}") for number in (2, 3)]

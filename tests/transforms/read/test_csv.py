@@ -15,7 +15,7 @@ from bert_embed.transforms.plan.listing import files_to_read, input_files
 from bert_embed.transforms.plan.plan import planned_work
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
-from bert_embed.transforms.read.tables.csv_cutter import RecordCutter
+from bert_embed.transforms.read.tables.csv_cutter import QUOTED, Quoting, RecordCutter
 from bert_embed.transforms.read.tables.csv_records import read_records
 from bert_embed.transforms.records.spec import Slice
 
@@ -46,9 +46,9 @@ def refused(found):
     return [(each.id, each.reason) for block in found for each in block.part.rejected]
 
 
-def cut(data, delimiter, sizes):
+def cut(data, delimiter, sizes, quoting=QUOTED):
     """The records of some bytes that are given to the cutter in pieces of these sizes."""
-    cutter = RecordCutter(delimiter)
+    cutter = RecordCutter(delimiter, quoting)
     ends, at = [], 0
     while at < len(data):
         stop = min(at + next(sizes), len(data))
@@ -61,26 +61,29 @@ def cut(data, delimiter, sizes):
 
 @settings(max_examples=2000)
 @given(
-    text=st.text('ab",\n\t', max_size=40),
+    text=st.text('ab", \n\t', max_size=40),
     delimiter=st.sampled_from([",", "\t"]),
     sizes=st.lists(st.integers(1, 9), min_size=1),
+    skips=st.booleans(),
 )
-@example(text='a,"b\n""c"\n"d"e"\n', delimiter=",", sizes=[1])
-@example(text='a"b\n"c\nd"\n', delimiter=",", sizes=[3])
-@example(text='"""a\n"""\n', delimiter=",", sizes=[1])
-@example(text='a""b\n"c"\n', delimiter=",", sizes=[2])
-def test_records_are_those_of_the_csv_module(text, delimiter, sizes):
+@example(text='a,"b\n""c"\n"d"e"\n', delimiter=",", sizes=[1], skips=False)
+@example(text='a"b\n"c\nd"\n', delimiter=",", sizes=[3], skips=False)
+@example(text='"""a\n"""\n', delimiter=",", sizes=[1], skips=False)
+@example(text='a""b\n"c"\n', delimiter=",", sizes=[2], skips=False)
+@example(text='a,  "b\n" ,c\n  "\n"\n', delimiter=",", sizes=[2], skips=True)
+def test_records_are_those_of_the_csv_module(text, delimiter, sizes, skips):
     """Whatever the bytes, quotes within fields that are not quoted and quotes left open too."""
     if not text:
         return
     every = iter([sizes[n % len(sizes)] for n in range(100)])
-    records = cut(text.encode(), delimiter, every)
-    whole = list(csv.reader(io.StringIO(text, newline="\n"), delimiter=delimiter))
-    single = [
-        row
-        for record in records
-        for row in csv.reader(io.StringIO(record.decode(), newline="\n"), delimiter=delimiter)
-    ]
+    records = cut(text.encode(), delimiter, every, Quoting(skips_spaces=skips))
+
+    def parsed(part):
+        file = io.StringIO(part, newline="\n")
+        return list(csv.reader(file, delimiter=delimiter, skipinitialspace=skips))
+
+    whole = parsed(text)
+    single = [row for record in records for row in parsed(record.decode())]
     assert single == whole
     assert len(records) == len(whole)
 

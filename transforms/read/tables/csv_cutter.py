@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from bert_embed.transforms.read.compressed import unescaped
 from bert_embed.transforms.read.lines import BOM
 
-_QUOTE, _LINE_FEED = ord('"'), ord("\n")
+_QUOTE, _LINE_FEED, _SPACE = ord('"'), ord("\n"), ord(" ")
 _TAB_SEPARATED = re.compile(r"\.tsv(\.[a-z0-9]+)?$", re.IGNORECASE)
 _DELIMITERS = ",;\t|"  # of equally frequent ones the first
 _HEADER_BYTES = 1 << 16  # at the start of a file, in which its header is looked for
@@ -25,6 +25,7 @@ class Quoting:
 
     has_quotes: bool = True
     escape: str | None = None  # makes the next character one like others
+    skips_spaces: bool = False  # before a field, as in `1, "a, b"`
 
 
 QUOTED = Quoting()
@@ -64,13 +65,16 @@ class RecordCutter:
             self.open_line = self.line + int(np.searchsorted(line_feeds, borders[-1]))
         self.line += len(line_feeds)
         self._just_closed = not self.is_open and len(borders) > 0 and borders[-1] == len(data) - 1
-        self._before = data[-1]
+        if not self.quoting.skips_spaces:
+            self._before = data[-1]
+        elif before := data.rstrip(b" "):
+            self._before = before[-1]
         return line_feeds[within == 0] + 1
 
     def _borders(self, array: np.ndarray, quotes: np.ndarray) -> np.ndarray:
         """Quotes where quoted text begins or ends; of a pair within it, both or none."""
         openers = quotes[1::2] if self.is_open else quotes[::2]
-        previous = array[openers - 1]
+        previous = self._previous(array, openers)
         if len(openers) and openers[0] == 0:
             # A quote before it that ended nothing is a letter of a field without quotes.
             ended = self._before != _QUOTE or self._just_closed
@@ -78,13 +82,24 @@ class RecordCutter:
         begins = (previous == self._delimiter) | (previous == _LINE_FEED) | (previous == _QUOTE)
         return quotes if begins.all() else self._borders_one_by_one(array, quotes.tolist())
 
+    def _previous(self, array: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """The byte before each place; that before spaces, if these are skipped there."""
+        previous = array[places - 1]
+        for at in np.flatnonzero(previous == _SPACE) if self.quoting.skips_spaces else ():
+            before = array[: places[at]].tobytes().rstrip(b" ")[-1:]
+            last = before[0] if before else self._before
+            if last in (self._delimiter, _LINE_FEED):
+                previous[at] = last
+        return previous
+
     def _borders_one_by_one(self, array: np.ndarray, quotes: list[int]) -> np.ndarray:
         """The same if quotes occur within fields that are not quoted."""
         borders = []
         is_open, paired = self.is_open, -1
         for place, following in zip(quotes, [*quotes[1:], -1], strict=True):
             if not is_open:
-                previous = array[place - 1] if place else self._before
+                previous = int(self._previous(array, np.array([place]))[0])
+                previous = previous if place else self._before
                 is_open = previous in (self._delimiter, _LINE_FEED) or (
                     place == 0 and self._just_closed
                 )
@@ -100,17 +115,18 @@ class RecordCutter:
         return np.array(borders, np.int64)
 
 
-def delimiter_of(
+def dialect_of(
     path: str, pieces: Iterable[bytes], quoting: Quoting = QUOTED
-) -> tuple[str, Iterator[bytes]]:
-    """What separates a file's columns, and the pieces of the file, which begin with its header.
+) -> tuple[str, Quoting, Iterator[bytes]]:
+    """What separates a file's columns, its quoting, and its pieces, which begin with the header.
 
     A tab in `.tsv`, also compressed; else the most frequent delimiter outside quotes in the header.
-    Whatever the sizes of the pieces, the same bytes of a file decide.
+    Where a space follows each of them in the header, spaces before all fields are skipped. Whatever
+    the sizes of the pieces, the same bytes of a file decide.
     """
     rest = iter(pieces)
     if _TAB_SEPARATED.search(path):
-        return "\t", rest
+        return "\t", quoting, rest
     head: list[bytes] = []
     while sum(map(len, head)) < _HEADER_BYTES and (piece := next(rest, b"")):
         head.append(piece)
@@ -120,4 +136,8 @@ def delimiter_of(
         first = _FIRST_RECORD.match(begin)
         header = re.sub(_QUOTED, b"", first[0] if first else b"")
     counts = {mark: header.count(mark.encode()) for mark in _DELIMITERS}
-    return max(counts, key=lambda mark: counts[mark]), chain(head, rest)
+    delimiter = max(counts, key=lambda mark: counts[mark])
+    spaced = header.count(f"{delimiter} ".encode())
+    if quoting.has_quotes and spaced == counts[delimiter] > 0:
+        quoting = replace(quoting, skips_spaces=True)
+    return delimiter, quoting, chain(head, rest)

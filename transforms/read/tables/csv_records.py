@@ -30,7 +30,7 @@ from bert_embed.transforms.read.tables.csv_cutter import (
     QUOTED,
     Quoting,
     RecordCutter,
-    delimiter_of,
+    dialect_of,
 )
 from bert_embed.transforms.read.text import INVALID_UTF8, positions, utf8_detail
 from bert_embed.transforms.records.read_part import ReadPart
@@ -143,7 +143,8 @@ def read_records(
     path = piece.info.path
     header: tuple[str, ...] | None = None
     offset = count = 0
-    delimiter, pieces = delimiter_of(path, stored_pieces(piece, compression, size), quoting)
+    stored = stored_pieces(piece, compression, size)
+    delimiter, quoting, pieces = dialect_of(path, stored, quoting)
     for whole_record in _whole_records(path, RecordCutter(delimiter, quoting), pieces, gives_up):
         data, ends = whole_record.data, whole_record.ends
         starts = np.append(0, ends[:-1])
@@ -298,6 +299,7 @@ def _reader(records: Iterator[str], delimiter: str, quoting: Quoting) -> Iterato
         delimiter=delimiter,
         quoting=csv.QUOTE_MINIMAL if quoting.has_quotes else csv.QUOTE_NONE,
         escapechar=quoting.escape,
+        skipinitialspace=quoting.skips_spaces,
         strict=True,
     )
 
@@ -365,8 +367,11 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
         try:
             if records.is_open and number == records.count - 1:
                 raise BadRecordError("unterminated quote")
-            waiting.append(_text(data, records))
+            text = _text(data, records)
+            waiting.append(text)
             fields = next(rows)
+            if ' "' in text and records.quoting == QUOTED:
+                _check_quotes_behind_spaces(fields, records.delimiter + text)
             if any(fields[width:]):
                 raise BadRecordError(
                     "more fields than the header", f"{len(fields)} fields, {width} in the header"
@@ -383,6 +388,20 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
             yield BadRecord("malformed CSV", _shown(data), detail=str(error))
         except BadRecordError as error:
             yield BadRecord(str(error), _shown(data), document, error.detail)
+
+
+def _check_quotes_behind_spaces(fields: Sequence[str], text: str) -> None:
+    """Rejects what RFC 4180 forbids: such a quote opens nothing, so the field was cut in two."""
+    delimiter = text[0]
+    for number, field in enumerate(fields, 1):
+        is_behind = field.startswith(" ") and field.lstrip(" ")[:1] == '"'
+        # A quoted field may hold the same, not as it stands.
+        if is_behind and field.count('"') % 2 and delimiter + field in text:
+            raise BadRecordError(
+                "malformed CSV",
+                f"field {number} begins with a space and a quote, which opens no quoted text; "
+                "remove the space, or put one behind each separator of the header, too",
+            )
 
 
 def _field(fields: Sequence[str], at: int) -> str | None:
