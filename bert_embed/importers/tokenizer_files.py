@@ -655,7 +655,8 @@ def read_entries(path: Path) -> list[str]:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: is not UTF-8") from error
-    vocabulary = [line.removesuffix("\r") for line in lines]
+    # White space behind a word is none of it; alone it is an entry, which no text has.
+    vocabulary = [line.rstrip() or line.removesuffix("\r") for line in lines]
     if vocabulary[-1] == "":
         vocabulary.pop()
     return vocabulary

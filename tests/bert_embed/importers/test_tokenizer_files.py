@@ -530,3 +530,12 @@ def test_pieces_that_are_drawn_or_missing_are_refused(tmp_path, kind, setting, m
     edit_json(path, model=model)
     edit_json(tmp_path / "source" / "tokenizer_config.json", tokenizer_class="TokenizersBackend")
     refused(tmp_path, message)
+
+
+def test_white_space_behind_an_entry_of_vocab_txt_is_none_of_it(tmp_path):
+    """As for google-research and the tokenizers library."""
+    write_tiny_huggingface(tmp_path / "source")
+    path = tmp_path / "source" / "vocab.txt"
+    path.write_bytes(path.read_bytes().replace(b"\nbank\n", b"\nbank \t\r\n"))
+    tokenizer = load_tokenizer(imported(tmp_path))
+    assert tokenizer.encode("the bank")[2] == small_vocabulary().index("bank")
