@@ -1,6 +1,7 @@
 """Examples and back: the same TokenBlock for any texts; what is no example is named and counted."""
 
 import dataclasses
+import random
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.formats.tfrecord import unframed
 from bert_embed.specs import TextSpec
+from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import stat
 from bert_embed.tokenization.tokenizer import load_tokenizer
 from bert_embed.transforms.examples.check import ExampleReading
@@ -246,3 +248,24 @@ def test_settings_read_back():
     for damaged in (b"", b"[]", b"{}", b'{"format":9}', b'{"format":1}'):
         with pytest.raises(ValueError, match=r"format|settings"):
             settings_from_json(damaged)
+
+
+def test_a_flipped_bit_of_a_record_file_is_told_or_rejects_one_record():
+    records = [f"record {number} {'x' * (number % 50)}".encode() for number in range(40)]
+    whole = framed(records)
+    refused = rejected = 0
+    for bit in random.Random(5).sample(range(8 * len(whole)), 300):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        try:
+            found = [record.data for some in unframed([bytes(data)]) for record in some]
+        except InputError:
+            refused += 1
+            continue
+        assert len(found) == 40
+        assert [one for one in found if one is not None] == [
+            one for one, there in zip(records, found, strict=True) if there is not None
+        ]
+        rejected += found.count(None)
+    assert refused + rejected == 300
+    assert min(refused, rejected) > 50

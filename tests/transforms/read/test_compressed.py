@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import itertools
+import random
 
 import pytest
 import zstandard
@@ -34,13 +35,13 @@ def read(path, block_bytes=1 << 16):
     return [text for block in found for text in block.texts]
 
 
-def failure(path):
-    """What reading a file of `LINES` raises, None where it gives all of them."""
+def failure(path, lines=LINES):
+    """What reading a file of some lines raises, None where it gives all of them."""
     try:
         found = read(path)
     except ValueError as error:
         return str(error)
-    assert found == LINES
+    assert found == lines
     return None
 
 
@@ -89,6 +90,19 @@ def test_a_flipped_byte_loses_no_line_silently(tmp_path, suffix):
         assert message is None or message.startswith(f"{path} is damaged "), message
         failed += message is not None
     assert failed > 0.9 * len(whole) / 11
+
+
+@pytest.mark.parametrize("suffix", sorted(COMPRESS))
+def test_a_flipped_bit_of_a_wrapper_loses_no_line_silently(tmp_path, suffix):
+    """Bits of headers, lengths and checksums, where small files have most of theirs."""
+    streams = [COMPRESS[suffix](stored([line])) for line in LINES[:20]]
+    whole, path = b"".join(streams), tmp_path / f"in.txt.{suffix}"
+    for bit in random.Random(6).sample(range(8 * len(whole)), 150):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        message = failure(path, LINES[:20])
+        assert message is None or message.startswith(f"{path} is damaged "), bit
 
 
 @pytest.mark.parametrize("suffix", sorted(COMPRESS))

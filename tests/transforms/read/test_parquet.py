@@ -1,6 +1,10 @@
 """Parquet: each row is read once, in any encoding and any cutting; other types are refused."""
 
 import itertools
+import random
+import shutil
+import subprocess
+import sys
 import uuid
 
 import pyarrow as pa
@@ -337,6 +341,68 @@ def test_a_flipped_number_of_rows_leaves_none_out(tmp_path):
         assert message is None or message.startswith(f"{path} cannot be read as Parquet"), message
         refused += message is not None
     assert refused > 20
+
+
+_FLIPS = """
+import sys
+from pathlib import Path
+from bert_embed.storage.errors import InputError
+from bert_embed.transforms.plan.cut import plan_blocks
+from bert_embed.transforms.plan.listing import files_to_read, input_files
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.reader import document_blocks
+
+path, bits = Path(sys.argv[1]), list(map(int, sys.argv[2].split(",")))
+whole = path.read_bytes()
+for bit in bits:
+    print(bit, end=" ", flush=True)
+    data = bytearray(whole)
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    rows = 0
+    try:
+        for spec in plan_blocks(files_to_read(input_files([str(path)]), "text", None), 1 << 20):
+            for block in document_blocks(spec, Columns(), 1000, 1 << 20, {}):
+                rows += len(block.texts) + len(block.part.rejected)
+        print(rows, flush=True)
+    except InputError:
+        print("refused", flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_a_flipped_bit_anywhere_leaves_no_row_out(tmp_path, dictionary):
+    """Without checksums, which few writers make; of some bits Arrow ends the whole process."""
+    path, whole = tmp_path / "in.parquet", tmp_path / "whole"
+    pq.write_table(
+        pa.table(
+            {
+                "id": [str(row) for row in range(40)],
+                "text": [f"a text {row % 9}" * 3 for row in range(40)],
+            }
+        ),
+        whole,
+        row_group_size=20,
+        data_page_size=200,
+        write_batch_size=5,
+        use_dictionary=dictionary,
+    )
+    left = random.Random(4).sample(range(8 * whole.stat().st_size), 150)
+    outcomes = []
+    while left:
+        shutil.copy(whole, path)
+        command = [sys.executable, "-c", _FLIPS, str(path), ",".join(map(str, left))]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        lines = ended.stdout.splitlines()
+        if ended.returncode:
+            assert ended.returncode < 0, ended.stderr  # by a signal
+            lines[-1] += "died"
+        outcomes += [line.split()[1] for line in lines]
+        left = left[len(lines) :]
+    assert set(outcomes) <= {"40", "refused", "died"}
+    assert outcomes.count("refused") > 20
+    assert outcomes.count("died") < 5
 
 
 def test_a_damaged_name_is_told_as_damage(tmp_path):
