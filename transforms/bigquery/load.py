@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_embed.formats.kinds import KINDS
+from bert_embed.formats.parquet_file import open_parquet
 from bert_embed.run_record import Load
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import is_remote, join, open_raw
@@ -251,6 +252,19 @@ def _one_file(paths: Sequence[str], schema: pa.Schema) -> Iterator[BinaryIO]:
     with tempfile.TemporaryFile() as joined:
         with pq.ParquetWriter(joined, schema, compression="none", use_dictionary=False) as writer:
             for path in paths:
-                writer.write_table(pq.read_table(path, schema=schema))
+                _append(writer, path, schema)
         joined.seek(0)
         yield joined
+
+
+def _append(writer: pq.ParquetWriter, path: str, schema: pa.Schema) -> None:
+    """Writes a file's row groups; InputError if the file is damaged."""
+    try:
+        with open_parquet(path) as file:
+            for number in range(file.metadata.num_row_groups):
+                table = file.read_row_group(number, columns=schema.names)
+                writer.write_table(table.select(schema.names).cast(schema))
+    except (pa.ArrowException, OSError, KeyError) as error:
+        if getattr(error, "errno", None) is not None:  # of the file system, not of Arrow
+            raise
+        raise InputError(f"{path} is damaged ({error}): nothing was loaded") from error

@@ -1,6 +1,7 @@
 """Cuts files into blocks, the same way every time."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from bert_embed.transforms.records.spec import WHOLE_FILES, BlockSpec, Footer, InputFile, Slice
@@ -40,7 +41,8 @@ def plan_blocks(files: Sequence[InputFile], block_bytes: int) -> Iterator[BlockS
         if run and (not small or full or file.format != files[run[0].file].format):
             yield BlockSpec(number, files[run[0].file].format, tuple(run))
             number, run, held = number + 1, [], 0
-        whole = Slice(index, file.info, 0, file.stop)
+        rows = None if file.footer is None else file.footer.rows
+        whole = Slice(index, file.info, 0, file.stop, rows)
         if small:
             run.append(whole)
             held += file.text_bytes
@@ -59,7 +61,7 @@ def plan_blocks(files: Sequence[InputFile], block_bytes: int) -> Iterator[BlockS
         else:
             size = file.stop if file.format == WHOLE_FILES else block_bytes
             for start, stop in _cuts(file, size):
-                yield BlockSpec(number, file.format, (Slice(index, file.info, start, stop),))
+                yield BlockSpec(number, file.format, (replace(whole, start=start, stop=stop),))
                 number += 1
     if run:
         yield BlockSpec(number, files[run[0].file].format, tuple(run))

@@ -40,6 +40,11 @@ class Footer:
     schema: pa.Schema
     groups: tuple[RowGroup, ...]
 
+    @property
+    def rows(self) -> int:
+        """How many rows the file has."""
+        return sum(group.rows for group in self.groups)
+
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
@@ -67,8 +72,8 @@ class InputFile:
         """About how many bytes are read, as stored; of Parquet, those of its texts."""
         if self.footer is None:
             return self.stop
-        rows = sum(group.rows for group in self.footer.groups)
-        return sum(group.size for group in self.footer.groups) * self.stop // max(rows, 1)
+        size = sum(group.size for group in self.footer.groups)
+        return size * self.stop // max(self.footer.rows, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,7 @@ class Slice:
     info: FileInfo
     start: int
     stop: int
+    rows: int | None = None  # of the whole file, if it is one of Parquet, when it was listed
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,6 +270,37 @@ def test_a_failed_load_is_told_and_continued(
     assert count(bigquery, dataset) == len(TEXTS)
 
 
+def test_a_damaged_footer_stops_the_load(
+    bigquery, dataset, corpus, tiny_bundle, tmp_path, capsys, monkeypatch
+):
+    """It counts three of four rows, of which pyarrow would read as many and say nothing."""
+    from google.cloud.bigquery import Client
+
+    output, table = tmp_path / "out", f"test-project:{dataset}.v"
+    upload = Client.load_table_from_file
+
+    def damaged(self, file, *rest, **settings):
+        return upload(self, io.BytesIO(b"no parquet"), *rest, **settings)
+
+    monkeypatch.setattr(Client, "load_table_from_file", damaged)
+    assert load(output, tiny_bundle, corpus, table) == 1
+    monkeypatch.setattr(Client, "load_table_from_file", upload)
+    [path] = output.glob("embeddings/*.parquet")
+    data = path.read_bytes()
+    for place in range(len(data) - 8 - int.from_bytes(data[-8:-4], "little"), len(data)):
+        if data[place] == 2 * len(TEXTS):  # a varint
+            path.write_bytes(data[:place] + bytes([6]) + data[place + 1 :])
+            metadata = pq.read_metadata(path)
+            if (metadata.num_rows, metadata.row_group(0).num_rows) == (3, len(TEXTS)):
+                break
+    capsys.readouterr()
+    assert load(output, tiny_bundle, corpus, table) == 1
+    error = capsys.readouterr().err
+    assert f"{path} is damaged (3 rows in its footer, 4 in its row groups)" in error
+    assert "nothing was loaded" in error
+    assert count(bigquery, dataset) == 0
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

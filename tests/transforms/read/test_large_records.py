@@ -15,6 +15,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert_embed.storage.errors import InputError
 from bert_embed.transforms.plan.cut import plan_blocks
 from bert_embed.transforms.plan.listing import input_files, limit_files
 from bert_embed.transforms.read import lines
@@ -35,13 +36,13 @@ STORED = {
 }
 
 
-def read(path, block_bytes, columns=None, limit=None):
+def read(path, block_bytes, columns=None, limit=None, part_docs=5):
     files = list(with_footers(input_files([str(path)]), "text"))
     if limit is not None:
         files = limit_files(files, limit)
     specs = plan_blocks(files, block_bytes)
     for spec in specs:
-        yield from document_blocks(spec, columns or Columns(), 5, block_bytes, {})
+        yield from document_blocks(spec, columns or Columns(), part_docs, block_bytes, {})
 
 
 def expected(data):
@@ -166,18 +167,20 @@ def test_a_document_of_the_largest_size_is_read(tmp_path, monkeypatch):
 
 
 WITH_EXTRA = Columns(id="id", extra=pa.schema([("x", pa.string())]))
-_PEAKS = """
-import json, resource, sys
+_PEAKS = r"""
+import json, re, sys
 from pathlib import Path
 from tests.transforms.read.test_large_records import WITH_EXTRA, read
 for path in sys.argv[1:]:
     rejected = []
     documents = 0
-    columns = WITH_EXTRA if path.endswith(".parquet") else None
-    for block in read(Path(path), 1 << 20, columns):
+    settings = (WITH_EXTRA, None, 10_000) if path.endswith(".parquet") else ()
+    for block in read(Path(path), 1 << 20, *settings):
         documents += len(block)
         rejected += [[each.source.rsplit(":", 1)[1], each.reason] for each in block.part.rejected]
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    # ru_maxrss would count what the process that started this one had held.
+    status = Path("/proc/self/status").read_text()
+    memory = int(re.search(r"VmHWM:\s+(\d+)", status)[1]) // 1024
     print(json.dumps([documents, rejected, memory]))
 """
 
@@ -259,6 +262,100 @@ def test_parquet_is_read_by_the_bytes_of_all_its_columns(tmp_path):
     few, many = peaks(small, extra)
     assert many[:2] == [120, []]
     assert many[2] - few[2] < 500, "MiB; the column has 600, its copies more"
+
+
+LARGE = "x" * (10 << 20)
+
+
+def repeated(rows, before=0, value=LARGE):
+    """A column whose last rows are all the same value; those before are null."""
+    numbers = pa.array([None] * before + [0] * (rows - before), pa.int32())
+    return pa.DictionaryArray.from_arrays(numbers, pa.array([value]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "written"),
+    [
+        ({"x": repeated(300)}, {}),
+        ({"x": repeated(300, before=20)}, {"data_page_version": "2.0", "compression": "zstd"}),
+        ({"x": repeated(300, before=150)}, {"row_group_size": 150}),
+        ({"x": repeated(300)}, {"store_schema": True}),
+        ({"x": repeated(300, value=LARGE.encode())}, {}),
+        ({"text": repeated(300)}, {}),
+        ({"text": repeated(300), "x": repeated(300)}, {}),
+        ({"id": repeated(300)}, {}),
+    ],
+    ids=["extra", "nulls", "second_group", "categories", "bytes", "text", "two", "id"],
+)
+def test_a_value_that_a_dictionary_repeats_is_not_held_for_every_row(tmp_path, columns, written):
+    small = parquet(tmp_path / "small.parquet", ["1"], ["a"], 1)
+    table = {"id": [str(n) for n in range(300)], "text": ["a"] * 300, "x": ["b"] * 300}
+    path = tmp_path / "bomb.parquet"
+    pq.write_table(pa.table(table | columns), path, **({"store_schema": False} | written))
+    few, many = peaks(small, path)
+    assert many[0] + len(many[1]) == 300
+    assert {reason for _, reason in many[1]} == ({"id too long"} if "id" in columns else set())
+    assert many[2] - few[2] < 600, "MiB; the values have 3,000, two columns 6,000"
+
+
+def test_what_a_dictionary_can_repeat_in_a_list_is_refused(tmp_path):
+    path = tmp_path / "in.parquet"
+    words = pa.ListArray.from_arrays(list(range(0, 301, 100)), repeated(300))
+    pq.write_table(pa.table({"text": words}), path, store_schema=False)
+    said = r"in.parquet has a value of 10,240 KiB in text.list.element, which its dictionary"
+    with pytest.raises(InputError, match=said):
+        list(read(path, 1 << 20))
+    pq.write_table(pa.table({"text": words.slice(0, 1)}), path, use_dictionary=False)
+    with pytest.raises(InputError, match=r"1,000 MiB in 1 values of text.list.element"):
+        list(read(path, 1 << 20))
+    few = pa.ListArray.from_arrays([0, 1, 1, 3], repeated(3, value="y" * (1 << 20)))
+    pq.write_table(pa.table({"text": few}), path, store_schema=False)
+    assert [len(text) for block in read(path, 1 << 20) for text in block.texts] == [
+        1 << 20,
+        (2 << 20) + 1,
+    ]
+
+
+def test_a_dictionary_beyond_measure_is_refused_by_name(tmp_path):
+    path = tmp_path / "in.parquet"
+    values = pa.array([f"{n}{LARGE}" for n in range(30)])
+    column = pa.DictionaryArray.from_arrays(pa.array([n % 30 for n in range(2000)]), values)
+    pq.write_table(pa.table({"text": column}), path, store_schema=False)
+    with pytest.raises(InputError, match=r"in.parquet has a dictionary of 300 MiB in text"):
+        list(read(path, 1 << 20))
+
+
+def test_a_few_large_values_among_many_small_ones_are_not_held_together(tmp_path):
+    rows = 100_000
+    values = [f"{n}{LARGE}" if n % 2_000 == 0 else f"{n}" for n in range(rows)]
+    table = pa.table({"id": [str(n) for n in range(rows)], "text": ["a"] * rows, "x": values})
+    pq.write_table(table, tmp_path / "few.parquet", use_dictionary=False)
+    small = parquet(tmp_path / "small.parquet", ["1"], ["a"], 1)
+    few, many = peaks(small, tmp_path / "few.parquet")
+    assert many[:2] == [rows, []]
+    assert many[2] - few[2] < 350, "MiB; the values have 500"
+
+
+def test_small_files_with_large_extra_columns_are_not_held_together(tmp_path):
+    small = parquet(tmp_path / "small.parquet", ["1"], ["a"], 1)
+    folder = tmp_path / "many.parquet"
+    folder.mkdir()
+    for number in range(60):
+        parquet(folder / f"{number:02}.parquet", [f"{number}"], [f"{number}{LARGE}"], 1)
+    few, many = peaks(small, folder)
+    assert many[:2] == [60, []]
+    assert many[2] - few[2] < 300, "MiB; the values have 600"
+
+
+def test_a_part_ends_with_the_row_that_fills_it(tmp_path):
+    """By the mean of the rows, 20 would fit."""
+    values = [f"{n}{'y' * (6 << 20) if n >= 60 else ''}" for n in range(80)]
+    path = parquet(tmp_path / "in.parquet", [str(n) for n in range(80)], values, 80)
+    blocks = list(read(path, 1 << 20, WITH_EXTRA, part_docs=1000))
+    sizes = [sum(map(len, block.extra["x"].to_pylist())) for block in blocks]
+    assert max(sizes) < 38 << 20
+    assert [each for block in blocks for each in block.ids.to_pylist()] == [*map(str, range(80))]
+    assert [block.part.number for block in blocks] == list(range(len(blocks)))
 
 
 def test_an_id_beyond_measure_is_rejected_and_a_row_group_of_them_refused(tmp_path):

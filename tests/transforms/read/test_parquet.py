@@ -1,6 +1,7 @@
 """Parquet: each row is read once, in any encoding and any cutting; other types are refused."""
 
 import itertools
+import os
 import random
 import shutil
 import subprocess
@@ -403,6 +404,40 @@ def test_a_flipped_bit_anywhere_leaves_no_row_out(tmp_path, dictionary):
     assert set(outcomes) <= {"40", "refused", "died"}
     assert outcomes.count("refused") > 20
     assert outcomes.count("died") < 5
+
+
+def test_fewer_rows_than_values_leave_none_out(tmp_path):
+    """Both numbers of rows are 300, and every column has 400 values."""
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"text": [f"text {row}" for row in range(400)]}), path)
+    data, said = bytearray(path.read_bytes()), (b"\xa0\x06", b"\xd8\x04")  # zigzag varints
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    places = [n for n in range(footer, len(data)) if data[n : n + 2] == said[0]]
+    for chosen in itertools.combinations(places, 2):
+        changed = bytearray(data)
+        for place in chosen:
+            changed[place : place + 2] = said[1]
+        path.write_bytes(changed)
+        metadata = pq.read_metadata(path)
+        group = metadata.row_group(0)
+        if (metadata.num_rows, group.num_rows, group.column(0).num_values) == (300, 300, 400):
+            break
+    with pytest.raises(InputError, match="300 rows in a row group, 400 values in its column text"):
+        blocks(tmp_path)
+
+
+def test_a_file_of_the_same_size_and_time_with_other_rows_is_noticed(tmp_path):
+    """As copied over the listed one by a program that keeps times."""
+    path = tmp_path / "in.parquet"
+    written = {"use_dictionary": False, "compression": "none", "write_statistics": False}
+    pq.write_table(pa.table({"text": ["a" * 10, "b" * 10]}), path, **written)
+    _, specs = specs_of(tmp_path, 1 << 20)
+    status = path.stat()
+    pq.write_table(pa.table({"text": ["a" * 6, "b" * 5, "c" * 5]}), path, **written)
+    assert path.stat().st_size == status.st_size
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(InputError, match="had 2 rows when it was listed and has 3"):
+        list(document_blocks(specs[0], Columns(), 1000, 1 << 20, {}))
 
 
 def test_a_damaged_name_is_told_as_damage(tmp_path):

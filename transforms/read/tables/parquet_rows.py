@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, pairwise
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import orjson
@@ -16,6 +16,7 @@ from bert_embed.formats.parquet_file import open_parquet
 from bert_embed.storage.errors import InputError, StorageError, required
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.files import open_listed
+from bert_embed.storage.local import REPLACED
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.read.columns import Columns, text_fields
 from bert_embed.transforms.read.parsed import (
@@ -26,7 +27,12 @@ from bert_embed.transforms.read.parsed import (
     record_of,
 )
 from bert_embed.transforms.read.parts import parts_in_order
-from bert_embed.transforms.read.tables.parquet_types import as_strings, check_schema, plain_type
+from bert_embed.transforms.read.tables.parquet_types import (
+    as_strings,
+    check_schema,
+    plain_type,
+    row_bytes,
+)
 from bert_embed.transforms.read.text import INVALID_UTF8, positions
 from bert_embed.transforms.records.read_part import ReadPart
 from bert_embed.transforms.records.rejected import BadRecordError
@@ -39,6 +45,12 @@ _MOST_BATCH_BYTES = 32 << 20  # of the columns that are read, by the mean of the
 # A page is decompressed as a whole, and programs end one after some MiB, but look only every 1024
 # rows. A column of large values in a large row group may be one page, of which memory holds copies.
 _MOST_CHUNK_BYTES, _MOST_MEAN_BYTES = 256 << 20, 256 << 10
+_MOST_BLIND_ROWS = 32  # in a batch of a larger row group: a few rows may have most of its bytes
+_TABLE_BYTES = 8 << 20  # of smaller batches that are joined
+_LISTED_BYTES = 8  # of a value in a list, for which a file may need less than a bit
+# Bytes of dictionaries that this process has seen, as several blocks may be cut from a row group.
+_dictionaries: dict[tuple[FileInfo, int, str], tuple[int, int]] = {}
+_MOST_DICTIONARIES = 1024
 _BUFFER = 1 << 20  # of a column; without one all of it is read at once
 
 
@@ -93,9 +105,15 @@ def _with_footer(file: InputFile, text_column: str) -> InputFile:
 
 @contextmanager
 def _open(info: FileInfo) -> Iterator[pq.ParquetFile]:
+    with _open_raw(info) as raw:
+        yield open_parquet(raw, _BUFFER)
+
+
+@contextmanager
+def _open_raw(info: FileInfo) -> Iterator[BinaryIO]:
     try:
         with open_listed(info) as raw:
-            yield open_parquet(raw, _BUFFER)
+            yield raw
     except StorageError:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -110,9 +128,11 @@ def read_row_parts(
     if len(spec.slices) == 1:  # others are small
         most = min(most, _rows_of_bytes(spec.slices[0], columns, block_bytes))
         with _open(spec.slices[0].info) as file:
-            most = min(most, _batch_rows(file.metadata, spec.slices[0], columns))
+            groups, _ = _touched(_group_rows(file.metadata), spec.slices[0])
+            means = (_mean_rows(_leaves(file.metadata, number, columns)) for number in groups)
+            most = min([most, *means])
     every = (_read_rows(piece, columns, most) for piece in spec.slices)
-    yield from parts_in_order(chain.from_iterable(every), most)
+    yield from parts_in_order(chain.from_iterable(every), most, lambda rows: row_bytes(rows.table))
 
 
 def _rows_of_bytes(piece: Slice, columns: Columns, size: int) -> int:
@@ -137,67 +157,171 @@ def _touched(counts: Sequence[int], piece: Slice) -> tuple[list[int], int]:
 def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Rows]:
     if piece.stop <= piece.start:
         return
-    with _open(piece.info) as file:
-        check_schema(piece.info.path, file.schema_arrow, columns)
+    path = piece.info.path
+    with _open_raw(piece.info) as raw:
+        file = open_parquet(raw, _BUFFER)
+        if piece.rows not in (None, file.metadata.num_rows):
+            raise InputError(
+                f"{path} had {piece.rows:,} rows when it was listed and has "
+                f"{file.metadata.num_rows:,}; {REPLACED}"
+            )
+        check_schema(path, file.schema_arrow, columns)
         groups, at = _touched(_group_rows(file.metadata), piece)
-        _check_values(piece.info.path, file.metadata, groups, columns)
-        size = min(batch_rows, _MOST_BATCH_ROWS, _batch_rows(file.metadata, piece, columns))
-        for batch in file.iter_batches(size, row_groups=groups, columns=columns.names):
-            start, stop = max(at, piece.start), min(at + batch.num_rows, piece.stop)
-            if start < stop:
-                table = pa.Table.from_batches([batch.slice(start - at, stop - start)])
-                strings = [as_strings(column) for column in table.columns]
-                rows = pa.Table.from_arrays(strings, table.column_names)
-                yield Rows(piece.file, piece.info.path, start, rows)
+        rows, full = _batch_rows(piece.info, raw, file, groups, columns)
+        rows, full = min(rows, full, batch_rows), min(full, batch_rows)
+        held: list[pa.Table] = []
+        first, count, size = max(at, piece.start), 0, 0
+        for batch in file.iter_batches(rows, row_groups=groups, columns=columns.names):
+            start, stop = max(piece.start - at, 0), min(piece.stop - at, batch.num_rows)
             at += batch.num_rows
-            if at >= piece.stop:
+            if start < stop:
+                inside = batch.slice(start, stop - start)
+                strings = [as_strings(pa.chunked_array([column])) for column in inside.columns]
+                held.append(pa.table(strings, inside.schema.names))
+                count, size = count + stop - start, size + held[-1].nbytes
+            is_end = at >= piece.stop
+            if held and (is_end or count >= full or size >= _TABLE_BYTES):
+                table = held[0] if len(held) == 1 else pa.concat_tables(held).combine_chunks()
+                yield Rows(piece.file, path, first, table)
+                held, first, count, size = [], first + count, 0, 0
+            if is_end:
                 return
     raise InputError(
-        f"{piece.info.path} cannot be read as Parquet: its pages end at row {at:,}, its footer "
-        f"promises {piece.stop:,}"
+        f"{path} cannot be read as Parquet: its pages end at row {at:,}, its footer promises "
+        f"{piece.stop:,}"
     )
+
+
+def _batch_rows(
+    info: FileInfo, raw: BinaryIO, file: pq.ParquetFile, groups: Sequence[int], columns: Columns
+) -> tuple[int, int]:
+    """How many rows of some row groups to read at once, and how many of them are a table."""
+    full = rows = _MOST_BATCH_ROWS
+    for group in groups:
+        leaves = _leaves(file.metadata, group, columns)
+        _check_values(info.path, leaves)
+        full = min(full, _mean_rows(leaves))
+        if sum(leaf.stored for leaf in leaves) > _MOST_CHUNK_BYTES:
+            rows = min(rows, _MOST_BLIND_ROWS)
+        repeated = _repeated_bytes(info, raw, file, group, leaves)
+        rows = min(rows, max(1, _MOST_BATCH_BYTES // max(1, repeated)))
+    return rows, full
 
 
 def _group_rows(metadata: pq.FileMetaData) -> list[int]:
     return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
 
 
-def _chunk_bytes(
-    metadata: pq.FileMetaData, group: int, columns: Columns
-) -> Iterator[tuple[str, int]]:
-    """The requested columns of a row group, leaf by leaf, with their bytes, not compressed."""
-    of_group = metadata.row_group(group)
+@dataclass(frozen=True)
+class _Leaf:
+    """A requested column of a row group, or the leaf of one: its values, as the footer says."""
+
+    path: str
+    rows: int
+    values: int  # of all rows; at least 1 of each
+    stored: int  # bytes, not compressed
+    least: int  # bytes that the values have in memory, whatever was saved by repeating some
+    is_listed: bool
+    repeats: bool  # whether some may be strings or bytes that a dictionary repeats
+
+
+def _leaves(metadata: pq.FileMetaData, group: int, columns: Columns) -> list[_Leaf]:
+    """The requested columns of a row group, leaf by leaf."""
+    of_group, found = metadata.row_group(group), []
     for number in range(of_group.num_columns):
-        column = of_group.column(number)
-        name = column.path_in_schema
-        if any(f"{name}.".startswith(f"{wanted}.") for wanted in columns.names):
-            yield name, column.total_uncompressed_size
+        chunk, declared = of_group.column(number), metadata.schema.column(number)
+        path = chunk.path_in_schema
+        if any(f"{path}.".startswith(f"{wanted}.") for wanted in columns.names):
+            is_listed = declared.max_repetition_level > 0
+            each = _LISTED_BYTES if is_listed else 0
+            if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
+                each = declared.length
+            of_bytes = (
+                chunk.physical_type == "BYTE_ARRAY" and declared.logical_type.type != "DECIMAL"
+            )
+            repeats = of_bytes and any("DICTIONARY" in each for each in chunk.encodings)
+            values, stored = chunk.num_values, chunk.total_uncompressed_size
+            least = max(stored, each * values)
+            leaf = _Leaf(path, of_group.num_rows, values, stored, least, is_listed, repeats)
+            found.append(leaf)
+    return found
 
 
-def _batch_rows(metadata: pq.FileMetaData, piece: Slice, columns: Columns) -> int:
-    """How many rows of the row groups of a slice fill a batch, at least 1."""
-    counts = _group_rows(metadata)
-    rows = [
-        counts[group] * _MOST_BATCH_BYTES // max(1, sum(size for _, size in sizes))
-        for group in _touched(counts, piece)[0]
-        if (sizes := list(_chunk_bytes(metadata, group, columns)))
-    ]
-    return max(1, min(rows, default=_MOST_BATCH_ROWS))
+def _mean_rows(leaves: Sequence[_Leaf]) -> int:
+    """How many rows of a row group fill a batch by the mean, at least 1."""
+    size = sum(leaf.least for leaf in leaves)
+    return (
+        max(1, leaves[0].rows * _MOST_BATCH_BYTES // max(1, size)) if leaves else _MOST_BATCH_ROWS
+    )
 
 
-def _check_values(
-    path: str, metadata: pq.FileMetaData, groups: Sequence[int], columns: Columns
-) -> None:
+def _check_values(path: str, leaves: Sequence[_Leaf]) -> None:
     """InputError where a column of a row group cannot be read in pieces of limited memory."""
-    for group in groups:
-        rows = metadata.row_group(group).num_rows
-        for name, size in _chunk_bytes(metadata, group, columns):
-            if size > _MOST_CHUNK_BYTES and size > rows * _MOST_MEAN_BYTES:
-                raise InputError(
-                    f"{path} has {size >> 20:,} MiB in {rows:,} values of {name} in one row group, "
-                    f"values as large are read from row groups of at most "
-                    f"{_MOST_CHUNK_BYTES >> 20} MiB: write it with fewer rows a row group"
-                )
+    for leaf in leaves:
+        size = leaf.least if leaf.is_listed else leaf.stored
+        if size > _MOST_CHUNK_BYTES and size > leaf.rows * _MOST_MEAN_BYTES:
+            raise InputError(
+                f"{path} has {size >> 20:,} MiB in {leaf.rows:,} values of {leaf.path} in one row "
+                f"group, values as large are read from row groups of at most "
+                f"{_MOST_CHUNK_BYTES >> 20} MiB: write it with fewer rows a row group"
+            )
+
+
+def _repeated_bytes(
+    info: FileInfo, raw: BinaryIO, file: pq.ParquetFile, group: int, leaves: Sequence[_Leaf]
+) -> int:
+    """The most bytes of a row whose values are the largest of the row group's dictionaries.
+
+    In a list that is a row of the mean length; InputError where a longer one could have too much.
+    """
+    total = 0
+    for leaf in leaves:
+        if not leaf.repeats or leaf.stored * leaf.values <= _MOST_BATCH_BYTES:
+            continue
+        place = info, group, leaf.path
+        seen = _dictionaries.get(place)
+        if seen is None:
+            seen = _dictionary_bytes(raw, file, group, leaf)
+            if len(_dictionaries) >= _MOST_DICTIONARIES:
+                _dictionaries.clear()
+            _dictionaries[place] = seen
+        largest, whole = seen
+        in_a_row = leaf.values - leaf.rows + 1 if leaf.is_listed else 1
+        if whole > _MOST_CHUNK_BYTES:
+            raise InputError(
+                f"{info.path} has a dictionary of {whole >> 20:,} MiB in {leaf.path}, at most "
+                f"{_MOST_CHUNK_BYTES >> 20} MiB are read: write it without dictionaries"
+            )
+        if (
+            leaf.is_listed
+            and largest >= _MOST_MEAN_BYTES
+            and largest * in_a_row > _MOST_CHUNK_BYTES
+        ):
+            raise InputError(
+                f"{info.path} has a value of {largest >> 10:,} KiB in {leaf.path}, which its "
+                "dictionary can repeat in a list without end: write it without dictionaries"
+            )
+        total += largest * -(-leaf.values // leaf.rows)
+    return total
+
+
+def _dictionary_bytes(
+    raw: BinaryIO, file: pq.ParquetFile, group: int, leaf: _Leaf
+) -> tuple[int, int]:
+    """The largest value of a dictionary and all of them, in bytes, from the first row with any."""
+    reader = open_parquet(raw, _BUFFER, metadata=file.metadata, read_dictionary=[leaf.path])
+    try:
+        for batch in reader.iter_batches(1, row_groups=[group], columns=[leaf.path]):
+            values = batch.column(0)
+            while not pa.types.is_dictionary(values.type):
+                values = values.flatten()
+            if len(values.dictionary):
+                sizes = row_bytes(pa.table([values.dictionary], ["values"]))
+                return int(sizes.max()), int(sizes.sum())
+    except pa.ArrowNotImplementedError:
+        # A list that goes beyond what the dictionary was filled with, or an encoding without one.
+        return _MOST_MEAN_BYTES - 1, 0
+    return 0, 0
 
 
 def parse_rows(rows: Rows, columns: Columns) -> Documents:

@@ -1,13 +1,16 @@
 """Decides which Parquet columns can be texts, ids, spans or extra columns, and of which type."""
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bert_embed.ragged import sums_of
 from bert_embed.storage.errors import SettingError, required
 from bert_embed.transforms.read.columns import SPANS, Columns, no_column
 from bert_embed.transforms.read.extra import CAN_BE
 from bert_embed.transforms.records.columnar import is_list
 
+_NUMBER_BYTES = 8
 _SCALARS = (
     pa.types.is_boolean,
     pa.types.is_integer,
@@ -65,11 +68,10 @@ def is_binary(kind: pa.DataType) -> bool:
 
 
 def as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Bytes and UUIDs as strings, which may not be UTF-8; all other columns as they are."""
-    kind = column.type
-    if pa.types.is_dictionary(kind) and is_binary(kind.value_type):
-        column = column.cast(kind.value_type)
-    if kind == pa.uuid():
+    """Bytes and UUIDs as strings, which may not be UTF-8, dictionaries as their values."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.type == pa.uuid():
         texts = [None if value is None else str(value) for value in column.to_pylist()]
         return pa.chunked_array([pa.array(texts, pa.string())])
     if not is_binary(column.type) and column.type != pa.string_view():  # Arrow takes no rows of it
@@ -77,6 +79,32 @@ def as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_fixed_size_binary(column.type):
         column = column.cast(pa.binary())
     return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
+
+
+def row_bytes(table: pa.Table) -> np.ndarray:
+    """About how many bytes the values of each row have, int64 `[rows]`, of columns `as_strings`."""
+    total = np.zeros(table.num_rows, np.int64)
+    for column in table.columns:
+        sizes = [_value_bytes(chunk) for chunk in column.chunks]
+        total += np.concatenate(sizes) if sizes else 0
+    return total
+
+
+def _value_bytes(values: pa.Array) -> np.ndarray:
+    """The bytes of each value, int64 `[values]`; of a null 0."""
+    kind = values.type
+    if is_list(kind):
+        lengths = pc.list_value_length(values).fill_null(0).to_numpy(zero_copy_only=False)
+        return sums_of(_value_bytes(values.flatten()), lengths)
+    if pa.types.is_dictionary(kind):
+        sizes = pa.array(_value_bytes(values.dictionary)).take(values.indices)
+    elif is_text(kind) and kind != pa.uuid():
+        if kind in (pa.string_view(), pa.binary_view()):  # binary_length takes none
+            values = values.cast(pa.string() if kind == pa.string_view() else pa.binary())
+        sizes = pc.binary_length(values)
+    else:
+        return np.full(len(values), _NUMBER_BYTES)
+    return sizes.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def check_schema(path: str, schema: pa.Schema, columns: Columns) -> None:
