@@ -14,7 +14,8 @@ from typing import Any, BinaryIO, NamedTuple
 from bert_embed.storage import local
 from bert_embed.storage.checksums import crc32c_of_bytes
 from bert_embed.storage.errors import InputError, StorageError
-from bert_embed.storage.file_info import FileInfo
+from bert_embed.storage.file_info import FileInfo, split_address
+from bert_embed.storage.globs import fixed_folder, glob_matcher, is_glob
 from bert_embed.storage.local import REPLACED, TEMPORARY, temporary_name
 
 _TEMPORARY_NAME = re.compile(r"\.tmp-.+-[0-9]+-[0-9a-f]{8}-.+")
@@ -65,17 +66,34 @@ def list_files(pattern: str) -> list[FileInfo]:
     A folder stands for every file below it, through links too. A path that exists is taken
     literally, even if it holds characters of a glob. InputError: a pipe, device or broken link.
     """
-    return _store(pattern).list_files(pattern)
+    if not is_remote(pattern):
+        return local.list_files(pattern)
+    store, name = _store(pattern), split_address(pattern)[1]
+    files = {}
+    if name and not name.endswith("/") and (info := store.find(pattern)) is not None:
+        files[info.path] = info
+    folder = fixed_folder(name) if is_glob(name) else name.rstrip("/")
+    prefix = folder and folder + "/"
+    matches = glob_matcher(name if is_glob(name) else prefix + "**")
+    files |= {info.path: info for info in store.find_below(pattern, prefix, matches)}
+    return [files[path] for path in sorted(files) if not path.endswith("/")]
 
 
 def stat(path: str) -> FileInfo:
     """Size and time of one file now; FileNotFoundError if it does not exist."""
-    return _store(path).stat(path)
+    if not is_remote(path):
+        return local.stat(path)
+    info: FileInfo | None = _store(path).find(path)
+    if info is None:
+        raise FileNotFoundError(f"{path} does not exist")
+    return info
 
 
 def open_raw(path: str) -> BinaryIO:
     """Opens the stored bytes for reading, never decompressed, seekable."""
-    return _store(path).open_object(path)
+    return (
+        _store(path).open_object(path, stat(path)) if is_remote(path) else local.open_object(path)
+    )
 
 
 @contextmanager

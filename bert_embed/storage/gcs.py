@@ -16,8 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from bert_embed.storage.errors import InputError, StorageError
-from bert_embed.storage.file_info import FileInfo
-from bert_embed.storage.globs import fixed_folder, glob_matcher, is_glob
+from bert_embed.storage.file_info import FileInfo, split_address
 from bert_embed.storage.packages import requires
 from bert_embed.storage.parallel import THREADS, in_parallel
 
@@ -45,41 +44,26 @@ _lock = threading.Lock()
 _answered: set[tuple[int, str]] = set()  # processes and the servers that answered them
 
 
-def list_files(pattern: str) -> list[FileInfo]:
-    """Objects that an address, a folder or a glob names, also literally, sorted; none hidden."""
-    bucket, name = _split(pattern)
-    files = {}
-    if name and not name.endswith("/") and (info := _stat(pattern)) is not None:
-        files[info.path] = info
-    folder = fixed_folder(name) if is_glob(name) else name.rstrip("/")
-    prefix = folder and folder + "/"
-    matches = glob_matcher(name if is_glob(name) else prefix + "**")
-    matching = [blob for blob in _listed(pattern, bucket, prefix) if matches(blob.name)]
-    files |= {file.path: file for file in (_info(blob, bucket) for blob in matching)}
-    return [files[path] for path in sorted(files) if not path.endswith("/")]
-
-
-def stat(path: str) -> FileInfo:
-    """Size, time and generation of an object now; FileNotFoundError if it does not exist."""
-    info = _stat(path)
-    if info is None:
-        raise FileNotFoundError(f"{path} does not exist")
-    return info
-
-
-def _stat(path: str) -> FileInfo | None:
+def find(path: str) -> FileInfo | None:
+    """Size, time and generation of an object now, or None if it does not exist."""
     blob = _blob(path)
-    return None if blob is None else _info(blob, _split(path)[0])
+    return None if blob is None else _info(blob, split_address(path)[0])
+
+
+def find_below(path: str, prefix: str, matches: Callable[[str], object]) -> list[FileInfo]:
+    """The objects of the bucket of `path` whose names begin with `prefix` and match."""
+    bucket = split_address(path)[0]
+    return [_info(blob, bucket) for blob in _listed(path, bucket, prefix) if matches(blob.name)]
 
 
 def _blob(path: str) -> "Blob | None":
-    bucket, name = _split(path)
+    bucket, name = split_address(path)
     return _call(path, "read", lambda client: client.bucket(bucket).get_blob(name, **_ONCE))
 
 
 def _object(client: "Client", path: str, generation: int | None = None) -> "Blob":
     """The client's object of an address, without a request."""
-    bucket, name = _split(path)
+    bucket, name = split_address(path)
     return client.bucket(bucket).blob(name, generation=generation)
 
 
@@ -91,9 +75,9 @@ def checksum(path: str) -> str:
     return blob.crc32c
 
 
-def open_object(path: str, info: FileInfo | None = None) -> BinaryIO:
-    """Opens the stored bytes of the listed, or newest, generation; those of two never mix."""
-    return io.BufferedReader(ObjectReader(info or stat(path), _read_range), _BUFFER)
+def open_object(path: str, info: FileInfo) -> BinaryIO:
+    """Opens the stored bytes of the generation that was found; those of two never mix."""
+    return io.BufferedReader(ObjectReader(info, _read_range), _BUFFER)
 
 
 def read(path: str) -> bytes | None:
@@ -129,7 +113,7 @@ def create(path: str, data: bytes) -> bool:
 
 def list_folder(folder: str) -> list[FileInfo]:
     """Objects directly in a folder."""
-    bucket, name = _split(folder)
+    bucket, name = split_address(folder)
     prefix = name.rstrip("/") + "/" if name else ""
     listed = _listed(folder, bucket, prefix, delimiter="/")
     return [_info(blob, bucket) for blob in listed if blob.name != prefix]
@@ -137,7 +121,7 @@ def list_folder(folder: str) -> list[FileInfo]:
 
 def holds_files(folder: str) -> bool:
     """Whether an object is directly in a folder."""
-    bucket, name = _split(folder)
+    bucket, name = split_address(folder)
     prefix = name.rstrip("/") + "/" if name else ""
     return bool(_listed(folder, bucket, prefix, delimiter="/", max_results=1))
 
@@ -155,7 +139,7 @@ def _delete(path: str) -> None:
 
 def list_objects(url: str, direct: bool = False) -> "list[Blob]":
     """The client's objects below `url`; `direct`: not in folders below it."""
-    bucket, prefix = _split(url)
+    bucket, prefix = split_address(url)
     which: dict[str, Any] = {"delimiter": "/"} if direct else {}
     return _listed(url, bucket, prefix, **which)
 
@@ -183,13 +167,6 @@ def _info(blob: "Blob", bucket: str) -> FileInfo:
             "Content-Encoding"
         )
     return FileInfo(path, int(blob.size), blob.updated.timestamp(), int(blob.generation or 0))
-
-
-def _split(path: str) -> tuple[str, str]:
-    bucket, _, name = path.removeprefix(SCHEME).partition("/")
-    if not bucket:
-        raise InputError(f"{path} must be {SCHEME}BUCKET/NAME")
-    return bucket, name
 
 
 class ObjectReader(io.RawIOBase):
@@ -359,7 +336,8 @@ def translate_errors(path: str, done: str) -> Iterator[None]:
         ) from error
     except exceptions.NotFound as error:
         raise FileNotFoundError(
-            f"{path} cannot be {done}: there is no bucket {_split(path)[0]}, or no such object"
+            f"{path} cannot be {done}: there is no bucket {split_address(path)[0]}, or no such "
+            "object"
         ) from error
     except DataCorruption as error:
         raise StorageError(

@@ -16,10 +16,9 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 
 from bert_embed.storage.checksums import crc32c_of_bytes
-from bert_embed.storage.errors import InputError, StorageError
-from bert_embed.storage.file_info import FileInfo
+from bert_embed.storage.errors import StorageError
+from bert_embed.storage.file_info import FileInfo, split_address
 from bert_embed.storage.gcs import FIRST_ANSWER, PATIENCE, ObjectReader
-from bert_embed.storage.globs import fixed_folder, glob_matcher, is_glob
 from bert_embed.storage.packages import requires
 from bert_embed.storage.parallel import THREADS, in_parallel
 
@@ -35,26 +34,21 @@ _lock = threading.Lock()
 _answered: dict[tuple[int, str], bool] = {}  # of processes and servers, the last request
 
 
-def list_files(pattern: str) -> list[FileInfo]:
-    """Files that an address, a folder or a glob names, sorted, as `gcs.list_files`."""
-    bucket, name = _split(pattern)
-    files = {}
-    if name and not name.endswith("/") and (info := _stat(pattern)) is not None:
-        files[info.path] = info
-    folder = fixed_folder(name) if is_glob(name) else name.rstrip("/")
-    prefix = folder and folder + "/"
-    matches = glob_matcher(name if is_glob(name) else prefix + "**")
-    files |= {
-        info.path: info
-        for info in _listed(pattern, prefix)
-        if matches(info.path.removeprefix(f"{SCHEME}{bucket}/"))
-    }
-    return [files[path] for path in sorted(files) if not path.endswith("/")]
+def find(path: str) -> FileInfo | None:
+    """Size, time and ETag of an object now, or None if it does not exist."""
+    # As listings tell it: a request for the object itself rounds the time to seconds.
+    first = next(_listed(path, split_address(path)[1], MaxKeys=1), None)
+    return first if first is not None and first.path == path else None
+
+
+def find_below(path: str, prefix: str, matches: Callable[[str], object]) -> list[FileInfo]:
+    """The objects of the bucket of `path` whose names begin with `prefix` and match."""
+    return [info for info in _listed(path, prefix) if matches(split_address(info.path)[1])]
 
 
 def _listed(path: str, prefix: str, **which: Any) -> Iterator[FileInfo]:
     """The objects of the bucket of `path` whose names begin with `prefix`, in order."""
-    bucket = _split(path)[0]
+    bucket = split_address(path)[0]
     more = True
     while more:
         page = _call(
@@ -73,23 +67,9 @@ def _listed(path: str, prefix: str, **which: Any) -> Iterator[FileInfo]:
         which["ContinuationToken"] = page.get("NextContinuationToken")
 
 
-def stat(path: str) -> FileInfo:
-    """Size, time and ETag of an object now; FileNotFoundError if it does not exist."""
-    info = _stat(path)
-    if info is None:
-        raise FileNotFoundError(f"{path} does not exist")
-    return info
-
-
-def _stat(path: str) -> FileInfo | None:
-    # As listings tell it: a request for the object itself rounds the time to seconds.
-    first = next(_listed(path, _split(path)[1], MaxKeys=1), None)
-    return first if first is not None and first.path == path else None
-
-
-def open_object(path: str, info: FileInfo | None = None) -> BinaryIO:
-    """Opens the stored bytes, as listed or newest; FileNotFoundError once they are replaced."""
-    return io.BufferedReader(ObjectReader(info or stat(path), _read_range), 64 << 10)
+def open_object(path: str, info: FileInfo) -> BinaryIO:
+    """Opens the stored bytes that were found; FileNotFoundError once they are replaced."""
+    return io.BufferedReader(ObjectReader(info, _read_range), 64 << 10)
 
 
 def _read_range(info: FileInfo, start: int, stop: int) -> bytes:
@@ -103,7 +83,7 @@ def _read_range(info: FileInfo, start: int, stop: int) -> bytes:
 
 
 def _get(path: str, **which: str) -> bytes:
-    bucket, name = _split(path)
+    bucket, name = split_address(path)
     return _call(
         path,
         "read",
@@ -126,7 +106,7 @@ def checksum(path: str) -> str:
 
 def write(path: str, buffer: io.BytesIO, **condition: str) -> None:
     """Writes a file as a whole, under a condition; StorageError if it cannot be written."""
-    bucket, name = _split(path)
+    bucket, name = split_address(path)
     data = buffer.getvalue()
     try:
         _call(
@@ -166,7 +146,7 @@ def holds_files(folder: str) -> bool:
 
 
 def _directly_in(folder: str) -> Iterator[FileInfo]:
-    name = _split(folder)[1].rstrip("/")
+    name = split_address(folder)[1].rstrip("/")
     listed = _listed(folder, name and name + "/", Delimiter="/")
     return (info for info in listed if not info.path.endswith("/"))
 
@@ -178,15 +158,8 @@ def delete(paths: list[str]) -> None:
 
 
 def _delete(path: str) -> None:
-    bucket, name = _split(path)
+    bucket, name = split_address(path)
     _call(path, "removed", lambda client: client.delete_object(Bucket=bucket, Key=name))
-
-
-def _split(path: str) -> tuple[str, str]:
-    bucket, _, name = path.removeprefix(SCHEME).partition("/")
-    if not bucket:
-        raise InputError(f"{path} must be {SCHEME}BUCKET/NAME")
-    return bucket, name
 
 
 def _call(path: str, done: str, call: Callable[[Any], _Result]) -> _Result:
