@@ -638,8 +638,8 @@ class Encoder:
     @property
     def _documents(self) -> str:
         """The prompt of documents as a setting: the model's, that of loading, or none."""
-        named = next((name for name in DOCUMENT if name in self.bundle.prompts), None)
-        return f"name:{named}" if named is not None else self._arguments[2] or ""
+        named = DOCUMENT in self.bundle.prompts
+        return f"name:{DOCUMENT}" if named else self._arguments[2] or ""
 
     def _encode_texts(
         self,

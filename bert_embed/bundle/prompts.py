@@ -10,9 +10,10 @@ from pathlib import PurePosixPath
 
 from bert_embed.bundle.bundle import Bundle
 
-# By the names that sentence-transformers looks for, in this order.
-QUERY = "query"
-DOCUMENT = ("document", "passage", "corpus")
+QUERY, DOCUMENT = "query", "document"
+# sentence-transformers' `encode_document` says that it looks for these, too, but each of its models
+# has a prompt named "document", if an empty one, which it finds first (release 6.2).
+UNUSED = ("passage", "corpus")
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def document_prompt(bundle: Bundle, prompt: str | None) -> str:
     """
     if prompt is not None:
         return bundle.prompt_text(prompt)
-    return next((bundle.prompts[name] for name in DOCUMENT if name in bundle.prompts), "")
+    return bundle.prompts.get(DOCUMENT, "")
 
 
 def query_prompt(bundle: Bundle, documents: str) -> str:
@@ -60,8 +61,15 @@ def query_prompt(bundle: Bundle, documents: str) -> str:
     trained = trained_prompts(bundle)
     if trained is not None and trained.document == documents:
         return trained.query
-    by_default = bundle.default_prompt not in DOCUMENT and documents == bundle.prompt_text(None)
+    by_default = bundle.default_prompt != DOCUMENT and documents == bundle.prompt_text(None)
     return documents if by_default else ""
+
+
+def unused_prompt(bundle: Bundle) -> str | None:
+    """Returns the name of a prompt that may be for documents, but is not put before them."""
+    if DOCUMENT in bundle.prompts:
+        return None
+    return next((name for name in UNUSED if bundle.prompts.get(name)), None)
 
 
 def trained_prompts(bundle: Bundle) -> TrainedPrompts | None:

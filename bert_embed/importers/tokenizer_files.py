@@ -253,6 +253,10 @@ def _as_class(files: _Files) -> Mapping[str, Any]:
     name = kind.removesuffix("Fast") or _BY_MODEL.get(files.config["model_type"], "")
     if name in _AS_THEY_ARE or kind in _GENERIC or files.config["model_type"] == "modernbert":
         return files.fast
+    if (files.kind, name) == ("Unigram", "BertTokenizer"):
+        # So says paraphrase-multilingual-MiniLM-L12-v2. WordPieces of such a vocabulary know no
+        # word; the file is what its vectors were made with.
+        return files.fast
     if (files.kind, name) not in {
         *(("BPE", known) for known in _BYTE_LEVEL),
         *(("Unigram", known) for known in _METASPACE),

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bert_embed.bundle.prompts import trained_prompts
+from bert_embed.bundle.prompts import trained_prompts, unused_prompt
 from bert_embed.formats.kinds import KINDS
 from bert_embed.formats.output_files import PIECES
 from bert_embed.pipeline.outputs.outcome import ADVICE
@@ -186,10 +186,16 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> li
 
 
 def _prompt_notes(run: EmbedRun) -> list[str]:
-    """Names the prompt that a known model was trained with, if its files do not."""
+    """Names the prompt that documents do not get, though the model seems to want it."""
+    if run.options.prompt is not None:
+        return []
+    if (name := unused_prompt(run.bundle)) is not None:
+        return [
+            f"note: {run.options.model} names a prompt {name}, but none document, so documents get "
+            f"none, as in sentence-transformers; --prompt name:{name} puts it there"
+        ]
     trained = trained_prompts(run.bundle)
-    asked = run.options.prompt is not None
-    if trained is None or asked or trained.document == run.text_spec.prompt:
+    if trained is None or trained.document == run.text_spec.prompt:
         return []
     return [
         f"note: {run.options.model} was trained with {trained.document!r} before each document and "

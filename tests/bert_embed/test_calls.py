@@ -35,9 +35,9 @@ def encoder(tiny_bundle):
 
 @pytest.fixture(scope="module")
 def prompted(tmp_path_factory):
-    """A model with prompts for queries and passages."""
+    """A model with prompts for queries and documents."""
     folder = tmp_path_factory.mktemp("prompted")
-    prompts = {"query": "find: ", "passage": "read: "}
+    prompts = {"query": "find: ", "document": "read: ", "passage": "no: "}
     write_sentence_transformers(folder / "source", prompts=prompts)
     import_huggingface(str(folder / "source"), str(folder / "bundle"))
     return bert_embed.load(folder / "bundle")
@@ -265,7 +265,7 @@ def test_one_warning_a_call_says_how_many_texts_were_cut(encoder, method):
 
 
 def test_queries_and_documents_get_the_prompts_of_the_model(prompted):
-    for method, prompt in (("encode_query", "query"), ("encode_document", "passage")):
+    for method, prompt in (("encode_query", "query"), ("encode_document", "document")):
         found = getattr(prompted, method)("the bank")
         assert_near(found, prompted.encode("the bank", prompt=f"name:{prompt}"))
         assert np.abs(found - prompted.encode("the bank")).max() > 1e-3

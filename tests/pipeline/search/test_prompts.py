@@ -50,10 +50,9 @@ def expected(model, documents, query):
     return dict(zip(TEXTS, found.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("name", ["document", "passage", "corpus"])
-def test_documents_and_queries_get_the_prompts_that_the_model_names(tmp_path, source, capsys, name):
+def test_documents_and_queries_get_the_prompts_that_the_model_names(tmp_path, source, capsys):
     model = str(tmp_path / "model")
-    prompts = {"other": "no: ", "query": QUERY, name: PASSAGE}
+    prompts = {"other": "no: ", "passage": "no: ", "query": QUERY, "document": PASSAGE}
     settings = {"prompts": prompts, "default_prompt": "other", "normalize": True}
     write_sentence_transformers(tmp_path / "model", **settings)
     assert embed(tmp_path / "out", model, source) == 0
@@ -74,6 +73,24 @@ def test_documents_and_queries_get_the_prompts_that_the_model_names(tmp_path, so
     assert scores(tmp_path / "out", capsys, "--prompt=") == pytest.approx(bare, abs=1e-4)
     assert embed(tmp_path / "bare", model, source, prompt="") == 0
     assert record(tmp_path / "bare")["vectors"]["prompt"] == ""
+
+
+@pytest.mark.parametrize("name", ["passage", "corpus"])
+def test_a_prompt_of_another_name_is_not_for_documents(tmp_path, source, capsys, name):
+    """As in sentence-transformers 6.2, whatever its page on `encode_document` says."""
+    model = str(tmp_path / "model")
+    prompts = {"query": QUERY, name: PASSAGE}
+    write_sentence_transformers(tmp_path / "model", prompts=prompts, normalize=True)
+    assert embed(tmp_path / "out", model, source) == 0
+    assert f"--prompt name:{name} puts it there" in capsys.readouterr().err
+    encoder = bert_embed.load(model)
+    np.testing.assert_array_equal(encoder.encode_document(TEXTS), encoder.encode(TEXTS, prompt=""))
+    found = vectors(tmp_path / "out")
+    np.testing.assert_allclose(found, encoder.encode_document(TEXTS), atol=1e-5)
+    assert embed(tmp_path / "asked", model, source, prompt=f"name:{name}") == 0
+    assert "puts it there" not in capsys.readouterr().err
+    wanted = encoder.encode(TEXTS, prompt=PASSAGE)
+    np.testing.assert_allclose(vectors(tmp_path / "asked"), wanted, atol=1e-5)
 
 
 def test_a_known_model_whose_files_name_no_prompts_is_said_to_need_them(tmp_path, source, capsys):

@@ -99,7 +99,7 @@ def test_settings_are_those_of_the_encoder(tiny_bundle, tmp_path, settings):
 
 
 def test_documents_get_the_prompt_that_the_model_names_for_them(tmp_path):
-    prompts = {"query": "find: ", "passage": "people: "}
+    prompts = {"query": "find: ", "document": "people: "}
     write_sentence_transformers(tmp_path / "model", prompts=prompts)
     model = str(tmp_path / "model")
     embedded, _ = collect(tmp_path, ["two words"], EmbedDocuments(model))
