@@ -215,9 +215,15 @@ def _refuse_tables(pattern: str, files: Sequence[FileInfo]) -> None:
 
 
 def _folders_above(pattern: str, paths: Sequence[str]) -> list[str]:
-    """The folders in which files lie, upper ones first; a partition such as `year=2024` is none."""
+    """The folders in which files lie, upper ones first; a partition such as `year=2024` is none.
+
+    Where the pattern is a folder of a store, all below it is listed: those above it are left.
+    """
     found = set[str]()
+    place = absolute(pattern).rstrip("/")
     for folder in {path.rpartition("/")[0] for path in paths}:
+        if is_remote(pattern) and f"{folder}/".startswith(f"{place}/"):
+            folder = place.rpartition("/")[0]
         while folder not in found and not folder.endswith("/") and folder.strip("/"):
             found.add(folder)
             folder = folder.rpartition("/")[0]
