@@ -26,8 +26,8 @@ from benchmarks.corpus import FOLDER, every_sentence, numbered_sentences, write_
 from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.outputs import claim
 from bert_embed.pipeline.prepare import prepare
+from bert_embed.transforms.ledger import BlockRecord, block_record_bytes
 from bert_embed.transforms.output_folder import OutputFile, part_name
-from bert_embed.transforms.records.block_record import BlockRecord, block_record_bytes
 
 WORK = FOLDER / "null_model"
 _SMALL = "1000 documents"

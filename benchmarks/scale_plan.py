@@ -20,15 +20,18 @@ from pathlib import Path
 
 from benchmarks import measure
 from bert_embed.storage.file_info import FileInfo
+from bert_embed.transforms.ledger import (
+    BegunBlocks,
+    BlockRecord,
+    begun_blocks,
+    block_record_bytes,
+    finished_blocks,
+)
+from bert_embed.transforms.listing import listing_digest
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder, part_name
-from bert_embed.transforms.plan.cut import plan_blocks
-from bert_embed.transforms.plan.listing import listing_digest
-from bert_embed.transforms.plan.plan import CountedSpecs
-from bert_embed.transforms.reconcile.totals import SumBlockRecords
-from bert_embed.transforms.reconcile.verdict import verdict
-from bert_embed.transforms.records.block_record import BlockRecord, block_record_bytes
-from bert_embed.transforms.records.finished import BegunBlocks, begun_blocks, finished_blocks
-from bert_embed.transforms.records.spec import BlockSpec, InputFile
+from bert_embed.transforms.parts import BlockSpec, InputFile
+from bert_embed.transforms.plan import CountedSpecs, plan_blocks
+from bert_embed.transforms.reconcile import SumBlockRecords, verdict
 
 _BLOCK = 1 << 20
 _RUN = "0" * 32

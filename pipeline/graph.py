@@ -18,21 +18,19 @@ from bert_embed.pipeline.runners.worker_model import bundle_for_workers
 from bert_embed.run_record import RunRecord
 from bert_embed.transforms.bigquery.load import with_loads
 from bert_embed.transforms.bigquery.read import ReadTable
+from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, without_blocks
 from bert_embed.transforms.examples.read import example_blocks, record_parts
-from bert_embed.transforms.increments.compare import CompareKeys, compare_documents
+from bert_embed.transforms.increments import CompareKeys, compare_documents
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
-from bert_embed.transforms.plan.plan import PlanBlocks
+from bert_embed.transforms.ledger import ReconcileError
+from bert_embed.transforms.output_check import with_listing
+from bert_embed.transforms.parts import BlockSpec
+from bert_embed.transforms.plan import PlanBlocks
 from bert_embed.transforms.read.reader import document_blocks, quoting_of, read_records
 from bert_embed.transforms.read.steps import read_unfinished
-from bert_embed.transforms.reconcile.output_check import with_listing
-from bert_embed.transforms.reconcile.verdict import Verdict, reconcile
-from bert_embed.transforms.records.block_record import ReconcileError
-from bert_embed.transforms.records.documents import DocumentBlock
-from bert_embed.transforms.records.skip import without_blocks
-from bert_embed.transforms.records.spec import BlockSpec
-from bert_embed.transforms.records.tokens import TokenBlock
+from bert_embed.transforms.reconcile import Verdict, reconcile
 from bert_embed.transforms.tokenize import TokenizeBlocks
-from bert_embed.transforms.write.writer import WriteParts, write_vectors
+from bert_embed.transforms.write import WriteParts, write_vectors
 
 INFERENCE_TIMEOUT = 600.0  # seconds without a finished batch after which a block fails
 

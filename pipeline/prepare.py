@@ -44,9 +44,8 @@ from bert_embed.storage.errors import InputError, SettingError, StorageError
 from bert_embed.storage.files import absolute
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.bigquery.client import looks_like_table, table_name
-from bert_embed.transforms.examples.settings import ExampleSettings
-from bert_embed.transforms.plan.cut import plan_blocks
-from bert_embed.transforms.plan.listing import (
+from bert_embed.transforms.examples.write import ExampleSettings
+from bert_embed.transforms.listing import (
     Listing,
     StoredListing,
     files_to_read,
@@ -54,10 +53,10 @@ from bert_embed.transforms.plan.listing import (
     listing_digest,
     read_listing,
 )
-from bert_embed.transforms.plan.plan import PlanRequest, planned_work
+from bert_embed.transforms.parts import WHOLE_FILES, InputFile
+from bert_embed.transforms.plan import PlanRequest, plan_blocks, planned_work
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import quoting_of
-from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile
 
 
 def prepare(options: Options) -> EmbedRun:

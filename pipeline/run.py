@@ -11,20 +11,18 @@ from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.run_record import Goal, QueryRows
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.transforms.bigquery.load import TableLoad
 from bert_embed.transforms.bigquery.read import TableRequest
-from bert_embed.transforms.bigquery.tables import TableLoad
-from bert_embed.transforms.distinct import sample_bits
-from bert_embed.transforms.examples.check import ExampleReading
-from bert_embed.transforms.examples.settings import ExampleSettings
-from bert_embed.transforms.examples.write import ExampleFiles
-from bert_embed.transforms.increments.earlier import EarlierOutput
-from bert_embed.transforms.increments.read_keys import KeySettings
+from bert_embed.transforms.examples.read import ExampleReading
+from bert_embed.transforms.examples.write import ExampleFiles, ExampleSettings
+from bert_embed.transforms.increments import EarlierOutput, KeySettings
+from bert_embed.transforms.ledger import sample_bits
+from bert_embed.transforms.listing import StoredListing
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.plan.listing import StoredListing
-from bert_embed.transforms.plan.plan import PlanRequest
+from bert_embed.transforms.parts import PlannedWork
+from bert_embed.transforms.plan import PlanRequest
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.records.spec import PlannedWork
-from bert_embed.transforms.write.writer import Counting
+from bert_embed.transforms.write import Counting
 
 BUCKET_KEYS = 1_000_000  # some 50 MB of hashes, compared in one worker's memory
 _MOST_BUCKETS = 1 << 16

@@ -16,20 +16,18 @@ from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.errors import required
-from bert_embed.transforms.activity import activity, computing
-from bert_embed.transforms.records.block_coder import passed_as_block
-from bert_embed.transforms.records.columnar import nbytes
-from bert_embed.transforms.records.rejected import Rejected
-from bert_embed.transforms.records.step import Step
-from bert_embed.transforms.records.tokens import TokenBlock
-from bert_embed.transforms.records.vectors import (
+from bert_embed.transforms.blocks import (
     EmbeddingBlock,
     KeptWindows,
+    TokenBlock,
     TokenVectors,
     UnitVectors,
+    nbytes,
     take_documents,
 )
+from bert_embed.transforms.parts import Rejected
 from bert_embed.transforms.redact import RedactErrors
+from bert_embed.transforms.steps import Step, activity, computing, passed_as_block
 from bert_embed.transforms.worker_bundles import worker_bundle
 
 if TYPE_CHECKING:

@@ -1,9 +1,11 @@
-"""Defines OutputFolder: where a run's files lie, how they get there, which files are its own."""
+"""Defines OutputFolder: where a run's files lie, which are its own, who may write to it."""
 
+import fcntl
 import os
 import re
+import time
 from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -30,6 +32,7 @@ from bert_embed.storage.files import (
     make_below,
     make_folder,
     names_in,
+    open_raw,
     read_bytes,
     remove,
     remove_folder,
@@ -39,9 +42,96 @@ from bert_embed.storage.files import (
     write_unsynced,
     write_whole,
 )
+from bert_embed.storage.local import is_at
 from bert_embed.storage.parallel import in_parallel
-from bert_embed.transforms.descriptions import CARD, REPORT_PAGE, is_foreign
-from bert_embed.transforms.output_lock import is_locked, lock_held
+
+_MOMENT = 0.1  # seconds
+
+
+@contextmanager
+def lock_held(path: str, alone: bool) -> Iterator[bool]:
+    """Holds a lock, `alone` or with others; gives whether it could, or there are no locks."""
+    how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+    while True:
+        file = _opened(path)
+        if file is None:
+            yield True
+            return
+        taken = _locked(file, how)
+        if not taken:  # perhaps only `is_locked` of another process, for a moment
+            time.sleep(_MOMENT)
+            taken = _locked(file, how)
+        if not taken or is_at(path, file):
+            break
+        file.close()  # the last holder removed it after it was opened here
+    with file:
+        try:
+            yield taken
+        finally:
+            if taken and _locked(file, fcntl.LOCK_EX):  # nobody else holds it
+                with suppress(FileNotFoundError):
+                    os.remove(path)
+
+
+def is_locked(path: str) -> bool | None:
+    """Whether a process holds the lock; None where there are no locks."""
+    try:
+        with open(path, "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    return False
+
+
+def _opened(path: str) -> BinaryIO | None:
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return open(path, "ab")
+    except OSError:  # what writes there later says why it cannot
+        return None
+
+
+def _locked(file: BinaryIO, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # this file system has no locks
+        return True
+    return True
+
+
+CARD = "README.md"  # which `card` writes
+REPORT_PAGE = "report.html"  # shows the run to people
+# The first lines of a card: a comment in its front matter, of which the Hub shows nothing.
+CARD_BEGINS = "---\n# bert-embed wrote this file and replaces it; without this line it is yours\n"
+_SIGNS = {
+    CARD: CARD_BEGINS.encode(),
+    REPORT_PAGE: b"<title>Report of a run</title>",
+}
+_MOST_BYTES = 64 << 10  # in which each of them says what it is
+
+
+def is_ours(name: str, data: bytes) -> bool:
+    """Whether the beginning of a file of this name is one that this program writes.
+
+    >>> is_ours("README.md", CARD_BEGINS.encode()), is_ours("README.md", b"# My notes")
+    (True, False)
+    """
+    place = data.replace(b"\r\n", b"\n").find(_SIGNS[name])
+    return place == 0 if name == CARD else place >= 0
+
+
+def is_foreign(folder: str, name: str) -> bool:
+    """Whether a file of this name is in a folder, and this program did not write it."""
+    with suppress(FileNotFoundError), open_raw(join(folder, name)) as file:
+        return not is_ours(name, file.read(_MOST_BYTES))
+    return False
+
 
 EXAMPLES, REJECTED = "examples", "rejected"
 SETTINGS_FILE = "examples.json"  # says what holds for all files of examples

@@ -13,7 +13,7 @@ from bert_embed.bundle.files import METADATA
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import copy_file, is_remote, join, list_files
 from bert_embed.storage.parallel import in_parallel
-from bert_embed.transforms.activity import activity
+from bert_embed.transforms.steps import activity
 
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 2

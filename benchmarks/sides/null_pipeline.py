@@ -21,9 +21,8 @@ from bert_embed.pipeline.prepare import prepare
 from bert_embed.pipeline.runners.beam_flags import pipeline_options
 from bert_embed.pipeline.runners.local_runners import run_pipeline
 from bert_embed.specs import OutputSpec, VectorSpec
+from bert_embed.transforms.blocks import EmbeddingBlock, TokenBlock
 from bert_embed.transforms.infer import BlockModelHandler
-from bert_embed.transforms.records.tokens import TokenBlock
-from bert_embed.transforms.records.vectors import EmbeddingBlock
 
 if TYPE_CHECKING:
     from bert_embed.embedder import Embedder

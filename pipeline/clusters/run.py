@@ -28,8 +28,8 @@ from bert_embed.run_record import change_running, now
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import create_exclusive, write_bytes
 from bert_embed.storage.plurals import counted, counted_of
-from bert_embed.transforms.clusters.finish import ClusterVectors
-from bert_embed.transforms.clusters.record import (
+from bert_embed.transforms.clusters.graph import ClusterVectors
+from bert_embed.transforms.clusters.job import (
     ClusterCounts,
     ClusterInput,
     ClusterRecord,

@@ -19,8 +19,7 @@ from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute, join, write_bytes
 from bert_embed.storage.globs import is_glob
 from bert_embed.storage.plurals import counted
-from bert_embed.transforms.descriptions import CARD, CARD_BEGINS, is_foreign
-from bert_embed.transforms.output_folder import EXAMPLES, parse_name
+from bert_embed.transforms.output_folder import CARD, CARD_BEGINS, EXAMPLES, is_foreign, parse_name
 
 
 def run_card(options: CardOptions) -> int:

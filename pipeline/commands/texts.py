@@ -16,11 +16,11 @@ from bert_embed.run_record import RunRecord
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import absolute, is_remote, join, open_raw
 from bert_embed.transforms.bigquery.client import looks_like_table
-from bert_embed.transforms.plan.cut import plan_blocks
-from bert_embed.transforms.plan.listing import files_to_read, input_files, listing_digest
+from bert_embed.transforms.listing import files_to_read, input_files, listing_digest
+from bert_embed.transforms.parts import BlockSpec
+from bert_embed.transforms.plan import plan_blocks
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks, quoting_of
-from bert_embed.transforms.records.spec import BlockSpec
 
 _ROWS = 1 << 14  # that are read at a time, without their vectors
 _MOST_BYTES = 128 << 20  # of an input that are read again for a report

@@ -15,8 +15,8 @@ from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.bigquery.client import looks_like_table
+from bert_embed.transforms.output_check import Problem, output_problems
 from bert_embed.transforms.output_folder import OutputFolder, parse_name
-from bert_embed.transforms.reconcile.output_check import Problem, output_problems
 
 
 def run_verify(options: VerifyOptions) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
-from bert_embed.transforms.records.spec import WHOLE_FILES, BlockSpec, InputFile, Slice
+from bert_embed.transforms.parts import WHOLE_FILES, BlockSpec, InputFile, Slice
 
 _PIECE, _ROWS = 16 << 10, 256  # bytes, or rows of Parquet, in a piece
 _PIECES = 128  # of each kind of files; what is not larger is read as a whole

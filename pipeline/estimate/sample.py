@@ -16,14 +16,11 @@ from bert_embed.storage.errors import required
 from bert_embed.storage.files import open_listed
 from bert_embed.tokenization.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.read import sample_rows
+from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, join, take
 from bert_embed.transforms.examples.read import example_blocks
-from bert_embed.transforms.read.compressed import decompressed
+from bert_embed.transforms.parts import BlockSpec, Part
 from bert_embed.transforms.read.reader import parse_part, parts_of
-from bert_embed.transforms.records.columnar import join, take
-from bert_embed.transforms.records.documents import DocumentBlock
-from bert_embed.transforms.records.part import Part
-from bert_embed.transforms.records.spec import BlockSpec
-from bert_embed.transforms.records.tokens import TokenBlock
+from bert_embed.transforms.read.streams import decompressed
 from bert_embed.transforms.tokenize import token_block
 
 if TYPE_CHECKING:

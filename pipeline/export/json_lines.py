@@ -12,7 +12,7 @@ from bert_embed.pipeline.export.journal import rows_of_files, write_files
 from bert_embed.pipeline.export.source import Source
 from bert_embed.storage.files import write_whole
 from bert_embed.storage.plurals import counted
-from bert_embed.transforms.write.jsonl import json_values
+from bert_embed.transforms.write import json_values
 
 _MEGABYTES = 16  # of the numbers of a file, which are about three times as many in JSON
 _NUMBERS = 512  # that stand for the sparse vector of a row: some 200 pairs

@@ -30,11 +30,11 @@ from bert_embed.storage.files import (
     write_bytes,
 )
 from bert_embed.transforms.bigquery.load import is_loaded
+from bert_embed.transforms.ledger import read_block_record
+from bert_embed.transforms.listing import write_listing
 from bert_embed.transforms.output_folder import SETTINGS_FILE
-from bert_embed.transforms.plan.listing import write_listing
-from bert_embed.transforms.reconcile.totals import listing_hash
-from bert_embed.transforms.records.block_record import read_block_record
-from bert_embed.transforms.records.rejected import BLOCK_SKIPPED
+from bert_embed.transforms.parts import BLOCK_SKIPPED
+from bert_embed.transforms.reconcile import listing_hash
 
 _State = Literal["free", "other", "empty", "same", "unskipped"]
 

@@ -19,11 +19,9 @@ from bert_embed.run_record import (
     Written,
 )
 from bert_embed.storage.plurals import counted, counted_of
-from bert_embed.transforms.distinct import Distinct, joined
-from bert_embed.transforms.reconcile.totals import Totals
-from bert_embed.transforms.reconcile.verdict import Verdict
-from bert_embed.transforms.records.block_record import EQUAL_BINS, LENGTH_BIN, length_end
-from bert_embed.transforms.records.rejected import BLANK_LINE
+from bert_embed.transforms.ledger import EQUAL_BINS, LENGTH_BIN, Distinct, joined, length_end
+from bert_embed.transforms.parts import BLANK_LINE
+from bert_embed.transforms.reconcile import Totals, Verdict
 
 # Which flags help where much of a text did not reach the model.
 ADVICE = {

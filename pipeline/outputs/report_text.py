@@ -14,8 +14,8 @@ from bert_embed.run_record import Result, RunRecord
 from bert_embed.storage.plurals import counted, counted_of
 from bert_embed.transforms.bigquery.client import TableName
 from bert_embed.transforms.crash_markers import Crash, crashes
-from bert_embed.transforms.increments.earlier import EarlierOutput
-from bert_embed.transforms.plan.listing import HIDDEN
+from bert_embed.transforms.increments import EarlierOutput
+from bert_embed.transforms.listing import HIDDEN
 
 _MOST_NAMED = 5
 _WORST_FILES = 3

@@ -27,9 +27,9 @@ from bert_embed.storage.files import (
     write_bytes,
 )
 from bert_embed.transforms.crash_markers import clear_crash_markers
+from bert_embed.transforms.ledger import ReconcileError
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.reconcile.verdict import Verdict
-from bert_embed.transforms.records.block_record import ReconcileError
+from bert_embed.transforms.reconcile import Verdict
 
 _PACKAGES = (
     "apache-beam",

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from bert_embed.run_record import Goal
 from bert_embed.storage.plurals import counted
-from bert_embed.transforms.activity import PartsInWork
+from bert_embed.transforms.ledger import SUMMED, BlockRecord, parse_block_record
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.records.block_record import SUMMED, BlockRecord, parse_block_record
+from bert_embed.transforms.steps import PartsInWork
 
 _MOST_LATEST = 10_000  # blocks, and parts, whose last times are remembered
 _LATELY, _FEWEST = 60.0, 8  # seconds that "lately" covers, and parts that it takes at least

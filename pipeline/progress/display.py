@@ -16,8 +16,8 @@ from bert_embed.pipeline.console import is_terminal, visible
 from bert_embed.pipeline.progress.counts import Counts
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import is_remote
-from bert_embed.transforms.activity import current_activity, watching_parts
 from bert_embed.transforms.crash_markers import read_markers
+from bert_embed.transforms.steps import current_activity, watching_parts
 
 _logger = logging.getLogger(__name__)
 _LIVE_SECONDS, _FIRST_SECONDS, _LOG_SECONDS = 0.5, 2.0, 30.0

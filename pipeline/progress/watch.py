@@ -23,8 +23,7 @@ from bert_embed.run_record import JobRecord, RunRecord, read_record
 from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.files import absolute
 from bert_embed.storage.plurals import counted
-from bert_embed.transforms.clusters.folder import ClusterFolder
-from bert_embed.transforms.clusters.record import ClusterRecord, read_cluster_record
+from bert_embed.transforms.clusters.job import ClusterFolder, ClusterRecord, read_cluster_record
 from bert_embed.transforms.crash_markers import Marker, read_markers
 from bert_embed.transforms.output_folder import OutputFolder
 

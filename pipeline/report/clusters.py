@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_embed.clusters.kmeans import train
 from bert_embed.run_record import Unknown
-from bert_embed.transforms.unknown_words import script_of
+from bert_embed.transforms.tokenize import script_of
 from bert_embed.vectors import cosines, unit
 
 _SEED = 7

@@ -13,8 +13,8 @@ from bert_embed.pipeline.report.sample import Run, spread
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import open_raw
 from bert_embed.storage.parallel import in_parallel
+from bert_embed.transforms.ledger import BlockRecord, read_block_record
 from bert_embed.transforms.output_folder import REJECTED, OutputFolder, parse_name
-from bert_embed.transforms.records.block_record import BlockRecord, read_block_record
 
 _MOST_RECORDS = 1000
 _MOST_GROUPS = 40  # of files that the page lists

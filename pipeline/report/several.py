@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from bert_embed.pipeline.outputs.outcome import length_statistics, share
 from bert_embed.pipeline.report.sample import Run
 from bert_embed.run_record import Counts, Lengths, Result, RunRecord, Surplus, Unknown, Written
-from bert_embed.transforms.records.block_record import EQUAL_BINS, from_equal_bins
+from bert_embed.transforms.ledger import EQUAL_BINS, from_equal_bins
 
 _Sum = TypeVar("_Sum", Counts, Written)
 

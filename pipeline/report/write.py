@@ -13,8 +13,7 @@ from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import is_remote, write_whole
-from bert_embed.transforms.descriptions import REPORT_PAGE, is_foreign
-from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.output_folder import REPORT_PAGE, OutputFolder, is_foreign
 
 _PRIVATE_MODE = 0o600  # of a page with texts that the output does not hold
 _MODE = 0o666

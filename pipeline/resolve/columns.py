@@ -14,8 +14,14 @@ from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import DEFAULTS, Options
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.bigquery.client import check_column
+from bert_embed.transforms.blocks import is_list
+from bert_embed.transforms.parts import WHOLE_FILES, InputFile
 from bert_embed.transforms.read.columns import Columns, joined_fields, no_column, text_fields
-from bert_embed.transforms.read.extra import (
+from bert_embed.transforms.read.csv import check_names, csv_header
+from bert_embed.transforms.read.lines import first_lines, first_records
+from bert_embed.transforms.read.parquet import check_schema, plain_type
+from bert_embed.transforms.read.reader import quoting_of
+from bert_embed.transforms.read.records import (
     CAN_BE,
     OWN_COLUMNS,
     TEXT,
@@ -23,13 +29,6 @@ from bert_embed.transforms.read.extra import (
     type_called,
     type_name,
 )
-from bert_embed.transforms.read.jsonl import first_records
-from bert_embed.transforms.read.lines import first_lines
-from bert_embed.transforms.read.reader import quoting_of
-from bert_embed.transforms.read.tables.csv_records import check_names, csv_header
-from bert_embed.transforms.read.tables.parquet_types import check_schema, plain_type
-from bert_embed.transforms.records.columnar import is_list
-from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile
 
 _FIRST_RECORDS = 100
 _COMMA = re.compile(r"\s*,\s*")

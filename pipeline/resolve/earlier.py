@@ -11,9 +11,9 @@ from bert_embed.pipeline.options import Options
 from bert_embed.run_record import RunRecord, read_record, run_folders
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import absolute, join, read_bytes
-from bert_embed.transforms.bigquery.earlier_table import table_facts, table_name
-from bert_embed.transforms.examples.settings import are_settings
-from bert_embed.transforms.increments.earlier import EarlierOutput, key_files, sizes_digest
+from bert_embed.transforms.bigquery.read import earlier_table_name, table_facts
+from bert_embed.transforms.examples.write import are_settings
+from bert_embed.transforms.increments import EarlierOutput, key_files, sizes_digest
 from bert_embed.transforms.output_folder import SETTINGS_FILE
 
 _ROW_BYTES = 256  # about the least that a document's vector takes
@@ -33,7 +33,7 @@ def earlier_outputs(
 
 def _places(named: str, output: str) -> Iterator[str]:
     """Folders of runs, or the one table."""
-    if (table := table_name(named)) is not None:
+    if (table := earlier_table_name(named)) is not None:
         yield table
         return
     path = absolute(named).rstrip("/")
@@ -52,7 +52,7 @@ def _places(named: str, output: str) -> Iterator[str]:
 
 
 def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutput:
-    if table_name(place) == place:
+    if earlier_table_name(place) == place:
         rows, created, described = table_facts(place)
         if described is None:
             raise UsageError(

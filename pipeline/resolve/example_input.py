@@ -9,11 +9,10 @@ from bert_embed.pipeline.options import Options
 from bert_embed.specs import TextSpec
 from bert_embed.storage.files import read_bytes
 from bert_embed.tokenization.tokenizer import load_tokenizer
-from bert_embed.transforms.examples.check import ExampleReading
-from bert_embed.transforms.examples.read import first_records
-from bert_embed.transforms.examples.settings import ExampleSettings, settings_from_json
+from bert_embed.transforms.examples.read import ExampleReading, first_examples
+from bert_embed.transforms.examples.write import ExampleSettings, settings_from_json
 from bert_embed.transforms.output_folder import SETTINGS_FILE, settings_places
-from bert_embed.transforms.records.spec import InputFile
+from bert_embed.transforms.parts import InputFile
 
 _OF_TEXTS = (
     "text_column",
@@ -55,7 +54,7 @@ def example_settings(options: Options, files: Sequence[InputFile]) -> ExampleSet
                 f"--input names examples of {first} and {folder}, which differ in {differ}; "
                 "embed them in two runs"
             )
-    first_records(files[0])
+    first_examples(files[0])
     return settings
 
 

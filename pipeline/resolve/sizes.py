@@ -9,13 +9,12 @@ from bert_embed.formats.kinds import KINDS
 from bert_embed.pipeline.options import EXAMPLES, Options
 from bert_embed.pipeline.run import head_settings
 from bert_embed.specs import TextSpec, VectorSpec
-from bert_embed.transforms.examples.read import first_records
-from bert_embed.transforms.plan.cut import default_block_bytes
-from bert_embed.transforms.read.compressed import packing
+from bert_embed.transforms.examples.read import first_examples
+from bert_embed.transforms.parts import WHOLE_FILES, InputFile
+from bert_embed.transforms.plan import default_block_bytes
+from bert_embed.transforms.read.csv import QUOTED, Quoting, first_csv_records
 from bert_embed.transforms.read.lines import first_lines
-from bert_embed.transforms.read.tables.csv_cutter import QUOTED, Quoting
-from bert_embed.transforms.read.tables.csv_records import first_csv_records
-from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile
+from bert_embed.transforms.read.streams import packing
 
 MOST_PART_DOCS = 65_536
 _MOST_PART_BYTES = 128 << 20  # of vectors: a part is held in memory as a whole
@@ -95,7 +94,7 @@ def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = 
 def count_documents(files: list[InputFile], limit: int | None, quoting: Quoting = QUOTED) -> int:
     """Estimates how many documents an input has; counts them where no text has to be read."""
     if files and files[0].format == "tfrecord":
-        sizes = [len(record.data or b"") for record in first_records(files[0])]
+        sizes = [len(record.data or b"") for record in first_examples(files[0])]
         documents = round(_stored_bytes(files) * len(sizes) / max(1, sum(sizes)))
     else:
         documents = sum(file.stop for file in files if file.footer is not None)

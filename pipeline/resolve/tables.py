@@ -32,11 +32,11 @@ from bert_embed.transforms.bigquery.client import (
     table_name,
     translate_errors,
 )
+from bert_embed.transforms.bigquery.load import KindTable, TableLoad
 from bert_embed.transforms.bigquery.read import TableRequest
-from bert_embed.transforms.bigquery.tables import KindTable, TableLoad
+from bert_embed.transforms.parts import InputFile
 from bert_embed.transforms.read.columns import SPANS, Columns, no_column
-from bert_embed.transforms.read.extra import CAN_BE
-from bert_embed.transforms.records.spec import InputFile
+from bert_embed.transforms.read.records import CAN_BE
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, QueryJob

@@ -9,7 +9,7 @@ from bert_embed.pipeline.runners.beam_flags import BeamFlags, pipeline_options
 from bert_embed.pipeline.runners.dataflow import run_on_dataflow
 from bert_embed.pipeline.runners.local_runners import run_pipeline
 from bert_embed.pipeline.runners.portable_jobs import PortableJob, run_on_job_server
-from bert_embed.transforms.cell_labels import without_cell_labels
+from bert_embed.transforms.adapters.embed_documents import without_cell_labels
 
 
 def run_on_runner(

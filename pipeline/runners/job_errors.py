@@ -9,7 +9,7 @@ import grpc
 from bert_embed.pipeline.errors import flag_message
 from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.storage.errors import InputError
-from bert_embed.transforms.records.block_record import ReconcileError
+from bert_embed.transforms.ledger import ReconcileError
 
 # What a runner in Java says when the connection to a worker breaks.
 _LOST_WORKER = re.compile(r"StatusRuntimeException: ((?:CANCELLED|UNAVAILABLE)\b.*)")

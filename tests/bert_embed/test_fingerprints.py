@@ -26,7 +26,7 @@ from bert_embed.fingerprints import (
     run_fingerprint,
 )
 from bert_embed.specs import TextSpec, VectorSpec
-from bert_embed.transforms.examples.settings import ExampleSettings
+from bert_embed.transforms.examples.write import ExampleSettings
 from bert_embed.transforms.read.columns import Columns
 from tests.support.command import ROOT
 

@@ -10,9 +10,9 @@ import pytest
 import bert_embed
 from bert_embed.formats.number_types import OUTPUT_DTYPES
 from bert_embed.nearest import nearest
-from bert_embed.transforms.records.part import Part
-from bert_embed.transforms.records.vectors import EmbeddingBlock
-from bert_embed.transforms.write.writer import write_vectors
+from bert_embed.transforms.blocks import EmbeddingBlock
+from bert_embed.transforms.parts import Part
+from bert_embed.transforms.write import write_vectors
 from tests.support.records import whole_record
 
 FILES, ROWS, WIDTH = 5, 2500, 24

@@ -208,16 +208,16 @@ sys.exit(bert_embed.pipeline.cli.main(["embed", *arguments]))
 # Steps by their names in messages: where an error is put, and the flags that lead there.
 _FURTHER = {
     "read ids": (
-        "bert_embed.transforms.increments.read_keys",
+        "bert_embed.transforms.increments",
         "input_keys",
         {"skip_existing": "old"},
     ),
     "read an earlier output": (
-        "bert_embed.transforms.increments.read_keys",
+        "bert_embed.transforms.increments",
         "earlier_keys",
         {"skip_existing": "old"},
     ),
-    "skip blocks": ("bert_embed.transforms.records.skip", "take", {"skip_blocks": 0}),
+    "skip blocks": ("bert_embed.transforms.blocks", "take", {"skip_blocks": 0}),
 }
 
 
@@ -291,7 +291,7 @@ def test_no_text_stands_in_the_errors_of_a_tables_rows(
 _STEPS = {
     "read": ("bert_embed.transforms.read.reader", "parse_part"),
     "tokenize": ("bert_embed.rows.text_rows", "tokenize_documents"),
-    "write": ("bert_embed.transforms.write.writer", "rejected_lines"),
+    "write": ("bert_embed.transforms.write", "rejected_lines"),
 }
 
 

@@ -11,14 +11,14 @@ import pyarrow as pa
 from bert_embed.formats.kinds import KINDS
 from bert_embed.formats.number_types import restored, stored
 from bert_embed.heads.vectors import MultiVectors, SparseVectors
-from bert_embed.transforms.records.part import Part
-from bert_embed.transforms.records.vectors import (
+from bert_embed.transforms.blocks import (
     EmbeddingBlock,
     KeptWindows,
     TokenVectors,
     UnitVectors,
 )
-from bert_embed.transforms.write.writer import write_vectors
+from bert_embed.transforms.parts import Part
+from bert_embed.transforms.write import write_vectors
 from tests.support.records import SETTINGS, whole_record
 
 WIDTH = 12

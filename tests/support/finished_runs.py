@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from bert_embed.formats.kinds import KINDS
 from bert_embed.formats.output_files import PIECES
-from bert_embed.transforms.records.part import Part
-from bert_embed.transforms.records.vectors import EmbeddingBlock, KeptWindows
-from bert_embed.transforms.write.writer import write_vectors
+from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows
+from bert_embed.transforms.parts import Part
+from bert_embed.transforms.write import write_vectors
 from tests.support.records import whole_record
 
 TAGS = ("river", "bank", "stars")

@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_embed.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.ragged import splits_of
-from bert_embed.transforms.records.vectors import EmbeddingBlock
+from bert_embed.transforms.blocks import EmbeddingBlock
 from tests.support.finished_runs import finished_run
 
 ENTRIES, DIM = 300, 8

@@ -2,19 +2,19 @@
 
 from functools import partial
 
-from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.plan.listing import (
+from bert_embed.transforms.blocks import DocumentBlock
+from bert_embed.transforms.listing import (
     StoredListing,
     files_to_read,
     input_files,
     listing_digest,
     write_listing,
 )
-from bert_embed.transforms.plan.plan import PlanBlocks, PlanRequest
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.plan import PlanBlocks, PlanRequest
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks, read_records
 from bert_embed.transforms.read.steps import read_unfinished
-from bert_embed.transforms.records.documents import DocumentBlock
 
 
 def plan_of(output, source, block_bytes=100, part_docs=1000, run="run", examples=None):

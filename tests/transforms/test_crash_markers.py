@@ -8,16 +8,16 @@ import orjson
 import pytest
 
 from bert_embed.transforms.crash_markers import crashes
+from bert_embed.transforms.ledger import BlockRecord, block_record_bytes
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.records.block_record import BlockRecord, block_record_bytes
 
 CRASHED = """
 import os
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.transforms.crash_markers import crash_marker
 from bert_embed.transforms.read.lines import Lines
-from bert_embed.transforms.records.read_part import CutPart, ReadPart
-from bert_embed.transforms.records.spec import BlockSpec, Slice
+from bert_embed.transforms.parts import CutPart, ReadPart
+from bert_embed.transforms.parts import BlockSpec, Slice
 import sys
 lines = Lines(0, "/in/a.txt.gz", 700, b"")
 spec = BlockSpec(0, "text", (Slice(0, FileInfo("/in/a.txt.gz", 9, 0.0), 0, 9),), "gzip")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_embed.transforms.distinct import EXACT, Distinct, distinct, joined, sample_bits
+from bert_embed.transforms.ledger import EXACT, Distinct, distinct, joined, sample_bits
 
 
 def hashes(count):

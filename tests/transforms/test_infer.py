@@ -13,9 +13,9 @@ from bert_embed.embedder import Embedder
 from bert_embed.encoder import Encoder
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.transforms.blocks import DocumentBlock
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
-from bert_embed.transforms.records.documents import DocumentBlock
-from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.parts import Part
 from bert_embed.transforms.tokenize import TokenizeBlocks, token_block
 from tests.support.engines import load_watched
 from tests.support.rounding import assert_near

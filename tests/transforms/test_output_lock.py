@@ -3,7 +3,7 @@
 import builtins
 import os
 
-from bert_embed.transforms.output_lock import is_locked, lock_held
+from bert_embed.transforms.output_folder import is_locked, lock_held
 
 
 def test_one_alone_keeps_others_out(tmp_path):

@@ -1,8 +1,13 @@
-"""Adds the vectors of their texts to the records of any pipeline."""
+"""Adds the vectors of their texts to the records of any pipeline.
+
+Beam imports its DataFrames for them, in IPython at every step: with pandas 3 this fails, and with
+older ones it loads JavaScript of other hosts into the notebook.
+"""
 
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, cast
 
@@ -11,6 +16,7 @@ from apache_beam.pvalue import DoOutputsTuple, PCollection, Row, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import IOTypeHints, get_type_hints
 from apache_beam.typehints.row_type import RowTypeConstraint
+from apache_beam.utils.interactive_utils import is_in_ipython
 from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_embed.arguments import missing, switch
@@ -18,12 +24,13 @@ from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.transforms.adapters.text_model import (
     Document,
     EmbedTexts,
+    ModelSettings,
     Rejection,
     is_unicode,
+    text_model_settings,
     text_rejection,
 )
-from bert_embed.transforms.adapters.text_settings import ModelSettings, text_model_settings
-from bert_embed.transforms.metrics import reason_name
+from bert_embed.transforms.steps import reason_name
 
 _LOG = logging.getLogger(__name__)
 _LOGGED: set[tuple[str, str]] = set()  # columns and reasons of rejections logged by this process
@@ -100,7 +107,7 @@ class EmbedDocuments(beam.PTransform):
         as_rows: Whether results are Rows with a schema rather than dicts; the elements must be
             Rows, named tuples or strings, with their type known to Beam.
         **settings: `prompt`, `max_seq_length`, `long_text` and the like, as
-            `bert_embed.transforms.adapters.text_settings.ModelSettings` has them.
+            `bert_embed.transforms.adapters.text_model.ModelSettings` has them.
 
     Raises:
         ValueError: There is no such model, it cannot give such vectors, or column names conflict.
@@ -391,3 +398,28 @@ def check_columns(settings: Mapping[str, Any], **columns: str | None) -> None:
     if len(set(columns.values())) < len(columns):
         listed = ", ".join(f"{argument}={name!r}" for argument, name in columns.items())
         raise SettingError("columns", f"must differ from each other, got {listed}")
+
+
+@contextmanager
+def without_cell_labels() -> Iterator[None]:
+    """Leaves them out of pipelines that are built meanwhile."""
+    kept = beam.pipeline.alter_label_if_ipython
+    beam.pipeline.alter_label_if_ipython = _same_label
+    try:
+        yield
+    finally:
+        beam.pipeline.alter_label_if_ipython = kept
+
+
+def mend_cell_labels() -> None:
+    """Leaves them out for good where Beam cannot make them, which fails every pipeline."""
+    if not is_in_ipython():
+        return
+    try:
+        import apache_beam.runners.interactive.interactive_environment  # noqa: F401
+    except (AttributeError, ImportError):  # pandas 3 lacks what Beam's DataFrames are made of
+        beam.pipeline.alter_label_if_ipython = _same_label
+
+
+def _same_label(transform: Any, inputs: Any) -> None:
+    """Changes nothing; takes what Beam's function takes."""

@@ -21,16 +21,14 @@ from bert_embed.transforms.adapters.embed_documents import record_fields, text_e
 from bert_embed.transforms.adapters.model_handler import BertModelHandler
 from bert_embed.transforms.adapters.text_model import (
     Document,
+    ModelSettings,
     Rejection,
+    TextModelSettings,
     run_inference,
+    text_model_settings,
     text_rejection,
 )
-from bert_embed.transforms.adapters.text_settings import (
-    ModelSettings,
-    TextModelSettings,
-    text_model_settings,
-)
-from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.steps import Step
 
 if TYPE_CHECKING:
     from bert_embed.embedder import Embedder
@@ -58,7 +56,7 @@ class BertEmbeddings(EmbeddingsManager):
         columns: The columns with texts; None: elements are EmbeddableItems.
         output_columns: The columns for their vectors, as many; None: those of the texts.
         **settings: `prompt`, `max_seq_length`, `long_text` and the like, as
-            `bert_embed.transforms.adapters.text_settings.ModelSettings` has them; texts that
+            `bert_embed.transforms.adapters.text_model.ModelSettings` has them; texts that
             "reject" rejects fail.
 
     Raises:

@@ -15,8 +15,13 @@ from bert_embed.transforms.adapters.embed_documents import (
     plain_vectors,
     text_error,
 )
-from bert_embed.transforms.adapters.text_model import Document, TextModelHandler, batch_weight
-from bert_embed.transforms.adapters.text_settings import ModelSettings, text_model_settings
+from bert_embed.transforms.adapters.text_model import (
+    Document,
+    ModelSettings,
+    TextModelHandler,
+    batch_weight,
+    text_model_settings,
+)
 
 if TYPE_CHECKING:
     from bert_embed.embedder import Embedder

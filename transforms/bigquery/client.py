@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.packages import requires
-from bert_embed.transforms.records.spec import COMPRESSIONS, FORMATS
+from bert_embed.transforms.parts import COMPRESSIONS, FORMATS
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, QueryJob, Table

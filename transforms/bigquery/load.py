@@ -1,28 +1,35 @@
-"""Loads the files of a reconciled run into BigQuery tables, once: BigQuery accepts a job's id once.
+"""Loads the files of a reconciled run into BigQuery tables, once.
 
 The ids follow from run, table and disposition, so the job of that id says whether a load has
 happened; rows that were deleted since do not count.
 """
 
+import hashlib
+import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bert_embed.fingerprints import difference
 from bert_embed.formats.kinds import KINDS
 from bert_embed.formats.parquet_file import open_parquet
-from bert_embed.run_record import Load
+from bert_embed.formats.result_files import METADATA_KEY
+from bert_embed.run_record import Load, RunTables
+from bert_embed.specs import KIND_OF
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import is_remote, join, open_raw
-from bert_embed.transforms.activity import activity
+from bert_embed.storage.plurals import counted
 from bert_embed.transforms.bigquery.client import (
+    PARTITION_TYPES,
     PATIENCE,
+    TableName,
     bigquery_client,
     get_table,
     last_done,
@@ -30,15 +37,309 @@ from bert_embed.transforms.bigquery.client import (
     run_once,
     translate_errors,
 )
-from bert_embed.transforms.bigquery.schema import table_schema
-from bert_embed.transforms.bigquery.tables import KindTable, TableLoad
+from bert_embed.transforms.bigquery.read import described_settings
+from bert_embed.transforms.blocks import is_list
 from bert_embed.transforms.output_folder import OutputFolder, parse_name
-from bert_embed.transforms.reconcile.totals import Totals
-from bert_embed.transforms.reconcile.verdict import Verdict
+from bert_embed.transforms.reconcile import Totals, Verdict
 from bert_embed.transforms.redact import RedactErrors
+from bert_embed.transforms.steps import activity
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import Table
+    from google.cloud.bigquery import Client, Table
+
+
+_DESCRIPTIONS = {
+    "id": "The document's id, as in the input",
+    "embedding": "The vector; empty where no token was left",
+    "num_tokens": "Tokens the model read, special tokens included",
+    "num_tokens_full": "Tokens of the whole text, special tokens included",
+    "truncated": "Whether the text was longer than the model reads and was cut",
+    "text_hash": "XXH3 (64 bits, seed 0) of the text's UTF-8, as a signed number",
+    "window": "Number of the window in its document, from 0",
+    "chunk": "Number of the chunk in its document, from 0",
+    "start": "Code point of the text where it begins; -1 for special tokens",
+    "stop": "Code point of the text after its last; -1 for special tokens",
+    "tokens": "The document's WordPieces in order, special tokens included",
+    "token": "The WordPiece",
+    "segment": "0 in the first text, 1 in the second",
+    "words": "The document's words in order",
+    "word": "The word",
+    "spans": "The document's spans in order",
+    "sparse": "The weights above zero, by ascending index",
+    "index": "Number in the model's vocabulary",
+    "value": "The weight",
+    "multi": "A vector for each token that is kept, in order",
+    "label": "The label with the highest score",
+    "text": "The text; of a window or chunk, its part of it",
+}
+_STANDARD = {"FLOAT": "FLOAT64", "INTEGER": "INT64", "BOOLEAN": "BOOL", "STRUCT": "RECORD"}
+_TYPES = (
+    (pa.types.is_struct, "RECORD"),
+    (pa.types.is_string, "STRING"),
+    (pa.types.is_large_string, "STRING"),
+    (pa.types.is_boolean, "BOOL"),
+    (pa.types.is_integer, "INT64"),
+    (pa.types.is_floating, "FLOAT64"),
+    (pa.types.is_date, "DATE"),
+    (pa.types.is_time, "TIME"),
+    (pa.types.is_binary, "BYTES"),
+    (pa.types.is_large_binary, "BYTES"),
+)
+Field = dict[str, Any]  # as in BigQuery's REST API
+
+
+def vector_schema(
+    kind: str, pieces: str | None, texts: bool, settings: Mapping[str, Any]
+) -> pa.Schema:
+    """The columns of a file of vectors, of windows or chunks by `pieces`; no extra ones.
+
+    `settings` are what a run says of its vectors.
+    """
+    facts = {"num_tokens": pa.int32(), "num_tokens_full": pa.int32()}
+    facts |= {"truncated": pa.bool_(), "text_hash": pa.int64()}
+    if pieces and KINDS[kind].by_row:
+        del facts["num_tokens_full"]
+        facts |= dict.fromkeys((pieces, "start", "stop"), pa.int32())
+    columns = {"id": pa.string(), **KINDS[kind].loaded(settings), **facts}
+    return pa.schema(columns | ({"text": pa.string()} if texts else {}))
+
+
+def table_schema(schema: pa.Schema) -> list[Field]:
+    """BigQuery's fields for the columns of a file; InputError if it has no type for one."""
+    return [_field(field) for field in schema]
+
+
+def _field(field: pa.Field) -> Field:
+    kind, mode = field.type, "REQUIRED" if field.name == "id" else "NULLABLE"
+    if is_list(kind):
+        kind, mode = kind.value_type, "REPEATED"
+    column: Field = {"name": field.name, "type": _type(field.name, kind), "mode": mode}
+    if field.name in _DESCRIPTIONS:
+        column["description"] = _DESCRIPTIONS[field.name]
+    if pa.types.is_struct(kind):
+        column["fields"] = [_field(kind.field(n)) for n in range(kind.num_fields)]
+    return column
+
+
+def _type(name: str, kind: pa.DataType) -> str:
+    if pa.types.is_timestamp(kind):
+        return "TIMESTAMP" if kind.tz else "DATETIME"
+    if pa.types.is_decimal(kind):
+        return "NUMERIC" if kind.scale <= 9 and kind.precision - kind.scale <= 29 else "BIGNUMERIC"
+    for is_kind, called in _TYPES:
+        if is_kind(kind):
+            return called
+    raise InputError(f"column {name}: BigQuery has no column for values of type {kind}")
+
+
+def mismatch(ours: Sequence[Field], theirs: Sequence[Field]) -> str | None:
+    """Why our fields do not fit a table's, or None; it may have more that can be null."""
+    return next(_mismatches(ours, theirs, ""), None)
+
+
+def _mismatches(ours: Sequence[Field], theirs: Sequence[Field], above: str) -> Iterator[str]:
+    columns = {column["name"].lower(): column for column in theirs}
+    for wanted in ours:
+        name, column = above + wanted["name"], columns.pop(wanted["name"].lower(), None)
+        if column is None:
+            yield f"it has no column {name}"
+            continue
+        if _shape(wanted) != _shape(column):
+            yield f"its column {name} is {_shape(column)}, {_shape(wanted)} is required"
+        yield from _mismatches(wanted.get("fields", ()), column.get("fields", ()), f"{name}.")
+    for column in columns.values():
+        if _mode(column) == "REQUIRED":
+            yield f"its column {above}{column['name']} must have a value, and there is none for it"
+
+
+def _shape(field: Field) -> str:
+    kind = _STANDARD.get(field["type"].upper(), field["type"].upper())
+    return f"{kind} REPEATED" if _mode(field) == "REPEATED" else kind
+
+
+def _mode(field: Field) -> str:
+    return (field.get("mode") or "NULLABLE").upper()
+
+
+@dataclass(frozen=True)
+class TableLoad:
+    """What is loaded, and where to; the jobs' names follow from the fingerprint `run`."""
+
+    output: str
+    run: str
+    table: TableName
+    disposition: str  # `append`, `truncate` or `fail`
+    project: str  # runs the jobs
+    most_uris: int  # most files of a job
+    kinds: tuple[str, ...] = ("sentence",)
+    pieces: str | None = None  # `window` or `chunk`, where these have vectors of their own
+    texts: bool = False
+    vectors: Mapping[str, Any] = field(default_factory=dict)  # what they are, as in the description
+    again: bool = False  # repeat a recorded load if the table has changed since
+
+    def table_of(self, kind: str) -> TableName:
+        """The table itself for whole texts or the only kind, else another as `news_tokens`."""
+        if kind == "sentence" or len(self.kinds) == 1:
+            return self.table
+        return replace(self.table, table=f"{self.table.table}_{KINDS[kind].folder}")
+
+    @property
+    def requested(self) -> RunTables:
+        """What is loaded, for the run's record."""
+        tables = {kind: self.table_of(kind).destination for kind in self.kinds}
+        return RunTables(tables, self.disposition)
+
+
+@dataclass(frozen=True)
+class KindTable:
+    """The table of one kind of vectors of a load; `client` belongs to the project of its jobs."""
+
+    client: "Client"
+    load: TableLoad
+    kind: str
+
+    @property
+    def name(self) -> TableName:
+        """The table's name, with the partition."""
+        return self.load.table_of(self.kind)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of a file, without extra columns."""
+        return vector_schema(self.kind, self.load.pieces, self.load.texts, self.load.vectors)
+
+    @property
+    def job_name(self) -> str:
+        """The same for the same vectors into the same table in the same way."""
+        target = f"{self.name.destination} {self.load.disposition}"
+        return f"bert_embed_{self.load.run}_{hashlib.sha256(target.encode()).hexdigest()[:12]}"
+
+    @cached_property
+    def location(self) -> str:
+        """Where the table is stored, and so where its jobs must run."""
+        dataset = f"{self.name.project}.{self.name.dataset}"
+        return str(self.client.get_dataset(dataset, timeout=PATIENCE).location)
+
+    def rows(self, whole: bool = False) -> int:
+        """Rows of the partition, or of the whole table; counted anew, as metadata are late."""
+        from google.cloud.bigquery import SchemaField, TableReference
+
+        name = replace(self.name, partition="") if whole else self.name
+        rows = self.client.list_rows(
+            TableReference.from_string(name.destination),
+            selected_fields=[SchemaField("id", "STRING")],
+            max_results=1,
+            timeout=PATIENCE,
+        )
+        next(iter(rows), None)
+        return int(rows.total_rows or 0)
+
+    def staying_rows(self) -> int:
+        """How many rows of the whole table stay there when a run is loaded."""
+        if self.load.disposition != "truncate":
+            return self.rows(whole=True)
+        return self.rows(whole=True) - self.rows() if self.name.partition else 0
+
+    def ensure(self, fields: Sequence[Field]) -> "Table":
+        """The table, created if it does not exist; InputError if it cannot hold the fields."""
+        from google.cloud import bigquery
+
+        table = get_table(self.client, self.name)
+        if table is None:
+            schema = [bigquery.SchemaField.from_api_repr(field) for field in fields]
+            created = bigquery.Table(self.name.path, schema=schema)
+            created.description = self._description
+            if self.name.partition:
+                partitions = PARTITION_TYPES[len(self.name.partition)]
+                created.time_partitioning = bigquery.TimePartitioning(type_=partitions)
+            self.client.create_table(created, exists_ok=True, timeout=PATIENCE)
+            table = self.client.get_table(self.name.path, timeout=PATIENCE)
+        self._check_fields(table, fields)
+        self._check_vectors(table)
+        if not self.rows(whole=True):
+            self.describe(table)
+        return table
+
+    def check(self, extra: pa.Schema | None, is_loaded: bool = False) -> None:
+        """Raises InputError if the table cannot take vectors and extra columns.
+
+        `is_loaded` says that the run's record has its load: only who started a job may see it.
+        """
+        from google.api_core.exceptions import NotFound
+
+        name, flag = self.name, f"--output_table {self.name}"
+        with translate_errors(f"{flag}: dataset {name.project}.{name.dataset} cannot be used"):
+            try:
+                _ = self.location  # asks the service
+            except NotFound as error:
+                raise InputError(
+                    f"{flag}: there is no dataset {name.dataset} in project {name.project}; make "
+                    "it where the bucket of the files is: "
+                    f"`bq --location=REGION mk --dataset {name.project}:{name.dataset}`"
+                ) from error
+        fields = table_schema(pa.schema([*self.columns, *(extra or ())]))
+        table = get_table(self.client, name)
+        if table is None:
+            return
+        if table.table_type != "TABLE":
+            raise InputError(f"{flag} is a {table.table_type.lower()}, which cannot be loaded")
+        self._check_fields(table, fields)
+        if name.partition:
+            ours, parts = PARTITION_TYPES[len(name.partition)], table.time_partitioning
+            if parts is None or parts.type_ != ours:
+                raise InputError(
+                    f"{flag}: ${name.partition} is a partition by {ours.lower()}, but the table is "
+                    f"{'not partitioned by time' if parts is None else 'by ' + parts.type_.lower()}"
+                )
+        must_be_empty = self.load.disposition == "fail" and not is_loaded
+        count = self.rows() if must_be_empty else 0
+        if count and last_done(named_jobs(self.client, self.location, self.job_name)) is None:
+            raise InputError(
+                f"{flag} has {counted(count, 'row')} already, and --write_disposition is fail: "
+                "choose append or truncate, or another table"
+            )
+        self._check_vectors(table)
+
+    def _check_fields(self, table: "Table", fields: Sequence[Field]) -> None:
+        why = mismatch(fields, [field.to_api_repr() for field in table.schema])
+        if why is not None:
+            raise InputError(
+                f"--output_table {self.name} cannot take these vectors: {why}; choose another "
+                "table, or change its columns"
+            )
+
+    def _check_vectors(self, table: "Table") -> None:
+        """Compares with the description, if it is ours, of rows that stay."""
+        settings = described_settings(table.description)
+        if settings is None or not self.staying_rows():
+            return
+        free = () if self.kind != "sentence" else ("token_shape", "word_pooling")
+        theirs, ours = (
+            {**one, "heads": one.get("heads", {}).get(self.kind)}
+            for one in (settings, self.load.vectors)
+        )
+        differs = difference(theirs, ours, ("granularity", "vectors", *KIND_OF, *free))
+        if differs is not None:
+            raise InputError(
+                f"--output_table {self.name} holds other vectors than this run would add: "
+                f"{differs}; choose another table, or --write_disposition truncate to replace them"
+            )
+
+    def describe(self, table: "Table") -> None:
+        """Describes the vectors of a table; a description that somebody else wrote stays."""
+        from google.cloud.bigquery import Table
+
+        if table.description and described_settings(table.description) is None:
+            return
+        if table.description != self._description:
+            changed = Table(self.name.path)
+            changed.description = self._description
+            self.client.update_table(changed, ["description"], timeout=PATIENCE)
+
+    @property
+    def _description(self) -> str:
+        return json.dumps({METADATA_KEY: dict(self.load.vectors)})
+
 
 MOST_URIS = 10_000  # that a load job takes
 _MOST_JOB_BYTES = 14 << 40  # a load job takes 15 TB

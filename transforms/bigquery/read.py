@@ -1,10 +1,11 @@
-"""Reads a BigQuery table as blocks of documents, the same blocks every time.
+"""Reads BigQuery tables: as blocks of documents, the same every time, or as earlier outputs.
 
 The rows of a table have no order. A hash of its id, or of all columns where it has none, decides
 the block of each row, and within a block rows are sorted by id. This is the only shuffle of texts
 in this program; they are shuffled once more where documents are compared with earlier outputs.
 """
 
+import json
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,20 +17,27 @@ import orjson
 import pyarrow as pa
 import xxhash
 
-from bert_embed.transforms.bigquery.client import TableName, open_streams, stream_rows
+from bert_embed.formats.result_files import METADATA_KEY
+from bert_embed.storage.errors import InputError
+from bert_embed.transforms.bigquery import client as bigquery
+from bert_embed.transforms.bigquery.client import (
+    PATIENCE,
+    TableName,
+    bigquery_client,
+    looks_like_table,
+    open_streams,
+    stream_rows,
+    translate_errors,
+)
+from bert_embed.transforms.blocks import DocumentBlock, without_skipped
 from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.parts import BadRecordError, BlockSpec, Part, PlannedWork
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.parsed import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.read.reader import document_block
+from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.read.steps import read_unfinished
-from bert_embed.transforms.records.block_coder import passed_as_block
-from bert_embed.transforms.records.documents import DocumentBlock
-from bert_embed.transforms.records.part import Part
-from bert_embed.transforms.records.rejected import BadRecordError
-from bert_embed.transforms.records.skip import without_skipped
-from bert_embed.transforms.records.spec import BlockSpec, PlannedWork
-from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.redact import RedactErrors
+from bert_embed.transforms.steps import Step, passed_as_block
 
 _MOST_ROWS, _MOST_BYTES = 1 << 20, 64 << 20  # distributed to the blocks at a time
 # Blocks are shuffled in groups, because an Arrow stream of a few rows is mostly schema.
@@ -324,3 +332,73 @@ def _records(rows: Iterable[dict[str, Any]], columns: Columns) -> Iterator[Recor
 
 def _as_json(row: dict[str, Any]) -> bytes:
     return orjson.dumps(row, default=str)
+
+
+_KEY_BYTES = 64  # of an id and a hash, about: a stream has some million rows
+
+
+def earlier_table_name(text: str) -> str | None:
+    """`project:dataset.table`, or None if the text does not name a table.
+
+    >>> table_name("bq://my-project.texts.vectors"), table_name("build/out")
+    ('my-project:texts.vectors', None)
+    """
+    if not looks_like_table(text):
+        return None
+    name = bigquery.table_name(text, "--skip_existing")
+    if name.partition:
+        raise InputError(
+            f"--skip_existing {text} names a partition, which cannot be compared alone: name the "
+            "table, or the output folder of the run that filled the partition"
+        )
+    return str(name)
+
+
+def table_facts(name: str) -> tuple[int, float, dict[str, Any] | None]:
+    """Rows of a table of vectors, its creation in seconds since 1970, its settings or None."""
+    parsed = bigquery.table_name(name, "--skip_existing")
+    with (
+        bigquery_client(parsed.project) as client,
+        translate_errors(f"--skip_existing {name} cannot be read"),
+    ):
+        table = client.get_table(parsed.path, **bigquery.first_request())
+    missing = {"id", "text_hash"} - {field.name for field in table.schema}
+    if missing:
+        raise InputError(
+            f"--skip_existing {name} has no column {' and no column '.join(sorted(missing))}; it "
+            "must be a table that --output_format bigquery filled"
+        )
+    created = table.created.timestamp() if table.created else 0.0
+    return table.num_rows or 0, created, described_settings(table.description)
+
+
+def described_settings(description: str | None) -> dict[str, Any] | None:
+    """What the vectors of a table are, from its description: JSON with the key `bert_embed`.
+
+    >>> described_settings('{"bert_embed": {"dim": 3}}'), described_settings("my vectors")
+    ({'dim': 3}, None)
+    """
+    try:
+        described = json.loads(description or "")
+    except ValueError:
+        return None
+    return described.get(METADATA_KEY) if isinstance(described, dict) else None
+
+
+def table_streams(name: str) -> list[str]:
+    """Streams of ids and hashes of the texts of a table's rows, for `table_columns`."""
+    parsed = bigquery.table_name(name, "--skip_existing")
+    with (
+        bigquery_client(parsed.project) as client,
+        translate_errors(f"--skip_existing {name} cannot be read"),
+    ):
+        size = (client.get_table(parsed.path, timeout=PATIENCE).num_rows or 0) * _KEY_BYTES
+    return open_streams(parsed, ["id", "text_hash"], parsed.project, size)
+
+
+def table_columns(name: str, stream: str) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
+    """Ids and int64 hashes of the texts of a stream's rows; InputError if one is null."""
+    for batch in stream_rows(stream, f"--skip_existing {name}"):
+        if batch["id"].null_count or batch["text_hash"].null_count:
+            raise InputError(f"--skip_existing {name} has a null in id or text_hash")
+        yield batch["id"].cast(pa.string()), batch["text_hash"].cast(pa.int64()).to_numpy()

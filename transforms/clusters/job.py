@@ -1,21 +1,256 @@
-"""Defines ClusterJob, what the steps of `cluster` and `dedup` do, and what each file became."""
+"""Defines the job of `cluster` and `dedup`: its settings, its folder, its record."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from bert_embed.clusters.keep import WHICH_TO_KEEP
 from bert_embed.clusters.neighbours import TILE, member_type
 from bert_embed.formats.number_types import output_dtype
-from bert_embed.formats.output_files import file_name, output_name
+from bert_embed.formats.output_files import RUN_FILE, file_name, output_name, parse_name
 from bert_embed.formats.result_files import row_batches
 from bert_embed.results import has_block_records, open_vectors
-from bert_embed.storage.files import open_raw, size_of
-from bert_embed.transforms.clusters.folder import ClusterFolder
+from bert_embed.run_record import JobRecord
+from bert_embed.storage.errors import InputError, required
+from bert_embed.storage.files import (
+    join,
+    list_files,
+    make_below,
+    make_folder,
+    names_in,
+    open_raw,
+    read_bytes,
+    remove,
+    remove_folder,
+    size_of,
+    sizes_in,
+    sweep_temporary,
+    write_whole,
+)
+from bert_embed.storage.plurals import counted
+from bert_embed.transforms.output_folder import CLUSTERS, DUPLICATES, STATE
+from bert_embed.typed_json import from_json, json_object
 from bert_embed.vectors import conditions
+
+CENTROIDS = "centroids.npy"
+_SAMPLES, _ASSIGNED, _COPIES, _PAIRS, _SUPERSEDED = (
+    f"{STATE}/{name}" for name in ("samples", "assigned", "copies", "pairs", "superseded")
+)
+_WORK = (_SAMPLES, _ASSIGNED, _COPIES, _PAIRS, _SUPERSEDED)
+
+
+class Progress(NamedTuple):
+    """What an unfinished job has done: files sampled and assigned, ranges of clusters searched."""
+
+    sampled: int
+    clustered: int
+    searched: int
+
+    def __str__(self) -> str:
+        return (
+            f"sampled {self.sampled:,}, clustered {counted(self.clustered, 'file')}; "
+            f"{counted(self.searched, 'range')} of clusters searched"
+        )
+
+
+@dataclass(frozen=True)
+class ClusterFolder:
+    """The files of `cluster` or `dedup`."""
+
+    path: str  # the folder, local or remote
+
+    @property
+    def record(self) -> str:
+        """Path of the record."""
+        return join(self.path, RUN_FILE)
+
+    @property
+    def centroids(self) -> str:
+        """Path of the centroids."""
+        return join(self.path, CENTROIDS)
+
+    def clusters(self, vectors: str) -> str:
+        """Path of the clusters of a file of vectors, by its name in the run's output."""
+        return self._table(CLUSTERS, vectors)
+
+    def duplicates(self, vectors: str) -> str:
+        """Path of the duplicates in a file of vectors, likewise."""
+        return self._table(DUPLICATES, vectors)
+
+    def _table(self, kind: str, vectors: str) -> str:
+        name = output_name(vectors)
+        return join(self.path, file_name(kind, name.block, name.part, ".parquet"))
+
+    def sample(self, file: int) -> str:
+        """Path of the sample of a file of vectors, by its number."""
+        return join(self.path, f"{_SAMPLES}/{file:07d}.npy")
+
+    def assigned(self, file: int) -> str:
+        """Path of what says that a file of vectors is assigned."""
+        return join(self.path, f"{_ASSIGNED}/{file:07d}.npz")
+
+    def copies(self, file: int, segment: int) -> str:
+        """Path of copies of vectors, sorted by cluster."""
+        return join(self.path, f"{_COPIES}/{file:07d}-{segment:05d}.bin")
+
+    def pairs(self, task: int) -> str:
+        """Path of the pairs of some clusters."""
+        return join(self.path, f"{_PAIRS}/pairs-{task:07d}.npz")
+
+    def write_superseded(self, file: int, rows: np.ndarray) -> None:
+        """Keeps the rows of a file of vectors, int64, whose documents a later output has."""
+        self.write(self._superseded(file), lambda out: np.save(out, rows))
+
+    def superseded_rows(self, file: int) -> np.ndarray:
+        """Returns what `write_superseded` kept."""
+        with open_raw(self._superseded(file)) as stored:
+            return np.load(stored)
+
+    def _superseded(self, file: int) -> str:
+        return join(self.path, f"{_SUPERSEDED}/{file:07d}.npy")
+
+    def write(self, path: str, write: Callable[[BinaryIO], object]) -> int:
+        """Writes a file of the folder, whole or not at all; returns its bytes."""
+        folder = path.rpartition("/")[0]
+        if folder != self.path:
+            make_below(self.path, folder.removeprefix(join(self.path, "")))
+        make_below(self.path, STATE)
+        return write_whole(path, write, join(self.path, STATE)).size
+
+    def sizes(self) -> dict[str, int]:
+        """The files of the result by path, and their bytes."""
+        sizes = {
+            join(self.path, f"{kind}/{name}"): size
+            for kind in (CLUSTERS, DUPLICATES)
+            for name, size in sizes_in(join(self.path, kind)).items()
+        }
+        size = size_of(self.centroids)
+        return sizes if size is None else sizes | {self.centroids: size}
+
+    def written(self) -> dict[str, tuple[int, int]]:
+        """How many files there are of each kind of result, and their bytes."""
+        counts = dict.fromkeys((CLUSTERS, DUPLICATES, CENTROIDS), (0, 0))
+        for path, size in self.sizes().items():
+            kind = path.removeprefix(join(self.path, "")).partition("/")[0]
+            counts[kind] = counts[kind][0] + 1, counts[kind][1] + size
+        return counts
+
+    def progress(self) -> "Progress":
+        """How much an unfinished job has done."""
+        counts = (len(names_in(join(self.path, kind))) for kind in (_SAMPLES, _ASSIGNED, _PAIRS))
+        return Progress(*counts)
+
+    def other_file(self) -> str | None:
+        """Path of a file beside record and bookkeeping, None if there is none."""
+        own = (join(self.path, f"{STATE}/"), self.record)
+        paths = (file.path for file in list_files(self.path))
+        return next((path for path in paths if not path.startswith(own)), None)
+
+    def prepare(self) -> None:
+        """Makes the folder; removes unfinished files of ended processes."""
+        make_folder(join(self.path, STATE))
+        sweep_temporary(self.path)
+        sweep_temporary(join(self.path, STATE))
+
+    def remove_work(self) -> None:
+        """Removes what only an unfinished job needs: samples, copies, pairs, counts of files."""
+        for kind in _WORK:
+            folder = join(self.path, kind)
+            remove([join(folder, name) for name in names_in(folder)])
+        for kind in (*_WORK, STATE):
+            remove_folder(join(self.path, kind))
+
+    def remove_all(self) -> None:
+        """Removes what `cluster` or `dedup` wrote and nothing else, the record last."""
+        self.remove_work()
+        for kind in (CLUSTERS, DUPLICATES):
+            names = [f"{kind}/{name}" for name in names_in(join(self.path, kind))]
+            remove([join(self.path, name) for name in names if parse_name(name) is not None])
+            remove_folder(join(self.path, kind))
+        remove([self.centroids])
+        remove([self.record])
+
+
+@dataclass(frozen=True)
+class ClusterInput:
+    """The output that was clustered: its folder, and the fingerprint of its run."""
+
+    folder: str
+    run: str
+
+
+@dataclass(frozen=True)
+class ClusterCounts:
+    """What came out of a job; docs/search.md says what each number is."""
+
+    # vectors, clustered, zero, not_finite: Vectors, and which of them are in a cluster
+    vectors: int
+    clustered: int
+    zero: int
+    not_finite: int
+    clusters: int  # clusters, empty_clusters, largest_cluster: The clusters
+    empty_clusters: int
+    largest_cluster: int
+    # inertia, mean_distance: Of the vectors to their centroids; no mean without vectors
+    inertia: float
+    mean_distance: float | None
+    # removed, kept, pairs, compared, beyond, searches, same_id: Only of `dedup`
+    removed: int | None = None
+    kept: int | None = None
+    pairs: int | None = None
+    compared: int | None = None
+    beyond: int | None = None
+    searches: int | None = None
+    same_id: int | None = None
+
+
+@dataclass(frozen=True)
+class WrittenFiles:
+    """How many files of one kind there are, and their bytes."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterRecord(JobRecord):
+    """A job of `cluster` or `dedup`, as run.json describes it."""
+
+    command: str  # which of them
+    input: ClusterInput  # the output that is clustered, the first of several
+    others: tuple[ClusterInput, ...] = ()  # the others
+    # What came out; None until the job is done, as the other results
+    counts: ClusterCounts | None = None
+    sizes: tuple[int, ...] | None = None  # vectors of each cluster
+    written: dict[str, WrittenFiles] | None = None  # files and bytes of each kind
+
+    @property
+    def numbers(self) -> ClusterCounts:
+        """The counts of a complete job."""
+        return required(self.counts, "counts of the job")
+
+
+def written_files(folder: ClusterFolder) -> dict[str, WrittenFiles]:
+    """The files that a folder has, by the kind of result."""
+    return {kind: WrittenFiles(*numbers) for kind, numbers in folder.written().items()}
+
+
+def read_cluster_record(folder: ClusterFolder) -> ClusterRecord | None:
+    """Returns the record of the job in a folder, None if the folder has none."""
+    data = read_bytes(folder.record)
+    if data is None:
+        return None
+    values: dict[str, Any] = json_object(data, folder.record)
+    if "command" not in values:
+        raise InputError(f"{folder.record} is not the record of cluster or dedup")
+    record = from_json(ClusterRecord, values, folder.record)
+    if record.is_done and (None in (record.counts, record.written, record.ended)):
+        raise InputError(f"{folder.record} is damaged: it has no counts, written or ended")
+    return record
+
 
 _ROWS = 4096  # vectors that are read at a time
 _COPIED = {"float16": "<f2", "ubinary": "<i1"}  # types that hold the vectors, smaller than float32

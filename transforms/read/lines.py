@@ -1,18 +1,110 @@
-"""Reads the lines of each part of a block."""
+"""Reads the lines of a part, and parses them as plain text or as JSON."""
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from bert_embed.storage.files import is_remote, open_listed
 from bert_embed.storage.parallel import in_parallel
-from bert_embed.transforms.read.compressed import BOM, decompressed
-from bert_embed.transforms.read.encoding import check_lines
-from bert_embed.transforms.read.parts import parts_in_order, parts_read_through
-from bert_embed.transforms.records.read_part import ReadPart
-from bert_embed.transforms.records.spec import BlockSpec, InputFile, Slice
+from bert_embed.transforms.parts import (
+    BLANK_LINE,
+    AnyContent,
+    BadRecordError,
+    BlockSpec,
+    InputFile,
+    ReadPart,
+    Rejected,
+    Slice,
+)
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.records import (
+    BadRecord,
+    Documents,
+    ExtraValues,
+    Record,
+    documents_of,
+    id_of,
+    record_of,
+)
+from bert_embed.transforms.read.streams import BOM, check_lines, decompressed
+
+MOST_PART_BYTES = 32 << 20  # after which a part of records of any size is closed
+
+
+def parts_in_order(
+    contents: Iterable[AnyContent],
+    part_docs: int,
+    bytes_of: Callable[[AnyContent], np.ndarray] | None = None,
+) -> Iterator[ReadPart[AnyContent]]:
+    """All contents as parts of at most `part_docs` records; the last one is marked.
+
+    `bytes_of` gives the bytes of each record, int64 `[records]`; a part is also closed after the
+    record with which it has `MOST_PART_BYTES`.
+    """
+    parts = enumerate(close_parts(contents, part_docs, bytes_of))
+    number, held = next(parts, (0, ()))
+    for following, content in parts:
+        yield ReadPart(number, held, last=False)
+        number, held = following, content
+    yield ReadPart(number, held, last=True)
+
+
+def parts_read_through(
+    contents: Iterable[AnyContent], part_docs: int
+) -> Iterator[ReadPart[AnyContent]]:
+    """A file's parts, each of one content or `part_docs` records, then an empty one for its end."""
+    number = records = 0
+    for chunk in contents:
+        for content in close_parts([chunk], part_docs):
+            yield ReadPart(number, content, last=False)
+            records += sum(piece.count for piece in content)
+            number += 1
+    yield ReadPart(number, (), last=True, end_of_file=records)
+
+
+def close_parts(
+    contents: Iterable[AnyContent],
+    most: int,
+    bytes_of: Callable[[AnyContent], np.ndarray] | None = None,
+) -> Iterator[tuple[AnyContent, ...]]:
+    """Distributes records to parts of at most `most` each, and of about so many bytes."""
+    held: list[AnyContent] = []
+    left, room = most, MOST_PART_BYTES
+    for content in contents:
+        rest: AnyContent | None = content
+        ends = None if bytes_of is None else np.cumsum(bytes_of(content))
+        at = before = 0  # records of this content in parts, and their bytes
+        while rest is not None and (rest.size or rest.count):
+            if ends is None:
+                taken, rest = rest.cut(left)
+            else:  # up to the record, included, with which the part is full
+                stop = int(np.searchsorted(ends, before + room)) + 1
+                taken, rest = rest.cut(min(left, stop - at))
+                at += taken.count
+                room -= int(ends[at - 1]) - before
+                before = int(ends[at - 1])
+            held.append(taken)
+            left -= taken.count
+            if (left == 0 or room <= 0) and rest is not None:
+                yield tuple(held)
+                held, left, room = [], most, MOST_PART_BYTES
+        if left == 0 or room <= 0:
+            yield tuple(held)
+            held, left, room = [], most, MOST_PART_BYTES
+    if held:
+        yield tuple(held)
+
 
 _PIECE = 1 << 16  # bytes read at a time when a line continues after its block
 # A longer line is rejected without being held in memory, so that a small compressed file of one
@@ -238,3 +330,201 @@ def _first_lines(piece: Slice, most: int) -> tuple[int, int]:
             stop += len(data)
             unfinished = not data.endswith(b"\n")
     return count + unfinished, stop
+
+
+INVALID_UTF8 = "invalid UTF-8"
+TOO_LARGE = "record too large"
+_MOST_BY_PYTHON = 32  # strings for which Python is faster than Arrow, as in many tiny files
+
+
+def line_texts(lines: Lines) -> tuple[list[str | bytes], np.ndarray]:
+    """The texts of lines, and int64 `[lines]`, where each begins in the file, in bytes.
+
+    A line ends at a line feed; one carriage return before it is dropped, and a byte order mark at
+    the start of the file. A line that is not UTF-8 stays bytes.
+    """
+    data = lines.text
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    starts = np.concatenate([np.zeros(1, np.int64), ends + 1])[: lines.count]
+    offsets = starts + (lines.offset + len(lines.data) - len(data))
+    if len(offsets):
+        offsets[0] = lines.offset  # the mark belongs to the first line
+    try:
+        texts: list[str | bytes] = [*data.decode("utf-8").split("\n")]
+    except UnicodeDecodeError:
+        texts = [_decoded(line) for line in data.split(b"\n")]
+    del texts[lines.count :]
+    if b"\r" in data:
+        texts = [
+            text.removesuffix("\r") if isinstance(text, str) else text.removesuffix(b"\r")
+            for text in texts
+        ]
+    return texts, offsets
+
+
+def utf8_detail(data: bytes) -> str | None:
+    """Where bytes stop being UTF-8; None: they do not."""
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"byte {error.start} of the record is {data[error.start]:#04x}"
+    return None
+
+
+def _decoded(line: bytes) -> str | bytes:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        return line
+
+
+def positions(path: str, offsets: np.ndarray) -> pa.StringArray:
+    """`<file>:<byte offset>` of each offset."""
+    if len(offsets) <= _MOST_BY_PYTHON:
+        return pa.array([f"{path}:{offset}" for offset in offsets.tolist()], pa.string())
+    places = pa.array(offsets, pa.int64()).cast(pa.string())
+    return pc.binary_join_element_wise(path, places, ":")
+
+
+def parse_text(lines: Lines, columns: Columns) -> Documents:
+    """Parses lines; those that are blank or not UTF-8 are rejected."""
+    texts, offsets = line_texts(lines)
+    places = positions(lines.path, offsets)
+    bad = [row for row in _suspects(lines, offsets, texts) if _is_bad(texts[row])]
+    if not bad:
+        return Documents(places, cast("list[str]", texts), places, [])
+    rejected = [_rejected(places[row].as_py(), texts[row]) for row in bad]
+    rows = np.delete(np.arange(len(texts)), bad)
+    ids = places.take(pa.array(rows))
+    good = cast("list[str]", [texts[row] for row in rows])
+    return Documents(ids, good, ids, rejected)
+
+
+def _suspects(lines: Lines, offsets: np.ndarray, texts: Sequence[str | bytes]) -> Iterable[int]:
+    """Rows that may be blank or not UTF-8: a blank one begins with a space or non-ASCII."""
+    if bytes in set(map(type, texts)):
+        return range(len(texts))
+    first = np.frombuffer(lines.data, np.uint8)[offsets - lines.offset]
+    return np.flatnonzero((first <= ord(" ")) | (first >= 0x80)).tolist()
+
+
+def _is_bad(text: str | bytes) -> bool:
+    return not text or isinstance(text, bytes) or text.isspace()
+
+
+def _rejected(place: str, line: str | bytes) -> Rejected:
+    if isinstance(line, bytes):
+        return Rejected(*(place, place, "read", INVALID_UTF8, line), detail=utf8_detail(line))
+    return Rejected(place, place, "read", BLANK_LINE, line, blank=not line.strip())
+
+
+def reject_large(path: str, offset: int, place_is_id: bool) -> Documents:
+    """Rejects the one record of a content that is too large to be held in memory."""
+    [place] = positions(path, np.array([offset])).to_pylist()
+    rejected = Rejected(place if place_is_id else None, place, "read", TOO_LARGE)
+    none = pa.array([], pa.string())
+    return Documents(none, [], none, [rejected])
+
+
+_CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
+# Values of one record, of fields that nobody asked for, too: each takes up to 100 bytes in memory,
+# but as few as 3 in the file. A text of the largest size has half as many commas.
+_MOST_VALUES = 1 << 21
+TOO_MANY_VALUES = "record of too many values"
+_LARGE = re.compile(r"-?[0-9]{300,}|[eE]\+?[0-9]{3,}")  # numbers that may be infinite
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+
+
+def parse_jsonl(lines: Lines, columns: Columns) -> Documents:
+    """Parses lines; those that give no document are rejected."""
+    texts, offsets = line_texts(lines)
+    places = positions(lines.path, offsets)
+    return documents_of(_records(texts, columns), places, columns)[0]
+
+
+def _records(lines: Iterable[str | bytes], columns: Columns) -> Iterator[Record | BadRecord]:
+    extra = ExtraValues(columns.extra) if columns.extra else None
+    for line in lines:
+        try:
+            yield parse_record(line, columns, extra)
+        except BadRecordError as error:
+            document = _id_if_any(line, columns) if columns.id else None
+            yield BadRecord(str(error), line, document, error.detail)
+
+
+def parse_record(line: str | bytes, columns: Columns, extra: ExtraValues | None) -> Record:
+    """Parses one line; BadRecordError if it gives no document."""
+    if isinstance(line, bytes):
+        raise BadRecordError(INVALID_UTF8, utf8_detail(line))
+    if not line or line.isspace():
+        raise BadRecordError(BLANK_LINE)
+    if _is_beyond_memory(line):
+        raise BadRecordError(TOO_MANY_VALUES)
+    try:
+        record = _loads(line)
+    except ValueError as error:
+        raise BadRecordError("malformed JSON", error) from error
+    if not isinstance(record, dict):
+        raise BadRecordError("not a JSON object")
+    return record_of(record, columns, extra(record) if extra else ())
+
+
+def _id_if_any(line: str | bytes, columns: Columns) -> str | None:
+    with suppress(BadRecordError):
+        return id_of(_object(line) or {}, columns.id or "")
+    return None
+
+
+def first_records(lines: Lines) -> Iterator[dict[str, Any]]:
+    """The lines that are JSON objects; they show which fields a file has."""
+    records = map(_object, line_texts(lines)[0])
+    return (record for record in records if record is not None)
+
+
+def _is_beyond_memory(line: str | bytes) -> bool:
+    """Whether a line, parsed, would have so many values that they take far more than its bytes."""
+    if len(line) < _MOST_VALUES or _marks(line) < _MOST_VALUES:
+        return False
+    text = line if isinstance(line, str) else line.decode("utf-8", "replace")
+    return _marks(_STRING.sub("", text)) >= _MOST_VALUES
+
+
+def _marks(line: str | bytes) -> int:
+    """How many values there are at most: one behind each of these marks, if not in a string."""
+    if isinstance(line, bytes):
+        return sum(map(line.count, (b",", b"[", b"{", b":")))
+    return sum(map(line.count, ",[{:"))
+
+
+def _object(line: str | bytes) -> dict[str, Any] | None:
+    if _is_beyond_memory(line):
+        return None
+    with suppress(ValueError):
+        record = _loads(line)
+        return record if isinstance(record, dict) else None
+    return None
+
+
+def _loads(line: str | bytes) -> Any:
+    """The value of a line; a comma after it, NaN and Infinity are allowed. ValueError: malformed.
+
+    NaN is null, as pandas writes it for a missing value. Numbers beyond 1.8e308 are infinite, as in
+    Python's json module.
+    """
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        text = line if isinstance(line, str) else line.decode("utf-8")
+        text = text.rstrip().removesuffix(",")
+        if not any(word in text for word in _CONSTANTS) and not _LARGE.search(text):
+            return orjson.loads(text)
+    try:
+        value = json.loads(text, parse_constant=_CONSTANTS.get, parse_int=_integer)
+        orjson.dumps(value)
+    except (RecursionError, orjson.JSONEncodeError) as error:  # the latter: half a surrogate pair
+        raise ValueError("nested too deeply, or no text") from error
+    return value
+
+
+def _integer(digits: str) -> Any:
+    return float(digits) if _LARGE.fullmatch(digits) else orjson.loads(digits)

@@ -1,25 +1,187 @@
-"""Reads blocks and parses their records into documents."""
+"""Reads blocks of any format and parses their records into documents.
+
+The parts of a compressed file go to the run's own folder, those of another are read from where
+they are; memory holds one part.
+"""
 
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
+from bert_embed.storage.checksums import crc32c_of_bytes
+from bert_embed.storage.errors import StorageError
+from bert_embed.storage.files import is_remote, open_listed, read_bytes
+from bert_embed.storage.parallel import in_parallel
+from bert_embed.transforms.blocks import DocumentBlock, without_skipped
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.parts import (
+    BLANK_LINE,
+    WHOLE_FILES,
+    BlockSpec,
+    CutPart,
+    Part,
+    ReadPart,
+    Rejected,
+    Slice,
+)
+from bert_embed.transforms.read import lines
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.cut_files import cut_part
-from bert_embed.transforms.read.jsonl import parse_jsonl
-from bert_embed.transforms.read.lines import Lines, read_parts
-from bert_embed.transforms.read.parsed import Documents, join_documents
-from bert_embed.transforms.read.tables.csv_cutter import QUOTED, Quoting
-from bert_embed.transforms.read.tables.csv_records import CsvRecords, parse_csv, read_csv_parts
-from bert_embed.transforms.read.tables.parquet_rows import parse_rows, read_row_parts
-from bert_embed.transforms.read.text import parse_text, reject_large
-from bert_embed.transforms.read.whole_files import parse_file, read_file_parts
-from bert_embed.transforms.records.documents import DocumentBlock
-from bert_embed.transforms.records.part import Part
-from bert_embed.transforms.records.read_part import ReadPart
-from bert_embed.transforms.records.skip import without_skipped
-from bert_embed.transforms.records.spec import WHOLE_FILES, BlockSpec
+from bert_embed.transforms.read.csv import QUOTED, CsvRecords, Quoting, parse_csv, read_csv_parts
+from bert_embed.transforms.read.lines import (
+    INVALID_UTF8,
+    TOO_LARGE,
+    Lines,
+    parse_jsonl,
+    parse_text,
+    parts_in_order,
+    parts_read_through,
+    read_parts,
+    reject_large,
+    utf8_detail,
+)
+from bert_embed.transforms.read.parquet import parse_rows, read_row_parts
+from bert_embed.transforms.read.records import Documents, join_documents
+from bert_embed.transforms.read.streams import check_encoding
+
+_CODEC = "lz4"  # half of the text's size in half of the time that zstd takes
+
+
+def cut_file(
+    spec: BlockSpec,
+    read_parts: Callable[[BlockSpec], Iterator[ReadPart[Any]]],
+    folder: OutputFolder,
+) -> Iterator[BlockSpec]:
+    """Reads a file once; a BlockSpec for each part not done, its text in `folder`."""
+    stored = spec.compression is not None
+    done = frozenset(spec.done)
+
+    def cuts() -> Iterator[tuple[CutPart, bytes]]:
+        started = time.perf_counter()
+        for part in read_parts(spec):
+            if part.number not in done:
+                data = b"".join(content.data for content in part.contents)
+                bare = tuple(content.with_data(b"") for content in part.contents)
+                seconds = time.perf_counter() - started
+                yield CutPart(replace(part, contents=bare, seconds=seconds), len(data)), data
+            started = time.perf_counter()
+
+    def store(item: tuple[CutPart, bytes]) -> CutPart:
+        cut, data = item
+        if not stored or not data:
+            return cut
+        small = pa.compress(data, codec=_CODEC, asbytes=True)
+        folder.write_text(spec.number, cut.part.number, small)
+        return replace(cut, folder=folder.path, crc32c=crc32c_of_bytes(small))
+
+    several = stored and is_remote(folder.path)
+    for cut in in_parallel(store, cuts()) if several else map(store, cuts()):
+        yield replace(spec, spread=False, done=(), cut=cut)
+
+
+def cut_part(spec: BlockSpec, cut: CutPart) -> ReadPart[Any]:
+    """The one part of a BlockSpec that `cut_file` gave, with its bytes."""
+    if not cut.size:
+        return cut.part
+    (records,) = cut.part.contents
+    return replace(cut.part, contents=(records.with_data(_data(spec, cut, records.offset)),))
+
+
+def _data(spec: BlockSpec, cut: CutPart, offset: int) -> bytes:
+    if cut.folder is None:
+        with open_listed(spec.slices[0].info) as file:
+            file.seek(offset)
+            return file.read(cut.size)
+    path = OutputFolder(cut.folder).text(spec.number, cut.part.number)
+    stored = read_bytes(path)
+    if stored is None:
+        raise FileNotFoundError(f"{path} is gone; the same command writes it again")
+    if crc32c_of_bytes(stored) != cut.crc32c:
+        raise StorageError(f"{path} is not as it was written; the same command writes it again")
+    return pa.decompress(stored, cut.size, codec=_CODEC, asbytes=True)
+
+
+_PIECE = 1 << 20  # bytes read at a time
+
+
+@dataclass(frozen=True)
+class WholeFile:
+    """All of a file, decompressed, or the size of one over `MOST_RECORD_BYTES` without its data."""
+
+    file: int
+    path: str
+    data: bytes
+    too_large: int = 0
+
+    @property
+    def count(self) -> int:
+        """One document, also if the file is empty."""
+        return 1
+
+    @property
+    def size(self) -> int:
+        """How many bytes."""
+        return self.too_large or len(self.data)
+
+    def cut(self, most: int) -> tuple["WholeFile", None]:
+        """The file: there is nothing to cut."""
+        return self, None
+
+
+def read_file_parts(spec: BlockSpec, part_docs: int) -> Iterator[ReadPart[WholeFile]]:
+    """Reads a block of whole files, closing a part at `part_docs` of them."""
+    read = partial(_read, compression=spec.compression)
+    if spec.read_through:
+        yield from parts_read_through(map(read, spec.slices), part_docs)
+        return
+    files: Iterable[WholeFile] = map(read, spec.slices)
+    if len(spec.slices) > 1 and is_remote(spec.slices[0].info.path):
+        files = in_parallel(read, spec.slices)
+    yield from parts_in_order(files, part_docs)
+
+
+def _read(piece: Slice, compression: str | None) -> WholeFile:
+    path, size = piece.info.path, 0
+    held: list[bytes] = []
+    for data in lines.stored_pieces(piece, compression, _PIECE):
+        if size == 0:
+            check_encoding(path, data)
+        size += len(data)
+        if size > lines.MOST_RECORD_BYTES:
+            held.clear()
+        else:
+            held.append(data)
+    return WholeFile(piece.file, path, b"".join(held), 0 if held else size)
+
+
+def parse_file(content: WholeFile, columns: Columns) -> Documents:
+    """Parses a file; one that is blank, too large or not UTF-8 is rejected."""
+    path, data = content.path, content.data.removeprefix(lines.BOM)
+    text, reason = "", TOO_LARGE if content.too_large else ""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        reason = INVALID_UTF8
+    if not reason and (not text or text.isspace()):
+        reason = BLANK_LINE
+    rejected: list[Rejected] = []
+    if reason:
+        blank = reason == BLANK_LINE
+        record = None if blank else data
+        detail = utf8_detail(content.data) if reason == INVALID_UTF8 else None
+        rejected = [Rejected(path, f"{path}:0", "read", reason, record, blank, detail)]
+    good = not reason
+    return Documents(
+        ids=pa.array([path] * good, pa.string()),
+        texts=[text] * good,
+        sources=pa.array([f"{path}:0"] * good, pa.string()),
+        rejected=rejected,
+    )
+
 
 _PARSERS: dict[str, Callable[[Any, Columns], Documents]] = {
     "text": parse_text,

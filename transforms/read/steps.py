@@ -5,15 +5,13 @@ from typing import Any, Literal
 
 import apache_beam as beam
 
+from bert_embed.transforms.blocks import DocumentBlock, TokenBlock
 from bert_embed.transforms.crash_markers import crash_marker
+from bert_embed.transforms.ledger import BlockRecord, finished_parts, is_complete
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.records.block_coder import passed_as_block
-from bert_embed.transforms.records.block_record import BlockRecord
-from bert_embed.transforms.records.documents import DocumentBlock
-from bert_embed.transforms.records.finished import finished_parts, is_complete
-from bert_embed.transforms.records.spec import BlockSpec
-from bert_embed.transforms.records.tokens import TokenBlock
+from bert_embed.transforms.parts import BlockSpec
 from bert_embed.transforms.redact import RedactErrors
+from bert_embed.transforms.steps import passed_as_block
 
 
 def read_unfinished(

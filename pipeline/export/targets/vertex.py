@@ -15,7 +15,7 @@ from bert_embed.pipeline.export.journal import rows_of_files, write_files
 from bert_embed.pipeline.export.json_lines import PARTS, numbers_of_row, refuse_equal_ids
 from bert_embed.pipeline.export.source import Source
 from bert_embed.storage.files import write_whole
-from bert_embed.transforms.write.jsonl import json_values
+from bert_embed.transforms.write import json_values
 
 _MOST_OBJECTS = 5000  # directly under the root
 _MEGABYTES = 32  # of the vectors of a file, which are about three times as many in JSON

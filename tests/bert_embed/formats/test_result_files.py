@@ -10,9 +10,9 @@ import pytest
 from bert_embed.formats.number_types import OUTPUT_DTYPES, restored, stored
 from bert_embed.formats.result_files import row_batches
 from bert_embed.storage.errors import InputError
-from bert_embed.transforms.records.part import Part
-from bert_embed.transforms.records.vectors import EmbeddingBlock
-from bert_embed.transforms.write.writer import write_vectors
+from bert_embed.transforms.blocks import EmbeddingBlock
+from bert_embed.transforms.parts import Part
+from bert_embed.transforms.write import write_vectors
 
 WIDTH = 24
 NUMBERS = "embedding.list.element"

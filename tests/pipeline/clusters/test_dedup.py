@@ -160,7 +160,7 @@ def test_anti_joins_leave_what_is_kept(source, out, record):
 @pytest.mark.parametrize("command", ["cluster", "dedup"])
 def test_ctrl_c_is_an_interruption_not_a_failure(tmp_path, source, capsys, command):
     output = tmp_path / "out"
-    write = "bert_embed.transforms.clusters.folder|ClusterFolder|write"
+    write = "bert_embed.transforms.clusters.job|ClusterFolder|write"
     hold = Hold(tmp_path / "hold", 1, write)
     process = hold.start(command, str(source), str(output))
     process.send_signal(signal.SIGINT)

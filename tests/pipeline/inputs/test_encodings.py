@@ -7,7 +7,7 @@ import pytest
 import zstandard
 
 from bert_embed import InputError
-from bert_embed.transforms.plan.listing import input_files
+from bert_embed.transforms.listing import input_files
 from tests.support.command import embed, rows
 
 WORDS = "één\ntwee\n"

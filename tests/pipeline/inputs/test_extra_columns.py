@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert_embed.transforms.records.vectors import take_documents
+from bert_embed.transforms.blocks import take_documents
 from tests.support.command import data_files, embed, record, rejected, rows
 from tests.support.embedding_blocks import embedding_block, numbers
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from bert_embed import InputError
-from bert_embed.transforms.plan.listing import input_files
+from bert_embed.transforms.listing import input_files
 from tests.support.command import embed, record, rejected, rows
 
 TEXTS = ["the river", 'a "b" {c}', "x\\", "[é], }{", 'back\\\\"', "two\nlines"]

@@ -170,7 +170,7 @@ def test_many_buckets_find_the_same(tmp_path, tiny_bundle, monkeypatch):
     monkeypatch.setattr(
         "bert_embed.pipeline.run.BUCKET_KEYS", 20
     )  # in place of a corpus of millions
-    monkeypatch.setattr("bert_embed.transforms.increments.compare.BLOCK_RANGE", 3)
+    monkeypatch.setattr("bert_embed.transforms.increments.BLOCK_RANGE", 3)
     texts = some_texts(400)
     changed = {name: f"{text} of" for name, text in texts.items() if name.endswith("3")}
     gone = {f"gone{n}": "red" for n in range(9)}

@@ -24,9 +24,9 @@ import zstandard
 
 import bert_embed
 from bert_embed.pipeline.cli import main
+from bert_embed.transforms.ledger import read_block_record
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.read.lines import MOST_RECORD_BYTES
-from bert_embed.transforms.records.block_record import read_block_record
 from tests.support.command import (
     block_records,
     data_files,

@@ -15,12 +15,10 @@ from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.outputs import claim
 from bert_embed.pipeline.outputs.outcome import summary
 from bert_embed.pipeline.prepare import prepare
-from bert_embed.transforms.distinct import distinct, joined
-from bert_embed.transforms.plan.cut import plan_blocks
-from bert_embed.transforms.plan.listing import input_files
-from bert_embed.transforms.plan.plan import planned_work
-from bert_embed.transforms.reconcile.totals import SumBlockRecords
-from bert_embed.transforms.records.block_record import BlockRecord, parse_block_record
+from bert_embed.transforms.ledger import BlockRecord, distinct, joined, parse_block_record
+from bert_embed.transforms.listing import input_files
+from bert_embed.transforms.plan import plan_blocks, planned_work
+from bert_embed.transforms.reconcile import SumBlockRecords
 from tests.support.command import embed, record
 
 PRIMITIVES = common_urns.primitives

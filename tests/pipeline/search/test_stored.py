@@ -12,9 +12,9 @@ from bert_embed.formats.number_types import OUTPUT_DTYPES
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.commands.search import search
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.transforms.records.part import Part
-from bert_embed.transforms.records.vectors import EmbeddingBlock, KeptWindows
-from bert_embed.transforms.write.writer import write_vectors
+from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows
+from bert_embed.transforms.parts import Part
+from bert_embed.transforms.write import write_vectors
 from tests.support.command import embed, record, sentence_files
 from tests.support.rounding import MINILM, relative_error
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.transforms.blocks import EmbeddingBlock, TokenBlock
 from bert_embed.transforms.infer import BlockModelHandler
-from bert_embed.transforms.records.tokens import TokenBlock
-from bert_embed.transforms.records.vectors import EmbeddingBlock
 from tests.support.engines import WatchedEngine, load_watched
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 import bert_embed
 from bert_embed.transforms import EmbedDocuments
 from bert_embed.transforms.adapters.embed_documents import document, placed
-from bert_embed.transforms.adapters.text_model import Document, batch_weight
-from bert_embed.transforms.adapters.text_settings import text_model_settings
+from bert_embed.transforms.adapters.text_model import Document, batch_weight, text_model_settings
 from tests.support.beam_runs import collect
 from tests.support.models.kept import import_once
 from tests.support.models.sentence_transformers import write_sentence_transformers

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_embed.transforms.bigquery.client import TableName, looks_like_table, table_name
+from bert_embed.transforms.bigquery.load import mismatch, table_schema, vector_schema
 from bert_embed.transforms.bigquery.read import (
     TableRequest,
     block_count,
@@ -17,7 +18,6 @@ from bert_embed.transforms.bigquery.read import (
     row_blocks,
     split_group,
 )
-from bert_embed.transforms.bigquery.schema import mismatch, table_schema, vector_schema
 from bert_embed.transforms.read.columns import Columns
 
 TABLE = TableName("my-project", "d", "t")

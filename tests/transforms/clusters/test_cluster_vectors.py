@@ -9,10 +9,14 @@ import pytest
 from apache_beam.testing.test_pipeline import TestPipeline
 
 from bert_embed.results import vector_names
-from bert_embed.transforms.clusters.finish import ClusterVectors
-from bert_embed.transforms.clusters.folder import ClusterFolder
-from bert_embed.transforms.clusters.job import ClusterJob, VectorFile
-from bert_embed.transforms.clusters.record import ClusterInput, ClusterRecord
+from bert_embed.transforms.clusters.graph import ClusterVectors
+from bert_embed.transforms.clusters.job import (
+    ClusterFolder,
+    ClusterInput,
+    ClusterJob,
+    ClusterRecord,
+    VectorFile,
+)
 from tests.support.clustered import clustered_vectors, write_output
 
 ROWS, WIDTH = 2000, 16

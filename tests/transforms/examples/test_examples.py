@@ -16,19 +16,18 @@ from bert_embed.specs import TextSpec
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import stat
 from bert_embed.tokenization.tokenizer import load_tokenizer
-from bert_embed.transforms.examples.check import ExampleReading
-from bert_embed.transforms.examples.decode import document_begins, example_block
+from bert_embed.transforms.blocks import DocumentBlock
 from bert_embed.transforms.examples.read import (
+    ExampleReading,
+    document_begins,
+    example_block,
     example_blocks,
     limit_examples,
     record_parts,
     whole_file,
 )
-from bert_embed.transforms.examples.settings import ExampleSettings, settings_from_json
-from bert_embed.transforms.examples.write import example_bytes
-from bert_embed.transforms.records.documents import DocumentBlock
-from bert_embed.transforms.records.part import Part
-from bert_embed.transforms.records.spec import BlockSpec, InputFile
+from bert_embed.transforms.examples.write import ExampleSettings, example_bytes, settings_from_json
+from bert_embed.transforms.parts import BlockSpec, InputFile, Part
 from bert_embed.transforms.tokenize import token_block
 from tests.support.tfrecords import framed
 

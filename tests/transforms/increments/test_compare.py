@@ -4,14 +4,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_embed.transforms.increments.keys import (
+from bert_embed.transforms.blocks import id_hashes, places, rows_of_part
+from bert_embed.transforms.increments import (
     EarlierKeys,
     InputKeys,
     already_embedded,
     in_buckets,
 )
-from bert_embed.transforms.records.documents import id_hashes
-from bert_embed.transforms.records.skip import places, rows_of_part
 
 DOCUMENTS = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 3)))
 EARLIER = st.lists(st.tuples(st.sampled_from("abcdefghij"), st.integers(0, 3), st.integers(0, 2)))

@@ -10,14 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bert_embed.storage.files import stat
-from bert_embed.transforms.plan.cut import plan_blocks
-from bert_embed.transforms.plan.listing import files_to_read, input_files
-from bert_embed.transforms.plan.plan import planned_work
+from bert_embed.transforms.listing import files_to_read, input_files
+from bert_embed.transforms.parts import Slice
+from bert_embed.transforms.plan import plan_blocks, planned_work
 from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.csv import QUOTED, Quoting, RecordCutter, read_records
 from bert_embed.transforms.read.reader import document_blocks
-from bert_embed.transforms.read.tables.csv_cutter import QUOTED, Quoting, RecordCutter
-from bert_embed.transforms.read.tables.csv_records import read_records
-from bert_embed.transforms.records.spec import Slice
 
 BOM = b"\xef\xbb\xbf"
 FIELD = st.text('ab",\n é', max_size=6)

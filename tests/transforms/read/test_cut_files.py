@@ -16,14 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_embed.storage.errors import StorageError
+from bert_embed.transforms.ledger import block_record
+from bert_embed.transforms.listing import files_to_read, input_files
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.plan.cut import plan_blocks
-from bert_embed.transforms.plan.listing import files_to_read, input_files
+from bert_embed.transforms.plan import plan_blocks
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.cut_files import cut_file
-from bert_embed.transforms.read.reader import document_blocks, read_records
-from bert_embed.transforms.reconcile.verdict import reconcile
-from bert_embed.transforms.records.block_record import block_record
+from bert_embed.transforms.read.reader import cut_file, document_blocks, read_records
+from bert_embed.transforms.reconcile import reconcile
 from tests.support.command import block_records, embed, files, record, rows
 from tests.support.plans import plan_of, read_blocks
 

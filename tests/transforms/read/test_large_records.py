@@ -16,13 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_embed.storage.errors import InputError
-from bert_embed.transforms.plan.cut import plan_blocks
-from bert_embed.transforms.plan.listing import input_files, limit_files
+from bert_embed.transforms.listing import input_files, limit_files
+from bert_embed.transforms.plan import plan_blocks
 from bert_embed.transforms.read import lines
-from bert_embed.transforms.read.jsonl import Columns
-from bert_embed.transforms.read.lines import first_lines
+from bert_embed.transforms.read.lines import Columns, first_lines
+from bert_embed.transforms.read.parquet import with_footers
 from bert_embed.transforms.read.reader import document_blocks
-from bert_embed.transforms.read.tables.parquet_rows import with_footers
 
 pytestmark = pytest.mark.slow
 

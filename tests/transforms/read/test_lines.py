@@ -7,11 +7,10 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_embed.transforms.plan.cut import plan_blocks
-from bert_embed.transforms.plan.listing import input_files, limit_files
+from bert_embed.transforms.listing import input_files, limit_files
+from bert_embed.transforms.plan import plan_blocks
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.lines import first_lines, read_parts
-from bert_embed.transforms.read.text import parse_text
+from bert_embed.transforms.read.lines import first_lines, parse_text, read_parts
 
 
 def read_all(files, block_bytes, part_docs):

@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_embed.storage.errors import InputError
-from bert_embed.transforms.plan.cut import plan_blocks
-from bert_embed.transforms.plan.listing import files_to_read, input_files
-from bert_embed.transforms.plan.plan import planned_work
+from bert_embed.transforms.listing import files_to_read, input_files
+from bert_embed.transforms.plan import plan_blocks, planned_work
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
 
@@ -348,8 +347,8 @@ _FLIPS = """
 import sys
 from pathlib import Path
 from bert_embed.storage.errors import InputError
-from bert_embed.transforms.plan.cut import plan_blocks
-from bert_embed.transforms.plan.listing import files_to_read, input_files
+from bert_embed.transforms.plan import plan_blocks
+from bert_embed.transforms.listing import files_to_read, input_files
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
 

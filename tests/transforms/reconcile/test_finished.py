@@ -3,10 +3,14 @@
 import dataclasses
 
 from bert_embed.storage.file_info import FileInfo
+from bert_embed.transforms.ledger import (
+    BlockRecord,
+    begun_blocks,
+    block_record_bytes,
+    finished_blocks,
+)
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.records.block_record import BlockRecord, block_record_bytes
-from bert_embed.transforms.records.finished import begun_blocks, finished_blocks
-from bert_embed.transforms.records.spec import BlockSpec, Slice
+from bert_embed.transforms.parts import BlockSpec, Slice
 
 RUN = "a" * 32
 

@@ -7,18 +7,16 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
-from bert_embed.transforms.output_folder import OutputFile, OutputFolder
-from bert_embed.transforms.reconcile.totals import SumBlockRecords
-from bert_embed.transforms.reconcile.verdict import reconcile, verdict
-from bert_embed.transforms.records.block_record import (
+from bert_embed.transforms.ledger import (
     BlockRecord,
     ReconcileError,
     block_record_bytes,
+    finished_parts,
     read_block_record,
 )
-from bert_embed.transforms.records.finished import finished_parts
-from bert_embed.transforms.records.read_part import CutPart, ReadPart
-from bert_embed.transforms.records.spec import BlockSpec, PlannedWork
+from bert_embed.transforms.output_folder import OutputFile, OutputFolder
+from bert_embed.transforms.parts import BlockSpec, CutPart, PlannedWork, ReadPart
+from bert_embed.transforms.reconcile import SumBlockRecords, reconcile, verdict
 from tests.support.plans import plan_of, read_blocks
 
 PLANNED = PlannedWork(3, (30, None), ("/in/a.txt", "/in/b.gz"))

@@ -6,13 +6,10 @@ import pyarrow as pa
 from apache_beam.coders import registry
 
 from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.transforms.blocks import DocumentBlock, EmbeddingBlock, TokenBlock
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
-from bert_embed.transforms.records.block_coder import BlockCoder
-from bert_embed.transforms.records.documents import DocumentBlock
-from bert_embed.transforms.records.part import Part
-from bert_embed.transforms.records.spec import BlockSpec
-from bert_embed.transforms.records.tokens import TokenBlock
-from bert_embed.transforms.records.vectors import EmbeddingBlock
+from bert_embed.transforms.parts import BlockSpec, Part
+from bert_embed.transforms.steps import BlockCoder
 from bert_embed.transforms.tokenize import TokenizeBlocks
 from tests.support.plans import read_blocks
 

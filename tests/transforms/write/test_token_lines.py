@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bert_embed.transforms.write.token_lines import token_rows
+from bert_embed.transforms.write import token_rows
 from tests.support.embedding_blocks import (
     IDS,
     TOKENS,

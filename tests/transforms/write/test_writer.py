@@ -15,11 +15,11 @@ import tensorflow as tf
 import bert_embed
 from bert_embed.formats.number_types import OUTPUT_DTYPES, Stored, stored, stored_type, stored_width
 from bert_embed.storage.checksums import crc32c_of as checksum
+from bert_embed.transforms.blocks import take_documents
+from bert_embed.transforms.ledger import read_block_record
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.records.block_record import read_block_record
-from bert_embed.transforms.records.part import Part
-from bert_embed.transforms.records.vectors import take_documents
-from bert_embed.transforms.write.writer import Counting, WriteParts, vector_files, write_vectors
+from bert_embed.transforms.parts import Part
+from bert_embed.transforms.write import Counting, WriteParts, vector_files, write_vectors
 from tests.support.embedding_blocks import (
     IDS,
     TOKENS,

@@ -1,0 +1,291 @@
+"""Defines the blocks that travel between the stages, as columns: documents, tokens, vectors.
+
+A block is a dataclass. Its columns are NumPy arrays, Arrow arrays and tables, lists, and ragged
+records with `splits`; None stands for a column that a run does not have.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from bert_embed.formats.kinds import KINDS
+from bert_embed.heads.vectors import MultiVectors, SparseVectors
+from bert_embed.ragged import take_rows
+from bert_embed.transforms.parts import BLOCK_SKIPPED, Part, Rejected
+from bert_embed.transforms.redact import RedactErrors
+
+if TYPE_CHECKING:
+    from bert_embed.rows.build import Rows
+    from bert_embed.rows.layout import Layout
+
+
+_Block = TypeVar("_Block")
+_ARROW = (pa.Array, pa.ChunkedArray, pa.Table)
+_SAMPLED = 100  # elements of a list that are measured
+_SMALL = 8  # bytes of a small value, and about what a list needs for an element
+
+
+def take(block: _Block, rows: np.ndarray) -> _Block:
+    """Takes rows, int64 `[taken]`, or a mask where all are arrays, of every column."""
+    columns: Any = block
+    taken = {name: take_column(column, rows) for name, column in vars(block).items()}
+    return replace(columns, **taken)
+
+
+def take_column(column: Any, rows: np.ndarray) -> Any:
+    """Takes rows of one column, None where there is none."""
+    if isinstance(column, _ARROW):
+        return column.take(pa.array(rows))
+    if isinstance(column, np.ndarray):
+        return column[rows]
+    if isinstance(column, list):
+        return [column[row] for row in rows.tolist()]
+    if hasattr(column, "splits"):
+        at, splits = take_rows(column.splits, rows)
+        return replace(take(replace(column, splits=None), at), splits=splits)
+    return column
+
+
+def join(blocks: Sequence[_Block]) -> _Block:
+    """Joins the columns of blocks end to end; a column that the first block lacks stays None."""
+    columns = zip(*(vars(block).values() for block in blocks), strict=True)
+    return type(blocks[0])(*map(_joined, columns))
+
+
+def _joined(columns: Sequence[Any]) -> Any:
+    first = columns[0]
+    if first is None:
+        return None
+    if isinstance(first, pa.Table):
+        return pa.concat_tables(columns)
+    if isinstance(first, pa.Array):
+        return pa.concat_arrays(columns)
+    return np.concatenate(columns) if isinstance(first, np.ndarray) else [*chain(*columns)]
+
+
+def nbytes(value: Any) -> int:
+    """About how many bytes a block has: its arrays exactly, lists by their first elements."""
+    if isinstance(value, (np.ndarray, *_ARROW)):
+        return value.nbytes
+    if isinstance(value, (str, bytes)):
+        return len(value) + _SMALL
+    if isinstance(value, list | tuple):
+        sample = value[:_SAMPLED]
+        return _SMALL * len(value) + sum(map(nbytes, sample)) * len(value) // max(len(sample), 1)
+    if is_dataclass(value):
+        return sum(nbytes(getattr(value, field.name)) for field in fields(value))
+    return _SMALL
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values are lists, of fixed or any length."""
+    types = pa.types
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+
+
+@dataclass(frozen=True)
+class DocumentBlock:
+    """The documents of a part, as columns."""
+
+    part: Part
+    ids: pa.StringArray  # [documents], unique in the run where the input's are
+    texts: list[str]  # none of them blank
+    sources: pa.StringArray  # [documents], file and position of each
+    texts_b: list[str] | None = None  # "" for a document without; None: no pairs
+    words: list[list[str] | None] | None = None  # None where a text did not come as a list of words
+    spans: list[list[tuple[int, int]]] | None = None  # code points [start, stop); None: unasked
+    extra: pa.Table | None = None  # a row a document
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def id_hashes(ids: Sequence[str] | pa.StringArray) -> np.ndarray:
+    """uint64 `[ids]`: XXH3 (64 bits, seed 0) of each id's UTF-8.
+
+    A document counts as embedded only if the hash of its text agrees, too. Counts of ids rely on
+    this hash alone: among a billion ids there is a collision in one of 37 cases.
+    """
+    digest = xxhash.xxh3_64_intdigest
+    listed = ids.to_pylist() if isinstance(ids, pa.Array) else ids
+    return np.array([digest(document_id.encode()) for document_id in listed], np.uint64)
+
+
+@dataclass(frozen=True)
+class TokenBlock:
+    """The rows of a part that the model runs on, as columns; others are as in `DocumentBlock`."""
+
+    part: Part
+    ids: pa.StringArray
+    sources: pa.StringArray
+    text_hash: np.ndarray  # int64 [documents], XXH3 of each text's UTF-8
+    layout: "Layout"  # how documents were cut into rows: one each, or windows
+    row: np.ndarray  # int32 [rows of the layout], the distinct row that each equals
+    rows: "Rows"  # the distinct ones, with [CLS] and [SEP]
+    extra: pa.Table | None = None
+    texts: pa.StringArray | None = None  # [documents]; None: not kept
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def num_tokens(self) -> np.ndarray:
+        """int32 `[documents]`, special tokens and prompt included."""
+        return self.layout.num_tokens
+
+    @property
+    def num_tokens_full(self) -> np.ndarray:
+        """int32 `[documents]`, the same if nothing had been cut."""
+        full = self.layout.num_tokens_full
+        return self.num_tokens if full is None else full
+
+    @property
+    def truncated(self) -> np.ndarray:
+        """bool `[documents]`, whether the text was cut."""
+        return self.layout.truncated
+
+
+@dataclass(frozen=True)
+class KeptWindows:
+    """The windows of long texts, or the chunks of texts, where each has a vector of its own."""
+
+    document: np.ndarray  # int32 [windows], place of its document; never decreasing
+    window: np.ndarray  # int32 [windows], number in the document, from 0
+    starts: np.ndarray  # int32 [windows], code point of the text
+    stops: np.ndarray  # int32 [windows], after its last code point
+    num_tokens: np.ndarray  # int32 [windows], with special tokens unless pooled in its document
+    name: str = "window"  # or `chunk`
+
+
+@dataclass(frozen=True)
+class TokenVectors:
+    """A vector of every token, all documents end to end."""
+
+    splits: np.ndarray  # int64 [documents + 1], where each begins and ends in the rest
+    tokens: pa.StringArray  # [tokens], special tokens included
+    segments: np.ndarray  # int32 [tokens], 0 for the first text and 1 for the second
+    starts: np.ndarray  # int32 [tokens], code points in the text; -1 for special tokens
+    stops: np.ndarray  # likewise
+    vectors: np.ndarray  # float32 [tokens, width]
+
+
+@dataclass(frozen=True)
+class UnitVectors:
+    """A vector of every word, or of every requested span, all documents end to end."""
+
+    splits: np.ndarray  # int64 [documents + 1], where each begins and ends in the rest
+    texts: pa.StringArray | None  # [units]; None: they have no text of their own
+    starts: np.ndarray  # int32 [units], code points in the text
+    stops: np.ndarray  # likewise
+    truncated: np.ndarray  # bool [units], tokens of it were cut off
+    missing: np.ndarray  # bool [units], all its tokens were cut off, so that it has no vector
+    vectors: np.ndarray  # float32 [units, width]; without meaning where `missing`
+
+
+@dataclass(frozen=True)
+class EmbeddingBlock:
+    """The vectors of a part, in its documents' order; other columns are as in `TokenBlock`."""
+
+    part: Part
+    ids: pa.StringArray
+    num_tokens: np.ndarray  # int32 [documents]
+    truncated: np.ndarray  # bool [documents]
+    text_hash: np.ndarray
+    vectors: np.ndarray | None = None  # float32 [documents or kept windows, width]
+    windows: KeptWindows | None = None  # that the rows of `ROW_KINDS` are; None: documents
+    tokens: TokenVectors | None = None  # this and the next five: None: not requested
+    words: UnitVectors | None = None
+    spans: UnitVectors | None = None
+    sparse: SparseVectors | None = None  # of documents or kept windows, as the next two
+    multi: MultiVectors | None = None
+    scores: np.ndarray | None = None  # float32 [documents or kept windows, labels]
+    extra: pa.Table | None = None
+    texts: pa.StringArray | None = None
+    full_lengths: np.ndarray | None = None  # int32 [documents], uncut; None: nothing was cut
+    computed_tokens: int = 0  # that the model ran on
+    padded_tokens: int = 0  # the same with padding
+    batches: int = 0  # that it ran
+    compiled: int = 0  # shapes of batches that were compiled for them
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def num_tokens_full(self) -> np.ndarray:
+        """int32 `[documents]`: `num_tokens` if nothing had been cut."""
+        return self.num_tokens if self.full_lengths is None else self.full_lengths
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Which kinds of vectors it holds, in the order of `KINDS`."""
+        return tuple(kind for kind in KINDS if self.of(kind) is not None)
+
+    def of(self, kind: str) -> Any:
+        """Returns the vectors of a kind; None if it holds none."""
+        return getattr(self, _column(kind))
+
+
+def _column(kind: str) -> str:
+    return "vectors" if kind == "sentence" else KINDS[kind].folder
+
+
+def take_documents(block: EmbeddingBlock, documents: np.ndarray) -> EmbeddingBlock:
+    """The vectors of some documents, int64 `[kept]`, ascending."""
+    windows = block.windows
+    if windows is None:
+        return take(block, documents)
+    at = np.flatnonzero(np.isin(windows.document, documents))
+    windows = take(windows, at)
+    document = np.searchsorted(documents, windows.document).astype(np.int32)
+    names = [_column(name) for name, kind in KINDS.items() if kind.by_row]
+    of_windows = {name: take_column(getattr(block, name), at) for name in names}
+    without: Any = dict.fromkeys(("windows", *names))
+    others: Any = take(replace(block, **without), documents)
+    return replace(others, windows=replace(windows, document=document), **of_windows)
+
+
+ROW_BITS = 32  # of a place are the row; the bits above them are the part
+
+
+def places(part: int, rows: int) -> np.ndarray:
+    """int64 `[rows]`: the places of all documents of a part, in one number each."""
+    return (part << ROW_BITS) + np.arange(rows, dtype=np.int64)
+
+
+def rows_of_part(places: np.ndarray, part: int) -> np.ndarray:
+    """Row numbers of those of the sorted places that are in a part."""
+    return places_of_part(places, part) - (part << ROW_BITS)
+
+
+def places_of_part(places: np.ndarray, part: int) -> np.ndarray:
+    """Those of the sorted places that are in a part."""
+    first, last = np.searchsorted(places, [part << ROW_BITS, (part + 1) << ROW_BITS])
+    return places[first:last]
+
+
+def without_skipped(block: DocumentBlock, skipped: bytes) -> DocumentBlock:
+    """The documents of a part without those of `BlockSpec.skipped`, which the part counts."""
+    rows = rows_of_part(np.frombuffer(skipped, np.int64), block.part.number)
+    if len(rows) == 0:
+        return block
+    rest = np.delete(np.arange(len(block)), rows)
+    return replace(take(block, rest), part=replace(block.part, skipped=len(rows)))
+
+
+def without_blocks(block: DocumentBlock, numbers: Collection[int]) -> DocumentBlock:
+    """The part, all rejected if its block, which crashes workers, has such a number."""
+    if block.part.block not in numbers:
+        return block
+    with RedactErrors("skip blocks"):
+        columns = block.ids.to_pylist(), block.sources.to_pylist(), block.texts
+        rejected = tuple(
+            Rejected(document, source, "read", BLOCK_SKIPPED, text)
+            for document, source, text in zip(*columns, strict=True)
+        )
+        part = replace(block.part, rejected=block.part.rejected + rejected)
+        return replace(take(block, np.zeros(0, np.int64)), part=part)

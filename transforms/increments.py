@@ -1,0 +1,435 @@
+"""Finds what is new: keys, hashes of ids and texts, of the input against those of earlier outputs.
+
+The hash of the id distributes them to buckets, each compared within one worker's memory.
+"""
+
+import hashlib
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
+
+import apache_beam as beam
+import numpy as np
+import orjson
+import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from bert_embed.formats.kinds import KINDS
+from bert_embed.storage.errors import InputError, SettingError, StorageError
+from bert_embed.storage.files import open_raw
+from bert_embed.transforms.bigquery.read import table_columns, table_streams
+from bert_embed.transforms.blocks import (
+    DocumentBlock,
+    TokenBlock,
+    id_hashes,
+    join,
+    places,
+    places_of_part,
+    take,
+)
+from bert_embed.transforms.examples.read import ExampleReading, example_blocks
+from bert_embed.transforms.output_folder import OutputFolder, parse_name
+from bert_embed.transforms.parts import BlockSpec
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.reader import document_blocks
+from bert_embed.transforms.redact import RedactErrors
+from bert_embed.transforms.steps import Step
+from bert_embed.transforms.tokenize import hashed_texts, text_hashes
+
+
+class _Columns:
+    """A dataclass of arrays of one length."""
+
+    DTYPES: ClassVar[tuple[Any, ...]]  # of the columns, in their order
+
+    def __len__(self) -> int:
+        return len(next(iter(vars(self).values())))
+
+    def take(self, rows: np.ndarray) -> Self:
+        """Some rows, by their numbers or a mask."""
+        return take(self, rows)
+
+    @classmethod
+    def joined(cls, several: Iterable[Self]) -> Self:
+        """Rows end to end."""
+        return join([cls(*(np.empty(0, dtype) for dtype in cls.DTYPES)), *several])
+
+
+_C = TypeVar("_C", bound=_Columns)
+
+
+@dataclass(frozen=True)
+class InputKeys(_Columns):
+    """The keys of the input, a row a record."""
+
+    DTYPES: ClassVar = (np.uint64, np.int64, np.int64, np.int64)
+    id_hash: np.ndarray  # uint64, XXH3 of the id
+    text_hash: np.ndarray  # int64, as in the output
+    block: np.ndarray  # int64, number of the record's block
+    place: np.ndarray  # int64, part and row of the document
+
+
+@dataclass(frozen=True)
+class EarlierKeys(_Columns):
+    """The keys of earlier outputs, a row a document; a later output's replace an earlier one's."""
+
+    DTYPES: ClassVar = (np.uint64, np.int64, np.int32)
+    id_hash: np.ndarray  # uint64, this and the next as in `InputKeys`
+    text_hash: np.ndarray
+    output: np.ndarray  # int32, number of the output
+
+
+_K = TypeVar("_K", InputKeys, EarlierKeys)
+
+
+@dataclass(frozen=True)
+class Places(_Columns):
+    """Places of documents in the input: columns of `InputKeys`."""
+
+    DTYPES: ClassVar = (np.int64, np.int64)
+    block: np.ndarray
+    place: np.ndarray
+
+
+def in_buckets(keys: _K, buckets: int) -> Iterator[tuple[int, _K]]:
+    """Distributes keys to buckets by their ids; all rows of an id are in one bucket."""
+    high = keys.id_hash >> np.uint64(32)
+    return dealt_out(keys, (high * np.uint64(buckets)) >> np.uint64(32))
+
+
+def dealt_out(keys: _C, number: np.ndarray) -> Iterator[tuple[int, _C]]:
+    """Groups rows by their number, integers `[rows]`."""
+    order = np.argsort(number, kind="stable")
+    numbers, starts = np.unique(number[order], return_index=True)
+    pieces = np.split(order, starts[1:])  # one empty piece where there are no rows at all
+    for group, rows in zip(numbers.tolist(), pieces, strict=False):
+        yield group, keys.take(rows)
+
+
+def already_embedded(inputs: InputKeys, earlier: EarlierKeys) -> np.ndarray:
+    """bool `[records]`: whether the last output with a record's id has its text, too."""
+    last = _last_of_each_id(earlier)
+    ids = np.concatenate([last.id_hash, inputs.id_hash])
+    texts = np.concatenate([last.text_hash, inputs.text_hash])
+    order = np.lexsort((texts, ids))
+    ids, texts = ids[order], texts[order]
+    begins = np.append(True, (ids[1:] != ids[:-1]) | (texts[1:] != texts[:-1]))[: len(ids)]
+    kind = np.empty(len(order), np.int64)
+    kind[order] = np.cumsum(begins) - 1
+    has_earlier = np.zeros(len(order), bool)
+    has_earlier[kind[: len(last)]] = True
+    return has_earlier[kind[len(last) :]]
+
+
+def _last_of_each_id(earlier: EarlierKeys) -> EarlierKeys:
+    """The rows of each id in the last output that has it."""
+    order = np.lexsort((-earlier.output, earlier.id_hash))
+    ids = earlier.id_hash[order]
+    starts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1])[: len(ids)])
+    output = earlier.output[order]
+    last = np.repeat(output[starts], np.diff(np.append(starts, len(order))))
+    return earlier.take(order[output == last])
+
+
+_ROWS = 1 << 16  # read at a time
+_KEY_COLUMNS = ["id", "text_hash"]
+
+
+@dataclass(frozen=True)
+class EarlierOutput:
+    """An output whose documents are skipped, by its `number` among those that were named."""
+
+    number: int
+    place: str  # folder, or `project.dataset.table`
+    files: tuple[str, str] | None  # kind and ending of those with its documents; None: a table
+    digest: str  # of its listing, when the command line listed it
+    documents: int
+    complete: bool = True
+    run: str | None = None
+
+
+@dataclass(frozen=True)
+class EarlierFile:
+    """A file of an earlier output; without a path a stream of rows of a table."""
+
+    output: int
+    number: int
+    folder: str
+    path: str | None
+    stream: str = ""
+
+
+def key_files(folder: str) -> tuple[tuple[str, str] | None, dict[str, int]]:
+    """Kind and ending of the smallest files with ids and hashes of texts; and their sizes."""
+    sizes = OutputFolder(folder).data_files()
+    for kind in sorted(KINDS.values(), key=lambda kind: kind.size):
+        for place in kind.places:
+            for ending in (".parquet", ".jsonl"):
+                of_kind = _of_kind(sizes, place, ending)
+                if of_kind and (kind.name, ending) != ("token", ".jsonl"):
+                    return (place, ending), of_kind
+    return None, {}
+
+
+def _of_kind(sizes: dict[str, int], kind: str, ending: str) -> dict[str, int]:
+    parsed = {name: parse_name(name) for name in sizes}
+    return {
+        name: sizes[name]
+        for name, parsed_name in parsed.items()
+        if parsed_name is not None and (parsed_name.kind, parsed_name.ending) == (kind, ending)
+    }
+
+
+def sizes_digest(sizes: dict[str, int]) -> str:
+    """A hash of names and sizes; not of times, so that a copy of an output counts as the same."""
+    return hashlib.sha256(repr(sorted(sizes.items())).encode()).hexdigest()
+
+
+def earlier_files(output: EarlierOutput) -> list[EarlierFile]:
+    """The files of an output, listed again; SettingError if they are others than before."""
+    if output.files is None:
+        return [
+            EarlierFile(output.number, number, output.place, None, stream)
+            for number, stream in enumerate(table_streams(output.place))
+        ]
+    folder = OutputFolder(output.place)
+    sizes = _of_kind(folder.data_files(), *output.files)
+    if sizes_digest(sizes) != output.digest:
+        raise SettingError(
+            "skip_existing",
+            f"{output.place} changed while the job was being started; run it again",
+        )
+    return [
+        EarlierFile(output.number, number, output.place, folder.path_of(name))
+        for number, name in enumerate(sorted(sizes))
+    ]
+
+
+def earlier_keys(file: EarlierFile) -> Iterator[EarlierKeys]:
+    """The keys of a file, some rows at a time; neighbouring windows of a document give one key."""
+    for ids, text_hash in id_columns(file):
+        hashes = id_hashes(ids)
+        again = (hashes[1:] == hashes[:-1]) & (text_hash[1:] == text_hash[:-1])
+        first = np.append(True, ~again)[: len(hashes)]
+        output = np.full(len(hashes), file.output, np.int32)
+        yield EarlierKeys(hashes, text_hash, output).take(first)
+
+
+def id_columns(file: EarlierFile) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
+    """Ids, and int64 hashes of the texts, some rows at a time; InputError if damaged."""
+    if file.path is None:
+        yield from table_columns(file.folder, file.stream)
+        return
+    read = _parquet_columns if PurePosixPath(file.path).suffix == ".parquet" else _line_columns
+    try:
+        yield from read(file.path)
+    except StorageError:
+        raise
+    except (pa.ArrowException, OSError, KeyError, TypeError, orjson.JSONDecodeError) as error:
+        if getattr(error, "errno", None) is not None:  # of the file system, not of Arrow
+            raise
+        raise InputError(
+            f"--skip_existing: {file.path} is damaged; remove it and its documents are embedded "
+            "again"
+        ) from error
+
+
+def _parquet_columns(path: str) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
+    from bert_embed.formats.parquet_file import open_parquet
+
+    with open_raw(path) as raw, open_parquet(raw) as file:
+        for batch in file.iter_batches(_ROWS, columns=_KEY_COLUMNS):
+            yield batch["id"].cast(pa.string()), batch["text_hash"].to_numpy()
+
+
+def _line_columns(path: str) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
+    ids: list[str] = []
+    hashes: list[int] = []
+    with open_raw(path) as file:
+        for line in file:
+            row = orjson.loads(line)
+            ids.append(str(row["id"]))
+            hashes.append(row["text_hash"])
+            if len(ids) == _ROWS:
+                yield pa.array(ids, pa.string()), np.array(hashes, np.int64)
+                ids, hashes = [], []
+    yield pa.array(ids, pa.string()), np.array(hashes, np.int64)
+
+
+_MOST_HELD = 1 << 20  # keys that a worker gathers before it passes them on: fewer tiny buckets
+
+Keyed: TypeAlias = tuple[int, InputKeys] | tuple[int, EarlierKeys]
+
+
+@dataclass(frozen=True)
+class KeySettings:
+    """How the keys of a run are compared."""
+
+    earlier: tuple[EarlierOutput, ...]  # a later one replaces rows of the same id
+    buckets: int  # of ids, each compared by itself
+    folder: OutputFolder
+    run: str
+    columns: Columns
+    part_docs: int
+    block_bytes: int
+    reading: ExampleReading | None = None  # where the input is examples
+
+    def blocks(
+        self, spec: BlockSpec, done: Container[int] = ()
+    ) -> Iterator[DocumentBlock] | Iterator[TokenBlock]:
+        """The documents of a block, without the parts in `done`."""
+        if self.reading is not None:
+            return example_blocks(spec, self.reading, self.part_docs, self.block_bytes, done)
+        return document_blocks(spec, self.columns, self.part_docs, self.block_bytes, done)
+
+
+class _HeldKeys(beam.DoFn):
+    """Gathers keys over the elements of a bundle and passes them on in buckets."""
+
+    def __init__(self, buckets: int) -> None:
+        self._buckets = buckets
+
+    def start_bundle(self) -> None:
+        self._held: list[Any] = []
+        self._count = 0
+
+    def _hold(self, keys: InputKeys | EarlierKeys) -> Iterator[Keyed]:
+        self._held.append(keys)
+        self._count += len(keys)
+        if self._count >= _MOST_HELD:
+            yield from self._release()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        window = GlobalWindow()
+        for keyed in self._release():
+            yield WindowedValue(keyed, window.max_timestamp(), [window])
+
+    def _release(self) -> Iterator[Keyed]:
+        held, self._held, self._count = self._held, [], 0
+        if held:
+            yield from in_buckets(type(held[0]).joined(held), self._buckets)
+
+
+class ReadKeys(_HeldKeys):
+    """Reads the keys of the documents of BlockSpecs."""
+
+    def __init__(self, settings: KeySettings) -> None:
+        super().__init__(settings.buckets)
+        self._settings = settings
+
+    def process(self, spec: BlockSpec) -> Iterator[Keyed]:
+        ours = self._settings
+        with RedactErrors("read ids"):
+            for block in ours.blocks(spec, spec.done):
+                yield from self._hold(input_keys(block))
+
+
+class KeysOf(_HeldKeys):
+    """Takes the keys of documents that were read already."""
+
+    def process(self, block: DocumentBlock) -> Iterator[Keyed]:
+        with RedactErrors("read ids"):
+            keys = input_keys(block)
+        yield from self._hold(keys)
+
+
+def input_keys(block: DocumentBlock | TokenBlock) -> InputKeys:
+    """The keys of a part's documents."""
+    texts = block.text_hash if isinstance(block, TokenBlock) else text_hashes(hashed_texts(block))
+    return InputKeys(
+        id_hash=id_hashes(block.ids),
+        text_hash=texts,
+        block=np.full(len(block), block.part.block, np.int64),
+        place=places(block.part.number, len(block)),
+    )
+
+
+class ReadEarlier(_HeldKeys):
+    """Reads the keys of the files of earlier outputs."""
+
+    def process(self, file: EarlierFile) -> Iterator[Keyed]:
+        with RedactErrors("read an earlier output"):
+            for keys in earlier_keys(file):
+                yield from self._hold(keys)
+
+
+BLOCK_RANGE = 256  # blocks whose skipped documents are joined to them together
+
+
+@dataclass
+class CompareKeys(Step):
+    """Adds to BlockSpecs which documents to skip."""
+
+    settings: KeySettings
+
+    def expand(self, specs: beam.PCollection[BlockSpec]) -> beam.PCollection[BlockSpec]:
+        keys = specs | "ReadKeys" >> beam.ParDo(ReadKeys(self.settings))
+        return (specs, keys) | "SkipExisting" >> SkipExisting(self.settings)
+
+
+def compare_documents(
+    settings: KeySettings, specs: beam.PCollection, documents: beam.PCollection
+) -> beam.PCollection:
+    """As `SkipExisting`, of BlockSpecs and the documents of their blocks."""
+    keys = documents | "Keys" >> beam.ParDo(KeysOf(settings.buckets))
+    return (specs, keys) | "SkipExisting" >> SkipExisting(settings)
+
+
+@dataclass
+class SkipExisting(Step):
+    """Adds to BlockSpecs which documents to skip, by the keys of the input."""
+
+    settings: KeySettings
+
+    def expand(
+        self, collections: tuple[beam.PCollection, beam.PCollection]
+    ) -> beam.PCollection[BlockSpec]:
+        specs, keys = collections
+        pipeline = specs.pipeline
+        files = (
+            pipeline
+            | "Earlier" >> beam.Create(list(self.settings.earlier), reshuffle=False)
+            | "List" >> beam.FlatMap(earlier_files)
+            | "SpreadFiles" >> beam.Reshuffle()
+        )
+        skipped = (
+            {
+                "input": keys,
+                "earlier": files | "EarlierKeys" >> beam.ParDo(ReadEarlier(self.settings.buckets)),
+            }
+            | "GroupKeys" >> beam.CoGroupByKey()
+            | "Compare" >> beam.FlatMap(_compare)
+        )
+        return (
+            {
+                "specs": specs | "KeyByBlockRange" >> beam.WithKeys(_block_range),
+                "skipped": skipped,
+            }
+            | "JoinByBlockRange" >> beam.CoGroupByKey()
+            | "AttachSkips" >> beam.FlatMap(_attach_skips)
+            | "Spread" >> beam.Reshuffle()
+        )
+
+
+def _block_range(spec: BlockSpec) -> int:
+    return spec.number // BLOCK_RANGE
+
+
+def _compare(bucket: tuple[int, dict[str, Iterable[Any]]]) -> Iterator[tuple[int, Places]]:
+    """The places of a bucket's documents to skip, by the ranges of their blocks."""
+    inputs = InputKeys.joined(bucket[1]["input"])
+    skipped = inputs.take(already_embedded(inputs, EarlierKeys.joined(bucket[1]["earlier"])))
+    yield from dealt_out(Places(skipped.block, skipped.place), skipped.block // BLOCK_RANGE)
+
+
+def _attach_skips(block_range: tuple[int, dict[str, Iterable[Any]]]) -> Iterator[BlockSpec]:
+    skipped = Places.joined(block_range[1]["skipped"])
+    skipped = skipped.take(np.lexsort((skipped.place, skipped.block)))
+    for spec in block_range[1]["specs"]:
+        first, last = np.searchsorted(skipped.block, [spec.number, spec.number + 1])
+        places = skipped.place[first:last]
+        if spec.cut is not None:
+            places = places_of_part(places, spec.cut.part.number)
+        yield replace(spec, skipped=places.tobytes())

@@ -1,1 +1,0 @@
-"""Only what is new: keys and earlier outputs."""

@@ -1,0 +1,377 @@
+"""The ledger of a run: a record of each part, the finished parts, the different ids and texts.
+
+A small run keeps all hashes, and its count is exact. A larger one keeps those that begin with some
+zero bits: a sample by value, which gives the number of different ones within half a percent.
+"""
+
+import base64
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+import orjson
+
+from bert_embed.formats.output_files import output_name, parse_name
+from bert_embed.storage.files import is_remote, read_bytes, size_of
+from bert_embed.storage.parallel import in_parallel
+from bert_embed.transforms.output_folder import OutputFile, OutputFolder, part_name
+from bert_embed.transforms.parts import BlockSpec, Part, count_reasons
+
+EXACT = 1 << 16  # documents, up to which all hashes are kept
+_MOST_HASHES = 1 << 17  # hashes held at a time, where there were more documents than expected
+_BITS = 64
+
+
+def sample_bits(documents: int) -> int:
+    """How many leading bits of a kept hash are zero, for about so many documents.
+
+    >>> sample_bits(EXACT), sample_bits(EXACT + 1), sample_bits(EXACT * 8)
+    (0, 1, 3)
+    """
+    return max(0, (max(documents, 1) - 1).bit_length() - EXACT.bit_length() + 1)
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """Different hashes."""
+
+    hashes: np.ndarray  # uint64 `[hashes]`, each once, in order
+    bits: int = 0  # how many leading bits of each are zero
+
+    @property
+    def count(self) -> int:
+        """How many different ones there are; estimated if `bits` is not 0."""
+        return len(self.hashes) << self.bits
+
+    def to_text(self) -> str:
+        """The hashes as base64 of their little-endian bytes."""
+        return base64.b64encode(self.hashes.astype("<u8").tobytes()).decode("ascii")
+
+    @classmethod
+    def from_text(cls, text: str, bits: int) -> "Distinct":
+        """What `to_text` gave; ValueError for anything else."""
+        data = base64.b64decode(text, validate=True)
+        return cls(np.frombuffer(data, "<u8").astype(np.uint64), bits)
+
+    def sampled(self, bits: int) -> "Distinct":
+        """Those with so many leading zero bits."""
+        if bits <= self.bits:
+            return self
+        return Distinct(self.hashes[self.hashes >> np.uint64(_BITS - bits) == 0], bits)
+
+
+def distinct(hashes: np.ndarray, bits: int) -> Distinct:
+    """The different ones of some hashes, int64 or uint64 `[hashes]`, with `bits` leading zeros."""
+    return Distinct(np.unique(hashes.view(np.uint64))).sampled(bits)
+
+
+def joined(several: Iterable[Distinct]) -> Distinct:
+    """The different hashes of several, at most 131,072: of more, a smaller sample."""
+    listed = list(several)
+    bits = max((hashes.bits for hashes in listed), default=0)
+    parts = [hashes.sampled(bits).hashes for hashes in listed]
+    different = Distinct(np.unique(np.concatenate([np.empty(0, np.uint64), *parts])), bits)
+    while len(different.hashes) > _MOST_HASHES:
+        different = different.sampled(different.bits + 1)
+    return different
+
+
+_FORMAT = 2
+_MOST = 1 << 50  # of any number; sums of more than JSON's 64 bits hold could not be written
+# The histogram of lengths has bins of 16 tokens up to 1,024, then four to each doubling: a book as
+# one document adds some bins to it, not a million.
+LENGTH_BIN = 16
+EQUAL_BINS = 64
+_PER_DOUBLING = 4
+SUMMED = (
+    "records",
+    "embedded",
+    "skipped",
+    "blank",
+    "truncated",
+    "tokens",
+    "full_tokens",
+    "text_tokens",
+    "unknown_tokens",
+    "continuing_tokens",
+    "computed_tokens",
+    "padded_tokens",
+    "batches",
+    "compiled",
+)
+
+
+class ReconcileError(RuntimeError):
+    """The block records do not add up to what was planned: documents were lost or doubled."""
+
+
+@dataclass(frozen=True)
+class BlockRecord:
+    """What became of a part, beside `Part`; written after all its files, it marks it as done."""
+
+    block: int
+    part: int
+    last: bool
+    records: int
+    covered: dict[int, int]
+    end_of_file: int | None
+    embedded: int = 0  # documents with a vector in the output
+    skipped: int = 0  # documents that an earlier output has
+    rejected: dict[str, int] = field(default_factory=dict)  # how many for each reason
+    blank: int = 0  # blank lines among the rejected
+    unfit: dict[str, int] = field(default_factory=dict)  # values that extra columns cannot hold
+    truncated: int = 0  # embedded documents whose text was cut
+    tokens: int = 0  # of embedded documents, special tokens included
+    full_tokens: int = 0  # the same if no text had been cut
+    text_tokens: int = 0  # in which [UNK] were counted
+    unknown_tokens: int = 0  # [UNK] of them
+    continuing_tokens: int = 0  # of them, those that continue a word
+    unknown_files: dict[str, tuple[int, int]] = field(default_factory=dict)  # `UnknownWords.files`
+    unknown_scripts: dict[str, int] = field(default_factory=dict)  # `UnknownWords.scripts`
+    computed_tokens: int = 0  # of the model, each distinct row once
+    padded_tokens: int = 0  # the same with padding
+    batches: int = 0  # that the model computed
+    compiled: int = 0  # shapes of batches that were compiled for the part
+    length_bins: list[int] = field(default_factory=list)  # as `length_histogram` counts them
+    hash_bits: int = 0  # this and the next two as `Distinct` keeps them
+    text_hashes: str = ""
+    id_hashes: str | None = None  # None where ids are not counted
+    files: dict[str, OutputFile] = field(default_factory=dict)  # by name
+    seconds: dict[str, float] = field(default_factory=dict)
+    reused: bool = False  # an earlier attempt wrote it; not kept in the file
+
+    def __post_init__(self) -> None:
+        counted = self.embedded + self.skipped + sum(self.rejected.values())
+        if self.records != counted:
+            raise ReconcileError(
+                f"part {part_name(self.block, self.part)}: {self.records} records read, but "
+                f"{counted} embedded, rejected or skipped"
+            )
+
+
+def block_record(
+    part: Part,
+    num_tokens: np.ndarray,
+    truncated: np.ndarray,
+    files: dict[str, OutputFile],
+    **computed: Any,
+) -> BlockRecord:
+    """The record of a part: int32 and bool `[documents]` of its output, and counts."""
+    return BlockRecord(
+        block=part.block,
+        part=part.number,
+        last=part.last,
+        records=part.records,
+        covered=part.covered,
+        end_of_file=part.end_of_file,
+        embedded=len(num_tokens),
+        skipped=part.skipped,
+        rejected=count_reasons(part.rejected),
+        blank=sum(rejection.blank for rejection in part.rejected),
+        unfit=part.unfit,
+        truncated=int(truncated.sum()),
+        tokens=int(num_tokens.sum()),
+        text_tokens=part.unknown.tokens,
+        unknown_tokens=part.unknown.unknown,
+        continuing_tokens=part.unknown.continuing,
+        unknown_files=part.unknown.files,
+        unknown_scripts=part.unknown.scripts,
+        length_bins=length_histogram(num_tokens),
+        files=files,
+        seconds={stage: round(seconds, 6) for stage, seconds in part.seconds.items()},
+        **computed,
+    )
+
+
+def length_histogram(num_tokens: np.ndarray) -> list[int]:
+    """Counts lengths, int `[documents]`, in bins whose upper ends `length_end` gives.
+
+    >>> length_histogram(np.array([3, 15, 16, 40]))
+    [2, 1, 1]
+    >>> counts = length_histogram(np.array([1023, 1024, 1 << 20]))
+    >>> [(at, length_end(at)) for at, count in enumerate(counts) if count]
+    [(63, 1023), (64, 1279), (104, 1310719)]
+    """
+    return np.bincount(_length_bins(num_tokens.astype(np.int64))).tolist()
+
+
+def _length_bins(num_tokens: np.ndarray) -> np.ndarray:
+    """The bin of each length, int64 `[documents]`."""
+    first = LENGTH_BIN * EQUAL_BINS
+    doublings = np.log2(np.maximum(num_tokens, first) / first).astype(np.int64)
+    quarters = (num_tokens * _PER_DOUBLING >> doublings) // first - _PER_DOUBLING
+    above = EQUAL_BINS + _PER_DOUBLING * doublings + quarters
+    return np.where(num_tokens < first, num_tokens // LENGTH_BIN, above)
+
+
+def length_end(at: int) -> int:
+    """The most tokens of a document in a bin of `length_histogram`.
+
+    >>> length_end(0), length_end(63), length_end(64), length_end(67), length_end(68)
+    (15, 1023, 1279, 2047, 2559)
+    """
+    if at < EQUAL_BINS:
+        return (at + 1) * LENGTH_BIN - 1
+    doublings, quarters = divmod(at + 1 - EQUAL_BINS, _PER_DOUBLING)
+    return (LENGTH_BIN * EQUAL_BINS << doublings) * (_PER_DOUBLING + quarters) // _PER_DOUBLING - 1
+
+
+def from_equal_bins(counts: Sequence[int]) -> list[int]:
+    """The histogram of counts in bins of 16 tokens throughout, as earlier versions wrote them."""
+    if len(counts) <= EQUAL_BINS:
+        return list(counts)
+    bins = _length_bins(np.arange(len(counts)) * LENGTH_BIN)
+    return np.bincount(bins, np.asarray(counts)).astype(np.int64).tolist()
+
+
+def block_record_bytes(record: BlockRecord, run: str) -> bytes:
+    """A record as JSON, with the fingerprint of its run."""
+    row = {"format": _FORMAT, "run": run} | asdict(record)
+    del row["reused"]
+    return orjson.dumps(row, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE)
+
+
+def read_block_record(folder: OutputFolder, block: int, part: int, run: str) -> BlockRecord | None:
+    """An earlier attempt's record of a part, or None if there is none of this run."""
+    data = read_bytes(folder.block_record(block, part))
+    record = None if data is None else parse_block_record(data, run)
+    if record is None or (record.block, record.part) != (block, part):
+        return None
+    return record
+
+
+def parse_block_record(data: bytes, run: str) -> BlockRecord | None:
+    """The record in a file; None if it is of another run, or not as `block_record_bytes` writes.
+
+    The files that it names will be opened, so they must have the part's own names, which lead
+    nowhere else.
+    """
+    try:
+        row = orjson.loads(data)
+        if row.pop("format") != _FORMAT or row.pop("run") != run:
+            return None
+        row["covered"] = {int(file): size for file, size in row["covered"].items()}
+        if "lengths" in row:
+            row["length_bins"] = from_equal_bins(row.pop("lengths"))
+        row["files"] = {name: OutputFile(**file) for name, file in row["files"].items()}
+        record = BlockRecord(**row, reused=True)
+        files = record.files.values()
+        counts = [getattr(record, name) for name in ("block", "part", *SUMMED)]
+        counts += [*record.rejected.values(), *record.covered.values(), *record.unfit.values()]
+        counts += [number for file in files for number in (file.bytes, file.rows)]
+        counts += [*record.length_bins, *record.unknown_scripts.values()]
+        counts += [] if record.end_of_file is None else [record.end_of_file]
+        counts += [count for pair in record.unknown_files.values() for count in pair]
+        counts.append(record.hash_bits)
+        whole = all(type(count) is int and 0 <= count < _MOST for count in counts)
+        whole &= type(record.last) is bool
+        whole &= all(isinstance(seconds, (int, float)) for seconds in record.seconds.values())
+        whole &= all(isinstance(file.crc32c, str) for file in files)
+        whole &= record.hash_bits < 64 and {2} >= set(map(len, record.unknown_files.values()))
+        for text in (record.text_hashes, "" if record.id_hashes is None else record.id_hashes):
+            Distinct.from_text(text, record.hash_bits)
+        names = [parse_name(name) for name in record.files]
+        named = all(parsed and parsed[1:3] == (record.block, record.part) for parsed in names)
+    except (ReconcileError, AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return record if whole and named else None
+
+
+_MOST_SLICES = 1000  # of the blocks whose records one worker reads at a time
+
+
+@dataclass(frozen=True)
+class BegunBlocks:
+    """Blocks begun earlier, their parts that have block records, and sizes of files by name."""
+
+    specs: list[BlockSpec]
+    parts: dict[int, list[int]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+
+
+def begun_blocks(
+    folder: OutputFolder, specs: Iterable[BlockSpec]
+) -> Iterator[BlockSpec | BegunBlocks]:
+    """Gives blocks of which nothing is written as they are, and all others some at a time."""
+    parts: dict[int, list[int]] = {}
+    for block, part in folder.recorded_parts():
+        parts.setdefault(block, []).append(part)
+    files = sorted(_files_by_block(folder)) if parts else []
+
+    def begun(specs: list[BlockSpec]) -> BegunBlocks:
+        first, last = specs[0].number, specs[-1].number + 1
+        span = files[bisect_left(files, (first, "", 0)) : bisect_left(files, (last, "", 0))]
+        numbers = {spec.number: parts[spec.number] for spec in specs}
+        return BegunBlocks(specs, numbers, {name: size for _, name, size in span})
+
+    held: list[BlockSpec] = []
+    slices = 0
+    for spec in specs:
+        if spec.number not in parts:
+            yield spec
+            continue
+        held.append(spec)
+        slices += len(spec.slices)
+        if slices >= _MOST_SLICES or spec.spread:
+            yield begun(held)
+            held, slices = [], 0
+    if held:
+        yield begun(held)
+
+
+def _files_by_block(folder: OutputFolder) -> Iterator[tuple[int, str, int]]:
+    for name, size in folder.data_files().items():
+        parsed = output_name(name)
+        yield parsed.block, name, size
+
+
+def finished_blocks(
+    folder: OutputFolder, run: str, begun: BegunBlocks
+) -> Iterator[tuple[BlockSpec, list[BlockRecord]]]:
+    """Each block with the records of its finished parts, those whose files are there and whole."""
+    pairs = [(spec.number, part) for spec in begun.specs for part in begun.parts[spec.number]]
+
+    def read(pair: tuple[int, int]) -> BlockRecord | None:
+        record = read_block_record(folder, *pair, run)
+        if record is None:
+            return None
+        whole = all(begun.sizes.get(name) == file.bytes for name, file in record.files.items())
+        return record if whole else None
+
+    block_records: dict[int, list[BlockRecord]] = {}
+    for record in in_parallel(read, pairs) if is_remote(folder.path) else map(read, pairs):
+        if record is not None:
+            block_records.setdefault(record.block, []).append(record)
+    for spec in begun.specs:
+        of_block = block_records.get(spec.number, [])
+        last = max((record.part for record in of_block if record.last), default=-1)
+        done = tuple(record.part for record in of_block)
+        yield replace(spec, done=done, complete=0 < len(done) == last + 1), of_block
+
+
+def finished_parts(folder: OutputFolder, run: str, spec: BlockSpec) -> dict[int, BlockRecord]:
+    """The records, by part number, that an earlier try of this bundle wrote since the plan."""
+    by_number: dict[int, BlockRecord] = {}
+    done = frozenset(spec.done)
+    for number in count() if spec.cut is None else (spec.cut.part.number,):
+        if number in done:
+            continue
+        record = read_block_record(folder, spec.number, number, run)
+        if record is None:
+            break
+        if all(size_of(folder.path_of(n)) == file.bytes for n, file in record.files.items()):
+            by_number[number] = record
+        if record.last:
+            break
+    return by_number
+
+
+def is_complete(spec: BlockSpec, finished: dict[int, BlockRecord]) -> bool:
+    """Whether nothing is left to read, with the parts that `finished_parts` gave."""
+    if spec.cut is not None:
+        return bool(finished)
+    last = max(finished, default=-1)
+    return last >= 0 and finished[last].last and len(finished) + len(spec.done) == last + 1

@@ -1,0 +1,394 @@
+"""Lists the files of an input with their formats and compressions."""
+
+import base64
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
+from dataclasses import astuple, dataclass, replace
+from fnmatch import fnmatchcase
+from functools import partial
+
+import orjson
+import pyarrow as pa
+import zstandard
+
+from bert_embed.storage.errors import InputError, SettingError, StorageError
+from bert_embed.storage.files import (
+    FileInfo,
+    absolute,
+    files_in,
+    holds_files,
+    is_remote,
+    join,
+    list_files,
+    read_bytes,
+)
+from bert_embed.storage.globs import fixed_folder
+from bert_embed.storage.parallel import in_parallel
+from bert_embed.transforms.examples.read import limit_examples
+from bert_embed.transforms.examples.write import are_settings
+from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
+from bert_embed.transforms.parts import (
+    COMPRESSIONS,
+    FORMATS,
+    WHOLE_FILES,
+    Footer,
+    InputFile,
+    RowGroup,
+)
+from bert_embed.transforms.read.csv import QUOTED, Quoting, limit_records
+from bert_embed.transforms.read.lines import limit_lines
+from bert_embed.transforms.read.parquet import with_footers
+from bert_embed.transforms.read.streams import Inside, look_inside, packing
+
+# Not text: in a folder such files are skipped.
+OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx"} | {
+    *(".xz", ".lzma", ".lz4", ".zip", ".7z", ".br", ".snappy", ".tar", ".tgz", ".rar", ".jar"),
+    *(".xls", ".doc", ".ppt", ".pptx", ".odt", ".ods", ".odp", ".epub", ".mobi", ".djvu"),
+    *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ico", ".heic", ".psd"),
+    *(".mp3", ".wav", ".flac", ".ogg", ".m4a", ".mp4", ".mov", ".avi", ".mkv", ".webm"),
+    *(".ttf", ".otf", ".woff", ".woff2", ".exe", ".dll", ".so", ".dylib", ".class"),
+    *(".pyc", ".whl", ".deb", ".rpm", ".iso", ".dmg", ".db", ".sqlite", ".sqlite3"),
+    *(".npy", ".npz", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".safetensors", ".onnx", ".h5"),
+    *(".hdf5", ".feather", ".arrow"),
+}
+HIDDEN = "_*"  # stands among suffixes for files with hidden names
+_HIDING = ("_", ".")
+_LOG_FOLDERS = {"Delta Lake": "_delta_log", "Hudi": ".hoodie"}
+_TABLE_LOGS = {
+    "Delta Lake": re.compile(r"(.*)/_delta_log/.*"),
+    "Hudi": re.compile(r"(.*)/\.hoodie/.*"),
+    "Iceberg": re.compile(r"(.*)/metadata/[^/]*\.metadata\.json"),
+}
+_TABLE_READERS = {"Delta Lake": "deltalake or Spark", "Hudi": "Spark", "Iceberg": "pyiceberg"}
+_MOST_FOLDERS = 100  # of a store, that are looked into for logs
+_FORMAT = 1  # of a listing in an output
+_MOST_SETTINGS = 1 << 20  # bytes; a larger file of this name is text
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files that are read, sorted by path, and how many are `skipped`: hidden or no text."""
+
+    files: list[InputFile]
+    skipped: dict[str, int]
+
+    @property
+    def suffixes(self) -> dict[str, int]:
+        """The files that are read, by suffix, the most frequent first: how many."""
+        return dict(Counter(map(suffix_of, self.files)).most_common())
+
+
+def suffix_of(file: InputFile) -> str:
+    """The suffix of a file's name in small letters, that of its compression included."""
+    return "".join(_suffixes(file.info.path))
+
+
+def _suffixes(path: str) -> tuple[str, str]:
+    """A name's suffix, and that of its compression, "" for none."""
+    name = path.rsplit("/", 1)[-1].lower()
+    end = next((end for end in COMPRESSIONS if name.endswith(end)), "")
+    stem = name.removesuffix(end)
+    return "." + stem.rsplit(".", 1)[1] if "." in stem else "", end
+
+
+def input_files(
+    patterns: Sequence[str],
+    input_format: str | None = None,
+    output: str | None = None,
+    looks: bool = True,
+    whole_files: bool = False,
+) -> list[InputFile]:
+    """The files that `list_input` lists."""
+    return list_input(patterns, input_format, output, looks, whole_files).files
+
+
+def list_input(
+    patterns: Sequence[str],
+    input_format: str | None = None,
+    output: str | None = None,
+    looks: bool = True,
+    whole_files: bool = False,
+) -> Listing:
+    """Lists the files that the patterns name, sorted by path, each once.
+
+    Files of a folder or glob that are hidden or not text are skipped, unless all of the latter are;
+    those below `output` are left out, as a run into a folder of its input would read itself.
+    SettingError: a folder is a table with a log of its own, which says what belongs to it.
+    """
+    infos: dict[str, FileInfo] = {}
+    skipped: dict[str, str] = {}
+    for pattern in patterns:
+        try:
+            listed = list_files(pattern)
+        except InputError as error:
+            raise SettingError("input", str(error)) from error
+        excluded = () if output is None else (join(output, ""),)
+        files = [info for info in listed if not info.path.startswith(excluded)]
+        if listed and not files:
+            raise SettingError(
+                "input",
+                f"{pattern} lies below output {output}, where a run reads nothing; choose an "
+                "output beside the input",
+                "output",
+            )
+        _refuse_tables(pattern, files)
+        hidden = {file.path for file in files if _is_hidden(file.path, pattern)}
+        skipped |= dict.fromkeys(hidden, HIDDEN)
+        files = without_records([file for file in files if file.path not in hidden])
+        if not files and hidden:
+            raise SettingError(
+                "input",
+                f"{pattern} names only hidden files, whose names, or folders, begin with _ or a "
+                "dot; name such a file itself",
+            )
+        if not files:
+            raise SettingError("input", f"{pattern} names no file")
+        if input_format is None:
+            others = {file.path for file in files if _suffixes(file.path)[0] in OTHER_FORMATS}
+            if len(others) < len(files):
+                skipped |= {path: _suffixes(path)[0] for path in others}
+                files = [file for file in files if file.path not in others]
+        infos.update((file.path, file) for file in files)
+    listed_infos = [infos[path] for path in sorted(infos)]
+    looked = partial(_input_file, input_format=input_format, looks=looks)
+    several = any(is_remote(info.path) and info.path.endswith(".json") for info in listed_infos)
+    read = list(in_parallel(looked, listed_infos) if several else map(looked, listed_infos))
+    if whole_files:
+        read = [
+            replace(file, format=WHOLE_FILES, compression=packing(file.compression))
+            if file.format == "text"
+            else file
+            for file in read
+        ]
+    left_out = [suffix for path, suffix in skipped.items() if path not in infos]
+    return Listing(read, dict(Counter(left_out).most_common()))
+
+
+def _is_hidden(path: str, pattern: str) -> bool:
+    """Whether Spark, Arrow and pandas hide a file below a folder or glob, by a name on its way.
+
+    Names that the pattern spells out are not hidden, nor are partitions such as `_year=2024`.
+    """
+    place = absolute(pattern).rstrip("/")
+    if path == place:
+        return False
+    below = path.removeprefix(_base(pattern, path)).split("/")
+    spelled = [name for name in place.split("/") if name.startswith(_HIDING)]
+    return any(
+        name.startswith(_HIDING)
+        and "=" not in name
+        and not any(fnmatchcase(name, given) for given in spelled)
+        for name in below
+    )
+
+
+def _base(pattern: str, path: str) -> str:
+    """The folder of a pattern from which on names were found, with a slash."""
+    place = absolute(pattern).rstrip("/")
+    return f"{place}/" if path.startswith(f"{place}/") else f"{fixed_folder(place)}/"
+
+
+def _refuse_tables(pattern: str, files: Sequence[FileInfo]) -> None:
+    """Raises SettingError if files are those of a table, whose log may have removed some of them.
+
+    The log lies among the files, or in a folder above them. In a store only the upper
+    `_MOST_FOLDERS` are looked into, each of which takes requests.
+    """
+    paths = [file.path for file in files if file.path != absolute(pattern)]
+    folders = _folders_above(pattern, paths)
+    for kind, log in _TABLE_LOGS.items():
+        roots = (match[1] for path in paths if (match := log.fullmatch(path)))
+        looked = partial(_has_log, kind=kind)
+        above = in_parallel(looked, folders) if is_remote(pattern) else map(looked, folders)
+        root = next((folder for folder, found in zip(folders, above, strict=True) if found), "")
+        if root := root or next(roots, ""):
+            raise SettingError(
+                "input",
+                f"{root} is a table of {kind}: only its log says which files and rows belong to "
+                f"it; let {_TABLE_READERS[kind]} write it to Parquet, or name the files themselves",
+            )
+
+
+def _folders_above(pattern: str, paths: Sequence[str]) -> list[str]:
+    """The folders in which files lie, upper ones first; a partition such as `year=2024` is none.
+
+    Where the pattern is a folder of a store, all below it is listed: those above it are left.
+    """
+    found = set[str]()
+    place = absolute(pattern).rstrip("/")
+    for folder in {path.rpartition("/")[0] for path in paths}:
+        if is_remote(pattern) and f"{folder}/".startswith(f"{place}/"):
+            folder = place.rpartition("/")[0]
+        while folder not in found and not folder.endswith("/") and folder.strip("/"):
+            found.add(folder)
+            folder = folder.rpartition("/")[0]
+    folders = sorted(
+        (folder for folder in found if "=" not in folder.rpartition("/")[2]),
+        key=lambda folder: (folder.count("/"), folder),
+    )
+    return folders[:_MOST_FOLDERS] if is_remote(pattern) else folders
+
+
+def _has_log(folder: str, kind: str) -> bool:
+    """Whether a folder is a table of a kind."""
+    with suppress(StorageError):  # an account may be allowed to list the files alone
+        if kind != "Iceberg":
+            return holds_files(join(folder, _LOG_FOLDERS[kind]))
+        # A folder of this name is nothing special without its files
+        return bool(files_in(join(folder, "metadata"), _is_metadata))
+    return False
+
+
+def _is_metadata(name: str) -> bool:
+    return name.endswith(".metadata.json")
+
+
+def without_records(files: list[FileInfo]) -> list[FileInfo]:
+    """Leaves out the records of runs that wrote examples."""
+    ends = "/" + SETTINGS_FILE
+    folders = tuple(
+        file.path.removesuffix(SETTINGS_FILE)
+        for file in files
+        if file.path.endswith(ends)
+        and file.size < _MOST_SETTINGS
+        and are_settings(read_bytes(file.path))
+    )
+    return [
+        file
+        for file in files
+        if ".tfrecord" in file.path.rsplit("/", 1)[-1] or not file.path.startswith(folders)
+    ]
+
+
+def _input_file(info: FileInfo, input_format: str | None, looks: bool) -> InputFile:
+    suffix, end = _suffixes(info.path)
+    compression = COMPRESSIONS.get(end)
+    if input_format is None and suffix in OTHER_FORMATS:
+        raise SettingError(
+            "input",
+            f"{info.path}: {suffix} files cannot be read; give text, JSON lines or CSV (each also "
+            "as .gz, .bz2 or .zst) or Parquet, which pandas writes with df.to_parquet, or say "
+            "input_format text if it holds plain text",
+            "input_format",
+        )
+    kind = input_format or FORMATS.get(suffix, "text")
+    if kind == "parquet":
+        if compression is not None:
+            raise SettingError(
+                "input", f"{info.path} is compressed as a whole, unpack it: Parquet is"
+            )
+    elif looks and kind != "tfrecord":
+        named = Inside(kind, compression)
+        inside = look_inside(info.path, named, suffix, forced=input_format is not None)
+        kind, compression = inside.format, inside.compression
+    return InputFile(info, kind, compression, info.size)
+
+
+def files_to_read(
+    listed: Sequence[InputFile],
+    text_column: str,
+    limit: int | None = None,
+    quoting: Quoting = QUOTED,
+) -> list[InputFile]:
+    """The files with what a plan needs, cut to their first `limit` records.
+
+    With a limit the footers of further files are not read, but for a few that were begun ahead.
+    """
+    with closing(with_footers(listed, text_column)) as files:
+        return list(files) if limit is None else limit_files(files, limit, quoting)
+
+
+def listing_digest(files: Iterable[InputFile]) -> str:
+    """A hash of names, sizes and times: another listing is another run."""
+    digest = hashlib.sha256()
+    for file in files:
+        row = (file.info.path, file.info.size, repr(file.info.modified), file.format)
+        digest.update(repr(row).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class StoredListing:
+    """The files that are read, as an output keeps them; `digest` is of all that were listed."""
+
+    digest: str
+    files: list[InputFile]
+
+
+def write_listing(folder: OutputFolder, listing: StoredListing) -> None:
+    """Keeps a listing in an output, where workers read it."""
+    schemas: dict[pa.Schema, int] = {}
+    rows = []
+    for file in listing.files:
+        footer = None
+        if file.footer is not None:
+            schema = schemas.setdefault(file.footer.schema, len(schemas))
+            footer = schema, [(group.rows, group.size) for group in file.footer.groups]
+        facts = file.format, file.compression, file.stop, file.records
+        rows.append((astuple(file.info), *facts, footer))
+    stored = {
+        "format": _FORMAT,
+        "digest": listing.digest,
+        "files": rows,
+        "schemas": [
+            base64.b64encode(arrow_schema.serialize()).decode() for arrow_schema in schemas
+        ],
+    }
+    folder.write_listing(zstandard.compress(orjson.dumps(stored)))
+
+
+def read_listing(folder: OutputFolder) -> StoredListing | None:
+    """The listing in an output; None if there is none that this version can read."""
+    data = folder.read_listing()
+    if data is None:
+        return None
+    try:
+        stored = orjson.loads(zstandard.decompress(data))
+        if stored["format"] != _FORMAT:
+            return None
+        schemas = [
+            pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded)))
+            for encoded in stored["schemas"]
+        ]
+        files = []
+        for info, format_name, compression, stop, records, footer in stored["files"]:
+            groups = None
+            if footer is not None:
+                schema, sizes = footer
+                groups = Footer(schemas[schema], tuple(RowGroup(*size) for size in sizes))
+            facts = format_name, compression, stop, records, groups
+            files.append(InputFile(FileInfo(*info), *facts))
+        return StoredListing(stored["digest"], files)
+    except (zstandard.ZstdError, KeyError, TypeError, ValueError, IndexError):
+        return None
+
+
+def limit_files(
+    files: Iterable[InputFile], limit: int, quoting: Quoting = QUOTED
+) -> list[InputFile]:
+    """The files with the first `limit` records, in the listing's order; takes no file beyond."""
+    limited = []
+    left = limit
+    for file in files:
+        cut, count = _limited(file, left, quoting)
+        limited.append(cut)
+        left -= count
+        if left <= 0:
+            break
+    return limited
+
+
+def _limited(file: InputFile, limit: int, quoting: Quoting) -> tuple[InputFile, int]:
+    if file.format == WHOLE_FILES:
+        return file, 1
+    if file.format == "csv":
+        return limit_records(file, limit, quoting)
+    if file.format == "parquet":
+        rows = min(file.stop, limit)
+        return replace(file, stop=rows), rows
+    if file.format == "tfrecord":
+        return limit_examples(file, limit)
+    return limit_lines(file, limit)

@@ -1,0 +1,252 @@
+"""Compares the files of an output with the block records of the parts that wrote them."""
+
+import gzip
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from typing import Any
+
+from bert_embed.formats.output_files import BLOCK_RECORDS, output_name
+from bert_embed.formats.tfrecord import unframed
+from bert_embed.run_record import RunRecord
+from bert_embed.storage.files import checksum, open_raw
+from bert_embed.storage.parallel import in_parallel
+from bert_embed.storage.plurals import counted
+from bert_embed.transforms.ledger import BlockRecord, read_block_record
+from bert_embed.transforms.output_folder import (
+    RUN_FILE,
+    OutputFile,
+    OutputFolder,
+    block_record_name,
+)
+from bert_embed.transforms.reconcile import Verdict, listing_hash, written_counts
+from bert_embed.transforms.steps import activity
+
+_LOG = logging.getLogger(__name__)
+_MOST_NAMED = 5
+_MOST_GAPS = 1000  # block records that are named as missing; the rest are counted
+_SUMMED = ("records", "embedded", "skipped")
+_COUNTED = ("records", "embedded", "skipped", "rejected", "parts")
+_PIECE = 4 << 20
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A file of an output that is not as its run wrote it."""
+
+    name: str  # relative
+    what: str
+    part: tuple[int, int] | None = None  # block and part to write again; None: of none
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.what}"
+
+
+def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
+    """The verdict with the problems that a listing of the output shows, once all is written.
+
+    What was counted must be there, not only what is there be whole: files that vanished together
+    with their block record leave nothing behind that names them.
+    """
+    with activity("checking the output"):
+        sizes, recorded = folder.data_files(), folder.recorded_parts()
+    totals = verdict.totals
+    lost = _uncovered(totals.parts, recorded)
+    if not lost and listing_hash(sizes) == totals.listing:
+        return verdict
+    block_records = {
+        (record.block, record.part): record
+        for record in _read_block_records(folder, run)
+        if record is not None
+    }
+    sizes = _without_leftovers(folder, block_records, sizes)
+    lost = _uncovered(totals.parts, block_records)
+    gone = "is missing or damaged, and was counted: was it removed, or the folder moved, meanwhile?"
+    problems = [Problem(block_record_name(*part), gone, part) for part in lost]
+    problems += listing_problems(block_records, sizes)
+    if not problems:  # another attempt may have written a part, but not of other documents
+        there = Counter[str]()
+        for record in block_records.values():
+            there.update({name: getattr(record, name) for name in _SUMMED})
+        problems += [
+            Problem(
+                BLOCK_RECORDS, f"count {there[name]} {name}, {totals.counts[name]} were counted"
+            )
+            for name in _SUMMED
+            if there[name] != totals.counts[name]
+        ]
+    lines = [str(problem) for problem in problems[:_MOST_NAMED]]
+    if len(problems) > _MOST_NAMED:
+        lines.append(f"and {len(problems) - _MOST_NAMED} further files")
+    return replace(verdict, problems=(*verdict.problems, *lines))
+
+
+def _uncovered(
+    counted: Mapping[int, int], recorded: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Block and part of what was counted, `Totals.parts`, and has no record among `recorded`."""
+    left = dict(counted)
+    for block, part in recorded:
+        if block in left:
+            left[block] &= ~(1 << part)
+    return [
+        (block, part)
+        for block, parts in sorted(left.items())
+        for part in range(parts.bit_length())
+        if parts >> part & 1
+    ]
+
+
+def _read_block_records(folder: OutputFolder, run: str) -> Iterator[BlockRecord | None]:
+    """The block records in the order of `recorded_parts`; None for one that is damaged."""
+    return in_parallel(lambda part: read_block_record(folder, *part, run), folder.recorded_parts())
+
+
+def _without_leftovers(
+    folder: OutputFolder, block_records: dict[tuple[int, int], BlockRecord], sizes: dict[str, int]
+) -> dict[str, int]:
+    """Removes files that an attempt wrote before it crashed and the next did not write."""
+    again = [name for name in sizes if _part_of(name) in block_records]
+    left = [name for name in again if name not in block_records[_part_of(name)].files]
+    if left:
+        _LOG.warning("%d files of a crashed attempt are removed, first %s", len(left), left[0])
+        folder.remove_files(left)
+    return {name: sizes[name] for name in sizes.keys() - left}
+
+
+def _part_of(name: str) -> tuple[int, int]:
+    parsed = output_name(name)
+    return parsed.block, parsed.part
+
+
+def listing_problems(
+    block_records: dict[tuple[int, int], BlockRecord], sizes: dict[str, int]
+) -> Iterator[Problem]:
+    """Compares names and sizes of files with what the block records name."""
+    expected: dict[str, OutputFile] = {}
+    for block_record in block_records.values():
+        expected |= block_record.files
+    for name, file in sorted(expected.items()):
+        size = sizes.get(name)
+        if size is None:
+            yield Problem(name, "missing", _part_of(name))
+        elif size != file.bytes:
+            yield Problem(name, f"has {size} bytes, {file.bytes} were written", _part_of(name))
+    for name in sorted(sizes.keys() - expected.keys()):
+        yield Problem(name, "no block record names it")
+
+
+def output_problems(folder: OutputFolder, record: RunRecord) -> Iterator[Problem]:
+    """Checks every file of a run against its block record, and these against the run's record."""
+    parts = folder.recorded_parts()
+    block_records: dict[tuple[int, int], BlockRecord] = {}
+    for part, block_record in zip(parts, _read_block_records(folder, record.run), strict=True):
+        if block_record is None:
+            yield Problem(
+                block_record_name(*part), "is damaged, or the block record of another run", part
+            )
+        else:
+            block_records[part] = block_record
+    sizes = folder.data_files()
+    wrong = list(listing_problems(block_records, sizes))
+    yield from wrong
+    yield from (Problem(name, "does not belong there") for name in folder.other_files())
+    bad = {problem.name for problem in wrong}
+    files = [
+        (name, file)
+        for block_record in block_records.values()
+        for name, file in block_record.files.items()
+        if name not in bad
+    ]
+    for problem in in_parallel(lambda each: _content_problem(folder, *each), files):
+        if problem is not None:
+            yield problem
+    yield from _count_problems(block_records, record)
+
+
+def _content_problem(folder: OutputFolder, name: str, file: OutputFile) -> Problem | None:
+    path = folder.path_of(name)
+    try:
+        if (crc := checksum(path)) != file.crc32c:
+            return Problem(name, f"has crc32c {crc}, {file.crc32c} was written", _part_of(name))
+        if (rows := count_rows(path)) != file.rows:
+            return Problem(
+                name, f"has {counted(rows, 'row')}, {file.rows} were written", _part_of(name)
+            )
+    except FileNotFoundError:
+        return Problem(name, "missing", _part_of(name))
+    except (ValueError, EOFError, gzip.BadGzipFile) as error:
+        return Problem(name, f"cannot be read ({type(error).__name__})", _part_of(name))
+    return None
+
+
+def count_rows(path: str) -> int:
+    """Rows of a file of an output; ValueError if it is damaged."""
+    if path.endswith(".parquet"):
+        from bert_embed.formats.parquet_file import open_parquet
+
+        with open_raw(path) as raw, open_parquet(raw) as file:
+            return file.metadata.num_rows
+    with open_raw(path) as raw, gzip.open(raw) if path.endswith(".gz") else raw as file:
+        pieces = iter(lambda: file.read(_PIECE), b"")
+        if ".tfrecord" in path.rpartition("/")[2]:
+            return sum(map(len, unframed(pieces)))
+        return sum(piece.count(b"\n") for piece in pieces)
+
+
+def _gap_problems(recorded: Iterable[tuple[int, int]], blocks: int) -> Iterator[Problem]:
+    """Finds parts without a block record, and records of blocks that the run does not have.
+
+    Both numbers, of blocks and of a part, are data: no loop is as long as they say.
+    """
+    parts_of: dict[int, set[int]] = {}
+    for block, part in recorded:
+        parts_of.setdefault(block, set()).add(part)
+    planned = {block: parts for block, parts in parts_of.items() if block < blocks}
+    gaps = (
+        (block, part)
+        for block in range(blocks)
+        for part in range(max(planned.get(block, ()), default=0) + 1)
+        if part not in planned.get(block, ())
+    )
+    for gap in islice(gaps, _MOST_GAPS):
+        yield Problem(block_record_name(*gap), "missing", gap)
+    missing = blocks - len(planned)
+    missing += sum(max(parts) + 1 - len(parts) for parts in planned.values())
+    if missing > _MOST_GAPS:
+        yield Problem(BLOCK_RECORDS, f"{missing - _MOST_GAPS} further block records are missing")
+    for block in sorted(parts_of.keys() - planned.keys()):
+        part = min(parts_of[block])
+        what = f"is of no block of the run, {RUN_FILE} says {counted(blocks, 'block')}"
+        yield Problem(block_record_name(block, part), what, (block, part))
+
+
+def _count_problems(
+    block_records: dict[tuple[int, int], BlockRecord], record: RunRecord
+) -> Iterator[Problem]:
+    """Compares the sums of the block records with run.json, and finds parts without one."""
+    yield from _gap_problems(block_records, record.files.blocks)
+    if not record.is_done:
+        yield Problem(RUN_FILE, f"the run is not complete (status {record.status})")
+        return
+    sums: Counter = Counter()
+    for block_record in block_records.values():
+        sums.update(
+            records=block_record.records,
+            embedded=block_record.embedded,
+            skipped=block_record.skipped,
+        )
+        sums.update(rejected=sum(block_record.rejected.values()), parts=1)
+        sums.update(written_counts(block_record.files))
+    result = record.numbers
+    said: dict[Any, int] = {name: getattr(result.counts, name) for name in _COUNTED}
+    for kind, written in result.written.items():
+        said |= {(kind, name): number for name, number in asdict(written).items()}
+    for name in sorted(said.keys() | sums.keys(), key=str):
+        if sums[name] != said.get(name, 0):
+            what = name if isinstance(name, str) else f"{name[1]} in {name[0]}"
+            yield Problem(
+                RUN_FILE, f"counts {said.get(name, 0)} {what}, the block records {sums[name]}"
+            )

@@ -1,0 +1,268 @@
+"""Defines what travels before a text is read: files, their blocks and parts; what is rejected."""
+
+import base64
+import pickle
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import orjson
+import pyarrow as pa
+import zstandard
+
+from bert_embed.storage.files import FileInfo
+from bert_embed.transforms.output_folder import part_name
+
+
+class Content(Protocol):
+    """Some neighbouring records of one file, before they are parsed."""
+
+    @property
+    def file(self) -> int:
+        """The file's number in the listing."""
+
+    @property
+    def count(self) -> int:
+        """How many records."""
+
+    @property
+    def size(self) -> int:
+        """How much of the file they are: bytes, or rows, as `stop` counts in the plan."""
+
+    def cut(self, most: int) -> tuple[Self, Self | None]:
+        """The first `most` records, and the rest if there is any."""
+
+
+AnyContent = TypeVar("AnyContent", bound=Content)
+_Records = TypeVar("_Records")
+
+
+@dataclass(frozen=True)
+class ReadPart(Generic[_Records]):
+    """The records of one part, in the input's order."""
+
+    number: int
+    contents: tuple[_Records, ...]
+    last: bool
+    end_of_file: int | None = None  # records of a file read through, in the part that marks its end
+    seconds: float = 0.0  # spent on the part before, where the file was cut
+
+
+@dataclass(frozen=True)
+class CutPart:
+    """A part of a file that was cut; its records have no bytes."""
+
+    part: ReadPart[Any]
+    size: int  # bytes that the records had
+    folder: str | None = None  # output whose `_state` has them, compressed; None: in the file
+    crc32c: str = ""  # of the file in `_state`
+
+
+_PICKLE = 5  # the first that stores long strings of bytes well
+FORMATS = {  # of suffixes; a file with any other one holds text
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".tfrecord": "tfrecord",
+}
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
+WHOLE_FILES = "whole"  # the format of text files each of which is one document
+EXAMPLES = "tfrecord"  # the format of files of examples
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """A row group of a Parquet file: its rows, and the bytes of their texts, not compressed."""
+
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Footer:
+    """The facts in the footer of a Parquet file: its columns, and its row groups in their order."""
+
+    schema: pa.Schema
+    groups: tuple[RowGroup, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows the file has."""
+        return sum(group.rows for group in self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file of the input."""
+
+    info: FileInfo
+    format: str  # `text`, `whole`, `jsonl`, `csv`, `parquet` or `tfrecord`
+    compression: str | None  # `gzip`, `bzip2`, `zstd`; None: as it is
+    stop: int  # bytes, of Parquet rows, to read: all, except under --limit
+    records: int | None = None  # to read of a compressed, CSV or TFRecord file; None: all
+    footer: Footer | None = None  # of a Parquet file
+
+    @property
+    def read_through(self) -> bool:
+        """Whether it must be read from its start; quotes of CSV need that."""
+        return self.compression is not None or self.format in ("csv", EXAMPLES)
+
+    @property
+    def can_share(self) -> bool:
+        """Whether it may be in one block with its neighbours if it is small."""
+        return self.compression is None and self.records is None and self.format != EXAMPLES
+
+    @property
+    def text_bytes(self) -> int:
+        """About how many bytes are read, as stored; of Parquet, those of its texts."""
+        if self.footer is None:
+            return self.stop
+        size = sum(group.size for group in self.footer.groups)
+        return size * self.stop // max(self.footer.rows, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Bytes `[start, stop)` of a file: the lines that begin there; or rows of Parquet."""
+
+    file: int
+    info: FileInfo
+    start: int
+    stop: int
+    rows: int | None = None  # of the whole file, if it is one of Parquet, when it was listed
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSpec:
+    """Where to read a block, or one part of a file that was cut."""
+
+    number: int  # in the plan
+    format: str  # as in `InputFile`
+    slices: tuple[Slice, ...]  # bytes of a file, rows of a Parquet file, or small whole files
+    compression: str | None = None
+    records: int | None = None  # to read of a file that is read through; None: all
+    read_through: bool = False  # a file that must be read from its start
+    spread: bool = False  # its parts go to several workers, once it was cut
+    skipped: bytes = b""  # int64 numbers, sorted: the places of documents to skip
+    done: tuple[int, ...] = ()  # parts that were finished when the plan was made
+    complete: bool = False  # `done` are all
+    cut: CutPart | None = None  # the one part to read
+
+
+@dataclass(frozen=True)
+class PlannedWork:
+    """What the block records of a complete run add up to."""
+
+    blocks: int  # how many; each must report its last part
+    stops: tuple[int | None, ...]  # bytes, of Parquet rows, to cover; None: records are counted
+    paths: tuple[str, ...]  # of all files, in the listing's order, as `stops`
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Compresses the names of files: a service limits the size of an element."""
+        packed = zstandard.compress(pickle.dumps((self.stops, self.paths), _PICKLE))
+        return _unpacked_work, (self.blocks, packed)
+
+
+def _unpacked_work(blocks: int, packed: bytes) -> PlannedWork:
+    return PlannedWork(blocks, *pickle.loads(zstandard.decompress(packed)))
+
+
+_MOST_RECORD_BYTES = 1 << 20  # a longer record is cut in the output; its place finds it again
+
+# A blank line of plain text is more often layout than a lost document: it is rejected and counted
+# like every record, but does not count towards --max_rejected.
+BLANK_LINE = "empty text"
+BLOCK_SKIPPED = "block skipped on request"  # because it crashed or hung its workers
+
+
+class BadRecordError(Exception):
+    """A record gives no document; the message is the reason, `detail` what is wrong where in it."""
+
+    def __init__(self, reason: str, detail: object = None) -> None:
+        super().__init__(reason)
+        self.detail = None if detail is None else str(detail)
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A record without a vector."""
+
+    id: str | None
+    source: str  # `<file>:<byte offset>`
+    stage: str  # that rejected it: `read`, `tokenize`, `infer`
+    reason: str  # short fixed phrase that can be counted
+    record: str | bytes | None = None  # text or raw bytes, if the stage still has it
+    blank: bool = False  # a blank line of a text file
+    detail: str | None = None  # what is wrong and where in the record, without its text
+
+
+def rejected_lines(rejected: Iterable[Rejected]) -> bytes:
+    """JSON lines of the file of rejected records, in the records' order."""
+    lines = []
+    for rejection in rejected:
+        row = {
+            "id": rejection.id,
+            "source": rejection.source,
+            "stage": rejection.stage,
+            "reason": rejection.reason,
+        }
+        if rejection.detail is not None:
+            row["detail"] = rejection.detail
+        lines.append(orjson.dumps(row | {"record": _record(rejection.record)}) + b"\n")
+    return b"".join(lines)
+
+
+def _record(record: str | bytes | None) -> str | dict[str, str] | None:
+    if isinstance(record, bytes):
+        return {"base64": base64.b64encode(record[:_MOST_RECORD_BYTES]).decode("ascii")}
+    return None if record is None else record[:_MOST_RECORD_BYTES]
+
+
+def count_reasons(rejected: Iterable[Rejected]) -> dict[str, int]:
+    """How many records were rejected for each reason, sorted by reason."""
+    return dict(sorted(Counter(rejection.reason for rejection in rejected).items()))
+
+
+@dataclass(frozen=True)
+class UnknownWords:
+    """The words of a part that became [UNK]."""
+
+    tokens: int = 0  # that were looked at
+    unknown: int = 0  # of them, [UNK]
+    continuing: int = 0  # of them, those that continue a word, as `##ding` does
+    files: dict[str, tuple[int, int]] = field(default_factory=dict)  # worst files: [UNK] and tokens
+    scripts: dict[str, int] = field(default_factory=dict)  # of a sample's [UNK]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a block: what was read, what was rejected and the time spent so far."""
+
+    block: int
+    number: int  # in its block
+    last: bool = True  # its reader has no further part
+    records: int = 0  # counted before they are parsed
+    covered: dict[int, int] = field(default_factory=dict)  # bytes, of Parquet rows, by file
+    end_of_file: int | None = None  # at the end of a file read through: all records seen in it
+    rejected: tuple[Rejected, ...] = ()  # so far
+    unfit: dict[str, int] = field(default_factory=dict)  # values of extra columns that are null
+    skipped: int = 0  # documents that an earlier output has
+    seconds: dict[str, float] = field(default_factory=dict)  # wall time of each stage
+    unknown: UnknownWords = field(default_factory=UnknownWords)  # in what was tokenized
+
+    @property
+    def name(self) -> str:
+        """Its numbers, as the names of its files hold them."""
+        return part_name(self.block, self.number)
+
+    def then(self, stage: str, seconds: float, rejected: tuple[Rejected, ...] = ()) -> "Part":
+        """The part after another stage: with its time and the records that it rejected."""
+        return replace(
+            self,
+            rejected=self.rejected + rejected,
+            seconds={**self.seconds, stage: self.seconds.get(stage, 0.0) + seconds},
+        )

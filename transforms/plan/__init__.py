@@ -1,1 +1,0 @@
-"""Listing the input and cutting it into blocks."""

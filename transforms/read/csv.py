@@ -1,0 +1,576 @@
+"""Reads CSV files: what separates columns, where records end, the documents in them."""
+
+import csv
+import functools
+import logging
+import re
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from bert_embed.storage.errors import InputError
+from bert_embed.transforms.parts import (
+    BLANK_LINE,
+    BadRecordError,
+    BlockSpec,
+    InputFile,
+    ReadPart,
+    Slice,
+)
+from bert_embed.transforms.read import lines
+from bert_embed.transforms.read.columns import Columns, no_column
+from bert_embed.transforms.read.lines import (
+    BOM,
+    INVALID_UTF8,
+    parts_in_order,
+    parts_read_through,
+    positions,
+    stored_pieces,
+    utf8_detail,
+)
+from bert_embed.transforms.read.records import (
+    BadRecord,
+    Documents,
+    ExtraValues,
+    Record,
+    documents_of,
+    record_of,
+)
+from bert_embed.transforms.read.streams import check_encoding, unescaped
+
+_QUOTE, _LINE_FEED, _SPACE = ord('"'), ord("\n"), ord(" ")
+_TAB_SEPARATED = re.compile(r"\.tsv(\.[a-z0-9]+)?$", re.IGNORECASE)
+_DELIMITERS = ",;\t|"  # of equally frequent ones the first
+_HEADER_BYTES = 1 << 16  # at the start of a file, in which its header is looked for
+# The first record, whichever the delimiter is: quotes open a field only where one begins.
+_QUOTED = rb'(?:(?<=[,;\t|])|^)"(?:[^"]|"")*+(?:"|$)'
+_FIRST_RECORD = re.compile(rb"(?>" + _QUOTED + rb"|[^\n])*+")
+
+
+@dataclass(frozen=True)
+class Quoting:
+    """What quotes and an escape character mean in a CSV file."""
+
+    has_quotes: bool = True
+    escape: str | None = None  # makes the next character one like others
+    skips_spaces: bool = False  # before a field, as in `1, "a, b"`
+
+
+QUOTED = Quoting()
+
+
+class RecordCutter:
+    """Finds the ends of records, line feeds outside quotes, in a file that is read in pieces.
+
+    A quote opens a field only where a field begins, as in Python's csv module; within quotes, two
+    quotes mean one. Lines are counted from 1.
+    """
+
+    def __init__(self, delimiter: str, quoting: Quoting = QUOTED) -> None:
+        self._delimiter = ord(delimiter)
+        self.quoting = quoting
+        self._before = _LINE_FEED
+        # Whether the last byte was a quote that ended quoted text, unless one more follows it.
+        self._just_closed = False
+        self.is_open = False
+        self.open_line = 0  # of the quote that opened last
+        self.line = 1
+
+    def ends(self, data: bytes) -> np.ndarray:
+        """int64 `[ends]` of records in a piece, which does not end between escape and escaped."""
+        if not data:
+            return np.empty(0, np.int64)
+        array = np.frombuffer(data, np.uint8)
+        quotes = np.flatnonzero(array == _QUOTE)[: None if self.quoting.has_quotes else 0]
+        line_feeds = np.flatnonzero(array == _LINE_FEED)
+        if self.quoting.escape is not None:
+            quotes = unescaped(array, quotes, self.quoting.escape)
+            line_feeds = unescaped(array, line_feeds, self.quoting.escape)
+        borders = self._borders(array, quotes)
+        within = (np.searchsorted(borders, line_feeds) + self.is_open) % 2
+        self.is_open ^= bool(len(borders) % 2)
+        if self.is_open and len(borders):
+            self.open_line = self.line + int(np.searchsorted(line_feeds, borders[-1]))
+        self.line += len(line_feeds)
+        self._just_closed = not self.is_open and len(borders) > 0 and borders[-1] == len(data) - 1
+        if not self.quoting.skips_spaces:
+            self._before = data[-1]
+        elif before := data.rstrip(b" "):
+            self._before = before[-1]
+        return line_feeds[within == 0] + 1
+
+    def _borders(self, array: np.ndarray, quotes: np.ndarray) -> np.ndarray:
+        """Quotes where quoted text begins or ends; of a pair within it, both or none."""
+        openers = quotes[1::2] if self.is_open else quotes[::2]
+        previous = self._previous(array, openers)
+        if len(openers) and openers[0] == 0:
+            # A quote before it that ended nothing is a letter of a field without quotes.
+            ended = self._before != _QUOTE or self._just_closed
+            previous[0] = self._before if ended else 0
+        begins = (previous == self._delimiter) | (previous == _LINE_FEED) | (previous == _QUOTE)
+        return quotes if begins.all() else self._borders_one_by_one(array, quotes.tolist())
+
+    def _previous(self, array: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """The byte before each place; that before spaces, if these are skipped there."""
+        previous = array[places - 1]
+        for at in np.flatnonzero(previous == _SPACE) if self.quoting.skips_spaces else ():
+            before = array[: places[at]].tobytes().rstrip(b" ")[-1:]
+            last = before[0] if before else self._before
+            if last in (self._delimiter, _LINE_FEED):
+                previous[at] = last
+        return previous
+
+    def _borders_one_by_one(self, array: np.ndarray, quotes: list[int]) -> np.ndarray:
+        """The same if quotes occur within fields that are not quoted."""
+        borders = []
+        is_open, paired = self.is_open, -1
+        for place, following in zip(quotes, [*quotes[1:], -1], strict=True):
+            if not is_open:
+                previous = int(self._previous(array, np.array([place]))[0])
+                previous = previous if place else self._before
+                is_open = previous in (self._delimiter, _LINE_FEED) or (
+                    place == 0 and self._just_closed
+                )
+                if is_open:
+                    borders.append(place)
+            elif place == paired:
+                continue
+            elif following == place + 1:
+                paired = following
+            else:
+                is_open = False
+                borders.append(place)
+        return np.array(borders, np.int64)
+
+
+def dialect_of(
+    path: str, pieces: Iterable[bytes], quoting: Quoting = QUOTED
+) -> tuple[str, Quoting, Iterator[bytes]]:
+    """What separates a file's columns, its quoting, and its pieces, which begin with the header.
+
+    A tab in `.tsv`, also compressed; else the most frequent delimiter outside quotes in the header.
+    Where a space follows each of them in the header, spaces before all fields are skipped. Whatever
+    the sizes of the pieces, the same bytes of a file decide.
+    """
+    rest = iter(pieces)
+    if _TAB_SEPARATED.search(path):
+        return "\t", quoting, rest
+    head: list[bytes] = []
+    while sum(map(len, head)) < _HEADER_BYTES and (piece := next(rest, b"")):
+        head.append(piece)
+    begin = b"".join(head)[:_HEADER_BYTES].removeprefix(BOM)
+    header = begin.partition(b"\n")[0]
+    if quoting.has_quotes:
+        first = _FIRST_RECORD.match(begin)
+        header = re.sub(_QUOTED, b"", first[0] if first else b"")
+    counts = {mark: header.count(mark.encode()) for mark in _DELIMITERS}
+    delimiter = max(counts, key=lambda mark: counts[mark])
+    spaced = header.count(f"{delimiter} ".encode())
+    if quoting.has_quotes and spaced == counts[delimiter] > 0:
+        quoting = replace(quoting, skips_spaces=True)
+    return delimiter, quoting, chain(head, rest)
+
+
+_LOG = logging.getLogger(__name__)
+_NO_QUOTES = "csv_quoting none takes quotes as characters"
+_NULL = "\0N"  # stands for a field that is `\N`, which an escape would turn into N
+_INTEGER = re.compile(r"[0-9]{1,18}")  # Python refuses to convert thousands of digits
+
+
+class _LargeFields:
+    """While any thread is in it, Python's csv module reads fields as large as a record may be.
+
+    The module has one limit for the process, which may be a caller's: the last thread puts it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._before = threading.Lock(), 0, 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = csv.field_size_limit(lines.MOST_RECORD_BYTES)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                csv.field_size_limit(self._before)
+
+
+_large_fields = _LargeFields()
+
+
+@dataclass(frozen=True)
+class CsvRecords:
+    """Some whole records of one file, as `Lines` has lines."""
+
+    file: int
+    path: str
+    header: tuple[str, ...]  # names of its columns
+    delimiter: str  # what separates them
+    offset: int
+    data: bytes
+    starts: np.ndarray  # int64 [records], where each begins in `data`
+    before: int = 0  # bytes of byte order mark and header before the first record of the file
+    is_open: bool = False  # the last record is the file's last and ends within quotes
+    too_large: int = 0
+    quoting: Quoting = QUOTED
+
+    @property
+    def count(self) -> int:
+        return len(self.starts)
+
+    @property
+    def size(self) -> int:
+        return self.before + (self.too_large or len(self.data))
+
+    def cut(self, most: int) -> tuple["CsvRecords", "CsvRecords | None"]:
+        if self.count <= most:
+            return self, None
+        end = int(self.starts[most])
+        first = replace(self, data=self.data[:end], starts=self.starts[:most], is_open=False)
+        rest = replace(
+            self,
+            offset=self.offset + end,
+            data=self.data[end:],
+            starts=self.starts[most:] - end,
+            before=0,
+        )
+        return first, rest
+
+    def with_data(self, data: bytes) -> "CsvRecords":
+        """The same records with their bytes, or with none."""
+        if self.too_large:
+            return self
+        starts = np.append(0, RecordCutter(self.delimiter, self.quoting).ends(data))
+        return replace(self, data=data, starts=starts[starts < len(data)])
+
+
+def read_csv_parts(
+    spec: BlockSpec, part_docs: int, block_bytes: int, quoting: Quoting = QUOTED
+) -> Iterator[ReadPart[CsvRecords]]:
+    """Reads a block of CSV files, as `lines.read_parts` does with lines."""
+    if spec.read_through:
+        stream = read_records(
+            spec.slices[0], spec.compression, block_bytes, spec.records, quoting=quoting
+        )
+        yield from parts_read_through(stream, part_docs)
+        return
+    every = (read_records(piece, None, block_bytes, quoting=quoting) for piece in spec.slices)
+    yield from parts_in_order(chain.from_iterable(every), part_docs)
+
+
+def read_records(
+    piece: Slice,
+    compression: str | None,
+    size: int,
+    limit: int | None = None,
+    gives_up: bool = False,
+    quoting: Quoting = QUOTED,
+) -> Iterator[CsvRecords]:
+    """Whole records from a file's start, some `size` bytes at a time, at most `limit`.
+
+    A quote that the largest record does not close is logged; an InputError if this `gives_up`.
+    """
+    path = piece.info.path
+    header: tuple[str, ...] | None = None
+    offset = count = 0
+    stored = stored_pieces(piece, compression, size)
+    delimiter, quoting, pieces = dialect_of(path, stored, quoting)
+    for whole_record in _whole_records(path, RecordCutter(delimiter, quoting), pieces, gives_up):
+        data, ends = whole_record.data, whole_record.ends
+        starts = np.append(0, ends[:-1])
+        before = 0
+        if header is None:
+            before = int(ends[0])
+            is_open = whole_record.is_open and len(ends) == 1
+            header = _header(path, delimiter, data[:before], is_open, quoting)
+            data, starts = data[before:], starts[1:] - before
+        records = CsvRecords(
+            piece.file,
+            path,
+            header,
+            delimiter,
+            offset + before,
+            data,
+            starts,
+            before,
+            whole_record.is_open,
+            whole_record.too_large,
+            quoting,
+        )
+        offset, count = offset + records.size, count + records.count
+        if limit is not None and count >= limit:
+            yield records.cut(limit - (count - records.count))[0]
+            return
+        yield records
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """Whole records: their bytes, where each ends, and of the last one what `CsvRecords` says."""
+
+    data: bytes
+    ends: np.ndarray
+    is_open: bool = False
+    too_large: int = 0
+
+
+def _whole_records(
+    path: str, cutter: RecordCutter, pieces: Iterable[bytes], gives_up: bool
+) -> Iterator[_Whole]:
+    """Whole records; one that is too large comes apart, without its bytes."""
+    held: list[bytes] = []  # of an unfinished record, unless it is too large
+    length = mark = 0
+    for number, data in enumerate(_without_split_escapes(pieces, cutter.quoting.escape)):
+        if number == 0:
+            check_encoding(path, data)
+            mark = len(BOM) if data.startswith(BOM) else 0
+        ends = cutter.ends(data[mark:]) + mark
+        mark = 0
+        if len(ends) and length > lines.MOST_RECORD_BYTES:
+            first = int(ends[0])
+            yield _too_large(length + first)
+            data, ends, length = data[first:], ends[1:] - first, 0
+        end = int(ends[-1]) if len(ends) else 0
+        if end:
+            yield from _without_large(b"".join([*held, data[:end]]), ends + length)
+            held, length = [], 0
+        held.append(data[end:])
+        was_large = length > lines.MOST_RECORD_BYTES
+        length += len(held[-1])
+        if length > lines.MOST_RECORD_BYTES:
+            held = []
+            if cutter.is_open and not was_large:
+                _tell_open_quote(path, cutter.open_line, gives_up)
+    if length > lines.MOST_RECORD_BYTES:
+        if cutter.is_open:
+            raise InputError(
+                f"{path} ends within a record of over {_limit()}: is a quote left open in line "
+                f"{cutter.open_line}? ({_NO_QUOTES})",
+                "csv_quoting",
+            )
+        yield _too_large(length)
+    elif length:
+        if cutter.is_open and cutter.line > cutter.open_line + 1:
+            _tell_never_closed(path, cutter.open_line)
+        yield _Whole(b"".join(held), np.array([length]), cutter.is_open)
+
+
+@functools.lru_cache
+def _tell_never_closed(path: str, line: int) -> None:
+    """Logs it once a process: the plan, the job and the report each read the file."""
+    what = f"is never closed, the rest of the file is one rejected record; {_NO_QUOTES}"
+    _LOG.warning("%s: the quote in line %d %s", path, line, what)
+
+
+def _tell_open_quote(path: str, line: int, gives_up: bool) -> None:
+    found = (
+        f"{path}: the quote in line {line} is not closed within {_limit()}, is it left open? "
+        f"({_NO_QUOTES})"
+    )
+    if gives_up:
+        raise InputError(found, "csv_quoting")
+    _LOG.warning("%s", found)
+
+
+def _limit() -> str:
+    return f"{lines.MOST_RECORD_BYTES >> 20} MiB"
+
+
+def _too_large(size: int) -> _Whole:
+    return _Whole(b"", np.zeros(1, np.int64), too_large=size)
+
+
+def _without_large(data: bytes, ends: np.ndarray) -> Iterator[_Whole]:
+    """The same records; those that are too large come apart, without their bytes."""
+    sizes = np.diff(ends, prepend=0)
+    start = first = 0
+    for row in np.flatnonzero(sizes > lines.MOST_RECORD_BYTES).tolist():
+        if row > first:
+            yield _Whole(data[start : int(ends[row - 1])], ends[first:row] - start)
+        yield _too_large(int(sizes[row]))
+        start, first = int(ends[row]), row + 1
+    if first < len(ends):
+        yield _Whole(data[start:], ends[first:] - start)
+
+
+def _without_split_escapes(pieces: Iterable[bytes], escape: str | None) -> Iterator[bytes]:
+    """The same bytes, cut so that no escape and no byte order mark is divided."""
+    mark = (escape or "").encode()
+    held = b""
+    for piece in pieces:
+        held += piece
+        odd = (len(held) - len(held.rstrip(mark))) % 2 if mark else 0
+        data = held[: len(held) - odd]
+        if len(data) > len(BOM):
+            yield data
+            held = held[len(data) :]
+    if held:
+        yield held
+
+
+def _header(
+    path: str, delimiter: str, data: bytes, is_open: bool, quoting: Quoting
+) -> tuple[str, ...]:
+    try:
+        text = data.decode("utf-8-sig")
+        names = next(_reader(iter([text]), delimiter, quoting))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} has a header that is not UTF-8") from error
+    except csv.Error as error:
+        raise InputError(f"{path} has a malformed header: {error}") from error
+    if is_open or not any(names):
+        raise InputError(f"{path} does not begin with a header, the names of its columns")
+    return tuple(names)
+
+
+def _reader(records: Iterator[str], delimiter: str, quoting: Quoting) -> Iterator[list[str]]:
+    return csv.reader(
+        records,
+        delimiter=delimiter,
+        quoting=csv.QUOTE_MINIMAL if quoting.has_quotes else csv.QUOTE_NONE,
+        escapechar=quoting.escape,
+        skipinitialspace=quoting.skips_spaces,
+        strict=True,
+    )
+
+
+def csv_header(file: InputFile, quoting: Quoting = QUOTED) -> tuple[str, ...] | None:
+    """Names of a file's columns; None of an empty file; InputError if it has no header."""
+    piece = Slice(0, file.info, 0, file.info.size)
+    records = read_records(piece, file.compression, 1 << 16, gives_up=True, quoting=quoting)
+    first = next(records, None)
+    return None if first is None else first.header
+
+
+def first_csv_records(
+    file: InputFile, quoting: Quoting = QUOTED, size: int = 1 << 16
+) -> CsvRecords | None:
+    """Whole records from the start of a file, about `size` bytes; None if it has none."""
+    piece = Slice(0, file.info, 0, file.stop)
+    records = read_records(piece, file.compression, size, file.records, True, quoting)
+    return next((first for first in records if first.count and not first.too_large), None)
+
+
+def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
+    """Raises InputError if a file lacks a requested column, or has two; names the setting."""
+    existing = list(names)
+    for flag, name in columns.requested:
+        places = _places(existing, name)
+        if not places:
+            raise no_column(flag, name, f"not a column of {path}", existing)
+        if len(places) > 1:
+            raise InputError(f"{path} has two columns of the name {name}")
+
+
+def _places(header: Sequence[str], name: str) -> list[int]:
+    """Where a header has a column, if nowhere exactly then but for spaces around its name."""
+    exact = [at for at, column in enumerate(header) if column == name]
+    return exact or [at for at, column in enumerate(header) if column.strip() == name]
+
+
+def limit_records(file: InputFile, limit: int, quoting: Quoting = QUOTED) -> tuple[InputFile, int]:
+    """Limits a file to its first `limit` records; returns it and how many it then has."""
+    piece = Slice(0, file.info, 0, file.stop)
+    every = read_records(piece, file.compression, 1 << 20, limit, quoting=quoting)
+    count = sum(records.count for records in every)
+    return replace(file, records=count), count
+
+
+def parse_csv(records: CsvRecords, columns: Columns) -> Documents:
+    """Parses records; those that give no document are rejected."""
+    check_names(records.path, records.header, columns)
+    places = positions(records.path, records.starts + records.offset)
+    with _large_fields:
+        return documents_of(_documents(records, columns), places, columns)[0]
+
+
+def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRecord]:
+    waiting: list[str] = []  # the one record that the reader takes next
+    rows = _reader(iter(waiting.pop, None), records.delimiter, records.quoting)
+    extra = ExtraValues(columns.extra) if columns.extra else None
+    places = {name: _places(records.header, name)[0] for _, name in columns.requested}
+    width = len(records.header)
+    stops = [*records.starts[1:].tolist(), len(records.data)][: records.count]
+    for number, (start, stop) in enumerate(zip(records.starts.tolist(), stops, strict=True)):
+        data = records.data[start:stop]
+        document = None
+        try:
+            if records.is_open and number == records.count - 1:
+                raise BadRecordError("unterminated quote")
+            text = _text(data, records)
+            waiting.append(text)
+            fields = next(rows)
+            if ' "' in text and records.quoting == QUOTED:
+                _check_quotes_behind_spaces(fields, records.delimiter + text)
+            if any(fields[width:]):
+                raise BadRecordError(
+                    "more fields than the header", f"{len(fields)} fields, {width} in the header"
+                )
+            # As in pandas, the fields at the end of a short record are missing.
+            named = {name: _field(fields, at) for name, at in places.items()}
+            for name, at in places.items():
+                if records.header[at] != name and (value := named[name]) is not None:
+                    named[name] = value.lstrip(" ")  # after a comma, as in the header
+            document = (columns.id and named[columns.id]) or None
+            values = extra(named) if extra else ()
+            yield record_of(_typed(named, columns), columns, values)
+        except csv.Error as error:
+            yield BadRecord("malformed CSV", _shown(data), detail=str(error))
+        except BadRecordError as error:
+            yield BadRecord(str(error), _shown(data), document, error.detail)
+
+
+def _check_quotes_behind_spaces(fields: Sequence[str], text: str) -> None:
+    """Rejects what RFC 4180 forbids: such a quote opens nothing, so the field was cut in two."""
+    delimiter = text[0]
+    for number, field in enumerate(fields, 1):
+        is_behind = field.startswith(" ") and field.lstrip(" ")[:1] == '"'
+        # A quoted field may hold the same, not as it stands.
+        if is_behind and field.count('"') % 2 and delimiter + field in text:
+            raise BadRecordError(
+                "malformed CSV",
+                f"field {number} begins with a space and a quote, which opens no quoted text; "
+                "remove the space, or put one behind each separator of the header, too",
+            )
+
+
+def _field(fields: Sequence[str], at: int) -> str | None:
+    return fields[at] if at < len(fields) and fields[at] != _NULL else None
+
+
+def _text(data: bytes, records: CsvRecords) -> str:
+    if not data.rstrip(b"\r\n"):
+        raise BadRecordError(BLANK_LINE)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadRecordError(INVALID_UTF8, utf8_detail(data)) from error
+    if records.quoting.escape == "\\" and r"\N" in text:
+        mark = re.escape(records.delimiter)
+        text = re.sub(rf"(?<![^{mark}\n])\\N(?=[{mark}\r\n]|$)", _NULL, text)
+    return text
+
+
+def _typed(fields: dict[str, Any], columns: Columns) -> dict[str, Any]:
+    """The fields with values that CSV has no notation for: missing ids and spans, integers."""
+    if columns.id and not fields[columns.id]:
+        del fields[columns.id]
+    for name in columns.spans or ():
+        value = fields[name]
+        fields[name] = int(value) if value and _INTEGER.fullmatch(value) else value or None
+    return fields
+
+
+def _shown(data: bytes) -> str | bytes:
+    try:
+        return data.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError:
+        return data

@@ -1,0 +1,532 @@
+"""Reads Parquet files: which columns can be used, as which types, the documents in them."""
+
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain, pairwise
+from typing import Any, BinaryIO
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bert_embed.formats.parquet_file import open_parquet
+from bert_embed.ragged import sums_of
+from bert_embed.storage.errors import InputError, SettingError, StorageError, required
+from bert_embed.storage.file_info import FileInfo
+from bert_embed.storage.files import open_listed
+from bert_embed.storage.local import REPLACED
+from bert_embed.storage.parallel import in_parallel
+from bert_embed.transforms.blocks import is_list
+from bert_embed.transforms.parts import (
+    BadRecordError,
+    BlockSpec,
+    Footer,
+    InputFile,
+    ReadPart,
+    RowGroup,
+    Slice,
+)
+from bert_embed.transforms.read.columns import SPANS, Columns, no_column, text_fields
+from bert_embed.transforms.read.lines import INVALID_UTF8, parts_in_order, positions
+from bert_embed.transforms.read.records import (
+    CAN_BE,
+    BadRecord,
+    Documents,
+    Record,
+    documents_of,
+    record_of,
+)
+
+_NUMBER_BYTES = 8
+_SCALARS = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_date,
+    pa.types.is_time,
+    pa.types.is_timestamp,
+)
+_LISTED = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_string)
+_REQUIRED = {
+    "text_column": "must be a string, or a list of strings",
+    "text_b_column": "must be a string",
+    "id_column": "must be a string or an integer (pandas makes integers with nulls double, write "
+    "them as Int64)",
+    SPANS: "must be an integer, or a list of integers",
+    "extra_columns": f"a column has one type in all files of a run, and {CAN_BE}",
+}
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type of an extra column in the output; None if the column cannot be passed through.
+
+    A dictionary becomes the type of its values, every kind of string, UUIDs and bytes `string`, and
+    every kind of list, of numbers, booleans or strings, `list`. All other types stay.
+
+    >>> plain_type(pa.dictionary(pa.int32(), pa.large_string()))
+    DataType(string)
+    >>> plain_type(pa.struct([("a", pa.int64())])) is None
+    True
+    """
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if is_text(kind):
+        return pa.string()
+    if is_list(kind):
+        inner = plain_type(kind.value_type)
+        listed = inner is not None and any(is_kind(inner) for is_kind in _LISTED)
+        return pa.list_(inner) if listed else None
+    return kind if any(is_kind(kind) for is_kind in _SCALARS) else None
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values are strings, in any layout, also one that does not say so, or UUIDs."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    strings = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return strings or kind in (pa.string_view(), pa.uuid()) or is_binary(kind)
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Whether values are bytes: some programs write strings without saying that they are text."""
+    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    return any(test(kind) for test in tests) or kind == pa.binary_view()
+
+
+def as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Bytes and UUIDs as strings, which may not be UTF-8, dictionaries as their values."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.type == pa.uuid():
+        texts = [None if value is None else str(value) for value in column.to_pylist()]
+        return pa.chunked_array([pa.array(texts, pa.string())])
+    if not is_binary(column.type) and column.type != pa.string_view():  # Arrow takes no rows of it
+        return column
+    if pa.types.is_fixed_size_binary(column.type):
+        column = column.cast(pa.binary())
+    return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
+
+
+def row_bytes(table: pa.Table) -> np.ndarray:
+    """About how many bytes the values of each row have, int64 `[rows]`, of columns `as_strings`."""
+    total = np.zeros(table.num_rows, np.int64)
+    for column in table.columns:
+        sizes = [_value_bytes(chunk) for chunk in column.chunks]
+        total += np.concatenate(sizes) if sizes else 0
+    return total
+
+
+def _value_bytes(values: pa.Array) -> np.ndarray:
+    """The bytes of each value, int64 `[values]`; of a null 0."""
+    kind = values.type
+    if is_list(kind):
+        lengths = pc.list_value_length(values).fill_null(0).to_numpy(zero_copy_only=False)
+        return sums_of(_value_bytes(values.flatten()), lengths)
+    if pa.types.is_dictionary(kind):
+        sizes = pa.array(_value_bytes(values.dictionary)).take(values.indices)
+    elif is_text(kind) and kind != pa.uuid():
+        if kind in (pa.string_view(), pa.binary_view()):  # binary_length takes none
+            values = values.cast(pa.string() if kind == pa.string_view() else pa.binary())
+        sizes = pc.binary_length(values)
+    else:
+        return np.full(len(values), _NUMBER_BYTES)
+    return sizes.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def check_schema(path: str, schema: pa.Schema, columns: Columns) -> None:
+    """Raises SettingError if a file lacks a requested column, or its type cannot be read."""
+    for flag, name in columns.requested:
+        number = schema.get_field_index(name)
+        if number < 0:
+            if name in schema.names:
+                raise SettingError(flag, f"{name} is in {path} more than once")
+            raise no_column(flag, name, f"not a column of {path}", schema.names)
+        kind = schema.field(number).type
+        if not _is_readable(flag, name, kind, columns):
+            raise SettingError(flag, f"{name} of {path} is {kind}; {_REQUIRED[flag]}")
+
+
+def _is_readable(flag: str, name: str, kind: pa.DataType, columns: Columns) -> bool:
+    if pa.types.is_null(kind):  # all its values are missing
+        return True
+    if flag == "id_column":
+        whole = pa.types.is_decimal(kind) and kind.scale == 0
+        return is_text(kind) or pa.types.is_integer(kind) or whole
+    if flag == "extra_columns":
+        return plain_type(kind) == required(columns.extra, "extra columns").field(name).type
+    can_be_list = flag == SPANS or (flag == "text_column" and len(columns.texts) == 1)
+    listed = kind.value_type if is_list(kind) and can_be_list else kind
+    return pa.types.is_integer(listed) if flag == SPANS else is_text(listed)
+
+
+_FOOTERS_AT_ONCE = 16
+_MOST_BATCH_ROWS = 65_536
+_LEAST_ROW_BYTES = 8  # equal texts may need almost no bytes in a dictionary
+_MOST_BATCH_BYTES = 32 << 20  # of the columns that are read, by the mean of their rows
+# A page is decompressed as a whole, and programs end one after some MiB, but look only every 1024
+# rows. A column of large values in a large row group may be one page, of which memory holds copies.
+_MOST_CHUNK_BYTES, _MOST_MEAN_BYTES = 256 << 20, 256 << 10
+_MOST_BLIND_ROWS = 32  # in a batch of a larger row group: a few rows may have most of its bytes
+_TABLE_BYTES = 8 << 20  # of smaller batches that are joined
+_LISTED_BYTES = 8  # of a value in a list, for which a file may need less than a bit
+# Bytes of dictionaries that this process has seen, as several blocks may be cut from a row group.
+_dictionaries: dict[tuple[FileInfo, int, str], tuple[int, int]] = {}
+_MOST_DICTIONARIES = 1024
+_BUFFER = 1 << 20  # of a column; without one all of it is read at once
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some neighbouring rows of one file, the requested columns from row `first` on."""
+
+    file: int
+    path: str
+    first: int
+    table: pa.Table
+
+    @property
+    def count(self) -> int:
+        return self.table.num_rows
+
+    @property
+    def size(self) -> int:
+        return self.table.num_rows
+
+    def cut(self, most: int) -> tuple["Rows", "Rows | None"]:
+        if self.count <= most:
+            return self, None
+        rest = replace(self, first=self.first + most, table=self.table.slice(most))
+        return replace(self, table=self.table.slice(0, most)), rest
+
+
+def with_footers(files: Sequence[InputFile], text_column: str) -> Generator[InputFile, None, None]:
+    """The files; those of Parquet with their footers, and the number of rows as `stop`."""
+
+    def described(file: InputFile) -> InputFile:
+        return _with_footer(file, text_column) if file.format == "parquet" else file
+
+    yield from in_parallel(described, files, _FOOTERS_AT_ONCE)
+
+
+def _with_footer(file: InputFile, text_column: str) -> InputFile:
+    with _open(file.info) as opened:
+        metadata, schema = opened.metadata, opened.schema_arrow
+        paths = [metadata.schema.column(n).path for n in range(metadata.num_columns)]
+        whole = text_column in schema.names
+        names = (text_column,) if whole else text_fields(text_column)
+        fields = tuple(f"{name}." for name in names)
+        of_text = [n for n, path in enumerate(paths) if f"{path}.".startswith(fields)]
+        groups = []
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            size = sum(group.column(n).total_uncompressed_size for n in of_text)
+            groups.append(RowGroup(group.num_rows, max(size, _LEAST_ROW_BYTES * group.num_rows)))
+    return replace(file, stop=metadata.num_rows, footer=Footer(schema, tuple(groups)))
+
+
+@contextmanager
+def _open(info: FileInfo) -> Iterator[pq.ParquetFile]:
+    with _open_raw(info) as raw:
+        yield open_parquet(raw, _BUFFER)
+
+
+@contextmanager
+def _open_raw(info: FileInfo) -> Iterator[BinaryIO]:
+    try:
+        with open_listed(info) as raw:
+            yield raw
+    except StorageError:
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{info.path} cannot be read as Parquet: {error}") from error
+
+
+def read_row_parts(
+    spec: BlockSpec, columns: Columns, part_docs: int, block_bytes: int
+) -> Iterator[ReadPart[Rows]]:
+    """Reads a block of rows, closing a part at `part_docs` rows or about `block_bytes` of text."""
+    most = part_docs
+    if len(spec.slices) == 1:  # others are small
+        most = min(most, _rows_of_bytes(spec.slices[0], columns, block_bytes))
+        with _open(spec.slices[0].info) as file:
+            groups, _ = _touched(_group_rows(file.metadata), spec.slices[0])
+            means = (_mean_rows(_leaves(file.metadata, number, columns)) for number in groups)
+            most = min([most, *means])
+    every = (_read_rows(piece, columns, most) for piece in spec.slices)
+    yield from parts_in_order(chain.from_iterable(every), most, lambda rows: row_bytes(rows.table))
+
+
+def _rows_of_bytes(piece: Slice, columns: Columns, size: int) -> int:
+    file = _with_footer(InputFile(piece.info, "parquet", None, 0), columns.text)
+    groups = required(file.footer, "footer").groups
+    touched, _ = _touched([group.rows for group in groups], piece)
+    total = sum(groups[number].size for number in touched)
+    return max(1, sum(groups[number].rows for number in touched) * size // max(total, 1))
+
+
+def _touched(counts: Sequence[int], piece: Slice) -> tuple[list[int], int]:
+    """The row groups, by their numbers of rows, with rows of a slice; and their first row."""
+    stops = [0, *accumulate(counts)]
+    touched = [
+        number
+        for number, (start, stop) in enumerate(pairwise(stops))
+        if start < piece.stop and stop > piece.start
+    ]
+    return touched, stops[touched[0]] if touched else 0
+
+
+def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Rows]:
+    if piece.stop <= piece.start:
+        return
+    path = piece.info.path
+    with _open_raw(piece.info) as raw:
+        file = open_parquet(raw, _BUFFER)
+        if piece.rows not in (None, file.metadata.num_rows):
+            raise InputError(
+                f"{path} had {piece.rows:,} rows when it was listed and has "
+                f"{file.metadata.num_rows:,}; {REPLACED}"
+            )
+        check_schema(path, file.schema_arrow, columns)
+        groups, at = _touched(_group_rows(file.metadata), piece)
+        rows, full = _batch_rows(piece.info, raw, file, groups, columns)
+        rows, full = min(rows, full, batch_rows), min(full, batch_rows)
+        held: list[pa.Table] = []
+        first, count, size = max(at, piece.start), 0, 0
+        for batch in file.iter_batches(rows, row_groups=groups, columns=columns.names):
+            start, stop = max(piece.start - at, 0), min(piece.stop - at, batch.num_rows)
+            at += batch.num_rows
+            if start < stop:
+                inside = batch.slice(start, stop - start)
+                strings = [as_strings(pa.chunked_array([column])) for column in inside.columns]
+                held.append(pa.table(strings, inside.schema.names))
+                count, size = count + stop - start, size + held[-1].nbytes
+            is_end = at >= piece.stop
+            if held and (is_end or count >= full or size >= _TABLE_BYTES):
+                table = held[0] if len(held) == 1 else pa.concat_tables(held).combine_chunks()
+                yield Rows(piece.file, path, first, table)
+                held, first, count, size = [], first + count, 0, 0
+            if is_end:
+                return
+    raise InputError(
+        f"{path} cannot be read as Parquet: its pages end at row {at:,}, its footer promises "
+        f"{piece.stop:,}"
+    )
+
+
+def _batch_rows(
+    info: FileInfo, raw: BinaryIO, file: pq.ParquetFile, groups: Sequence[int], columns: Columns
+) -> tuple[int, int]:
+    """How many rows of some row groups to read at once, and how many of them are a table."""
+    full = rows = _MOST_BATCH_ROWS
+    for group in groups:
+        leaves = _leaves(file.metadata, group, columns)
+        _check_values(info.path, leaves)
+        full = min(full, _mean_rows(leaves))
+        if sum(leaf.stored for leaf in leaves) > _MOST_CHUNK_BYTES:
+            rows = min(rows, _MOST_BLIND_ROWS)
+        repeated = _repeated_bytes(info, raw, file, group, leaves)
+        rows = min(rows, max(1, _MOST_BATCH_BYTES // max(1, repeated)))
+    return rows, full
+
+
+def _group_rows(metadata: pq.FileMetaData) -> list[int]:
+    return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """A requested column of a row group, or the leaf of one: its values, as the footer says."""
+
+    path: str
+    rows: int
+    values: int  # of all rows; at least 1 of each
+    stored: int  # bytes, not compressed
+    least: int  # bytes that the values have in memory, whatever was saved by repeating some
+    is_listed: bool
+    repeats: bool  # whether some may be strings or bytes that a dictionary repeats
+
+
+def _leaves(metadata: pq.FileMetaData, group: int, columns: Columns) -> list[_Leaf]:
+    """The requested columns of a row group, leaf by leaf."""
+    of_group, found = metadata.row_group(group), []
+    for number in range(of_group.num_columns):
+        chunk, declared = of_group.column(number), metadata.schema.column(number)
+        path = chunk.path_in_schema
+        if any(f"{path}.".startswith(f"{wanted}.") for wanted in columns.names):
+            is_listed = declared.max_repetition_level > 0
+            each = _LISTED_BYTES if is_listed else 0
+            if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
+                each = declared.length
+            of_bytes = (
+                chunk.physical_type == "BYTE_ARRAY" and declared.logical_type.type != "DECIMAL"
+            )
+            repeats = of_bytes and any("DICTIONARY" in each for each in chunk.encodings)
+            values, stored = chunk.num_values, chunk.total_uncompressed_size
+            least = max(stored, each * values)
+            leaf = _Leaf(path, of_group.num_rows, values, stored, least, is_listed, repeats)
+            found.append(leaf)
+    return found
+
+
+def _mean_rows(leaves: Sequence[_Leaf]) -> int:
+    """How many rows of a row group fill a batch by the mean, at least 1."""
+    size = sum(leaf.least for leaf in leaves)
+    return (
+        max(1, leaves[0].rows * _MOST_BATCH_BYTES // max(1, size)) if leaves else _MOST_BATCH_ROWS
+    )
+
+
+def _check_values(path: str, leaves: Sequence[_Leaf]) -> None:
+    """InputError where a column of a row group cannot be read in pieces of limited memory."""
+    for leaf in leaves:
+        size = leaf.least if leaf.is_listed else leaf.stored
+        if size > _MOST_CHUNK_BYTES and size > leaf.rows * _MOST_MEAN_BYTES:
+            raise InputError(
+                f"{path} has {size >> 20:,} MiB in {leaf.rows:,} values of {leaf.path} in one row "
+                f"group, values as large are read from row groups of at most "
+                f"{_MOST_CHUNK_BYTES >> 20} MiB: write it with fewer rows a row group"
+            )
+
+
+def _repeated_bytes(
+    info: FileInfo, raw: BinaryIO, file: pq.ParquetFile, group: int, leaves: Sequence[_Leaf]
+) -> int:
+    """The most bytes of a row whose values are the largest of the row group's dictionaries.
+
+    In a list that is a row of the mean length; InputError where a longer one could have too much.
+    """
+    total = 0
+    for leaf in leaves:
+        if not leaf.repeats or leaf.stored * leaf.values <= _MOST_BATCH_BYTES:
+            continue
+        place = info, group, leaf.path
+        seen = _dictionaries.get(place)
+        if seen is None:
+            seen = _dictionary_bytes(raw, file, group, leaf)
+            if len(_dictionaries) >= _MOST_DICTIONARIES:
+                _dictionaries.clear()
+            _dictionaries[place] = seen
+        largest, whole = seen
+        in_a_row = leaf.values - leaf.rows + 1 if leaf.is_listed else 1
+        if whole > _MOST_CHUNK_BYTES:
+            raise InputError(
+                f"{info.path} has a dictionary of {whole >> 20:,} MiB in {leaf.path}, at most "
+                f"{_MOST_CHUNK_BYTES >> 20} MiB are read: write it without dictionaries"
+            )
+        if (
+            leaf.is_listed
+            and largest >= _MOST_MEAN_BYTES
+            and largest * in_a_row > _MOST_CHUNK_BYTES
+        ):
+            raise InputError(
+                f"{info.path} has a value of {largest >> 10:,} KiB in {leaf.path}, which its "
+                "dictionary can repeat in a list without end: write it without dictionaries"
+            )
+        total += largest * -(-leaf.values // leaf.rows)
+    return total
+
+
+def _dictionary_bytes(
+    raw: BinaryIO, file: pq.ParquetFile, group: int, leaf: _Leaf
+) -> tuple[int, int]:
+    """The largest value of a dictionary and all of them, in bytes, from the first row with any."""
+    reader = open_parquet(raw, _BUFFER, metadata=file.metadata, read_dictionary=[leaf.path])
+    try:
+        for batch in reader.iter_batches(1, row_groups=[group], columns=[leaf.path]):
+            values = batch.column(0)
+            while not pa.types.is_dictionary(values.type):
+                values = values.flatten()
+            if len(values.dictionary):
+                sizes = row_bytes(pa.table([values.dictionary], ["values"]))
+                return int(sizes.max()), int(sizes.sum())
+    except pa.ArrowNotImplementedError:
+        # A list that goes beyond what the dictionary was filled with, or an encoding without one.
+        return _MOST_MEAN_BYTES - 1, 0
+    return 0, 0
+
+
+def parse_rows(rows: Rows, columns: Columns) -> Documents:
+    """Parses rows; those that give no document are rejected."""
+    places = positions(rows.path, np.arange(rows.first, rows.first + rows.count))
+    plain = replace(columns, extra=None)
+    documents, numbers = documents_of(_documents(rows, plain), places, plain)
+    if columns.extra is None:
+        return documents
+    table = rows.table.select(columns.extra.names).take(pa.array(numbers))
+    unfit: Counter[str] = Counter()
+    for at, name in enumerate(table.column_names):
+        if not _is_valid(table[name]):  # strings that are not UTF-8
+            values = _values(table[name])
+            kept = [None if _is_invalid(value) else value for value in values]
+            unfit[name] = sum(map(_is_invalid, values))
+            table = table.set_column(at, name, pa.array(kept, columns.extra.field(name).type))
+    return replace(documents, extra=table.cast(columns.extra), unfit=unfit)
+
+
+def _documents(rows: Rows, columns: Columns) -> Iterator[Record | BadRecord]:
+    names = columns.names
+    values = [_values(rows.table[name]) for name in names]
+    invalid = _invalid_rows(rows.table.select(names))
+    for number, row in enumerate(zip(*values, strict=True)):
+        fields = dict(zip(names, row, strict=True))
+        try:
+            if number in invalid:
+                raise BadRecordError(INVALID_UTF8)
+            yield record_of(fields, columns)
+        except BadRecordError as error:
+            record = orjson.dumps(fields, default=_shown).decode()
+            value = fields[columns.id] if columns.id else None
+            yield BadRecord(
+                str(error), record, None if value is None else _shown(value), error.detail
+            )
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column; a string that is not UTF-8 stays bytes."""
+    if _is_valid(column):
+        values = column.to_pylist()
+        whole = pa.types.is_decimal(column.type) and column.type.scale == 0
+        # Snowflake writes its integers as decimals.
+        return [None if value is None else int(value) for value in values] if whole else values
+    kind = plain_type(column.type)
+    is_list = kind is not None and pa.types.is_list(kind)
+    raw = column.cast(kind).cast(pa.list_(pa.binary()) if is_list else pa.binary())
+    return [_decoded(value) for value in raw.to_pylist()]
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decoded(item) for item in value]
+    try:
+        return None if value is None else value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value
+
+
+def _invalid_rows(table: pa.Table) -> set[int]:
+    """The rows with a string that is not UTF-8."""
+    columns = [column for column in table.columns if not _is_valid(column)]
+    return {
+        row for column in columns for row, value in enumerate(_values(column)) if _is_invalid(value)
+    }
+
+
+def _is_valid(column: pa.ChunkedArray) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _is_invalid(value: Any) -> bool:
+    return isinstance(value, bytes) or (isinstance(value, list) and bytes in map(type, value))
+
+
+def _shown(value: Any) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,379 @@
+"""Opens files as text: finds their encoding, decompresses them, checks every byte."""
+
+import bz2
+import codecs
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import BinaryIO
+
+import numpy as np
+import orjson
+import zstandard
+from isal import igzip, isal_zlib
+
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.file_info import FileInfo
+from bert_embed.storage.files import is_remote, open_raw
+
+# zstd may expand 4 bytes to 128 KiB, and decompresses all of its input at once.
+_ZSTD_PIECE = 1 << 11
+_BZIP2_PIECE = 1 << 16
+# What a stream may look back, all of it held in memory: as much as `zstd -d` allows by itself.
+_ZSTD_WINDOW = 1 << 27
+BOM = b"\xef\xbb\xbf"
+# How lines are laid out; alone, or after `+` behind the name of a compression.
+CARRIAGE_RETURNS, JSON_VALUES = "cr", "json"
+_EMPTY_SO_FAR = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?:\[\s*+)?\]?\s*+")  # of an array
+_EMPTY = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\[\s*+\]\s*+")
+_CUT = "it ends in the middle of a stream"
+_IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # isal's stub has an instance
+
+
+def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Iterator[bytes]:
+    """Yields the contents of a file as lines, at least `size` bytes at a time except the last.
+
+    `compression` may also be, or end in, the name of a layout, which changes bytes in their places.
+    A file may hold several streams, as `pbzip2`, `pigz` or `cat` make them; after a stream must
+    come another one. gzip's padding with zeros is ignored.
+    """
+    codec, _, layout = compression.rpartition("+")
+    if layout in _PIECES:
+        codec, layout = layout, ""
+    pieces = _PIECES[codec](raw, size) if codec else iter(lambda: raw.read(size), b"")
+    if layout:
+        pieces = _LAYOUTS[layout](pieces)
+    held: list[bytes] = []
+    length = 0
+    try:
+        for piece in pieces:
+            held.append(piece)
+            length += len(piece)
+            if length >= size:
+                yield b"".join(held)
+                held, length = [], 0
+    except (
+        igzip.BadGzipFile,
+        _IsalError,
+        zstandard.ZstdError,
+        EOFError,
+        _DamagedError,
+    ) as error:
+        if "too much memory" in str(error):
+            raise InputError(
+                f"{path} needs a zstd window of over {_ZSTD_WINDOW >> 20} MiB; repack it: "
+                "zstd -dc --long=31 FILE | zstd -o NEW"
+            ) from error
+        raise InputError(f"{path} is damaged {codec} data: {error}") from error
+    if length:
+        yield b"".join(held)
+
+
+def packing(compression: str | None) -> str | None:
+    """How a file is compressed, without its layout; None: it is as large as its text."""
+    codec = (compression or "").partition("+")[0]
+    return codec if codec in _PIECES else None
+
+
+class ObjectLines:
+    """Lays out JSON, an array or objects one after the other, as lines of one object each.
+
+    Bytes change in their places: every line feed becomes a carriage return, what stands around
+    objects a space, and the byte before an object, except the first, a line feed.
+    """
+
+    def __init__(self) -> None:
+        self.depth = 0  # of braces
+        self.is_quoted = False
+        self.count = 0  # objects that began
+        self.joined = 0  # of them, with no byte between them and the one before
+        self._pending = b""  # the last byte, before which another piece may begin with an object
+
+    def feed(self, data: bytes) -> bytes:
+        """Lays out a piece, which does not end in a backslash; the last byte comes later."""
+        array = np.frombuffer(self._pending + data, np.uint8).copy()
+        first = len(self._pending)  # the byte before it is laid out already
+        quotes = unescaped(array, np.flatnonzero(array[first:] == ord('"')) + first, "\\")
+        marks = np.flatnonzero(np.isin(array, np.frombuffer(b"{}[],", np.uint8)))
+        marks = marks[marks >= first]
+        marks = marks[(np.searchsorted(quotes, marks) + self.is_quoted) % 2 == 0]
+        found = array[marks]
+        steps = (found == ord("{")).astype(np.int64) - (found == ord("}"))
+        sums = self.depth + np.cumsum(steps)
+        after = sums - np.minimum(np.minimum.accumulate(sums), 0)  # a stray brace closes nothing
+        before = np.append(self.depth, after[:-1])
+        array[marks[(after == 0) & (found != ord("}"))]] = ord(" ")
+        array[first:][array[first:] == ord("\n")] = ord("\r")
+        opens = marks[(before == 0) & (found == ord("{"))]
+        ends = opens[int(self.count == 0) :] - 1
+        apart = np.isin(array[ends], np.frombuffer(b" \t\r", np.uint8))
+        array[ends[apart]] = ord("\n")
+        self.count += len(opens)
+        self.joined += int((~apart).sum())
+        self.is_quoted ^= bool(len(quotes) % 2)
+        self.depth = int(after[-1]) if len(after) else self.depth
+        laid_out = array.tobytes()
+        self._pending = laid_out[-1:]
+        return laid_out[:-1]
+
+    def rest(self) -> bytes:
+        """The last byte."""
+        return self._pending
+
+
+def unescaped(array: np.ndarray, marks: np.ndarray, escape: str) -> np.ndarray:
+    """The places of marks that have an even number of escape characters before them."""
+    slashes = array == ord(escape)
+    if not slashes.any():
+        return marks
+    others = np.maximum.accumulate(np.where(slashes, -1, np.arange(len(array))))
+    runs = marks - 1 - np.where(marks > 0, others[marks - 1], -1)
+    return marks[runs % 2 == 0]
+
+
+def _object_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    objects = ObjectLines()
+    held = begin = b""
+    laid_out: list[bytes] = []  # of a file that may hold an empty array, which has no line
+    for piece in pieces:
+        held += piece
+        data = held[:-1].rstrip(b"\\")
+        if data:
+            held = held[len(data) :]
+            laid_out.append(objects.feed(data))
+            begin = begin + data if _EMPTY_SO_FAR.fullmatch(begin) else begin
+            if not _EMPTY_SO_FAR.fullmatch(begin):
+                yield b"".join(laid_out)
+                laid_out = []
+    if held:
+        laid_out.append(objects.feed(held))
+    if not _EMPTY.fullmatch(begin + held):
+        yield b"".join([*laid_out, objects.rest()])
+
+
+def _feed_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        yield piece.replace(b"\r", b"\n")
+
+
+_LAYOUTS: dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]] = {
+    CARRIAGE_RETURNS: _feed_lines,
+    JSON_VALUES: _object_lines,
+}
+
+
+class _DamagedError(Exception):
+    """Damaged data, where the decoder raises the same exception as a failing disk."""
+
+
+def _gzip_pieces(raw: BinaryIO, size: int) -> Iterator[bytes]:
+    with igzip.open(raw) as file:
+        while piece := file.read(size):
+            yield piece
+
+
+def _bzip2_pieces(raw: BinaryIO, size: int) -> Iterator[bytes]:
+    """Reads stream by stream; Python's own reader drops what follows a damaged one."""
+    stream = bz2.BZ2Decompressor()
+    while data := raw.read(_BZIP2_PIECE):
+        while True:
+            if stream.eof:
+                stream = bz2.BZ2Decompressor()
+            try:
+                yield stream.decompress(data, size)
+            except OSError as error:
+                raise _DamagedError(str(error).lower()) from error
+            data = stream.unused_data
+            if not data and (stream.eof or stream.needs_input):
+                break
+    if not stream.eof and raw.tell():
+        raise EOFError(_CUT)
+
+
+def _zstd_pieces(raw: BinaryIO, size: int) -> Iterator[bytes]:
+    """Reads frame by frame; zstandard's own reader takes a truncated file for a complete one."""
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+    stream = decompressor.decompressobj()
+    while data := raw.read(_ZSTD_PIECE):
+        while data:
+            if stream.eof:
+                stream = decompressor.decompressobj()
+            yield stream.decompress(data)
+            data = stream.unused_data if stream.eof else b""
+    if not stream.eof and raw.tell():
+        raise EOFError(_CUT)
+
+
+_PIECES = {"gzip": _gzip_pieces, "bzip2": _bzip2_pieces, "zstd": _zstd_pieces}
+
+
+# Byte order marks; one of UTF-32 begins with one of UTF-16, so UTF-32 comes first.
+_MARKS = {
+    b"\xff\xfe\x00\x00": "UTF-32",
+    b"\x00\x00\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+_WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
+_CONTROLS = bytes(code for code in range(32) if chr(code) not in "\t\n\r\f\x1b")
+_SEVERAL = 8  # bytes from which on shares of them say something
+_MANY_CONTROLS, _SOME_HIGH, _MOST_STRANGE = 0.1, 0.05, 0.05
+# The first bytes of what a suffix should have named.
+_PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
+_SUFFIXES = {"gzip": ".gz", "bzip2": ".bz2", "zstd": ".zst"}
+_OTHERS = {
+    b"\xfd7zXZ\x00": "xz",
+    b"PK\x03\x04": "a zip archive",
+    b"%PDF-": "PDF",
+    b"ORC": "ORC",
+    b"Obj\x01": "Avro",
+    b"SQLite format 3\x00": "SQLite",
+}
+_PARQUET = b"PAR1"
+_START, _LONG_START = 1 << 12, 1 << 20  # bytes looked at; of a file without a line feed in them
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What a file is, by its suffix, and then by its first bytes."""
+
+    format: str
+    compression: str | None
+
+
+def check_encoding(path: str, start: bytes) -> None:
+    """Raises InputError if a file's first bytes are no UTF-8 text, as far as these can say it."""
+    for mark, name in _MARKS.items():
+        if start.startswith(mark):
+            raise InputError(f"{path} is {name}, convert it to UTF-8: iconv -f {name} -t UTF-8")
+    start = start[:_START]
+    start = start.rstrip(b"\0") or start  # a file may have been allocated beyond its text
+    for mark, name in _PACKED.items():
+        if start.startswith(mark) and not _is_text(start):
+            raise InputError(f"{path} is {name} data, give it the suffix {_SUFFIXES[name]}")
+    for mark, name in _OTHERS.items():
+        if start.startswith(mark) and not _is_text(start):
+            raise InputError(f"{path} is {name}, not text; unpack or convert it")
+    if len(start) < _SEVERAL or b"\0" not in start:
+        return
+    controls = len(start) - len(start.translate(None, _CONTROLS))
+    high = sum(byte >= 0x80 for byte in start)
+    if controls > _MANY_CONTROLS * len(start) or (
+        high > _SOME_HIGH * len(start) and not _is_text(start)
+    ):
+        for name in _WIDE:
+            if _reads_as(name, start):
+                raise InputError(
+                    f"{path} is {name[:6]} without a byte order mark, convert it to UTF-8: "
+                    f"iconv -f {name} -t UTF-8"
+                )
+    if start.count(0) > _MANY_CONTROLS * len(start):
+        raise InputError(f"{path} is binary data: of its first bytes many are zero")
+
+
+def check_lines(info: FileInfo, start: bytes) -> None:
+    """As `check_encoding`; InputError also if a store's file, not looked into before, has no LF."""
+    check_encoding(info.path, start)
+    enough = len(start) >= min(info.size, _START)
+    if is_remote(info.path) and enough and b"\r" in start and b"\n" not in start:
+        raise InputError(
+            f"{info.path} has lines that end in carriage returns alone; write line feeds: "
+            "tr '\\r' '\\n'"
+        )
+
+
+def _is_text(start: bytes) -> bool:
+    """Whether bytes, of which the last may be part of a character, are UTF-8."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _reads_as(name: str, start: bytes) -> bool:
+    """Whether bytes are text in an encoding of several bytes a character."""
+    try:
+        text = codecs.getincrementaldecoder(name)().decode(start)
+    except UnicodeDecodeError:
+        return False
+    strange = sum(
+        unicodedata.category(letter) in ("Cc", "Cn", "Co", "Cs") and letter not in "\t\n\r\f"
+        for letter in text
+    )
+    return bool(text) and strange <= _MOST_STRANGE * len(text)
+
+
+def look_inside(path: str, named: Inside, suffix: str, forced: bool) -> Inside:
+    """What a file is: as `named`, or as its first bytes show; InputError if it is no text.
+
+    A compressed file is recognized without its suffix, and a plain one with it; so are line ends
+    of carriage returns alone, and JSON in which an object is not a line. Files of a store are read
+    later, except those of the suffix `.json`, of which no line may be an object. A format that is
+    `forced` stays.
+    """
+    if is_remote(path) and (suffix != ".json" or named.compression is not None):
+        return named
+    with open_raw(path) as file:
+        start = _first_bytes(file)
+        compression = _packing(start, named.compression)
+        if compression is None:
+            if start.startswith(_PARQUET) and not _is_text(start) and not forced:
+                return Inside("parquet", None)
+            check_encoding(path, start)
+        elif compression is not None:
+            file.seek(0)
+            start = b""
+            with suppress(InputError):  # said when the file is read
+                start = next(decompressed(file, compression, path, _START), b"")
+    inside = replace(named, compression=compression)
+    if named.format == "jsonl" and _has_values(path, start):
+        return _laid_out(inside, JSON_VALUES)
+    if named.format in ("jsonl", "text", "csv") and b"\r" in start and b"\n" not in start:
+        return _laid_out(inside, CARRIAGE_RETURNS)
+    return inside
+
+
+def _laid_out(inside: Inside, layout: str) -> Inside:
+    packed = inside.compression
+    return replace(inside, compression=layout if packed is None else f"{packed}+{layout}")
+
+
+def _first_bytes(file: BinaryIO) -> bytes:
+    start = file.read(_START)
+    return start if b"\n" in start else start + file.read(_LONG_START)
+
+
+def _packing(start: bytes, named: str | None) -> str | None:
+    """How a file is compressed, by its first bytes; damaged ones stay what the suffix says."""
+    for mark, name in _PACKED.items():
+        if start.startswith(mark) and not _is_text(start[:_START]):
+            return name
+        if name == named and start[: len(mark)] == mark[: len(start)]:
+            return name
+    plain = bool(start) and _is_text(start) and start.translate(None, _CONTROLS) == start
+    return None if plain else named
+
+
+def _has_values(path: str, start: bytes) -> bool:
+    """Whether JSON is an array, or has objects over several lines, or several in a line."""
+    text = start.removeprefix(BOM).lstrip()
+    if text.startswith(b"["):
+        return True
+    first, ended, rest = text.partition(b"\n")
+    with suppress(orjson.JSONDecodeError):
+        orjson.loads(first)
+        return False
+    if not first.startswith(b"{"):
+        return False
+    objects = ObjectLines()
+    objects.feed(first)
+    if objects.joined:
+        raise InputError(
+            f"{path} has JSON objects with nothing between them; write one a line: jq -c . FILE"
+        )
+    # Of a malformed first line the second line begins with another object.
+    goes_on = objects.depth > 0 and not objects.is_quoted and rest.lstrip()[:1] in (b'"', b"}")
+    return objects.count > 1 or (bool(ended) and goes_on)

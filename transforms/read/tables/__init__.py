@@ -1,1 +1,0 @@
-"""Reading CSV and Parquet."""

@@ -1,1 +1,0 @@
-"""The counts of a run against its plan."""

@@ -1,1 +1,0 @@
-"""Writing blocks: one file a format."""
