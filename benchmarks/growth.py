@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 
 from benchmarks import measure
 from benchmarks.corpus import FOLDER, every_sentence, numbered_sentences, write_lines
-from bert_embed.pipeline.options import Options
-from bert_embed.pipeline.outputs import claim
-from bert_embed.pipeline.prepare import prepare
+from bert_embed.pipeline.options.embed import Options
+from bert_embed.pipeline.run import state
+from bert_embed.pipeline.run.prepare import prepare
 from bert_embed.transforms.ledger import BlockRecord, block_record_bytes
 from bert_embed.transforms.output_folder import OutputFile, part_name
 
@@ -157,7 +157,7 @@ def resumed() -> dict[str, float]:
     prepared = prepare(
         Options(input=(str(text),), output=str(output), model="minilm", block_bytes=_LINE)
     )
-    claim.start(prepared)
+    state.start(prepared)
     (output / "embeddings").mkdir()
     for number in range(_FINISHED):
         part = part_name(number, 0)

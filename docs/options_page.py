@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert_embed.pipeline.options import FLAGS, grouped
+from bert_embed.pipeline.options.embed import FLAGS, grouped
 
 PAGE = Path(__file__).with_name("options.md")
 _HEAD = """\

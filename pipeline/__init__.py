@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from bert_embed.pipeline.errors import RunFailed
 
 if TYPE_CHECKING:
-    from bert_embed.pipeline.keywords import EmbedKeywords, Path
+    from bert_embed.pipeline.options.python_call import EmbedKeywords, Path
 
 __all__ = ["RunFailed", "embed"]
 
@@ -49,12 +49,12 @@ def embed(
     bert_embed.pipeline.errors.UsageError: unknown flag inptu; did you mean input?
     """
     from bert_embed.arguments import switch
-    from bert_embed.pipeline.keywords import named_as_in_python, options_of_call
+    from bert_embed.pipeline.options.python_call import named_as_in_python, options_of_call
 
     shown = switch("show_progress", show_progress)
     with named_as_in_python():
         parsed = options_of_call({"input": input, "output": output, **options})
-    from bert_embed.pipeline.commands.call import (
+    from bert_embed.pipeline.job import (
         run_for_caller,  # imports Beam, so a wrong option comes first
     )
 

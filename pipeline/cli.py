@@ -10,10 +10,10 @@ from typing import Any
 
 import bert_embed
 from bert_embed.engines.own_process import set_up_process
-from bert_embed.pipeline import console
-from bert_embed.pipeline.console import AnswerLost, answer, is_unread, warn
+from bert_embed.pipeline import console, light_imports
+from bert_embed.pipeline.console import AnswerLost, answer, hide_secrets, is_unread, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
-from bert_embed.pipeline.parser import (
+from bert_embed.pipeline.options.command_line import (
     command_parser,
     parse_embed,
     parse_estimate,
@@ -21,8 +21,6 @@ from bert_embed.pipeline.parser import (
     plain_words,
     program,
 )
-from bert_embed.pipeline.runners import light_imports
-from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.packages import missing
 
@@ -146,7 +144,7 @@ def _embed(command: str, arguments: list[str], own_process: bool) -> int:
         return _answered(command_parser(command, "all" in arguments).format_help().splitlines())
     if command == "estimate":
         options, own = parse_estimate(arguments)
-        from bert_embed.pipeline.estimate.command import run_estimate
+        from bert_embed.pipeline.commands.estimate import run_estimate
 
         return run_estimate(options, own)
     if command == "tokenize" and any(word.partition("=")[0] == "--text" for word in arguments):
@@ -157,6 +155,6 @@ def _embed(command: str, arguments: list[str], own_process: bool) -> int:
     if own_process:
         light_imports.import_arrow()
         light_imports.import_beam(options)
-    from bert_embed.pipeline.commands.start import start
+    from bert_embed.pipeline.job import start
 
     return start(options)

@@ -97,7 +97,7 @@ def without_tsne() -> Iterator[None]:
     """Has runs write reports with the map of PCA: t-SNE takes seconds, and few tests look at it."""
     # Not by `monkeypatch`: what a test patches would be undone after its folder is removed.
     with pytest.MonkeyPatch.context() as patches:
-        patches.setattr("bert_embed.pipeline.report.directions.UNASKED", 0)
+        patches.setattr("bert_embed.pipeline.report.sample.UNASKED", 0)
         yield
 
 

@@ -14,12 +14,12 @@ import numpy as np
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.engines.choose import load_engine
 from bert_embed.engines.protocol import Engine
-from bert_embed.pipeline.graph import build
-from bert_embed.pipeline.options import Options
-from bert_embed.pipeline.outputs import claim
-from bert_embed.pipeline.prepare import prepare
-from bert_embed.pipeline.runners.beam_flags import pipeline_options
-from bert_embed.pipeline.runners.local_runners import run_pipeline
+from bert_embed.pipeline.options.embed import Options
+from bert_embed.pipeline.run import state
+from bert_embed.pipeline.run.graph import build
+from bert_embed.pipeline.run.prepare import prepare
+from bert_embed.pipeline.runners.beam import pipeline_options
+from bert_embed.pipeline.runners.local import run_pipeline
 from bert_embed.specs import OutputSpec, VectorSpec
 from bert_embed.transforms.blocks import EmbeddingBlock, TokenBlock
 from bert_embed.transforms.infer import BlockModelHandler
@@ -119,7 +119,7 @@ def main() -> None:
         beam_args=tuple(flags),
     )
     run = prepare(options)
-    record = claim.start(run)
+    record = state.start(run)
     make = BlockModelHandler
     if args.notes:
         make = partial(NotingHandler, str(Path(run.output) / NAME), args.tokens_a_second)

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bert_embed.pipeline.flags import POSITIVE, Whole
-from bert_embed.pipeline.options import DEFAULTS, FLAGS, grouped
+from bert_embed.pipeline.options.embed import DEFAULTS, FLAGS, grouped
+from bert_embed.pipeline.options.flags import POSITIVE, Whole
 
 METADATA = Path(__file__).with_name("metadata.json")
 # A template always runs on Dataflow, and its launcher shows no plan.

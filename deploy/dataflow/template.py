@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_embed.pipeline.cli import exit_code
-from bert_embed.pipeline.config_file import read_options
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import FLAGS, Options
+from bert_embed.pipeline.options.command_line import read_options
+from bert_embed.pipeline.options.embed import FLAGS, Options
 from bert_embed.transforms.bigquery.client import looks_like_table
 
 _DAY = re.compile(r"\{[^{}]*\}")
@@ -59,7 +59,7 @@ def _places(text: str) -> list[str]:
 def run_template() -> int:
     """Runs `embed` with the words with which a launcher starts this program."""
     options = template_options(sys.argv[1:])
-    from bert_embed.pipeline.commands.start import start  # imports Beam
+    from bert_embed.pipeline.job import start  # imports Beam
 
     return start(options)
 

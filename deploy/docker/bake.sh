@@ -7,7 +7,7 @@ cd / # the package must come from site-packages
 bert-embed --version
 if [[ $tensorflow == no ]]; then
   [[ -z $model ]] || { echo "bake.sh: MODEL needs TENSORFLOW=yes, which imports it" >&2; exit 2; }
-  python -c 'import apache_beam, ai_edge_litert.interpreter, bert_embed.pipeline.graph'
+  python -c 'import apache_beam, ai_edge_litert.interpreter, bert_embed.pipeline.run.graph'
   exit
 fi
 # libtpu would look for a TPU.

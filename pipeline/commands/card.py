@@ -8,12 +8,12 @@ from typing import Any
 import yaml
 
 from bert_embed.formats.output_files import kinds_of, vectors_of
-from bert_embed.pipeline.arguments import CardOptions
 from bert_embed.pipeline.commands.verify import read_folder
 from bert_embed.pipeline.console import say
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
+from bert_embed.pipeline.options.commands import CardOptions
+from bert_embed.pipeline.report.content import pooled
 from bert_embed.pipeline.report.sample import Run
-from bert_embed.pipeline.report.several import pooled
 from bert_embed.results import open_outputs, output_folders
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute, join, write_bytes

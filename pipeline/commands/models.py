@@ -11,14 +11,14 @@ from bert_embed.bundle.files import METADATA, WEIGHTS
 from bert_embed.bundle.find import resolve_model
 from bert_embed.graph.load import load_encoder
 from bert_embed.heads.kinds import heads_to_json
-from bert_embed.pipeline.arguments import (
+from bert_embed.pipeline.console import answer, say, warn
+from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
+from bert_embed.pipeline.options.commands import (
     ModelExportOptions,
     ModelImportOptions,
     ModelInspectOptions,
     ModelVerifyOptions,
 )
-from bert_embed.pipeline.console import answer, say, warn
-from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.packages import requires
 from bert_embed.storage.plurals import counted

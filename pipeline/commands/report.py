@@ -5,13 +5,12 @@ from contextlib import suppress
 from functools import partial
 
 from bert_embed.formats.output_files import kinds_of
-from bert_embed.pipeline.arguments import TSNE, ReportOptions
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
-from bert_embed.pipeline.outputs.places import lies_in, record_of_run
-from bert_embed.pipeline.report.directions import check_projection, lacks_tsne
-from bert_embed.pipeline.report.sample import Run
-from bert_embed.pipeline.report.write import write_page
+from bert_embed.pipeline.options.commands import TSNE, ReportOptions
+from bert_embed.pipeline.report.page import write_page
+from bert_embed.pipeline.report.sample import Run, check_projection, lacks_tsne
+from bert_embed.pipeline.run.state import lies_in, record_of_run
 from bert_embed.results import open_outputs, output_folders
 from bert_embed.storage.files import absolute, is_remote, open_raw
 from bert_embed.transforms.output_folder import OutputFolder
@@ -21,7 +20,7 @@ _PAGE = b"<!doctype html>"  # how the files begin that a report may replace
 
 def run_report(options: ReportOptions) -> int:
     """Runs `report DIR...`."""
-    from bert_embed.pipeline.commands.texts import sample_texts  # imports Beam
+    from bert_embed.pipeline.texts import sample_texts  # imports Beam
 
     check_projection(options.projection)
     with usage_errors():

@@ -2,11 +2,14 @@
 
 import itertools
 import json
+import operator
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
@@ -14,16 +17,15 @@ from bert_embed.bundle.prompts import query_prompt
 from bert_embed.encoder import Encoder
 from bert_embed.engines.choose import weight_files
 from bert_embed.formats.kinds import ROW_KINDS
-from bert_embed.formats.output_files import RUN_FILE, kinds_of
+from bert_embed.formats.output_files import RUN_FILE, kinds_of, parse_name
+from bert_embed.heads.scores import ScoresHead
 from bert_embed.nearest import Hit, ids_among, nearest
-from bert_embed.pipeline.arguments import SEARCHED, SearchOptions
-from bert_embed.pipeline.commands.fusion import FUSED, fused
-from bert_embed.pipeline.commands.rerank import RERANKED, Reranker
-from bert_embed.pipeline.commands.texts import with_texts
 from bert_embed.pipeline.console import answer, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
-from bert_embed.pipeline.options import DEFAULTS
-from bert_embed.pipeline.outputs.places import check_model
+from bert_embed.pipeline.options.commands import SEARCHED, SearchOptions
+from bert_embed.pipeline.options.embed import DEFAULTS
+from bert_embed.pipeline.run.state import check_model
+from bert_embed.pipeline.texts import with_texts
 from bert_embed.results import (
     Output,
     check_holds,
@@ -37,6 +39,76 @@ from bert_embed.specs import VectorSpec
 from bert_embed.storage.files import absolute, read_bytes
 from bert_embed.storage.plurals import counted
 from bert_embed.vectors import unit
+
+FUSED = 1000  # hits of each kind that count
+_CONSTANT = 60  # of the paper by Cormack, Clarke and Büttcher; what other programs use, too
+
+
+def fused(rankings: Iterable[Sequence[Hit]]) -> list[Hit]:
+    """Reciprocal rank fusion: a hit's score is the sum of 1 / (60 + rank) over its rankings.
+
+    Ranks begin with 1. Of equal scores, the hit of the earlier ranking comes first.
+    """
+    scores: dict[tuple[object, ...], float] = {}
+    hits: dict[tuple[object, ...], Hit] = {}
+    for ranking in rankings:
+        for rank, hit in enumerate(ranking, 1):
+            row = _row(hit)
+            hits.setdefault(row, hit)
+            scores[row] = scores.get(row, 0.0) + 1 / (_CONSTANT + rank)
+    order = sorted(scores, key=lambda row: -scores[row])
+    return [replace(hits[row], score=scores[row]) for row in order]
+
+
+def _row(hit: Hit) -> tuple[object, ...]:
+    """What a hit shares with the same row's hits by other kinds: parts have the same rows."""
+    name = parse_name(hit.file)
+    part = hit.file if name is None else (name.block, name.part)
+    return hit.folder, part, hit.row
+
+
+RERANKED = 100  # hits of a query
+
+
+class Reranker:
+    """A model that scores pairs of a query and a text; UsageError if `model` does not."""
+
+    def __init__(self, model: str) -> None:
+        bundle = resolve_model(model)
+        self._label = relevance_label(bundle, model)
+        self._encoder = Encoder(bundle, device="cpu")
+
+    def __call__(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
+        """The hits, all of which have texts, with the model's scores, best first."""
+        texts = [hit.text or "" for hit in hits]
+        if not texts:
+            return []
+        scores = self._encoder.encode_scores([query] * len(texts), texts, long_text="truncate")[
+            :, self._label
+        ]
+        scored = [
+            replace(hit, score=score)
+            for hit, score in zip(hits, np.asarray(scores, np.float64).tolist(), strict=True)
+        ]
+        return sorted(scored, key=operator.attrgetter("score"), reverse=True)
+
+
+def relevance_label(bundle: Bundle, model: str) -> int:
+    """The number of the label that says how relevant a text is; UsageError if no one knows.
+
+    A model with one label has no other; of two, the second says that the text answers the query.
+    """
+    head = bundle.heads.get("scores")
+    if not isinstance(head, ScoresHead):
+        raise UsageError(f"--rerank {model} is no cross-encoder: it has no scores")
+    labels = head.labels
+    if len(labels) > 2:
+        raise UsageError(
+            f"--rerank {model} must have one label or two, it has {counted(len(labels), 'label')}: "
+            f"{', '.join(labels)}"
+        )
+    return len(labels) - 1
+
 
 _EXCERPT = 200  # letters
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from bert_embed.bundle.find import resolve_model
 from bert_embed.pipeline.console import answer
 from bert_embed.pipeline.errors import ExitCode
-from bert_embed.pipeline.options import DEFAULTS, FLAGS
-from bert_embed.pipeline.parser import Parser, add_flag
+from bert_embed.pipeline.options.command_line import Parser, add_flag
+from bert_embed.pipeline.options.embed import DEFAULTS, FLAGS
 from bert_embed.tokenization.tokenizer import load_tokenizer
 
 

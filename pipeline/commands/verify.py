@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 
-from bert_embed.pipeline.arguments import VerifyOptions
-from bert_embed.pipeline.commands.start import checked_run, start
-from bert_embed.pipeline.console import say, warn
+from bert_embed.pipeline.console import HIDDEN, say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
-from bert_embed.pipeline.options import OF_RESULT, Options
-from bert_embed.pipeline.outputs.places import record_of_run
-from bert_embed.pipeline.outputs.run_record import mark_incomplete
-from bert_embed.pipeline.run import EmbedRun
-from bert_embed.pipeline.secrets import HIDDEN
+from bert_embed.pipeline.job import checked_run, start
+from bert_embed.pipeline.options.commands import VerifyOptions
+from bert_embed.pipeline.options.embed import OF_RESULT, Options
+from bert_embed.pipeline.run.plan import EmbedRun
+from bert_embed.pipeline.run.state import mark_incomplete, record_of_run
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute
 from bert_embed.storage.plurals import counted

@@ -4,12 +4,11 @@ import importlib
 import os
 from dataclasses import replace
 
-from bert_embed.pipeline.console import say
+from bert_embed.pipeline.console import hide_secrets, say
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
-from bert_embed.pipeline.export.arguments import ExportOptions
 from bert_embed.pipeline.export.source import open_source
-from bert_embed.pipeline.outputs.places import check_outside
-from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.pipeline.options.commands import ExportOptions
+from bert_embed.pipeline.run.state import check_outside
 from bert_embed.results import output_folders
 from bert_embed.storage.files import absolute, is_remote
 from bert_embed.storage.plurals import counted

@@ -16,8 +16,8 @@ from bert_embed.formats.number_types import output_dtype, stored, stored_width
 from bert_embed.formats.output_files import vectors_of
 from bert_embed.formats.result_files import Rows, row_batches, unit_batches
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.arguments import TARGETS, ExportOptions
-from bert_embed.pipeline.outputs.places import record_of_run
+from bert_embed.pipeline.options.commands import TARGETS, ExportOptions
+from bert_embed.pipeline.run.state import record_of_run
 from bert_embed.results import (
     NewestRows,
     Output,

@@ -6,7 +6,7 @@ import re
 import hcl2
 import pytest
 
-from bert_embed.pipeline.options import FLAGS
+from bert_embed.pipeline.options.embed import FLAGS
 from bert_embed.transforms.ledger import SUMMED
 from tests.support.command import ROOT
 from tests.support.deploy import DATAFLOW, EXAMPLE, printed

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert_embed.pipeline.report.directions import main_directions, projections
+from bert_embed.pipeline.report.sample import main_directions, projections
 
 
 def test_tsne_keeps_groups_together_and_is_the_same_every_time():

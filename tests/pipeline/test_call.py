@@ -15,9 +15,8 @@ import pytest
 
 import bert_embed
 from bert_embed.engines import runner
-from bert_embed.pipeline.progress.counts import Counts
-from bert_embed.pipeline.progress.display import progress_of_run
-from bert_embed.pipeline.run import Goal
+from bert_embed.pipeline.progress import Counts, progress_of_run
+from bert_embed.pipeline.run.plan import Goal
 from tests.support.command import block_records, embed, files, parts_of, record
 
 

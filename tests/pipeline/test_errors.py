@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.options import FLAGS
-from bert_embed.pipeline.parser import EVERYDAY
+from bert_embed.pipeline.options.command_line import EVERYDAY
+from bert_embed.pipeline.options.embed import FLAGS
 from tests.support.command import ROOT, embed, rows
 
 

@@ -6,10 +6,10 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert_embed.pipeline.graph import build
-from bert_embed.pipeline.outputs import claim
-from bert_embed.pipeline.parser import parse_embed
-from bert_embed.pipeline.prepare import prepare
+from bert_embed.pipeline.options.command_line import parse_embed
+from bert_embed.pipeline.run import state
+from bert_embed.pipeline.run.graph import build
+from bert_embed.pipeline.run.prepare import prepare
 from tests.support.command import flags_of, record
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ def run_metrics(words):
     """Runs a command's job; returns Beam's metrics."""
     run = prepare(parse_embed(words))
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    build(pipeline, run, claim.start(run))
+    build(pipeline, run, state.start(run))
     return pipeline.run().metrics()
 
 

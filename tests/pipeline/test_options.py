@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 import bert_embed
-from bert_embed.pipeline import flags
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.keywords import EmbedKeywords, options_of_call
-from bert_embed.pipeline.keywords import Path as PathLike
-from bert_embed.pipeline.options import FLAGS, Options
-from bert_embed.pipeline.parser import parse_embed
+from bert_embed.pipeline.options import flags
+from bert_embed.pipeline.options.command_line import parse_embed
+from bert_embed.pipeline.options.embed import FLAGS, Options
+from bert_embed.pipeline.options.python_call import EmbedKeywords, options_of_call
+from bert_embed.pipeline.options.python_call import Path as PathLike
 from deploy.dataflow.template import template_options
 from tests.support.command import block_records, data_files, embed, record
 

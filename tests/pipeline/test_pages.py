@@ -3,8 +3,8 @@
 import re
 
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.options import FLAGS
-from bert_embed.pipeline.parser import parse_embed
+from bert_embed.pipeline.options.command_line import parse_embed
+from bert_embed.pipeline.options.embed import FLAGS
 from docs.options_page import PAGE, options_page
 from tests.support.command import ROOT, embed, record
 

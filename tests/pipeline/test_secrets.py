@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.secrets import SecretFilter, hide_in_flags, hide_secrets
+from bert_embed.pipeline.console import SecretFilter, hide_in_flags, hide_secrets
 from tests.support.command import ROOT, embed, flags_of, record, rejected
 from tests.support.held import Hold
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.command import ROOT, embed, flags_of
 from tests.support.held import REPORT, Hold
 
-REPORT_PAGE = "bert_embed.pipeline.report.write||report_after_run"
+REPORT_PAGE = "bert_embed.pipeline.report.page||report_after_run"
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.errors import flag_message
-from bert_embed.pipeline.options import FLAGS
+from bert_embed.pipeline.options.embed import FLAGS
 from bert_embed.storage.errors import InputError, SettingError
 
 

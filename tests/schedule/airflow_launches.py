@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bert_embed.pipeline.parser import parse_embed
+from bert_embed.pipeline.options.command_line import parse_embed
 from tests.support.airflow import DAGS, fields_of
 from tests.support.command import ROOT
 from tests.support.daily import DAYS

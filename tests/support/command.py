@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.resolve import sizes
+from bert_embed.pipeline.run import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,7 +35,7 @@ def embed(
 @contextmanager
 def parts_of(documents: int | None) -> Iterator[None]:
     """Makes runs of this process cut parts of so many documents at most."""
-    with mock.patch.object(sizes, "MOST_PART_DOCS", documents or sizes.MOST_PART_DOCS):
+    with mock.patch.object(plan, "MOST_PART_DOCS", documents or plan.MOST_PART_DOCS):
         yield
 
 

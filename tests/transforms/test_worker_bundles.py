@@ -15,10 +15,9 @@ from bert_embed.bundle.files import LITERT
 from bert_embed.engines.choose import load_engine, weight_files
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.parser import parse_embed
-from bert_embed.pipeline.runners.dataflow import for_dataflow
-from bert_embed.pipeline.runners.dataflow_checks import Places
-from bert_embed.pipeline.runners.worker_model import bundle_for_workers
+from bert_embed.pipeline.options.command_line import parse_embed
+from bert_embed.pipeline.runners.dataflow import Places, for_dataflow
+from bert_embed.pipeline.runners.launch import bundle_for_workers
 from bert_embed.transforms.worker_bundles import publish_bundle, worker_bundle
 from tests.support.command import ROOT, flags_of, rows
 from tests.support.servers.faults import behind
@@ -176,9 +175,7 @@ def test_a_job_on_workers_elsewhere_computes_with_the_copy(
         os.rename(local, tmp_path / "away")
         return place
 
-    monkeypatch.setattr(
-        "bert_embed.pipeline.runners.worker_model.publish_bundle", publish_and_leave
-    )
+    monkeypatch.setattr("bert_embed.pipeline.runners.launch.publish_bundle", publish_and_leave)
     flags = {"runner": "PortableRunner", "job_endpoint": "embed", "temp_location": temporary}
     arguments = flags_of(tmp_path / "out", str(local), tmp_path / "in.txt", **flags)
     assert main(["embed", *arguments, "--environment_type=LOOPBACK"]) == 0

@@ -12,7 +12,7 @@ import pyarrow as pa
 from bert_embed.clusters.kmeans import in_sample
 from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.journal import write_files, write_parquet
+from bert_embed.pipeline.export.folder import write_files, write_parquet
 from bert_embed.pipeline.export.source import Source
 from bert_embed.storage.files import write_whole
 from bert_embed.storage.packages import requires

@@ -8,9 +8,14 @@ from typing import Any
 
 from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.json_lines import refuse_equal_ids, row_id, write_lines
+from bert_embed.pipeline.export.folder import (
+    entry_names,
+    named_weights,
+    refuse_equal_ids,
+    row_id,
+    write_lines,
+)
 from bert_embed.pipeline.export.source import Source
-from bert_embed.pipeline.export.vocabulary import entry_names, named_weights
 
 _FIELDS = {"dense": "embedding", "sparse": "sparse"}
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 from bert_embed.formats.output_files import PIECES
 from bert_embed.formats.result_files import POSITION, Rows
 from bert_embed.heads.vectors import SparseVectors
+from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.source import Cutter, Source
-from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.packages import requires
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_embed.formats.result_files import Rows
-from bert_embed.pipeline.export.json_lines import refuse_equal_ids, row_id, write_lines
+from bert_embed.pipeline.export.folder import refuse_equal_ids, row_id, write_lines
 from bert_embed.pipeline.export.source import Source
 
 

@@ -11,8 +11,13 @@ import pyarrow as pa
 
 from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.journal import rows_of_files, write_files
-from bert_embed.pipeline.export.json_lines import PARTS, numbers_of_row, refuse_equal_ids
+from bert_embed.pipeline.export.folder import (
+    PARTS,
+    numbers_of_row,
+    refuse_equal_ids,
+    rows_of_files,
+    write_files,
+)
 from bert_embed.pipeline.export.source import Source
 from bert_embed.storage.files import write_whole
 from bert_embed.transforms.write import json_values

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from bert_embed.pipeline.resolve import tables
+from bert_embed.pipeline.run import tables
 from tests.support.command import data_files, embed, files, record, rejected, rows, vectors
 from tests.support.rounding import assert_near
 

@@ -8,7 +8,7 @@ import pytest
 
 import bert_embed
 from bert_embed.heads.vectors import SparseVectors
-from bert_embed.pipeline.export.vocabulary import named_weights
+from bert_embed.pipeline.export.folder import named_weights
 from tests.support.command import embed, record
 from tests.support.exports import contents, export
 from tests.support.kind_runs import DIM, multi_rows, run_of_kinds, sparse_rows

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import bert_embed
-from bert_embed.pipeline.export.arguments import ExportOptions
 from bert_embed.pipeline.export.source import open_source
 from bert_embed.pipeline.export.targets.vertex import rows_per_file
+from bert_embed.pipeline.options.commands import ExportOptions
 from tests.support.command import embed
 from tests.support.exports import contents, export
 from tests.support.finished_runs import finished_run

@@ -6,8 +6,8 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import Options
-from bert_embed.pipeline.resolve.dates import with_dates
+from bert_embed.pipeline.options.embed import Options
+from bert_embed.pipeline.run.prepare import with_dates
 from tests.support.command import embed, flags_of, record
 
 NIGHT = datetime.datetime(2026, 3, 1, 0, 30, tzinfo=datetime.UTC)

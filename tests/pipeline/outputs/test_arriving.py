@@ -2,10 +2,10 @@
 
 import pytest
 
-from bert_embed.pipeline.commands import start
+from bert_embed.pipeline import job
 from tests.support.command import embed, record, rows
 
-RUN_JOB = start.run_job
+RUN_JOB = job.run_job
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def before_the_job(monkeypatch):
             event()
             RUN_JOB(run, record)
 
-        monkeypatch.setattr(start, "run_job", run_job)
+        monkeypatch.setattr(job, "run_job", run_job)
 
     return happen
 

@@ -5,9 +5,9 @@ from contextlib import nullcontext
 
 import pytest
 
+from bert_embed.pipeline import job
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.clusters import run as clusters
-from bert_embed.pipeline.commands import start
+from bert_embed.pipeline.commands import clusters
 from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.clustered import clustered_vectors, write_output
 from tests.support.command import flags_of, record
@@ -20,7 +20,7 @@ def both(monkeypatch, first, second):
 
     It goes on once the first has claimed the folder, and ends before the first one's job begins.
     """
-    prepare, run_job = OutputFolder.prepare, start.run_job
+    prepare, run_job = OutputFolder.prepare, job.run_job
     codes, claimed, waits = {}, threading.Event(), threading.Event()
 
     def prepare_late(folder):
@@ -40,7 +40,7 @@ def both(monkeypatch, first, second):
 
     loser = threading.Thread(target=run_second)
     monkeypatch.setattr(OutputFolder, "prepare", prepare_late)
-    monkeypatch.setattr(start, "run_job", run_after_the_second)
+    monkeypatch.setattr(job, "run_job", run_after_the_second)
     loser.start()
     assert waits.wait(WAIT)
     codes["first"] = main(first)

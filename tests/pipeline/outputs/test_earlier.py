@@ -8,7 +8,7 @@ import pytest
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.parser import command_of, parse_embed
+from bert_embed.pipeline.options.command_line import command_of, parse_embed
 from tests.support.command import embed, flags_of, record, rows
 from tests.support.days import counts, write
 from tests.support.models.tiny import write_tiny_huggingface

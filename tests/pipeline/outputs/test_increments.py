@@ -168,7 +168,7 @@ def test_equal_texts_of_a_block_run_once(tmp_path, tiny_bundle):
 
 def test_many_buckets_find_the_same(tmp_path, tiny_bundle, monkeypatch):
     monkeypatch.setattr(
-        "bert_embed.pipeline.run.BUCKET_KEYS", 20
+        "bert_embed.pipeline.run.plan.BUCKET_KEYS", 20
     )  # in place of a corpus of millions
     monkeypatch.setattr("bert_embed.transforms.increments.BLOCK_RANGE", 3)
     texts = some_texts(400)

@@ -220,17 +220,17 @@ def test_old_temporary_files_are_swept(tmp_path, corpus, tiny_bundle):
 
 def test_a_changed_file_fails_the_job_by_name(tmp_path, tiny_bundle, capsys, monkeypatch):
     """The file changes after the command line has listed it."""
-    from bert_embed.pipeline.commands import start
+    from bert_embed.pipeline import job
 
     path = tmp_path / "in.txt"
     path.write_text("one\ntwo\n")
-    straight = start.run_job
+    straight = job.run_job
 
     def later(run, record):
         path.write_text("one\ntwo\nthree\n")
         straight(run, record)
 
-    monkeypatch.setattr(start, "run_job", later)
+    monkeypatch.setattr(job, "run_job", later)
     assert embed(tmp_path / "out", tiny_bundle, path) == 1
     message = capsys.readouterr().err
     assert f"{path} changed after the job started: listed with 8 bytes" in message

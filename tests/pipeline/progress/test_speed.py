@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from bert_embed.pipeline.progress.counts import Speed
+from bert_embed.pipeline.progress import Speed
 
 BLOCKS, WORKERS, TOKENS = 200, 4, 1000
 

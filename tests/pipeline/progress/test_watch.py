@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.progress.watch import WatchedRun
+from bert_embed.pipeline.watch import WatchedRun
 from bert_embed.storage.local import pid_namespace
 from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import block_records, embed, flags_of, record, start

@@ -254,7 +254,7 @@ def test_a_command_that_waits_sums_up_its_job(dataflow, gcs, tiny_bundle, tmp_pa
     place = package["location"].removeprefix("storage.googleapis.com/")
     with tarfile.open(gcs.root / place) as archive:
         names = {name.partition("/src/bert_embed/")[2] for name in archive.getnames()}
-    assert {"pipeline/graph.py", "transforms/infer.py", "encoder.py"} <= names
+    assert {"pipeline/run/graph.py", "transforms/infer.py", "encoder.py"} <= names
 
 
 def test_a_job_that_the_service_gives_up_has_failed(dataflow, gcs, tiny_bundle, monkeypatch):

@@ -14,8 +14,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from bert_embed.pipeline.accelerators import ACCELERATORS
 from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.runners.options import ACCELERATORS
 from tests.support.command import ROOT
 from tests.support.deploy import DATAFLOW, EXAMPLE, printed
 

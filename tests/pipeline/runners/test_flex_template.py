@@ -11,8 +11,8 @@ import sys
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert_embed.pipeline.options import FLAGS
-from bert_embed.pipeline.parser import command_parser, parse_embed
+from bert_embed.pipeline.options.command_line import command_parser, parse_embed
+from bert_embed.pipeline.options.embed import FLAGS
 from deploy.dataflow.metadata import metadata_text
 from deploy.dataflow.template import template_options
 from tests.support.command import ROOT

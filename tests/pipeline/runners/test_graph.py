@@ -10,11 +10,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from bert_embed.pipeline.graph import build
-from bert_embed.pipeline.options import Options
-from bert_embed.pipeline.outputs import claim
-from bert_embed.pipeline.outputs.outcome import summary
-from bert_embed.pipeline.prepare import prepare
+from bert_embed.pipeline.options.embed import Options
+from bert_embed.pipeline.run import state
+from bert_embed.pipeline.run.graph import build
+from bert_embed.pipeline.run.prepare import prepare
+from bert_embed.pipeline.run.summary import summary
 from bert_embed.transforms.ledger import BlockRecord, distinct, joined, parse_block_record
 from bert_embed.transforms.listing import input_files
 from bert_embed.transforms.plan import plan_blocks, planned_work
@@ -28,7 +28,7 @@ def graph(source, output, bundle, **asked):
     """The pipeline as it would be handed to a runner."""
     run = prepare(Options(input=(str(source),), output=str(output), model=bundle, **asked))
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    build(pipeline, run, claim.start(run))
+    build(pipeline, run, state.start(run))
     return pipeline.to_runner_api()
 
 

@@ -12,7 +12,7 @@ from apache_beam.runners.portability.local_job_service import LocalJobServicer
 
 import bert_embed
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.runners.job_errors import explains_itself, lost_connection, root_message
+from bert_embed.pipeline.runners.errors import explains_itself, lost_connection, root_message
 from tests.support.command import ROOT, embed, flags_of, record, rows, start
 
 LINES = 60

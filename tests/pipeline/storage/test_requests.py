@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
+from bert_embed.pipeline import texts
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.commands import texts
 from bert_embed.pipeline.commands.search import search
 from tests.support.command import embed, files, record, rows
 from tests.support.report_pages import content

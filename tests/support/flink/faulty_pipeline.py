@@ -5,8 +5,8 @@ import json
 import os
 import sys
 
-from bert_embed.pipeline import graph
 from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.run import graph
 from tests.support.flink.handlers import Faults, FaultyHandler
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-"""The commands `cluster` and `dedup`."""

@@ -1,1 +1,0 @@
-"""Estimates what a run would take, from a sample of its input."""

@@ -1,0 +1,228 @@
+"""Writes numbered files into a folder whose journal says of which export they are."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any, BinaryIO
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bert_embed.bundle.find import resolve_model
+from bert_embed.formats.output_files import PIECES
+from bert_embed.formats.result_files import POSITION, Rows
+from bert_embed.heads.vectors import SparseVectors
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.export.source import Cutter, Source
+from bert_embed.pipeline.run.state import check_model
+from bert_embed.storage.errors import SettingError
+from bert_embed.storage.files import (
+    is_remote,
+    join,
+    list_files,
+    make_folder,
+    read_bytes,
+    sweep_temporary,
+    write_bytes,
+    write_whole,
+)
+from bert_embed.storage.plurals import counted
+from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.transforms.write import json_values
+
+JOURNAL = "export.json"
+_FORMAT = 1
+_OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+_MOST_ROWS = 100_000
+
+
+def rows_of_files(width: int, megabytes: int) -> int:
+    """Returns how many vectors a file gets for a size of float32 numbers.
+
+    >>> rows_of_files(384, 128), rows_of_files(3, 128)
+    (87381, 100000)
+    """
+    return max(1, min(_MOST_ROWS, (megabytes << 20) // (4 * width)))
+
+
+def write_parquet(file: BinaryIO, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
+    """Writes tables as they come, a row group each; equal tables give equal bytes."""
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for table in tables:
+            writer.write_table(table)
+
+
+def write_files(
+    source: Source,
+    rows: int,
+    names: Callable[[int, int], tuple[str, ...]],
+    write: Callable[[Sequence[str], int, Iterator[Rows]], None],
+    journal: str | None = None,
+) -> bool:
+    """Writes the numbered files that are not there yet; False if the export was complete.
+
+    `names` takes a number and the count of numbers; `write` takes paths and the count of their
+    rows, and writes each whole or not at all. `journal`, by default `export.json` in DEST, says
+    which export this is.
+    """
+    dest = source.options.dest
+    journal = journal or join(dest, JOURNAL)
+    count = -(-source.rows // rows)
+    numbered = [names(number, count) for number in range(count)]
+    wanted = {name for names_of_number in numbered for name in names_of_number}
+    present = _files_below(dest)
+    is_claimed = _is_claimed(dest, journal, source, wanted, present)
+    if is_claimed and wanted <= present:
+        return False
+    if not is_remote(dest):
+        make_folder(dest)
+        sweep_temporary(dest)
+    if not is_claimed:
+        content = {"format": _FORMAT, "export": _export(source)}
+        write_bytes(journal, orjson.dumps(content, option=_OPTIONS))
+    cutter = Cutter(source)
+    for number, names_of_number in enumerate(numbered):
+        in_files = min(rows, source.rows - number * rows)
+        batches = cutter.take(in_files)
+        if not present.issuperset(names_of_number):
+            write([join(dest, name) for name in names_of_number], in_files, batches)
+        for _ in batches:  # of files that are there: read, not written
+            pass
+    return True
+
+
+def _is_claimed(
+    dest: str, journal: str, source: Source, names: set[str], present: set[str]
+) -> bool:
+    """Whether a folder is of this export already; UsageError if it holds something else."""
+    strange = sorted(present - names - {JOURNAL})
+    if strange:
+        raise UsageError(
+            f"{dest} holds {strange[0]}, which is not of this export; choose another DEST"
+        )
+    is_claimed = _names_export(journal, source)
+    if not is_claimed and present:
+        raise UsageError(
+            f"{dest} holds {min(present)} of an unknown export, as {journal} is missing; choose "
+            "another DEST"
+        )
+    return is_claimed
+
+
+def _files_below(dest: str) -> set[str]:
+    """Names of all files below a folder, but for hidden ones."""
+    above = join(dest, "")
+    try:
+        return {file.path.removeprefix(above) for file in list_files(above)}
+    except SettingError as error:  # which is worded for inputs
+        raise UsageError(f"DEST: {str(error).removeprefix('input ')}") from error
+
+
+def _names_export(path: str, source: Source) -> bool:
+    """Whether there is a journal; UsageError if it is another export's."""
+    data = read_bytes(path)
+    if data is None:
+        return False
+    try:
+        is_same = orjson.loads(data)["export"] == _export(source)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} is not the journal of an export; choose another DEST") from error
+    if not is_same:
+        raise UsageError(
+            f"{source.options.dest} holds another export, as {path} says: choose another DEST, or "
+            "remove both"
+        )
+    return True
+
+
+def _export(source: Source) -> dict[str, Any]:
+    """What an export continues only if it is the same."""
+    options = source.options
+    return {
+        "target": options.to,
+        "source": source.identity,
+        "index": options.kind_of_index,
+        "table": options.table,
+        "sample": None,
+        "restricts": list(options.restricts),
+        "numeric_restricts": list(options.numeric_restricts),
+        "embedding_metadata": list(options.embedding_metadata),
+    }
+
+
+_MEGABYTES = 16  # of the numbers of a file, which are about three times as many in JSON
+_NUMBERS = 512  # that stand for the sparse vector of a row: some 200 pairs
+_TOKENS = 128  # that stand for the multi-vector of a row
+_JSON = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
+PARTS = (*PIECES, POSITION)  # columns that number the rows of a document
+
+# Of rows, their columns as JSON has them, and the number of one of them: its lines
+Lines = Callable[[Rows, dict[str, Any], int], Iterable[dict[str, Any]]]
+
+
+def write_lines(source: Source, name: str, lines: Lines, journal: str | None = None) -> bool:
+    """Writes files `NAME_0000.jsonl`; False if they are there. `journal`: see `write_files`."""
+
+    def write(paths: Sequence[str], rows: int, batches: Iterator[Rows]) -> None:
+        written = (line for batch in batches for line in _encoded(batch, lines))
+        write_whole(paths[0], lambda file: file.writelines(written))
+
+    rows = rows_of_files(numbers_of_row(source), _MEGABYTES)
+    return write_files(
+        source, rows, lambda number, _: (f"{name}_{number:04d}.jsonl",), write, journal
+    )
+
+
+def numbers_of_row(source: Source) -> int:
+    """About how many float32 numbers the vectors of a row take."""
+    numbers = {"dense": source.width, "sparse": _NUMBERS, "multi": _TOKENS * source.width}
+    return sum(numbers[kind] for kind in source.kinds)
+
+
+def _encoded(batch: Rows, lines: Lines) -> Iterator[bytes]:
+    columns = {name: json_values(batch.columns[name]) for name in batch.columns.column_names}
+    for row in range(len(batch)):
+        values = {name: column[row] for name, column in columns.items()}
+        for line in lines(batch, values, row):
+            yield orjson.dumps(line, option=_JSON)
+
+
+def row_id(values: dict[str, Any]) -> str:
+    """The id of a document, or `DOCUMENT#NUMBER` of one of its windows, chunks or words."""
+    part = next((name for name in PARTS if name in values), None)
+    return str(values["id"]) if part is None else f"{values['id']}#{values[part]}"
+
+
+def refuse_equal_ids(source: Source, program: str) -> None:
+    """Refuses an output in which an id stands twice: the program would keep one of the two."""
+    for folder, record in zip(source.options.source, source.records, strict=True):
+        equal = record.numbers.equal_ids
+        if equal is not None and equal.exact and equal.surplus:
+            raise UsageError(
+                f"{folder} has {counted(equal.surplus, 'document')} whose id another one has, "
+                f"{program} takes each id once: embed with another --id_column"
+            )
+
+
+def entry_names(source: Source) -> list[str]:
+    """The text of each entry; `[NUMBER]` where it is empty or has white space, or there is none."""
+    options, settings = source.options, source.outputs[0].settings
+    bundle = resolve_model(options.model or source.records[0].model.name, lambda bundle: ())
+    check_model(bundle, settings, source.place)
+    vocabulary = load_tokenizer(bundle).vocab
+    texts = (*vocabulary, *repeat("", source.entries - len(vocabulary)))
+    # Anserini cuts tokens at white space: such a name would be two tokens to it, or none.
+    return [text if [text] == text.split() else f"[{entry}]" for entry, text in enumerate(texts)]
+
+
+def named_weights(vectors: SparseVectors, row: int, names: Sequence[str]) -> dict[str, np.float32]:
+    """The weights of one row by name; of entries with one name the largest."""
+    entries = slice(*vectors.splits[row : row + 2])
+    weights: dict[str, np.float32] = {}
+    for entry, weight in zip(
+        vectors.indices[entries].tolist(), vectors.values[entries], strict=True
+    ):
+        name = names[entry]
+        weights[name] = max(weight, weights.get(name, weight))
+    return weights

@@ -1,0 +1,1 @@
+"""What people ask for: every option of every command, declared and read."""

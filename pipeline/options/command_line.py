@@ -1,0 +1,553 @@
+"""Reads command lines to Options: flags of ours and of Beam, a YAML file below them."""
+
+import argparse
+import difflib
+import logging
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+from bert_embed.pipeline.console import answer
+from bert_embed.pipeline.errors import UsageError, flag_message
+from bert_embed.pipeline.options.embed import DEFAULTS, EXAMPLES, FLAGS, Options, grouped
+from bert_embed.pipeline.options.flags import (
+    NOT_NEGATIVE,
+    SWITCH,
+    CheckedOptions,
+    Flag,
+    flag,
+    flags_of,
+    items_of,
+    one_text,
+    switch,
+)
+from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
+from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.storage.files import read_bytes
+
+_OF_COMMANDS = ("h", "help", "text", "version")  # what they print is for people
+_TYPO = 0.8  # no flag of Beam, of Flink or of Spark is so similar to one of ours
+_TYPO_OF_BEAM = 0.92  # --spark_master, of Spark's job server, is similar to --spark_master_url
+_logger = logging.getLogger(__name__)
+# What other tools call some of our flags.
+_OTHER_NAMES = {
+    "--batch_size": "--batch_tokens",
+    "--bert_config_file": "--model",
+    "--cuda": "--device",
+    "--format": "--output_format",
+    "--fp16": "--precision",
+    "--init_checkpoint": "--model",
+    "--input_file": "--input",
+    "--max_length": "--max_seq_length",
+    "--model_name_or_path": "--model",
+    "--normalize_embeddings": "--normalize",
+    "--num_worker": "--threads",
+    "--output_file": "--output",
+    "--pooling_strategy": "--pooling",
+    "--top_k": "--k",
+    "--truncate_dim": "--dim",
+    "--use_gpu": "--device",
+    "--vocab_file": "--model",
+}
+
+
+class UnknownFlags(UsageError):
+    """Flags do not exist; `flags` has each with the one that may be meant, or None."""
+
+    def __init__(self, flags: Sequence[tuple[str, str | None]], program: str) -> None:
+        hints = [
+            (name, f"did you mean {nearest}?" if nearest else f"see {program} --help")
+            for name, nearest in flags
+        ]
+        if len(hints) == 1:
+            message = f"unknown flag {hints[0][0]}; {hints[0][1]}"
+        else:
+            shown = ", ".join(f"{name} ({hint})" for name, hint in hints)
+            message = f"unknown flags: {shown}"
+        super().__init__(message)
+        self.flags = tuple(flags)
+
+
+def nearest_flag(word: str, flags: Sequence[str], only_typos: bool = False) -> str | None:
+    """The flag that a wrong one stands for, or else the one that is most like it."""
+    word = f"--{word.lstrip('-')}"
+    if (known := _OTHER_NAMES.get(word)) in flags:
+        return known
+    similar = difflib.get_close_matches(word, flags, 1, _TYPO)
+    if not similar and not only_typos:
+        similar = sorted((flag for flag in flags if flag.startswith(word)), key=len)
+        similar = similar or difflib.get_close_matches(word, flags, 1)
+    return similar[0] if similar else None
+
+
+def check_beam_words(
+    words: Sequence[str],
+    flags: Sequence[str],
+    job: RunnerOptions,
+    program: str,
+    alone: str = "repeat --input for each file, or put a glob in quotes",
+) -> None:
+    """Refuses words that are no flags of Beam, and a runner that it does not have.
+
+    `flags` are our own, one of which may be meant; `program` lists them; `alone` says what to do
+    about a word that is no flag. InputError names what is wrong.
+    """
+    if words:
+        _check_words(words, flags, job, program, alone)
+    if job.runner == DEFAULT_RUNNER:
+        return
+    from apache_beam.runners.runner import create_runner
+
+    try:
+        create_runner(job.runner)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise SettingError("runner", f"{job.runner} is not available: {error}") from error
+
+
+def _check_words(
+    words: Sequence[str], flags: Sequence[str], job: RunnerOptions, program: str, alone: str
+) -> None:
+    typos = [(name, nearest_flag(name, flags, only_typos=True)) for name in _names(words)]
+    if mistyped := [(name, nearest) for name, nearest in typos if nearest and name != nearest]:
+        raise UnknownFlags(mistyped, program)  # so nobody waits for the import of Beam
+    beam_parser = _beam_parser()
+    _, unknown = beam_parser.parse_known_args(list(words))
+    if not unknown:
+        return
+    of_beam = list(beam_parser._option_string_actions)
+    if job.is_portable:
+        _check_foreign(unknown, of_beam, job, program, alone)
+        return
+    if not unknown[0].startswith("-"):
+        raise UsageError(f"{unknown[0]} stands alone: {alone}")
+    every = [*flags, *of_beam]
+    raise UnknownFlags([(name, nearest_flag(name, every)) for name in _names(unknown)], program)
+
+
+def _check_foreign(
+    unknown: Sequence[str], of_beam: Sequence[str], job: RunnerOptions, program: str, alone: str
+) -> None:
+    """Refuses what no job server can mean; its own flags, which only it knows, are passed on."""
+    names, of_embed = _names(unknown), [f"--{name}" for name in FLAGS]
+    mistyped: list[tuple[str, str | None]] = []
+    for name in names:
+        if nearest := difflib.get_close_matches(name, of_beam, 1, _TYPO_OF_BEAM):
+            mistyped.append((name, nearest[0]))
+        elif nearest_flag(name, of_embed, only_typos=True):  # this command does not have it
+            mistyped.append((name, None))
+    if mistyped:
+        raise UnknownFlags(mistyped, program)
+    for word, before in zip(unknown, ("", *unknown), strict=False):
+        if not word.startswith("-") and not (before.startswith("--") and "=" not in before):
+            raise UsageError(f"{word} stands alone: {alone}")
+    for name in names:
+        _logger.warning(
+            "%s is no flag of this program and none that Beam knows here; the job server of %s "
+            "gets it as it is",
+            name,
+            job.runner,
+        )
+
+
+def _names(words: Iterable[str]) -> list[str]:
+    return [word.partition("=")[0] for word in words if word.startswith("-")]
+
+
+class _BeamParser(argparse.ArgumentParser):
+    """Raises UsageError where argparse would print its usage and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def _beam_parser() -> argparse.ArgumentParser:
+    """The parser of all of Beam's own flags."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    parser = _BeamParser(add_help=False, conflict_handler="resolve", allow_abbrev=False)
+    for view in PipelineOptions.__subclasses__():
+        if "_add_argparse_args" in vars(view):
+            view._add_argparse_args(parser)
+    return parser
+
+
+def beam_words(name: str, value: Any) -> list[str]:
+    """The words for a flag of Beam with a value of YAML or Python; none for None."""
+    switch = name.removeprefix("no_")
+    if name in _OF_COMMANDS:
+        raise SettingError(name, "is for the command line")
+    if name != switch and switch in FLAGS:
+        raise SettingError(name, f"is no option: set {switch} to false", switch)
+    if value is None:
+        return []
+    if value is False and _is_beam_switch(name):
+        return []  # Beam's switches have no --no_ form: without the flag they are off
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no_{name}"]
+    items = items_of(value)
+    words = [one_text(name, item) for item in ([value] if items is None else items)]
+    return [f"--{name}={','.join(words)}"]
+
+
+def _is_beam_switch(name: str) -> bool:
+    flags = _beam_parser()._option_string_actions
+    flag = flags.get(f"--{name}")
+    return flag is not None and flag.nargs == 0 and f"--no_{name}" not in flags
+
+
+_FLAGS_OF_EMBED = tuple(f"--{name}" for name in FLAGS)
+
+
+def read_options(
+    values: Mapping[str, Any],
+    words: Sequence[str],
+    config: Any = None,
+    flags: Sequence[str] = _FLAGS_OF_EMBED,
+    program: str = "bert-embed embed",
+    needed: Sequence[str] = ("input", "output"),
+    **fixed: Any,
+) -> Options:
+    """The options of a command line, a call or a template, above those of a YAML file.
+
+    `values` are of our options, `words` of Beam; `flags` and `program` are for the messages about
+    mistyped flags; `fixed` are options that the command itself sets. InputError if a needed option
+    is missing, or any is unknown or wrong.
+    """
+    path = None if config is None else one_text("config", config)
+    below, file_words = ({}, []) if path is None else _read_config(path, flags)
+    job = RunnerOptions(one_text("runner", (below | dict(values)).get("runner", DEFAULT_RUNNER)))
+    if path is not None:
+        try:
+            check_beam_words(file_words, flags, job, program)
+        except InputError as error:
+            if file_words or "runner" not in values:
+                raise SettingError("config", f"{path}: {flag_message(error)}") from error
+            raise
+    check_beam_words(words, flags, job, program)
+    try:
+        every = below | {name: FLAGS[name].kind(name, value) for name, value in values.items()}
+        options = Options(**every | fixed, beam_args=(*file_words, *words))
+    except SettingError as error:
+        if error.setting in below and error.setting not in values:
+            raise SettingError("config", f"{path}: {error}") from error
+        raise
+    options.require(*needed)
+    return options
+
+
+def _read_config(path: str, flags: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The values of our options in a YAML file, and the flags of Beam in it as words."""
+    try:
+        data = read_bytes(path)
+        if data is None:
+            raise FileNotFoundError(f"{path} is not there")
+        text = data.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError("config", f"{path} cannot be read: {error}") from error
+    values: dict[str, Any] = {}
+    words: list[str] = []
+    for key, value in _settings(path, text).items():
+        name = str(key)
+        try:
+            if name in FLAGS and f"--{name}" in flags:
+                if value is not None:
+                    values[name] = FLAGS[name].kind(name, value)
+            else:
+                words += beam_words(name, value)
+        except SettingError as error:
+            raise SettingError("config", f"{path}: {error}") from error
+    return values, words
+
+
+def _settings(path: str, text: str) -> dict[str, Any]:
+    """The flags in a YAML file; SettingError if it is not such a file."""
+    import yaml
+
+    try:
+        root = yaml.compose(text, yaml.SafeLoader)
+        names = [key.value for key, _ in root.value] if isinstance(root, yaml.MappingNode) else []
+        settings = yaml.safe_load(text) or {}
+    except (yaml.YAMLError, ValueError) as error:  # such as 2026-02-30
+        raise SettingError(
+            "config", f"{path} is not YAML: {' '.join(str(error).split())}"
+        ) from error
+    if not isinstance(settings, dict) or "config" in settings:
+        raise SettingError("config", f"{path} must hold flags, one `name: value` a line")
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise SettingError("config", f"{path} names {twice} twice; give several values as a list")
+    return settings
+
+
+_NEGATIVE = re.compile(r"-\d")  # begins a value, no flag
+_DESCRIPTIONS = {
+    "embed": "Embeds text with BERT. Also takes every option of Apache Beam.",
+    "estimate": "Reads a sample of the input and estimates what `embed` with the same flags takes: "
+    "documents, tokens, files and hours. Writes nothing.",
+    "tokenize": "Writes the examples of texts to TFRecord files, for `embed`; or prints the tokens "
+    "of one text. Also takes every option of Apache Beam.",
+}
+# What `--help` lists; `--help all` lists every flag.
+EVERYDAY = {
+    *("input", "query", "document", "text_column", "id_column", "extra_columns", "limit"),
+    *("output", "overwrite", "output_format", "output_table", "output_dtype"),
+    *("skip_existing", "keep_text", "max_rejected"),
+    *("model", "granularity", "vectors", "layers", "layer_combine", "pooling", "max_seq_length"),
+    *("long_text", "chunk", "chunk_tokens", "prompt", "normalize", "precision"),
+    *("runner", "dry_run"),
+}
+_UNRECOGNIZED = "unrecognized arguments: "  # argparse's own words
+_EXAMPLE = "--input books.csv --text_column title --id_column isbn"
+
+
+@dataclass(frozen=True)
+class EstimateOptions(CheckedOptions):
+    """The options of `estimate` beside those of `embed`."""
+
+    json: bool = switch("print JSON")
+    price_per_hour: float | None = flag(
+        "of a machine like this one, in any currency: multiplied by the hours",
+        "N",
+        kind=NOT_NEGATIVE,
+    )
+    seconds: float = flag(
+        "how long to measure the model's speed here; 0: not at all", "N", 3.0, kind=NOT_NEGATIVE
+    )
+
+
+def program() -> str:
+    """How this program was called."""
+    name = os.path.basename(sys.argv[0])
+    return name if name.startswith("bert-embed") else "bert-embed"
+
+
+def installed_program() -> str:
+    """What starts this program again: its name where the shell finds it, else its path."""
+    beside = Path(sys.executable).with_name("bert-embed")
+    on_path = shutil.which("bert-embed")
+    if not beside.exists() or (on_path and os.path.samefile(on_path, beside)):
+        return "bert-embed"
+    return str(beside)
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises UsageError where argparse would print its usage and exit."""
+
+    def __init__(self, command: str = "", description: str | None = None, **settings: Any) -> None:
+        defaults: dict[str, Any] = {"prog": f"{program()} {command}", "allow_abbrev": False}
+        super().__init__(description=description, **defaults | settings)
+
+    def print_help(self, file: Any = None) -> None:
+        """Prints the help; AnswerLost where nobody can read it."""
+        answer(*self.format_help().splitlines())
+
+    def error(self, message: str) -> NoReturn:
+        word = message.removeprefix(_UNRECOGNIZED).split(" ")[0].partition("=")[0]
+        if message.startswith(_UNRECOGNIZED) and word.startswith("-"):
+            nearest = nearest_flag(word, list(self._option_string_actions))
+            raise UnknownFlags([(word, nearest)], self.prog)
+        raise UsageError(message)
+
+
+class _Once(argparse.Action):
+    """Stores a list and refuses a second one, which would replace the first silently."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        if hasattr(namespace, self.dest):
+            raise UsageError(
+                f"{option_string} is given twice; join the values with a comma: "
+                f"{getattr(namespace, self.dest)},{values}"
+            )
+        setattr(namespace, self.dest, values)
+
+
+class _Switch(argparse.Action):
+    """`--name`, `--name=true` or `--no_name`, of which one may be given."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        is_on = not str(option_string).startswith("--no_")
+        if not is_on and values is not None:
+            parser.error(f"{option_string} takes no value, got {values!r}")
+        value = is_on if values is None else SWITCH(self.dest, values)
+        if getattr(namespace, self.dest, value) is not value:
+            parser.error(f"{option_string} contradicts what was given before, give only one")
+        setattr(namespace, self.dest, value)
+
+
+def add_flag(
+    group: Any, name: str, flag: Flag, shown: bool = True, bare_switches: bool = False
+) -> None:
+    """Adds a flag to an argparse parser or group.
+
+    What is not given stays out of the parser's result; the options check the values. `shown` says
+    whether `--help` lists it; with `bare_switches` a word behind a switch stands alone.
+    """
+    described: dict[str, Any] = {
+        # argparse would take a % for one of its own names.
+        "help": flag.help.replace("%", "%%") if shown else argparse.SUPPRESS
+    }
+    described["metavar"] = f"{{{','.join(flag.choices)}}}" if flag.choices else flag.metavar
+    if flag.is_positional:
+        group.add_argument(name, nargs="*" if flag.is_repeated else None, **described)
+        return
+    described["default"] = argparse.SUPPRESS
+    if flag.is_switch and bare_switches:
+        described.pop("metavar")
+        group.add_argument(f"--{name}", action="store_true", **described)
+        return
+    if flag.is_switch:
+        names = [f"--{name}", *([] if flag.default is False else [f"--no_{name}"])]
+        described["metavar"] = "BOOL"
+        group.add_argument(*names, dest=name, action=_Switch, nargs="?", **described)
+        return
+    # Of other values the last counts, so that scripts can add to a command.
+    action = "append" if flag.is_repeated else _Once if flag.has_several else "store"
+    group.add_argument(f"--{name}", action=action, required=flag.default is MISSING, **described)
+
+
+@dataclass(frozen=True)
+class CommandOptions(CheckedOptions):
+    """The options of a command, which the docstring describes; `beam_args` takes Beam's flags."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        flags = [(name, one) for name, one in flags_of(type(self)).items() if one.is_positional]
+        after = [one.metavar or "" for _, one in flags if not one.is_repeated]
+        for name, one in flags:
+            if one.is_repeated and not getattr(self, name):
+                raise UsageError(
+                    f"{' or '.join(['DIR', *after])} is missing: give the output of a "
+                    f"{', then '.join(['run', *after])}"
+                )
+
+    @classmethod
+    def command(cls) -> str:
+        """The command's name: `model import` of ModelImportOptions."""
+        return " ".join(re.findall("[A-Z][a-z]+", cls.__name__)[:-1]).lower()
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str]) -> Self:
+        """Reads the command's words; InputError if they are wrong."""
+        flags = flags_of(cls)
+        takes_beam = "beam_args" in cls.__dataclass_fields__
+        command, beam = cls.command(), "Also takes every option of Apache Beam." * takes_beam
+        places = [one.metavar or "" for one in flags.values() if one.is_positional]
+        required = [name for name, one in flags.items() if one.default is MISSING]
+        required = [f"--{name} {name.upper()}" for name in required[len(places) :]]
+        usage = " ".join([program(), command, *places, *required, "[flags]"])
+        parser = Parser(command, f"{cls.__doc__} {beam}", usage=usage)
+        for name, described in flags.items():
+            add_flag(parser, name, described, bare_switches=True)
+        if not takes_beam:
+            return cls(**vars(parser.parse_intermixed_args(arguments)))
+        namespace, words = parser.parse_known_intermixed_args(arguments)
+        values = vars(namespace)
+        job = RunnerOptions(values.get("runner", DEFAULT_RUNNER))
+        alone = f"give {' and '.join(places)} once; {command} takes no other words"
+        known = list(parser._option_string_actions)
+        check_beam_words(words, known, job, parser.prog, alone)
+        return cls(**values | {"beam_args": tuple(words)})
+
+
+def command_parser(command: str, everything: bool = True) -> argparse.ArgumentParser:
+    """The parser of `embed`, `estimate` or `tokenize`; its help lists every flag, or `EVERYDAY`."""
+    names = [name for name in FLAGS if FLAGS[name].without != command]
+    output = " --output DIR" if command != "estimate" else ""
+    rest = f"{program()} {command} --help all lists {len(set(names) - EVERYDAY)} more flags."
+    parser = Parser(
+        command,
+        _DESCRIPTIONS[command],
+        usage=f"{program()} {command} --input GLOB{output} [flags]",
+        epilog=f"example: {program()} {command} {_EXAMPLE}{' --output vectors' if output else ''}"
+        + ("" if everything else f"\n{rest}"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    config = "YAML file with any of these flags; the command line wins"
+    parser.add_argument("--config", metavar="FILE", help=config)
+    if command == "tokenize":
+        parser.add_argument("--text", metavar="TEXT", help="print the tokens of this text instead")
+    if command == "estimate":
+        for name, described in flags_of(EstimateOptions).items():
+            add_flag(parser, name, described)
+    for title, options in grouped().items():
+        group = parser if "dry_run" in options else parser.add_argument_group(title)
+        for name in options:
+            if name in names:
+                add_flag(group, name, FLAGS[name], everything or name in EVERYDAY)
+    return parser
+
+
+def parse_embed(arguments: Sequence[str]) -> Options:
+    """Reads the command line of `embed`, and the file that its --config names."""
+    return _parse("embed", arguments)[0]
+
+
+def parse_estimate(arguments: Sequence[str]) -> tuple[Options, EstimateOptions]:
+    """Reads the command line of `estimate`: the options of `embed`, and its own."""
+    options, own = _parse("estimate", arguments)
+    return options, EstimateOptions(**own)
+
+
+def parse_tokenize(arguments: Sequence[str]) -> Options:
+    """Reads the command line of `tokenize` for files, likewise."""
+    return _parse("tokenize", arguments, output_format=EXAMPLES)[0]
+
+
+def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> tuple[Options, dict[str, Any]]:
+    """The options of a command, and the values of the flags that are no options."""
+    parser = command_parser(command)
+    namespace, words = parser.parse_known_args(plain_words(arguments))
+    values = vars(namespace)
+    values.pop("text", None)
+    config = values.pop("config", None)
+    own = {name: values.pop(name) for name in list(values) if name not in FLAGS}
+    flags = list(parser._option_string_actions)
+    needed = ("input",) if command == "estimate" else ("input", "output")
+    return read_options(values, words, config, flags, parser.prog, needed, **fixed), own
+
+
+def plain_words(arguments: Sequence[str]) -> list[str]:
+    """Rewrites what argparse does not take: dashes in names, and lists that begin with a dash.
+
+    >>> plain_words(["--layers", "-1,-2", "--dry-run"])
+    ['--layers=-1,-2', '--dry_run']
+    """
+    words: list[str] = []
+    for word in arguments:
+        if word.encode("utf-8", "replace").decode() != word:
+            raise UsageError(f"{word!r} is not UTF-8")
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            word = f"--{name[2:].replace('-', '_')}{equals}{value}"
+        if words and words[-1] == "--layers" and _NEGATIVE.match(word):
+            words[-1] += "=" + word
+        else:
+            words.append(word)
+    return words
+
+
+def as_words(name: str, value: Any) -> list[str]:
+    """The flags that give an option its value; none for None."""
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no_{name}"]
+    if isinstance(value, list | tuple):
+        if FLAGS[name].is_repeated:
+            return [f"--{name}={one}" for one in value]
+        value = ",".join(map(str, value))
+    return [f"--{name}={value}"]
+
+
+def command_of(options: Options) -> list[str]:
+    """The command that repeats a run: every option that differs from its default."""
+    words = [installed_program(), options.command]
+    for name in FLAGS:
+        value = getattr(options, name)
+        if value != DEFAULTS[name] and (name, value) != ("output_format", EXAMPLES):
+            words += as_words(name, value)
+    return [*words, *options.beam_args]

@@ -1,0 +1,318 @@
+"""Declares the options of every other command."""
+
+import math
+from dataclasses import MISSING, dataclass
+from typing import Any
+
+from bert_embed.clusters.assign import MOST_CLUSTERS
+from bert_embed.clusters.keep import WHICH_TO_KEEP
+from bert_embed.formats.kinds import ROW_KINDS
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.options.command_line import CommandOptions
+from bert_embed.pipeline.options.flags import (
+    DIRS,
+    NAMES,
+    PLACES,
+    POSITIVE,
+    Decimal,
+    Whole,
+    flag,
+    flags_of,
+    positional,
+    switch,
+)
+from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
+from bert_embed.specs import GRANULARITIES
+
+PCA, TSNE = PROJECTIONS = ("pca", "tsne")  # how vectors become places on a map
+# What `search --by` takes, and the kinds of vectors that each compares.
+SEARCHED = {
+    **{name: (name,) for name, kind in ROW_KINDS.items() if kind.similarity is not None},
+    "hybrid": ("dense", "sparse"),
+}
+
+
+@dataclass(frozen=True)
+class SearchOptions(CommandOptions):
+    """Prints the documents that are nearest to a query."""
+
+    words: tuple[str, ...] = positional(
+        "DIR... QUERY",
+        "runs' outputs, folders of outputs or globs; then the query, in quotes",
+        kind=PLACES,
+    )
+    queries: str | None = flag("with one query a line, instead of QUERY", "FILE")
+    k: int = flag("number of hits", "N", 10, kind=POSITIVE)
+    by: str | None = flag(
+        "vectors to compare; hybrid ranks by dense and sparse ones (default: what the output "
+        "holds, dense first)",
+        choices=tuple(SEARCHED),
+    )
+    rerank: str | None = flag(
+        "a cross-encoder that puts the first hundred hits in its own order", "MODEL"
+    )
+    model: str | None = flag("where the model is, if it was moved")
+    prompt: str | None = flag("before the query (default: as the output records)")
+    json: bool = switch("print JSON, a line for each query")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.folders:
+            raise UsageError("QUERY is missing: give it behind the output, in quotes")
+        if self.queries is None and not self.query.strip():
+            raise UsageError("QUERY must not be blank")
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The outputs to search."""
+        return self.words[:-1] if self.queries is None else self.words
+
+    @property
+    def query(self) -> str:
+        """The one query, unless a file holds queries."""
+        return self.words[-1]
+
+
+@dataclass(frozen=True)
+class VerifyOptions(CommandOptions):
+    """Compares every file of an output with the block record of its part."""
+
+    output: str = positional("DIR", "a run's output")
+    repair: bool = switch(
+        "compute missing and damaged parts again, here: the input and the model that run.json "
+        "names are read, the runner that it names is not used"
+    )
+    runner: str = flag("Beam's runner, of --repair", "NAME", DEFAULT_RUNNER)
+    beam_args: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.repair and (self.beam_args or self.runner != DEFAULT_RUNNER):
+            given = "--runner" if not self.beam_args else self.beam_args[0].partition("=")[0]
+            raise UsageError(f"{given} requires --repair")
+
+
+@dataclass(frozen=True)
+class CardOptions(CommandOptions):
+    """Writes README.md, which describes the vectors of a run, or of those below a folder."""
+
+    output: str = positional("DIR", "a run's output, or a folder of outputs")
+
+
+@dataclass(frozen=True)
+class ReportOptions(CommandOptions):
+    """Writes report.html, which shows finished runs and their vectors."""
+
+    folders: tuple[str, ...] = positional("DIR...", DIRS, kind=PLACES)
+    output: str | None = flag(
+        "where to write (default: report.html in DIR, of several it must be given)", "FILE"
+    )
+    no_texts: bool = switch(
+        "show no texts of documents and rejected records (default: they are read from the input "
+        "of the run again where its output holds none, never from BigQuery)"
+    )
+    projection: str | None = flag(
+        "the map: pca, or also tsne, which needs openTSNE (default: tsne where that is installed)",
+        choices=PROJECTIONS,
+    )
+
+
+@dataclass(frozen=True)
+class WatchOptions(CommandOptions):
+    """Shows how far a job is, on any runner, from what it has written."""
+
+    output: str = positional("DIR", "output of embed, tokenize, cluster or dedup")
+    once: bool = switch("show it once, do not wait for the end")
+    json: bool = switch("print JSON, a line each time")
+    interval: float = flag(
+        "between looks",
+        "SECONDS",
+        5.0,
+        kind=Decimal("more than 0 seconds", lambda number: 0 < number < math.inf),
+    )
+
+
+@dataclass(frozen=True)
+class ModelImportOptions(CommandOptions):
+    """Converts a model to a bundle."""
+
+    source: str = positional(
+        "SOURCE",
+        "folder or .tar.gz of a Hugging Face, sentence-transformers, google-research or TF Hub "
+        "BERT, local or gs://; hf://ORG/NAME@REVISION of the Hugging Face hub; ORG/NAME in its "
+        "local cache; or a handle of TF Hub",
+    )
+    dest: str = positional("DEST", "folder for the bundle, which must not exist")
+    checkpoint: str | None = flag("of a google-research folder, such as model.ckpt-2345", "NAME")
+    lower_case: bool = switch("uncased model, where the source does not say")
+    cased: bool = switch("cased model, likewise")
+    activation: str | None = flag(
+        "of a google-research model", choices=("gelu", "gelu_new", "relu")
+    )
+
+    @property
+    def casing(self) -> bool | None:
+        """Whether the model is uncased; None where the source says."""
+        if self.lower_case and self.cased:
+            raise UsageError("--lower_case conflicts with --cased, give only one")
+        return True if self.lower_case else False if self.cased else None
+
+
+@dataclass(frozen=True)
+class ModelExportOptions(CommandOptions):
+    """Writes a model as a SavedModel for hub.KerasLayer and tf.saved_model.load, as on TF Hub."""
+
+    model: str = positional("MODEL", "as --model of embed")
+    dest: str = positional("DEST", "folder for the SavedModel, which must not exist")
+
+
+@dataclass(frozen=True)
+class ModelInspectOptions(CommandOptions):
+    """Prints facts about a model."""
+
+    model: str = positional("MODEL", "as --model of embed")
+    json: bool = switch("print one JSON object")
+
+
+@dataclass(frozen=True)
+class ModelVerifyOptions(ModelInspectOptions):
+    """Compares a model's files and vectors with those of its import."""
+
+
+_EPS = 0.01  # NeMo Curator's default
+_MOST_NEAREST = 64
+_MOST_SEED = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class ClusterOptions(CommandOptions):
+    """Clusters the vectors of runs by k-means on cosines."""
+
+    embeddings: tuple[str, ...] = positional("DIR...", DIRS, kind=PLACES)
+    output: str = positional("OUT", "folder for the result")
+    n_clusters: int | None = flag(
+        "number of clusters (default: the square root of the number of vectors, at most 4096)",
+        "N",
+        kind=Whole(1, MOST_CLUSTERS),
+    )
+    seed: int = flag("of the sample and the first centroids", "N", 0, kind=Whole(0, _MOST_SEED))
+    overwrite: bool = switch("first remove the files of another cluster or dedup")
+    runner: str = flag("Beam's runner", "NAME", DEFAULT_RUNNER)
+    beam_args: tuple[str, ...] = ()
+
+    @property
+    def job(self) -> RunnerOptions:
+        """Where the job runs."""
+        return RunnerOptions(self.runner, self.beam_args)
+
+    @property
+    def duplicates(self) -> dict[str, Any]:
+        """The fields of ClusterJob that say what a duplicate is; empty where none is looked for."""
+        return {}
+
+
+@dataclass(frozen=True)
+class DedupOptions(ClusterOptions):
+    """Finds documents of runs whose vectors are nearly the same, and which of them to keep."""
+
+    eps: float | None = flag(
+        f"duplicates have a cosine of at least 1 - EPS (default: {_EPS})",
+        kind=Decimal("at least 0 and below 1", lambda eps: 0 <= eps < 1),
+    )
+    threshold: float | None = flag(
+        "the same as a cosine, instead of --eps",
+        kind=Decimal("above 0 and at most 1", lambda cosine: 0 < cosine <= 1),
+    )
+    which_to_keep: str = flag(
+        "of duplicates the one that is far from its centroid, near it, or any",
+        default=WHICH_TO_KEEP[0],
+        choices=WHICH_TO_KEEP,
+    )
+    n_nearest: int = flag(
+        "compare a vector near a border in N clusters, at most; more finds more pairs across "
+        "borders",
+        "N",
+        2,
+        kind=Whole(1, _MOST_NEAREST),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eps is not None and self.threshold is not None:
+            raise UsageError("--eps conflicts with --threshold, which is 1 - eps: give one of them")
+
+    @property
+    def duplicates(self) -> dict[str, Any]:
+        """The fields of ClusterJob that say what a duplicate is."""
+        least = 1 - (_EPS if self.eps is None else self.eps)
+        return {
+            "threshold": least if self.threshold is None else self.threshold,
+            "which_to_keep": self.which_to_keep,
+            "n_nearest": self.n_nearest,
+        }
+
+
+# The kinds of vectors that each target takes, as far as the output holds them.
+TARGETS = {
+    "npy": ("dense",),
+    "faiss": ("dense",),
+    "vertex": ("dense", "sparse"),
+    "pgvector": ("dense", "sparse"),
+    "opensearch": ("dense", "sparse"),
+    "pyserini": ("sparse",),
+    "qdrant": ("dense", "sparse", "multi"),
+}
+# The indexes of each target, its default first.
+INDEXES = {"faiss": ("auto", "flat", "ivf"), "pgvector": ("none", "hnsw", "ivfflat")}
+_ONLY_FOR = {
+    "index": tuple(INDEXES),
+    "table": ("pgvector",),
+    "model": ("opensearch", "pyserini"),
+    **dict.fromkeys(("restricts", "numeric_restricts", "embedding_metadata"), ("vertex",)),
+}
+
+
+@dataclass(frozen=True)
+class ExportOptions(CommandOptions):
+    """Copies the vectors of runs to where other programs search them."""
+
+    source: tuple[str, ...] = positional("DIR...", DIRS, kind=PLACES)
+    dest: str = positional("DEST", "a folder, local or gs://; for pgvector a postgresql:// URL")
+    to: str = flag("what the vectors are for", default=MISSING, choices=tuple(TARGETS))
+    granularity: str = flag("which vectors", default="sentence", choices=GRANULARITIES)
+    partial: bool = switch("take what an unfinished run has finished")
+    index: str | None = flag(
+        "kind of index (faiss: auto, flat, ivf; pgvector: none, hnsw, ivfflat; the first is the "
+        "default)"
+    )
+    table: str = flag("name of the table (pgvector)", default="embeddings")
+    model: str | None = flag(
+        "where the model is, if it was moved, for the tokens of sparse vectors (opensearch, "
+        "pyserini)"
+    )
+    restricts: tuple[str, ...] = flag(
+        "columns, separated by commas, to filter by their values (vertex)", "NAMES", (), kind=NAMES
+    )
+    numeric_restricts: tuple[str, ...] = flag(
+        "columns, separated by commas, to filter by numbers (vertex)", "NAMES", (), kind=NAMES
+    )
+    embedding_metadata: tuple[str, ...] = flag(
+        "columns, separated by commas, to return with hits (vertex)", "NAMES", (), kind=NAMES
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        flags = flags_of(type(self))
+        for name, targets in _ONLY_FOR.items():
+            if getattr(self, name) != flags[name].default and self.to not in targets:
+                raise UsageError(f"--{name} is for --to {' or '.join(targets)}, not for {self.to}")
+        indexes = INDEXES.get(self.to, ())
+        if self.index not in (None, *indexes):
+            raise UsageError(
+                f"--index must be one of {', '.join(indexes)} for --to {self.to}, got {self.index}"
+            )
+
+    @property
+    def kind_of_index(self) -> str:
+        """The index to build: the one that was given, or the target's default."""
+        return self.index or INDEXES.get(self.to, ("none",))[0]

@@ -1,0 +1,581 @@
+"""Declares and checks every option of `embed` and `tokenize` once, as fields of Options.
+
+The command line, YAML files, calls in Python and the Flex Template are readers of it; `--help` and
+docs/options.md derive from its fields.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from typing import Any
+
+from bert_embed.bundle.find import local_place
+from bert_embed.calls.settings import check_recipe, spec_with
+from bert_embed.engines.choose import DEVICES, PRECISIONS, torch_device
+from bert_embed.formats.kinds import ROW_KINDS
+from bert_embed.formats.number_types import OUTPUT_DTYPES
+from bert_embed.heads.vectors import VECTOR_KINDS
+from bert_embed.pipeline.options.flags import (
+    AT_LEAST_ZERO,
+    BLOCKS,
+    LAYERS,
+    NAMES,
+    NOT_NEGATIVE,
+    PLACE,
+    PLACES,
+    POSITIVE,
+    SHARE,
+    CheckedOptions,
+    Choice,
+    Flag,
+    JoinedNames,
+    Place,
+    Places,
+    flag,
+    flags_of,
+    one_text,
+    switch,
+)
+from bert_embed.pipeline.runners.options import ACCELERATORS, DEFAULT_RUNNER, RunnerOptions
+from bert_embed.recipes import RECIPES
+from bert_embed.specs import (
+    CHUNK_POOLINGS,
+    CHUNKS,
+    DEFAULT_STRIDE,
+    GRANULARITIES,
+    KIND_OF,
+    LAYER_COMBINES,
+    LONG_TEXTS,
+    POOLINGS,
+    TextSpec,
+    VectorSpec,
+)
+from bert_embed.storage.errors import SettingError
+from bert_embed.storage.files import absolute
+from bert_embed.transforms.bigquery.client import SCHEME, looks_like_table
+
+EXAMPLES = "examples"  # the output format of `tokenize`
+# The groups of --help, each with its first option; they follow each other as the fields do.
+_GROUPS = {
+    "input": "input",
+    "output": "output",
+    "model": "model and vectors (defaults: the model's own settings)",
+    "precision": "computing",
+    "accelerator": "on Dataflow",
+    "dry_run": "every command",
+}
+_MISSING = {
+    "input": "give the files to embed, such as 'texts/*.txt'",
+    "output": "give a folder for the vectors, such as build/out",
+}
+# What a run computes, and nothing about where it reads, runs, loads or removes: all that is taken
+# from a run.json, which somebody else may have written.
+OF_RESULT = (
+    *("input_format", "document", "text_column", "text_b_column", "extra_columns", "id_column"),
+    *("csv_quoting", "csv_escape"),
+    *("limit", "max_rejected", "skip_blocks", "block_bytes", "output_format", "output_dtype"),
+    *("keep_text", "report", "report_texts", "granularity", "vectors", "top_k", "min_weight"),
+    *("pool_factor", "recipe", "layers", "layer_combine", "pooling", "max_seq_length"),
+    *("long_text", "stride", "chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
+    *("prompt", "merge_windows", "dim", "normalize", "precision"),
+)
+_NO_ESCAPES = '",;|\t\r\n\0 '
+_OF_VECTORS = ("layers", "layer_combine", "pooling", "normalize", "dim")
+_TO_BIGQUERY = ("output_format", ("bigquery",))
+embed_flag, embed_switch = partial(flag, without="tokenize"), partial(switch, without="tokenize")
+
+
+@dataclass(frozen=True)
+class Options(CheckedOptions):
+    """The options of `embed` and `tokenize`; None where the model or the input decides.
+
+    Those of `tokenize` have the `output_format` `examples`. `beam_args` are Beam's own flags. A
+    value may be of another type that stands for it, such as a path, a list, or its text on a
+    command line. SettingError if a value is wrong, or two contradict each other.
+    """
+
+    input: tuple[str, ...] = flag(
+        "file, folder or glob, or BigQuery table project:dataset.table; can be repeated",
+        "GLOB",
+        (),
+        kind=PLACES,
+    )
+    query: str | None = flag("embed the rows that this BigQuery query selects", "SQL")
+    input_format: str | None = flag(
+        "default: by suffix, else text",
+        choices=("text", "jsonl", "csv", "parquet", "tfrecord", "bigquery"),
+    )
+    document: str = flag(
+        "what a document is in plain text; the id of a file is its path",
+        default="line",
+        choices=("line", "file"),
+    )
+    text_column: str | None = flag(
+        "field or column with a text or a list of words; the texts of several, such as "
+        "title,abstract, are joined by a space (default: text)",
+        "NAMES",
+        kind=JoinedNames(),
+    )
+    text_b_column: str | None = flag("field or column of the second text of a pair", "NAME")
+    extra_columns: tuple[str, ...] | None = flag(
+        "columns to copy to the output; add the type where it is neither string nor declared by "
+        "Parquet or BigQuery",
+        "A,B:TYPE",
+        kind=NAMES,
+    )
+    id_column: str | None = flag("field or column of the id (default: id if there is one)", "NAME")
+    csv_quoting: str = flag(
+        "none: quotes in CSV are characters like others",
+        default="minimal",
+        choices=("minimal", "none"),
+    )
+    csv_escape: str | None = flag(
+        "character of CSV before a quote, separator or line end that is part of a field: \\",
+        "CHAR",
+    )
+    limit: int | None = flag("read only the first N records", "N", kind=POSITIVE)
+
+    output: str = flag(
+        "folder of the run; with --output_format bigquery it need not be given",
+        "DIR",
+        "",
+        kind=PLACE,
+    )
+    overwrite: bool = switch("first remove the files of another run")
+    max_rejected: str = flag(
+        "if more of the records read were rejected (blank lines apart), load nothing and return "
+        "exit code 3",
+        "N|P%",
+        "1%",
+        kind=SHARE,
+    )
+    skip_blocks: tuple[int, ...] = flag(
+        "reject the documents of these blocks, because they crash or hang a worker",
+        "N,N",
+        (),
+        kind=BLOCKS,
+    )
+    block_bytes: int | None = flag("bytes of text in a block", "N", kind=POSITIVE)
+    output_format: str = embed_flag(
+        "format of the files",
+        default="parquet",
+        choices=("parquet", "jsonl", "tfrecord", "bigquery"),
+    )
+    output_table: str | None = embed_flag(
+        "project:dataset.table, optionally with a partition $YYYYMMDD",
+        "TABLE",
+        requires=_TO_BIGQUERY,
+    )
+    write_disposition: str | None = embed_flag(
+        "what to do if the table has rows (default: append)",
+        choices=("append", "truncate", "fail"),
+        requires=_TO_BIGQUERY,
+    )
+    output_dtype: str = embed_flag(
+        "number type of the stored vectors", default="float32", choices=OUTPUT_DTYPES
+    )
+    skip_existing: tuple[str, ...] = embed_flag(
+        "earlier output, whose documents are not embedded again unless their text changed: a "
+        "folder, a glob of folders, or a BigQuery table; can be repeated",
+        "DIR_OR_TABLE",
+        (),
+        kind=PLACES,
+    )
+    keep_text: bool = switch("write the texts beside their vectors")
+    report: bool = embed_switch("write report.html once the run is complete", True)
+    report_texts: bool = embed_switch(
+        "show texts in report.html, read from the input again where the output holds none",
+        True,
+    )
+
+    model: str = flag(
+        "minilm (all-MiniLM-L6-v2), a bundle, the folder or .tar.gz of a model, local or gs://, "
+        "ORG/NAME in the Hugging Face cache, or a TF Hub handle",
+        "MODEL",
+        "minilm",
+        kind=PLACE,
+    )
+    granularity: tuple[str, ...] = flag(
+        f"what gets vectors, in one pass: some of {', '.join(GRANULARITIES)}",
+        "NAME,NAME",
+        ("sentence",),
+        kind=NAMES,
+    )
+    vectors: tuple[str, ...] | None = embed_flag(
+        f"kinds of vectors, in one pass: some of {', '.join(VECTOR_KINDS)} (default: what the "
+        "model is for)",
+        "NAME,NAME",
+        kind=NAMES,
+    )
+    top_k: int | None = embed_flag(
+        "most weights of a sparse vector, the largest (default: all)", "N", kind=POSITIVE
+    )
+    min_weight: float | None = embed_flag(
+        "smallest weight of a sparse vector (default: all above 0)", "N", kind=NOT_NEGATIVE
+    )
+    pool_factor: int | None = embed_flag(
+        "similar tokens of a text that become one of its multi-vectors (default: 1, each has its "
+        "own)",
+        "N",
+        kind=POSITIVE,
+    )
+    recipe: str | None = embed_flag("layers and pooling as in the literature", choices=RECIPES)
+    layers: tuple[int, ...] | None = embed_flag(
+        "0 is the embedding layer, -1 the last layer", "N,N", kind=LAYERS
+    )
+    layer_combine: str | None = embed_flag("how several layers become one", choices=LAYER_COMBINES)
+    pooling: str | None = embed_flag(
+        f"how tokens become one vector: {', '.join(POOLINGS)}, or several joined by commas",
+        "NAME",
+        kind=JoinedNames(),
+    )
+    max_seq_length: int | None = flag(
+        "longest text in tokens, [CLS] and [SEP] included", "N", kind=POSITIVE
+    )
+    long_text: str = flag("what to do with longer texts", default="truncate", choices=LONG_TEXTS)
+    stride: int | None = flag(
+        "tokens that neighbouring windows share "
+        f"(default: {DEFAULT_STRIDE}, at most half a window)",
+        "N",
+        kind=AT_LEAST_ZERO,
+    )
+    chunk: str | None = embed_flag(
+        "give each of these parts of a document a vector of its own", choices=CHUNKS
+    )
+    chunk_tokens: int | None = embed_flag(
+        "fill chunks up to N tokens (default: a sentence or paragraph a chunk; tokens fill a row)",
+        "N",
+        kind=POSITIVE,
+    )
+    chunk_overlap: int | None = embed_flag(
+        "tokens, at most, that neighbouring chunks share (default: 0)", "N", kind=AT_LEAST_ZERO
+    )
+    chunk_pooling: str = embed_flag(
+        "own: the model reads each chunk alone; late: it reads the document, and a chunk is the "
+        "mean of its tokens",
+        default="own",
+        choices=CHUNK_POOLINGS,
+    )
+    prompt: str | None = flag(
+        "text put before each text, or name:NAME for one of the model's prompts (default: that "
+        "for documents)",
+        "TEXT",
+    )
+    merge_windows: bool | None = embed_switch(
+        "one vector a document (default) or one a window", None, requires=("long_text", ("window",))
+    )
+    dim: int | None = embed_flag("keep the first N numbers", "N", kind=POSITIVE)
+    normalize: bool | None = embed_switch("whether to scale vectors to unit length", None)
+
+    precision: str = embed_flag(
+        "number type of the matrix products", default="float32", choices=PRECISIONS
+    )
+    device: str = embed_flag(
+        "auto: a GPU if TensorFlow finds one; xla_cpu: programs as for a GPU, on the "
+        "processor, for tests",
+        default="auto",
+        kind=Choice(DEVICES, torch_device),
+    )
+    batch_tokens: int | None = embed_flag(
+        "tokens in a batch (default: chosen for the device, 512 on CPU, 16384 on GPU and TPU)",
+        "N",
+        kind=POSITIVE,
+    )
+    threads: int | None = embed_flag("default: all processors", "N", kind=POSITIVE)
+    runner: str = flag("Beam's runner", "NAME", DEFAULT_RUNNER)
+    accelerator: str | None = embed_flag(
+        "accelerator of every worker; also chooses --device, --machine_type and the disk",
+        choices=ACCELERATORS,
+    )
+    dry_run: bool = switch("print the plan and stop")
+    beam_args: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        words = tuple(one_text("beam_args", word) for word in self.beam_args)
+        object.__setattr__(self, "beam_args", words)
+        for check in _CHECKS:
+            check(self)
+
+    def converted(self, name: str, value: Any, described: Flag) -> Any:
+        """A value as the kind of its flag makes it; `tokenize` sets an output_format of its own."""
+        if (name, value) == ("output_format", EXAMPLES):
+            return value
+        value = super().converted(name, value, described)
+        return None if name == "extra_columns" and value == () else value
+
+    @property
+    def command(self) -> str:
+        """The command that takes these options."""
+        return "tokenize" if self.output_format == EXAMPLES else "embed"
+
+    @property
+    def job(self) -> RunnerOptions:
+        """Where these options say that the job runs."""
+        return RunnerOptions(
+            runner=self.runner,
+            beam_args=self.beam_args,
+            device=self.device,
+            precision=self.precision,
+            threads=self.threads,
+            accelerator=self.accelerator,
+        )
+
+    @property
+    def loads_table(self) -> bool:
+        """Whether the vectors go to a BigQuery table."""
+        return self.output_format == "bigquery"
+
+    @property
+    def truncates(self) -> bool:
+        """Whether the vectors replace the rows of a table."""
+        return self.write_disposition == "truncate"
+
+    @property
+    def reads_table(self) -> bool:
+        """Whether the input is a BigQuery table or query, not files."""
+        if self.query is not None or self.input_format is not None:
+            return self.query is not None or self.input_format == "bigquery"
+        return any(map(looks_like_table, self.input))
+
+    def text_spec(
+        self, max_seq_length: int, prompt: str, vectors: tuple[str, ...] | None = None
+    ) -> TextSpec:
+        """How texts become rows, with what the model says of options that were not given.
+
+        Those of `vectors` are what it is for; where nobody knows these yet, all that options ask.
+        """
+        if vectors is None:
+            asked = {kind for name, kind in KIND_OF.items() if getattr(self, name) is not None}
+            vectors = ("dense", *sorted(asked))
+        late = self.chunk_pooling == "late" and self.long_text == DEFAULTS["long_text"]
+        return TextSpec(
+            max_seq_length=max_seq_length,
+            granularity=self.granularity,
+            long_text="window" if late else self.long_text,
+            stride=self.stride,
+            merge_windows=self.merge_windows is not False,
+            normalize_tokens=self.normalize is True,
+            prompt=prompt,
+            keep_text=self.keep_text,
+            chunk=self.chunk,
+            chunk_tokens=self.chunk_tokens,
+            chunk_overlap=self.chunk_overlap or 0,
+            chunk_pooling=self.chunk_pooling,
+            vectors=vectors if self.vectors is None else self.vectors,
+            top_k=self.top_k,
+            min_weight=self.min_weight or 0.0,
+            pool_factor=self.pool_factor or 1,
+        )
+
+    @property
+    def vector_changes(self) -> dict[str, Any]:
+        """The fields of VectorSpec that were given, as a model's own settings are changed."""
+        values = {name: getattr(self, name) for name in _OF_VECTORS}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def require(self, *names: str) -> None:
+        """Checks that a command has the input, or the output, that it needs."""
+        for name in names:
+            stands_in = self.query if name == "input" else self.loads_table
+            if not getattr(self, name) and not stands_in:
+                raise SettingError(name, f"is missing: {_MISSING[name]}")
+        if "" in self.input:
+            raise SettingError("input", f"is empty: {_MISSING['input']}")
+
+    def recorded(self) -> dict[str, Any]:
+        """What `run.json` keeps of them: those that were given, with absolute paths."""
+        values = {name: value for name, value in asdict(self).items() if value != DEFAULTS[name]}
+        return values | {
+            name: _absolute(name, value)
+            for name, value in values.items()
+            if name in FLAGS and isinstance(FLAGS[name].kind, Place | Places)
+        }
+
+    @classmethod
+    def from_record(cls, values: Mapping[str, Any], **others: Any) -> "Options":
+        """The options that `recorded` gave, of `OF_RESULT` only; `others` are the caller's own."""
+        stored = {name: value for name, value in values.items() if name in OF_RESULT}
+        return cls(**(stored | others))
+
+
+FLAGS: dict[str, Flag] = flags_of(Options)
+DEFAULTS: dict[str, Any] = {one.name: one.default for one in fields(Options)}
+
+
+def grouped() -> dict[str, list[str]]:
+    """The names of the options in each group of `--help`."""
+    groups: dict[str, list[str]] = {}
+    title = ""
+    for name in FLAGS:
+        title = _GROUPS.get(name, title)
+        groups.setdefault(title, []).append(name)
+    return groups
+
+
+def _absolute(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return tuple(_absolute(name, place) for place in value)
+    if name == "model":
+        place = local_place(value)
+        return value if place is None else str(place)
+    return value if looks_like_table(value) else absolute(value)
+
+
+def _check_required(options: Options) -> None:
+    for name in FLAGS:
+        if (required := FLAGS[name].requires) is None:
+            continue
+        other, values = required
+        if getattr(options, other) not in values:
+            for flag_name in _given(options, name):
+                raise SettingError(flag_name, f"requires {other} {' or '.join(values)}", other)
+
+
+def _check_texts(options: Options) -> None:
+    options.text_spec(options.max_seq_length or 1, "")  # whose rules these are
+    if options.document == "file" and options.reads_table:
+        raise SettingError("document", "file is for text files, not for tables")
+    escape = options.csv_escape
+    if escape is not None and (len(escape) != 1 or not escape.isascii() or escape in _NO_ESCAPES):
+        raise SettingError("csv_escape", f"must be one character such as \\, got {escape!r}")
+    if options.text_b_column is None:
+        return
+    if options.long_text == "window":
+        raise SettingError("long_text", "window is for single texts and conflicts with pairs")
+    if {"word", "span"} & set(options.granularity):
+        raise SettingError("granularity", "word and span are for single texts, not for pairs")
+    if options.chunk is not None:
+        raise SettingError("chunk", "is for single texts and conflicts with pairs")
+
+
+def _check_vectors(options: Options) -> None:
+    spec_with(VectorSpec(), **options.vector_changes)  # whose rules these are
+    if options.recipe:
+        check_recipe(options.recipe, options.vector_changes)
+    if options.pooling == "pooler":
+        for name in _given(options, "layers", "layer_combine"):
+            raise SettingError(
+                "pooling", f"pooler reads the last layer and conflicts with {name}", name
+            )
+
+
+def check_kinds(options: Options, vectors: tuple[str, ...]) -> None:
+    """Checks the options that are for some kinds of vectors; SettingError."""
+    if "dense" not in vectors:
+        for name in _given(options, *_OF_VECTORS, "recipe", "granularity", "chunk_pooling"):
+            raise SettingError(name, f"is for vectors dense, not {','.join(vectors)}", "vectors")
+    typed = [kind.vectors for kind in ROW_KINDS.values() if kind.has_dtype]
+    if not {*typed} & {*vectors}:
+        for name in _given(options, "output_dtype"):
+            raise SettingError(
+                name, f"is for vectors {' and '.join(typed)}, not {','.join(vectors)}", "vectors"
+            )
+    for kind in vectors if options.output_format == "tfrecord" else ():
+        if not ROW_KINDS[kind].in_tfrecord:
+            raise SettingError(
+                "output_format",
+                f"tfrecord is for one vector a text; {kind} requires parquet or jsonl",
+                "vectors",
+            )
+
+
+def _check_granularity(options: Options) -> None:
+    if options.vectors is not None:
+        check_kinds(options, options.vectors)
+    heads = options.vectors is not None and options.vectors != ("dense",)
+    if "sentence" not in options.granularity:
+        names = ("pooling",) if heads else ("pooling", "merge_windows")
+        for name in _given(options, *names):
+            raise SettingError(
+                name, "is for vectors of sentences, granularity requests none", "granularity"
+            )
+    token_lines = "token" in options.granularity and options.output_format == "jsonl"
+    if token_lines and options.output_dtype in ("int8", "ubinary"):
+        raise SettingError(
+            "output_dtype",
+            f"{options.output_dtype} conflicts with JSON lines of tokens, whose values are "
+            "decimals; use output_format parquet",
+            "output_format",
+        )
+
+
+def _check_input(options: Options) -> None:
+    if not options.reads_table:
+        return
+    if options.query is not None and options.input:
+        raise SettingError("query", "conflicts with input, give only one", "input")
+    if options.query is None and len(options.input) > 1:
+        raise SettingError(
+            "input", "takes one BigQuery table and nothing beside it; a query can join several"
+        )
+
+
+def _check_files(options: Options) -> None:
+    others = [kind for kind in options.granularity if kind != "sentence"]
+    if options.output_format == "tfrecord" and others:
+        raise SettingError(
+            "output_format",
+            f"tfrecord is for vectors of texts; {others[0]}s require parquet or jsonl",
+        )
+    if options.extra_columns is not None and options.output_format in ("tfrecord", EXAMPLES):
+        raise SettingError(
+            "extra_columns", "are for Parquet and JSON lines, not for TFRecord files"
+        )
+
+
+def _check_output_table(options: Options) -> None:
+    if options.output.startswith(SCHEME):
+        raise SettingError(
+            "output",
+            f"{options.output} is no folder: give output_format bigquery and the table with "
+            "output_table",
+            "output_format",
+            "output_table",
+        )
+    if not options.loads_table:
+        return
+    if options.output_table is None:
+        raise SettingError(
+            "output_format",
+            "bigquery requires output_table project:dataset.table; the files that are loaded stay "
+            "in output, if it is given",
+            "output_table",
+            "output",
+        )
+    if options.output_dtype != "float32":
+        raise SettingError(
+            "output_dtype",
+            f"{options.output_dtype} conflicts with output_format bigquery, whose numbers are "
+            "FLOAT64; leave it out",
+            "output_format",
+        )
+
+
+def _check_job(options: Options) -> None:
+    if options.accelerator is not None and not options.job.is_dataflow:
+        raise SettingError(
+            "accelerator",
+            "requires runner DataflowRunner; for other runners give device",
+            "runner",
+            "device",
+        )
+
+
+_CHECKS = (
+    _check_job,
+    _check_required,
+    _check_vectors,
+    _check_granularity,
+    _check_input,
+    _check_output_table,
+    _check_files,
+    _check_texts,
+)
+
+
+def _given(options: Options, *names: str) -> Iterator[str]:
+    """Those of the options that were given: `no_name` for a switch that was turned off."""
+    for name in names:
+        if (value := getattr(options, name)) not in (None, DEFAULTS[name]):
+            yield f"no_{name}" if value is False else name

@@ -1,0 +1,161 @@
+"""Reads the keyword arguments of `bert_embed.embed` to Options."""
+
+import glob
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias, TypedDict
+
+from bert_embed.pipeline.console import hide_secrets
+from bert_embed.pipeline.errors import NoAnswer, UsageError
+from bert_embed.pipeline.options.command_line import UnknownFlags, beam_words, read_options
+from bert_embed.pipeline.options.embed import FLAGS, Options
+from bert_embed.pipeline.options.flags import items_of, one_text
+from bert_embed.storage.errors import InputError, SettingError
+
+Path: TypeAlias = str | os.PathLike[str]
+
+_OUR_FLAG = re.compile(rf"--(no_)?({'|'.join(FLAGS)})\b")
+_IN_MEMORY = "for texts in memory use bert_embed.load().encode"
+
+
+class EmbedKeywords(TypedDict, total=False):
+    """The options of `bert_embed.embed` beside input and output; None leaves one out.
+
+    `docs/options.md` says what they mean.
+
+    Attributes:
+        beam_args: Flags of Beam, as on a command line: `["--direct_num_workers=2"]`.
+        config: A YAML file with any of these options; what the call gives wins.
+    """
+
+    query: str | None
+    input_format: str | None
+    document: str | None
+    text_column: str | Sequence[str] | None
+    text_b_column: str | None
+    extra_columns: str | Sequence[str] | None
+    id_column: str | None
+    csv_quoting: str | None
+    csv_escape: str | None
+    limit: int | None
+    overwrite: bool | None
+    max_rejected: str | int | None
+    skip_blocks: int | Sequence[int] | None
+    block_bytes: int | None
+    output_format: str | None
+    output_table: str | None
+    write_disposition: str | None
+    output_dtype: str | None
+    skip_existing: Path | Sequence[Path] | None
+    keep_text: bool | None
+    report: bool | None
+    report_texts: bool | None
+    model: Path | None
+    granularity: str | Sequence[str] | None
+    vectors: str | Sequence[str] | None
+    top_k: int | None
+    min_weight: float | None
+    pool_factor: int | None
+    recipe: str | None
+    layers: int | Sequence[int] | None
+    layer_combine: str | None
+    pooling: str | Sequence[str] | None
+    max_seq_length: int | None
+    long_text: str | None
+    stride: int | None
+    chunk: str | None
+    chunk_tokens: int | None
+    chunk_overlap: int | None
+    chunk_pooling: str | None
+    prompt: str | None
+    merge_windows: bool | None
+    dim: int | None
+    normalize: bool | None
+    precision: str | None
+    device: str | None
+    batch_tokens: int | None
+    threads: int | None
+    runner: str | None
+    accelerator: str | None
+    dry_run: bool | None
+    beam_args: Sequence[str] | None
+    config: Path | None
+
+
+def options_of_call(values: Mapping[str, Any]) -> Options:
+    """The options that keyword arguments stand for; others than ours are Beam's flags."""
+    ours: dict[str, Any] = {}
+    words: list[str] = []
+    for name, value in values.items():
+        if value is None or name == "config":
+            continue
+        if name == "beam_args":
+            words += _beam_args(value)
+        elif name in FLAGS:
+            ours[name] = value
+        else:
+            words += beam_words(name, value)
+    if "input" in ours:
+        _check_no_texts(ours["input"])
+    try:
+        return read_options(ours, words, values.get("config"))
+    except UnknownFlags as error:
+        raise UsageError(_unknown(error)) from None
+
+
+def _beam_args(value: Any) -> list[str]:
+    items = items_of(value)
+    if items is None:
+        raise SettingError("beam_args", 'must be a list of words, such as ["--num_workers=2"]')
+    words = [one_text("beam_args", item) for item in items]
+    for word in words:
+        name = word.partition("=")[0].removeprefix("--")
+        if word.startswith("--") and name in FLAGS:
+            raise SettingError("beam_args", f"names {name}, which is an argument of its own", name)
+    return words
+
+
+def _check_no_texts(value: Any) -> None:
+    """Refuses texts in the place of files, by their number: texts are in no message."""
+    items = items_of(value)
+    if items is None and not isinstance(value, str | os.PathLike):
+        kind = type(value).__name__
+        raise SettingError("input", f"must be a text or a number, got a {kind}; {_IN_MEMORY}")
+    for number, item in enumerate(items or [value]):
+        words = isinstance(item, str) and len(item.split()) > 1
+        if words and "://" not in item and not glob.has_magic(item) and not os.path.exists(item):
+            raise SettingError("input", f"number {number} names no file; {_IN_MEMORY}")
+
+
+def _unknown(error: UnknownFlags) -> str:
+    """Names unknown options as Python spells them."""
+    hints = [
+        (flag.lstrip("-"), f"; did you mean {nearest.lstrip('-')}?" if nearest else "")
+        for flag, nearest in error.flags
+    ]
+    return ", ".join(f"unknown flag {name}{hint}" for name, hint in hints)
+
+
+@contextmanager
+def named_as_in_python() -> Iterator[None]:
+    """Spells our options in an InputError as keyword arguments, and hides secrets in it."""
+    try:
+        yield
+    except SettingError as error:
+        problem = hide_secrets(str(error)).removeprefix(f"{error.setting} ")
+        raise SettingError(error.setting, problem, *error.settings[1:]) from None
+    except InputError as error:
+        raise UsageError(hide_secrets(without_dashes(str(error)))) from None
+    except NoAnswer as error:
+        raise NoAnswer(hide_secrets(without_dashes(str(error)))) from None
+
+
+def without_dashes(message: str) -> str:
+    """Returns a message on a file, a model or a job with our options spelled as in Python.
+
+    >>> without_dashes("--input x names no file, give --machine_type")
+    'input x names no file, give --machine_type'
+    """
+    return _OUR_FLAG.sub(r"\1\2", message)

@@ -1,1 +1,0 @@
-"""Manages the folder of a run: its record, its examples, its progress."""

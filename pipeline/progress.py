@@ -1,0 +1,307 @@
+"""Shows how far the job is that this command started, from the block records in its output."""
+
+import logging
+import math
+import statistics
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from bert_embed.notebook import cell_line, in_notebook
+from bert_embed.pipeline.console import is_terminal, visible
+from bert_embed.run_record import Goal
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import is_remote
+from bert_embed.storage.plurals import counted
+from bert_embed.transforms.crash_markers import read_markers
+from bert_embed.transforms.ledger import SUMMED, BlockRecord, parse_block_record
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.steps import PartsInWork, current_activity, watching_parts
+
+_MOST_LATEST = 10_000  # blocks, and parts, whose last times are remembered
+_LATELY, _FEWEST = 60.0, 8  # seconds that "lately" covers, and parts that it takes at least
+_PART_BITS = 20  # of the number that stands for a block's part
+_ALMOST = 0.99  # what an estimate is shown as at most, before the last block ended
+_TELLING = 0.05  # share of the input from which the rest is estimated by what was read
+
+
+class Speed:
+    """How fast an attempt works, from one end of a part to another: parts come in lumps."""
+
+    def __init__(self) -> None:
+        self._began, self._last, self._work = math.inf, 0.0, 0.0
+        self._tokens = 0
+        self._ended: deque[tuple[float, int]] = deque()  # when the last parts did, their tokens
+
+    def add(self, when: float, seconds: float, tokens: int, work: float) -> None:
+        """Adds a part that ended at `when`, after the others, and took so many seconds."""
+        self._began = min(self._began, when - seconds)
+        self._last = max(self._last, when)
+        self._tokens += tokens
+        self._work += work
+        self._ended.append((when, tokens))
+        while len(self._ended) > _FEWEST + 1 and self._ended[1][0] <= when - _LATELY:
+            self._ended.popleft()
+
+    def overall(self) -> float:
+        """Tokens a second since the first part of this attempt began; 0.0 before one ended."""
+        return self._tokens / self._elapsed() if self._last else 0.0
+
+    def lately(self) -> float:
+        """Tokens a second of the last minute with parts; overall before there are enough."""
+        first = self._ended[0] if len(self._ended) > _FEWEST else (self._last, 0)
+        if first[0] == self._last:
+            return self.overall()
+        return (sum(tokens for _, tokens in self._ended) - first[1]) / (self._last - first[0])
+
+    def seconds_left(self, work: float) -> float | None:
+        """Seconds from the last part's end until so much work is done; None before there is one."""
+        return work * self._elapsed() / self._work if self._work else None
+
+    def _elapsed(self) -> float:
+        return max(self._last - self._began, 0.001)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is at one moment, with what earlier attempts did."""
+
+    phase: str | None  # what it does where no block ends, such as "planning"; else None
+    share: float  # of the work that is done, 0.0 to 1.0
+    estimated: bool  # whether `share` rests on the plan's estimate of the records, not on bytes
+    records: int
+    documents: int
+    documents_estimated: int  # how many there will be
+    skipped: int
+    rejected: dict[str, int]  # by reason
+    tokens: int
+    padding: float  # share of padding in what the model computed
+    tokens_per_second: float  # of this attempt
+    tokens_per_second_lately: float  # of its last minute
+    seconds_left: float | None  # until the last block ends; None if nothing tells
+    elapsed: float  # seconds since this attempt began
+    blocks_done: int
+    blocks: int
+
+    def __str__(self) -> str:
+        """The progress on one line."""
+        share = f"{'about ' if self.estimated else ''}{int(100 * self.share)}%"
+        if self.phase is not None:
+            return f"{share} · {self.phase} · {clock(self.elapsed)}"
+        left = self.seconds_left
+        return (
+            f"{share} · {self.documents:,} of about "
+            f"{counted(self.documents_estimated, 'document')} · "
+            f"{self.tokens_per_second_lately:,.0f} tokens/s · padding {100 * self.padding:.1f}% · "
+            f"{sum(self.rejected.values()):,} rejected"
+            f"{f' · {clock(left)} left' if left is not None and self.share < 1 else ''}"
+        )
+
+
+class Counts:
+    """What the block records of a run add up to so far."""
+
+    def __init__(self, output: str, run: str, goal: Goal, began: float) -> None:
+        """Sums from nothing, for an attempt that began so many seconds after 1970."""
+        self.output, self.run, self.goal, self.began = output, run, goal, began
+        self.in_work: PartsInWork = {}  # those that are known, which have no block record yet
+        self._read: set[int] = set()
+        self._sums: Counter[str] = Counter()
+        self._rejected: Counter[str] = Counter()
+        self.seconds: Counter[str] = Counter()  # by stage, over all workers and attempts
+        self._durations: deque[float] = deque(maxlen=_MOST_LATEST)  # seconds of the last parts
+        self.blocks = self._covered = 0  # blocks of which the last part is finished
+        self._speed = Speed()
+        self.latest: dict[int, float] = {}  # when a part of a block was finished last
+        self.last_end = 0.0  # when the last part of all was finished
+
+    def look(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Adds block records since the last look, until `stopped`; damaged ones are reread."""
+        new: list[tuple[float, BlockRecord]] = []
+        for block, part, written, data in OutputFolder(self.output).new_block_records(self._has):
+            record = parse_block_record(data, self.run)
+            if record is not None and (record.block, record.part) == (block, part):
+                new.append((written, record))
+            if stopped():
+                break
+        for written, record in sorted(new, key=lambda ended: ended[0]):
+            self._add(record, written)
+
+    def _has(self, block: int, part: int) -> bool:
+        return (block << _PART_BITS | part) in self._read
+
+    def _add(self, record: BlockRecord, written: float) -> None:
+        self._read.add(record.block << _PART_BITS | record.part)
+        covered, seconds = sum(record.covered.values()), sum(record.seconds.values())
+        self._sums.update({name: getattr(record, name) for name in SUMMED})
+        self._rejected.update(record.rejected)
+        self.seconds.update(record.seconds)
+        self._covered += covered
+        self.blocks += record.last
+        self._durations.append(seconds)
+        self.last_end = max(self.last_end, written)
+        self.latest.pop(record.block, None)
+        self.latest[record.block] = written
+        if len(self.latest) > _MOST_LATEST:
+            self.latest.pop(next(iter(self.latest)))
+        if written >= self.began:
+            work = record.records if self.goal.covers is None else covered
+            self._speed.add(written, seconds, record.tokens, work)
+
+    def _in_work(self) -> float:
+        """What is computed of parts without a block record, in the goal's unit."""
+        for block, part in list(self.in_work):
+            if self._has(block, part):
+                self.in_work.pop((block, part), None)
+        parts = list(self.in_work.values())
+        return sum(
+            (part.records if self.goal.covers is None else part.covered) * part.share
+            for part in parts
+        )
+
+    def median_seconds(self) -> float | None:
+        """The median of the last parts' durations; None before one ended."""
+        return statistics.median(self._durations) if self._durations else None
+
+    def phase(self, is_begun: bool, before: str) -> str:
+        """What the run does while no part ends; `before` is what it does until a block is begun."""
+        if self.blocks >= self.goal.readers:
+            return "checking the output"
+        return "computing the first parts" if is_begun else before
+
+    def progress(self, activity: str | None) -> Progress:
+        """How far the run is; `activity` is what it does while no block ends, if that is known."""
+        goal, sums = self.goal, self._sums
+        whole = goal.records if goal.covers is None else goal.covers
+        done = sums["records"] if goal.covers is None else self._covered
+        in_work = self._in_work()
+        over = self.blocks >= goal.readers
+        most = _ALMOST if goal.covers is None or in_work else 1.0
+        finished = done / max(whole, 1)
+        share = 1.0 if over else min(finished + in_work / max(whole, 1), most)
+        records, padded = sums["records"], sums["padded_tokens"]
+        if over or finished < _TELLING:
+            expected = records if over else max(goal.records, records)
+        else:
+            expected = round(records / min(finished, most))
+        return Progress(
+            phase=activity if over or not records else None,
+            share=share,
+            estimated=goal.covers is None and not over,
+            records=records,
+            documents=sums["embedded"],
+            documents_estimated=expected - sums["skipped"] - sum(self._rejected.values()),
+            skipped=sums["skipped"],
+            rejected=dict(sorted(self._rejected.items())),
+            tokens=sums["tokens"],
+            padding=1 - sums["computed_tokens"] / padded if padded else 0.0,
+            tokens_per_second=self._speed.overall(),
+            tokens_per_second_lately=self._speed.lately(),
+            seconds_left=0.0 if over else self._speed.seconds_left(whole * (1 - share)),
+            elapsed=max(time.time() - self.began, 0.0),
+            blocks_done=self.blocks,
+            blocks=goal.readers,
+        )
+
+
+def clock(seconds: float) -> str:
+    """A duration as people write it.
+
+    >>> clock(59.6), clock(3725)
+    ('1:00', '1:02:05')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+_logger = logging.getLogger(__name__)
+_LIVE_SECONDS, _FIRST_SECONDS, _LOG_SECONDS = 0.5, 2.0, 30.0
+_REMOTE_SECONDS = 10.0  # a store is listed at each look
+_LOOKING = 50  # pauses last so many times longer than looks: 100,000 blocks are listed in a second
+
+
+@contextmanager
+def progress_of_run(counts: Counts, tell: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Shows how far a run is, from its block records: a runner returns only at the end."""
+    is_begun = False
+
+    def line(stopped: Callable[[], bool]) -> str:
+        nonlocal is_begun
+        with suppress(OSError, InputError):  # the next look may find the store again
+            counts.look(stopped)
+            if not is_begun and not counts.latest:
+                # Once is enough: each look at a store reads the markers of all workers.
+                is_begun = bool(read_markers(counts.output, counts.run, {}))
+        return str(counts.progress(current_activity() or counts.phase(is_begun, "starting")))
+
+    with watching_parts() as counts.in_work, shown_progress(counts.output, line, tell):
+        yield
+
+
+@contextmanager
+def shown_progress(
+    output: str,
+    line: Callable[[Callable[[], bool]], str],
+    tell: Callable[[str], None] | None = None,
+) -> Iterator[None]:
+    """Shows the progress of the job with the folder `output`, until the context ends.
+
+    `line` takes what says whether to stop, and returns a line, for `tell`; None shows them in place
+    on a terminal and in a notebook, else logs them.
+    """
+    stop = threading.Event()
+    thread = threading.Thread(target=_show, args=(output, line, tell, stop), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _show(
+    output: str,
+    line: Callable[[Callable[[], bool]], str],
+    tell: Callable[[str], None] | None,
+    stop: threading.Event,
+) -> None:
+    looked = 0.0
+    with _display(output, tell) as (show, pause, longest):
+        while not stop.wait(max(pause, _LOOKING * looked)):
+            started = time.monotonic()
+            text = line(stop.is_set)
+            looked = time.monotonic() - started
+            show(text)
+            pause = min(1.5 * pause, longest)
+
+
+@contextmanager
+def _display(
+    output: str, tell: Callable[[str], None] | None
+) -> Iterator[tuple[Callable[[str], object], float, float]]:
+    """What takes the lines, and the first and the longest pause between them."""
+    least = _REMOTE_SECONDS if is_remote(output) else _LIVE_SECONDS
+    if tell is not None:
+        yield tell, _FIRST_SECONDS, _LOG_SECONDS
+    elif in_notebook():
+        show = cell_line()
+        yield (lambda line: show(visible(line))), least, least
+    elif not is_terminal(sys.stderr):
+        yield (lambda line: _logger.warning("%s", line)), _LOG_SECONDS, _LOG_SECONDS
+    else:
+        with Live(Text(""), console=Console(stderr=True), transient=True) as live:
+            yield (lambda line: live.update(one_line(line))), least, least
+
+
+def one_line(line: str) -> Text:
+    """A line for a terminal, cut where it is too long."""
+    return Text(visible(line), no_wrap=True, overflow="ellipsis")

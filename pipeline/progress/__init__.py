@@ -1,1 +1,0 @@
-"""Shows how far jobs are: the progress line, and `watch`."""

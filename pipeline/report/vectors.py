@@ -1,0 +1,379 @@
+"""Describes vectors of every kind: their health, their clusters, by a sample of them."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from bert_embed.bundle.find import resolve_model
+from bert_embed.clusters.kmeans import train
+from bert_embed.formats.result_files import Rows, row_batches
+from bert_embed.heads.vectors import SparseVectors
+from bert_embed.pipeline.report.sample import MOST_FILES, TEXT_COLUMNS, Directions, some_files
+from bert_embed.run_record import RunRecord, Unknown
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import open_raw
+from bert_embed.storage.plurals import counted
+from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.tokenize import script_of
+from bert_embed.vectors import FINE, conditions, cosines, pair_cosines, unit
+
+_SEED_OF_PAIRS = 20_000
+_PAIRS = 20_000
+_BINS = 40
+_UNIT = 0.01  # how far from 1 a norm of normalized vectors may be once stored in few bits
+_ALIKE = 0.7  # mean cosine of random pairs above which vectors hardly tell texts apart
+_NARROW = 0.5  # share of the variance in one direction above which texts differ in little else
+_MANY_EQUAL = 0.1
+_FEW = 10  # vectors, which are alike by chance, and of which cosines and variance tell nothing
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fact about the vectors."""
+
+    name: str  # what was looked at
+    value: str  # what was found, for people
+    normal: str  # what is normal, in one sentence
+    healthy: bool  # whether it is
+
+
+def equal_ids(count: int) -> Finding:
+    """Says of how many documents the id is that of another one."""
+    return Finding(
+        "Equal ids",
+        f"{counted(count, 'document has', 'documents have')} the id of another one",
+        "None is normal. By such an id vectors cannot be joined to a table: --id_column takes one "
+        "with unique values.",
+        False,
+    )
+
+
+def usable_rows(vectors: np.ndarray) -> np.ndarray:
+    """int64 `[rows]`: the numbers of the vectors that are finite and not zero."""
+    return np.flatnonzero(conditions(vectors) == FINE)
+
+
+def health(
+    vectors: np.ndarray,
+    settings: Mapping[str, Any],
+    directions: Directions | None,
+    repeated: int | None,
+) -> dict[str, Any]:
+    """What the report says of float32 `[rows, width]`, with histograms of norms and cosines."""
+    usable = vectors[usable_rows(vectors)]
+    norms = np.sqrt(np.vecdot(usable, usable)) if len(usable) else np.empty(0)
+    cosines = random_cosines(usable)
+    bad = int((~np.isfinite(vectors)).any(axis=1).sum())
+    zero = len(vectors) - len(usable) - bad
+    equal = equal_vectors(vectors)
+    findings = [_broken(bad, zero)]
+    if len(usable):
+        findings.append(_norms(norms, settings))
+    if len(cosines):
+        findings += [_cosines(cosines, len(usable)), _equal(equal, len(vectors), repeated)]
+    if directions is not None:
+        findings.append(_directions(directions, len(usable)))
+    return {
+        "rows": len(vectors),
+        "findings": [vars(finding) for finding in findings],
+        "norms": histogram(norms[:0] if _are_one(norms) else norms),
+        "cosines": histogram(cosines),
+        "mean_cosine": round(float(cosines.mean()), 4) if len(cosines) else None,
+        "equal": equal,
+        "not_finite": bad,
+        "zero": zero,
+        "variances": [] if directions is None else directions.shares,
+    }
+
+
+def random_cosines(vectors: np.ndarray) -> np.ndarray:
+    """float64 `[pairs]`: cosines of pairs of different rows, drawn with a fixed seed."""
+    if len(vectors) < 2:
+        return np.empty(0)
+    draw = np.random.default_rng(_SEED_OF_PAIRS)
+    left = draw.integers(0, len(vectors), _PAIRS)
+    right = (left + draw.integers(1, len(vectors), _PAIRS)) % len(vectors)
+    return pair_cosines(vectors, left, vectors, right)
+
+
+def equal_vectors(vectors: np.ndarray) -> int:
+    """How many vectors are equal to an earlier one, bit for bit."""
+    rows = np.ascontiguousarray(vectors)
+    return len(rows) - len({xxhash.xxh3_64_intdigest(row) for row in rows})
+
+
+def histogram(values: np.ndarray) -> dict[str, Any]:
+    """Counts of values in equal bins, with the ends of the range."""
+    if not len(values):
+        return {"low": 0, "high": 0, "counts": []}
+    low, high = float(values.min()), float(values.max())
+    if high - low < 1e-6 * max(abs(high), 1e-6):  # no more than rounding
+        low, high = low - abs(low) / 100, high + abs(high) / 100
+    counts, _ = np.histogram(values, _BINS, (low, high))
+    return {"low": round(low, 6), "high": round(high, 6), "counts": counts.tolist()}
+
+
+def _broken(bad: int, zero: int) -> Finding:
+    return Finding(
+        "NaN and zero vectors",
+        f"{bad:,} with a number that is not finite, {zero:,} of zeros",
+        "Normal is none: such a vector is near nothing, and spoils sums and indexes.",
+        bad == zero == 0,
+    )
+
+
+def _norms(norms: np.ndarray, settings: Mapping[str, Any]) -> Finding:
+    low, middle, high = (float(norm) for norm in np.quantile(norms, (0, 0.5, 1)))
+    binary = settings["output_dtype"] == "ubinary"
+    # Several layers side by side, each of length 1, are longer.
+    unit = settings["normalize"] and settings["layer_combine"] != "stack" and not binary
+    if binary:
+        normal = "Stored as bits, read back as 1 and -1: all have the same length."
+    elif unit:
+        normal = "These vectors are normalized: every length is 1, up to rounding."
+    elif settings["normalize"] and not binary:
+        normal = "The vector of each layer is normalized: all have the same length, up to rounding."
+    else:
+        normal = "Not normalized: lengths within a factor of about two are normal; use cosines."
+    healthy = abs(low - 1) < _UNIT and abs(high - 1) < _UNIT if unit else high < 10 * middle
+    value = f"{low:.4g} to {high:.4g}, median {middle:.4g}"
+    if _are_one(norms):
+        value = f"all {middle:.4g}"
+    return Finding("Length (norm)", value, normal, healthy)
+
+
+def _are_one(norms: np.ndarray) -> bool:
+    """Whether lengths differ by no more than rounding, of which no chart tells anything."""
+    return bool(len(norms)) and f"{norms.min():.4g}" == f"{norms.max():.4g}"
+
+
+def _cosines(cosines: np.ndarray, rows: int) -> Finding:
+    mean = float(cosines.mean())
+    return Finding(
+        "Cosine of random pairs",
+        f"{mean:.3f} on average",
+        "Sentence models give 0 to 0.4 on a mixed corpus; pooled vectors of a plain BERT 0.5 to "
+        f"0.8. Above {_ALIKE} scores differ little, and thresholds are hard to set.",
+        mean <= _ALIKE or rows < _FEW,
+    )
+
+
+def _equal(count: int, rows: int, repeated: int | None) -> Finding:
+    texts = "" if repeated is None else f"; {repeated:,} have the text of an earlier one"
+    return Finding(
+        "Equal vectors",
+        f"{count:,} of {rows:,} ({100 * count / rows:.1f}%) are equal to an earlier one{texts}",
+        "As many as there are repeated texts is normal. More means that different texts became "
+        "the same tokens: they were cut to the same beginning, differ in case or spaces only, or "
+        "hold words that the model does not know.",
+        count - (repeated or 0) <= _MANY_EQUAL * rows or rows < _FEW,
+    )
+
+
+def _directions(directions: Directions, rows: int) -> Finding:
+    first, ten = directions.shares[0], sum(directions.shares[:10])
+    return Finding(
+        "Variance by direction",
+        f"{100 * first:.1f}% in the first, {100 * ten:.1f}% in the first ten",
+        "A mixed corpus has 3 to 15% in the first and falls slowly; one subject, or two groups "
+        f"far apart, up to {100 * _NARROW:.0f}%. Above that most numbers of the vectors say "
+        "nothing.",
+        # So few vectors have few directions, and most of the variance in one of them.
+        first <= _NARROW or rows < _FEW,
+    )
+
+
+_MOST_ROWS = 20_000
+_BATCH = 256
+_MOST_TERMS, _MOST_LABELS, _EXAMPLES = 30, 50, 3
+_LETTERS = 80  # of an example
+
+
+def head_content(folder: OutputFolder, record: RunRecord, texts: bool) -> list[dict[str, Any]]:
+    """What the page shows of each head of a run: lengths, terms, distributions, examples."""
+    heads: Mapping[str, Any] = record.settings.get("heads", {})
+    shown = {"sparse": _sparse, "multi": _multi, "scores": _scores}
+    return [
+        {"kind": kind} | shown[kind](record, _sampled(folder, record, kind, texts))
+        for kind in heads
+        if kind in record.numbers.written
+    ]
+
+
+def _sampled(folder: OutputFolder, record: RunRecord, kind: str, texts: bool) -> Iterator[Rows]:
+    """The first rows of files, evenly spread over the output."""
+    names = some_files(folder.path, kind, MOST_FILES)
+    limit = max(1, _MOST_ROWS // max(1, len(names)))
+    wanted = ("id", *(TEXT_COLUMNS if texts else ()))
+    for name in names:
+        with open_raw(folder.path_of(name)) as file:
+            yield from row_batches(
+                name,
+                record.settings,
+                kind=kind,
+                columns=wanted,
+                rows=_BATCH,
+                limit=limit,
+                file=file,
+            )
+
+
+def _sparse(record: RunRecord, batches: Iterable[Rows]) -> dict[str, Any]:
+    entries = record.settings["heads"]["sparse"]["entries"]
+    documents, weights = np.zeros(entries, np.int64), np.zeros(entries)
+    lengths: list[np.ndarray] = []
+    for batch in batches:
+        vectors: SparseVectors = batch.vectors
+        documents += np.bincount(vectors.indices, minlength=entries)
+        weights += np.bincount(vectors.indices, vectors.values, minlength=entries)
+        lengths.append(np.diff(vectors.splits))
+    most = np.argsort(-weights, kind="stable")[:_MOST_TERMS]
+    most = most[weights[most] > 0]
+    words = _words(record, most)
+    rows = [
+        [word, f"{int(documents[index]):,}", f"{weights[index] / documents[index]:.3g}"]
+        for word, index in zip(words, most.tolist(), strict=True)
+    ]
+    return {
+        "title": "Sparse vectors",
+        "rows": sum(map(len, lengths)),
+        "histograms": [["Weights above 0 of a vector", histogram(np.concatenate(lengths))]],
+        "table": {"titles": ["largest in sum", "vectors", "mean weight"], "rows": rows},
+    }
+
+
+def _words(record: RunRecord, indices: np.ndarray) -> list[str]:
+    """Entries of the model's vocabulary; their numbers where the model is not found."""
+    try:
+        vocabulary = load_tokenizer(resolve_model(record.options.get("model", "minilm"))).vocab
+        return [vocabulary[index] for index in indices.tolist()]
+    except (InputError, OSError, IndexError):
+        return list(map(str, indices.tolist()))
+
+
+def _multi(record: RunRecord, batches: Iterable[Rows]) -> dict[str, Any]:
+    # The lengths alone: the vectors of 20,000 passages are two gigabytes.
+    lengths = np.concatenate([np.diff(batch.vectors.splits) for batch in batches])
+    return {
+        "title": "Multi-vectors",
+        "rows": len(lengths),
+        "histograms": [["Tokens that are kept of a document", histogram(lengths)]],
+        "table": None,
+    }
+
+
+def _scores(record: RunRecord, batches: Iterable[Rows]) -> dict[str, Any]:
+    labels = record.settings["heads"]["scores"]["labels"][:_MOST_LABELS]
+    names: list[str] = []
+    of_batches: list[np.ndarray] = []
+    for batch in batches:
+        of_batches.append(batch.vectors)
+        held = batch.columns.column_names
+        column = next((name for name in TEXT_COLUMNS if name in held), "id")
+        names += [str(value)[:_LETTERS] for value in batch.columns[column].to_pylist()]
+    scores = np.concatenate(of_batches)
+    rows = []
+    for number, label in enumerate(labels):
+        of_label = scores[:, number]
+        first = np.argsort(-of_label, kind="stable")[:_EXAMPLES].tolist()
+        examples = " · ".join(f"{names[at]} ({of_label[at]:.3g})" for at in first)
+        rows.append([label, f"{of_label.mean():.3g}", examples])
+    return {
+        "title": "Scores",
+        "rows": len(scores),
+        "histograms": [[label, histogram(scores[:, at])] for at, label in enumerate(labels[:8])],
+        "table": {"titles": ["label", "mean", "highest"], "rows": rows},
+    }
+
+
+_SEED_OF_CLUSTERS = 7
+_MOST = 10  # as many as there are colours that can be told apart
+_FEWEST_ROWS = 20  # below, groups are chance
+_CENTRAL = 3  # documents that stand for a cluster
+_WORDS = 6
+_RARER = 1.5  # times as frequent as elsewhere a word is that names a cluster, at least
+_MANY, _OFTEN = 0.02, 0.1  # share of [UNK] in a file, and of a script among them, that tell
+_READ = ("Latin", "symbols")  # what every vocabulary has, but for some words
+_WORD = re.compile(r"[^\W\d_]{3,}")
+
+
+def clusters(places: np.ndarray) -> np.ndarray:
+    """int64 `[rows]`: the clusters of float32 `[rows, directions]`, the largest is 0."""
+    if len(places) < _FEWEST_ROWS:
+        return np.zeros(len(places), np.int64)
+    count = min(_MOST, max(2, round(math.sqrt(len(places) / 8))))
+    scaled = unit(places)
+    labels = (scaled @ train(scaled, count, _SEED_OF_CLUSTERS).T).argmax(axis=1)
+    rank = np.empty(count, np.int64)
+    rank[np.argsort(-np.bincount(labels, minlength=count), kind="stable")] = np.arange(count)
+    return rank[labels]
+
+
+def unread_scripts(unknown: Unknown) -> list[str]:
+    """The scripts whose words a run's model mostly does not know."""
+    shares = [unknown.share, *(file.share for file in unknown.files)]
+    least = _OFTEN * sum(unknown.scripts.values())
+    return [
+        name
+        for name, count in unknown.scripts.items()
+        if max(shares) > _MANY and count >= least and name not in _READ
+    ]
+
+
+def describe(
+    places: np.ndarray,
+    of: np.ndarray,
+    texts: Sequence[str | None] | None,
+    unread: Collection[str] = (),
+) -> list[dict[str, Any]]:
+    """For each cluster its size, the rows nearest to its middle, and its words if texts are given.
+
+    Where most texts are in a script that the model does not read, `unread` names it instead.
+    """
+    words = [_WORD.findall((text or "").lower()) for text in texts or ()]
+    everywhere = Counter(word for of_text in words for word in of_text)
+    rows, clusters = [], int(of.max(initial=-1)) + 1
+    for number in range(clusters):
+        members = np.flatnonzero(of == number)
+        [middle] = unit(places[members].mean(axis=0, keepdims=True))
+        near = members[np.argsort(-cosines(places[members], middle), kind="stable")[:_CENTRAL]]
+        row: dict[str, Any] = {"size": len(members), "central": near.tolist()}
+        if texts is not None:
+            counts = Counter(word for at in members.tolist() for word in words[at])
+            row["words"] = _telling(counts, everywhere, clusters)
+            row["unread"] = _script_of_most([texts[at] or "" for at in members.tolist()], unread)
+        rows.append(row)
+    return rows
+
+
+def _script_of_most(texts: Sequence[str], scripts: Collection[str]) -> str | None:
+    """The one of some scripts in which more than half of the texts begin."""
+    counts = Counter(map(script_of, texts)) if scripts else Counter()
+    script, count = max(counts.items(), key=itemgetter(1), default=("", 0))
+    return script if script in scripts and 2 * count > len(texts) else None
+
+
+def _telling(counts: Counter, everywhere: Counter, clusters: int) -> list[str]:
+    """The words that set a cluster apart, by class-based TF-IDF (Grootendorst, 2022)."""
+    # In its variants for words that are frequent everywhere: a share's root, the weight of BM25.
+    own, total = counts.total(), everywhere.total()
+    mean = total / clusters  # words of a cluster
+
+    def weight(word: str) -> float:
+        count = everywhere[word]
+        return math.sqrt(counts[word] / own) * math.log(1 + (mean - count + 0.5) / (count + 0.5))
+
+    def is_telling(word: str, count: int) -> bool:
+        elsewhere = (everywhere[word] - count) / max(total - own, 1)
+        return count > 1 and everywhere[word] <= mean and count / own > _RARER * elsewhere
+
+    telling = [word for word, count in counts.items() if is_telling(word, count)]
+    return sorted(telling, key=lambda word: (-weight(word), word))[:_WORDS]

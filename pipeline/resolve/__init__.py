@@ -1,1 +1,0 @@
-"""Resolves options to checked facts: columns, specs, sizes, earlier outputs, tables."""

@@ -1,0 +1,1 @@
+"""A run of `embed` or `tokenize`, from its options to its summary."""

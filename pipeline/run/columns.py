@@ -1,0 +1,436 @@
+"""Resolves which fields hold text, id and extra columns, from options and first records."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.formats.kinds import KINDS, LABEL
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.options.embed import DEFAULTS, Options
+from bert_embed.specs import TextSpec
+from bert_embed.storage.files import read_bytes
+from bert_embed.storage.parallel import in_parallel
+from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.transforms.bigquery.client import check_column
+from bert_embed.transforms.blocks import is_list
+from bert_embed.transforms.examples.read import ExampleReading, first_examples
+from bert_embed.transforms.examples.write import ExampleSettings, settings_from_json
+from bert_embed.transforms.output_folder import SETTINGS_FILE, settings_places
+from bert_embed.transforms.parts import WHOLE_FILES, InputFile
+from bert_embed.transforms.read.columns import Columns, joined_fields, no_column, text_fields
+from bert_embed.transforms.read.csv import check_names, csv_header
+from bert_embed.transforms.read.lines import first_lines, first_records
+from bert_embed.transforms.read.parquet import check_schema, plain_type
+from bert_embed.transforms.read.reader import quoting_of
+from bert_embed.transforms.read.records import (
+    CAN_BE,
+    OWN_COLUMNS,
+    TEXT,
+    TYPES,
+    type_called,
+    type_name,
+)
+
+_FIRST_RECORDS = 100
+_COMMA = re.compile(r"\s*,\s*")
+_RECORDS = "JSON lines, CSV and Parquet"
+
+
+def named_columns(options: Options, existing: Collection[str] = ()) -> Columns:
+    """The columns as the options name them, names with commas as far as they are `existing`."""
+    text = options.text_column or "text"
+    if text not in existing:
+        words = [name.strip() for name in text_fields(text)]
+        names = list(_whole_names(words, existing))
+        if len(names) > 1 and (not all(names) or len(set(names)) < len(names)):
+            raise UsageError(
+                f"--text_column must be one column, or several different ones with commas between "
+                f"them, got {text!r}"
+            )
+        text = joined_fields(names) if len(names) > 1 or "," in text else text
+    elif "," in text:
+        text = joined_fields([text])
+    return Columns(
+        text=text,
+        id=options.id_column,
+        text_b=options.text_b_column,
+        spans=("start", "stop") if "span" in options.granularity else None,
+        csv_quoting=options.csv_quoting,
+        csv_escape=options.csv_escape,
+    )
+
+
+def _whole_names(words: Sequence[str], existing: Collection[str]) -> Iterator[str]:
+    """The words, where several with commas between them are one name of those, joined again.
+
+    >>> list(_whole_names(["id", "Title", "full:string"], ["id", "Title, full"]))
+    ['id', 'Title, full:string']
+    """
+    whole = {_COMMA.sub(",", name.strip()): name for name in existing if "," in name}
+    at = 0
+    while at < len(words):
+        for stop in range(len(words) if whole else at, at, -1):
+            joined = _COMMA.sub(",", ",".join(words[at:stop]))
+            name, colon, kind = joined.rpartition(":")
+            if joined in whole or name in whole:
+                found = whole.get(joined) or f"{whole[name]}{colon}{kind}"
+                yield found
+                break
+        else:
+            stop = at + 1
+            yield words[at]
+        at = stop
+
+
+def _first_names(files: list[InputFile], columns: Columns) -> set[str]:
+    """The names of columns in the first file of each format."""
+    names: set[str] = set()
+    first = {file.format: file for file in reversed(files) if file.stop}
+    for file in first.values():
+        if file.footer is not None:
+            names.update(file.footer.schema.names)
+        elif file.format == "jsonl":
+            names.update(*islice(first_records(first_lines(file)), _FIRST_RECORDS))
+        elif file.format == "csv":
+            names.update(csv_header(file, quoting_of(columns)) or ())
+    return names | {name.strip() for name in names}
+
+
+def input_columns(options: Options, files: list[InputFile]) -> Columns:
+    """Which fields hold text, id and extra columns, by first records, headers and schemas."""
+    columns = named_columns(options)
+    formats = {file.format for file in files}
+    for flag in ("csv_quoting", "csv_escape") if "csv" not in formats else ():
+        if getattr(options, flag) != DEFAULTS[flag]:
+            raise UsageError(f"--{flag} is for CSV, and --input names none")
+    if formats == {"tfrecord"}:
+        return columns
+    if formats <= {"text", WHOLE_FILES}:
+        _refuse_columns(options, columns)
+        return columns
+    words = options.extra_columns or ()
+    existing: set[str] = set()
+    if "," in columns.text or len(words) > 1 or ":" in "".join(words):
+        existing = _first_names(files, columns)
+        columns = named_columns(options, existing)
+    extra = _extra_schema(tuple(_whole_names(words, existing)), files, options.keep_text, existing)
+    columns = replace(columns, extra=extra)
+    fields = [*_json_fields(columns, files), *_csv_fields(columns, files)]
+    fields += [file.footer.schema.names for file in files if file.footer is not None]
+    if columns.id is None and fields and all("id" in names for names in fields):
+        columns = replace(columns, id="id")
+    for file in files:
+        if file.footer is not None:
+            check_schema(file.info.path, file.footer.schema, columns)
+    return replace(columns, id_type=_id_type(columns, files))
+
+
+def _id_type(columns: Columns, files: list[InputFile]) -> str:
+    """The integer type of the ids in all files, else `string`: JSON and CSV declare none."""
+    if columns.id is None or not all(file.footer is not None for file in files):
+        return "string"
+    schemas = [file.footer.schema for file in files if file.footer is not None]
+    kinds = {plain_type(schema.field(columns.id).type) for schema in schemas}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    return str(kind) if kind is not None and pa.types.is_integer(kind) else "string"
+
+
+def _refuse_columns(options: Options, columns: Columns) -> None:
+    for flag in ("text_column", "id_column", "text_b_column", "extra_columns"):
+        if getattr(options, flag):
+            raise UsageError(f"--{flag} is for {_RECORDS}, but the input is plain text")
+    if columns.spans:
+        raise UsageError(f"--granularity span reads {_RECORDS}, but the input is plain text")
+
+
+def _json_fields(columns: Columns, files: list[InputFile]) -> Iterator[Iterable[str]]:
+    """The fields of the first JSON record."""
+    json_files = [file for file in files if file.format == "jsonl"]
+    for file in json_files:
+        records = list(islice(first_records(first_lines(file)), _FIRST_RECORDS))
+        if records:
+            _check_fields(columns, records, file)
+            yield records[0]
+            return
+    if any(file.stop and first_lines(file).data for file in json_files):
+        raise UsageError(
+            f"--input {json_files[0].info.path} does not begin with JSON lines: each line must be "
+            "one object"
+        )
+
+
+def _check_fields(columns: Columns, records: list[dict[str, Any]], file: InputFile) -> None:
+    extra = columns.extra or pa.schema([])
+    # Extra columns, and some of several texts, may be missing in some records.
+    optional = {*extra.names, *(columns.texts if len(columns.texts) > 1 else ())}
+    for flag, name in columns.requested:
+        if not any(name in record for record in records[: None if name in optional else 1]):
+            place = f"not in the first record of {file.info.path}"
+            raise no_column(flag, name, place, sorted(records[0]))
+    for field in extra:
+        values = (record.get(field.name) for record in records)
+        kinds = {_json_type(value) for value in values if value not in (None, [])}
+        if type_name(field.type) == "string" and len(kinds) == 1:
+            (kind,) = kinds
+            if kind not in ("string", None):
+                raise UsageError(
+                    f"--extra_columns {field.name} is {kind} in the first records of "
+                    f"{file.info.path}; write {field.name}:{kind}"
+                )
+
+
+def _json_type(value: Any) -> str | None:
+    """The name of the type of a value of JSON, None for one that no column can have."""
+    if not isinstance(value, list):
+        return _JSON_TYPES.get(type(value))
+    kinds = {_JSON_TYPES.get(type(item)) for item in value}
+    return f"list_{kinds.pop()}" if len(kinds) == 1 and None not in kinds else None
+
+
+_JSON_TYPES = {str: "string", bool: "bool", int: "int64", float: "float64"}
+
+
+def _csv_fields(columns: Columns, files: list[InputFile]) -> Iterator[Iterable[str]]:
+    """The headers of all CSV files, some read at a time."""
+    csv_files = [file for file in files if file.format == "csv"]
+    read = partial(csv_header, quoting=quoting_of(columns))
+    for file, header in zip(csv_files, in_parallel(read, csv_files), strict=True):
+        if header is not None:
+            check_names(file.info.path, header, columns)
+            yield [name.strip() for name in header]
+
+
+def check_extra_name(name: str, keep_text: bool) -> None:
+    """Refuses an extra column with the name of a column that the output has anyway."""
+    if name.lower() in OWN_COLUMNS or (keep_text and name.lower() == TEXT):
+        raise UsageError(f"--extra_columns {name} clashes with the output's own column {name}")
+
+
+def check_columns(
+    heads: Mapping[str, Mapping[str, Any]], extra: pa.Schema | None, options: Options
+) -> None:
+    """Refuses columns of heads that clash with others, or that a BigQuery table cannot have."""
+    more = [] if extra is None else extra.names
+    for kind, head in heads.items():
+        own = list(head.get("labels", ()))
+        flag_name = f"--vectors {kind}: the label"
+        for number, label in enumerate(own):
+            if options.loads_table:
+                check_column(label, "vectors")
+            if not label or label.lower() in map(str.lower, own[:number]):
+                raise UsageError(f"{flag_name} {label!r} of --model {options.model} is not unique")
+            if label.lower() in (*OWN_COLUMNS, LABEL, *[TEXT] * options.keep_text):
+                raise UsageError(
+                    f"{flag_name} {label} of --model {options.model} clashes with the output's own "
+                    f"column {label.lower()}"
+                )
+        settings = {"heads": heads}
+        own += [*KINDS[kind].names(settings), *KINDS[kind].loaded(settings)]
+        for name in more:
+            if name.lower() in map(str.lower, own):
+                raise UsageError(
+                    f"--extra_columns {name} clashes with a column of --vectors {kind}"
+                )
+
+
+def _extra_schema(
+    words: tuple[str, ...], files: list[InputFile], keep_text: bool, existing: Collection[str]
+) -> pa.Schema | None:
+    """Names and types of the extra columns: the given type, else Parquet's, else string."""
+    if not words:
+        return None
+    fields: dict[str, pa.DataType] = {}
+    for word in words:
+        name, kind = (word, None) if word in existing else _name_and_type(word)
+        check_extra_name(name, keep_text)
+        if name.lower() in map(str.lower, fields):
+            raise UsageError(f"--extra_columns names {name} twice")
+        fields[name] = _extra_type(name, kind, files)
+    return pa.schema(fields.items())
+
+
+def _name_and_type(word: str) -> tuple[str, str | None]:
+    name, colon, kind = word.rpartition(":")
+    if not colon:
+        name, kind = word, ""
+    if not name:
+        raise UsageError(
+            f"--extra_columns must be names, or name:type with one of {', '.join(TYPES)}; "
+            f"got {word!r}"
+        )
+    try:
+        return name, type_called(kind) if colon else None
+    except ValueError as error:
+        raise UsageError(f"--extra_columns {word}: {error}") from error
+
+
+def _stored_type(name: str, files: list[InputFile]) -> tuple[pa.DataType, str]:
+    """The type of a column in the first Parquet file with values, null without one; and where."""
+    for file in files:
+        number = -1 if file.footer is None else file.footer.schema.get_field_index(name)
+        if file.footer is not None and number >= 0:
+            kind = file.footer.schema.field(number).type
+            if not pa.types.is_null(kind):
+                return kind, f" in {file.info.path}"
+    return pa.null(), ""
+
+
+def _extra_type(name: str, requested: str | None, files: list[InputFile]) -> pa.DataType:
+    """The type of one column; later, every file is checked for it."""
+    formats = {file.format for file in files}
+    stored, place = _stored_type(name, files)
+    if pa.types.is_null(stored):
+        kind = TYPES[requested or "string"]
+    else:
+        kind = plain_type(stored)
+        if kind is None:
+            raise UsageError(f"--extra_columns {name} is {stored}{place}; {CAN_BE}")
+        if requested is not None and TYPES[requested] != kind:
+            raise UsageError(f"--extra_columns {name}:{requested} is {kind}{place}; write {name}")
+        if type_name(kind) is None and formats & {"jsonl", "csv"}:
+            raise UsageError(
+                f"--extra_columns {name} is {kind}{place}, which JSON lines and CSV files "
+                "cannot hold; embed them in separate runs"
+            )
+    if is_list(kind) and "csv" in formats:
+        raise UsageError(
+            f"--extra_columns {name} is {kind}{place}, which CSV files cannot hold; embed them in "
+            "separate runs"
+        )
+    return kind
+
+
+_OF_TEXTS = (
+    "text_column",
+    "text_b_column",
+    "id_column",
+    "extra_columns",
+    "chunk",
+)
+_OFFERED = ("sentence", "token")  # by every example; words and spans must have been requested
+
+
+def are_examples(files: Sequence[InputFile]) -> bool:
+    """Whether the input is TFRecord files."""
+    kinds = {file.format for file in files}
+    if "tfrecord" in kinds and len(kinds) > 1:
+        raise UsageError(
+            "--input names TFRecord files of examples and files of texts; embed them in two runs"
+        )
+    return kinds == {"tfrecord"}
+
+
+def example_settings(options: Options, files: Sequence[InputFile]) -> ExampleSettings | None:
+    """How the examples were tokenized, by their `examples.json`; None without such a file."""
+    for name in _OF_TEXTS:
+        if getattr(options, name) is not None:
+            raise UsageError(f"--{name} is for texts, but --input names TFRecord files of examples")
+    if options.command == "tokenize":
+        raise UsageError("--input names TFRecord files of examples, already tokenized")
+    by_folder: dict[str, ExampleSettings | None] = {}
+    for file in files:
+        folder = file.info.path.rpartition("/")[0]
+        if folder not in by_folder:
+            by_folder[folder] = _settings(settings_places(file.info.path))
+    (first, settings), *others = by_folder.items()
+    for folder, theirs in others:
+        differ = _differences(settings, theirs)
+        if differ:
+            raise UsageError(
+                f"--input names examples of {first} and {folder}, which differ in {differ}; "
+                "embed them in two runs"
+            )
+    first_examples(files[0])
+    return settings
+
+
+def _settings(places: Sequence[str]) -> ExampleSettings | None:
+    """The settings from the first of these files that exists."""
+    for path in places:
+        data = read_bytes(path)
+        try:
+            if data is not None:
+                return settings_from_json(data)
+        except ValueError as error:
+            raise UsageError(f"{path} is damaged: {error}") from error
+    return None
+
+
+def _differences(one: ExampleSettings | None, other: ExampleSettings | None) -> str:
+    if one is None or other is None:
+        return "" if one is other else f"whether there is {SETTINGS_FILE}"
+    theirs = asdict(other)
+    differ = [name for name, value in asdict(one).items() if value != theirs[name]]
+    return ", ".join(name for name in differ if name != "run")
+
+
+def with_long_text(options: Options, settings: ExampleSettings | None) -> Options:
+    """The options with the --long_text that the examples were tokenized with."""
+    long_text = settings.long_text if settings is not None else "truncate"
+    if options.long_text not in ("truncate", long_text):
+        raise _contradiction("long_text", options.long_text, long_text)
+    return replace(options, long_text=long_text)
+
+
+def text_options(options: Options, settings: ExampleSettings | None, bundle: Bundle) -> Options:
+    """The options with all settings that the examples were tokenized with."""
+    offered = _OFFERED if settings is None else (*_OFFERED, *settings.granularity)
+    for kind in options.granularity:
+        if kind not in offered and kind in ("word", "span"):
+            raise UsageError(
+                f"--granularity {kind} is not available for these examples, which do not hold "
+                f"{kind}s; tokenize the texts with --granularity {kind}"
+            )
+    if options.keep_text and settings is not None and not settings.keep_text:
+        raise UsageError(
+            "--keep_text is not available for these examples, which do not hold their texts; "
+            "tokenize the texts with --keep_text"
+        )
+    if settings is None:
+        if options.prompt:
+            raise UsageError("--prompt is for texts, not for tokens; tokenize the texts with it")
+        length = options.max_seq_length or bundle.config.max_position_embeddings
+        return replace(options, prompt="", max_seq_length=length)
+    if settings.tokenizer != bundle.tokenizer_fingerprint:
+        raise UsageError(
+            f"--model {options.model} has another tokenizer ({bundle.tokenizer_fingerprint}) than "
+            f"the model of the examples ({settings.tokenizer}); tokenize the texts with it"
+        )
+    requested: dict[str, object] = {
+        "max_seq_length": options.max_seq_length,
+        "stride": options.stride,
+        "prompt": None if options.prompt is None else bundle.prompt_text(options.prompt),
+    }
+    for name, value in requested.items():
+        if value is not None and value != getattr(settings, name):
+            raise _contradiction(name, value, getattr(settings, name))
+    return replace(options, **{name: getattr(settings, name) for name in requested})
+
+
+def _contradiction(name: str, requested: object, actual: object) -> UsageError:
+    return UsageError(
+        f"--{name} {requested} conflicts with these examples, tokenized with {actual}; tokenize "
+        "the texts again"
+    )
+
+
+def reading_of(
+    bundle: Bundle, text_spec: TextSpec, settings: ExampleSettings | None
+) -> ExampleReading:
+    """How the examples are read and checked."""
+    tokenizer = load_tokenizer(bundle)
+    return ExampleReading(
+        bundle.tokenizer_fingerprint,
+        bundle.config.vocab_size,
+        bundle.config.segments,
+        text_spec,
+        0 if settings is None else settings.prompt_tokens,
+        tokenizer.pad_id,
+        tokenizer.unk_id,
+    )

@@ -1,0 +1,158 @@
+"""Builds the Beam graphs of `embed` and `tokenize`."""
+
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import apache_beam as beam
+
+from bert_embed.pipeline.options.embed import EXAMPLES
+from bert_embed.pipeline.run import state
+from bert_embed.pipeline.run.plan import EmbedRun
+from bert_embed.pipeline.run.summary import judged
+from bert_embed.pipeline.runners.dataflow import completed_flags, model_threads
+from bert_embed.pipeline.runners.errors import JobGoesOn
+from bert_embed.pipeline.runners.launch import bundle_for_workers, run_on_runner
+from bert_embed.run_record import RunRecord
+from bert_embed.transforms.bigquery.load import with_loads
+from bert_embed.transforms.bigquery.read import ReadTable
+from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, without_blocks
+from bert_embed.transforms.examples.read import example_blocks, record_parts
+from bert_embed.transforms.increments import CompareKeys, compare_documents
+from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
+from bert_embed.transforms.ledger import ReconcileError
+from bert_embed.transforms.output_check import with_listing
+from bert_embed.transforms.parts import BlockSpec
+from bert_embed.transforms.plan import PlanBlocks
+from bert_embed.transforms.read.reader import document_blocks, quoting_of, read_records
+from bert_embed.transforms.read.steps import read_unfinished
+from bert_embed.transforms.reconcile import Verdict, reconcile
+from bert_embed.transforms.tokenize import TokenizeBlocks
+from bert_embed.transforms.write import WriteParts, write_vectors
+
+INFERENCE_TIMEOUT = 600.0  # seconds without a finished batch after which a block fails
+
+
+@dataclass(frozen=True)
+class JobInput:
+    """The output of plan, read and tokenize, from which the rest of a graph is built."""
+
+    tokens: beam.PCollection  # TokenBlocks to embed or write
+    finished: tuple[beam.PCollection, ...]  # block records that earlier attempts wrote
+    planned: beam.PCollection  # the one PlannedWork
+
+
+def build(
+    pipeline: beam.Pipeline,
+    run: EmbedRun,
+    record: RunRecord,
+    handler: BlockModelHandler | None = None,
+) -> None:
+    """Adds the graph of a run to a pipeline; it completes the record of `claim.start`."""
+    read = job_input(pipeline, run)
+    blocks, parts = read.tokens, (run.output, run.fingerprint)
+    if run.kind == EXAMPLES:
+        write = WriteParts(*parts, run.example_files.write, run.counting)
+    else:
+        write = write_vectors(*parts, run.options.output_format, run.metadata, run.counting)
+        blocks = blocks | "Embed" >> EmbedBlocks(handler or model_handler(run))
+    written = blocks | "Write" >> beam.ParDo(write)
+    block_records = (*read.finished, written) | "Block records" >> beam.Flatten()
+    verdict = reconcile(block_records, read.planned) | "Check files" >> beam.Map(
+        with_listing, run.folder, run.fingerprint
+    )
+    options = run.options
+    verdict |= "Judge" >> beam.Map(judged, options.max_rejected, options.truncates)
+    if run.load is not None:
+        verdict = verdict | "Load" >> beam.Map(with_loads, run.load, record.loads)
+    verdict | "Record" >> beam.ParDo(Record(run.output, record))
+
+
+def model_handler(run: EmbedRun) -> BlockModelHandler:
+    """What runs the model of a run."""
+    return BlockModelHandler(
+        run.bundle.path,
+        run.bundle.fingerprint,
+        run.vector_spec,
+        run.text_spec,
+        run.options.batch_tokens,
+        model_threads(run.job),
+        run.job.precision,
+        run.job.device,
+        INFERENCE_TIMEOUT,
+    )
+
+
+def run_job(run: EmbedRun, record: RunRecord) -> None:
+    """Runs a run's graph; JobGoesOn if the job goes on, as with --no_wait_until_finish."""
+    model = run.bundle.fingerprint[:32]
+    words = completed_flags(run.job, run.options.command, run.output, run.fingerprint, model)
+    bundle = bundle_for_workers(run.bundle, run.options.model, run.job)
+    work = partial(build, run=replace(run, bundle=bundle), record=record)
+    if not run_on_runner(run.job, words, work, partial(state.note_job, run.output, record)):
+        now = state.read_record(run.output)
+        if now is not None and now.status == "running":
+            raise JobGoesOn("requested", f"the job continues on {run.job.runner}")
+
+
+class Record(beam.DoFn):
+    """Writes run.json from the verdict.
+
+    Fails the job if the counts do not add up, or if too much was rejected: where no command waits,
+    as for a template, its state is all that a scheduler sees.
+    """
+
+    def __init__(self, output: str, record: RunRecord) -> None:
+        self._output, self._record = output, record
+        self._started = time.time()
+
+    def process(self, verdict: Verdict) -> Iterator[RunRecord]:
+        yield state.finish(self._output, self._record, verdict, self._started)
+        if verdict.problems or verdict.refused:
+            raise ReconcileError("; ".join(verdict.problems) or verdict.refused)
+
+
+def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
+    """Adds plan, read and tokenize to a pipeline; examples are read after it."""
+    parts, keys = (run.output, run.fingerprint), run.keys
+    if run.table is not None:
+        compare = None if keys is None else partial(compare_documents, keys)
+        read = pipeline | "Read table" >> ReadTable(run.table, *parts, run.part_docs, compare)
+        tokens = _tokens(read["documents"], run)
+        return JobInput(tokens, (read["finished"],), read["planned"])
+    cut = run.part_docs, run.request.block_bytes
+    quoting = quoting_of(run.columns)
+    read_parts = partial(read_records, part_docs=cut[0], block_bytes=cut[1], quoting=quoting)
+    if run.reading is not None:
+        windows = run.reading.windows
+        read_parts = partial(record_parts, part_docs=cut[0], block_bytes=cut[1], windows=windows)
+    plan = pipeline | "Plan" >> PlanBlocks(run.request, run.fingerprint, read_parts)
+    specs = plan["specs"]
+    if keys is not None:
+        specs = specs | "Keys" >> CompareKeys(keys)
+    if run.reading is not None:
+        reading, skipped = run.reading, run.options.skip_blocks
+
+        def read(spec: BlockSpec, done: Collection[int]) -> Iterator[TokenBlock]:
+            return example_blocks(spec, reading, *cut, done, spec.number in skipped)
+
+        tokens, finished = read_unfinished(specs, run.folder, run.fingerprint, read, TokenBlock)
+    else:
+        columns = run.columns
+
+        def read(spec: BlockSpec, done: Collection[int]) -> Iterator[DocumentBlock]:
+            return document_blocks(spec, columns, *cut, done)
+
+        documents, finished = read_unfinished(
+            specs, run.folder, run.fingerprint, read, DocumentBlock
+        )
+        tokens = _tokens(documents, run)
+    return JobInput(tokens, (plan["finished"], finished), plan["planned"])
+
+
+def _tokens(documents: beam.PCollection, run: EmbedRun) -> beam.PCollection:
+    bundle, skipped = run.bundle, run.options.skip_blocks
+    if skipped:
+        documents = documents | "SkipBlocks" >> beam.Map(without_blocks, skipped)
+    return documents | "Tokenize" >> TokenizeBlocks(bundle.path, run.token_spec, bundle.fingerprint)

@@ -1,0 +1,323 @@
+"""Defines EmbedRun, a run that is checked and can start; estimates its sizes."""
+
+import math
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.bundle.prompts import query_prompt
+from bert_embed.formats.kinds import KINDS
+from bert_embed.pipeline.options.embed import EXAMPLES, Options
+from bert_embed.pipeline.runners.options import RunnerOptions
+from bert_embed.run_record import Goal, QueryRows
+from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.transforms.bigquery.load import TableLoad
+from bert_embed.transforms.bigquery.read import TableRequest
+from bert_embed.transforms.examples.read import ExampleReading, first_examples
+from bert_embed.transforms.examples.write import ExampleFiles, ExampleSettings
+from bert_embed.transforms.increments import EarlierOutput, KeySettings
+from bert_embed.transforms.ledger import sample_bits
+from bert_embed.transforms.listing import StoredListing
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.parts import WHOLE_FILES, InputFile, PlannedWork
+from bert_embed.transforms.plan import PlanRequest, default_block_bytes
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.csv import QUOTED, Quoting, first_csv_records
+from bert_embed.transforms.read.lines import first_lines
+from bert_embed.transforms.read.streams import packing
+from bert_embed.transforms.write import Counting
+
+BUCKET_KEYS = 1_000_000  # some 50 MB of hashes, compared in one worker's memory
+_MOST_BUCKETS = 1 << 16
+_UNCOMPRESSED = {"compression": "none"}  # which TFRecord files could be in earlier versions
+OUTPUT_FORMAT = 2  # rises when equal input would give other files
+
+
+def key_buckets(documents: int, earlier: tuple[EarlierOutput, ...]) -> int:
+    """The number of groups into which ids are divided to compare them.
+
+    >>> key_buckets(1_000, ()), key_buckets(2_500_000, ())
+    (1, 3)
+    """
+    keys = documents + sum(output.documents for output in earlier)
+    return min(keys // BUCKET_KEYS + 1, _MOST_BUCKETS)
+
+
+def head_settings(bundle: Bundle, text_spec: TextSpec) -> dict[str, dict[str, Any]]:
+    """What a run says of the heads that make its vectors, by their kind."""
+    return {
+        kind: KINDS[kind].described(bundle.heads[kind], bundle.config, text_spec)
+        for kind in text_spec.heads
+    }
+
+
+@dataclass(frozen=True)
+class EmbedRun:
+    """A run that is checked: what it reads, computes and writes."""
+
+    options: Options  # as given
+    job: RunnerOptions
+    output: str  # absolute folder, or URL
+    bundle: Bundle
+    vector_spec: VectorSpec
+    text_spec: TextSpec
+    request: PlanRequest  # from what the plan is cut into blocks
+    listing: StoredListing  # the files from which it is planned; empty for a table
+    arrived: int  # files that came after an unfinished run there had listed its input
+    patterns: tuple[str, ...]  # absolute paths, folders and globs, or the table
+    planned: PlannedWork  # the plan at this moment
+    columns: Columns
+    part_docs: int  # maximum number of documents in a part
+    input_bytes: int  # as stored; of Parquet, those of its texts
+    estimated_documents: int  # by the first records of the first file
+    settings: ExampleSettings | None  # of examples; None for texts, and where no file says
+    reading: ExampleReading | None  # of examples; None for texts
+    table: TableRequest | None  # None if the input is files
+    query_rows: QueryRows | None  # of a query's result, which expires
+    suffixes: dict[str, int]  # of the files that are read: how many of each
+    text_files: int  # how many are plain text
+    skipped_files: dict[str, int]  # suffixes of the files that are not text: how many were skipped
+    fingerprint: str = ""  # of everything that changes rows or how files are cut
+    estimated_bytes: int = 0
+    earlier: tuple[EarlierOutput, ...] = ()  # whose documents are skipped
+    load: TableLoad | None = None  # None if the vectors stay in files
+    engine: str | None = None  # None for examples, and where workers choose it
+    unchecked: str | None = None  # why a dry run could not look at the input and the output
+    disk_note: str | None = None  # what to say of a disk that may be too small
+
+    @property
+    def kind(self) -> str:
+        """What the run writes: `vectors`, or only `examples`."""
+        return EXAMPLES if self.options.output_format == EXAMPLES else "vectors"
+
+    @property
+    def folder(self) -> OutputFolder:
+        """The paths of the run's files."""
+        return OutputFolder(self.output)
+
+    @property
+    def example_files(self) -> ExampleFiles:
+        """How examples are written."""
+        return ExampleFiles(self.output, self.bundle.tokenizer_fingerprint)
+
+    @property
+    def token_spec(self) -> TextSpec:
+        """How texts are tokenized: examples hold each token's place."""
+        kinds = self.text_spec.granularity
+        if self.kind != EXAMPLES or "token" in kinds:
+            return self.text_spec
+        return replace(self.text_spec, granularity=(*kinds, "token"))
+
+    @property
+    def written_examples(self) -> ExampleSettings:
+        """How the examples are tokenized that this run writes."""
+        text_spec = self.token_spec
+        prompt = text_spec.prompt
+        prompt_tokens = load_tokenizer(self.bundle).prompt_length(prompt) if prompt else 0
+        return ExampleSettings(
+            tokenizer=self.bundle.tokenizer_fingerprint,
+            max_seq_length=text_spec.max_seq_length,
+            long_text=text_spec.long_text,
+            stride=text_spec.stride,
+            prompt=prompt,
+            prompt_tokens=prompt_tokens,
+            granularity=text_spec.granularity,
+            run=self.fingerprint,
+            keep_text=text_spec.keep_text,
+        )
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The description of the vectors, or examples, that the output's files hold."""
+        if self.kind == EXAMPLES:
+            described = asdict(self.written_examples)
+            del described["run"]
+            described["granularity"] = list(described["granularity"])  # as JSON returns it
+            return described | _UNCOMPRESSED
+        queries = query_prompt(self.bundle, self.text_spec.prompt)
+        similarity = self.bundle.similarity
+        return (_UNCOMPRESSED if self.options.output_format == "tfrecord" else {}) | {
+            "format": OUTPUT_FORMAT,
+            "model": self.bundle.fingerprint,
+            "model_source": self.bundle.source,
+            "tokenizer": self.bundle.tokenizer_settings,
+            "num_hidden_layers": self.bundle.config.num_hidden_layers,
+            "precision": self.options.precision,
+            "output_dtype": self.options.output_dtype,
+            "shape": list(self.vector_spec.shape(self.bundle.config)),
+            "token_shape": list(self.vector_spec.token_shape(self.bundle.config))
+            if self.text_spec.needs_tokens
+            else None,
+            "id_type": self.columns.id_type,
+            **self.vector_spec.to_dict(),
+            **self.text_spec.to_dict(),
+            **({"heads": heads} if (heads := head_settings(self.bundle, self.text_spec)) else {}),
+            **({"query_prompt": queries} if queries else {}),
+            **({} if similarity == "cosine" else {"similarity": similarity}),
+            **self._int8_file,
+        }
+
+    @property
+    def _int8_file(self) -> dict[str, Any]:
+        # Bundles of one model may hold different files for int8, by the version that wrote them.
+        if self.options.precision != "int8":
+            return {}
+        return {"int8_word_scales": self.bundle.int8_word_scales}
+
+    @property
+    def keys(self) -> KeySettings | None:
+        """How the ids of the documents are compared; None if they are not."""
+        if not self.earlier:
+            return None
+        return KeySettings(
+            self.earlier,
+            key_buckets(self.estimated_documents, self.earlier),
+            self.folder,
+            self.fingerprint,
+            self.columns,
+            self.part_docs,
+            self.request.block_bytes,
+            self.reading,
+        )
+
+    @property
+    def counting(self) -> Counting:
+        """How different texts and ids are counted; ids that are places are all different."""
+        bits = sample_bits(self.estimated_documents)
+        return Counting(bits, ids=bits == 0 and self.columns.id is not None)
+
+    @property
+    def goal(self) -> Goal:
+        """What the progress of the run is measured against."""
+        stops = [stop for stop in self.planned.stops if stop is not None]
+        covers = sum(stops) if len(stops) == len(self.planned.stops) else None
+        return Goal(self.planned.blocks, covers, self.estimated_documents)
+
+
+MOST_PART_DOCS = 65_536
+_MOST_PART_BYTES = 128 << 20  # of vectors: a part is held in memory as a whole
+_SLOW_MODEL = 768  # hidden size from which a block of the largest size would take minutes
+_SLOW_MODEL_BLOCK = 256 << 10
+_ACCELERATED, _LARGEST_ACCELERATED = 4, 4 << 20
+_MOST_TOKEN_BYTES = 64 << 20  # of tokens' vectors in a block
+_SMALLEST_BLOCK = 4 << 10
+_TEXT_BYTES_A_TOKEN = 4
+_SHORT_CHUNK = 4  # tokens of a short sentence
+_CHUNK_TOKENS = {"sentence": 20, "paragraph": 80, "tokens": 200}
+_ROW_OVERHEAD = 60  # bytes of a row beside its vector: id, counts, hash
+_BYTES_A_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "ubinary": 1 / 8}
+_JSON_BYTES_A_NUMBER = {"float32": 13, "float16": 13, "bfloat16": 13, "int8": 5, "ubinary": 4 / 8}
+_EXAMPLE_OVERHEAD, _TOKEN_BYTES = 350, 8  # of an example, and of each of its tokens
+_COMPRESSION = 4  # times that a text is larger than its compressed file
+
+
+@dataclass(frozen=True)
+class Widths:
+    """How wide the output is, in numbers."""
+
+    document: int  # in the vectors of a document
+    token: int  # in those of each of its tokens, or words
+    held: int = 0  # of each token that are computed, and so held in memory
+    step: int = 0  # tokens of a text for each of its vectors; 0: a document has one
+    plain: int = 0  # of a document, in what heads make, stored as float32 whatever the type
+
+    @property
+    def row(self) -> int:
+        """Numbers of a document that are in memory at a time, tokens apart."""
+        return max(self.document + self.plain, 1)
+
+    @classmethod
+    def of(cls, text_spec: TextSpec, vector_spec: VectorSpec, bundle: Bundle) -> "Widths":
+        by_token = text_spec.needs_tokens or text_spec.pools_late
+        token_shape = vector_spec.token_shape(bundle.config) if by_token else ()
+        settings = {
+            "shape": vector_spec.shape(bundle.config),
+            "token_shape": token_shape,
+            "heads": head_settings(bundle, text_spec),
+        }
+        numbers = sum((KINDS[kind].numbers(settings) for kind in text_spec.kinds), Counter[str]())
+        step = 0
+        if text_spec.chunk is not None:
+            most = text_spec.most_chunk_tokens(0) if text_spec.fills_chunks else _SHORT_CHUNK
+            step = max(most - text_spec.chunk_overlap, 1)
+        held = math.prod(token_shape) if text_spec.pools_late else numbers["token"]
+        plain = numbers["plain"] + len(text_spec.heads) * _ROW_OVERHEAD // 4
+        return cls(numbers["document"], numbers["token"], held, step, plain)
+
+
+def estimated_rows(documents: int, text_bytes: int, text_spec: TextSpec) -> int:
+    """Estimates how many vectors of sentences there are: one a document, or one a chunk."""
+    if text_spec.chunk is None:
+        return documents
+    tokens = text_spec.chunk_tokens or _CHUNK_TOKENS[text_spec.chunk]
+    return max(documents, text_bytes // _TEXT_BYTES_A_TOKEN // tokens)
+
+
+def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = False) -> int:
+    """Bytes of text in a block, by the requested device: the plan must not depend on workers."""
+    size = default_block_bytes(total)
+    if accelerated:
+        size = min(size * _ACCELERATED, _LARGEST_ACCELERATED)
+    elif bundle.config.hidden_size >= _SLOW_MODEL:
+        size = min(size, _SLOW_MODEL_BLOCK)
+    if widths.held:
+        # A token is some four bytes of text, and so is each of its numbers.
+        size = min(size, max(_MOST_TOKEN_BYTES // widths.held, _SMALLEST_BLOCK))
+    if widths.step:
+        rows = _MOST_PART_BYTES // (4 * widths.row)
+        size = min(size, max(rows * widths.step * _TEXT_BYTES_A_TOKEN, _SMALLEST_BLOCK))
+    return size
+
+
+def count_documents(files: list[InputFile], limit: int | None, quoting: Quoting = QUOTED) -> int:
+    """Estimates how many documents an input has; counts them where no text has to be read."""
+    if files and files[0].format == "tfrecord":
+        sizes = [len(record.data or b"") for record in first_examples(files[0])]
+        documents = round(_stored_bytes(files) * len(sizes) / max(1, sum(sizes)))
+    else:
+        documents = sum(file.stop for file in files if file.footer is not None)
+        documents += sum(file.format == WHOLE_FILES for file in files)
+        others = [file for file in files if file.footer is None and file.format != WHOLE_FILES]
+        record_bytes = next(
+            (size for file in others if (size := _record_bytes(file, quoting)) is not None), None
+        )
+        if record_bytes is not None:
+            documents += max(1, round(_stored_bytes(others) / record_bytes))
+    return documents if limit is None else min(documents, limit)
+
+
+def _record_bytes(file: InputFile, quoting: Quoting) -> float | None:
+    """Bytes of a record, by the first ones of a file; None if it has none."""
+    first = first_csv_records(file, quoting) if file.format == "csv" else first_lines(file)
+    return first.size / first.count if first is not None and first.count else None
+
+
+def _stored_bytes(files: list[InputFile]) -> int:
+    return sum(file.stop * (_COMPRESSION if packing(file.compression) else 1) for file in files)
+
+
+def estimated_size(
+    documents: int,
+    text_bytes: int,
+    options: Options,
+    widths: Widths,
+    tokens: int | None = None,
+) -> int:
+    """Estimates the bytes of the output; of `tokens` that nobody counted, by those of the texts."""
+    if tokens is None:
+        tokens = text_bytes // _TEXT_BYTES_A_TOKEN
+    text_size = text_bytes if options.keep_text else 0
+    if options.output_format == EXAMPLES:
+        return documents * _EXAMPLE_OVERHEAD + tokens * _TOKEN_BYTES + text_size
+    kinds = _JSON_BYTES_A_NUMBER if options.output_format == "jsonl" else _BYTES_A_NUMBER
+    numbers = documents * widths.document + tokens * widths.token
+    plain = math.ceil(documents * widths.plain * kinds["float32"])
+    vectors = math.ceil(numbers * kinds[options.output_dtype]) + plain
+    return documents * _ROW_OVERHEAD + vectors + text_size
+
+
+def part_docs(widths: Widths) -> int:
+    """Maximum number of documents in a part, which is held in memory as a whole."""
+    return max(1, min(MOST_PART_DOCS, _MOST_PART_BYTES // (4 * widths.row)))

@@ -1,0 +1,539 @@
+"""What a run says: its plan, its numbers, whether it succeeded, its summary."""
+
+import bisect
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from bert_embed.bundle.prompts import trained_prompts, unused_prompt
+from bert_embed.formats.kinds import KINDS
+from bert_embed.formats.output_files import PIECES
+from bert_embed.pipeline.console import hide_secrets
+from bert_embed.pipeline.options.embed import Options
+from bert_embed.pipeline.run.plan import EmbedRun
+from bert_embed.run_record import (
+    Counts,
+    Lengths,
+    Result,
+    RunRecord,
+    Surplus,
+    Unknown,
+    UnknownInFile,
+    Written,
+)
+from bert_embed.storage.plurals import counted, counted_of
+from bert_embed.transforms.bigquery.client import TableName
+from bert_embed.transforms.crash_markers import Crash, crashes
+from bert_embed.transforms.increments import EarlierOutput
+from bert_embed.transforms.ledger import EQUAL_BINS, LENGTH_BIN, Distinct, joined, length_end
+from bert_embed.transforms.listing import HIDDEN
+from bert_embed.transforms.parts import BLANK_LINE
+from bert_embed.transforms.reconcile import Totals, Verdict
+
+# Which flags help where much of a text did not reach the model.
+ADVICE = {
+    "cut": "--long_text window or --chunk tokens reads all, --max_seq_length more",
+    "unknown": "choose a --model for these languages",
+}
+_MOST_FILES = 5  # with most [UNK] that a record lists
+
+
+def embedded_nothing(record: RunRecord) -> bool:
+    """Whether a finished run embedded none of the records that it read and did not skip."""
+    return record.is_done and _is_nothing(record.numbers.counts)
+
+
+def _is_nothing(counts: Counts) -> bool:
+    return counts.embedded == 0 and counts.rejected > counts.blank_lines
+
+
+def judged(verdict: Verdict, allowed: str, truncates: bool) -> Verdict:
+    """The verdict of a whole run, refused if more was rejected than `--max_rejected` allows."""
+    if verdict.problems:
+        return verdict
+    totals = verdict.totals
+    return replace(verdict, refused=problem(_counts(totals), totals.rejected, allowed, truncates))
+
+
+def problem_of(record: RunRecord, options: Options) -> str | None:
+    """Why a complete run is refused by the options of now; None if it is not."""
+    numbers = record.numbers
+    return problem(numbers.counts, numbers.rejected, options.max_rejected, options.truncates)
+
+
+def problem(
+    counts: Counts, rejected: Mapping[str, int], allowed: str, truncates: bool
+) -> str | None:
+    """Why a complete run is refused; None if it is not.
+
+    The records that were rejected are counted against all that were read, blank lines apart from
+    both. `allowed` is --max_rejected; `truncates` says whether a table's rows would be replaced.
+    """
+    blank = counts.blank_lines
+    bad, records = counts.rejected - blank, counts.records - blank
+    beside = f"(beside {counted(blank, 'blank line')}) " if blank else ""
+    were = counted_of(bad, records, "record", f"{beside}was", f"{beside}were")
+    is_share = allowed.endswith("%")
+    whole = is_share and Decimal(allowed[:-1]) == 100
+    if _is_nothing(counts) and not whole and not counts.skipped:
+        reasons = Counter(rejected)
+        reasons[BLANK_LINE] -= blank
+        ((reason, _),) = reasons.most_common(1)
+        return (
+            f"nothing was embedded: {were} rejected, most for: {reason}; with that "
+            "corrected, the same --output can be used again (--max_rejected 100% accepts it)"
+        )
+    if truncates and counts.embedded == 0 and counts.records:
+        return (
+            f"nothing of {counted(counts.records, 'record')} was embedded, so nothing was loaded: "
+            "--write_disposition truncate would have emptied the table (append leaves it as it is)"
+        )
+    # In binary fractions, 29% of 100 would be less than 29.
+    most = Decimal(allowed[:-1]) * records / 100 if is_share else int(allowed)
+    if bad <= most:
+        return None
+    return (
+        f"{were} rejected, --max_rejected allows {allowed}: rejected/ has them with their reasons; "
+        f"--max_rejected {bad} accepts the run, whose vectors are kept"
+    )
+
+
+def _counts(totals: Totals) -> Counts:
+    counts = totals.counts
+    return Counts(
+        records=counts["records"],
+        embedded=counts["embedded"],
+        rejected=sum(totals.rejected.values()),
+        skipped=counts["skipped"],
+        blank_lines=counts["blank"],
+        truncated=counts["truncated"],
+        parts=counts["block_records"],
+        parts_reused=counts["reused"],
+    )
+
+
+def summary(totals: Totals, elapsed: float) -> Result:
+    """The numbers of a run, from the sum of its block records.
+
+    Rates are of what this attempt computed, over its whole time, start-up included; None if that is
+    nothing.
+    """
+    counts = totals.counts
+    nothing_new = counts["reused"] > 0 and counts["new_documents"] == 0
+    padded = counts["padded_tokens"]
+    texts = _surplus(counts["embedded"], totals.texts)
+    ids = None if totals.ids is None else _surplus(counts["embedded"], totals.ids)
+    return Result(
+        counts=_counts(totals),
+        written=_written(totals),
+        listing=f"{totals.listing:016x}",
+        rejected=dict(sorted(totals.rejected.items())),
+        tokens=counts["tokens"],
+        full_tokens=counts["full_tokens"],
+        cut_share=share(counts["full_tokens"] - counts["tokens"], counts["full_tokens"]),
+        unknown=_unknown(totals),
+        equal_texts=texts,
+        equal_ids=ids,
+        computed_tokens=counts["computed_tokens"],
+        padded_tokens=padded,
+        padding_share=share(padded - counts["computed_tokens"], padded),
+        batches=counts["batches"],
+        compiled_shapes=counts["compiled"],
+        lengths=length_statistics(totals.lengths),
+        stage_seconds={stage: round(spent, 3) for stage, spent in totals.seconds.items()},
+        elapsed_seconds=round(elapsed, 3),
+        documents_per_second=None if nothing_new else round(counts["new_documents"] / elapsed, 1),
+        tokens_per_second=None if nothing_new else round(counts["new_tokens"] / elapsed, 1),
+        unfit=dict(sorted(totals.unfit.items())),
+    )
+
+
+def share(part: float, whole: float) -> float:
+    """A share to four decimals; 0.0 of nothing."""
+    return round(part / whole, 4) if whole else 0.0
+
+
+def _surplus(documents: int, hashes: list[Distinct]) -> Surplus:
+    """How many documents more there are than different texts, or ids."""
+    all_of_them = joined(hashes)
+    return Surplus(max(0, documents - all_of_them.count), exact=all_of_them.bits == 0)
+
+
+def _unknown(totals: Totals) -> Unknown:
+    """How many tokens are [UNK], in which files most, of which scripts; how many continue words."""
+    unknown, tokens = totals.counts["unknown_tokens"], totals.counts["text_tokens"]
+    worst = sorted(totals.unknown_files.items(), key=lambda item: (-item[1][0], item[0]))
+    files = [UnknownInFile(file, of_file[0], share(*of_file)) for file, of_file in worst]
+    scripts = sorted(totals.unknown_scripts.items(), key=lambda item: (-item[1], item[0]))
+    return Unknown(
+        tokens=unknown,
+        share=share(unknown, tokens),
+        files=tuple(files[:_MOST_FILES]),
+        scripts=dict(scripts),
+        continuing_share=share(totals.counts["continuing_tokens"], tokens),
+    )
+
+
+def length_statistics(counts: list[int]) -> Lengths:
+    """A histogram of documents by their tokens, with the upper ends of its percentiles' bins.
+
+    >>> length_statistics([2, 1, 0, 1])
+    Lengths(bin_tokens=16, counts=(2, 1, 0, 1), p50=15, p90=63, p99=63, max=63, equal_bins=None)
+    """
+    sums, tops = list(itertools.accumulate(counts)), {}
+    for name, share in (("p50", 50), ("p90", 90), ("p99", 99), ("max", 100)):
+        documents = -(-share * sums[-1] // 100) if sums else 0
+        at = bisect.bisect_left(sums, documents)
+        tops[name] = length_end(at) if documents else None
+    wide = EQUAL_BINS if len(counts) > EQUAL_BINS else None
+    return Lengths(LENGTH_BIN, tuple(counts), **tops, equal_bins=wide)
+
+
+def _written(totals: Totals) -> dict[str, Written]:
+    """The files of each kind."""
+    kinds = sorted({kind for kind, _ in totals.written})
+    return {
+        kind: Written(*(totals.written[kind, name] for name in ("files", "bytes", "rows")))
+        for kind in kinds
+    }
+
+
+_MOST_NAMED = 5
+_WORST_FILES = 3
+# English prose, notes and program code have 7 to 10%, German, French, Polish and Russian 33 to 75%
+# with the vocabulary of an English model.
+_MUCH_SPLIT = 0.3
+_MUCH = 0.05  # share of tokens that were lost, above which the summary warns
+_SUFFIXES = (".csv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".tfrecord", ".txt")
+_LONG_TEXTS = {
+    "truncate": "texts cut at",
+    "window": "texts in windows of",
+    "reject": "texts rejected over",
+}
+
+# SQL that searches a table of a kind of vectors, or that lists documents by a score
+_STATEMENTS = {
+    "sentence": """\
+-- {path}: vectors of {width} numbers; an index takes 5,000 rows or more
+CREATE VECTOR INDEX IF NOT EXISTS embedding_index ON `{path}`(embedding)
+OPTIONS (index_type = 'IVF', distance_type = '{distance}');
+SELECT base.id, distance FROM VECTOR_SEARCH(
+  TABLE `{path}`, 'embedding',
+  (SELECT @query AS embedding),  -- ARRAY<FLOAT64> of {width} numbers
+  top_k => 10, distance_type => '{distance}');
+""",
+    "sparse": """\
+-- {path}: sparse vectors; @query is ARRAY<STRUCT<index INT64, value FLOAT64>>
+SELECT * FROM (SELECT id, (
+    SELECT SUM(entry.value * query.value) FROM UNNEST(sparse) AS entry
+    JOIN UNNEST(@query) AS query ON query.index = entry.index
+  ) AS score FROM `{path}`) WHERE score > 0 ORDER BY score DESC LIMIT 10;
+""",
+    "multi": """\
+-- {path}: multi-vectors; @query is ARRAY<STRUCT<embedding ARRAY<FLOAT64>>>, each of {width} numbers
+SELECT id, (SELECT SUM((SELECT MAX((
+    SELECT SUM(x * y) FROM UNNEST(q.embedding) AS x WITH OFFSET n
+    JOIN UNNEST(token.embedding) AS y WITH OFFSET m ON n = m
+  )) FROM UNNEST(multi) AS token)) FROM UNNEST(@query) AS q) AS score
+FROM `{path}` ORDER BY score DESC LIMIT 10;
+""",
+    "scores": "SELECT * FROM `{path}` ORDER BY `{first}` DESC LIMIT 10;",
+}
+# What BigQuery calls the similarities; of distances it knows one.
+_DISTANCES = {
+    "cosine": "COSINE",
+    "dot": "DOT_PRODUCT",
+    "euclidean": "EUCLIDEAN",
+    "manhattan": "EUCLIDEAN",
+}
+_UNIT_STATEMENT = """\
+-- {path}: lists of vectors of {width} numbers
+SELECT id, each.* FROM `{path}`, UNNEST({folder}) AS each;
+"""
+
+
+def plan_lines(run: EmbedRun) -> list[str]:
+    """What a run will read, compute and write."""
+    listed = (
+        f"{counted(len(run.planned.paths), 'file')}, {run.input_bytes / 1e6:,.1f} MB, about "
+        f"{counted(run.estimated_documents, 'document')}, in {counted(run.planned.blocks, 'block')}"
+    )
+    rows = _rows_text(run.text_spec.to_dict())
+    rows += f", prompt {run.text_spec.prompt!r}" if run.text_spec.prompt else ""
+    folder = " (a folder)" if run.output.endswith(_SUFFIXES) else ""
+    written = f"to {run.output}{folder}, about {run.estimated_bytes / 1e6:,.1f} MB"
+    notes = [] if run.disk_note is None else [run.disk_note]
+    notes += _prompt_notes(run)
+    if run.unchecked is not None:
+        listed, written = f"from {', '.join(run.patterns) or 'the --query'}", f"to {run.output}"
+    if run.kind == "examples":
+        tokenizer = run.bundle.tokenizer_fingerprint
+        model = f"tokenizer of {run.options.model} ({tokenizer}): {rows}"
+        return [listed, *_file_notes(run), model, written, *notes]
+    spec, settings, unit = run.vector_spec, run.metadata, run.text_spec.pieces or "document"
+    earlier = map(_earlier_line, run.earlier)
+    vectors = [KINDS[kind].words(settings, unit) for kind in run.text_spec.kinds]
+    layers = f"layers {','.join(map(str, spec.layers))} {spec.layer_combine}"
+    parts = [layers] * ("dense" in run.text_spec.vectors) + vectors
+    model = f"model {run.options.model} ({run.bundle.fingerprint[:12]}): {', '.join(parts)}, {rows}"
+    return [listed, *_file_notes(run), model + _types_text(run), written, *notes, *earlier]
+
+
+def _types_text(run: EmbedRun) -> str:
+    """The number types that are not float32."""
+    computed, stored = run.options.precision, run.options.output_dtype
+    shown = [] if computed == "float32" else [f", computed in {computed}"]
+    return "".join([*shown, *([] if stored == "float32" else [f", stored as {stored}"])])
+
+
+def _file_notes(run: EmbedRun) -> Iterator[str]:
+    """The suffixes of the files, those that are skipped, what a document is, and its columns."""
+    notes = []
+    if len(run.planned.paths) > 1:
+        notes.append(_suffix_counts(run.suffixes))
+    if run.skipped_files:
+        notes.append(_skipped_text(run.skipped_files))
+    if run.options.document == "file":
+        notes.append("each text file is one document")
+    elif run.text_files:
+        split = ", which --chunk splits" if run.options.chunk else ""
+        notes.append(f"each line of plain text is one document{split} (--document file: each file)")
+    if notes:
+        yield "; ".join(notes)
+    if run.arrived:
+        files = counted(run.arrived, "file", "files")
+        yield (
+            f"note: {files} arrived since this run began, which goes on without; embed them "
+            "afterwards into another output, with --skip_existing for this one"
+        )
+    if run.options.text_column or run.options.text_b_column:
+        pair = f", paired with {run.columns.text_b}" if run.columns.has_pairs else ""
+        yield f"text: {' + '.join(run.columns.texts)}{pair}"
+    if run.columns.extra:
+        columns = ", ".join(f"{column.name} {column.type}" for column in run.columns.extra)
+        yield f"extra columns: {columns}"
+
+
+def _skipped_text(files: Mapping[str, int]) -> str:
+    why = "hidden or not text" if HIDDEN in files else "not text"
+    skipped = counted(sum(files.values()), f"file is {why} and is", f"files are {why} and are")
+    return f"{skipped} skipped ({_suffix_counts(files)})"
+
+
+def _suffix_counts(counts: Mapping[str, int]) -> str:
+    """The most frequent suffixes and how many files have them."""
+    shown = [f"{suffix or 'no suffix'} {count:,}" for suffix, count in counts.items()]
+    return ", ".join(shown[:_MOST_NAMED]) + ", …" * (len(shown) > _MOST_NAMED)
+
+
+def _earlier_line(earlier: EarlierOutput) -> str:
+    unfinished = "" if earlier.complete else " (an unfinished run: its finished blocks count)"
+    return f"without what {earlier.place} has with the same text{unfinished}"
+
+
+def summary_lines(output: str, record: RunRecord, page: str | None = None) -> list[str]:
+    """What came out of a complete run, by its record; `page` is the path of its report."""
+    result = record.numbers
+    counts = result.counts
+    skipped = f"{counts.skipped:,} skipped, " if counts.skipped else ""
+    rejected = ", ".join(f"{count:,} {reason}" for reason, count in result.rejected.items())
+    stages = ", ".join(f"{name} {spent:.1f}" for name, spent in result.stage_seconds.items())
+    done = "embedded" if record.kind == "vectors" else "tokenized"
+    again = counts.parts_reused > 0
+    rows = ", ".join(f"{kind}/ {files.rows:,}" for kind, files in result.written.items())
+    lines = [
+        f"{counted(counts.records, 'record')}: {counts.embedded:,} {done}, {skipped}"
+        f"{counts.rejected:,} rejected{f' ({rejected})' if rejected else ''}"
+    ]
+    if counts.records == 0:
+        lines.append("warning: the input holds no records")
+    if record.input.skipped_files:
+        lines.append(_skipped_text(record.input.skipped_files))
+    if again:
+        reused = counts.parts_reused, counts.parts
+        lines.append(f"{counted_of(*reused, 'part', 'was', 'were')} there before")
+    return [
+        *lines,
+        f"{counted(result.tokens, 'token')}, padding {100 * result.padding_share:.1f}%, "
+        f"{_cut_text(record)}",
+        *_unknown_lines(result),
+        *_unfit_lines(record),
+        *_equal_lines(record),
+        f"{result.elapsed_seconds:.1f} s{' this time' if again else ''}: {_speed(result)} "
+        f"(seconds per stage{', of all attempts' if again else ''}: {stages})",
+        f"{record.kind} in {output}{f' (rows: {rows})' if rows else ''}, everything about the "
+        f"run in {output}/run.json{f', the report in {page}' if page else ''}",
+    ]
+
+
+def _prompt_notes(run: EmbedRun) -> list[str]:
+    """Names the prompt that documents do not get, though the model seems to want it."""
+    if run.options.prompt is not None:
+        return []
+    if (name := unused_prompt(run.bundle)) is not None:
+        return [
+            f"note: {run.options.model} names a prompt {name}, but none document, so documents get "
+            f"none, as in sentence-transformers; --prompt name:{name} puts it there"
+        ]
+    trained = trained_prompts(run.bundle)
+    if trained is None or trained.document == run.text_spec.prompt:
+        return []
+    return [
+        f"note: {run.options.model} was trained with {trained.document!r} before each document and "
+        f"{trained.query!r} before each query, which its files do not say: --prompt "
+        f"{trained.document!r} puts it there, and search then does the other by itself"
+    ]
+
+
+def _cut_text(record: RunRecord) -> str:
+    settings, result = record.settings, record.numbers
+    if settings["long_text"] != "truncate" or settings.get("chunk") is not None:
+        return _rows_text(settings)
+    cut = result.counts.truncated
+    lost = f" ({_percent(result.cut_share)} of all tokens)" if cut else ""
+    return f"{counted(cut, 'text')} cut at {settings['max_seq_length']} tokens{lost}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}%"
+
+
+# What to do about documents of one id, behind their number
+EQUAL_IDS = "vectors cannot be joined to a table by it; --id_column takes one with unique values"
+
+
+def _equal_lines(record: RunRecord) -> Iterator[str]:
+    texts, ids = record.numbers.equal_texts, record.numbers.equal_ids
+    if texts.surplus:
+        about = "" if texts.exact else "about "
+        equal = counted(texts.surplus, "embedded text is", "embedded texts are")
+        yield f"{about}{equal} equal to another one"
+    if ids is not None and ids.surplus:
+        twice = counted(ids.surplus, "embedded document has", "embedded documents have")
+        yield f"warning: {twice} the id of another one: {EQUAL_IDS}"
+
+
+def _unfit_lines(record: RunRecord) -> Iterator[str]:
+    """The values that the types of extra columns could not hold."""
+    kinds = record.input.extra_columns or {}
+    for name, count in record.numbers.unfit.items():
+        values = counted(count, "value is", "values are")
+        yield f"warning: extra column {name}: {values} not {kinds.get(name)}, and null"
+
+
+def _unknown_lines(result: Result) -> Iterator[str]:
+    """The share of [UNK]; and warnings where much of the text did not reach the model."""
+    unknown = result.unknown
+    if unknown.tokens:
+        scripts = ", ".join(list(unknown.scripts)[:_MOST_NAMED])
+        worst = ", ".join(
+            f"{file.file} {_percent(file.share)}" for file in unknown.files[:_WORST_FILES]
+        )
+        yield (
+            f"{counted(unknown.tokens, 'token is', 'tokens are')} [UNK], "
+            f"{_percent(unknown.share)}"
+            f"{f' ({scripts})' if scripts else ''}, most in {worst}"
+        )
+    if result.cut_share > _MUCH:
+        yield (
+            f"warning: {_percent(result.cut_share)} of the tokens were cut and have no part in "
+            f"the vectors: {ADVICE['cut']}"
+        )
+    if unknown.share > _MUCH:
+        yield (
+            f"warning: {_percent(unknown.share)} of the tokens are words that the model does "
+            f"not know: {ADVICE['unknown']}"
+        )
+    if unknown.continuing_share > _MUCH_SPLIT:
+        yield (
+            f"warning: {_percent(unknown.continuing_share)} of the tokens continue a word, as in a "
+            f"language that the model was not trained on: {ADVICE['unknown']}"
+        )
+
+
+def _rows_text(settings: Mapping[str, Any]) -> str:
+    """What happens to texts that are longer than a row."""
+    rows = f"{_LONG_TEXTS[settings['long_text']]} {settings['max_seq_length']} tokens"
+    chunk, most = settings.get("chunk"), settings.get("chunk_tokens")
+    if chunk is None:
+        return rows
+    size = f" of up to {most} tokens" if most else ""
+    if overlap := settings.get("chunk_overlap"):
+        units = "words" if chunk == "tokens" else "sentences"
+        size += f", neighbours sharing whole {units} of up to {overlap} tokens"
+    late = f", pooled late: {rows}" if settings["chunk_pooling"] == "late" else ""
+    return f"chunks by {chunk}{size}{late}"
+
+
+def _speed(result: Result) -> str:
+    documents, tokens = result.documents_per_second, result.tokens_per_second
+    if documents is None or tokens is None:
+        return "earlier attempts had computed everything"
+    made = ((kind, result.written[kind].rows) for kind in PIECES.values() if kind in result.written)
+    pieces = [f"{rows * tokens / max(result.tokens, 1):,.0f} {kind}/s, " for kind, rows in made]
+    return f"{documents:,.0f} documents/s, {''.join(pieces)}{tokens:,.0f} tokens/s"
+
+
+def crash_lines(run: EmbedRun) -> list[str]:
+    """Names the blocks on which processes of this run died; empty if the store does not answer."""
+    try:
+        blocks = crashes(run.output, run.fingerprint)
+    except OSError:
+        return []
+    suspects = [crash for crash in blocks if crash.block not in run.options.skip_blocks]
+    lines = [_crash_line(crash) for crash in suspects[:_MOST_NAMED]]
+    if len(suspects) > _MOST_NAMED:
+        lines.append(f"note: and {counted(len(suspects) - _MOST_NAMED, 'further block')}")
+    if suspects:
+        numbers = ",".join(map(str, (*run.options.skip_blocks, suspects[0].block)))
+        which = "it kills" if len(suspects) == 1 else "one kills"
+        lines.append(f"note: if {which} every process, skip it with --skip_blocks {numbers}")
+    return lines
+
+
+def _crash_line(crash: Crash) -> str:
+    times = "" if crash.times == 1 else f", {crash.times} times"
+    unsure = "" if crash.certain else ", unless it still runs on another machine"
+    place = hide_secrets(crash.place)
+    return f"note: a process died on block {crash.block} ({place}){times}{unsure}"
+
+
+def load_lines(record: RunRecord, started: bool) -> list[str]:
+    """Which vectors are in which tables, and by which job, `started` by this command or not."""
+    lines = []
+    tables = record.table.tables if record.table else {}
+    for kind, load in record.loads.items():
+        table = tables[kind]
+        vectors = f"{table}: vectors of {counted(load.documents, 'document')}"
+        if load.job is None:
+            lines.append(f"{table}: there was nothing to load")
+        elif started and load.now:
+            lines.append(f"{vectors} loaded at {load.ended} by job {load.job}")
+        else:
+            lines.append(
+                f"{vectors} were loaded at {load.ended} by job {load.job}; not loaded again "
+                "(--overwrite does, should rows have been deleted)"
+            )
+    return lines
+
+
+def statements(record: RunRecord) -> list[str]:
+    """SQL to continue with: an index over the vectors of a run's table, and a search in it."""
+    lines = []
+    for kind, destination in (record.table.tables if record.table else {}).items():
+        path = TableName(*destination.partition("$")[0].rsplit(".", 2)).path
+        statement = _STATEMENTS.get(kind, _UNIT_STATEMENT)
+        settings, made = record.settings, KINDS[kind]
+        text = statement.format(
+            path=path,
+            width=math.prod(made.shape(settings)),
+            folder=made.folder,
+            first=made.names(settings)[0],
+            distance=_DISTANCES[settings.get("similarity", "cosine")],
+        )
+        lines += text.splitlines()
+    return lines

@@ -1,0 +1,430 @@
+"""Resolves the BigQuery tables of a run, and the earlier outputs that it skips."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from bert_embed.bundle.cache import cache_folder
+from bert_embed.fingerprints import difference
+from bert_embed.formats.output_files import kinds_of
+from bert_embed.formats.result_files import METADATA_KEY
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.options.embed import Options
+from bert_embed.pipeline.run.columns import check_extra_name, named_columns
+from bert_embed.pipeline.run.plan import EmbedRun
+from bert_embed.pipeline.run.state import record_of_output
+from bert_embed.pipeline.runners.beam import BeamFlags
+from bert_embed.run_record import QueryRows, RunRecord, read_record, run_folders
+from bert_embed.storage.errors import InputError, required
+from bert_embed.storage.files import FileInfo, absolute, join, read_bytes
+from bert_embed.transforms.bigquery import load as loading
+from bert_embed.transforms.bigquery.client import (
+    PATIENCE,
+    TableName,
+    bigquery_client,
+    check_column,
+    check_jobs,
+    dry_query,
+    first_request,
+    get_table,
+    table_name,
+    translate_errors,
+)
+from bert_embed.transforms.bigquery.load import KindTable, TableLoad
+from bert_embed.transforms.bigquery.read import TableRequest, earlier_table_name, table_facts
+from bert_embed.transforms.examples.write import are_settings
+from bert_embed.transforms.increments import EarlierOutput, key_files, sizes_digest
+from bert_embed.transforms.output_folder import SETTINGS_FILE
+from bert_embed.transforms.parts import InputFile
+from bert_embed.transforms.read.columns import SPANS, Columns, no_column
+from bert_embed.transforms.read.records import CAN_BE
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client, QueryJob
+
+
+_DATASET = "_bert_embed"  # the underscore keeps it out of the console's lists
+_KEPT_DAYS = 7
+_INTEGERS = ("INTEGER", "INT64")
+_KINDS: dict[str, tuple[str, ...]] = {
+    "id_column": ("STRING", *_INTEGERS),
+    "text_column": ("STRING",),
+    "text_b_column": ("STRING",),
+    SPANS: _INTEGERS,
+}
+_LISTED = {
+    "STRING": pa.string(),
+    "INTEGER": pa.int64(),
+    "INT64": pa.int64(),
+    "FLOAT": pa.float64(),
+    "FLOAT64": pa.float64(),
+    "BOOLEAN": pa.bool_(),
+    "BOOL": pa.bool_(),
+}
+_TYPES = _LISTED | {
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "DATETIME": pa.timestamp("us"),
+    "DATE": pa.date32(),
+    "TIME": pa.time64("us"),
+    "NUMERIC": pa.decimal128(38, 9),
+    "BIGNUMERIC": pa.decimal256(76, 38),
+}
+
+
+class QueryNotRun(Exception):
+    """A dry run leaves out the query that would give the rows; its columns are checked."""
+
+
+@dataclass(frozen=True)
+class TableInput:
+    """A table that can be read, its request not yet divided into blocks."""
+
+    request: TableRequest
+    query_rows: QueryRows | None  # of the rows of a query, which expire; else None
+    file: InputFile  # as an entry of a listing: name, size and time identify its state
+
+
+def job_project(options: Options, table: TableName | None) -> str:
+    """The project that runs jobs and pays: `--project`, else the table's own project."""
+    project = BeamFlags.of(options.beam_args)["project"] or (table and table.project)
+    if not project:
+        raise UsageError("--query requires --project, the project that runs it and pays for it")
+    return str(project)
+
+
+def find_input(options: Options, output: str) -> TableInput | None:
+    """The table to read, the query's result if there is a query; None if the input is files.
+
+    QueryNotRun: a dry run of a query that has not run.
+    """
+    if not options.reads_table:
+        return None
+    name, query, expired = None, options.query, None
+    if query is None:
+        name = table_name(options.input[0], "--input")
+        if name.partition:
+            raise UsageError(
+                f"--input {options.input[0]} names a partition; select it with --query"
+            )
+    shown = "--query" if name is None else f"--input {name}"
+    with bigquery_client(job_project(options, name)) as client:
+        if options.limit is not None:
+            query = _first_rows(options, name)
+        if query is not None:
+            with translate_errors("--query"):
+                checked = _checked_query(client, query)
+            if checked.schema:
+                schema = tuple(field.to_api_repr() for field in checked.schema)
+                _table_columns(options, schema, shown)
+            name, expired = _query_rows(client, query, checked.location or "US", options, output)
+        with translate_errors(f"{shown} cannot be read"):
+            name = required(name, "table")
+            facts = expired or _facts(client, name, shown)
+            # A complete run whose rows expired keeps its fingerprint, and reads nothing.
+            columns = _table_columns(options, facts.schema, shown)
+            snapshot = facts.modified
+            if not expired:
+                snapshot, rows = _count(client, name)
+                read = min(facts.bytes, _read_bytes(client, name, columns) or facts.bytes)
+                facts = replace(facts, rows=rows, bytes=read)
+        project = client.project
+    request = TableRequest(name, snapshot, facts.rows, facts.bytes, project, columns)
+    info = FileInfo(f"{name} with {facts.rows} rows", facts.bytes, facts.modified)
+    file = InputFile(info, "bigquery", None, facts.bytes)
+    return TableInput(request, None if query is None else facts, file)
+
+
+def _first_rows(options: Options, name: TableName | None) -> str:
+    """A query for `--limit` rows, kept as any query's, so that a run goes on with the same."""
+    # The query may end with a comment, which only the end of its line ends.
+    source = f"`{name.path}`" if name else f"(\n{(options.query or '').rstrip().rstrip(';')}\n)"
+    return f"SELECT * FROM {source} LIMIT {options.limit}"
+
+
+def _facts(client: "Client", name: TableName, shown: str) -> QueryRows:
+    """Size, time and schema of a table, its rows not yet counted."""
+    table = get_table(client, name, **first_request())
+    if table is None:
+        raise UsageError(f"{shown}: no such table exists, and no file of that name either")
+    if table.table_type not in ("TABLE", "SNAPSHOT"):
+        raise UsageError(
+            f"{shown} is a {table.table_type.lower()}, which has no rows of its own: read it with "
+            f"--query 'SELECT * FROM `{name.path}`'"
+        )
+    schema = tuple(field.to_api_repr() for field in table.schema)
+    return QueryRows(name.path, 0, table.num_bytes or 0, table.modified.timestamp(), schema)
+
+
+def _count(client: "Client", name: TableName) -> tuple[float, int]:
+    """A moment by the service's own clock, and how many rows the table had then."""
+    now = _one(client, "SELECT CURRENT_TIMESTAMP() AS found")
+    moment = now if isinstance(now, datetime) else datetime.now(UTC)
+    at = moment.astimezone(UTC).isoformat(sep=" ")
+    rows = f"SELECT COUNT(*) AS found FROM `{name.path}` FOR SYSTEM_TIME AS OF TIMESTAMP '{at}'"
+    return moment.timestamp(), int(_one(client, rows))
+
+
+def _read_bytes(client: "Client", name: TableName, columns: Columns) -> int | None:
+    """Bytes of the columns that are read, by a query that is not run; None if it does not say.
+
+    The rest of a wide table must not count: its blocks would hold next to no text.
+    """
+    names = ", ".join(f"`{column}`" for column in columns.names)
+    job = dry_query(client, f"SELECT {names} FROM `{name.path}`")
+    return job.total_bytes_processed
+
+
+def _one(client: "Client", sql: str) -> Any:
+    return next(iter(client.query(sql, timeout=PATIENCE).result())).found
+
+
+def _table_columns(options: Options, schema: tuple[dict[str, Any], ...], shown: str) -> Columns:
+    """The columns that the options name, of usable types; `shown` names the table."""
+    columns = replace(named_columns(options), id=options.id_column or "id")
+    present = {field["name"]: _type_and_mode(field) for field in schema}
+    required = {name: flag for flag, name in reversed(columns.requested)}
+    single = ["id_column", "text_b_column"] + ["text_column"] * (len(columns.texts) > 1)
+    for name, flag in required.items():
+        kind, often = _present(present, flag, name, shown)
+        types = _KINDS[flag]
+        if kind not in types or (often and flag in single):
+            raise UsageError(
+                f"--{flag} {name} of {shown} is {kind}{' REPEATED' * often}; it must be {types[0]}"
+            )
+    extra: dict[str, pa.DataType] = {}
+    for name in options.extra_columns or ():
+        check_extra_name(check_column(name, "extra_columns"), options.keep_text)
+        kind, often = _present(present, "extra_columns", name, shown)
+        value_type = (_LISTED if often else _TYPES).get(kind)
+        if value_type is None:
+            raise UsageError(
+                f"--extra_columns {name} of {shown} is {kind}{' REPEATED' * often}; {CAN_BE}"
+            )
+        extra[name] = pa.list_(value_type) if often else value_type
+    id_type = "int64" if present[columns.id or "id"][0] in _INTEGERS else "string"
+    return replace(columns, extra=pa.schema(extra.items()) if extra else None, id_type=id_type)
+
+
+def _type_and_mode(field: dict[str, Any]) -> tuple[str, bool]:
+    """A column's type, and whether it is REPEATED."""
+    return field["type"].upper(), field.get("mode", "").upper() == "REPEATED"
+
+
+def _present(
+    present: dict[str, tuple[str, bool]], flag: str, name: str, shown: str
+) -> tuple[str, bool]:
+    check_column(name, flag)
+    if name not in present:
+        raise no_column(flag, name, f"no column of {shown}", present)
+    return present[name]
+
+
+def _query_rows(
+    client: "Client", query: str, location: str, options: Options, output: str
+) -> tuple[TableName, QueryRows | None]:
+    """The table with the rows of a query, which runs unless an earlier attempt of this run did it.
+
+    The table's name follows from the query and the output folder. While the folder holds an
+    unfinished run, the same command reads the same rows again; our own dataset keeps them for
+    seven days. Of a complete run that has outlived its rows, the second value is what run.json
+    says of them; else it is None.
+    """
+    name = _query_table(client, query, output, location)
+    with translate_errors("--query"):
+        exists = get_table(client, name) is not None
+    record = record_of_output(options, output)
+    expired = record.query_rows if record and not exists and not options.overwrite else None
+    if record is not None and expired is not None and expired.name == name.path:
+        if record.is_done:
+            return name, expired
+        raise UsageError(
+            f"--output {options.output} holds an unfinished run whose rows have expired: BigQuery "
+            f"keeps them for {_KEPT_DAYS} days; --overwrite starts again with the query"
+        )
+    if not exists or record is None or (record.is_done and options.overwrite):
+        if options.dry_run:
+            what = "the --query" if options.limit is None else "a query for --limit"
+            raise QueryNotRun(f"a dry run does not run {what}")
+        with translate_errors("--query"):
+            _make_dataset(client, name, location)
+            _run_query(client, query, name, location)
+    return name, None
+
+
+def _checked_query(client: "Client", query: str) -> "QueryJob":
+    """A dry run of the query, with its location and columns, before it costs anything."""
+    job = dry_query(client, query)
+    if job.statement_type not in (None, "SELECT"):
+        raise UsageError(f"--query must be one SELECT, this is {job.statement_type}")
+    return job
+
+
+def _query_table(client: "Client", query: str, output: str, location: str) -> TableName:
+    dataset = f"{client.project}.{_DATASET}_{location.lower().replace('-', '_')}"
+    digest = hashlib.sha256(f"{query}\n{output}".encode()).hexdigest()[:24]
+    return table_name(f"{dataset}.query_{digest}", "--query")
+
+
+def _make_dataset(client: "Client", name: TableName, location: str) -> None:
+    """Creates our own dataset, whose tables expire."""
+    from google.cloud import bigquery
+
+    dataset = bigquery.Dataset(f"{name.project}.{name.dataset}")
+    dataset.location = location
+    dataset.default_table_expiration_ms = _KEPT_DAYS * 24 * 3600 * 1000
+    client.create_dataset(dataset, exists_ok=True, timeout=PATIENCE)
+
+
+def _run_query(client: "Client", query: str, name: TableName, location: str) -> None:
+    from google.cloud import bigquery
+
+    config = bigquery.QueryJobConfig(
+        destination=name.path, write_disposition="WRITE_TRUNCATE", use_query_cache=False
+    )
+    client.query(query, job_config=config, location=location, timeout=PATIENCE).result()
+
+
+def with_folder(options: Options) -> Options:
+    """Fills in where the files that a table is loaded from are kept, if `--output` does not say.
+
+    Its name depends on the input and the table, so the same command continues its run.
+    """
+    if options.output or not options.loads_table:
+        return options
+    decisive = [options.input, options.query, options.output_table]
+    name = "loads/" + hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
+    place = BeamFlags.of(options.beam_args)["temp_location"] or str(cache_folder())
+    return replace(options, output=join(place, name))
+
+
+def find_load(run: EmbedRun, name: TableName) -> TableLoad:
+    """The load of a run's vectors into a table, which is checked."""
+    options, extra = run.options, run.columns.extra
+    for column in extra or ():
+        check_column(column.name, "extra_columns")
+    load = TableLoad(
+        output=run.output,
+        run=run.fingerprint,
+        table=name,
+        disposition=options.write_disposition or "append",
+        project=job_project(options, name),
+        kinds=kinds_of(run.metadata),
+        pieces=run.text_spec.pieces,
+        texts=run.text_spec.keep_text,
+        most_uris=loading.MOST_URIS,
+        vectors=run.metadata,
+        again=options.overwrite,
+    )
+    loaded = _recorded_loads(run, load)
+    with bigquery_client(load.project) as client:
+        with translate_errors(f"--output_table: jobs of project {load.project} cannot be run"):
+            check_jobs(client)
+        for kind in load.kinds:
+            with translate_errors(f"--output_table {load.table_of(kind)}"):
+                KindTable(client, load, kind).check(extra, kind in loaded)
+    return load
+
+
+def _recorded_loads(run: EmbedRun, load: TableLoad) -> set[str]:
+    """The kinds of vectors that an earlier attempt of the run has loaded, by its run.json."""
+    record = None if run.unchecked else record_of_output(run.options, run.output)
+    if record is None or record.run != run.fingerprint or record.table != load.requested:
+        return set()
+    return {kind for kind, done in record.loads.items() if done.job is not None}
+
+
+_ROW_BYTES = 256  # about the least that a document's vector takes
+
+
+def earlier_outputs(
+    options: Options, output: str, vectors: Mapping[str, Any]
+) -> tuple[EarlierOutput, ...]:
+    """The outputs that --skip_existing names, in order, each once; not the run's own `output`."""
+    folders: dict[str, None] = {}
+    for named in options.skip_existing:
+        for place in _places(named, output):
+            folders.pop(place, None)  # of a place named twice, the last position counts
+            folders[place] = None
+    return tuple(_earlier(number, place, vectors) for number, place in enumerate(folders))
+
+
+def _places(named: str, output: str) -> Iterator[str]:
+    """Folders of runs, or the one table."""
+    if (table := earlier_table_name(named)) is not None:
+        yield table
+        return
+    path = absolute(named).rstrip("/")
+    if path == output.rstrip("/"):
+        raise UsageError(f"--skip_existing {named} is the --output of this run")
+    folders = run_folders(path)
+    if not folders:
+        raise UsageError(
+            f"--skip_existing {named} names no output of a run: no run.json in it or a folder below"
+        )
+    for folder in folders:
+        # What `tokenize` wrote holds no vectors to compare with.
+        holds_examples = are_settings(read_bytes(join(folder, SETTINGS_FILE)))
+        if folder == path or (folder != output.rstrip("/") and not holds_examples):
+            yield folder
+
+
+def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutput:
+    if earlier_table_name(place) == place:
+        rows, created, described = table_facts(place)
+        if described is None:
+            raise UsageError(
+                f"--skip_existing {place} does not describe its vectors: its description must "
+                f"hold the key {METADATA_KEY}; name the output folder of the run that filled it"
+            )
+        _check_same(place, described, vectors)
+        # This run may add rows to the table, which stays the same table.
+        return EarlierOutput(number, place, None, digest=f"{place} {created}", documents=rows)
+    record = _record(place)
+    files, sizes = key_files(place)
+    _check_same(place, record.settings, vectors)
+    if files is None and kinds_of(record.settings) == ("token",):
+        raise UsageError(
+            f"--skip_existing {place} holds JSON lines of tokens, which have no text_hash; only "
+            "outputs that also have other vectors, or Parquet, can be compared"
+        )
+    result = record.result
+    return EarlierOutput(
+        number=number,
+        place=place,
+        files=files or ("", ""),
+        digest=sizes_digest(sizes),
+        documents=sum(sizes.values()) // _ROW_BYTES if result is None else result.counts.embedded,
+        complete=record.is_done,
+        run=record.run,
+    )
+
+
+def _record(folder: str) -> RunRecord:
+    """The record of a folder whose vectors can be compared."""
+    try:
+        record = read_record(folder)
+    except InputError as error:
+        raise UsageError(f"--skip_existing {folder} cannot be compared: {error}") from error
+    if record is None or record.vectors is None:
+        raise UsageError(f"--skip_existing {folder} holds examples of `tokenize`, not vectors")
+    if record.files.format == "tfrecord":
+        raise UsageError(
+            f"--skip_existing {folder} holds TFRecord files, which are not compared: name an "
+            "output in Parquet or JSON lines, or a table"
+        )
+    return record
+
+
+def _check_same(place: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Refuses an output whose vectors are not comparable with those of this run."""
+    differs = difference(theirs, ours)
+    if differs is not None:
+        raise UsageError(
+            f"--skip_existing {place} holds other vectors than this run computes: {differs}; "
+            "request the same, or leave it out"
+        )

@@ -1,0 +1,149 @@
+"""Reads Beam's flags, which no other file does, and completes them for a job."""
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+
+from bert_embed.pipeline.runners.options import (
+    DEFAULT_RUNNER,
+    RunnerOptions,
+    accelerator_type,
+    device_of,
+)
+
+ONE_PROCESS = "no_use_multiple_sdk_containers"
+# Runners that may download another runner and start that.
+SWITCHING = ("directrunner", "switchingdirectrunner")
+_SERVICE = "worker_accelerator="
+_HINTS = ("accelerator=", "beam:resources:accelerator:v1=")
+_IMAGES = ("sdk_container_image", "worker_harness_container_image")
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BeamFlags:
+    """Beam's flags, `words`, and the value of every option of Beam by them."""
+
+    words: tuple[str, ...]
+    values: dict[str, Any]
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> "BeamFlags":
+        """Parses flags; those that Beam does not have are left out of `values`."""
+        return cls(tuple(words), PipelineOptions(list(words)).get_all_options())
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of one of Beam's options, None if there is none."""
+        return self.values.get(name)
+
+    def names(self, flag: str) -> bool:
+        """Whether a flag was given, whatever its value."""
+        return any(word.partition("=")[0] == flag for word in self.words)
+
+    @property
+    def image(self) -> str | None:
+        """The workers' container image."""
+        return next((self[name] for name in _IMAGES if self[name]), None)
+
+    @property
+    def region(self) -> str | None:
+        """Where a Dataflow job runs, without the look-up in gcloud that Beam would do."""
+        return self["region"] or os.environ.get("CLOUDSDK_COMPUTE_REGION")
+
+    @property
+    def experiments(self) -> list[str]:
+        """The values of --experiments."""
+        return list(self["experiments"] or ())
+
+    @property
+    def service_options(self) -> list[str]:
+        """The values of --dataflow_service_options."""
+        return list(self["dataflow_service_options"] or ())
+
+    @property
+    def prime(self) -> bool:
+        """Whether the job uses Dataflow Prime."""
+        return "enable_prime" in (*self.experiments, *self.service_options)
+
+    @property
+    def one_process(self) -> bool:
+        """Whether a worker is limited to one process."""
+        return ONE_PROCESS in self.experiments
+
+    @property
+    def worker_accelerator(self) -> str | None:
+        """The accelerator of every worker, in the service's syntax."""
+        return _after(self.service_options, _SERVICE)
+
+    @property
+    def hinted_accelerator(self) -> str | None:
+        """The accelerator in the whole pipeline's resource hint, in the service's syntax."""
+        hints = (_after(self["resource_hints"], name) for name in _HINTS)
+        return next(filter(None, hints), None)
+
+    @property
+    def shares_gpu(self) -> bool:
+        """Whether several processes compute on one GPU."""
+        return "use_nvidia_mps" in (self.worker_accelerator or self.hinted_accelerator or "")
+
+    @property
+    def accelerator_type(self) -> str | None:
+        """The service's name of the accelerator that either of them names."""
+        accelerator = self.worker_accelerator or self.hinted_accelerator
+        return accelerator_type(accelerator) if accelerator else None
+
+    @property
+    def device(self) -> str | None:
+        """The `--device` that computes on it; None without one."""
+        return device_of(self.accelerator_type) if self.accelerator_type else None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The job's labels: each is `key=value`, or JSON of several."""
+        labels: dict[str, str] = {}
+        for word in self["labels"] or ():
+            if word.startswith("{"):
+                labels |= json.loads(word)
+            else:
+                key, _, value = word.partition("=")
+                labels[key] = value
+        return labels
+
+
+def _after(values: Sequence[str] | None, start: str) -> str | None:
+    return next((word.removeprefix(start) for word in values or () if word.startswith(start)), None)
+
+
+def configure_storage(job: RunnerOptions) -> None:
+    """Makes Beam's file systems use the given flags, such as the account to act for."""
+    if job.beam_args:
+        FileSystems.set_options(PipelineOptions(list(job.beam_args)))
+
+
+def pipeline_options(job: RunnerOptions, flags: Sequence[str]) -> PipelineOptions:
+    """Beam's options for a job with these flags of Beam, on its runner."""
+    name = job.runner
+    if job.name in SWITCHING:
+        _logger.warning(
+            "--runner %s would take the runner that it can download; this run takes %s",
+            name,
+            DEFAULT_RUNNER,
+        )
+        name = DEFAULT_RUNNER
+    return PipelineOptions([*flags, f"--runner={name}"])
+
+
+def has_worker_processes(options: PipelineOptions) -> bool:
+    """Whether the workers of a local run are processes."""
+    return bool(options.view_as(DirectOptions).direct_running_mode == "multi_processing")
+
+
+def give_no_worker_command(options: PipelineOptions) -> None:
+    """Keeps Beam from starting worker processes by its own command."""
+    options.view_as(DirectOptions).direct_running_mode = "in_memory"

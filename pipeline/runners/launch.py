@@ -1,0 +1,95 @@
+"""Runs a job on the runner that its options name, with the model where workers can load it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+
+import apache_beam as beam
+
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.bundle.files import METADATA
+from bert_embed.engines.choose import check_machine, check_precision, engine_name, find_device
+from bert_embed.engines.processor import has_int8_products
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.runners.beam import BeamFlags, pipeline_options
+from bert_embed.pipeline.runners.dataflow import run_on_dataflow
+from bert_embed.pipeline.runners.local import run_pipeline
+from bert_embed.pipeline.runners.options import RunnerOptions
+from bert_embed.pipeline.runners.portable import PortableJob, run_on_job_server
+from bert_embed.storage.files import absolute, is_remote, join, read_bytes
+from bert_embed.storage.packages import missing
+from bert_embed.transforms.adapters.embed_documents import without_cell_labels
+from bert_embed.transforms.worker_bundles import publish_bundle
+
+
+def check_computing(job: RunnerOptions) -> None:
+    """Raises ValueError if no machine, or not this one if it runs here, computes so."""
+    check_precision(job.precision, job.device)
+    if job.runs_here:
+        check_machine(job.precision, job.device)
+
+
+def check_examples(job: RunnerOptions) -> None:
+    """Raises UsageError if the job runs here and cannot read TFRecord files of examples."""
+    if job.runs_here and find_spec("tensorflow") is None:
+        raise UsageError(missing("reading TFRecord files of examples", "tensorflow"))
+
+
+def report_lines(report: bool, output_format: str) -> list[str]:
+    """Says if this machine, which writes report.html, cannot read the files that the run writes."""
+    if not report or output_format != "tfrecord" or find_spec("tensorflow"):
+        return []
+    why = missing("report.html of TFRecord files", "tensorflow")
+    return [f"note: {why}; or leave it out with --report false"]
+
+
+def engine_of(job: RunnerOptions) -> str | None:
+    """Name of the engine that computes; None for workers, which choose it by their devices."""
+    if not job.runs_here:
+        return None
+    return engine_name(find_device(job.precision, job.device))
+
+
+def precision_lines(job: RunnerOptions) -> list[str]:
+    """Says if this machine, which computes, is no faster in int8."""
+    if job.precision != "int8" or not job.runs_here or has_int8_products():
+        return []
+    return [
+        "note: --precision int8 is no faster than float32 on this processor, which has no "
+        "products in int8 (AVX-512 VNNI, AVX-VNNI, AMX, or asimddp on Arm)"
+    ]
+
+
+def bundle_for_workers(bundle: Bundle, model: str, job: RunnerOptions) -> Bundle:
+    """The bundle as workers load it: copied to `--temp_location`, once, if they are elsewhere."""
+    if job.runs_here:
+        return bundle
+    temp_location = BeamFlags.of(job.beam_args)["temp_location"]
+    if temp_location:
+        return replace(bundle, path=publish_bundle(bundle, absolute(temp_location)))
+    if is_remote(model) and read_bytes(join(model, METADATA)) is not None:
+        return replace(bundle, path=model.rstrip("/"))
+    return bundle
+
+
+def run_on_runner(
+    job: RunnerOptions,
+    words: Sequence[str],
+    work: Callable[[beam.Pipeline], None],
+    submitted: Callable[[dict[str, str]], None],
+) -> bool:
+    """Runs a job with the graph that `work` adds; returns whether Beam waited for its end.
+
+    `words` are its flags of Beam, completed; `submitted` takes the job that a job server has, as
+    JSON-able values. JobGoesOn: the job outlives this command, as with --no_wait_until_finish.
+    """
+    flags = BeamFlags.of(words)
+    options, waits = pipeline_options(job, flags.words), not flags["no_wait_until_finish"]
+    with without_cell_labels():
+        if job.is_portable:
+            run_on_job_server(options, work, PortableJob.of(job, flags), submitted, waits)
+        elif job.is_dataflow:
+            run_on_dataflow(options, work, flags)
+        else:
+            run_pipeline(options, work)
+    return waits

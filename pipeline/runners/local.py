@@ -1,0 +1,138 @@
+"""Checks and runs local runners, so that Ctrl-C ends a run at once."""
+
+import os
+import shlex
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import apache_beam as beam
+import grpc
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
+from bert_embed.bundle.apart import package_variables
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.runners.beam import (
+    SWITCHING,
+    BeamFlags,
+    give_no_worker_command,
+    has_worker_processes,
+)
+from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
+from bert_embed.storage.files import is_remote
+
+_WORKER = "apache_beam.runners.worker.sdk_worker_main"
+_POLL_SECONDS = 0.2  # a signal does not wake a thread that waits without end
+_LOST_WORKER = "Channel closed prematurely."  # all that Beam says of it
+_ENDED_WORKER = "Worker subprocess exited with return code"
+
+
+def check_local_runner(job: RunnerOptions) -> None:
+    """Checks that a local runner can run."""
+    name = job.name
+    if name == "prismrunner":
+        flags = BeamFlags.of(job.beam_args)
+        if flags["job_endpoint"] is None:
+            _check_prism(flags["prism_location"])
+    if name not in (DEFAULT_RUNNER.lower(), *SWITCHING):
+        return
+    flags = BeamFlags.of(job.beam_args)
+    for flag in ("--num_workers", "--max_num_workers"):
+        if flags.names(flag):
+            raise UsageError(f"{flag} is for Dataflow and has no effect here; set --threads")
+    workers, mode = flags["direct_num_workers"], flags["direct_running_mode"]
+    if mode == "in_memory" and workers != 1:
+        raise UsageError(
+            f"--direct_num_workers {workers} has no effect in one process: add "
+            "--direct_running_mode multi_processing, or set --threads"
+        )
+
+
+def _check_prism(location: str | None) -> None:
+    if location is None:
+        raise UsageError(
+            "--prism_location is missing: without it --runner PrismRunner downloads its program. "
+            "`make build/prism` builds it (Go is needed), then add --prism_location build/prism"
+        )
+    if not is_remote(location) and shutil.which(os.path.join(".", location)) is None:
+        raise UsageError(
+            f"--prism_location {location} is not a program; `make build/prism` builds build/prism"
+        )
+
+
+def run_pipeline(options: PipelineOptions, work: Callable[[beam.Pipeline], None]) -> None:
+    """Runs a pipeline with the graph that `work` adds; Ctrl-C also ends worker processes at once.
+
+    Beam would wait for everything its worker processes have received, and each of them would
+    answer Ctrl-C with a traceback. Here they ignore it, and this thread ends them.
+    """
+    with quiet_channels():
+        if not has_worker_processes(options):
+            with beam.Pipeline(options=options) as pipeline:
+                work(pipeline)
+            return
+        done: Future[None] = Future()
+        threading.Thread(target=_run, args=(options, work, done), daemon=True).start()
+        try:
+            while not wait([done], _POLL_SECONDS).done:
+                continue
+            done.result()
+        except KeyboardInterrupt:
+            _end_workers()
+            done.exception()  # the runner gives up by itself
+            raise
+        except RuntimeError as error:
+            if str(error) != _LOST_WORKER:
+                raise
+            raise ChildProcessError(
+                "a worker process died; if nobody ended it, it ran out of memory or the model "
+                "crashed: try fewer --direct_num_workers or a smaller --batch_tokens"
+            ) from error
+
+
+def _run(
+    options: PipelineOptions, work: Callable[[beam.Pipeline], None], done: "Future[None]"
+) -> None:
+    give_no_worker_command(options)
+    variables = shlex.join(f"{name}={value}" for name, value in package_variables().items())
+    python = shlex.quote(sys.executable)
+    command = f"trap '' INT; export {variables}; exec {python} -m {_WORKER}"
+    environment = SubprocessSDKEnvironment.from_command_string(command_string=command)
+    try:
+        with beam.Pipeline(FnApiRunner(default_environment=environment), options) as pipeline:
+            work(pipeline)
+    except BaseException as error:  # noqa: BLE001
+        done.set_exception(error)
+    else:
+        done.set_result(None)
+
+
+def _end_workers() -> None:
+    """Kills the worker processes of this process; no finished block is lost."""
+    for path in Path("/proc/self/task").glob("*/children"):
+        for child in map(int, path.read_text("ascii").split()):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                if _WORKER in Path(f"/proc/{child}/cmdline").read_text("utf-8", "replace"):
+                    os.kill(child, signal.SIGKILL)
+
+
+@contextmanager
+def quiet_channels() -> Iterator[None]:
+    """Suppresses tracebacks of threads that lost connection; after an interruption for good."""
+    previous = threading.excepthook
+
+    def print_others(failure: threading.ExceptHookArgs) -> None:
+        lost = isinstance(failure.exc_value, grpc.RpcError)
+        if not lost and not str(failure.exc_value).startswith(_ENDED_WORKER):
+            previous(failure)
+
+    threading.excepthook = print_others
+    yield
+    threading.excepthook = previous

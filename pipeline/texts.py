@@ -1,0 +1,178 @@
+"""Finds the texts of hits: those that an output holds, or else those of its run's input."""
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bert_embed.formats.output_files import parse_name
+from bert_embed.formats.result_files import row_batches
+from bert_embed.nearest import Hit
+from bert_embed.pipeline.options.embed import DEFAULTS
+from bert_embed.pipeline.report.sample import TEXT_COLUMNS, Run, Sample
+from bert_embed.run_record import RunRecord
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import absolute, is_remote, join, open_raw
+from bert_embed.transforms.bigquery.client import looks_like_table
+from bert_embed.transforms.listing import files_to_read, input_files, listing_digest
+from bert_embed.transforms.parts import BlockSpec
+from bert_embed.transforms.plan import plan_blocks
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.reader import document_blocks, quoting_of
+
+_ROWS = 1 << 14  # that are read at a time, without their vectors
+_MOST_BYTES = 128 << 20  # of an input that are read again for a report
+_REQUEST_BYTES = 256 << 10  # what a store sends in the time that it takes to answer
+_Hits = list[list[Hit]]
+_Key = tuple[int, int, str]  # block, part and id of a document
+
+
+def with_texts(
+    hits: _Hits, settings: Mapping[str, Any], record: RunRecord | None, folder: str
+) -> tuple[_Hits, str | None]:
+    """The hits in one output with their texts, and why none of them has a text, if so."""
+    if settings.get("keep_text"):
+        texts = _kept_texts(itertools.chain.from_iterable(hits), settings, folder)
+        shown = [[replace(hit, text=texts[hit.file, hit.row]) for hit in few] for few in hits]
+        return shown, None
+    if record is None:
+        return hits, "without run.json its input is not known"
+    return texts_of_input(hits, record, folder)
+
+
+def _kept_texts(
+    hits: Iterable[Hit], settings: Mapping[str, Any], folder: str
+) -> dict[tuple[str, int], str | None]:
+    """The texts beside the vectors, by file and row."""
+    rows_of: dict[str, set[int]] = {}
+    for hit in hits:
+        rows_of.setdefault(hit.file, set()).add(hit.row)
+    texts: dict[tuple[str, int], str | None] = {}
+    for name, rows in rows_of.items():
+        chosen = np.array(sorted(rows), np.int64)
+        with open_raw(join(absolute(folder), name)) as file:
+            batches = row_batches(
+                *(name, settings),
+                columns=TEXT_COLUMNS,
+                vectors=False,
+                rows=_ROWS,
+                chosen=chosen,
+                file=file,
+            )
+            try:
+                values = [text for batch in batches for text in batch.columns[0].to_pylist()]
+            except IndexError as error:
+                raise InputError(
+                    f"{folder} is damaged: run.json says that it keeps texts, {name} has none"
+                ) from error
+        texts |= zip(((name, row) for row in chosen.tolist()), values, strict=True)
+    return texts
+
+
+def sample_texts(
+    runs: Sequence[Run], sample: Sample, tell: Callable[[str], object] | None = None
+) -> list[str | None] | None:
+    """The texts of a sample: those that outputs hold, else read from the inputs of their runs.
+
+    None where there are none to show; of a large input it is some. A BigQuery table is not read.
+    """
+    if sample.texts is not None:
+        return sample.texts
+    none: list[Any] = [None] * len(sample)
+    starts, stops = sample.starts or none, sample.stops or none
+    rows = zip(sample.outputs, sample.files, sample.ids, starts, stops, strict=True)
+    hits = [(number, Hit(0.0, "", file, 0, *place)) for number, file, *place in rows]
+    texts: list[str | None] = []
+    for number, run in enumerate(runs):
+        few = [hit for output, hit in hits if output == number]
+        [found], problem = texts_of_input([few], run.record, run.place, _MOST_BYTES)
+        if problem is not None and tell is not None:
+            of_run = f" of {run.place}" if len(runs) > 1 else ""
+            tell(f"note: no texts{of_run} are shown: {problem}")
+        texts += [hit.text for hit in found]
+    return texts if any(texts) else None
+
+
+def texts_of_input(
+    hits: _Hits, record: RunRecord, folder: str, most: int | None = None
+) -> tuple[_Hits, str | None]:
+    """Adds texts by planning and reading the blocks of documents again, else as `with_texts`.
+
+    The plan is the same every time, so a file's name gives its block. Of several documents with one
+    id in a part, none can be told from the others. Of blocks with more than `most` bytes together,
+    only some are read, evenly spread, and none of many small objects of a store.
+    """
+    source = record.input
+    if record.query_rows is not None or any(map(looks_like_table, source.patterns)):
+        return hits, "the run read BigQuery; `--keep_text` of embed keeps texts"
+    spans = source.span_columns
+    columns = Columns(
+        source.text_column,
+        source.id_column,
+        source.text_b_column,
+        None if spans is None else (spans[0], spans[1]),
+        csv_quoting=record.options.get("csv_quoting", DEFAULTS["csv_quoting"]),
+        csv_escape=record.options.get("csv_escape"),
+    )
+    try:
+        files = input_files(
+            source.patterns,
+            source.format,
+            absolute(folder),
+            whole_files=source.document == "file",
+        )
+        if any(file.format == "tfrecord" for file in files):
+            return hits, "the run read examples; `--keep_text` of tokenize and embed keeps texts"
+        if source.read_through:
+            return hits, "an older version wrote the run, which cut files otherwise"
+        if listing_digest(files) != source.listing:
+            return hits, "the run's input has changed or is missing"
+        files = files_to_read(files, source.text_column, source.limit, quoting_of(columns))
+    except (ValueError, OSError) as error:
+        return hits, f"the run's input cannot be read: {error}"
+    wanted = {key for hit in itertools.chain.from_iterable(hits) if (key := _key(hit))}
+    last = {block: part for block, part, _ in sorted(wanted)}  # part of each block
+    cut = record.files
+    texts: dict[_Key | None, str | None] = {}
+    specs = [spec for spec in plan_blocks(files, cut.block_bytes) if spec.number in last]
+    if most is not None and not (specs := _some(specs, cut.block_bytes, most)):
+        return hits, "the run read too many small objects; `--keep_text` of embed keeps texts"
+    for spec in specs:
+        for block in document_blocks(spec, columns, cut.part_docs, cut.block_bytes, {}):
+            for document, text in zip(block.ids.to_pylist(), block.texts, strict=True):
+                key = spec.number, block.part.number, document
+                if key in wanted:
+                    texts[key] = text if texts.get(key, text) == text else None
+            if block.part.number >= last[spec.number]:
+                break
+    shown = [[replace(hit, text=_of_hit(texts, hit)) for hit in few] for few in hits]
+    if texts and not any(texts.values()):
+        return shown, "several documents of a part have these ids"
+    return shown, None
+
+
+def _some(specs: list[BlockSpec], block_bytes: int, most: int) -> list[BlockSpec]:
+    """Blocks of about so many bytes together, evenly spread; none if one takes `most` requests."""
+    sizes = [sum(piece.info.size for piece in spec.slices) for spec in specs]
+    read = sum(
+        size if spec.compression else min(size, block_bytes)
+        for spec, size in zip(specs, sizes, strict=True)
+    )
+    requests = [sum(is_remote(piece.info.path) for piece in spec.slices) for spec in specs]
+    step = max(1, -(-max(read, sum(requests) * _REQUEST_BYTES) // most))
+    few = most // _REQUEST_BYTES
+    return [
+        spec for spec, count in zip(specs[::step], requests[::step], strict=True) if count <= few
+    ]
+
+
+def _key(hit: Hit) -> _Key | None:
+    name = parse_name(hit.file)
+    return name and (name.block, name.part, str(hit.id))
+
+
+def _of_hit(texts: Mapping[_Key | None, str | None], hit: Hit) -> str | None:
+    text = texts.get(_key(hit))
+    return None if text is None else text[hit.start : hit.stop]
