@@ -60,7 +60,7 @@ lock: .venv/uv  ## pin the packages in uv.lock and requirements.txt, and name kn
 	@$(BIN)/uv audit --frozen || echo "the pins have weaknesses, or the service did not answer (see above)"
 
 model: .venv/runtime
-	$(BIN)/python -m bert_embed.bundle.default_model
+	$(BIN)/python -m bert_embed.bundle.find
 
 build/language_reference.jsonl: examples/write_language_reference.py
 	@mkdir -p build

@@ -57,7 +57,7 @@ def passages(count: int) -> list[str]:
         ValueError: `count` is more than there are.
     """
     from bert_embed.bundle.find import resolve_model
-    from bert_embed.tokenization.tokenizer import load_tokenizer
+    from bert_embed.text.tokenizer import load_tokenizer
 
     sentences = every_sentence()
     tokenizer = load_tokenizer(resolve_model("minilm"))

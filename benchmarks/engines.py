@@ -21,8 +21,8 @@ from benchmarks import measure
 from benchmarks.corpus import FOLDER, TEXTS
 from benchmarks.peers import minilm_folder, peer, peer_environment, peer_python, peer_versions
 from benchmarks.sides.engine import OURS, TENSORFLOW
-from bert_embed.engines.batches import CPU_BATCH_TOKENS
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.backends.batches import CPU_BATCH_TOKENS
+from bert_embed.text.tokenizer import load_tokenizer
 
 _PACKAGES = ("onnxruntime", "openvino", "ctranslate2", "sentence-transformers", "torch")
 BUDGETS = (256, 512, 1024, 2048, 4096)
@@ -176,7 +176,7 @@ def row_file(texts: str, count: int, every: int) -> Path:
     if path.exists():
         return path
     from bert_embed.bundle.find import resolve_model
-    from bert_embed.rows.build import build_rows
+    from bert_embed.text.rows import build_rows
 
     bundle = resolve_model("minilm")
     tokenizer = load_tokenizer(bundle)

@@ -26,7 +26,7 @@ from benchmarks.corpus import FOLDER
 from benchmarks.engines import Engine, row_file
 from benchmarks.peers import peer_environment, peer_python, peer_versions
 from benchmarks.sides.engine import OURS
-from bert_embed.engines.batches import CPU_BATCH_TOKENS
+from bert_embed.backends.batches import CPU_BATCH_TOKENS
 from bert_embed.importers import import_model
 
 _BASE = {"hidden_size": 768, "num_attention_heads": 12}

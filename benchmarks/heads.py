@@ -26,8 +26,8 @@ from benchmarks.exactness import TEXTS
 from benchmarks.peers import peer, peer_versions
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.encoder import Encoder
-from bert_embed.heads.vectors import SparseVectors
 from bert_embed.importers import import_model
+from bert_embed.models.heads.vectors import SparseVectors
 from tests.support.models.heads import MLM, as_cross_encoder, write_classifier, write_mlm
 from tests.support.models.multi_vectors import CASES, write_multi_vectors
 from tests.support.models.splade import as_router

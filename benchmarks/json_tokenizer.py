@@ -25,7 +25,7 @@ from benchmarks import measure
 from benchmarks.corpus import FOLDER, english_sentences
 from benchmarks.peers import minilm_folder
 from bert_embed.pipeline.cli import main as command_line
-from bert_embed.tokenization.json_tokenizer import JsonTokenizer
+from bert_embed.text.json_tokenizer import JsonTokenizer
 from tests.support.models.json_tokenizers import byte_level, unigram
 from tests.support.models.tiny import write_tiny_huggingface
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert_embed.engines import processor
-from bert_embed.engines.choose import find_device
+from bert_embed.backends import processor
+from bert_embed.backends.choose import find_device
 
 _VERSIONS = ("apache-beam", "tensorflow", "tensorflow-text", "numpy", "pyarrow")
 # Those of the flags in /proc/cpuinfo that decide how fast products are, by precision.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks import measure
 from benchmarks.corpus import FOLDER, english_sentences, write_lines
-from bert_embed.engines.cores import available_cores
+from bert_embed.backends.processor import available_cores
 
 OUTPUTS = ("sentence", "token")
 _PRECISIONS = ("float32", "int8")

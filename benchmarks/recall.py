@@ -14,7 +14,7 @@ import numpy as np
 import bert_embed
 from benchmarks import measure
 from benchmarks.corpus import english_sentences
-from bert_embed.formats.number_types import OUTPUT_DTYPES, restored, stored
+from bert_embed.results.names import OUTPUT_DTYPES, restored, stored
 
 _K = 10
 _SHARES = (1, 2, 4)  # all numbers of a vector, half of them, a quarter

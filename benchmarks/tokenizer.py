@@ -25,7 +25,7 @@ from benchmarks import measure
 from benchmarks.corpus import FOLDER, english_sentences, write_lines
 from benchmarks.multilingual import multilingual_texts
 from benchmarks.peers import minilm_folder, peer
-from bert_embed.tokenization.tokenizer import Tokenizer
+from bert_embed.text.tokenizer import Tokenizer
 
 OURS, FAST_BERT, HUGGING_FACE = "ours", "FastBertTokenizer", "Hugging Face tokenizers"
 _CALL = 2000  # texts a call: the blocks of the pipeline hold thousands

@@ -9,17 +9,21 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.base.errors import InputError, SettingError
 from bert_embed.version import __version__
 
 if TYPE_CHECKING:
     from bert_embed.bundle.bundle import Bundle
-    from bert_embed.calls.settings import VectorSettings
     from bert_embed.encoder import Encoder, TruncationWarning
-    from bert_embed.formats.result_files import DocumentUnits
-    from bert_embed.heads.vectors import MultiVector, MultiVectors, SparseVector, SparseVectors
+    from bert_embed.models.heads.vectors import (
+        MultiVector,
+        MultiVectors,
+        SparseVector,
+        SparseVectors,
+    )
     from bert_embed.pipeline import RunFailed, embed
-    from bert_embed.results import (
+    from bert_embed.results.files import DocumentUnits
+    from bert_embed.results.read import (
         read,
         read_batches,
         read_multi,
@@ -29,10 +33,10 @@ if TYPE_CHECKING:
         read_tokens,
         read_words,
     )
-    from bert_embed.rows.to_documents import TextVectors
-    from bert_embed.specs import VectorSpec
-    from bert_embed.tokenization.protocol import TokenizedTexts
-    from bert_embed.tokenization.tokenizer import Tokenizer
+    from bert_embed.settings import VectorSettings, VectorSpec
+    from bert_embed.text.merge import TextVectors
+    from bert_embed.text.protocol import TokenizedTexts
+    from bert_embed.text.tokenizer import Tokenizer
     from bert_embed.transforms.adapters.embed_documents import EmbedDocuments
     from bert_embed.transforms.adapters.mltransform import BertEmbeddings
     from bert_embed.transforms.adapters.model_handler import BertModelHandler
@@ -75,25 +79,25 @@ _IMPORTED_ON_USE = {
     "RunFailed": "bert_embed.pipeline",
     "embed": "bert_embed.pipeline",
     "Bundle": "bert_embed.bundle.bundle",
-    "DocumentUnits": "bert_embed.formats.result_files",
+    "DocumentUnits": "bert_embed.results.files",
     "Encoder": "bert_embed.encoder",
-    "MultiVector": "bert_embed.heads.vectors",
-    "MultiVectors": "bert_embed.heads.vectors",
-    "SparseVector": "bert_embed.heads.vectors",
-    "SparseVectors": "bert_embed.heads.vectors",
-    "TextVectors": "bert_embed.rows.to_documents",
-    "TokenizedTexts": "bert_embed.tokenization.protocol",
-    "Tokenizer": "bert_embed.tokenization.tokenizer",
+    "MultiVector": "bert_embed.models.heads.vectors",
+    "MultiVectors": "bert_embed.models.heads.vectors",
+    "SparseVector": "bert_embed.models.heads.vectors",
+    "SparseVectors": "bert_embed.models.heads.vectors",
+    "TextVectors": "bert_embed.text.merge",
+    "TokenizedTexts": "bert_embed.text.protocol",
+    "Tokenizer": "bert_embed.text.tokenizer",
     "TruncationWarning": "bert_embed.encoder",
-    "VectorSpec": "bert_embed.specs",
-    "read": "bert_embed.results",
-    "read_batches": "bert_embed.results",
-    "read_multi": "bert_embed.results",
-    "read_scores": "bert_embed.results",
-    "read_sparse": "bert_embed.results",
-    "read_spans": "bert_embed.results",
-    "read_tokens": "bert_embed.results",
-    "read_words": "bert_embed.results",
+    "VectorSpec": "bert_embed.settings",
+    "read": "bert_embed.results.read",
+    "read_batches": "bert_embed.results.read",
+    "read_multi": "bert_embed.results.read",
+    "read_scores": "bert_embed.results.read",
+    "read_sparse": "bert_embed.results.read",
+    "read_spans": "bert_embed.results.read",
+    "read_tokens": "bert_embed.results.read",
+    "read_words": "bert_embed.results.read",
 }
 
 
@@ -128,11 +132,11 @@ def load(
         InputError: The model is not in the cache, is damaged, or has layers or a tokenizer that are
             not BERT's.
     """
-    from bert_embed.arguments import known_names
+    from bert_embed.backends.choose import weight_files
+    from bert_embed.base.arguments import known_names
     from bert_embed.bundle.find import resolve_model
-    from bert_embed.calls.settings import VectorSettings, changed_spec
     from bert_embed.encoder import Encoder
-    from bert_embed.engines.choose import weight_files
+    from bert_embed.settings import VectorSettings, changed_spec
 
     others = ("model", "threads", "prompt", "precision", "device", "max_seq_length")
     known_names(spec, {*VectorSettings.__annotations__, *others})

@@ -9,42 +9,46 @@ from typing import Any, Literal, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_embed.arguments import known_names, one_of
-from bert_embed.bundle.bundle import Bundle
-from bert_embed.bundle.prompts import DOCUMENT, QUERY, query_prompt
-from bert_embed.calls.settings import (
-    CallSettings,
-    EncodeSettings,
-    MultiSettings,
-    SparseSettings,
-    TextSettings,
-    UnitSettings,
-    changed_spec,
-)
-from bert_embed.calls.similarity import (
+from bert_embed.backends.choose import EngineLoader, load_engine
+from bert_embed.base.arguments import known_names, one_of
+from bert_embed.base.errors import SettingError, required
+from bert_embed.bundle.bundle import DOCUMENT, QUERY, Bundle, query_prompt
+from bert_embed.calls import (
+    Columns,
     dense_matrix,
     dense_pairs,
+    in_pieces,
     kind_pair,
     product_matrix,
     product_pairs,
+    span_columns,
+    text_columns,
+    word_columns,
 )
-from bert_embed.calls.texts import Columns, in_pieces, span_columns, text_columns, word_columns
-from bert_embed.embedder import Embedder
-from bert_embed.engines.choose import EngineLoader, load_engine
-from bert_embed.heads.multi import MultiHead
-from bert_embed.heads.sparse import SparseHead
-from bert_embed.heads.vectors import (
+from bert_embed.model import Embedder
+from bert_embed.models.heads.multi import MultiHead
+from bert_embed.models.heads.sparse import SparseHead
+from bert_embed.models.heads.vectors import (
     VECTOR_KINDS,
     MultiVector,
     MultiVectors,
     SparseVector,
     SparseVectors,
 )
-from bert_embed.rows.fit import fit_texts
-from bert_embed.rows.layout import Layout, Units
-from bert_embed.rows.to_documents import GranularVectors, TextVectors, per_document
-from bert_embed.specs import TextSpec, VectorSpec
-from bert_embed.storage.errors import SettingError, required
+from bert_embed.settings import (
+    CallSettings,
+    EncodeSettings,
+    MultiSettings,
+    SparseSettings,
+    TextSettings,
+    TextSpec,
+    UnitSettings,
+    VectorSpec,
+    changed_spec,
+)
+from bert_embed.text.layout import Layout, Units
+from bert_embed.text.merge import GranularVectors, TextVectors, per_document
+from bert_embed.text.windows import fit_texts
 
 Kind = Literal["dense", "sparse", "multi", "scores"]
 # What to call for the kinds of vectors that `encode` does not give unasked
@@ -71,8 +75,8 @@ class Encoder:
         prompt: Text to put before each text, or `name:` followed by the name of one of the
             model's prompts; None is the model's default, "" is no prompt.
         precision: Number type of the matrix products, one of
-            `bert_embed.engines.choose.PRECISIONS`; vectors are always float32.
-        device: One of `bert_embed.engines.choose.DEVICES`.
+            `bert_embed.backends.choose.PRECISIONS`; vectors are always float32.
+        device: One of `bert_embed.backends.choose.DEVICES`.
         load_engine: Loads the engine that runs the batches.
 
     Attributes:
@@ -191,7 +195,7 @@ class Encoder:
             kind: "dense", "sparse", "multi" or "scores"; None is dense, and an error for a model
                 that is for other vectors: pooled hidden states of these mean nothing.
             **settings: What differs from the encoder's own settings:
-                `bert_embed.calls.settings.EncodeSettings` lists them; of other kinds those that
+                `bert_embed.settings.EncodeSettings` lists them; of other kinds those that
                 `encode_sparse`, `encode_multi` or `encode_scores` takes.
 
         Returns:
@@ -295,7 +299,7 @@ class Encoder:
         Args:
             texts, texts_b: As `encode` takes them.
             **settings: What differs from the encoder's own settings:
-                `bert_embed.calls.settings.UnitSettings`.
+                `bert_embed.settings.UnitSettings`.
 
         Returns:
             For one text, or for each, its tokens, their spans in it (-1 for special tokens and the
@@ -424,7 +428,7 @@ class Encoder:
         Args:
             texts: One text, or a column of them, as `encode` takes them.
             **settings: What differs from the encoder's own settings:
-                `bert_embed.calls.settings.SparseSettings` lists them.
+                `bert_embed.settings.SparseSettings` lists them.
 
         Returns:
             A row for each text; for one text the row. The product of two rows says how similar
@@ -485,7 +489,7 @@ class Encoder:
         Args:
             texts: One text, or a column of them, as `encode` takes them.
             **settings: What differs from the encoder's own settings:
-                `bert_embed.calls.settings.MultiSettings` lists them.
+                `bert_embed.settings.MultiSettings` lists them.
 
         Returns:
             A row for each text; for one text the row. `rows()` gives them as float32
@@ -534,7 +538,7 @@ class Encoder:
         Args:
             texts, texts_b: As `encode` takes them; a cross-encoder's queries and documents.
             **settings: What differs from the encoder's own settings:
-                `bert_embed.calls.settings.TextSettings` lists them.
+                `bert_embed.settings.TextSettings` lists them.
 
         Returns:
             float32 `[texts, labels]`, for one text without the first axis: probabilities, or what

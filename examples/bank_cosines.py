@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
-from bert_embed.graph.load import load_encoder
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.text.tokenizer import load_tokenizer
 
 SENTENCE = (
     "After stealing money from the bank vault, "

@@ -48,7 +48,7 @@ def embed(
     Traceback (most recent call last):
     bert_embed.pipeline.errors.UsageError: unknown flag inptu; did you mean input?
     """
-    from bert_embed.arguments import switch
+    from bert_embed.base.arguments import switch
     from bert_embed.pipeline.options.python_call import named_as_in_python, options_of_call
 
     shown = switch("show_progress", show_progress)

@@ -9,7 +9,9 @@ from importlib import import_module
 from typing import Any
 
 import bert_embed
-from bert_embed.engines.own_process import set_up_process
+from bert_embed.backends.processor import set_up_process
+from bert_embed.base.environment import missing
+from bert_embed.base.errors import InputError, StorageError
 from bert_embed.pipeline import console, light_imports
 from bert_embed.pipeline.console import AnswerLost, answer, hide_secrets, is_unread, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
@@ -21,25 +23,23 @@ from bert_embed.pipeline.options.command_line import (
     plain_words,
     program,
 )
-from bert_embed.storage.errors import InputError, StorageError
-from bert_embed.storage.packages import missing
 
 _OF_TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_hub")
 # The options of each command, and what runs it, which is imported only once the flags are right:
 # neither `--help` nor a mistyped flag waits for Beam.
 _COMMANDS = {
-    "search": ("arguments:SearchOptions", "commands.search:run_search"),
-    "watch": ("arguments:WatchOptions", "progress.watch:run_watch"),
-    "verify": ("arguments:VerifyOptions", "commands.verify:run_verify"),
-    "report": ("arguments:ReportOptions", "commands.report:run_report"),
-    "card": ("arguments:CardOptions", "commands.card:run_card"),
-    "export": ("export.arguments:ExportOptions", "export.command:run_export"),
-    "cluster": ("clusters.arguments:ClusterOptions", "clusters.run:run_clusters"),
-    "dedup": ("clusters.arguments:DedupOptions", "clusters.run:run_clusters"),
-    "model import": ("arguments:ModelImportOptions", "commands.models:run_import"),
-    "model export": ("arguments:ModelExportOptions", "commands.models:run_export"),
-    "model inspect": ("arguments:ModelInspectOptions", "commands.models:run_inspect"),
-    "model verify": ("arguments:ModelVerifyOptions", "commands.models:run_verify"),
+    "search": ("options.commands:SearchOptions", "commands.search:run_search"),
+    "watch": ("options.commands:WatchOptions", "watch:run_watch"),
+    "verify": ("options.commands:VerifyOptions", "commands.verify:run_verify"),
+    "report": ("options.commands:ReportOptions", "commands.report:run_report"),
+    "card": ("options.commands:CardOptions", "commands.card:run_card"),
+    "export": ("options.commands:ExportOptions", "export.command:run_export"),
+    "cluster": ("options.commands:ClusterOptions", "commands.clusters:run_clusters"),
+    "dedup": ("options.commands:DedupOptions", "commands.clusters:run_clusters"),
+    "model import": ("options.commands:ModelImportOptions", "commands.models:run_import"),
+    "model export": ("options.commands:ModelExportOptions", "commands.models:run_export"),
+    "model inspect": ("options.commands:ModelInspectOptions", "commands.models:run_inspect"),
+    "model verify": ("options.commands:ModelVerifyOptions", "commands.models:run_verify"),
 }
 _HELP = """\
 usage: {program} COMMAND [flags]

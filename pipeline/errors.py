@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
-from bert_embed.storage.errors import InputError, SettingError, StorageError
+from bert_embed.base.errors import InputError, SettingError, StorageError
 
 
 class ExitCode(IntEnum):

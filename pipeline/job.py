@@ -11,7 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from bert_embed.notebook import in_notebook
+from bert_embed.base.environment import in_notebook
+from bert_embed.base.errors import InputError, StorageError, counted, required
 from bert_embed.pipeline.console import answer, hide_in_flags, hide_secrets, say, warn
 from bert_embed.pipeline.errors import ExitCode, RunFailed
 from bert_embed.pipeline.options.command_line import command_of
@@ -42,10 +43,8 @@ from bert_embed.pipeline.runners.errors import (
 )
 from bert_embed.pipeline.runners.launch import precision_lines, report_lines
 from bert_embed.pipeline.runners.portable import earlier_job_lines, server_notes
-from bert_embed.run_record import RunRecord, read_record
-from bert_embed.storage.errors import InputError, StorageError, required
+from bert_embed.results.run_record import RunRecord, read_record
 from bert_embed.storage.local import REPLACED
-from bert_embed.storage.plurals import counted
 from bert_embed.transforms.crash_markers import clear_crash_markers
 
 _LONG_REPORT = 5.0  # seconds

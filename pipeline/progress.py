@@ -15,12 +15,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from bert_embed.notebook import cell_line, in_notebook
+from bert_embed.base.environment import cell_line, in_notebook
+from bert_embed.base.errors import InputError, counted
 from bert_embed.pipeline.console import is_terminal, visible
-from bert_embed.run_record import Goal
-from bert_embed.storage.errors import InputError
+from bert_embed.results.run_record import Goal
 from bert_embed.storage.files import is_remote
-from bert_embed.storage.plurals import counted
 from bert_embed.transforms.crash_markers import read_markers
 from bert_embed.transforms.ledger import SUMMED, BlockRecord, parse_block_record
 from bert_embed.transforms.output_folder import OutputFolder

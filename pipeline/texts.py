@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.formats.output_files import parse_name
-from bert_embed.formats.result_files import row_batches
-from bert_embed.nearest import Hit
+from bert_embed.base.errors import InputError
 from bert_embed.pipeline.options.embed import DEFAULTS
 from bert_embed.pipeline.report.sample import TEXT_COLUMNS, Run, Sample
-from bert_embed.run_record import RunRecord
-from bert_embed.storage.errors import InputError
+from bert_embed.results.files import row_batches
+from bert_embed.results.names import parse_name
+from bert_embed.results.run_record import RunRecord
+from bert_embed.search.nearest import Hit
 from bert_embed.storage.files import absolute, is_remote, join, open_raw
 from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.listing import files_to_read, input_files, listing_digest

@@ -12,15 +12,14 @@ import orjson
 from rich.console import Console, Group
 from rich.live import Live
 
+from bert_embed.base.errors import InputError, StorageError, counted
 from bert_embed.pipeline.console import answer, hide_secrets, is_terminal, say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.options.commands import WatchOptions
 from bert_embed.pipeline.progress import Counts, Progress, clock, one_line
 from bert_embed.pipeline.run.summary import summary_lines
-from bert_embed.run_record import JobRecord, RunRecord, read_record
-from bert_embed.storage.errors import InputError, StorageError
+from bert_embed.results.run_record import JobRecord, RunRecord, read_record
 from bert_embed.storage.files import absolute
-from bert_embed.storage.plurals import counted
 from bert_embed.transforms.clusters.job import ClusterFolder, ClusterRecord, read_cluster_record
 from bert_embed.transforms.crash_markers import Marker, read_markers
 from bert_embed.transforms.output_folder import OutputFolder

@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from bert_embed.storage.errors import InputError
+from bert_embed.base.errors import InputError
+from bert_embed.base.json import from_json, json_object, to_json
 from bert_embed.storage.files import is_remote, make_below, read_bytes, remove, write_bytes
 from bert_embed.storage.local import is_running, pid_namespace
 from bert_embed.transforms.ledger import read_block_record
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import BlockSpec
-from bert_embed.typed_json import from_json, json_object, to_json
 
 _LOG = logging.getLogger(__name__)
 _FORMAT = 1

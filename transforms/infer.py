@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
-from bert_embed.specs import TextSpec, VectorSpec
-from bert_embed.storage.errors import required
+from bert_embed.base.errors import required
+from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.transforms.blocks import (
     EmbeddingBlock,
     KeptWindows,
@@ -31,11 +31,11 @@ from bert_embed.transforms.steps import Step, activity, computing, passed_as_blo
 from bert_embed.transforms.worker_bundles import worker_bundle
 
 if TYPE_CHECKING:
-    from bert_embed.embedder import Embedder
-    from bert_embed.engines.choose import EngineLoader
-    from bert_embed.rows.layout import Layout, Units
-    from bert_embed.rows.to_documents import EmbeddedRows, GranularVectors
-    from bert_embed.tokenization.protocol import TextTokenizer
+    from bert_embed.backends.choose import EngineLoader
+    from bert_embed.model import Embedder
+    from bert_embed.text.layout import Layout, Units
+    from bert_embed.text.merge import EmbeddedRows, GranularVectors
+    from bert_embed.text.protocol import TextTokenizer
 
 _VOCABULARIES: "WeakKeyDictionary[TextTokenizer, pa.StringArray]" = WeakKeyDictionary()
 
@@ -60,9 +60,9 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Embedder"]):
         super().__init__()
 
     def load_model(self) -> "Embedder":
-        from bert_embed.embedder import Embedder
-        from bert_embed.engines.choose import load_engine, weight_files
-        from bert_embed.engines.own_process import set_up_process
+        from bert_embed.backends.choose import load_engine, weight_files
+        from bert_embed.backends.processor import set_up_process
+        from bert_embed.model import Embedder
 
         if os.getpid() != self.made_by:  # a worker process, not the one that called us
             set_up_process()
@@ -130,8 +130,7 @@ class EmbedBlocks(Step):
 @contextmanager
 def _naming(block: TokenBlock) -> Iterator[None]:
     """Adds the block to the error of a model that fails or hangs."""
-    from bert_embed.engines.runner import BrokenModelError
-    from bert_embed.engines.thread_calls import NoProgressError
+    from bert_embed.backends.runner import BrokenModelError, NoProgressError
 
     number, sources = block.part.block, block.sources
     try:
@@ -160,7 +159,7 @@ def embedding_block(
     pieces: str = "window",
 ) -> EmbeddingBlock:
     """Gives every document, or its `pieces`, their vectors; rejects those of failed rows."""
-    from bert_embed.rows.text_rows import failed_documents
+    from bert_embed.text.layout import failed_documents
 
     layout = block.layout
     embedded = EmbeddingBlock(

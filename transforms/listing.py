@@ -14,7 +14,9 @@ import orjson
 import pyarrow as pa
 import zstandard
 
-from bert_embed.storage.errors import InputError, SettingError, StorageError
+from bert_embed.base.errors import InputError, SettingError, StorageError
+from bert_embed.base.parallel import in_parallel
+from bert_embed.storage.file_info import fixed_folder
 from bert_embed.storage.files import (
     FileInfo,
     absolute,
@@ -25,8 +27,6 @@ from bert_embed.storage.files import (
     list_files,
     read_bytes,
 )
-from bert_embed.storage.globs import fixed_folder
-from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.examples.read import limit_examples
 from bert_embed.transforms.examples.write import are_settings
 from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder

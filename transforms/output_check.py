@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
-from bert_embed.formats.output_files import BLOCK_RECORDS, output_name
-from bert_embed.formats.tfrecord import unframed
-from bert_embed.run_record import RunRecord
+from bert_embed.base.errors import counted
+from bert_embed.base.parallel import in_parallel
+from bert_embed.results.names import BLOCK_RECORDS, output_name
+from bert_embed.results.run_record import RunRecord
+from bert_embed.results.tf_example import unframed
 from bert_embed.storage.files import checksum, open_raw
-from bert_embed.storage.parallel import in_parallel
-from bert_embed.storage.plurals import counted
 from bert_embed.transforms.ledger import BlockRecord, read_block_record
 from bert_embed.transforms.output_folder import (
     RUN_FILE,
@@ -185,7 +185,7 @@ def _content_problem(folder: OutputFolder, name: str, file: OutputFile) -> Probl
 def count_rows(path: str) -> int:
     """Rows of a file of an output; ValueError if it is damaged."""
     if path.endswith(".parquet"):
-        from bert_embed.formats.parquet_file import open_parquet
+        from bert_embed.results.files import open_parquet
 
         with open_raw(path) as raw, open_parquet(raw) as file:
             return file.metadata.num_rows

@@ -9,8 +9,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from bert_embed.formats.kinds import KINDS
-from bert_embed.formats.output_files import (
+from bert_embed.base.errors import InputError, StorageError
+from bert_embed.base.parallel import in_parallel
+from bert_embed.results.kinds import KINDS
+from bert_embed.results.names import (
     BLOCK_RECORDS,
     PART_NUMBERS,
     PIECES,
@@ -22,7 +24,6 @@ from bert_embed.formats.output_files import (
     parse_name,
     part_name,
 )
-from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.files import (
     FileInfo,
     files_in,
@@ -43,7 +44,6 @@ from bert_embed.storage.files import (
     write_whole,
 )
 from bert_embed.storage.local import is_at
-from bert_embed.storage.parallel import in_parallel
 
 _MOMENT = 0.1  # seconds
 

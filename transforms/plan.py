@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import apache_beam as beam
 
-from bert_embed.storage.errors import InputError
+from bert_embed.base.errors import InputError
 from bert_embed.transforms.ledger import BegunBlocks, BlockRecord, begun_blocks, finished_blocks
 from bert_embed.transforms.listing import read_listing
 from bert_embed.transforms.output_folder import OutputFolder

@@ -8,8 +8,8 @@ from itertools import zip_longest
 
 import apache_beam as beam
 
-from bert_embed.run_record import Load
-from bert_embed.storage.plurals import counted
+from bert_embed.base.errors import counted
+from bert_embed.results.run_record import Load
 from bert_embed.transforms.ledger import SUMMED, BlockRecord, Distinct, joined
 from bert_embed.transforms.output_folder import OutputFile
 from bert_embed.transforms.parts import PlannedWork

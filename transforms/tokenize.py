@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from bert_embed.specs import TextSpec
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.settings import TextSpec
+from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, take
 from bert_embed.transforms.parts import Rejected, UnknownWords
 from bert_embed.transforms.redact import RedactErrors
@@ -22,7 +22,7 @@ from bert_embed.transforms.steps import Step, passed_as_block
 from bert_embed.transforms.worker_bundles import worker_bundle
 
 if TYPE_CHECKING:
-    from bert_embed.tokenization.protocol import TextTokenizer
+    from bert_embed.text.protocol import TextTokenizer
 
 
 _MOST_FILES = 5  # of a part; those with most such words
@@ -121,7 +121,7 @@ class _Tokenize(beam.DoFn):
 
 def token_block(block: DocumentBlock, tokenizer: "TextTokenizer", spec: TextSpec) -> TokenBlock:
     """Tokenizes a block in one call; a text without tokens, or one too long, is rejected."""
-    from bert_embed.rows.text_rows import text_rows
+    from bert_embed.text.layout import text_rows
 
     started = time.perf_counter()
     tokenized = text_rows(

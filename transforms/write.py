@@ -14,16 +14,17 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_embed.formats.kinds import KINDS
-from bert_embed.formats.number_types import (
+from bert_embed.base.errors import InputError, required
+from bert_embed.results.files import METADATA_KEY
+from bert_embed.results.kinds import KINDS
+from bert_embed.results.names import (
     INTEGER_DTYPES,
     output_dtype,
     restored,
     stored,
     stored_type,
 )
-from bert_embed.formats.result_files import METADATA_KEY
-from bert_embed.formats.tf_example import (
+from bert_embed.results.tf_example import (
     Bytes,
     Feature,
     Floats,
@@ -31,7 +32,6 @@ from bert_embed.formats.tf_example import (
     encode_records,
     one_int,
 )
-from bert_embed.storage.errors import InputError, required
 from bert_embed.storage.files import checksum, stat
 from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows, TokenBlock, id_hashes, is_list
 from bert_embed.transforms.ledger import (

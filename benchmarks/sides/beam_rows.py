@@ -17,11 +17,11 @@ from apache_beam.ml.inference.base import KeyedModelHandler, PredictionResult, R
 from apache_beam.ml.inference.tensorflow_inference import TFModelHandlerTensor
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from bert_embed.backends.tensorflow.export import save
+from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
-from bert_embed.graph.export import save
-from bert_embed.graph.load import load_encoder
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.text.tokenizer import load_tokenizer
 
 _LENGTH = 128
 

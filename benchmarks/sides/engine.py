@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import answer_lines
-from bert_embed.engines.batches import pad_rows, plan_batches
+from bert_embed.backends.batches import pad_rows, plan_batches
 
 OURS, TENSORFLOW = "ours", "our graph in TensorFlow"
 _ROWS, _HIDDEN, _INNER, _PRODUCTS = 1024, 384, 1536, 40
@@ -89,9 +89,9 @@ def batched(call: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Embed:
 
 
 def _ours(engine: str, model: Path, precision: str) -> Embed:
+    from bert_embed.backends.choose import load_engine
     from bert_embed.bundle.find import resolve_model
-    from bert_embed.embedder import Embedder
-    from bert_embed.engines.choose import load_engine
+    from bert_embed.model import Embedder
     from tests.support.engines import load_tensorflow
 
     load = load_engine if engine == OURS else load_tensorflow

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_embed.heads.vectors import MultiVectors, SparseVectors
-from bert_embed.nearest import nearest
+from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
+from bert_embed.search.nearest import nearest
 
 VOCABULARY, ENTRIES = 30_522, 200  # of documents
 TOKENS, DIM = 32, 128

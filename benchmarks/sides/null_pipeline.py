@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bert_embed.backends.choose import load_engine
+from bert_embed.backends.protocol import Engine
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.engines.choose import load_engine
-from bert_embed.engines.protocol import Engine
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.graph import build
 from bert_embed.pipeline.run.prepare import prepare
 from bert_embed.pipeline.runners.beam import pipeline_options
 from bert_embed.pipeline.runners.local import run_pipeline
-from bert_embed.specs import OutputSpec, VectorSpec
+from bert_embed.settings import OutputSpec, VectorSpec
 from bert_embed.transforms.blocks import EmbeddingBlock, TokenBlock
 from bert_embed.transforms.infer import BlockModelHandler
 
 if TYPE_CHECKING:
-    from bert_embed.embedder import Embedder
+    from bert_embed.model import Embedder
 
 NAME = "work.jsonl"  # in the output folder: a line for each block, with `--notes`
 _MOST_ROWS = 1 << 14  # of a batch

@@ -1,24 +1,59 @@
-"""Reads and writes bundle.json, the description of a model's folder."""
+"""Reads and writes bundle.json, the description of a model's folder; names and hashes its files.
+
+One rule for Python, runs, `search` and transforms: a prompt that is named after its use is used, a
+default prompt of another name is for calls that name no use. sentence-transformers does the same.
+"""
 
 import hashlib
 import json
 import os
+import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bert_embed.architectures.encoder import EncoderConfig, tensor_shapes
-from bert_embed.architectures.families import config_from_dict
-from bert_embed.arguments import one_of, one_text
-from bert_embed.bundle.files import LITERT, METADATA, TOKENIZER_JSON, VOCABULARY, file_sha256
-from bert_embed.config import DenseModule
-from bert_embed.heads.head import Head
-from bert_embed.heads.kinds import heads_from_json, heads_to_json
-from bert_embed.heads.sparse import SparseHead
-from bert_embed.specs import VectorSpec
-from bert_embed.storage.errors import InputError, SettingError
-from bert_embed.vectors import SIMILARITIES
+from bert_embed.base.arguments import one_of, one_text
+from bert_embed.base.errors import InputError, SettingError
+from bert_embed.base.vectors import SIMILARITIES
+from bert_embed.models.encoder import DenseModule, EncoderConfig, tensor_shapes
+from bert_embed.models.families import config_from_dict
+from bert_embed.models.heads.head import Head
+from bert_embed.models.heads.kinds import heads_from_json, heads_to_json
+from bert_embed.models.heads.sparse import SparseHead
+from bert_embed.settings import VectorSpec
+
+SAVED_MODEL = "saved_model.pb"
+TF1_HUB = "tfhub_module.pb"
+ARCHIVES = (".tar.gz", ".tgz")
+HUB_HANDLES = ("https://tfhub.dev/", "https://www.kaggle.com/models/")
+METADATA = "bundle.json"
+SAFETENSORS = "model.safetensors"
+MARKERS = (METADATA, "config.json", "modules.json", "bert_config.json", SAVED_MODEL, TF1_HUB)
+ADAPTER = "adapter_config.json"  # of peft
+VOCABULARY, TOKENIZER_JSON = "vocab.txt", "tokenizer.json"
+# The encoder for LiteRT, by the precision of its products.
+LITERT = {"float32": "float32.tflite", "int8": "int8.tflite"}
+WEIGHTS = LITERT["float32"]  # holds the float32 tensors by name, which TensorFlow reads, too
+
+
+def refuse_adapter(folder: Path) -> None:
+    """Raises InputError where peft keeps an adapter, beside its base or without it."""
+    if (folder / ADAPTER).is_file():
+        raise InputError(
+            f"{folder}: {ADAPTER} is that of an adapter, which is not applied to its base model: "
+            f"merge them, model = AutoModel.from_pretrained(BASE) of transformers, then "
+            f'PeftModel.from_pretrained(model, "{folder}").merge_and_unload() of peft, and put '
+            "what its save_pretrained writes in place of the weights and of the adapter",
+            "model",
+        )
+
+
+def file_sha256(path: str | os.PathLike[str]) -> str:
+    """Returns the sha256 of a file as hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
 
 FORMAT = 6  # increased when older bundles cannot be read, or would give other vectors
 AGAIN = "remove the folder and import the model again"
@@ -49,7 +84,7 @@ class Bundle:
         defaults: The model's own settings for vectors.
         has_pooler: Whether the weights include the dense layer over [CLS].
         dense: The model's own layers over pooled vectors, in order.
-        heads: What makes other kinds of vectors, by `bert_embed.heads.vectors.VECTOR_KINDS`.
+        heads: What makes other kinds of vectors, by `bert_embed.models.heads.vectors.VECTOR_KINDS`.
         default_vectors: The kinds of vectors that the model is for.
         similarity: How the model's dense vectors are compared, one of `SIMILARITIES`.
         top_k: How many weights of a sparse vector the model keeps; None keeps all.
@@ -289,3 +324,76 @@ def _digest(metadata: Mapping[str, Any]) -> str:
     """Returns a hash of all fields of bundle.json but this hash."""
     hashed = {name: value for name, value in metadata.items() if name != "digest"}
     return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
+
+
+QUERY, DOCUMENT = "query", "document"
+# sentence-transformers' `encode_document` says that it looks for these, too, but each of its models
+# has a prompt named "document", if an empty one, which it finds first (release 6.2).
+UNUSED = ("passage", "corpus")
+
+
+@dataclass(frozen=True)
+class TrainedPrompts:
+    """What a model was trained with, "" for nothing."""
+
+    query: str
+    document: str
+
+
+_SEARCHING = "Represent this sentence for searching relevant passages: "
+# Models whose cards ask for prompts that their files do not name, or did not in every release.
+_TRAINED = {
+    r"(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)?": ("query: ", "passage: "),
+    r"nomic-embed-text-v1(\.5)?|modernbert-embed-(base|large)": (
+        "search_query: ",
+        "search_document: ",
+    ),
+    r"bge-(small|base|large)-en(-v1\.5)?": (_SEARCHING, ""),
+    r"bge-(small|base|large)-zh(-v1\.5)?": ("为这个句子生成表示以用于检索相关文章\uff1a", ""),
+    r"mxbai-embed-large-v1|snowflake-arctic-embed-(xs|s|m|m-long|l|m-v1\.5)": (_SEARCHING, ""),
+    r"snowflake-arctic-embed-[ml]-v2\.0": ("query: ", ""),
+}
+_CACHED = re.compile(r".*/models--(?:[^/]+--)?([^/]+)/snapshots/[^/]+")
+
+
+def document_prompt(bundle: Bundle, prompt: str | None) -> str:
+    """Returns the text before each document: `prompt`, which `Bundle.prompt_text` describes.
+
+    None is the model's prompt for documents, "" where its files name none.
+    """
+    if prompt is not None:
+        return bundle.prompt_text(prompt)
+    return bundle.prompts.get(DOCUMENT, "")
+
+
+def query_prompt(bundle: Bundle, documents: str) -> str:
+    """Returns the text before queries to documents with this prompt.
+
+    It is the model's prompt for queries, or what it was trained with beside that of the documents;
+    where nothing says, the default prompt if the documents have it, else "".
+    """
+    if QUERY in bundle.prompts:
+        return bundle.prompts[QUERY]
+    trained = trained_prompts(bundle)
+    if trained is not None and trained.document == documents:
+        return trained.query
+    by_default = bundle.default_prompt != DOCUMENT and documents == bundle.prompt_text(None)
+    return documents if by_default else ""
+
+
+def unused_prompt(bundle: Bundle) -> str | None:
+    """Returns the name of a prompt that may be for documents, but is not put before them."""
+    if DOCUMENT in bundle.prompts:
+        return None
+    return next((name for name in UNUSED if bundle.prompts.get(name)), None)
+
+
+def trained_prompts(bundle: Bundle) -> TrainedPrompts | None:
+    """Returns the prompts of a known model, by its name, if its files name none."""
+    if any(bundle.prompts.values()):
+        return None
+    cached = _CACHED.fullmatch(bundle.source)
+    name = cached[1] if cached else PurePosixPath(bundle.source.partition("@")[0]).name
+    known = (texts for pattern, texts in _TRAINED.items() if re.fullmatch(pattern, name, re.I))
+    texts = next(known, None)
+    return None if texts is None else TrainedPrompts(*texts)

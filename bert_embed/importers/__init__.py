@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from bert_embed.bundle.bundle import Bundle
-from bert_embed.bundle.files import METADATA, SAVED_MODEL, TF1_HUB
-from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.base.errors import InputError, SettingError
+from bert_embed.bundle.bundle import METADATA, SAVED_MODEL, TF1_HUB, Bundle
 
 
 def import_model(
@@ -27,8 +26,7 @@ def import_model(
     source. InputError: no such model, one that cannot be computed, or a setting that does not apply
     to it.
     """
-    from bert_embed.importers.hub import hub_snapshot
-    from bert_embed.importers.sources import local_folder
+    from bert_embed.importers.sources import hub_snapshot, local_folder
 
     if snapshot := hub_snapshot(source):
         source, name = str(snapshot.folder), name or snapshot.source
@@ -43,9 +41,8 @@ def import_model(
 def _import_folder(
     folder: Path, source: str, dest: str, settings: dict[str, Any], facts: dict[str, Any]
 ) -> Bundle:
-    from bert_embed.importers.google import CONFIG, import_google
+    from bert_embed.importers.google import CONFIG, import_google, import_tfhub
     from bert_embed.importers.huggingface import import_huggingface
-    from bert_embed.importers.tfhub import import_tfhub
 
     if (folder / METADATA).is_file():
         raise InputError(

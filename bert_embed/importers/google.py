@@ -1,24 +1,30 @@
-"""Imports a google-research BERT checkpoint (TensorFlow 1) into a bundle."""
+"""Imports BERT encoders of Google: checkpoints of TensorFlow 1, SavedModels of TF Hub."""
 
+import math
 import re
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from bert_embed.architectures.bert import BertConfig
-from bert_embed.architectures.bert_names import google_name
-from bert_embed.architectures.encoder import tensor_shapes
-from bert_embed.architectures.families import config_from_huggingface
-from bert_embed.bundle.bundle import Bundle
-from bert_embed.bundle.files import VOCABULARY
-from bert_embed.importers.json_files import read_object, refuse_unknown
+from bert_embed.base.environment import requires
+from bert_embed.base.errors import InputError, SettingError
+from bert_embed.bundle.bundle import SAVED_MODEL, TF1_HUB, VOCABULARY, Bundle
 from bert_embed.importers.tokenizer_files import no_casing, read_vocabulary
-from bert_embed.importers.weights import check_layer_count, check_shapes
-from bert_embed.importers.writer import write_bundle
-from bert_embed.storage.errors import InputError, SettingError
-from bert_embed.storage.packages import requires
-from bert_embed.tokenization.tokenizer import Tokenizer
+from bert_embed.importers.weights import (
+    check_layer_count,
+    check_shapes,
+    inside,
+    read_object,
+    refuse_unknown,
+    write_bundle,
+)
+from bert_embed.models.bert import BertConfig, google_name, official_name
+from bert_embed.models.encoder import tensor_shapes
+from bert_embed.models.families import config_from_huggingface
+from bert_embed.text.tokenizer import Tokenizer
 
 CONFIG = "bert_config.json"
 _MAX_WORD_CHARS = 200  # of google-research's WordpieceTokenizer
@@ -30,7 +36,7 @@ _IGNORED = re.compile(
     r"|cls/|output_weights$|output_bias$|loss/"
 )
 # modeling.py computes "gelu" with tanh, unlike other programs.
-_ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu"}
+_CONFIG_ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu"}
 _LOWER = re.compile(r"(^|_)(uncased|multilingual|chinese)_L-")
 _CASED = re.compile(r"(^|_)cased_L-")
 
@@ -67,7 +73,7 @@ def read_config(path: Path, activation: str | None = None) -> BertConfig:
     """Reads a `bert_config.json`, where "gelu" means the tanh form, or raises InputError."""
     values = read_object(path)
     hidden_act = values.get("hidden_act", "gelu")
-    supported = isinstance(hidden_act, str) and hidden_act in _ACTIVATIONS
+    supported = isinstance(hidden_act, str) and hidden_act in _CONFIG_ACTIVATIONS
     if activation is None and not supported:
         raise InputError(f"{path}: hidden_act must be gelu or relu, got {hidden_act!r}")
     values = {"model_type": "bert", **values, "hidden_act": "gelu"}
@@ -79,7 +85,7 @@ def read_config(path: Path, activation: str | None = None) -> BertConfig:
         found = config.model_types[values["model_type"]]
         raise InputError(f"{path}: must be of a BERT encoder, is of {found}")
     refuse_unknown(path, config.unknown_settings(values), frozenset())
-    return replace(config, hidden_act=activation or _ACTIVATIONS[hidden_act])
+    return replace(config, hidden_act=activation or _CONFIG_ACTIVATIONS[hidden_act])
 
 
 def casing_of(folder: Path) -> bool:
@@ -139,3 +145,235 @@ def read_checkpoint(folder: Path, prefix: str, config: BertConfig) -> dict[str, 
         }
     except (tf.errors.OpError, RuntimeError, IndexError) as error:  # IndexError: file too short
         raise InputError(f"{prefix}: the checkpoint cannot be read, perhaps cut") from error
+
+
+_VALUE = "VARIABLE_VALUE"
+_OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_OTHER_EXPORT = "take version 3 or later of the model, or the checkpoint that it was made from"
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """What the files of a TensorFlow 2 SavedModel say."""
+
+    root: Path
+    variables: Mapping[str, np.ndarray]  # arrays that its call reads, by name; none of heads
+    outputs: frozenset[str]  # names of what its call returns
+    operations: frozenset[str]  # names of those of its call
+    vocabulary: str | None  # `vocab_file`, relative to `root`; None without one
+    has_pieces: bool  # whether it names a SentencePiece model
+    lower_case: bool | None  # its `do_lower_case`; None without one
+
+
+def read_saved_model(root: Path) -> SavedModel:
+    """Reads a TensorFlow 2 SavedModel."""
+    with requires(f"the SavedModel {root}", "tensorflow"):
+        import tensorflow as tf
+
+    graph = _parsed(root)
+    objects = graph.object_graph_def
+    attributes = {child.local_name: child.node_id for child in objects.nodes[0].children}
+    if "__call__" not in attributes:
+        raise InputError(f"{root}: is not a BERT encoder of TF Hub, it cannot be called")
+    call = objects.nodes[attributes["__call__"]].function.concrete_functions
+    functions = [objects.concrete_functions[name] for name in call]
+    used = sorted({node for function in functions for node in function.bound_inputs})
+    names = {objects.nodes[node].variable.name for node in used} - {""}
+    try:
+        reader = tf.train.load_checkpoint(str(root / "variables" / "variables"))
+        keys = _keys(reader.get_tensor(_OBJECTS))
+        variables = {name: reader.get_tensor(keys[name]) for name in names}
+        key = f"do_lower_case/.ATTRIBUTES/{_VALUE}"
+        lower_case = bool(reader.get_tensor(key)) if reader.has_tensor(key) else None
+    except (OSError, ValueError, KeyError, IndexError, RuntimeError, tf.errors.OpError) as error:
+        raise InputError(f"{root}: the variables cannot be read, perhaps cut") from error
+    vocabulary = None
+    if "vocab_file" in attributes:
+        asset = objects.nodes[attributes["vocab_file"]].asset.asset_file_def_index
+        vocabulary = f"assets/{graph.asset_file_def[asset].filename}"
+    return SavedModel(
+        root=root,
+        variables=variables,
+        outputs=frozenset(
+            name for function in functions for name in function.output_signature.dict_value.fields
+        ),
+        operations=_operations(graph.graph_def.library.function, call),
+        vocabulary=vocabulary,
+        has_pieces="sp_model_file" in attributes,
+        lower_case=lower_case,
+    )
+
+
+def _parsed(root: Path) -> Any:
+    """Returns the message MetaGraphDef of a SavedModel of TensorFlow 2."""
+    from google.protobuf.message import DecodeError
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    if (root / TF1_HUB).is_file():
+        raise InputError(f"{root}: is a TensorFlow 1 hub.Module, {_OTHER_EXPORT}")
+    saved = saved_model_pb2.SavedModel()
+    try:
+        saved.ParseFromString((root / SAVED_MODEL).read_bytes())
+    except OSError as error:
+        raise InputError(f"{root}: {SAVED_MODEL} cannot be read: {error.strerror}") from error
+    except DecodeError as error:
+        raise InputError(f"{root}: {SAVED_MODEL} cannot be read, perhaps cut") from error
+    if len(saved.meta_graphs) != 1 or not saved.meta_graphs[0].object_graph_def.nodes:
+        raise InputError(f"{root}: is a SavedModel of TensorFlow 1, {_OTHER_EXPORT}")
+    return saved.meta_graphs[0]
+
+
+def _keys(serialized: bytes) -> dict[str, str]:
+    """Returns the checkpoint's key of each variable by the variable's name."""
+    from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+    objects = trackable_object_graph_pb2.TrackableObjectGraph.FromString(serialized)
+    return {
+        attribute.full_name: attribute.checkpoint_key
+        for node in objects.nodes
+        for attribute in node.attributes
+        if attribute.name == _VALUE
+    }
+
+
+def _operations(library: Iterable[Any], call: Iterable[str]) -> frozenset[str]:
+    """Returns the operations of some functions, and of those that they call."""
+    functions = {function.signature.name: function for function in library}
+    operations: set[str] = set()
+    todo, reached = list(call), set[str]()
+    while todo:
+        name = todo.pop()
+        if name in functions and name not in reached:
+            reached.add(name)
+            for node in functions[name].node_def:
+                operations.add(node.op)
+                todo += [node.op, *(value.func.name for value in node.attr.values())]
+    return frozenset(operations)
+
+
+def find_vocabulary(saved: SavedModel) -> Path:
+    """Returns the file with the WordPiece vocabulary."""
+    root, usual = saved.root, saved.root / "assets" / "vocab.txt"
+    if saved.vocabulary is not None:
+        vocabulary = inside(root, saved.vocabulary)
+        if not vocabulary.resolve().is_relative_to(root.resolve()):
+            raise InputError(f"{root}: its vocabulary {vocabulary} lies outside of the model")
+        return vocabulary
+    if saved.has_pieces or list((root / "assets").glob("*.model")):
+        raise InputError(
+            f"{root}: has a sentencepiece vocabulary, which BERT models do not have; its models "
+            "(ALBERT, XLNet) are not supported"
+        )
+    if usual.is_file():
+        return usual
+    raise InputError(
+        f"{root}: has no vocabulary, put the model's vocab.txt into its folder {root / 'assets'}"
+    )
+
+
+# What a graph computes with each activation and with no other; its pooler has a Tanh, too.
+_GRAPH_ACTIVATIONS = {
+    "gelu": {"Erf", "Erfc"},
+    "gelu_new": {"Pow"},
+    "relu": {"Relu"},
+}
+_LAYER = re.compile(r"transformer/layer_(\d+)/")
+_MOST_NAMED = 3
+
+
+def import_tfhub(
+    source: str,
+    dest: str,
+    *,
+    lower_case: bool | None = None,
+    name: str | None = None,
+    licence: str | None = None,
+) -> Bundle:
+    """Imports a SavedModel by its variables' tf-models-official names; its graph does not run."""
+    root = Path(source).absolute()
+    saved = read_saved_model(root)
+    try:
+        config, tensors = encoder_tensors(saved)
+    except InputError as error:
+        raise InputError(
+            f"{root}: is not a BERT encoder of TF Hub or tf-models ({error}); it holds "
+            f"{_contents(saved)}"
+        ) from error
+    uncased = saved.lower_case if lower_case is None else lower_case
+    vocabulary = read_vocabulary(find_vocabulary(saved), config, "the SavedModel")
+    if uncased is None:
+        raise no_casing(f"{root}:")
+    bundle = Bundle(
+        path=str(Path(dest).absolute()),
+        fingerprint="",
+        config=config,
+        max_seq_length=config.max_position_embeddings,
+        has_pooler="pooler/kernel" in tensors,
+        source=name or str(root),
+        licence=licence or "",
+    )
+    return write_bundle(bundle, tensors, Tokenizer(vocabulary, uncased, _MAX_WORD_CHARS))
+
+
+def _contents(saved: SavedModel) -> str:
+    names = sorted(saved.variables)
+    listed = ", ".join(names[:_MOST_NAMED]) or "none"
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"the variables {listed}{more}, and returns {', '.join(sorted(saved.outputs)) or 'one'}"
+
+
+def encoder_tensors(saved: SavedModel) -> tuple[BertConfig, dict[str, np.ndarray]]:
+    """Returns sizes, from the shapes, and weights, in the names and shapes of `tensor_shapes`.
+
+    The activation is from the graph's operations; attention kernels are `[hidden, heads, head
+    width]`.
+    """
+    if "sequence_output" not in saved.outputs:
+        raise InputError("it returns no sequence_output")
+    word = official_name("embeddings/word")
+    scopes = [name.removesuffix(word) for name in saved.variables if name.endswith(word)]
+    if not scopes:
+        raise InputError(f"it has no variable {word}")
+    variables = {name.removeprefix(scopes[0]): array for name, array in saved.variables.items()}
+    shapes = {name: array.shape for name, array in variables.items()}
+    config = _config(shapes, _activation(saved))
+    wanted = tensor_shapes(config, official_name("pooler/kernel") in variables)
+    sizes = {official_name(name): [math.prod(shape)] for name, shape in wanted.items()}
+    check_shapes("its variables", {name: [math.prod(shapes[name])] for name in shapes}, sizes)
+    return config, {
+        name: variables[official_name(name)].reshape(shape).astype(np.float32)
+        for name, shape in wanted.items()
+    }
+
+
+def _activation(saved: SavedModel) -> str:
+    used = [
+        name for name, operations in _GRAPH_ACTIVATIONS.items() if operations & saved.operations
+    ]
+    if len(used) != 1:
+        raise InputError(
+            f"its graph computes {' and '.join(used) or 'none'} of gelu, gelu_new and relu"
+        )
+    return used[0]
+
+
+def _config(shapes: Mapping[str, tuple[int, ...]], activation: str) -> BertConfig:
+    layers = {match[1] for name in shapes if (match := _LAYER.match(name))}
+    query, inner = (official_name(f"layers/0/{name}/kernel") for name in ("query", "intermediate"))
+    try:
+        vocab_size, hidden = shapes[official_name("embeddings/word")]
+        _, heads, _ = shapes[query]
+        return BertConfig(
+            vocab_size=vocab_size,
+            hidden_size=hidden,
+            num_hidden_layers=len(layers),
+            num_attention_heads=heads,
+            intermediate_size=shapes[inner][1],
+            max_position_embeddings=shapes[official_name("embeddings/position")][0],
+            hidden_act=activation,
+            type_vocab_size=shapes[official_name("embeddings/type")][0],
+        )
+    except KeyError as error:
+        raise InputError(f"it has no variable {error.args[0]}") from error
+    except (ValueError, IndexError) as error:
+        raise InputError(f"its variables have other shapes: {error}") from error

@@ -8,28 +8,38 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.architectures.bert import ROBERTAS, padding_of
-from bert_embed.architectures.encoder import EncoderConfig, tensor_shapes
-from bert_embed.architectures.families import config_from_huggingface
-from bert_embed.bundle.bundle import Bundle
-from bert_embed.bundle.files import refuse_adapter
-from bert_embed.importers.classifiers import is_classifier, read_classifier
-from bert_embed.importers.dense import CONVERT, check_widths
-from bert_embed.importers.json_files import inside, read_json, refuse_unknown
-from bert_embed.importers.m3 import HeadRead, read_m3
-from bert_embed.importers.mlm_heads import is_masked_lm, read_mlm_head, read_query_weights
-from bert_embed.importers.multi_vectors import PROJECTION, read_multi_vectors
+from bert_embed.base.errors import InputError
+from bert_embed.bundle.bundle import Bundle, refuse_adapter
+from bert_embed.importers.heads import (
+    is_classifier,
+    is_masked_lm,
+    read_classifier,
+    read_mlm_head,
+    read_query_weights,
+)
+from bert_embed.importers.multi_vectors import PROJECTION, HeadRead, read_m3, read_multi_vectors
 from bert_embed.importers.sentence_transformers import (
+    CONVERT,
     MODEL,
     Settings,
+    check_widths,
     is_sentence_transformers,
     read_settings,
 )
 from bert_embed.importers.tokenizer_files import check_prompts, never_in_texts, read_tokenizer
-from bert_embed.importers.weights import check_layer_count, check_shapes, read_arrays
-from bert_embed.importers.writer import write_bundle
-from bert_embed.storage.errors import InputError
-from bert_embed.tokenization.protocol import TextTokenizer
+from bert_embed.importers.weights import (
+    check_layer_count,
+    check_shapes,
+    inside,
+    read_arrays,
+    read_json,
+    refuse_unknown,
+    write_bundle,
+)
+from bert_embed.models.bert import ROBERTAS, padding_of
+from bert_embed.models.encoder import EncoderConfig, tensor_shapes
+from bert_embed.models.families import config_from_huggingface
+from bert_embed.text.protocol import TextTokenizer
 
 _CONVERT = "AutoModel.from_pretrained(folder).save_pretrained(new_folder) of transformers"
 # Longest rows of a model whose sentence-transformers files name no length: without a fused

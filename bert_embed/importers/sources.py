@@ -1,22 +1,130 @@
-"""Finds or fetches a model's local folder, from Cloud Storage or TF Hub."""
+"""Finds or fetches a model's local folder: an archive, Cloud Storage, TF Hub, Hugging Face."""
 
+import gzip
+import shutil
 import sys
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import ModuleType
+from typing import BinaryIO, cast
 
 from packaging.version import parse
 
-from bert_embed.bundle.files import ARCHIVES, HUB_HANDLES
-from bert_embed.bundle.gcs_models import fetch, list_model
-from bert_embed.importers.archives import unpack
-from bert_embed.storage.errors import InputError
+from bert_embed.base.environment import requires
+from bert_embed.base.errors import InputError, required
+from bert_embed.bundle.bundle import ARCHIVES, HUB_HANDLES, MARKERS
+from bert_embed.bundle.find import (
+    HUB_SCHEME,
+    HubName,
+    Snapshot,
+    cached_snapshot,
+    fetch,
+    hub_cache,
+    hub_name,
+    list_model,
+)
 from bert_embed.storage.gcs import SCHEME
-from bert_embed.storage.packages import requires
+
+_MOST_UNPACKED = 64 << 30  # bytes; the largest BERT has some 1.4 GB, Adam's slots three times that
+_MOST_FILES = 10_000
+_MOST_HEADER = 1 << 24
+_CHUNK = 1 << 20
+
+
+class _Bounded:
+    """A stream that refuses large reads, because tarfile reads whole headers into memory."""
+
+    def __init__(self, stream: gzip.GzipFile) -> None:
+        self.seek, self.tell = stream.seek, stream.tell
+        self._read = stream.read
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= _MOST_HEADER:
+            raise tarfile.ReadError(f"a header of {size:,} bytes")
+        return self._read(size)
+
+
+class _Unpacking:
+    """Writes an archive's files into a folder; links become copies: they could lead out."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._room = min(_MOST_UNPACKED, shutil.disk_usage(root).free)
+        self._size = self._count = 0
+
+    def add(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        """Writes a member; RefusedError if it leads out, is no file, or there are too many."""
+        path = PurePosixPath(member.name)
+        if path.is_absolute() or ".." in path.parts or "\0" in member.name:
+            raise RefusedError(f"{member.name!r} leads out of it")
+        self._count += 1
+        self._reserve(member.size)
+        place = self._root / path
+        if member.isdir():
+            place.mkdir(parents=True, exist_ok=True)
+            return
+        try:
+            content = archive.extractfile(member)
+        except KeyError:  # a link to what the archive does not hold before it
+            content = None
+        if content is None:
+            raise RefusedError(f"{member.name!r} is no file, nor a link to one of its files")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with content, open(place, "wb") as target:
+            while data := content.read(_CHUNK):
+                if member.islnk() or member.issym():  # whose own size is 0
+                    self._reserve(len(data))
+                target.write(data)
+
+    def _reserve(self, size: int) -> None:
+        """Counts what is about to be written."""
+        self._size += size
+        if self._size > self._room or self._count > _MOST_FILES:
+            raise RefusedError(
+                f"it holds more than {self._room / 1e9:,.1f} GB (what is free on "
+                "the disk of temporary files, at most 64 GiB) or "
+                f"more than {_MOST_FILES:,} files"
+            )
+
+
+class RefusedError(ValueError):
+    """An archive that would write outside its folder, or fill the disk."""
+
+
+def unpack(archive: Path, folder: Path) -> Path:
+    """Unpacks below `folder`, and returns the folder of the model in it.
+
+    InputError: it cannot be read, a path leads out of it, it is too large for the disk or for any
+    model, or it holds none.
+    """
+    stem = next(archive.name.removesuffix(end) for end in ARCHIVES if archive.name.endswith(end))
+    root = folder / (stem or "model")  # google-research's names say the casing
+    root.mkdir()  # an archive without a member makes no folder
+    try:
+        with (
+            gzip.open(archive) as stored,
+            tarfile.open(fileobj=cast(BinaryIO, _Bounded(stored)), mode="r:") as file,
+        ):
+            unpacking = _Unpacking(root)
+            for member in file:
+                unpacking.add(file, member)
+            # Reading to the end checks gzip's checksum.
+            if len(stored.read(_MOST_HEADER)) == _MOST_HEADER:
+                raise tarfile.ReadError("other data follows the archive's end")
+    except RefusedError as error:
+        raise InputError(f"{archive}: refused, {error}") from error
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        raise InputError(f"{archive}: cannot be unpacked, perhaps cut: {error}") from error
+    inside = [path for path in root.iterdir() if not path.name.startswith(".")]
+    for place in (root, *inside):
+        if any((place / name).is_file() for name in MARKERS):
+            return place
+    raise InputError(f"{archive}: must hold one of {', '.join(MARKERS)}, holds none of them")
 
 
 @contextmanager
@@ -71,3 +179,43 @@ def reason(error: Exception) -> str:
     """Returns the first line of what an error says."""
     text = str(getattr(error, "reason", None) or error).strip()
     return text.splitlines()[0] if text else type(error).__name__
+
+
+_FILES = ("*.json", "*.safetensors", "*.txt", "README.md")
+_OTHER_ENGINES = ("onnx/*", "openvino/*")
+
+
+def hub_snapshot(source: str) -> Snapshot | None:
+    """Returns the files of a model of the hub; None if the source is no name of one."""
+    if source.startswith(HUB_SCHEME):
+        return _fetched(source)
+    return None if Path(source).exists() else cached_snapshot(source)
+
+
+def _fetched(source: str) -> Snapshot:
+    name = required(hub_name(source), "name of a model")
+    from huggingface_hub import snapshot_download  # 0.3 s, for this alone
+
+    try:
+        folder = Path(
+            snapshot_download(
+                name.repo,
+                revision=name.revision,
+                cache_dir=hub_cache(),
+                allow_patterns=list(_FILES),
+                ignore_patterns=list(_OTHER_ENGINES),
+            )
+        )
+    except (OSError, ValueError) as error:
+        why = reason(error).rstrip(".")
+        raise InputError(
+            f"{source}: could not be fetched ({why}); check name, revision and connection, and "
+            "HF_TOKEN where the model is not public"
+        ) from error
+    if not any(folder.rglob("*.safetensors")):
+        raise InputError(
+            f"{source}: has no safetensors at this revision, and other weights are refused "
+            "(pickled weights can run code when read); name a revision that has them, or convert "
+            "the model with save_pretrained of transformers"
+        )
+    return Snapshot(folder, HubName(name.repo, folder.name).address)

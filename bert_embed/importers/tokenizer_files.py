@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bert_embed.architectures.encoder import EncoderConfig
-from bert_embed.bundle.files import VOCABULARY
-from bert_embed.importers.json_files import object_in, optional_object, read_object, refuse_unknown
-from bert_embed.storage.errors import InputError
-from bert_embed.tokenization.json_tokenizer import JsonTokenizer
-from bert_embed.tokenization.protocol import TextTokenizer
-from bert_embed.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bert_embed.base.errors import InputError
+from bert_embed.bundle.bundle import VOCABULARY
+from bert_embed.importers.weights import object_in, optional_object, read_object, refuse_unknown
+from bert_embed.models.encoder import EncoderConfig
+from bert_embed.text.json_tokenizer import JsonTokenizer
+from bert_embed.text.protocol import TextTokenizer
+from bert_embed.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 _OWN = "WordPiece"
 _PADDED = 64  # rows, to a multiple of which google-research's word tables are padded at most

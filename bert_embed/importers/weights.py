@@ -1,16 +1,181 @@
-"""Reads weights from safetensors files, and checks names and shapes for all importers."""
+"""Reads tensors from safetensors and PyTorch files and JSON of a model; writes a bundle."""
 
+import io
+import json
+import math
+import os
+import pickle
 import re
+import reprlib
+import shutil
+import tempfile
+import zipfile
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bert_embed.architectures.encoder import EncoderConfig
-from bert_embed.importers.json_files import inside, read_object
-from bert_embed.storage.errors import InputError
+from bert_embed.backends.litert.model import WORD_SCALES, write_litert
+from bert_embed.backends.probe import probe_outputs, write_probe
+from bert_embed.base.errors import InputError
+from bert_embed.bundle.bundle import Bundle, read_bundle, write_metadata
+from bert_embed.bundle.fingerprints import model_fingerprint
+from bert_embed.models.encoder import EncoderConfig
+from bert_embed.models.heads.kinds import heads_to_json
+from bert_embed.text.protocol import TextTokenizer
+
+
+def read_json(path: Path) -> Any:
+    """Returns the contents of a JSON file; InputError if it cannot be read."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: is not JSON: {error}") from error
+
+
+def read_object(path: Path) -> Mapping[str, Any]:
+    """Returns a JSON file's object; InputError if it holds something else."""
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: must hold an object, got a {type(values).__name__}")
+    return values
+
+
+def optional_object(path: Path) -> Mapping[str, Any]:
+    """Returns a JSON file's object, an empty one if there is no such file."""
+    return read_object(path) if path.is_file() else {}
+
+
+def object_in(path: Path, values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Returns the object under a name, an empty one if there is none."""
+    value = values.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise InputError(f"{path}: {name} must be an object, got a {type(value).__name__}")
+    return value or {}
+
+
+def inside(folder: Path, name: Any) -> Path:
+    """Returns a path below `folder`; InputError if the name leads out of it."""
+    path = Path(name) if isinstance(name, str) else Path("/")
+    if path.is_absolute() or ".." in path.parts:
+        raise InputError(f"{folder}: {name!r} must be a path inside the model's folder")
+    return folder / path
+
+
+def check_vector_names(
+    path: Path, values: Mapping[str, Any], allowed: tuple[str, ...] = ("sentence_embedding",)
+) -> None:
+    """Checks that a module of sentence-transformers takes and returns vectors of these names."""
+    for name in ("module_input_name", "module_output_name"):
+        if values.get(name) not in (None, *allowed):
+            raise InputError(f"{path}: {name} must be {allowed[0]!r}, got {values[name]!r}")
+
+
+def refuse_unknown(path: Path, values: Mapping[str, Any], supported: frozenset[str]) -> None:
+    """InputError names a setting that is not supported, unless it is empty or off."""
+    for name, value in values.items():
+        if name not in supported and value not in (None, False, {}, [], ""):
+            raise unknown_setting(path, name, value)
+
+
+def unknown_setting(path: Path, name: str, value: Any) -> InputError:
+    """The error of a setting that is not supported."""
+    return InputError(
+        f"{path}: {name} is not supported, got {reprlib.repr(value)}, which is neither "
+        "followed nor known to change no vector; remove it if it changes none"
+    )
+
+
+_MOST_PICKLED = 1 << 16  # bytes that name the tensors of a layer or two
+# The types of storages, as little-endian NumPy has them; bfloat16 are the upper halves of float32.
+_DTYPES_OF_TORCH = {
+    "FloatStorage": "<f4",
+    "HalfStorage": "<f2",
+    "DoubleStorage": "<f8",
+    "BFloat16Storage": "<u2",
+}
+_MODULES = ("torch", "torch.storage")
+
+
+class _Storage(NamedTuple):
+    """A type of numbers, and the numbers' bytes."""
+
+    kind: str
+    data: bytes
+
+
+def read_torch(path: Path) -> dict[str, np.ndarray]:
+    """Returns the tensors of a state dict, float32, by name; InputError for anything else."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            sizes = {info.filename: info.file_size for info in archive.infolist()}
+            packed = [i for i in archive.infolist() if i.compress_type != zipfile.ZIP_STORED]
+            (name,) = (name for name in sizes if name.endswith("/data.pkl"))
+            folder = name.removesuffix("data.pkl")
+            order = f"{folder}byteorder"
+            if packed or sizes[name] > _MOST_PICKLED:
+                raise ValueError("it is not as torch.save writes a small file")
+            if order in sizes and archive.read(order) != b"little":
+                raise ValueError("its numbers are not little-endian")
+            read = _Tensors(archive.read(name), lambda key: archive.read(f"{folder}data/{key}"))
+            tensors = read.load()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except Exception as error:  # whatever a damaged pickle or archive leads to
+        raise InputError(
+            f"{path}: cannot be read as tensors that torch.save wrote: {error}"
+        ) from error
+    if not isinstance(tensors, Mapping) or not all(
+        isinstance(name, str) and isinstance(array, np.ndarray) for name, array in tensors.items()
+    ):
+        raise InputError(f"{path}: must hold tensors by their names, and nothing else")
+    return dict(tensors)
+
+
+class _Tensors(pickle.Unpickler):
+    """Reads tensors; a pickle that names any other function or class is refused."""
+
+    def __init__(self, data: bytes, read: Callable[[str], bytes]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._read = read
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("collections", "OrderedDict"):
+            return OrderedDict
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return _rebuilt
+        if module in _MODULES and name in _DTYPES_OF_TORCH:
+            return name
+        raise pickle.UnpicklingError(f"{module}.{name} is refused, a file can run code by it")
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        what, kind, key, *_ = pid
+        if what != "storage" or kind not in _DTYPES_OF_TORCH or not str(key).isdecimal():
+            raise pickle.UnpicklingError("it holds something other than tensors")
+        return _Storage(kind, self._read(str(key)))
+
+
+def _rebuilt(
+    storage: _Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any
+) -> np.ndarray:
+    """Returns a tensor, float32, whose numbers lie in order."""
+    usual = tuple(math.prod(size[place + 1 :]) for place in range(len(size)))
+    if tuple(stride) != usual:
+        raise pickle.UnpicklingError("the numbers of a tensor do not lie in order")
+    numbers = np.frombuffer(storage.data, _DTYPES_OF_TORCH[storage.kind])[offset:][
+        : math.prod(size)
+    ]
+    if storage.kind == "BFloat16Storage":
+        numbers = (numbers.astype("<u4") << 16).view("<f4")
+    return numbers.astype(np.float32).reshape(size)
+
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -108,3 +273,64 @@ def read_safetensors(
                 yield key, np.asarray(file.get_tensor(key), np.float32)
     except (OSError, SafetensorError) as error:
         raise InputError(f"{path}: cannot be read as safetensors, perhaps cut: {error}") from error
+
+
+def write_bundle(
+    bundle: Bundle,
+    tensors: Mapping[str, np.ndarray],
+    tokenizer: TextTokenizer,
+) -> Bundle:
+    """Writes the bundle to `bundle.path` and returns it with its fingerprint and files.
+
+    The folder is written under another name and renamed at the end. If another process wrote the
+    same bundle meanwhile, that one stays; InputError if `bundle.path` holds something else.
+    `tensors` are float32, in the names and shapes of `tensor_shapes`.
+    """
+    dest = Path(bundle.path)
+    fingerprint = model_fingerprint(
+        tensors,
+        tokenizer.vocab,
+        bundle.config.to_dict(),
+        tokenizer.settings,
+        [module.to_dict() for module in bundle.dense],
+        heads_to_json(bundle.heads),
+    )
+    bundle = replace(
+        bundle,
+        fingerprint=fingerprint,
+        tokenizer_settings=tokenizer.settings,
+        int8_word_scales=WORD_SCALES,
+    )
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    temporary = tempfile.mkdtemp(prefix=f".{dest.name}.", dir=dest.parent)
+    try:
+        heads, apart = bundle.heads, bundle.heads_apart
+        write_litert(temporary, bundle.config, tensors, bundle.dense, heads, apart)
+        vocabulary = Path(temporary, bundle.tokenizer_file)
+        vocabulary.write_text(tokenizer.file_text, encoding="utf-8", newline="\n")
+        write_probe(temporary, probe_outputs(replace(bundle, path=temporary), tokenizer))
+        write_metadata(temporary, bundle)
+        os.chmod(temporary, 0o755)  # mkdtemp gives access to its user only
+        return _publish(temporary, bundle)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _publish(temporary: str, bundle: Bundle) -> Bundle:
+    try:
+        os.rename(temporary, bundle.path)
+    except OSError as error:
+        if not os.path.isdir(bundle.path):
+            raise
+        if _described_at(bundle.path) != replace(bundle, files={}):
+            raise InputError(
+                f"{bundle.path}: exists and is not empty, name a new folder or remove it"
+            ) from error
+    return read_bundle(bundle.path)
+
+
+def _described_at(path: str) -> Bundle | None:
+    try:
+        return replace(read_bundle(path), files={})
+    except ValueError:
+        return None

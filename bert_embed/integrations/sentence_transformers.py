@@ -15,13 +15,13 @@ except ImportError as missing:
         "sentence-transformers"
     ) from missing
 
+from bert_embed.backends.batches import pad_rows
+from bert_embed.base.errors import SettingError
 from bert_embed.encoder import Encoder
-from bert_embed.engines.batches import pad_rows
-from bert_embed.rows.documents import tokenize_documents
-from bert_embed.rows.fit import fit_texts
-from bert_embed.rows.layout import lay_out
-from bert_embed.specs import TextSpec
-from bert_embed.storage.errors import SettingError
+from bert_embed.settings import TextSpec
+from bert_embed.text.documents import tokenize_documents
+from bert_embed.text.layout import lay_out
+from bert_embed.text.windows import fit_texts
 
 
 def as_sentence_transformer(encoder: Encoder) -> SentenceTransformer:

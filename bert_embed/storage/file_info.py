@@ -1,8 +1,15 @@
-"""Defines FileInfo, the facts of a file in a listing."""
+"""Defines what every store says of a file: its facts, its checksum, whether a glob finds it."""
 
+import base64
+import fnmatch
+import os
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from bert_embed.storage.errors import InputError
+import google_crc32c
+
+from bert_embed.base.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +34,69 @@ def split_address(path: str) -> tuple[str, str]:
     if not bucket:
         raise InputError(f"{path} must be {scheme}://BUCKET/NAME")
     return bucket, name
+
+
+_CHUNK = 1 << 18  # a MiB or more would take fresh memory each, which costs more than the checksum
+
+
+def crc32c_of(path: str | os.PathLike[str]) -> str:
+    """The CRC32C of a local file, in base64 as Cloud Storage reports it."""
+    checksum = google_crc32c.Checksum()
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            checksum.update(chunk)
+    return base64.b64encode(checksum.digest()).decode()
+
+
+def crc32c_of_bytes(data: bytes) -> str:
+    """The CRC32C of bytes in memory, likewise."""
+    return base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
+
+
+_PIECES = re.compile(
+    r"(?P<folders>(?<![^/])\*\*/)|(?P<rest>\*\*+)|\*|\?|\[!?\]?[^\]/]*\]|[^*?\[]+|\["
+)
+_MAGIC = re.compile(r"[*?\[]")
+_VISIBLE = r"(?!\.)"  # before a name that begins with a wildcard
+
+
+def is_glob(pattern: str) -> bool:
+    """Whether a name holds characters of a glob."""
+    return _MAGIC.search(pattern) is not None
+
+
+def fixed_folder(pattern: str) -> str:
+    """The folders of a pattern before its first wildcard, without the last slash."""
+    wildcard = _MAGIC.search(pattern)
+    return pattern[: wildcard.start() if wildcard else len(pattern)].rpartition("/")[0]
+
+
+def glob_matcher(pattern: str) -> Callable[[str], object]:
+    r"""Returns a function that says whether a name matches.
+
+    `*`, `?` and `[…]` match within a name, `**` matches folders too. A wildcard matches no name and
+    no folder that begins with a dot. A backslash is a character like any other.
+
+    >>> [name for name in ("a.txt", ".b.txt", "c\\d.txt", "e/f.txt") if glob_matcher("*.txt")(name)]
+    ['a.txt', 'c\\d.txt']
+    >>> [name for name in ("a.txt", "e/f.txt", ".g/h.txt") if glob_matcher("**/*.txt")(name)]
+    ['a.txt', 'e/f.txt']
+    """
+    parts, begins = [], True
+    for piece in _PIECES.finditer(pattern):
+        text = piece[0]
+        if piece["folders"]:
+            parts.append(rf"(?:{_VISIBLE}[^/]*/)*")
+            continue
+        wild = text[0] in "*?[" and text != "["
+        parts.append(_VISIBLE if begins and wild else "")
+        if piece["rest"]:
+            parts.append(rf"[^/]*(?:/{_VISIBLE}[^/]*)*")
+        elif text == "*":
+            parts.append("[^/]*")
+        elif wild:
+            parts.append(rf"(?!/){fnmatch.translate(text)[4:-3]}")
+        else:
+            parts.append(re.escape(text))
+        begins = text.endswith("/")
+    return re.compile("".join(parts), re.DOTALL).fullmatch

@@ -11,11 +11,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, NamedTuple
 
+from bert_embed.base.errors import InputError, StorageError
 from bert_embed.storage import local
-from bert_embed.storage.checksums import crc32c_of_bytes
-from bert_embed.storage.errors import InputError, StorageError
-from bert_embed.storage.file_info import FileInfo, split_address
-from bert_embed.storage.globs import fixed_folder, glob_matcher, is_glob
+from bert_embed.storage.file_info import (
+    FileInfo,
+    crc32c_of_bytes,
+    fixed_folder,
+    glob_matcher,
+    is_glob,
+    split_address,
+)
 from bert_embed.storage.local import REPLACED, TEMPORARY, temporary_name
 
 _TEMPORARY_NAME = re.compile(r"\.tmp-.+-[0-9]+-[0-9a-f]{8}-.+")

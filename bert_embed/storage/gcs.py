@@ -1,4 +1,4 @@
-"""Lists, reads and writes objects of Cloud Storage; retries, and translates errors.
+"""Lists, reads and writes objects of Cloud Storage, and copies them here, each checked.
 
 The only client of Cloud Storage: one a process, kept open. Beam's file system opens a connection
 and requests metadata anew for each object, lists a folder with all below it, and can neither read a
@@ -13,16 +13,19 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from bert_embed.storage.errors import InputError, StorageError
-from bert_embed.storage.file_info import FileInfo, split_address
-from bert_embed.storage.packages import requires
-from bert_embed.storage.parallel import THREADS, in_parallel
+from bert_embed.base.environment import requires
+from bert_embed.base.errors import InputError, StorageError
+from bert_embed.base.parallel import THREADS, in_parallel
+from bert_embed.storage.file_info import FileInfo, crc32c_of, split_address
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
     from google.cloud.storage import Blob, Client
+
 
 SCHEME = "gs://"
 FIRST_ANSWER = 30.0  # seconds until Cloud Storage counts as out of reach
@@ -366,3 +369,61 @@ def _advice() -> str:
         "and there are no credentials on this machine: run `gcloud auth application-default "
         f"login`, or set {_CREDENTIALS}"
     )
+
+
+_ATTEMPTS = 2  # for a file that arrives damaged
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """An object of Cloud Storage, its CRC32C in base64, and its generation."""
+
+    url: str
+    size: int
+    crc32c: str
+    generation: int
+
+
+def list_copies(url: str) -> dict[str, RemoteFile]:
+    """Returns the objects directly in a folder of Cloud Storage, by name."""
+    return {PurePosixPath(file.url).name: file for file in list_below(f"{url}/", direct=True)}
+
+
+def list_below(url: str, direct: bool = False) -> list[RemoteFile]:
+    """Returns the objects whose addresses begin so, or those `direct` in that folder alone."""
+    bucket = url.removeprefix(SCHEME).partition("/")[0]
+    with store_errors():
+        return [
+            RemoteFile(
+                *(f"{SCHEME}{bucket}/{blob.name}", blob.size),
+                *(blob.crc32c or "", blob.generation or 0),
+            )
+            for blob in list_objects(url, direct)
+            if not blob.name.endswith("/")  # a console's placeholder for a folder
+        ]
+
+
+def copy_here(file: RemoteFile, target: Path) -> None:
+    """Copies an object to a local file, and compares size and checksum with the listing's."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(_ATTEMPTS):
+        with store_errors():
+            download(file.url, str(target))
+        size, checksum = target.stat().st_size, crc32c_of(target)
+        if size == file.size and checksum == (file.crc32c or checksum):
+            return
+    raise InputError(
+        f"{file.url} must have {file.size} bytes and crc32c {file.crc32c}, arrived with {size} and "
+        f"{checksum}; it may have been written meanwhile, try again"
+    )
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Raises errors of Cloud Storage as InputError with the same message."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:  # an error of this machine, such as a full disk
+            raise
+        raise InputError(str(error)) from error

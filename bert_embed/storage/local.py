@@ -10,10 +10,9 @@ from contextlib import contextmanager, suppress
 from stat import S_ISREG
 from typing import IO, BinaryIO
 
-from bert_embed.storage.checksums import crc32c_of as checksum
-from bert_embed.storage.errors import InputError, StorageError
-from bert_embed.storage.file_info import FileInfo
-from bert_embed.storage.globs import fixed_folder, glob_matcher
+from bert_embed.base.errors import InputError, StorageError
+from bert_embed.storage.file_info import FileInfo, fixed_folder, glob_matcher
+from bert_embed.storage.file_info import crc32c_of as checksum
 
 TEMPORARY = ".tmp-"  # followed by host and process, so that no other process picks the same name
 REPLACED = "it is another file now"

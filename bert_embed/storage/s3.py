@@ -15,12 +15,11 @@ from typing import Any, BinaryIO, TypeVar
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 
-from bert_embed.storage.checksums import crc32c_of_bytes
-from bert_embed.storage.errors import StorageError
-from bert_embed.storage.file_info import FileInfo, split_address
+from bert_embed.base.environment import requires
+from bert_embed.base.errors import StorageError
+from bert_embed.base.parallel import THREADS, in_parallel
+from bert_embed.storage.file_info import FileInfo, crc32c_of_bytes, split_address
 from bert_embed.storage.gcs import FIRST_ANSWER, PATIENCE, ObjectReader
-from bert_embed.storage.packages import requires
-from bert_embed.storage.parallel import THREADS, in_parallel
 
 SCHEME = "s3://"
 _TIMEOUTS = {"connect_timeout": 10, "read_timeout": 60}  # seconds

@@ -11,13 +11,13 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
+from bert_embed.base.errors import InputError, StorageError
 from bert_embed.pipeline import cli
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
 from bert_embed.pipeline.options.command_line import parse_embed
 from bert_embed.pipeline.runners.beam import configure_storage
-from bert_embed.run_record import RunRecord, read_record
-from bert_embed.storage.errors import InputError, StorageError
+from bert_embed.results.run_record import RunRecord, read_record
 from bert_embed.storage.files import absolute, join, list_files
 from bert_embed.transforms.output_folder import RUN_FILE
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import yaml
 
-from bert_embed.formats.output_files import kinds_of, vectors_of
+from bert_embed.base.errors import counted
 from bert_embed.pipeline.commands.verify import read_folder
 from bert_embed.pipeline.console import say
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options.commands import CardOptions
 from bert_embed.pipeline.report.content import pooled
 from bert_embed.pipeline.report.sample import Run
-from bert_embed.results import open_outputs, output_folders
-from bert_embed.run_record import RunRecord
+from bert_embed.results.names import kinds_of, vectors_of
+from bert_embed.results.read import open_outputs, output_folders
+from bert_embed.results.run_record import RunRecord
+from bert_embed.storage.file_info import is_glob
 from bert_embed.storage.files import absolute, join, write_bytes
-from bert_embed.storage.globs import is_glob
-from bert_embed.storage.plurals import counted
 from bert_embed.transforms.output_folder import CARD, CARD_BEGINS, EXAMPLES, is_foreign, parse_name
 
 

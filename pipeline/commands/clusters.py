@@ -13,9 +13,8 @@ import apache_beam as beam
 import numpy as np
 
 import bert_embed
-from bert_embed.clusters.kmeans import default_clusters
-from bert_embed.formats.kinds import KINDS
-from bert_embed.formats.output_files import parse_name
+from bert_embed.base.errors import InputError, counted, counted_of
+from bert_embed.base.json import to_json
 from bert_embed.pipeline.console import hide_in, hide_secrets, say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options.commands import ClusterOptions
@@ -32,11 +31,12 @@ from bert_embed.pipeline.runners.errors import (
 from bert_embed.pipeline.runners.launch import run_on_runner
 from bert_embed.pipeline.runners.local import check_local_runner
 from bert_embed.pipeline.runners.portable import check_job_server, earlier_job_lines
-from bert_embed.results import NewestRows, Output, open_outputs, output_folders, vector_names
-from bert_embed.run_record import RunRecord, change_running, now
-from bert_embed.storage.errors import InputError
+from bert_embed.results.kinds import KINDS
+from bert_embed.results.names import parse_name
+from bert_embed.results.read import NewestRows, Output, open_outputs, output_folders, vector_names
+from bert_embed.results.run_record import RunRecord, change_running, now
+from bert_embed.search.clusters import default_clusters
 from bert_embed.storage.files import absolute, create_exclusive, is_remote, write_bytes
-from bert_embed.storage.plurals import counted, counted_of
 from bert_embed.transforms.clusters.graph import ClusterVectors
 from bert_embed.transforms.clusters.job import (
     ClusterCounts,
@@ -48,7 +48,6 @@ from bert_embed.transforms.clusters.job import (
     written_files,
 )
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.typed_json import to_json
 
 _FORMAT = 2  # rises when equal input would give other files
 _WITHOUT = {"chunks": "without --chunk", "windows": "with --merge_windows true"}

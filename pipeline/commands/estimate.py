@@ -11,8 +11,9 @@ from itertools import chain, cycle
 import numpy as np
 import orjson
 
-from bert_embed.engines.choose import find_device
-from bert_embed.engines.cores import available_cores
+from bert_embed.backends.choose import find_device
+from bert_embed.backends.processor import available_cores
+from bert_embed.base.errors import InputError, counted, required
 from bert_embed.pipeline.commands.estimate_sample import Measured, Sample, Stratum, sample_of
 from bert_embed.pipeline.console import answer, hide_secrets, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message, usage_errors
@@ -23,9 +24,7 @@ from bert_embed.pipeline.run.plan import EmbedRun, Widths, estimated_size
 from bert_embed.pipeline.run.prepare import planned_run, with_dates
 from bert_embed.pipeline.runners.beam import configure_storage
 from bert_embed.pipeline.runners.options import RunnerOptions
-from bert_embed.storage.errors import InputError, required
 from bert_embed.storage.files import absolute
-from bert_embed.storage.plurals import counted
 from bert_embed.transforms.redact import RedactErrors
 
 _SIGMAS = 2.0  # 95 of 100 samples lie within

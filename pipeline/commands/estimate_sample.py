@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
-from bert_embed.engines.cores import available_cores
+from bert_embed.backends.processor import available_cores
+from bert_embed.base.errors import required
 from bert_embed.pipeline.run.plan import EmbedRun
-from bert_embed.storage.errors import required
 from bert_embed.storage.files import open_listed
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.read import sample_rows
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, join, take
 from bert_embed.transforms.examples.read import example_blocks
@@ -25,7 +25,7 @@ from bert_embed.transforms.read.streams import decompressed
 from bert_embed.transforms.tokenize import token_block
 
 if TYPE_CHECKING:
-    from bert_embed.tokenization.protocol import TextTokenizer
+    from bert_embed.text.protocol import TextTokenizer
 
 
 _PIECE, _ROWS = 16 << 10, 256  # bytes, or rows of Parquet, in a piece

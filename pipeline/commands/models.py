@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_embed.bundle.bundle import AGAIN, Bundle
-from bert_embed.bundle.files import METADATA, WEIGHTS
+from bert_embed.backends.tensorflow.model import load_encoder
+from bert_embed.base.environment import requires
+from bert_embed.base.errors import InputError, counted
+from bert_embed.bundle.bundle import AGAIN, METADATA, WEIGHTS, Bundle
 from bert_embed.bundle.find import resolve_model
-from bert_embed.graph.load import load_encoder
-from bert_embed.heads.kinds import heads_to_json
+from bert_embed.models.heads.kinds import heads_to_json
 from bert_embed.pipeline.console import answer, say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options.commands import (
@@ -19,12 +20,9 @@ from bert_embed.pipeline.options.commands import (
     ModelInspectOptions,
     ModelVerifyOptions,
 )
-from bert_embed.storage.errors import InputError
-from bert_embed.storage.packages import requires
-from bert_embed.storage.plurals import counted
 
 if TYPE_CHECKING:
-    from bert_embed.self_test import Verification
+    from bert_embed.backends.probe import Verification
 
 
 @usage_errors()
@@ -55,7 +53,7 @@ def run_export(options: ModelExportOptions) -> int:
     if os.path.lexists(options.dest):
         raise UsageError(f"{options.dest} exists, name a new folder for the SavedModel")
     with requires("a SavedModel", "tensorflow"):
-        from bert_embed.graph.export import save
+        from bert_embed.backends.tensorflow.export import save
 
         save(load_encoder(bundle), options.dest)
     say(f"{options.dest}: a SavedModel with the interface of TF Hub's encoders")
@@ -76,7 +74,7 @@ def run_verify(options: ModelVerifyOptions) -> int:
     """Compares a model with its import; FAILED if it differs."""
     try:
         bundle = resolve_model(options.model)
-        from bert_embed.self_test import verify
+        from bert_embed.backends.probe import verify
 
         verification = verify(bundle)
     except InputError as error:

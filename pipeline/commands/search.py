@@ -11,22 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.bundle.bundle import Bundle
+from bert_embed.backends.choose import weight_files
+from bert_embed.base.errors import counted
+from bert_embed.base.vectors import unit
+from bert_embed.bundle.bundle import Bundle, query_prompt
 from bert_embed.bundle.find import resolve_model
-from bert_embed.bundle.prompts import query_prompt
 from bert_embed.encoder import Encoder
-from bert_embed.engines.choose import weight_files
-from bert_embed.formats.kinds import ROW_KINDS
-from bert_embed.formats.output_files import RUN_FILE, kinds_of, parse_name
-from bert_embed.heads.scores import ScoresHead
-from bert_embed.nearest import Hit, ids_among, nearest
+from bert_embed.models.heads.scores import ScoresHead
 from bert_embed.pipeline.console import answer, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options.commands import SEARCHED, SearchOptions
 from bert_embed.pipeline.options.embed import DEFAULTS
 from bert_embed.pipeline.run.state import check_model
 from bert_embed.pipeline.texts import with_texts
-from bert_embed.results import (
+from bert_embed.results.kinds import ROW_KINDS
+from bert_embed.results.names import RUN_FILE, kinds_of, parse_name
+from bert_embed.results.read import (
     Output,
     check_holds,
     later_outputs,
@@ -34,11 +34,10 @@ from bert_embed.results import (
     read_run,
     vector_settings,
 )
-from bert_embed.run_record import run_folders
-from bert_embed.specs import VectorSpec
+from bert_embed.results.run_record import run_folders
+from bert_embed.search.nearest import Hit, ids_among, nearest
+from bert_embed.settings import VectorSpec
 from bert_embed.storage.files import absolute, read_bytes
-from bert_embed.storage.plurals import counted
-from bert_embed.vectors import unit
 
 FUSED = 1000  # hits of each kind that count
 _CONSTANT = 60  # of the paper by Cormack, Clarke and Büttcher; what other programs use, too

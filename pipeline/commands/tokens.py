@@ -8,7 +8,7 @@ from bert_embed.pipeline.console import answer
 from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.options.command_line import Parser, add_flag
 from bert_embed.pipeline.options.embed import DEFAULTS, FLAGS
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.text.tokenizer import load_tokenizer
 
 
 def run_tokens(arguments: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from bert_embed.base.errors import counted
 from bert_embed.pipeline.console import HIDDEN, say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.job import checked_run, start
@@ -9,9 +10,8 @@ from bert_embed.pipeline.options.commands import VerifyOptions
 from bert_embed.pipeline.options.embed import OF_RESULT, Options
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.state import mark_incomplete, record_of_run
-from bert_embed.run_record import RunRecord
+from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.files import absolute
-from bert_embed.storage.plurals import counted
 from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.output_check import Problem, output_problems
 from bert_embed.transforms.output_folder import OutputFolder, parse_name

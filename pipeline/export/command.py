@@ -4,14 +4,14 @@ import importlib
 import os
 from dataclasses import replace
 
+from bert_embed.base.errors import counted
 from bert_embed.pipeline.console import hide_secrets, say
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.export.source import open_source
 from bert_embed.pipeline.options.commands import ExportOptions
 from bert_embed.pipeline.run.state import check_outside
-from bert_embed.results import output_folders
+from bert_embed.results.read import output_folders
 from bert_embed.storage.files import absolute, is_remote
-from bert_embed.storage.plurals import counted
 
 
 def run_export(options: ExportOptions) -> int:

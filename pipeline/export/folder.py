@@ -9,14 +9,14 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bert_embed.base.errors import SettingError, counted
 from bert_embed.bundle.find import resolve_model
-from bert_embed.formats.output_files import PIECES
-from bert_embed.formats.result_files import POSITION, Rows
-from bert_embed.heads.vectors import SparseVectors
+from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.source import Cutter, Source
 from bert_embed.pipeline.run.state import check_model
-from bert_embed.storage.errors import SettingError
+from bert_embed.results.files import POSITION, Rows
+from bert_embed.results.names import PIECES
 from bert_embed.storage.files import (
     is_remote,
     join,
@@ -27,8 +27,7 @@ from bert_embed.storage.files import (
     write_bytes,
     write_whole,
 )
-from bert_embed.storage.plurals import counted
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.write import json_values
 
 JOURNAL = "export.json"

@@ -11,22 +11,21 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
-from bert_embed.formats.kinds import KINDS, ROW_KINDS
-from bert_embed.formats.number_types import output_dtype, stored, stored_width
-from bert_embed.formats.output_files import vectors_of
-from bert_embed.formats.result_files import Rows, row_batches, unit_batches
+from bert_embed.base.errors import InputError
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.commands import TARGETS, ExportOptions
 from bert_embed.pipeline.run.state import record_of_run
-from bert_embed.results import (
+from bert_embed.results.files import Rows, row_batches, unit_batches
+from bert_embed.results.kinds import KINDS, ROW_KINDS
+from bert_embed.results.names import output_dtype, stored, stored_width, vectors_of
+from bert_embed.results.read import (
     NewestRows,
     Output,
     open_outputs,
     vector_files,
     vector_settings,
 )
-from bert_embed.run_record import RunRecord
-from bert_embed.storage.errors import InputError
+from bert_embed.results.run_record import RunRecord
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,7 @@ def _kinds(options: ExportOptions, record: RunRecord) -> tuple[str, ...]:
 
 
 def _granularity(options: ExportOptions, kinds: Sequence[str]) -> str:
-    """What `bert_embed.results` calls the first kind."""
+    """What `bert_embed.results.read` calls the first kind."""
     return options.granularity if kinds[0] == "dense" else kinds[0]
 
 

@@ -4,9 +4,6 @@ import math
 from dataclasses import MISSING, dataclass
 from typing import Any
 
-from bert_embed.clusters.assign import MOST_CLUSTERS
-from bert_embed.clusters.keep import WHICH_TO_KEEP
-from bert_embed.formats.kinds import ROW_KINDS
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.command_line import CommandOptions
 from bert_embed.pipeline.options.flags import (
@@ -22,7 +19,9 @@ from bert_embed.pipeline.options.flags import (
     switch,
 )
 from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
-from bert_embed.specs import GRANULARITIES
+from bert_embed.results.kinds import ROW_KINDS
+from bert_embed.search.clusters import MOST_CLUSTERS, WHICH_TO_KEEP
+from bert_embed.settings import GRANULARITIES
 
 PCA, TSNE = PROJECTIONS = ("pca", "tsne")  # how vectors become places on a map
 # What `search --by` takes, and the kinds of vectors that each compares.

@@ -9,12 +9,10 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any
 
+from bert_embed.backends.choose import DEVICES, PRECISIONS, torch_device
+from bert_embed.base.errors import SettingError
 from bert_embed.bundle.find import local_place
-from bert_embed.calls.settings import check_recipe, spec_with
-from bert_embed.engines.choose import DEVICES, PRECISIONS, torch_device
-from bert_embed.formats.kinds import ROW_KINDS
-from bert_embed.formats.number_types import OUTPUT_DTYPES
-from bert_embed.heads.vectors import VECTOR_KINDS
+from bert_embed.models.heads.vectors import VECTOR_KINDS
 from bert_embed.pipeline.options.flags import (
     AT_LEAST_ZERO,
     BLOCKS,
@@ -37,8 +35,9 @@ from bert_embed.pipeline.options.flags import (
     switch,
 )
 from bert_embed.pipeline.runners.options import ACCELERATORS, DEFAULT_RUNNER, RunnerOptions
-from bert_embed.recipes import RECIPES
-from bert_embed.specs import (
+from bert_embed.results.kinds import ROW_KINDS
+from bert_embed.results.names import OUTPUT_DTYPES
+from bert_embed.settings import (
     CHUNK_POOLINGS,
     CHUNKS,
     DEFAULT_STRIDE,
@@ -47,10 +46,12 @@ from bert_embed.specs import (
     LAYER_COMBINES,
     LONG_TEXTS,
     POOLINGS,
+    RECIPES,
     TextSpec,
     VectorSpec,
+    check_recipe,
+    spec_with,
 )
-from bert_embed.storage.errors import SettingError
 from bert_embed.storage.files import absolute
 from bert_embed.transforms.bigquery.client import SCHEME, looks_like_table
 

@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from numbers import Number
 from typing import Any
 
-from bert_embed.storage.errors import SettingError
+from bert_embed.base.errors import SettingError
 from bert_embed.transforms.read.columns import joined_fields
 
 _MOST = (1 << 63) - 1  # what run.json can hold

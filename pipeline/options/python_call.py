@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypedDict
 
+from bert_embed.base.errors import InputError, SettingError
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import NoAnswer, UsageError
 from bert_embed.pipeline.options.command_line import UnknownFlags, beam_words, read_options
 from bert_embed.pipeline.options.embed import FLAGS, Options
 from bert_embed.pipeline.options.flags import items_of, one_text
-from bert_embed.storage.errors import InputError, SettingError
 
 Path: TypeAlias = str | os.PathLike[str]
 

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from bert_embed.base.json import to_json
+from bert_embed.base.vectors import unit
 from bert_embed.pipeline.console import hide_in, hide_in_flags
 from bert_embed.pipeline.options.command_line import as_words
 from bert_embed.pipeline.report.counts import (
@@ -42,10 +44,16 @@ from bert_embed.pipeline.report.vectors import (
     usable_rows,
 )
 from bert_embed.pipeline.run.summary import ADVICE, length_statistics, share
-from bert_embed.run_record import Counts, Lengths, Result, RunRecord, Surplus, Unknown, Written
+from bert_embed.results.run_record import (
+    Counts,
+    Lengths,
+    Result,
+    RunRecord,
+    Surplus,
+    Unknown,
+    Written,
+)
 from bert_embed.transforms.ledger import EQUAL_BINS, from_equal_bins
-from bert_embed.typed_json import to_json
-from bert_embed.vectors import unit
 
 _Sum = TypeVar("_Sum", Counts, Written)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 
+from bert_embed.base.parallel import in_parallel
 from bert_embed.pipeline.report.sample import Run, spread
-from bert_embed.run_record import RunRecord
+from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.files import open_raw
-from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.ledger import BlockRecord, read_block_record
 from bert_embed.transforms.output_folder import REJECTED, OutputFolder, parse_name
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import orjson
 
-from bert_embed.bundle.apart import package_variables
+from bert_embed.base.errors import InputError
+from bert_embed.bundle.cache import package_variables
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.report.content import Texts, report_content
 from bert_embed.pipeline.report.sample import Run
-from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import is_remote, write_whole
 from bert_embed.transforms.output_folder import REPORT_PAGE, OutputFolder, is_foreign
 

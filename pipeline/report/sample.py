@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.formats.kinds import KINDS
-from bert_embed.formats.output_files import holds_vectors, kinds_of
-from bert_embed.formats.result_files import Rows, row_batches
+from bert_embed.base.environment import requires
+from bert_embed.base.parallel import in_parallel
 from bert_embed.pipeline.options.commands import TSNE
-from bert_embed.results import NewestRows, Output
-from bert_embed.run_record import RunRecord
+from bert_embed.results.files import Rows, row_batches
+from bert_embed.results.kinds import KINDS
+from bert_embed.results.names import holds_vectors, kinds_of
+from bert_embed.results.read import NewestRows, Output
+from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.files import join, names_in, open_raw
-from bert_embed.storage.packages import requires
-from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.output_folder import OutputFolder
 
 MOST_ROWS = 20_000

@@ -11,19 +11,18 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from bert_embed.base.errors import InputError, counted
+from bert_embed.base.vectors import FINE, conditions, cosines, pair_cosines, unit
 from bert_embed.bundle.find import resolve_model
-from bert_embed.clusters.kmeans import train
-from bert_embed.formats.result_files import Rows, row_batches
-from bert_embed.heads.vectors import SparseVectors
+from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.report.sample import MOST_FILES, TEXT_COLUMNS, Directions, some_files
-from bert_embed.run_record import RunRecord, Unknown
-from bert_embed.storage.errors import InputError
+from bert_embed.results.files import Rows, row_batches
+from bert_embed.results.run_record import RunRecord, Unknown
+from bert_embed.search.clusters import train
 from bert_embed.storage.files import open_raw
-from bert_embed.storage.plurals import counted
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.tokenize import script_of
-from bert_embed.vectors import FINE, conditions, cosines, pair_cosines, unit
 
 _SEED_OF_PAIRS = 20_000
 _PAIRS = 20_000

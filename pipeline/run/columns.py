@@ -9,14 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from bert_embed.base.parallel import in_parallel
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.formats.kinds import KINDS, LABEL
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import DEFAULTS, Options
-from bert_embed.specs import TextSpec
+from bert_embed.results.kinds import KINDS, LABEL
+from bert_embed.settings import TextSpec
 from bert_embed.storage.files import read_bytes
-from bert_embed.storage.parallel import in_parallel
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.client import check_column
 from bert_embed.transforms.blocks import is_list
 from bert_embed.transforms.examples.read import ExampleReading, first_examples

@@ -14,7 +14,7 @@ from bert_embed.pipeline.run.summary import judged
 from bert_embed.pipeline.runners.dataflow import completed_flags, model_threads
 from bert_embed.pipeline.runners.errors import JobGoesOn
 from bert_embed.pipeline.runners.launch import bundle_for_workers, run_on_runner
-from bert_embed.run_record import RunRecord
+from bert_embed.results.run_record import RunRecord
 from bert_embed.transforms.bigquery.load import with_loads
 from bert_embed.transforms.bigquery.read import ReadTable
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, without_blocks

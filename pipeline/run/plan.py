@@ -5,14 +5,13 @@ from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from bert_embed.bundle.bundle import Bundle
-from bert_embed.bundle.prompts import query_prompt
-from bert_embed.formats.kinds import KINDS
+from bert_embed.bundle.bundle import Bundle, query_prompt
 from bert_embed.pipeline.options.embed import EXAMPLES, Options
 from bert_embed.pipeline.runners.options import RunnerOptions
-from bert_embed.run_record import Goal, QueryRows
-from bert_embed.specs import TextSpec, VectorSpec
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.results.kinds import KINDS
+from bert_embed.results.run_record import Goal, QueryRows
+from bert_embed.settings import TextSpec, VectorSpec
+from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.load import TableLoad
 from bert_embed.transforms.bigquery.read import TableRequest
 from bert_embed.transforms.examples.read import ExampleReading, first_examples

@@ -6,11 +6,10 @@ import re
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from bert_embed.bundle.bundle import Bundle
+from bert_embed.base.errors import InputError, SettingError, StorageError, counted
+from bert_embed.bundle.bundle import Bundle, document_prompt
 from bert_embed.bundle.find import resolve_model
-from bert_embed.bundle.prompts import document_prompt
-from bert_embed.calls.settings import changed_spec
-from bert_embed.fingerprints import run_fingerprint
+from bert_embed.bundle.fingerprints import run_fingerprint
 from bert_embed.pipeline.errors import UsageError, file_errors
 from bert_embed.pipeline.options.embed import EXAMPLES, Options, check_kinds
 from bert_embed.pipeline.run.columns import (
@@ -47,12 +46,10 @@ from bert_embed.pipeline.runners.launch import check_computing, check_examples, 
 from bert_embed.pipeline.runners.local import check_local_runner
 from bert_embed.pipeline.runners.options import RunnerOptions
 from bert_embed.pipeline.runners.portable import check_job_server
-from bert_embed.rows.fit import fit_texts
-from bert_embed.run_record import read_record
-from bert_embed.specs import TextSpec, VectorSpec
-from bert_embed.storage.errors import InputError, SettingError, StorageError
+from bert_embed.results.run_record import read_record
+from bert_embed.settings import TextSpec, VectorSpec, changed_spec
 from bert_embed.storage.files import absolute
-from bert_embed.storage.plurals import counted
+from bert_embed.text.windows import fit_texts
 from bert_embed.transforms.bigquery.client import looks_like_table, table_name
 from bert_embed.transforms.examples.write import ExampleSettings
 from bert_embed.transforms.listing import (

@@ -22,15 +22,16 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Literal
 
+from bert_embed.base.errors import InputError, StorageError
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.formats.output_files import RUN_FILE
 from bert_embed.pipeline.console import hide_in, hide_in_flags, hide_secrets
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import EXAMPLES, FLAGS, Options
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.summary import embedded_nothing, problem_of, summary
-from bert_embed.results import read_run
-from bert_embed.run_record import (
+from bert_embed.results.names import RUN_FILE
+from bert_embed.results.read import read_run
+from bert_embed.results.run_record import (
     EarlierRun,
     RunFiles,
     RunInput,
@@ -40,7 +41,6 @@ from bert_embed.run_record import (
     now,
     read_record,
 )
-from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.files import (
     absolute,
     check_writable,

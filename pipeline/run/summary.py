@@ -9,13 +9,14 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from bert_embed.bundle.prompts import trained_prompts, unused_prompt
-from bert_embed.formats.kinds import KINDS
-from bert_embed.formats.output_files import PIECES
+from bert_embed.base.errors import counted, counted_of
+from bert_embed.bundle.bundle import trained_prompts, unused_prompt
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run.plan import EmbedRun
-from bert_embed.run_record import (
+from bert_embed.results.kinds import KINDS
+from bert_embed.results.names import PIECES
+from bert_embed.results.run_record import (
     Counts,
     Lengths,
     Result,
@@ -25,7 +26,6 @@ from bert_embed.run_record import (
     UnknownInFile,
     Written,
 )
-from bert_embed.storage.plurals import counted, counted_of
 from bert_embed.transforms.bigquery.client import TableName
 from bert_embed.transforms.crash_markers import Crash, crashes
 from bert_embed.transforms.increments import EarlierOutput

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from bert_embed.base.errors import InputError, required
 from bert_embed.bundle.cache import cache_folder
-from bert_embed.fingerprints import difference
-from bert_embed.formats.output_files import kinds_of
-from bert_embed.formats.result_files import METADATA_KEY
+from bert_embed.bundle.fingerprints import difference
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run.columns import check_extra_name, named_columns
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.state import record_of_output
 from bert_embed.pipeline.runners.beam import BeamFlags
-from bert_embed.run_record import QueryRows, RunRecord, read_record, run_folders
-from bert_embed.storage.errors import InputError, required
+from bert_embed.results.files import METADATA_KEY
+from bert_embed.results.names import kinds_of
+from bert_embed.results.run_record import QueryRows, RunRecord, read_record, run_folders
 from bert_embed.storage.files import FileInfo, absolute, join, read_bytes
 from bert_embed.transforms.bigquery import load as loading
 from bert_embed.transforms.bigquery.client import (

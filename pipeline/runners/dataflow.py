@@ -13,6 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
 import bert_embed
+from bert_embed.base.environment import requires
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.runners.beam import ONE_PROCESS, BeamFlags
 from bert_embed.pipeline.runners.errors import JobFailed, JobGoesOn
@@ -27,7 +28,6 @@ from bert_embed.pipeline.runners.options import (
     device_of,
 )
 from bert_embed.storage.files import is_remote
-from bert_embed.storage.packages import requires
 
 _NOT_ON = {"gpu": ("int8",), "tpu": ("int8", "float16")}
 # How Google names regions: a continent or country, one of these, a number; zones add a letter.

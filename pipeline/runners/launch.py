@@ -6,10 +6,10 @@ from importlib.util import find_spec
 
 import apache_beam as beam
 
-from bert_embed.bundle.bundle import Bundle
-from bert_embed.bundle.files import METADATA
-from bert_embed.engines.choose import check_machine, check_precision, engine_name, find_device
-from bert_embed.engines.processor import has_int8_products
+from bert_embed.backends.choose import check_machine, check_precision, engine_name, find_device
+from bert_embed.backends.processor import has_int8_products
+from bert_embed.base.environment import missing
+from bert_embed.bundle.bundle import METADATA, Bundle
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.runners.beam import BeamFlags, pipeline_options
 from bert_embed.pipeline.runners.dataflow import run_on_dataflow
@@ -17,7 +17,6 @@ from bert_embed.pipeline.runners.local import run_pipeline
 from bert_embed.pipeline.runners.options import RunnerOptions
 from bert_embed.pipeline.runners.portable import PortableJob, run_on_job_server
 from bert_embed.storage.files import absolute, is_remote, join, read_bytes
-from bert_embed.storage.packages import missing
 from bert_embed.transforms.adapters.embed_documents import without_cell_labels
 from bert_embed.transforms.worker_bundles import publish_bundle
 

@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-from bert_embed.bundle.apart import package_variables
+from bert_embed.bundle.cache import package_variables
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.runners.beam import (
     SWITCHING,

@@ -23,7 +23,7 @@ from bert_embed.pipeline.runners.errors import (
 )
 from bert_embed.pipeline.runners.local import quiet_channels
 from bert_embed.pipeline.runners.options import RunnerOptions
-from bert_embed.run_record import JobRecord
+from bert_embed.results.run_record import JobRecord
 
 _SECONDS = 10.0  # Beam itself would wait for minutes, and then not name the address
 # Values of --job_endpoint and --flink_master for which Beam starts a server itself.

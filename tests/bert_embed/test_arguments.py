@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import bert_embed
-from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.base.errors import InputError, SettingError
 from bert_embed.transforms import BertEmbeddings, EmbedDocuments
 
 TEXTS = ["the bank of the river", "money"]

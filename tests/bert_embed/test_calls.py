@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 
 import bert_embed
+from bert_embed.backends import runner
+from bert_embed.backends.choose import load_engine
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.engines import runner
-from bert_embed.engines.choose import load_engine
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.specs import VectorSpec
+from bert_embed.settings import VectorSpec
 from tests.support.models.sentence_transformers import write_sentence_transformers
 from tests.support.rounding import assert_near
 

@@ -1,7 +1,7 @@
 import pytest
 
-from bert_embed.architectures.bert import BertConfig
-from bert_embed.architectures.families import config_from_huggingface
+from bert_embed.models.bert import BertConfig
+from bert_embed.models.families import config_from_huggingface
 
 HUGGINGFACE = {
     "model_type": "bert",

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import bert_embed
+from bert_embed.backends.runner import NOT_FINITE
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
-from bert_embed.engines.retry_halves import NOT_FINITE
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 from tests.support.rounding import MINILM, assert_near, relative_error
 

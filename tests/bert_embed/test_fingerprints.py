@@ -8,13 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bert_embed.architectures.bert import BertConfig
-from bert_embed.architectures.gte import GteConfig
-from bert_embed.architectures.jina import JinaConfig
-from bert_embed.architectures.modern_bert import ModernBertConfig
-from bert_embed.architectures.nomic_bert import NomicBertConfig
-from bert_embed.config import DenseModule
-from bert_embed.fingerprints import (
+from bert_embed.bundle.fingerprints import (
     COLUMNS,
     EXAMPLES,
     MODEL_CONFIG,
@@ -25,15 +19,21 @@ from bert_embed.fingerprints import (
     model_fingerprint,
     run_fingerprint,
 )
-from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.models.bert import BertConfig
+from bert_embed.models.encoder import DenseModule
+from bert_embed.models.gte import GteConfig
+from bert_embed.models.jina import JinaConfig
+from bert_embed.models.modern_bert import ModernBertConfig
+from bert_embed.models.nomic_bert import NomicBertConfig
+from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.transforms.examples.write import ExampleSettings
 from bert_embed.transforms.read.columns import Columns
 from tests.support.command import ROOT
 
 WHAT_TO_DO = (
     "this configuration has another fingerprint than before, so that every output that people have "
-    "becomes the output of another run: list a new option in bert_embed/fingerprints.py among the "
-    "`new` keys, with the value that means what was computed before it"
+    "becomes the output of another run: list a new option in bert_embed/bundle/fingerprints.py "
+    "among the `new` keys, with the value that means what was computed before it"
 )
 BUNDLE = {
     "format": 2,
@@ -182,7 +182,7 @@ def test_every_field_is_listed_once(keys, kinds):
     listed = [*keys.always, *keys.present, *(keys.new or {}), *keys.free]
     assert len(listed) == len(set(listed))
     names = {field.name for kind in kinds for field in fields(kind)} - {"run"}
-    assert names <= set(listed), "say in bert_embed/fingerprints.py whether the field counts"
+    assert names <= set(listed), "say in bert_embed/bundle/fingerprints.py whether the field counts"
 
 
 def test_a_new_option_counts_only_where_it_is_used():
@@ -196,14 +196,14 @@ def test_a_new_option_counts_only_where_it_is_used():
 
 def test_an_unlisted_option_is_refused_without_assertions_too():
     code = (
-        "from bert_embed.fingerprints import Keys\n"
+        "from bert_embed.bundle.fingerprints import Keys\n"
         "assert False, 'assertions are off'\n"
         "Keys(always=('layers',), new={}).counted({'layers': [-1], 'scale': 2})\n"
     )
     command = [sys.executable, "-O", "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "scale: say in bert_embed.fingerprints whether it counts" in done.stderr
+    assert "scale: say in bert_embed.bundle.fingerprints whether it counts" in done.stderr
 
 
 def test_vectors_of_before_an_option_are_no_other_vectors(monkeypatch):

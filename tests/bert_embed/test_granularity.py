@@ -6,9 +6,9 @@ import pytest
 import bert_embed
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
-from bert_embed.rows.documents import tokenize_documents
-from bert_embed.rows.layout import lay_out
-from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.settings import TextSpec, VectorSpec
+from bert_embed.text.documents import tokenize_documents
+from bert_embed.text.layout import lay_out
 from tests.support.models.plain_bert import PlainBert, gelu
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import MINILM, assert_near

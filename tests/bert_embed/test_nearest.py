@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from bert_embed.formats.number_types import OUTPUT_DTYPES
-from bert_embed.nearest import nearest
+from bert_embed.results.names import OUTPUT_DTYPES
+from bert_embed.search.nearest import nearest
 from bert_embed.transforms.blocks import EmbeddingBlock
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.write import write_vectors

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert_embed.heads.vectors import MultiVectors, SparseVectors
-from bert_embed.nearest import ids_among, nearest
-from bert_embed.ragged import splits_of
+from bert_embed.base.ragged import splits_of
+from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
+from bert_embed.search.nearest import ids_among, nearest
 
 VOCABULARY, DIM = 500, 24
 FILES = (2000, 0, 700)

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_embed.bundle.bundle import read_bundle, write_metadata
-from bert_embed.bundle.files import WEIGHTS
-from bert_embed.graph.load import load_tensors
+from bert_embed.backends.probe import compare, probe_outputs, verify
+from bert_embed.backends.tensorflow.model import load_tensors
+from bert_embed.bundle.bundle import WEIGHTS, read_bundle, write_metadata
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.self_test import compare, probe_outputs, verify
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models import plain_bert
 from tests.support.models.sentence_transformers import dense, write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface

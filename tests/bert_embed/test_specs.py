@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from bert_embed.architectures.bert import BertConfig
-from bert_embed.specs import VectorSpec
+from bert_embed.models.bert import BertConfig
+from bert_embed.settings import VectorSpec
 
 CONFIG = BertConfig(100, 8, 6, 2, 16, 32)
 

@@ -57,7 +57,7 @@ def test_the_progress_is_one_line_of_the_notebook(folder, tiny_bundle):
     """Shown by a thread beside the cell's own, and none of it is on stderr."""
     cell = (
         "import bert_embed, time\n"
-        "from bert_embed.engines import runner\n"
+        "from bert_embed.backends import runner\n"
         "pad = runner.pad_rows\n"
         "runner.pad_rows = lambda *rows: (time.sleep(0.2), pad(*rows))[1]\n"
         "open('many.txt', 'w').write('\\n'.join(f'the bank {n}' for n in range(64)))\n"

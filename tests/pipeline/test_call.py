@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import bert_embed
-from bert_embed.engines import runner
+from bert_embed.backends import runner
 from bert_embed.pipeline.progress import Counts, progress_of_run
 from bert_embed.pipeline.run.plan import Goal
 from tests.support.command import block_records, embed, files, parts_of, record

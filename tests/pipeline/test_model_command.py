@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bert_embed.backends.tensorflow.model import load_tensors
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.graph.load import load_tensors
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT
 from tests.support.models.heads import write_classifier

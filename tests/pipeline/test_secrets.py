@@ -191,13 +191,13 @@ _RUN = """
 import logging, sys
 logging.basicConfig(level=logging.DEBUG)
 fault, *arguments = sys.argv[1:]
-import bert_embed.engines.runner
-right = bert_embed.engines.runner._keep
+import bert_embed.backends.runner
+right = bert_embed.backends.runner._keep
 def wrong(*given, **named):
     kept = right(*given, **named)
     int("Zwiebel" + "kuchen")
 if fault == "infer":
-    bert_embed.engines.runner._keep = wrong
+    bert_embed.backends.runner._keep = wrong
 import bert_embed.pipeline.cli, bert_embed.pipeline.console
 # As on a cluster, where Beam's own lines are kept, too.
 bert_embed.pipeline.console.quiet_logs = lambda: None
@@ -290,7 +290,7 @@ def test_no_text_stands_in_the_errors_of_a_tables_rows(
 
 _STEPS = {
     "read": ("bert_embed.transforms.read.reader", "parse_part"),
-    "tokenize": ("bert_embed.rows.text_rows", "tokenize_documents"),
+    "tokenize": ("bert_embed.text.layout", "tokenize_documents"),
     "write": ("bert_embed.transforms.write", "rejected_lines"),
 }
 
@@ -357,7 +357,7 @@ def test_errors_are_told_apart_without_sources(tmp_path):
             py_compile.compile(str(path), f"{copy}c", dfile=f"<compiled {path.name}>")
     code = (
         "import json, bert_embed\n"
-        "from bert_embed.run_record import parse_record\n"
+        "from bert_embed.results.run_record import parse_record\n"
         "from bert_embed.transforms.redact import RedactErrors\n"
         "assert bert_embed.__file__.endswith('.pyc')\n"
         "for work in (\n"

@@ -7,10 +7,10 @@ import sys
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from bert_embed.base.errors import InputError, SettingError
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.errors import flag_message
 from bert_embed.pipeline.options.embed import FLAGS
-from bert_embed.storage.errors import InputError, SettingError
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_embed.formats.number_types import stored
+from bert_embed.results.names import stored
 from tests.support.records import whole_record
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.formats.kinds import KINDS
-from bert_embed.formats.number_types import restored, stored
-from bert_embed.heads.vectors import MultiVectors, SparseVectors
+from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
+from bert_embed.results.kinds import KINDS
+from bert_embed.results.names import restored, stored
 from bert_embed.transforms.blocks import (
     EmbeddingBlock,
     KeptWindows,

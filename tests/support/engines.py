@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
+from bert_embed.backends.batches import CPU_BATCH_TOKENS, AnyShape
+from bert_embed.backends.choose import load_engine
+from bert_embed.backends.protocol import Engine
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.engines.batches import CPU_BATCH_TOKENS, AnyShape
-from bert_embed.engines.choose import load_engine
-from bert_embed.engines.protocol import Engine
-from bert_embed.specs import OutputSpec, VectorSpec
+from bert_embed.settings import OutputSpec, VectorSpec
 
 
 def load_tensorflow(bundle: Bundle, special_ids: tuple[int, int], *settings: object) -> Engine:
     """Loads the graph of GPUs in float32, which TensorFlow runs as it is, uncompiled."""
     import tensorflow as tf
 
-    from bert_embed.engines.xla import Programs, XLAEngine
-    from bert_embed.graph.pooling import model_outputs
+    from bert_embed.backends.tensorflow.engine import Programs, XLAEngine
+    from bert_embed.backends.tensorflow.pooling import model_outputs
 
     class UncompiledEngine(XLAEngine):
         def batching(self, batch_tokens: int | None, longest: int) -> Any:

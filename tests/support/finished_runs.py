@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.formats.kinds import KINDS
-from bert_embed.formats.output_files import PIECES
+from bert_embed.results.kinds import KINDS
+from bert_embed.results.names import PIECES
 from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.write import write_vectors

@@ -2,7 +2,7 @@
 
 Two things depend on the processor, and each is steered by itself:
 
-- The product reads /proc/cpuinfo (`bert_embed.engines.processor`). In a mount namespace of its own
+- The product reads /proc/cpuinfo (`bert_embed.backends.processor`). In a mount namespace of its own
   a process sees another one: that of a processor with AVX2 alone, or with AVX-512 and VNNI. The
   tests of engines, and of what the commands say of them, run so.
 - LiteRT asks the processor itself. Where qemu-user-static is installed, the numeric tests of the
@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bert_embed.engines import processor
+from bert_embed.backends import processor
 
 # Those of engines, slow ones as well; XLA's programs do not ask Linux about the processor.
 _ENGINES = ("tests/bert_embed/engines", "--ignore", "tests/bert_embed/engines/test_xla.py")

@@ -18,7 +18,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bert_embed.architectures.bert import BertConfig
+from bert_embed.models.bert import BertConfig
 from tests.support.models.tiny import small_vocabulary
 
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from bert_embed.architectures.bert import BertConfig
+from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.graph.load import load_encoder
+from bert_embed.models.bert import BertConfig
 from tests.support.models import plain_bert
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import (

@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Iterable
 
-from bert_embed.formats.tfrecord import masked_crc
+from bert_embed.results.tf_example import masked_crc
 
 
 def framed(records: Iterable[bytes]) -> bytes:

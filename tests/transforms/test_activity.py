@@ -1,7 +1,7 @@
 """People who wait for a first block see what the process does."""
 
-from bert_embed.engines.choose import load_engine
-from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.backends.choose import load_engine
+from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.transforms.infer import BlockModelHandler
 from bert_embed.transforms.steps import activity, current_activity
 

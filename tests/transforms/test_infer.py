@@ -9,10 +9,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.embedder import Embedder
 from bert_embed.encoder import Encoder
-from bert_embed.specs import TextSpec, VectorSpec
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.model import Embedder
+from bert_embed.settings import TextSpec, VectorSpec
+from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.blocks import DocumentBlock
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
 from bert_embed.transforms.parts import Part

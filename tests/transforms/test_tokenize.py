@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.specs import TextSpec
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.settings import TextSpec
+from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.blocks import DocumentBlock
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.tokenize import hashed_texts, text_hashes, token_block

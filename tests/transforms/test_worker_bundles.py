@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_embed.bundle.bundle import FORMAT, is_weights, read_bundle
-from bert_embed.bundle.files import LITERT
-from bert_embed.engines.choose import load_engine, weight_files
+from bert_embed.backends.choose import load_engine, weight_files
+from bert_embed.bundle.bundle import FORMAT, LITERT, is_weights, read_bundle
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.command_line import parse_embed

@@ -19,8 +19,8 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.interactive_utils import is_in_ipython
 from apache_beam.utils.windowed_value import WindowedValue
 
-from bert_embed.arguments import missing, switch
-from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.base.arguments import missing, switch
+from bert_embed.base.errors import InputError, SettingError
 from bert_embed.transforms.adapters.text_model import (
     Document,
     EmbedTexts,

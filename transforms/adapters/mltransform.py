@@ -13,10 +13,10 @@ from apache_beam.ml.rag.types import EmbeddableItem, Embedding
 from apache_beam.ml.transforms.base import EmbeddingsManager
 from apache_beam.utils.windowed_value import WindowedValue
 
-from bert_embed.arguments import path_text
+from bert_embed.base.arguments import path_text
+from bert_embed.base.errors import InputError, SettingError
 from bert_embed.bundle.find import local_place, resolve_model
-from bert_embed.specs import TextSpec, VectorSpec
-from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.transforms.adapters.embed_documents import record_fields, text_error
 from bert_embed.transforms.adapters.model_handler import BertModelHandler
 from bert_embed.transforms.adapters.text_model import (
@@ -31,7 +31,7 @@ from bert_embed.transforms.adapters.text_model import (
 from bert_embed.transforms.steps import Step
 
 if TYPE_CHECKING:
-    from bert_embed.embedder import Embedder
+    from bert_embed.model import Embedder
 
 _CONTENT = ("content.text",)  # the name of an EmbeddableItem's text in messages
 

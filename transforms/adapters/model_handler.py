@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
-from bert_embed.arguments import path_text, seconds, whole_number
-from bert_embed.storage.errors import SettingError
+from bert_embed.base.arguments import path_text, seconds, whole_number
+from bert_embed.base.errors import SettingError
 from bert_embed.transforms.adapters.embed_documents import (
     check_columns,
     document,
@@ -24,7 +24,7 @@ from bert_embed.transforms.adapters.text_model import (
 )
 
 if TYPE_CHECKING:
-    from bert_embed.embedder import Embedder
+    from bert_embed.model import Embedder
 
 
 class HandlerSettings(ModelSettings, total=False):

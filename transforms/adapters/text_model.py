@@ -23,21 +23,20 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.shared import Shared
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 
-from bert_embed.arguments import known_names, missing, path_text, seconds, switch, whole_number
+from bert_embed.backends.choose import check_precision
+from bert_embed.base.arguments import known_names, missing, path_text, seconds, switch, whole_number
+from bert_embed.base.errors import SettingError
+from bert_embed.bundle.bundle import document_prompt
 from bert_embed.bundle.find import resolve_model
-from bert_embed.bundle.prompts import document_prompt
-from bert_embed.calls.settings import VectorSettings, changed_spec
-from bert_embed.engines.choose import check_precision
-from bert_embed.rows.fit import fit_texts
-from bert_embed.specs import TextSpec, VectorSpec
-from bert_embed.storage.errors import SettingError
+from bert_embed.settings import TextSpec, VectorSettings, VectorSpec, changed_spec
+from bert_embed.text.windows import fit_texts
 from bert_embed.transforms.infer import BlockModelHandler
 from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.steps import Step, count_documents
 
 if TYPE_CHECKING:
-    from bert_embed.embedder import Embedder
-    from bert_embed.rows.to_documents import GranularVectors
+    from bert_embed.model import Embedder
+    from bert_embed.text.merge import GranularVectors
 
 
 # What the transforms take themselves.
@@ -60,8 +59,8 @@ class ModelSettings(VectorSettings, total=False):
     Beside these there are `recipe` and the fields of `bert_embed.VectorSpec`.
 
     Attributes:
-        vectors: Kinds of vectors, some of `bert_embed.heads.vectors.VECTOR_KINDS`; None: what the
-            model is for.
+        vectors: Kinds of vectors, some of `bert_embed.models.heads.vectors.VECTOR_KINDS`; None:
+            what the model is for.
         top_k: Most weights of a sparse vector, the largest; None: all.
         min_weight: The smallest weight of a sparse vector.
         pool_factor: Similar tokens of a text that become one of its multi-vectors; 1: none do.
@@ -75,7 +74,7 @@ class ModelSettings(VectorSettings, total=False):
         batch_tokens: Most tokens of a batch, padding included; None: chosen for the device.
         threads: Processor cores for the model; None: all that a worker may use.
         large_model: Whether the worker processes of a machine share one model.
-        device: Where the model runs, one of `bert_embed.engines.choose.DEVICES`.
+        device: Where the model runs, one of `bert_embed.backends.choose.DEVICES`.
     """
 
     vectors: Sequence[str] | None

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bert_embed.storage.errors import InputError, StorageError
-from bert_embed.storage.packages import requires
+from bert_embed.base.environment import requires
+from bert_embed.base.errors import InputError, StorageError
 from bert_embed.transforms.parts import COMPRESSIONS, FORMATS
 
 if TYPE_CHECKING:

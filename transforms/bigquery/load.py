@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_embed.fingerprints import difference
-from bert_embed.formats.kinds import KINDS
-from bert_embed.formats.parquet_file import open_parquet
-from bert_embed.formats.result_files import METADATA_KEY
-from bert_embed.run_record import Load, RunTables
-from bert_embed.specs import KIND_OF
-from bert_embed.storage.errors import InputError
+from bert_embed.base.errors import InputError, counted
+from bert_embed.bundle.fingerprints import difference
+from bert_embed.results.files import METADATA_KEY, open_parquet
+from bert_embed.results.kinds import KINDS
+from bert_embed.results.run_record import Load, RunTables
+from bert_embed.settings import KIND_OF
 from bert_embed.storage.files import is_remote, join, open_raw
-from bert_embed.storage.plurals import counted
 from bert_embed.transforms.bigquery.client import (
     PARTITION_TYPES,
     PATIENCE,

@@ -8,9 +8,9 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
-from bert_embed.clusters.assign import Assigner
-from bert_embed.run_record import now
-from bert_embed.storage.plurals import counted
+from bert_embed.base.errors import counted
+from bert_embed.results.run_record import now
+from bert_embed.search.clusters import Assigner
 from bert_embed.transforms.clusters.job import (
     AssignedFile,
     ClusterCounts,

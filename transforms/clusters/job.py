@@ -7,14 +7,14 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from bert_embed.clusters.keep import WHICH_TO_KEEP
-from bert_embed.clusters.neighbours import TILE, member_type
-from bert_embed.formats.number_types import output_dtype
-from bert_embed.formats.output_files import RUN_FILE, file_name, output_name, parse_name
-from bert_embed.formats.result_files import row_batches
-from bert_embed.results import has_block_records, open_vectors
-from bert_embed.run_record import JobRecord
-from bert_embed.storage.errors import InputError, required
+from bert_embed.base.errors import InputError, counted, required
+from bert_embed.base.json import from_json, json_object
+from bert_embed.base.vectors import conditions
+from bert_embed.results.files import row_batches
+from bert_embed.results.names import RUN_FILE, file_name, output_dtype, output_name, parse_name
+from bert_embed.results.read import has_block_records, open_vectors
+from bert_embed.results.run_record import JobRecord
+from bert_embed.search.clusters import TILE, WHICH_TO_KEEP, member_type
 from bert_embed.storage.files import (
     join,
     list_files,
@@ -30,10 +30,7 @@ from bert_embed.storage.files import (
     sweep_temporary,
     write_whole,
 )
-from bert_embed.storage.plurals import counted
 from bert_embed.transforms.output_folder import CLUSTERS, DUPLICATES, STATE
-from bert_embed.typed_json import from_json, json_object
-from bert_embed.vectors import conditions
 
 CENTROIDS = "centroids.npy"
 _SAMPLES, _ASSIGNED, _COPIES, _PAIRS, _SUPERSEDED = (
@@ -372,7 +369,7 @@ class VectorRows:
     ids: list[Any]  # the documents' ids
     rows: np.ndarray  # int64 `[rows]`, their numbers
     vectors: np.ndarray  # float32 `[rows, width]`
-    conditions: np.ndarray  # int8 `[rows]`, as `bert_embed.vectors.conditions` gives them
+    conditions: np.ndarray  # int8 `[rows]`, as `bert_embed.base.vectors.conditions` gives them
 
 
 def vector_rows(job: ClusterJob, file: VectorFile) -> Iterator[VectorRows]:

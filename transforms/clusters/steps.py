@@ -15,12 +15,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
-from bert_embed.clusters.assign import Assigner
-from bert_embed.clusters.keep import Decided, decide, rank_keys
-from bert_embed.clusters.kmeans import in_sample, sample_share, train
-from bert_embed.clusters.neighbours import PAIR, NearPairs, find_pairs
-from bert_embed.formats.parquet_file import open_parquet
-from bert_embed.storage.errors import required
+from bert_embed.base.errors import required
+from bert_embed.base.vectors import FINE, NOT_FINITE, ZERO, unit
+from bert_embed.results.files import open_parquet
+from bert_embed.search.clusters import (
+    PAIR,
+    Assigner,
+    Decided,
+    NearPairs,
+    decide,
+    find_pairs,
+    in_sample,
+    rank_keys,
+    sample_share,
+    train,
+)
 from bert_embed.storage.files import open_raw, size_of
 from bert_embed.transforms.clusters.job import (
     AssignedFile,
@@ -31,7 +40,6 @@ from bert_embed.transforms.clusters.job import (
     place_of,
     vector_rows,
 )
-from bert_embed.vectors import FINE, NOT_FINITE, ZERO, unit
 
 
 def write_sample(job: ClusterJob, file: VectorFile) -> int:

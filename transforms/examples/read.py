@@ -10,16 +10,14 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from bert_embed.formats.tf_example import Column, decode_with_ids
-from bert_embed.formats.tfrecord import Record, unframed
-from bert_embed.ragged import places, splits_of, take_rows
-from bert_embed.rows.build import Rows
-from bert_embed.rows.documents import UnitTexts
-from bert_embed.rows.layout import Layout, RowTokens, Units, widest_tokens
-from bert_embed.rows.unique import unique_rows
-from bert_embed.rows.windows import Windows
-from bert_embed.specs import TextSpec
-from bert_embed.storage.errors import InputError
+from bert_embed.base.errors import InputError
+from bert_embed.base.ragged import places, splits_of, take_rows
+from bert_embed.results.tf_example import Column, Record, decode_with_ids, unframed
+from bert_embed.settings import TextSpec
+from bert_embed.text.documents import UnitTexts
+from bert_embed.text.layout import Layout, RowTokens, Units, widest_tokens
+from bert_embed.text.rows import Rows, unique_rows
+from bert_embed.text.windows import Windows
 from bert_embed.transforms.blocks import TokenBlock, rows_of_part
 from bert_embed.transforms.parts import (
     BLOCK_SKIPPED,

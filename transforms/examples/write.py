@@ -10,14 +10,14 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from bert_embed.formats.tf_example import Bytes, Feature, Ints, encode_records, one_int
-from bert_embed.ragged import places, splits_of, take_rows
-from bert_embed.storage.errors import InputError, required
+from bert_embed.base.errors import InputError, required
+from bert_embed.base.ragged import places, splits_of, take_rows
+from bert_embed.results.tf_example import Bytes, Feature, Ints, encode_records, one_int
 from bert_embed.transforms.blocks import TokenBlock
 from bert_embed.transforms.output_folder import EXAMPLES, OutputFile, OutputFolder
 
 if TYPE_CHECKING:
-    from bert_embed.rows.layout import Layout, Units
+    from bert_embed.text.layout import Layout, Units
 
 
 _FORMAT = 1

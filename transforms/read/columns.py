@@ -10,7 +10,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from bert_embed.storage.errors import InputError
+from bert_embed.base.errors import InputError
 
 SPANS = "granularity span column"  # how messages name a column that the granularity requires
 _DEFAULTS = {"text_column": "text", "id_column": "id"}

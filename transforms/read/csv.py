@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.storage.errors import InputError
+from bert_embed.base.errors import InputError
 from bert_embed.transforms.parts import (
     BLANK_LINE,
     BadRecordError,

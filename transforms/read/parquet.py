@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bert_embed.formats.parquet_file import open_parquet
-from bert_embed.ragged import sums_of
-from bert_embed.storage.errors import InputError, SettingError, StorageError, required
+from bert_embed.base.errors import InputError, SettingError, StorageError, required
+from bert_embed.base.parallel import in_parallel
+from bert_embed.base.ragged import sums_of
+from bert_embed.results.files import open_parquet
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.files import open_listed
 from bert_embed.storage.local import REPLACED
-from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.blocks import is_list
 from bert_embed.transforms.parts import (
     BadRecordError,

@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from bert_embed.storage.errors import SettingError
+from bert_embed.base.errors import SettingError
 from bert_embed.transforms.blocks import join
 from bert_embed.transforms.parts import BLANK_LINE, BadRecordError, Rejected
 from bert_embed.transforms.read.columns import Columns

@@ -14,7 +14,7 @@ import orjson
 import zstandard
 from isal import igzip, isal_zlib
 
-from bert_embed.storage.errors import InputError
+from bert_embed.base.errors import InputError
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.files import is_remote, open_raw
 

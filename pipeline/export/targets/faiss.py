@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.clusters.kmeans import in_sample
-from bert_embed.formats.result_files import Rows
+from bert_embed.base.environment import requires
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.folder import write_files, write_parquet
 from bert_embed.pipeline.export.source import Source
+from bert_embed.results.files import Rows
+from bert_embed.search.clusters import in_sample
 from bert_embed.storage.files import write_whole
-from bert_embed.storage.packages import requires
 
 _FLAT_ROWS = 100_000  # up to which `auto` compares a query with all vectors: some milliseconds
 _PROBES = 32  # lists that a search looks into, unless its reader sets another number

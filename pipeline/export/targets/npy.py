@@ -7,10 +7,10 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.formats.number_types import stored_type
-from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.export.folder import rows_of_files, write_files, write_parquet
 from bert_embed.pipeline.export.source import Source
+from bert_embed.results.files import Rows
+from bert_embed.results.names import stored_type
 from bert_embed.storage.files import write_whole
 
 _MEGABYTES = 128  # of a file of vectors

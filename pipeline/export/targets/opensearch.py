@@ -6,7 +6,6 @@ Sparse vectors fit the field types `rank_features` and, of Elasticsearch, `spars
 from collections.abc import Iterator
 from typing import Any
 
-from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.folder import (
     entry_names,
@@ -16,6 +15,7 @@ from bert_embed.pipeline.export.folder import (
     write_lines,
 )
 from bert_embed.pipeline.export.source import Source
+from bert_embed.results.files import Rows
 
 _FIELDS = {"dense": "embedding", "sparse": "sparse"}
 

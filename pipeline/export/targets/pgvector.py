@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.formats.output_files import PIECES
-from bert_embed.formats.result_files import POSITION, Rows
-from bert_embed.heads.vectors import SparseVectors
+from bert_embed.base.environment import requires
+from bert_embed.base.errors import InputError, StorageError
+from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.source import Cutter, Source
-from bert_embed.storage.errors import InputError, StorageError
-from bert_embed.storage.packages import requires
+from bert_embed.results.files import POSITION, Rows
+from bert_embed.results.names import PIECES
 
 _COMMENT = "bert-embed export "  # begins the comment of a table
 _PATIENCE = 30  # seconds to connect

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.export.folder import entry_names, named_weights, row_id, write_lines
 from bert_embed.pipeline.export.source import Source
+from bert_embed.results.files import Rows
 
 _FACTOR = 100  # impacts are integers; what the SPLADE models of Anserini are indexed with
 # Beside the folder: every file in it is taken for documents.

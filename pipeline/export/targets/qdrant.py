@@ -4,9 +4,9 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.export.folder import refuse_equal_ids, row_id, write_lines
 from bert_embed.pipeline.export.source import Source
+from bert_embed.results.files import Rows
 
 
 def export(source: Source) -> bool:

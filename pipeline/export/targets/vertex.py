@@ -9,7 +9,6 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.folder import (
     PARTS,
@@ -19,6 +18,7 @@ from bert_embed.pipeline.export.folder import (
     write_files,
 )
 from bert_embed.pipeline.export.source import Source
+from bert_embed.results.files import Rows
 from bert_embed.storage.files import write_whole
 from bert_embed.transforms.write import json_values
 

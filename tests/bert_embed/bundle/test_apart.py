@@ -2,8 +2,8 @@
 
 import pytest
 
-from bert_embed.bundle.apart import call_apart, import_apart
-from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.base.errors import InputError, SettingError
+from bert_embed.bundle.cache import call_apart, import_apart
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +18,7 @@ def test_an_import_that_is_refused_raises_its_own_sentence(tmp_path):
 
 def test_a_wrong_setting_keeps_its_type_and_names():
     with pytest.raises(SettingError, match="dim must be an integer, got 'x'") as refused:
-        call_apart("a check", "bert_embed.arguments:whole_number", "dim", "x")
+        call_apart("a check", "bert_embed.base.arguments:whole_number", "dim", "x")
     assert refused.value.setting == "dim"
 
 
@@ -36,7 +36,7 @@ def test_what_is_printed_does_not_mix_with_the_answer(tmp_path):
 
 @pytest.mark.parametrize(
     ("function", "message"),
-    [("bert_embed.arguments:nothing", "AttributeError"), ("os:_exit", "ended with code 7")],
+    [("bert_embed.base.arguments:nothing", "AttributeError"), ("os:_exit", "ended with code 7")],
 )
 def test_a_function_that_breaks_is_named_with_the_end_of_its_stderr(function, message):
     with pytest.raises(RuntimeError, match="the test ended with code") as broken:

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bert_embed.bundle.bundle import read_bundle, write_metadata
-from bert_embed.bundle.files import WEIGHTS
-from bert_embed.graph.load import load_encoder
+from bert_embed.backends.tensorflow.model import load_encoder
+from bert_embed.bundle.bundle import WEIGHTS, read_bundle, write_metadata
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.specs import TextSpec
+from bert_embed.settings import TextSpec
 from bert_embed.transforms.infer import BlockModelHandler
 from tests.support.models.tiny import write_tiny_huggingface
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_embed.bundle import default_model as minilm
-from bert_embed.storage.errors import InputError
+from bert_embed.base.errors import InputError
+from bert_embed.bundle import find as minilm
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def offline(tmp_path, monkeypatch):
 
 
 def test_the_default_model_is_kept(minilm):
-    from bert_embed.bundle.default_model import ensure_minilm
+    from bert_embed.bundle.find import ensure_minilm
 
     assert str(ensure_minilm()) == minilm.path
 

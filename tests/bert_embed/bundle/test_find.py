@@ -9,11 +9,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from bert_embed.base.errors import InputError
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.cache import cache_folder
 from bert_embed.bundle.find import resolve_model
 from bert_embed.importers import import_model
-from bert_embed.storage.errors import InputError
 from tests.support.models.splade import write_splade
 from tests.support.models.tiny import write_tiny_huggingface
 

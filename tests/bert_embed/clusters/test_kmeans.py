@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from bert_embed.clusters.assign import Assigner
-from bert_embed.clusters.kmeans import in_sample, train
-from bert_embed.vectors import conditions, unit
+from bert_embed.base.vectors import conditions, unit
+from bert_embed.search.clusters import Assigner, in_sample, train
 from tests.support.clustered import clustered_vectors
 
 

@@ -1,8 +1,14 @@
 import numpy as np
 import pytest
 
-from bert_embed.clusters.keep import decide, rank_keys
-from bert_embed.clusters.neighbours import MOST_NEIGHBOURS, PAIR, find_pairs, member_type
+from bert_embed.search.clusters import (
+    MOST_NEIGHBOURS,
+    PAIR,
+    decide,
+    find_pairs,
+    member_type,
+    rank_keys,
+)
 from tests.support.clustered import clustered_vectors
 
 THRESHOLD = 0.9

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_embed.engines.batches import pad_rows, plan_batches
+from bert_embed.backends.batches import pad_rows, plan_batches
 
 
 @given(st.lists(st.integers(1, 600), max_size=300), st.integers(1, 3000))

@@ -3,11 +3,10 @@
 import pytest
 
 import bert_embed
-from bert_embed.bundle.bundle import read_bundle
-from bert_embed.bundle.files import LITERT
-from bert_embed.engines import processor as processors
-from bert_embed.engines.choose import weight_files
-from bert_embed.storage.errors import SettingError
+from bert_embed.backends import processor as processors
+from bert_embed.backends.choose import weight_files
+from bert_embed.base.errors import SettingError
+from bert_embed.bundle.bundle import LITERT, read_bundle
 from tests.support.command import embed
 
 

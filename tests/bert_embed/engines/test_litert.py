@@ -13,11 +13,10 @@ from pydoc_data.topics import topics
 import numpy as np
 import pytest
 
-from bert_embed.bundle.bundle import read_bundle
-from bert_embed.bundle.files import LITERT
+from bert_embed.backends.litert.engine import LiteRTEngine
+from bert_embed.bundle.bundle import LITERT, read_bundle
 from bert_embed.encoder import Encoder
-from bert_embed.engines.litert import LiteRTEngine
-from bert_embed.specs import POOLINGS, OutputSpec, VectorSpec
+from bert_embed.settings import POOLINGS, OutputSpec, VectorSpec
 from examples.sts_benchmark import cosines, read_pairs, spearman
 from tests.support.command import ROOT, embed, rows, vectors
 from tests.support.engines import load_watched

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_embed.engines.litert import LiteRTEngine
-from bert_embed.specs import OutputSpec, VectorSpec
+from bert_embed.backends.litert.engine import LiteRTEngine
+from bert_embed.settings import OutputSpec, VectorSpec
 
 pytestmark = pytest.mark.numeric
 

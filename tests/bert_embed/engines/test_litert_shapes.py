@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from bert_embed.backends.litert.engine import LiteRTEngine
+from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
-from bert_embed.engines.litert import LiteRTEngine
-from bert_embed.graph.load import load_encoder
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.specs import OutputSpec, VectorSpec
+from bert_embed.settings import OutputSpec, VectorSpec
 from tests.support.models import plain_bert
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import MINILM, assert_near

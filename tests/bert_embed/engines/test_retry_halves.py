@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bert_embed.engines.retry_halves import NOT_FINITE, OUT_OF_MEMORY, run_halving
+from bert_embed.backends.runner import NOT_FINITE, OUT_OF_MEMORY, run_halving
 
 
 class Model:

@@ -157,7 +157,7 @@ def test_the_default_model_is_imported_verified_and_embeds_without_tensorflow(tm
 def test_a_driver_without_cuda_libraries_does_not_import_tensorflow(tmp_path, tiny_bundle):
     (tmp_path / "driver").write_text("NVRM version")
     code = (
-        "import sys, bert_embed, bert_embed.engines.choose as choose\n"
+        "import sys, bert_embed, bert_embed.backends.choose as choose\n"
         f"choose.NVIDIA_DRIVER = ({str(tmp_path / 'driver')!r},)\n"
         f"encoder = bert_embed.load({tiny_bundle!r})\n"
         "encoder.encode(['a text'])\n"

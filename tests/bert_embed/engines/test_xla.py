@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_embed.backends import choose as engine
+from bert_embed.backends.choose import check_machine, check_precision, find_device, load_engine
+from bert_embed.backends.runner import RowRunner
+from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
-from bert_embed.engines import choose as engine
-from bert_embed.engines.choose import check_machine, check_precision, find_device, load_engine
-from bert_embed.engines.runner import RowRunner
-from bert_embed.graph.load import load_encoder
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.specs import OutputSpec, VectorSpec
+from bert_embed.settings import OutputSpec, VectorSpec
 from tests.support.models.sentence_transformers import dense, write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import MINILM, assert_near, least_cosine
@@ -153,9 +153,9 @@ def test_xla_itself_compiles_no_more_programs_than_are_counted(tiny_bundle, tmp_
     code = f"""
 import json, numpy as np
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.engines.choose import load_engine
-from bert_embed.engines.runner import RowRunner
-from bert_embed.specs import OutputSpec, VectorSpec
+from bert_embed.backends.choose import load_engine
+from bert_embed.backends.runner import RowRunner
+from bert_embed.settings import OutputSpec, VectorSpec
 bundle = read_bundle({tiny_bundle!r})
 engine = load_engine(bundle, (2, 3), "float32", "xla_cpu")
 runner = RowRunner(bundle.config, engine, threads=2, compile_ahead=True)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from bert_embed.formats.number_types import (
+from bert_embed.results.names import (
     OUTPUT_DTYPES,
     restored,
     stored,

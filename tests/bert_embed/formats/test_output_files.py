@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import bert_embed
-from bert_embed.formats.output_files import file_name
+from bert_embed.results.names import file_name
 from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.finished_runs import finished_run
 
@@ -26,7 +26,7 @@ def test_what_is_read_whole_is_in_memory_once(tmp_path):
     folder = finished_run(tmp_path / "out", [20_000] * 6, width=384, kept=False)
     program = """
 import resource, sys
-import bert_embed.results
+import bert_embed.results.read
 def most():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 before = most()

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert_embed.formats.number_types import OUTPUT_DTYPES, restored, stored
-from bert_embed.formats.result_files import row_batches
-from bert_embed.storage.errors import InputError
+from bert_embed.base.errors import InputError
+from bert_embed.results.files import row_batches
+from bert_embed.results.names import OUTPUT_DTYPES, restored, stored
 from bert_embed.transforms.blocks import EmbeddingBlock
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.write import write_vectors

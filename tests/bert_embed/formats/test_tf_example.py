@@ -9,16 +9,17 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_embed.formats.tf_example import (
+from bert_embed.base.ragged import splits_of
+from bert_embed.results.tf_example import (
     Bytes,
     Floats,
     Ints,
     decode_records,
     encode_records,
+    masked_crc,
     one_int,
+    unframed,
 )
-from bert_embed.formats.tfrecord import masked_crc, unframed
-from bert_embed.ragged import splits_of
 from tests.support.tfrecords import framed
 
 INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-1, 300)

@@ -4,8 +4,8 @@ import sys
 import numpy as np
 import pytest
 
+from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.graph.load import load_encoder
 from bert_embed.pipeline.cli import main
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import assert_near

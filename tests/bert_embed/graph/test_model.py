@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.graph.load import load_encoder
 from bert_embed.importers.huggingface import import_huggingface
 from tests.support.models import plain_bert
 from tests.support.models.tiny import write_tiny_huggingface

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.embedder import Embedder
-from bert_embed.specs import POOLINGS, VectorSpec
+from bert_embed.model import Embedder
+from bert_embed.settings import POOLINGS, VectorSpec
 from tests.support.engines import ENGINES, load_tensorflow
 from tests.support.models.plain_bert import PlainBert, gelu
 from tests.support.models.tiny import write_tiny_huggingface

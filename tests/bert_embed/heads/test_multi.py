@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from bert_embed.backends.probe import verify
+from bert_embed.base.errors import InputError, SettingError
 from bert_embed.encoder import Encoder, TruncationWarning
 from bert_embed.importers import import_model
-from bert_embed.rows.text_rows import text_rows
-from bert_embed.self_test import verify
-from bert_embed.specs import TextSpec
-from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.settings import TextSpec
+from bert_embed.text.layout import text_rows
 from tests.support.engines import ENGINES
 from tests.support.models.multi_vectors import CASES, DIM, GOLDEN, TEXTS, write_multi_vectors
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface

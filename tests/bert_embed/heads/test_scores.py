@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
+from bert_embed.backends.probe import verify
+from bert_embed.base.errors import InputError, SettingError
 from bert_embed.encoder import Encoder
-from bert_embed.heads.head import Head
-from bert_embed.heads.scores import ScoresHead
 from bert_embed.importers import import_model
-from bert_embed.rows.text_rows import text_rows
-from bert_embed.self_test import verify
-from bert_embed.specs import TextSpec
-from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.models.heads.head import Head
+from bert_embed.models.heads.scores import ScoresHead
+from bert_embed.settings import TextSpec
+from bert_embed.text.layout import text_rows
 from tests.support.models.heads import as_cross_encoder, write_classifier
 from tests.support.models.plain_bert import softmax
 from tests.support.models.tiny import WORDS

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
-from bert_embed.bundle.bundle import read_bundle
-from bert_embed.bundle.files import LITERT
+from bert_embed.backends.probe import verify
+from bert_embed.backends.tensorflow.model import load_tensors
+from bert_embed.base.errors import InputError, SettingError
+from bert_embed.bundle.bundle import LITERT, read_bundle
 from bert_embed.encoder import Encoder, TruncationWarning
-from bert_embed.graph.load import load_tensors
 from bert_embed.importers import import_model
-from bert_embed.rows.text_rows import text_rows
-from bert_embed.self_test import verify
-from bert_embed.specs import TextSpec, VectorSpec
-from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.settings import TextSpec, VectorSpec
+from bert_embed.text.layout import text_rows
 from tests.support.engines import ENGINES
 from tests.support.models.splade import VOCABULARY, PlainSplade, as_router, write_splade
 from tests.support.models.tiny import WORDS

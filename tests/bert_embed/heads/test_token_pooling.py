@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from bert_embed.heads.token_pooling import pool_tokens, ward_clusters
-from bert_embed.heads.vectors import MultiVectors
-from bert_embed.ragged import splits_of
+from bert_embed.base.ragged import splits_of
+from bert_embed.models.heads.multi import pool_tokens, ward_clusters
+from bert_embed.models.heads.vectors import MultiVectors
 
 
 def merged_by_definition(points, clusters):

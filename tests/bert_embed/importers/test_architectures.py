@@ -6,12 +6,12 @@ from functools import cache, partial
 import numpy as np
 import pytest
 
+from bert_embed.backends.probe import verify
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.self_test import verify
-from bert_embed.specs import VectorSpec
-from bert_embed.tokenization.tokenizer import Tokenizer
+from bert_embed.settings import VectorSpec
+from bert_embed.text.tokenizer import Tokenizer
 from tests.support.engines import ENGINES
 from tests.support.models.architectures import (
     EDGES,

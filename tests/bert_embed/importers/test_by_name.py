@@ -8,9 +8,8 @@ import string
 
 import pytest
 
-from bert_embed.bundle.find import resolve_model
-from bert_embed.bundle.hub_cache import cached_snapshot
-from bert_embed.bundle.prompts import document_prompt, query_prompt
+from bert_embed.bundle.bundle import document_prompt, query_prompt
+from bert_embed.bundle.find import cached_snapshot, resolve_model
 from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
 from tests.support.command import embed, record

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_embed.architectures.bert import BertConfig
-from bert_embed.architectures.encoder import tensor_shapes
-from bert_embed.bundle.files import LITERT
-from bert_embed.config import DENSE_ACTIVATIONS, DenseModule
-from bert_embed.engines.litert import LiteRTModel
-from bert_embed.graph.litert_model import write_litert
+from bert_embed.backends.litert.engine import LiteRTModel
+from bert_embed.backends.litert.model import write_litert
+from bert_embed.bundle.bundle import LITERT
+from bert_embed.models.bert import BertConfig
+from bert_embed.models.encoder import DENSE_ACTIVATIONS, DenseModule, tensor_shapes
 from tests.support.models import plain_bert
 
 CONFIG = BertConfig(9, 4, 1, 2, 8, 8)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from bert_embed.backends.tensorflow.model import load_encoder
+from bert_embed.base.errors import InputError
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.graph.load import load_encoder
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.specs import VectorSpec
-from bert_embed.storage.errors import InputError
+from bert_embed.settings import VectorSpec
 from tests.support.models.architectures import write_architecture
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 

@@ -5,12 +5,12 @@ import zipfile
 import numpy as np
 import pytest
 
+from bert_embed.backends.probe import verify
+from bert_embed.base.errors import InputError
 from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
-from bert_embed.rows.text_rows import text_rows
-from bert_embed.self_test import verify
-from bert_embed.specs import TextSpec
-from bert_embed.storage.errors import InputError
+from bert_embed.settings import TextSpec
+from bert_embed.text.layout import text_rows
 from tests.support.engines import ENGINES
 from tests.support.models.architectures import GOLDEN, TEXTS
 from tests.support.models.m3 import colbert, linear, write_m3

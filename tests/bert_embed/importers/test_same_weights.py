@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.encoder import Encoder
-from bert_embed.graph.load import load_encoder
 from bert_embed.importers import import_model
 from tests.support.models.google import write_tiny_google
 from tests.support.models.hub import write_tiny_hub

@@ -7,11 +7,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.config import DenseModule
 from bert_embed.encoder import Encoder
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.specs import VectorSpec
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.models.encoder import DenseModule
+from bert_embed.settings import VectorSpec
+from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models import plain_bert
 from tests.support.models.sentence_transformers import (
     CASES,

@@ -8,7 +8,7 @@ import tokenizers
 
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models.architectures import write_architecture
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 

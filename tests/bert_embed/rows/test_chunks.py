@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_embed.rows.chunks import chunk_windows, packed, paragraph_starts, sentence_starts
-from bert_embed.rows.documents import tokenize_documents
-from bert_embed.specs import TextSpec
-from bert_embed.storage.errors import SettingError
-from bert_embed.tokenization.tokenizer import Tokenizer
+from bert_embed.base.errors import SettingError
+from bert_embed.settings import TextSpec
+from bert_embed.text.documents import tokenize_documents
+from bert_embed.text.tokenizer import Tokenizer
+from bert_embed.text.windows import chunk_windows, packed, paragraph_starts, sentence_starts
 
 PIECES = ["the", "bank", "of", "a", "river", "un", "##aff", "##able", "##s", *".!?你好。"]
 TOKENIZER = Tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES])

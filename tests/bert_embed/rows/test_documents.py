@@ -3,8 +3,8 @@
 import numpy as np
 
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.rows.documents import tokenize_documents
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.text.documents import tokenize_documents
+from bert_embed.text.tokenizer import load_tokenizer
 
 
 def test_documents_are_taken_in_the_order_that_is_asked_for(tiny_bundle):

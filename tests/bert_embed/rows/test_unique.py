@@ -4,9 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_embed.ragged import take_rows
-from bert_embed.rows.build import Rows
-from bert_embed.rows.unique import unique_rows
+from bert_embed.base.ragged import take_rows
+from bert_embed.text.rows import Rows, unique_rows
 
 
 def flat(rows):

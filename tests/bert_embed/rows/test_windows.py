@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_embed.rows.windows import build_windows, merge_windows, widest_context, window_tokens
+from bert_embed.text.windows import build_windows, merge_windows, widest_context, window_tokens
 
 CLS, SEP = 101, 102
 

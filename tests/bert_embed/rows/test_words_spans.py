@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_embed.rows.words_spans import merge_tokens, span_ranges, word_ranges
-from bert_embed.specs import WORD_POOLINGS
+from bert_embed.settings import WORD_POOLINGS
+from bert_embed.text.documents import merge_tokens, span_ranges, word_ranges
 from tests.support.rounding import UNIT_ROUNDOFF
 
 

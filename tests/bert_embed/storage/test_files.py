@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from bert_embed.base.errors import StorageError
 from bert_embed.storage import local
-from bert_embed.storage.errors import StorageError
 from bert_embed.storage.files import (
     create_exclusive,
     list_files,

@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
+from bert_embed.base.errors import InputError, StorageError
 from bert_embed.storage import gcs
-from bert_embed.storage.errors import InputError, StorageError
 
 
 def test_a_full_disk_is_no_error_of_the_store():

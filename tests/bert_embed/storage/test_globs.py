@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bert_embed.storage.globs import fixed_folder, glob_matcher
+from bert_embed.storage.file_info import fixed_folder, glob_matcher
 
 NAMES = [
     "a.txt",

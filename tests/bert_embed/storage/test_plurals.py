@@ -1,6 +1,6 @@
 """Counts and nouns agree."""
 
-from bert_embed.storage.plurals import counted, counted_of
+from bert_embed.base.errors import counted, counted_of
 
 
 def test_counts_and_nouns_agree():

@@ -16,8 +16,8 @@ import pytest
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
-from bert_embed.tokenization.json_tokenizer import JsonTokenizer
-from bert_embed.tokenization.tokenizer import Tokenizer
+from bert_embed.text.json_tokenizer import JsonTokenizer
+from bert_embed.text.tokenizer import Tokenizer
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 CHUNK = 4096

@@ -10,8 +10,8 @@ import tokenizers
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.tokenization.json_tokenizer import JsonTokenizer
-from bert_embed.tokenization.tokenizer import Tokenizer
+from bert_embed.text.json_tokenizer import JsonTokenizer
+from bert_embed.text.tokenizer import Tokenizer
 from tests.support.models.architectures import GOLDEN, LONG, SCRIPTS, write_architecture
 
 TOKENIZERS = GOLDEN.parent / "tokenizers"

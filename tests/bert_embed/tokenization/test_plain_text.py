@@ -5,7 +5,7 @@ import pydoc_data.topics
 import numpy as np
 import tensorflow_text as tf_text
 
-from bert_embed.tokenization.tokenizer import Tokenizer
+from bert_embed.text.tokenizer import Tokenizer
 
 
 def test_english_has_the_ids_of_tensorflow_text(minilm):

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from bert_embed.base.errors import InputError
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.storage.errors import InputError
-from bert_embed.tokenization.tokenizer import Tokenizer
+from bert_embed.text.tokenizer import Tokenizer
 from tests.support.models.reference_tokenizer import reference_tokens
 
 GOLDEN = Path(__file__).parents[2] / "data" / "tokenization.jsonl"

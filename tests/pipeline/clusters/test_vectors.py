@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bert_embed.formats.number_types import OUTPUT_DTYPES, restored, stored
 from bert_embed.pipeline.cli import main
+from bert_embed.results.names import OUTPUT_DTYPES, restored, stored
 from tests.support.clustered import clustered_vectors, write_output
 
 ROOT = Path(__file__).parents[3]

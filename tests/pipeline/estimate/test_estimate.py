@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert_embed.engines.cores import available_cores
+from bert_embed.backends.processor import available_cores
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record
 from tests.support.models.tiny import WORDS

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from bert_embed.pipeline.run import graph
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.infer import BlockModelHandler
 from tests.support.command import (
     ROOT,

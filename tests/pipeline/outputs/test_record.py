@@ -6,9 +6,9 @@ import re
 import pytest
 
 import bert_embed
+from bert_embed.base.errors import InputError
 from bert_embed.pipeline.cli import main
-from bert_embed.run_record import read_record
-from bert_embed.storage.errors import InputError
+from bert_embed.results.run_record import read_record
 from tests.support.command import embed
 from tests.support.golden import GOLDEN, RUNS
 from tests.support.records import whole_record

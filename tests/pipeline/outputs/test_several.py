@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 import bert_embed
+from bert_embed.base.errors import InputError
 from bert_embed.pipeline.cli import main
-from bert_embed.storage.errors import InputError
 from tests.support.command import embed
 from tests.support.days import THREE_DAYS, three_days
 from tests.support.report_pages import content_of

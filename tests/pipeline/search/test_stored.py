@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 import bert_embed
-from bert_embed.formats.number_types import OUTPUT_DTYPES
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.commands.search import search
 from bert_embed.pipeline.errors import UsageError
+from bert_embed.results.names import OUTPUT_DTYPES
 from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.write import write_vectors

@@ -7,7 +7,7 @@ import pytest
 
 from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
-from bert_embed.recipes import RECIPES
+from bert_embed.settings import RECIPES
 from tests.support.command import ROOT, embed, flags_of, vectors
 from tests.support.models.tiny import write_tiny_huggingface
 

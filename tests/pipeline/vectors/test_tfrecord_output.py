@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 import bert_embed
-from bert_embed.formats.number_types import OUTPUT_DTYPES
 from bert_embed.pipeline.cli import main
+from bert_embed.results.names import OUTPUT_DTYPES
 from tests.support.command import embed, rows, sentence_files
 
 pytestmark = pytest.mark.slow

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.blocks import EmbeddingBlock, TokenBlock
 from bert_embed.transforms.infer import BlockModelHandler
 from tests.support.engines import WatchedEngine, load_watched
 
 if TYPE_CHECKING:
     from bert_embed.bundle.bundle import Bundle
-    from bert_embed.embedder import Embedder
+    from bert_embed.model import Embedder
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The algorithm of google-research/bert's FullTokenizer, one character at a time, for tests only.
 
 Written from the published description, as plainly as possible, and sharing nothing with
-`bert_embed.tokenization.tokenizer`. Every character carries the position in the text that it came
+`bert_embed.text.tokenizer`. Every character carries the position in the text that it came
 from, so that it knows the offsets of a token too.
 """
 

@@ -10,12 +10,12 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_embed.base.errors import InputError
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.formats.tfrecord import unframed
-from bert_embed.specs import TextSpec
-from bert_embed.storage.errors import InputError
+from bert_embed.results.tf_example import unframed
+from bert_embed.settings import TextSpec
 from bert_embed.storage.files import stat
-from bert_embed.tokenization.tokenizer import load_tokenizer
+from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.blocks import DocumentBlock
 from bert_embed.transforms.examples.read import (
     ExampleReading,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bert_embed.storage.errors import SettingError
+from bert_embed.base.errors import SettingError
 from bert_embed.storage.files import FileInfo
 from bert_embed.transforms.listing import input_files, list_input, listing_digest
 from bert_embed.transforms.parts import InputFile

@@ -15,7 +15,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_embed.storage.errors import StorageError
+from bert_embed.base.errors import StorageError
 from bert_embed.transforms.ledger import block_record
 from bert_embed.transforms.listing import files_to_read, input_files
 from bert_embed.transforms.output_folder import OutputFolder

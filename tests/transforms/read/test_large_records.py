@@ -15,7 +15,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_embed.storage.errors import InputError
+from bert_embed.base.errors import InputError
 from bert_embed.transforms.listing import input_files, limit_files
 from bert_embed.transforms.plan import plan_blocks
 from bert_embed.transforms.read import lines

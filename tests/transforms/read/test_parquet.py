@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_embed.storage.errors import InputError
+from bert_embed.base.errors import InputError
 from bert_embed.transforms.listing import files_to_read, input_files
 from bert_embed.transforms.plan import plan_blocks, planned_work
 from bert_embed.transforms.read.columns import Columns
@@ -346,7 +346,7 @@ def test_a_flipped_number_of_rows_leaves_none_out(tmp_path):
 _FLIPS = """
 import sys
 from pathlib import Path
-from bert_embed.storage.errors import InputError
+from bert_embed.base.errors import InputError
 from bert_embed.transforms.plan import plan_blocks
 from bert_embed.transforms.listing import files_to_read, input_files
 from bert_embed.transforms.read.columns import Columns

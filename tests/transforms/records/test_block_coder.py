@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.coders import registry
 
-from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.transforms.blocks import DocumentBlock, EmbeddingBlock, TokenBlock
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
 from bert_embed.transforms.parts import BlockSpec, Part

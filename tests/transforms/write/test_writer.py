@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 import bert_embed
-from bert_embed.formats.number_types import OUTPUT_DTYPES, Stored, stored, stored_type, stored_width
-from bert_embed.storage.checksums import crc32c_of as checksum
+from bert_embed.results.names import OUTPUT_DTYPES, Stored, stored, stored_type, stored_width
+from bert_embed.storage.file_info import crc32c_of as checksum
 from bert_embed.transforms.blocks import take_documents
 from bert_embed.transforms.ledger import read_block_record
 from bert_embed.transforms.output_folder import OutputFolder

@@ -1,0 +1,151 @@
+"""Groups rows to batches, of similar length or of a few fixed shapes, and pads them."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bert_embed.base.arguments import whole_number
+from bert_embed.base.ragged import places
+
+CPU_BATCH_TOKENS = 512  # so that the values between products stay in a core's cache
+_LEAST_FILL = 0.9  # a row shorter than this share of its batch's longest would be mostly padding
+_FULL_ENOUGH = 512  # tokens: a smaller batch leaves the matrix products too thin to be fast
+
+
+@dataclass(frozen=True)
+class AnyShape:
+    """Pads a batch to its longest row, for engines that run every shape equally well."""
+
+    budget: int  # most tokens of a batch, padding included; a longer row is one by itself
+    equal: bool = False  # rows of a batch are equally long
+    shapes: Sequence[tuple[int, int]] = ()
+
+    def plan(self, lengths: np.ndarray) -> list[np.ndarray]:
+        return plan_batches(lengths, self.budget, self.equal)
+
+    def shape(self, rows: int, length: int) -> tuple[int, int]:
+        """Returns the shape as it is."""
+        return rows, length
+
+
+def plan_batches(lengths: np.ndarray, budget: int, equal: bool = False) -> list[np.ndarray]:
+    """Row numbers of batches of similar length, int64 `[batch]` each, from `lengths`, int `[rows]`.
+
+    Rows are sorted by length, longest first, equal lengths in their order. A batch holds at most
+    `budget` tokens with its padding (a longer row is a batch of its own). Once it holds 512 tokens
+    it ends before the first row that is shorter than 0.9 of its longest.
+
+    >>> [batch.tolist() for batch in plan_batches(np.array([3, 9, 3, 8]), budget=18)]
+    [[1, 3], [0, 2]]
+    """
+    budget = whole_number("batch_tokens", budget, least=1)
+    lengths = np.asarray(lengths, np.int64)
+    missing = lengths.max(initial=0) - lengths
+    if missing.max(initial=0) <= np.iinfo(np.uint16).max:
+        missing = missing.astype(np.uint16)  # which NumPy sorts in linear time
+    order = np.argsort(missing, kind="stable")
+    ordered = -lengths[order]  # ascending, so that searchsorted finds the first short row
+    batches, start = [], 0
+    while start < len(order):
+        longest = max(int(-ordered[start]), 1)
+        enough = start if equal else start - (-_FULL_ENOUGH // longest)
+        least = longest if equal else _LEAST_FILL * longest
+        short = int(np.searchsorted(ordered, -least, side="right"))
+        stop = min(start + max(budget // longest, 1), max(short, enough), len(order))
+        batches.append(order[start:stop])
+        start = stop
+    return batches
+
+
+def pad_rows(
+    values: np.ndarray, row_splits: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns some rows as int32 `[batch, longest]`, padded with 0, and where they have values."""
+    starts = row_splits[rows]
+    lengths = row_splits[rows + 1] - starts
+    inside = np.arange(lengths.max(initial=0)) < lengths[:, None]
+    padded = np.zeros(inside.shape, np.int32)
+    padded[inside] = values[places(starts, lengths)]
+    return padded, inside.astype(np.int32)
+
+
+_SHORTEST, _LEAST_STEP = 8, 4
+_STEPS_AN_OCTAVE = 4
+_PARTS = (1, 4)  # a batch is full, or a quarter of that where a length has few rows
+_ROWS_STEP = 8  # products of fewer rows leave the device's units idle
+
+
+@dataclass(frozen=True)
+class FixedShapes:
+    """The shapes that batches can have: a few lengths of rows, and two sizes for each.
+
+    >>> FixedShapes(budget=256, longest=20).shapes
+    [(32, 8), (8, 8), (16, 12), (5, 12), (16, 16), (4, 16), (8, 20), (3, 20)]
+    """
+
+    budget: int  # most tokens of a batch, padding included; a longer row is one by itself
+    longest: int  # most tokens of a row
+
+    def __post_init__(self) -> None:
+        whole_number("batch_tokens", self.budget, least=1)
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """The lengths of rows, ascending: in steps of 4 up to 32, then four lengths an octave."""
+        return [
+            *itertools.takewhile(self.longest.__gt__, _lengths()),
+            self.longest,
+        ]
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """All shapes, each as number of rows and tokens of a row."""
+        return [(rows, length) for length in self.lengths for rows in self.row_counts(length)]
+
+    def row_counts(self, length: int) -> list[int]:
+        """Returns the numbers of rows that batches of this length can have, descending."""
+        return sorted({_whole(self.budget // part // length) for part in _PARTS}, reverse=True)
+
+    def shape(self, rows: int, length: int) -> tuple[int, int]:
+        """Returns the shape to which a batch of `plan`, or a part of one, is padded."""
+        padded = self.lengths[int(np.searchsorted(self.lengths, length))]
+        return min(count for count in self.row_counts(padded) if count >= rows), padded
+
+    def plan(self, lengths: np.ndarray) -> list[np.ndarray]:
+        """As `plan_batches`; shorter rows complete a batch of a length that has too few."""
+        lengths = np.asarray(lengths, np.int64)
+        order = np.argsort(-lengths, kind="stable")
+        padded = np.searchsorted(self.lengths, lengths[order])
+        batches, start = [], 0
+        while start < len(order):
+            left = int(np.searchsorted(-padded, -padded[start], side="right")) - start
+            counts = self.row_counts(self.lengths[padded[start]])
+            stop = start + min((count for count in counts if count >= left), default=counts[0])
+            batches.append(order[start:stop])
+            start = stop
+        return batches
+
+
+def padded_to(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """Pads int32 `[rows, length]` by 0, and by copies of the first row: empty ones divide by 0."""
+    rows, length = values.shape
+    if values.shape == shape:
+        return values
+    whole = np.zeros(shape, values.dtype)
+    whole[:rows, :length] = values
+    whole[rows:] = whole[0]
+    return whole
+
+
+def _lengths() -> Iterator[int]:
+    length = _SHORTEST
+    while True:
+        yield length
+        length += max(_LEAST_STEP, (1 << length.bit_length() - 1) // _STEPS_AN_OCTAVE)
+
+
+def _whole(rows: int) -> int:
+    return rows // _ROWS_STEP * _ROWS_STEP if rows >= _ROWS_STEP else max(rows, 1)

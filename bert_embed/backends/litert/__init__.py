@@ -1,0 +1,1 @@
+"""The engine of processors: graphs of LiteRT."""

@@ -1,0 +1,187 @@
+"""Compares what a model gives for fixed sentences with what its bundle keeps (the probe)."""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_embed.backends.batches import pad_rows
+from bert_embed.backends.litert.engine import LiteRTModel
+from bert_embed.backends.litert.file import cut_model
+from bert_embed.backends.tensorflow.model import load_tensors
+from bert_embed.base.errors import InputError, required
+from bert_embed.bundle.bundle import LITERT, Bundle, file_sha256
+from bert_embed.bundle.fingerprints import model_fingerprint
+from bert_embed.models.encoder import EncoderConfig
+from bert_embed.models.heads.kinds import heads_to_json
+from bert_embed.text.rows import build_rows
+from bert_embed.text.tokenizer import load_tokenizer
+
+if TYPE_CHECKING:
+    from bert_embed.text.protocol import TextTokenizer
+
+
+PROBE = "probe.npz"
+# Rounding on other processors changes a hidden state by about 1e-5; another activation, layer or
+# tokenizer changes it by more than 1e-2.
+MOST_DIFFERENCE = 1e-3
+LEAST_COSINE = 0.9999
+_MOST_TOKENS = 64
+_MOST_WIDTH = 4096  # of a head's output, which may be as wide as a vocabulary
+# A pair, accents, capitals, CJK, numbers, a word that is in no vocabulary, and an empty text.
+_SENTENCES = (
+    ("The robber left the bank of the river with the money of the bank vault.", ""),
+    ("Who counted the boats?", "Nobody did, and by 1987 all 243 of them had gone!"),
+    ("Où est l'été, señor Núñez? Straße, ΣΟΦΟΣ", ""),
+    ("北京 is a city… 東京 too", ""),
+    ("qwxzkvjtbbq" * 12, ""),
+    ("", ""),
+)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How a bundle compares with the values that were kept at its import."""
+
+    damaged: tuple[str, ...] = ()  # files whose sha256 differs
+    same_tokens: bool = True  # whether the sentences have the same token ids
+    same_model: bool = True  # whether the model has the fingerprint of the import
+    max_difference: float = 0.0
+    least_cosine: float = 1.0
+    outputs: tuple[str, ...] = ()  # names of those compared; empty if none were computed
+
+    @property
+    def problem(self) -> str:
+        """The problem as one sentence; "" if there is none."""
+        if self.damaged:
+            return f"{', '.join(self.damaged)} is damaged, its sha256 is not that of bundle.json"
+        if not self.same_tokens:
+            return "the tokenizer gives other ids for the fixed sentences than at the import"
+        if not self.same_model:
+            return (
+                "its weights, vocabulary and settings have another fingerprint than at the import"
+            )
+        # `not … <=` rather than `>`, so that a difference of NaN does not pass.
+        if not self.max_difference <= MOST_DIFFERENCE or not self.least_cosine >= LEAST_COSINE:
+            return (
+                f"the vectors of the fixed sentences differ from those of the import by up to "
+                f"{self.max_difference:.2g} (allowed: {MOST_DIFFERENCE:g}), cosine "
+                f"{self.least_cosine:.6f} (at least {LEAST_COSINE:g})"
+            )
+        return ""
+
+
+def probe_outputs(bundle: Bundle, tokenizer: "TextTokenizer") -> dict[str, np.ndarray]:
+    """Runs the fixed sentences with the float32 engine of processors.
+
+    Gives `input_ids` int32 `[tokens]`, `row_splits` int64 `[rows + 1]`, `hidden_states` float32
+    `[layers, rows, hidden]`, means over a row's tokens, `last_hidden_state` float32 `[tokens,
+    hidden]`, and where the model has them `pooler_output` and `dense_output`, float32 `[rows, …]`,
+    and `sparse_output` or those of other heads, `[rows or tokens, …]`.
+    """
+    file, count = Path(bundle.path, LITERT["float32"]), bundle.config.num_hidden_layers + 1
+    model = LiteRTModel(file, cut_model(file, count, apart=True) if bundle.heads_apart else None)
+    ids, types, mask = _probe_rows(bundle.config, tokenizer)
+    layers = range(bundle.config.num_hidden_layers + 1)
+    rows = []  # float32 `[layers, tokens, hidden]` each
+    for row, length in enumerate(mask.sum(1)):
+        states = model.states(ids[[row], :length], types[[row], :length], set(layers))
+        rows.append(np.stack([states[layer][0] for layer in layers]))
+    means = np.stack([states.mean(1, dtype=np.float32) for states in rows], axis=1)
+    outputs = {
+        "input_ids": ids[mask > 0],
+        "row_splits": np.concatenate([[0], np.cumsum(mask.sum(1))]).astype(np.int64),
+        "hidden_states": means,
+        "last_hidden_state": np.concatenate([states[-1] for states in rows]),
+    }
+    if bundle.has_pooler:
+        first = np.stack([states[-1, 0] for states in rows])
+        outputs["pooler_output"] = model.call("pooler", first)
+    if bundle.dense:
+        width = bundle.dense[0].in_features
+        vectors = np.tile(means[-1], math.ceil(width / means.shape[2]))[:, :width]
+        outputs["dense_output"] = model.call("dense", vectors)
+    for kind in bundle.heads:
+        of_rows = [model.call(kind, states[None, -1]) for states in rows]
+        outputs[f"{kind}_output"] = np.concatenate(of_rows)[:, :_MOST_WIDTH]
+    return outputs
+
+
+def _probe_rows(
+    config: EncoderConfig, tokenizer: "TextTokenizer"
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns ids, types and mask, int32 `[rows, length]` each."""
+    first, second = ([pair[place] for pair in _SENTENCES] for place in (0, 1))
+    if config.segments < 2:
+        second = [""] * len(second)
+    length = min(_MOST_TOKENS, config.max_position_embeddings)
+    rows = build_rows(
+        *tokenizer.encode_flat(first),
+        length,
+        tokenizer.cls_id,
+        tokenizer.sep_id,
+        *tokenizer.encode_flat(second),
+        tokenizer.separators,
+    )
+    type_ids = required(rows.token_type_ids, "segments")
+    every = np.arange(len(first))
+    ids, mask = pad_rows(rows.input_ids, rows.row_splits, every)
+    return ids, pad_rows(type_ids, rows.row_splits, every)[0], mask
+
+
+def write_probe(folder: str, outputs: Mapping[str, np.ndarray]) -> None:
+    """Writes `probe.npz` into a bundle's folder."""
+    arrays: dict[str, Any] = dict(outputs)
+    np.savez(os.path.join(folder, PROBE), **arrays)
+
+
+def verify(bundle: Bundle) -> Verification:
+    """Compares a bundle's files with their sha256, and its outputs with those of its import."""
+    if PROBE not in bundle.files:
+        raise InputError(f"{bundle.path}: holds no {PROBE} to compare with")
+    damaged = tuple(
+        name
+        for name, sha256 in bundle.files.items()
+        if file_sha256(os.path.join(bundle.path, name)) != sha256
+    )
+    if damaged:
+        return Verification(damaged=damaged)
+    with np.load(os.path.join(bundle.path, PROBE)) as file:
+        stored = {name: file[name] for name in file.files}
+    tokenizer = load_tokenizer(bundle)
+    result = compare(stored, probe_outputs(bundle, tokenizer))
+    if not result.same_tokens:
+        return result
+    # The engines of GPUs and TPUs compute with these weights and settings.
+    modules = [module.to_dict() for module in bundle.dense]
+    heads = heads_to_json(bundle.heads)
+    settings = bundle.config.to_dict(), bundle.tokenizer_settings, modules, heads
+    fingerprint = model_fingerprint(load_tensors(bundle), tokenizer.vocab, *settings)
+    return replace(result, same_model=fingerprint == bundle.fingerprint)
+
+
+def compare(stored: Mapping[str, np.ndarray], computed: Mapping[str, np.ndarray]) -> Verification:
+    """Compares the outputs of `probe_outputs` at the import with those of now."""
+    shapes = [{name: outputs[name].shape for name in outputs} for outputs in (stored, computed)]
+    if shapes[0] != shapes[1] or not all(
+        np.array_equal(stored[name], computed[name]) for name in ("input_ids", "row_splits")
+    ):
+        return Verification(same_tokens=False)
+    outputs = tuple(sorted(set(stored) - {"input_ids", "row_splits"}))
+    pairs = [(stored[name], computed[name]) for name in outputs]
+    return Verification(
+        max_difference=float(np.max([np.abs(one - other).max() for one, other in pairs])),
+        least_cosine=float(np.min([_cosines(one, other).min() for one, other in pairs])),
+        outputs=outputs,
+    )
+
+
+def _cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    norms = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
+    # A vector of zeros (after a relu, say) has no direction; only its difference counts.
+    return np.where(norms > 0, (one * other).sum(-1) / np.where(norms > 0, norms, 1), 1.0)

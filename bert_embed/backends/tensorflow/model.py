@@ -1,0 +1,262 @@
+"""Computes the hidden states of an encoder as a TensorFlow graph."""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_embed.backends.litert.model import fused_attention, is_normed, query_scale, read_tensors
+from bert_embed.base.errors import InputError
+from bert_embed.bundle.bundle import AGAIN, WEIGHTS, Bundle
+from bert_embed.models.encoder import EncoderConfig
+from bert_embed.models.heads.head import Head
+
+_LEAST = -1e30  # below every number, so that padding is never the maximum
+_MASKED = -1e9  # added to the scores of padding, so that their softmax is exactly 0 and never NaN
+
+
+class Encoder(tf.Module):
+    """An encoder for inference, without dropout.
+
+    Query, key and value are one product, whose query part includes 1/sqrt(head width), where no
+    norm follows. All weight products are 2-D over the tokens of the batch. Numbers are float32
+    unless `compute_in` says otherwise.
+    """
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        tensors: Mapping[str, np.ndarray],
+        pooler: bool = True,
+        heads: Mapping[str, Head] | None = None,
+    ) -> None:
+        """Builds the variables from float32 arrays in the names and shapes of `tensor_shapes`."""
+        super().__init__(name="encoder")
+        self.config, self.has_pooler = config, pooler
+        self._heads, self._dtype = heads or {}, tf.float32
+        unread = {name for head in self._heads.values() for name in head.unread}
+        tensors = {name: array for name, array in tensors.items() if name not in unread}
+        arrays = _graph_weights(config, tensors)
+        self.weights = {name: tf.Variable(array) for name, array in arrays.items()}
+
+    def hidden_states(
+        self,
+        input_ids: tf.Tensor,
+        mask: tf.Tensor,
+        type_ids: tf.Tensor,
+        highest: int | None = None,
+    ) -> list[tf.Tensor]:
+        """Returns embeddings and layers up to `highest`, float32 `[batch, length, hidden]` each.
+
+        Ids, mask (1 for tokens, 0 for padding, which is at the end) and types (1 for the second
+        text) are int32 `[batch, length]`. Values at padded positions are undefined.
+        """
+        ops = _TensorFlowOps(self.config, self.weights, mask)
+        states = self.config.hidden_states(ops, input_ids, type_ids)
+        computed = list(islice(states, None if highest is None else highest + 1))
+        whole = [ops.batch, ops.length, self.config.hidden_size]
+        return [tf.reshape(tf.cast(state, tf.float32), whole) for state in computed]
+
+    def compute_in(self, dtype: tf.DType) -> None:
+        """Stores the weights of products in `dtype` and computes these, and nothing else, in it."""
+        self._dtype = dtype
+        for name, weights in self.weights.items():
+            if name.endswith(("/kernel", "/bias")):
+                self.weights[name] = tf.Variable(tf.cast(weights, dtype))
+
+    def pooled(self, last: tf.Tensor) -> tf.Tensor:
+        """Returns the pooler's output, float32 `[batch, hidden]`, from the last hidden state."""
+        if not self.has_pooler:
+            raise InputError("this model has no pooler")
+        return tf.tanh(tf.cast(_product(self.weights, last[:, 0], "pooler"), tf.float32))
+
+    def head_output(self, kind: str, last: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Returns float32 `[batch, width]`, or `[batch, length, width]`, from the last states."""
+        ops, head = _TensorFlowOps(self.config, self.weights, mask, self._dtype), self._heads[kind]
+        output = tf.cast(head.graph(ops, ops.flat(last)), tf.float32)
+        if not head.per_token:
+            return output
+        return tf.reshape(output, [ops.batch, ops.length, output.shape[-1]])
+
+
+def _graph_weights(
+    config: EncoderConfig, tensors: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Returns the arrays that the graph reads: products of attention fused, tables added."""
+    arrays = {
+        name: array
+        for name, array in tensors.items()
+        if not name.startswith("dense/") and name not in config.in_tables and not _is_fused(name)
+    }
+    for layer in config.layer_names:
+        fused = fused_attention(tensors, layer, config.head_width)
+        arrays |= {f"{layer}/qkv/{part}": array for part, array in fused.items()}
+    return arrays | config.tables(tensors)
+
+
+def _is_fused(name: str) -> bool:
+    return name.split("/")[-2] in ("query", "key", "value")
+
+
+def _product(weights: Mapping[str, tf.Variable], x: tf.Tensor, name: str) -> tf.Tensor:
+    kernel, bias = weights[f"{name}/kernel"], weights.get(f"{name}/bias")
+    x = tf.matmul(tf.cast(x, kernel.dtype), kernel)
+    return x if bias is None else tf.nn.bias_add(x, bias)
+
+
+class _TensorFlowOps:
+    """The operations of `bert_embed.models.encoder.Ops` on padded rows."""
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        weights: Mapping[str, tf.Variable],
+        mask: tf.Tensor,
+        dtype: tf.DType = tf.float32,
+    ) -> None:
+        self._config, self._weights, self._mask, self._dtype = config, weights, mask, dtype
+        shape = tf.shape(mask)
+        self.batch, self.length = shape[0], shape[1]
+        padding = tf.expand_dims((1.0 - tf.cast(mask, tf.float32)) * _MASKED, 1)
+        # float32 `[batch, length, length]`, added to the scores of every layer.
+        self._padding = tf.broadcast_to(padding, [self.batch, self.length, self.length])
+
+    def gather(self, table: str, ids: tf.Tensor) -> tf.Tensor:
+        return tf.gather(self._weights[table], ids)
+
+    def first_rows(self, table: str) -> tf.Tensor:
+        return self._weights[table][: self.length]
+
+    def flat(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(x, [-1, x.shape[-1]])
+
+    def add(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return x + tf.cast(y, x.dtype)
+
+    def multiply(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return x * y
+
+    def activated(self, x: tf.Tensor, activation: str) -> tf.Tensor:
+        return _ACTIVATIONS[activation](x)
+
+    def norm(self, x: tf.Tensor, name: str) -> tf.Tensor:
+        x = _standardized(tf.cast(x, tf.float32), self._config.layer_norm_eps)
+        x *= self._weights[f"{name}/gamma"]
+        beta = self._weights.get(f"{name}/beta")
+        return x if beta is None else x + beta
+
+    def product(self, x: tf.Tensor, name: str) -> tf.Tensor:
+        return _product(self._weights, x, name)
+
+    def by_distance(self, table: str) -> tf.Tensor:
+        """As the protocol says; what padding adds is included."""
+        places = tf.range(self.length) + (self._config.max_position_embeddings - 1)
+        places = places[None, :] - tf.range(self.length)[:, None]
+        return tf.expand_dims(tf.gather(self._weights[table], places, axis=1), 1) + self._padding
+
+    def attention(
+        self,
+        x: tf.Tensor,
+        layer: str,
+        added: tf.Tensor | None = None,
+        rotation: tuple[tf.Tensor, tf.Tensor] | None = None,
+    ) -> tf.Tensor:
+        config = self._config
+        heads = config.num_attention_heads
+        # With heads first they are split without a copy.
+        split = [self.batch, self.length, 3 * heads, config.head_width]
+        products = self.product(x, f"{layer}/qkv")
+        if is_normed(self._weights, layer):
+            products = self._normed(products, layer)
+        split = tf.reshape(products, split)
+        query, key, value = tf.split(tf.transpose(split, [2, 0, 1, 3]), 3, axis=0)
+        if rotation is not None:
+            query, key = (_rotated(part, *rotation) for part in (query, key))
+        scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
+        weights = tf.nn.softmax(scores + (self._padding if added is None else added))
+        weights = tf.cast(weights, value.dtype)
+        mixed = tf.transpose(tf.matmul(weights, value), [1, 2, 0, 3])
+        # With the shape of x itself TensorFlow can add x within the product.
+        return tf.reshape(mixed, tf.shape(x))
+
+    def against(
+        self, x: tf.Tensor, table: str, bias: str | None, block: int
+    ) -> Iterator[tf.Tensor]:
+        rows, x = self._weights[table], tf.cast(x, self._dtype)
+        for start in range(0, rows.shape[0], block):
+            part = tf.cast(rows[start : start + block], self._dtype)
+            products = tf.cast(tf.matmul(x, part, transpose_b=True), tf.float32)
+            yield (
+                products if bias is None else products + self._weights[bias][start : start + block]
+            )
+
+    def over_tokens(self, x: tf.Tensor, pooling: str) -> tf.Tensor:
+        x = tf.reshape(tf.cast(x, tf.float32), [self.batch, self.length, x.shape[-1]])
+        if pooling == "first":
+            return x[:, 0]
+        mask = tf.cast(self._mask, tf.float32)[:, :, None]
+        if pooling == "max":
+            return tf.reduce_max(tf.where(mask > 0, x, _LEAST), axis=1)
+        total = tf.reduce_sum(x * mask, axis=1)
+        return total / tf.reduce_sum(mask, axis=1) if pooling == "mean" else total
+
+    def joined(self, parts: list[tf.Tensor]) -> tf.Tensor:
+        return tf.concat(parts, axis=-1)
+
+    def _normed(self, products: tf.Tensor, layer: str) -> tf.Tensor:
+        query, key, value = tf.split(products, 3, axis=-1)
+        query = self.norm(query, f"{layer}/query_norm") * query_scale(self._config.head_width)
+        key = self.norm(key, f"{layer}/key_norm")
+        return tf.concat([tf.cast(query, value.dtype), tf.cast(key, value.dtype), value], axis=-1)
+
+
+def _rotated(x: tf.Tensor, factors: tf.Tensor, exchanged_factors: tf.Tensor) -> tf.Tensor:
+    first, second = tf.split(tf.cast(x, tf.float32), 2, axis=-1)
+    exchanged = tf.concat([second, first], axis=-1)
+    rotated = tf.concat([first, second], axis=-1) * factors + exchanged * exchanged_factors
+    return tf.cast(rotated, x.dtype)
+
+
+def _standardized(x: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """Returns rows of mean 0 and variance 1; `x` is float32 `[tokens, hidden]`."""
+    centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+    return centred * tf.math.rsqrt(variance + epsilon)
+
+
+def _gelu(x: tf.Tensor) -> tf.Tensor:
+    # TensorFlow fuses this form with the product before it; tf.nn.gelu uses erfc.
+    return ((tf.math.erf(x * 0.7071067811865476) + 1.0) * 0.5) * x
+
+
+def _gelu_new(x: tf.Tensor) -> tf.Tensor:
+    return tf.nn.gelu(x, approximate=True)
+
+
+_ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "gelu": _gelu,
+    "gelu_new": _gelu_new,
+    "relu": tf.nn.relu,
+    "silu": tf.nn.silu,
+    "tanh": tf.tanh,
+    "log1p": tf.math.log1p,
+}
+
+
+def load_encoder(bundle: Bundle) -> Any:
+    """Returns the model with its weights, an `Encoder`; InputError if they are damaged."""
+    pass  # DROPPED
+
+    return Encoder(bundle.config, load_tensors(bundle), bundle.has_pooler, bundle.heads)
+
+
+def load_tensors(bundle: Bundle) -> dict[str, np.ndarray]:
+    """Returns the float32 weights in the names and shapes of `Bundle.tensor_shapes`."""
+    bundle.verify_files([WEIGHTS])
+    tensors = read_tensors(Path(bundle.path, WEIGHTS))
+    if {name: array.shape for name, array in tensors.items()} != bundle.tensor_shapes():
+        raise InputError(f"{bundle.path}: {WEIGHTS} holds another encoder; {AGAIN}")
+    return tensors

@@ -1,0 +1,1 @@
+"""What every other package uses, and what knows none of them."""

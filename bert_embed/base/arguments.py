@@ -1,0 +1,237 @@
+"""Checks arguments of the Python API; SettingError names a wrong one."""
+
+import difflib
+import math
+import operator
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+from bert_embed.base.errors import SettingError, counted
+
+# How Arrow, pandas and Polars, and NumPy give a column as a list of Python's own values.
+_TO_LIST = ("to_pylist", "to_list", "tolist")
+# Settings of sentence-transformers, LangChain and Beam: what they are called here, or why not.
+_OTHER_NAMES = {
+    "columns": "column",
+    "gpu": "device",
+    "max_length": "max_seq_length",
+    "model_id": "model",
+    "model_name": "model",
+    "model_name_or_path": "model",
+    "normalize_embeddings": "normalize",
+    "pooling_mode": "pooling",
+    "pooling_strategy": "pooling",
+    "text_column": "column",
+    "truncate_dim": "dim",
+}
+_BATCH_SIZE = "is for BertModelHandler; here batches are formed by tokens, as batch_tokens says"
+_NOT_OFFERED = {
+    "backend": "is not offered: device and precision say what computes",
+    "batch_size": "is not needed: batches are formed by tokens, batch_tokens says of how many",
+    "cache_folder": "is not offered: HF_HUB_CACHE names the Hugging Face cache",
+    "convert_to_numpy": "is not offered: vectors are NumPy arrays",
+    "convert_to_tensor": "is not offered: torch.from_numpy takes the vectors",
+    "image_model": "is not offered: the models embed texts",
+    "inference_args": "is not offered: each of them has a name here, such as prompt or normalize",
+    "load_model_args": "is not offered: each of them has a name here, such as device or precision",
+    "max_batch_size": _BATCH_SIZE,
+    "min_batch_size": _BATCH_SIZE,
+    "model_kwargs": "is not offered: each of them has a name here, such as device or precision",
+    "device": "is the model's: give it to bert_embed.load",
+    "output_value": "is not offered: encode_tokens gives the vectors of tokens",
+    "chunk_size": "is not offered: threads of bert_embed.load says how many cores compute",
+    "precision": "is the model's: give it to bert_embed.load; embed stores other number types, "
+    "output_dtype says which",
+    "prompt_name": "is not offered: prompt takes name:NAME",
+    "revision": "is not offered: give it behind the model's name, ORG/NAME@REVISION",
+    "sentences": "is called texts here, and comes first",
+    "show_progress_bar": "is for dense vectors of texts, which encode gives",
+    "trust_remote_code": "is not offered: no code of a model is run",
+}
+
+
+def whole_number(name: str, value: Any, least: int | None = None) -> int:
+    """Returns an integer of any integer type; a bool or a float is an error."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError as error:
+        raise SettingError(name, f"must be an integer, got {_shown(value)}") from error
+    if least is not None and number < least:
+        raise SettingError(name, f"must be at least {least}, got {number}")
+    return number
+
+
+def whole_numbers(name: str, values: Any) -> tuple[int, ...]:
+    """Returns one integer or several as a tuple."""
+    if isinstance(values, str | bytes | Mapping | Set):
+        raise SettingError(name, f"must be integers, such as [-1, -2], got {_shown(values)}")
+    if not isinstance(values, Iterable):
+        return (whole_number(name, values),)
+    return tuple(whole_number(name, value) for value in values)
+
+
+def seconds(name: str, value: Any) -> float:
+    """Returns a duration over 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SettingError(name, f"must be a number of seconds, got {_shown(value)}")
+    if not value > 0:
+        raise SettingError(name, f"must be over 0, got {value}")
+    return float(value)
+
+
+def not_negative(name: str, value: Any) -> float:
+    """Returns a finite number of at least 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SettingError(name, f"must be a number, got {_shown(value)}")
+    if not 0 <= value < math.inf:
+        raise SettingError(name, f"must be at least 0, got {value}")
+    return float(value)
+
+
+def switch(name: str, value: Any) -> bool:
+    """Returns True or False; any other value is an error."""
+    if type(value).__name__ not in ("bool", "bool_"):  # Python's and NumPy's
+        raise SettingError(name, f"must be True or False, got {_shown(value)}")
+    return bool(value)
+
+
+def one_text(name: str, value: Any) -> str:
+    """Returns a str."""
+    if not isinstance(value, str):
+        raise SettingError(name, f"must be a str, got {_shown(value)}")
+    return value
+
+
+def one_of(name: str, value: Any, allowed: Collection[str]) -> str:
+    """Returns one of the allowed names."""
+    if not isinstance(value, str) or value not in allowed:
+        raise SettingError(name, f"must be one of {', '.join(allowed)}, got {_shown(value)}")
+    return value
+
+
+def path_text(name: str, value: Any) -> str:
+    """Returns a str or path as a str."""
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return one_text(name, path)
+
+
+def text_list(name: str, values: Any) -> list[str]:
+    """Returns a sequence, generator or NumPy, pandas, Polars or Arrow column of texts as a list."""
+    listed = values if type(values) is list else _items(name, values, "a list of texts")
+    if not set(map(type, listed)) <= {str}:  # this loop in C is fast; a Python loop is not
+        for place, text in enumerate(listed):
+            if not isinstance(text, str):
+                if (value := missing(text)) is not None:
+                    raise SettingError(
+                        name, f"must be str, number {place} is {_instead(value, values)}"
+                    )
+                pairs = "; pairs are two lists of texts" if isinstance(text, tuple | list) else ""
+                kind = type(text).__name__
+                raise SettingError(name, f"must be str, number {place} is {kind}{pairs}")
+    return listed
+
+
+def text_or_word_lists(name: str, values: Any) -> list[str | list[str]]:
+    """Returns a list of texts and lists of words; each may be a generator."""
+    return [
+        text if isinstance(text, str) else _words(name, place, text, values)
+        for place, text in enumerate(_items(name, values, "a list of texts or of lists of words"))
+    ]
+
+
+def _words(name: str, place: int, words: Any, values: Any) -> list[str]:
+    if (value := missing(words)) is not None:
+        raise SettingError(name, f"must be str, number {place} is {_instead(value, values)}")
+    return text_list(f"{name}[{place}]", words)
+
+
+def missing(value: Any) -> str | None:
+    """Returns how a library shows that it has no value, None for a value.
+
+    >>> [missing(value) for value in (None, float("nan"), "nan", 0)]
+    ['None', 'NaN', None, None]
+    """
+    name = type(value).__name__
+    if value is None or name in ("NAType", "NaTType"):
+        return {"NAType": "NA", "NaTType": "NaT"}.get(name, "None")
+    if isinstance(value, Real | Decimal) and value != value:
+        return "NaN"
+    return None
+
+
+def _instead(value: str, column: Any) -> str:
+    """Says that a text is missing, and what a column's own library does about it."""
+    library = type(column).__module__.partition(".")[0]
+    fill, drop = {"pandas": ("fillna", "dropna"), "polars": ("fill_null", "drop_nulls")}.get(
+        library, ("", "")
+    )
+    cure = f'{fill}("") or {drop}()' if fill else 'give "" instead, or leave it out'
+    return f"missing ({value}): {cure}"
+
+
+def span_lists(name: str, values: Any, lengths: Sequence[int]) -> list[list[tuple[int, int]]]:
+    """Returns the spans of each text, which must lie within its length."""
+    listed = _items(name, values, "a list of spans for each text", flat=False)
+    if len(listed) != len(lengths):
+        expected = counted(len(lengths), "list of spans", "lists of spans")
+        raise SettingError(name, f"must be {expected}, got {len(listed)}")
+    return [
+        _spans(f"{name}[{place}]", spans, length)
+        for place, (spans, length) in enumerate(zip(listed, lengths, strict=True))
+    ]
+
+
+def _spans(name: str, values: Any, length: int) -> list[tuple[int, int]]:
+    spans = []
+    for place, pair in enumerate(_items(name, values, "a list of (start, stop)", flat=False)):
+        numbers = _items(f"{name}[{place}]", pair, "(start, stop)")
+        if len(numbers) != 2:
+            raise SettingError(f"{name}[{place}]", f"must be (start, stop), got {_shown(pair)}")
+        start, stop = (whole_number(f"{name}[{place}]", number) for number in numbers)
+        if not 0 <= start < stop <= length:
+            raise SettingError(
+                f"{name}[{place}]",
+                f"must have 0 <= start < stop <= {length} in this text, got {(start, stop)}",
+            )
+        spans.append((start, stop))
+    return spans
+
+
+def known_names(given: Collection[str], known: Collection[str]) -> None:
+    """Checks the names of settings; an error suggests the nearest one, or lists them all."""
+    for name in given:
+        if name not in known:
+            if name in _NOT_OFFERED:
+                raise SettingError(name, _NOT_OFFERED[name])
+            meant = [_OTHER_NAMES[name]] if _OTHER_NAMES.get(name) in known else []
+            meant += difflib.get_close_matches(name, known, n=1)
+            hint = (
+                f"; did you mean {meant[0]}?"
+                if meant
+                else f", those are {', '.join(sorted(known))}"
+            )
+            raise SettingError(name, f"is not a setting{hint}")
+
+
+def _items(name: str, values: Any, expected: str, flat: bool = True) -> list[Any]:
+    if isinstance(values, str | bytes):
+        raise SettingError(name, f"must be {expected}, got one {type(values).__name__}")
+    # Iterating over a mapping gives its keys, over a table its names, and a set has no order.
+    table = flat and getattr(values, "ndim", 1) != 1
+    if table or isinstance(values, Mapping | Set) or not isinstance(values, Iterable):
+        raise SettingError(name, f"must be {expected}, got a {type(values).__name__}")
+    for convert in _TO_LIST:
+        if hasattr(values, convert):
+            return list(getattr(values, convert)())
+    return list(values)
+
+
+def _shown(value: Any) -> str:
+    """Returns a value for a message, shortened if it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

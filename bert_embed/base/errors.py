@@ -1,0 +1,61 @@
+"""Errors that are no bugs: wrong inputs and settings, failing stores; words of messages."""
+
+from typing import TypeVar
+
+_Value = TypeVar("_Value")
+
+
+class StorageError(OSError):
+    """A store does not answer, or answers with errors after all retries; or a disk is full.
+
+    One sentence is its only argument: Beam adds the step's name to it, and would raise another
+    kind of error if the first argument were a number.
+    """
+
+
+class InputError(ValueError):
+    """A setting, file, model or table that was given is wrong; the message says what to do.
+
+    Attributes:
+        settings: Names of the settings that the message mentions, as they are spelled in Python.
+    """
+
+    __module__ = "bert_embed"  # where users import it, as a traceback names it
+
+    def __init__(self, message: str, *settings: str) -> None:
+        super().__init__(message, *settings)
+        self.settings = settings
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class SettingError(InputError):
+    """A setting is wrong; the message begins with its name: "stride requires long_text window"."""
+
+    __module__ = "bert_embed"
+
+    def __init__(self, setting: str, problem: str, *others: str) -> None:
+        super().__init__(f"{setting} {problem}", setting, *others)
+        self.setting = setting
+
+    def __reduce__(self) -> tuple:
+        problem = str(self).removeprefix(f"{self.setting} ")
+        return type(self), (self.setting, problem, *self.settings[1:])
+
+
+def required(value: _Value | None, what: str) -> _Value:
+    """Returns a value that is there unless the program has a bug, which RuntimeError tells."""
+    if value is None:
+        raise RuntimeError(f"there is no {what}, a bug of this program")
+    return value
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """Returns a number with its noun; `many` is `one` with an "s" where it is not given."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def counted_of(number: int, total: int, noun: str, one: str, many: str) -> str:
+    """Returns a number of a total with its noun and the verb: "1 of 2 parts is"."""
+    return f"{number:,} of {counted(total, noun)} {one if number == 1 else many}"

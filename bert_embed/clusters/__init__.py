@@ -1,1 +1,0 @@
-"""Clusters and near-duplicates of vectors, on arrays alone."""

@@ -1,1 +1,0 @@
-"""Engines: what computes the vectors of rows."""

@@ -1,1 +1,0 @@
-"""File formats of results and examples."""

@@ -1,1 +1,0 @@
-"""What models make of hidden states beside dense vectors: sparse ones, multi-vectors, scores."""

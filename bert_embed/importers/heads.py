@@ -1,0 +1,335 @@
+"""Reads what models have behind the encoder: masked language models, classifiers."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_embed.base.errors import InputError
+from bert_embed.importers.weights import (
+    check_shapes,
+    object_in,
+    optional_object,
+    read_arrays,
+    read_object,
+    read_safetensors,
+    refuse_unknown,
+)
+from bert_embed.models.encoder import ACTIVATIONS, EncoderConfig, activation
+from bert_embed.models.heads.scores import ScoresHead
+from bert_embed.models.heads.sparse import QUERY_WEIGHTS, SparseHead
+from bert_embed.models.jina import JinaConfig
+from bert_embed.models.rotary import GATES
+
+_SPLADE_KNOWN = frozenset(
+    (
+        *("pooling_strategy", "activation_function", "chunk_size"),
+        *("embedding_dimension", "word_embedding_dimension"),
+    )
+)
+_STATIC_KNOWN = frozenset(("path", "frozen"))  # of SparseStaticEmbedding
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The modules of a family's head, and the activation of its first product."""
+
+    transform: str
+    norm: str
+    decoder: str
+    bias: str  # of the decoder, where it is not the decoder's own
+    activation: str = ""  # the name of its setting in config.json; "" is always "gelu"
+
+
+_OF_BERT = _Names(
+    "cls.predictions.transform.dense",
+    "cls.predictions.transform.LayerNorm",
+    "cls.predictions.decoder",
+    "cls.predictions.bias",
+    "hidden_act",
+)
+_MLM_OF_ROBERTA = _Names("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias")
+_MLM_NAMES = {
+    "bert": _OF_BERT,
+    "distilbert": _Names(
+        *("vocab_transform", "vocab_layer_norm", "vocab_projector", ""), "activation"
+    ),
+    "electra": _Names(
+        *("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head"), ""
+    ),
+    "modernbert": _Names("head.dense", "head.norm", "decoder", "", "classifier_activation"),
+    **dict.fromkeys(("mpnet", "roberta", "xlm-roberta", "camembert"), _MLM_OF_ROBERTA),
+}
+
+
+def read_splade_pooling(path: Path) -> Mapping[str, str]:
+    """Returns the settings of a SpladePooling module, for `SparseHead`."""
+    values = read_object(path)
+    refuse_unknown(path, values, _SPLADE_KNOWN)
+    settings = {
+        "pooling": values.get("pooling_strategy", "max"),
+        "activation": values.get("activation_function", "relu"),
+    }
+    for name, allowed in (("pooling", ("max", "sum")), ("activation", ("relu", "log1p_relu"))):
+        if settings[name] not in allowed:
+            raise InputError(
+                f"{path}: {name} must be {' or '.join(allowed)}, got {settings[name]!r}"
+            )
+    return settings
+
+
+def is_masked_lm(values: Mapping[str, Any]) -> bool:
+    """Returns whether config.json names what SparseEncoder takes without modules."""
+    names = values.get("architectures")
+    return isinstance(names, list) and any(str(name).endswith("ForMaskedLM") for name in names)
+
+
+def read_mlm_head(
+    folder: Path,
+    config: EncoderConfig,
+    values: Mapping[str, Any],
+    words: np.ndarray,
+    settings: Mapping[str, Any],
+    convert: str,
+) -> tuple[SparseHead, dict[str, np.ndarray]]:
+    """Returns the head and its tensors, float32; `values` are config.json's, `words` the table."""
+    names = _MLM_NAMES.get(values["model_type"])
+    if names is None or isinstance(config, JinaConfig):
+        raise InputError(
+            f"{folder}: sparse vectors of {config.model_types[values['model_type']]} are not "
+            f"supported, those of {', '.join(_MLM_NAMES)} are"
+        )
+    arrays = _read_mlm(folder, config, names, convert)
+    bias = arrays.pop(f"{names.decoder}.bias", None)
+    other = arrays.pop(names.bias, None) if names.bias else None
+    bias = other if bias is None else bias
+    decoder = arrays.pop(f"{names.decoder}.weight", None)
+    if decoder is None and values.get("tie_word_embeddings") is False:
+        raise InputError(
+            f"{folder}: the weights hold no {names.decoder}.weight, and tie_word_embeddings of "
+            "config.json is false, so that they lack the head of the masked language model"
+        )
+    own = decoder is not None and not np.array_equal(decoder, words)
+    known = GATES if values["model_type"] == "modernbert" else ACTIVATIONS
+    transform = activation(values, names.activation, known) if names.activation else "gelu"
+    head = SparseHead(
+        **dict(settings),
+        transform=transform,
+        transform_bias=f"{names.transform}.bias" in arrays,
+        norm_bias=f"{names.norm}.bias" in arrays,
+        decoder="own" if own else "tied",
+        decoder_bias=bias is not None,
+    )
+    ours = {
+        "heads/sparse/transform/kernel": arrays.pop(f"{names.transform}.weight", None),
+        "heads/sparse/transform/bias": arrays.pop(f"{names.transform}.bias", None),
+        "heads/sparse/norm/gamma": arrays.pop(f"{names.norm}.weight", None),
+        "heads/sparse/norm/beta": arrays.pop(f"{names.norm}.bias", None),
+        "heads/sparse/decoder": decoder if own else None,
+        "heads/sparse/decoder_bias": bias,
+    }
+    tensors = {name: array for name, array in ours.items() if array is not None}
+    kernel = tensors.get("heads/sparse/transform/kernel")
+    if kernel is None:
+        raise InputError(
+            f"{folder}: the weights hold no {names.transform}.weight: they lack the head of the "
+            "masked language model, which makes sparse vectors"
+        )
+    tensors["heads/sparse/transform/kernel"] = kernel.T
+    shapes = {name: array.shape for name, array in tensors.items()}
+    check_shapes(folder, shapes, head.shapes(config), "the head of a masked language model")
+    return head, tensors
+
+
+def _read_mlm(folder: Path, config: EncoderConfig, names: _Names, convert: str) -> dict[str, Any]:
+    modules = (names.transform, names.norm, names.decoder)
+    wanted = {f"{module}.{part}" for module in modules for part in ("weight", "bias")}
+    wanted |= {names.bias} - {""}
+
+    def plain(key: str) -> str:
+        return key.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
+            "LayerNorm.beta", "LayerNorm.bias"
+        )
+
+    return read_arrays(folder, convert, lambda key: plain(key) in wanted, plain)
+
+
+def read_query_weights(
+    folder: Path, root: Path, config: EncoderConfig, vocabulary: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """Returns the weights of a SparseStaticEmbedding, float32 `[vocab_size]`."""
+    weights = np.zeros(config.vocab_size, np.float32)
+    values = optional_object(folder / "config.json")
+    refuse_unknown(folder / "config.json", values, _STATIC_KNOWN)
+    named = values.get("path")
+    if isinstance(named, str) and named.endswith(".json"):
+        places = [place / Path(named).name for place in (folder, root)]
+        path = next((place for place in places if place.is_file()), places[0])
+        numbers = {token: number for number, token in enumerate(vocabulary)}
+        for token, weight in read_object(path).items():
+            if token not in numbers or type(weight) not in (int, float):
+                raise InputError(
+                    f"{path}: must hold a number for tokens of the model, got "
+                    f"{json.dumps(token)}: {json.dumps(weight)}"
+                )
+            weights[numbers[token]] = weight
+    else:
+        path = folder / "model.safetensors"
+        arrays = dict(read_safetensors(path))
+        array = arrays.get("weight")
+        if array is None or array.ndim != 1 or len(array) > config.vocab_size:
+            raise InputError(f"{path}: must hold a weight for each of {config.vocab_size} tokens")
+        weights[: len(array)] = array
+    if not np.isfinite(weights).all() or weights.min() < 0:
+        raise InputError(f"{path}: weights of tokens must be numbers of at least 0")
+    return {QUERY_WEIGHTS: weights}
+
+
+_ARCHITECTURE = re.compile(r"\w+ForSequenceClassification")
+# The product before the logits, its activation, and the logits; "" is the pooler's.
+_CLASSIFIER_OF_ROBERTA = ("classifier.dense", "tanh", "classifier.out_proj")
+_CLASSIFIER_NAMES = {
+    "bert": ("pooler.dense", "tanh", "classifier"),
+    "distilbert": ("pre_classifier", "relu", "classifier"),
+    "electra": ("classifier.dense", "gelu", "classifier.out_proj"),
+    "modernbert": ("head.dense", "", "classifier"),
+    **dict.fromkeys(("mpnet", "roberta", "xlm-roberta", "camembert"), _CLASSIFIER_OF_ROBERTA),
+}
+_MODERN_NORM = "head.norm"
+_BY_PROBLEM = {
+    "regression": "none",
+    "single_label_classification": "softmax",
+    "multi_label_classification": "sigmoid",
+}
+_BY_TORCH = {"Identity": "none", "Sigmoid": "sigmoid", "Softmax": "softmax"}
+_TORCH = re.compile(r"torch\.nn\.(?:\w+\.)*(\w+)(\(\))?$")
+
+
+def is_classifier(values: Mapping[str, Any]) -> bool:
+    """Returns whether config.json names a head for sequence classification that is supported."""
+    names = values.get("architectures")
+    named = isinstance(names, list) and any(
+        isinstance(name, str) and _ARCHITECTURE.fullmatch(name) for name in names
+    )
+    return named and values["model_type"] in _CLASSIFIER_NAMES
+
+
+def read_classifier(
+    folder: Path,
+    config: EncoderConfig,
+    values: Mapping[str, Any],
+    activation_name: str | None,
+    convert: str,
+) -> tuple[ScoresHead, dict[str, np.ndarray]]:
+    """Returns the head and its tensors, float32; `values` are config.json's.
+
+    `activation_name` is the one that the settings of a CrossEncoder name.
+    """
+    path = folder / "config.json"
+    model_type = values["model_type"]
+    if model_type not in _CLASSIFIER_NAMES:
+        raise InputError(
+            f"{folder}: scores of {config.model_types[model_type]} are not supported, those of "
+            f"{', '.join(_CLASSIFIER_NAMES)} are"
+        )
+    dense, dense_activation, classifier = _CLASSIFIER_NAMES[model_type]
+    modern = model_type == "modernbert"
+    if modern:
+        dense_activation = activation(values, "classifier_activation", GATES)
+    arrays = _read_classifier(
+        folder, (dense, classifier, *([_MODERN_NORM] if modern else [])), convert
+    )
+    if f"{classifier}.weight" not in arrays:
+        raise InputError(
+            f"{folder}: the weights hold no {classifier}.weight, which makes the scores; if the "
+            "model has none, take ForSequenceClassification out of config.json's architectures"
+        )
+    ours = {
+        "heads/scores/dense/kernel": _turned(arrays.get(f"{dense}.weight")),
+        "heads/scores/dense/bias": arrays.get(f"{dense}.bias"),
+        "heads/scores/norm/gamma": arrays.get(f"{_MODERN_NORM}.weight"),
+        "heads/scores/norm/beta": arrays.get(f"{_MODERN_NORM}.bias"),
+        "heads/scores/classifier/kernel": _turned(arrays.get(f"{classifier}.weight")),
+        "heads/scores/classifier/bias": arrays.get(f"{classifier}.bias"),
+    }
+    tensors = {name: array for name, array in ours.items() if array is not None}
+    kernel = tensors["heads/scores/classifier/kernel"]
+    labels = _labels(path, values, kernel.shape[-1])
+    head = ScoresHead(
+        labels=labels,
+        activation=_activation(path, values, len(labels), activation_name),
+        pooling=_pooling(path, values) if modern else "cls",
+        dense=dense_activation,
+        dense_bias="heads/scores/dense/bias" in tensors,
+        norm=modern,
+        norm_bias="heads/scores/norm/beta" in tensors,
+        bias="heads/scores/classifier/bias" in tensors,
+    )
+    shapes = {name: array.shape for name, array in tensors.items()}
+    check_shapes(folder, shapes, head.shapes(config), "a classifier's head")
+    return head, tensors
+
+
+def _turned(array: np.ndarray | None) -> np.ndarray | None:
+    return None if array is None else array.T
+
+
+def _read_classifier(folder: Path, modules: tuple[str, ...], convert: str) -> dict[str, np.ndarray]:
+    """Returns the head's tensors; BERT's pooler has the encoder's prefix."""
+    wanted = {f"{module}.{part}" for module in modules for part in ("weight", "bias")}
+
+    def plain(key: str) -> str:
+        return key.removeprefix("bert.")
+
+    return read_arrays(folder, convert, lambda key: plain(key) in wanted, plain)
+
+
+def _labels(path: Path, values: Mapping[str, Any], count: int) -> tuple[str, ...]:
+    named = values.get("id2label")
+    if named is None:
+        return tuple(f"LABEL_{number}" for number in range(count))
+    if not isinstance(named, dict) or set(named) != {str(number) for number in range(count)}:
+        raise InputError(f"{path}: id2label must name each of the {count} labels of the weights")
+    labels = tuple(str(named[str(number)]) for number in range(count))
+    if len(set(labels)) < count:
+        raise InputError(f"{path}: id2label must name each label once")
+    return labels
+
+
+def _activation(path: Path, values: Mapping[str, Any], labels: int, named: str | None) -> Any:
+    """Softmax, sigmoid or none, as transformers' pipeline and CrossEncoder decide."""
+    named = named or _cross_encoder_activation(path, values)
+    if named is not None:
+        match = _TORCH.match(str(named))
+        if match is None or match[1] not in _BY_TORCH:
+            raise InputError(
+                f"{path}: the activation of scores must be torch.nn's {', '.join(_BY_TORCH)}, "
+                f"got {named!r}"
+            )
+        return _BY_TORCH[match[1]]
+    problem = values.get("problem_type")
+    if problem is None or (labels == 1 and problem == "single_label_classification"):
+        return "sigmoid" if labels == 1 else "softmax"
+    if problem not in _BY_PROBLEM:
+        raise InputError(
+            f"{path}: problem_type must be one of {', '.join(_BY_PROBLEM)}, got {problem!r}"
+        )
+    return _BY_PROBLEM[problem]
+
+
+def _cross_encoder_activation(path: Path, values: Mapping[str, Any]) -> Any:
+    """What config.json says: releases 4 and 5 of sentence-transformers, and those before."""
+    ours = object_in(path, values, "sentence_transformers")
+    refuse_unknown(path, ours, frozenset(("activation_fn", "version")))
+    return ours.get("activation_fn") or values.get("sbert_ce_default_activation_function")
+
+
+def _pooling(path: Path, values: Mapping[str, Any]) -> Any:
+    pooling = values.get("classifier_pooling", "cls")
+    if pooling not in ("cls", "mean"):
+        raise InputError(f"{path}: classifier_pooling must be cls or mean, got {pooling!r}")
+    return pooling

@@ -1,0 +1,1 @@
+"""Encoders and heads: sizes, operations, weights, one file a family."""

@@ -1,0 +1,63 @@
+"""Finds the encoder that a config.json, or the description of a bundle, is of."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_embed.base.errors import InputError
+from bert_embed.models.bert import BertConfig
+from bert_embed.models.encoder import EncoderConfig
+from bert_embed.models.gte import GteConfig
+from bert_embed.models.jina import JinaConfig
+from bert_embed.models.modern_bert import ModernBertConfig
+from bert_embed.models.nomic_bert import NomicBertConfig
+
+_FAMILIES: tuple[type[EncoderConfig], ...] = (
+    JinaConfig,  # model_type bert, too, which leads to BertConfig
+    BertConfig,
+    GteConfig,
+    ModernBertConfig,
+    NomicBertConfig,
+)
+_BY_MODEL_TYPE = {name: family for family in _FAMILIES for name in family.model_types}
+_BY_ARCHITECTURE = {family.architecture: family for family in _FAMILIES}
+_DECODER = "a decoder"
+# Why other models that people name are refused.
+_REFUSED = {
+    **dict.fromkeys(("bart", "gpt2", "gpt_neo", "gpt_neox", "t5", "mt5"), _DECODER),
+    **dict.fromkeys(("llama", "mistral", "gemma", "gemma3_text", "qwen2", "qwen3"), _DECODER),
+    "longformer": "attention of another form",
+    **dict.fromkeys(("deberta", "deberta-v2"), "disentangled attention"),
+    "xlnet": "attention of another form",
+    "albert": "layers that share weights",
+}
+
+
+def config_from_huggingface(values: Any) -> EncoderConfig:
+    """Reads a Hugging Face `config.json`; InputError for an encoder that cannot be computed."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"config.json: must hold an object, got a {type(values).__name__}")
+    model_type = values.get("model_type")
+    family = _BY_MODEL_TYPE.get(model_type) if isinstance(model_type, str) else None
+    if family is None:
+        raise InputError(_refusal(model_type))
+    if model_type == "bert" and values.get("position_embedding_type") == "alibi":
+        family = JinaConfig
+    return family.from_huggingface(values)
+
+
+def config_from_dict(values: Mapping[str, Any]) -> EncoderConfig:
+    """Builds what `to_dict` of a configuration returned; InputError if no family has its fields."""
+    values = dict(values)
+    name = values.pop("architecture", "")
+    if name not in _BY_ARCHITECTURE:
+        raise InputError(f"config: architecture {name!r} is not known to this version")
+    return _BY_ARCHITECTURE[name].from_dict(values)
+
+
+def _refusal(model_type: Any) -> str:
+    reason = _REFUSED.get(model_type) if isinstance(model_type, str) else None
+    why = f"its models have {reason}" if reason else "other models have other layers"
+    return (
+        f"config.json: model_type must be one of {', '.join(_BY_MODEL_TYPE)}, got {model_type!r}: "
+        f"{why}; take a model of one of these kinds"
+    )

@@ -1,0 +1,1 @@
+"""What a model has behind its last layer: one file a head."""

@@ -1,0 +1,158 @@
+"""MultiHead: a vector for each token of a text, for late interaction, similar ones merged."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bert_embed.base.ragged import splits_of
+from bert_embed.base.vectors import unit_length
+from bert_embed.models.encoder import DenseModule, EncoderConfig, Ops
+from bert_embed.models.heads.head import BatchRows, Head
+from bert_embed.models.heads.vectors import MultiVectors
+
+_PROTECTED = 1  # first tokens, such as [CLS], that stay as they are
+
+
+def pool_tokens(documents: MultiVectors, factor: int) -> MultiVectors:
+    """Keeps one vector of `factor` in each row: the first, then means of clusters, of unit length.
+
+    The others are clustered by Ward's method on `1 - cosine`, as HierarchicalTokenPooling of
+    sentence-transformers does. Clusters are in the order of their first tokens. Vectors are
+    float32 `[tokens, dim]` of unit length; a row depends on no other.
+    """
+    if factor == 1:
+        return documents
+    rows = [
+        _pooled(vectors, factor) for vectors in np.split(documents.vectors, documents.splits[1:-1])
+    ]
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))[: len(documents.splits) - 1]
+    return MultiVectors(splits_of(lengths), np.concatenate(rows))
+
+
+def _pooled(vectors: np.ndarray, factor: int) -> np.ndarray:
+    first, others = vectors[:_PROTECTED], vectors[_PROTECTED:]
+    clusters = max(len(others) // factor, 1)
+    if clusters >= len(others):
+        return vectors
+    # float64, so that no order of summation decides which tokens are the nearest.
+    distances = np.clip(1 - np.vecdot(others[:, None], others[None], dtype=np.float64), 0, 2)
+    number = ward_clusters(distances, clusters)
+    members = number[:, None] == np.arange(number.max() + 1)
+    means = np.stack([others[of_cluster].mean(axis=0) for of_cluster in members.T])
+    return np.concatenate([first, unit_length(means)])
+
+
+def ward_clusters(distances: np.ndarray, clusters: int) -> np.ndarray:
+    """Returns the cluster of each point, int64 `[points]`, numbered by their first points.
+
+    `distances` are float64 `[points, points]`, symmetric. Ward's method merges the two nearest
+    clusters, of equally near ones the first, until there are so many. Each of a cluster's
+    distances follows from those of its parts, by the formula of Lance and Williams.
+
+    >>> points = np.array([0.0, 5.0, 0.5, 9.0])
+    >>> ward_clusters(np.abs(points[:, None] - points), 3).tolist()
+    [0, 1, 0, 2]
+    """
+    count = len(distances)
+    squares = distances * distances
+    np.fill_diagonal(squares, np.inf)
+    sizes, number = np.ones(count), np.arange(count)
+    nearest = squares.argmin(axis=1)
+    least = squares[number, nearest]
+    for _ in range(count - clusters):
+        one = int(least.argmin())
+        one, other = sorted((one, int(nearest[one])))
+        total = sizes + (sizes[one] + sizes[other])
+        merged = (sizes + sizes[one]) * squares[one] + (sizes + sizes[other]) * squares[other]
+        with np.errstate(invalid="ignore"):  # infinity where a cluster is merged already, or itself
+            merged = (merged - sizes * squares[one, other]) / total
+        merged[[one, other]] = np.inf
+        sizes[one] += sizes[other]
+        squares[one], squares[:, one] = merged, merged
+        squares[other], squares[:, other] = np.inf, np.inf
+        number[number == other] = one
+        # Rows whose nearest was merged look anew; to others the new cluster may be nearer.
+        rows = np.flatnonzero((nearest == one) | (nearest == other))
+        rows = np.append(rows, (one, other))
+        nearest[rows] = squares[rows].argmin(axis=1)
+        least[rows] = squares[rows, nearest[rows]]
+        nearer = merged < least
+        nearest[nearer], least[nearer] = one, merged[nearer]
+    return np.unique(number, return_inverse=True)[1]
+
+
+_LAYER = "heads/multi/{}"
+
+
+@dataclass(frozen=True)
+class MultiHead(Head):
+    """ColBERT: the last state of each token through linear layers, of unit length.
+
+    A marker is an id behind the one that begins a row; it says whether the text is a document or
+    a query, and no text contains it. Queries can be filled up with [MASK], whose vectors count.
+    """
+
+    kind: ClassVar[str] = "multi"
+    dim: int
+    layers: tuple[DenseModule, ...] = ()
+    unit_length: bool = True
+    document_marker: int | None = None
+    query_marker: int | None = None
+    query_length: int | None = None  # most tokens of a query's row; None: as of a document's
+    fill_length: int = 0  # tokens up to which a query's row is filled; 0: it is not
+    fill_id: int = 0
+    attends_fill: bool = True  # whether other tokens see those that fill a row
+    skip_ids: tuple[int, ...] = ()  # tokens of documents that get no vector, such as punctuation
+    skips_in_queries: bool = False  # nor in queries
+    drops_first: bool = False  # the token that begins a row gets no vector
+
+    @property
+    def per_token(self) -> bool:
+        return True
+
+    @property
+    def needs_mask(self) -> bool:
+        """Whether rows can have tokens that no token sees."""
+        return self.fill_length > 0 and not self.attends_fill
+
+    def shapes(self, config: EncoderConfig) -> dict[str, tuple[int, ...]]:
+        shapes: dict[str, tuple[int, ...]] = {}
+        for number, layer in enumerate(self.layers):
+            name = _LAYER.format(number)
+            shapes[f"{name}/kernel"] = (layer.in_features, layer.out_features)
+            if layer.bias:
+                shapes[f"{name}/bias"] = (layer.out_features,)
+        return shapes
+
+    def graph(self, ops: Ops, states: Any) -> Any:
+        x = states
+        for number, layer in enumerate(self.layers):
+            x = ops.product(x, _LAYER.format(number))
+            if layer.activation != "identity":
+                x = ops.activated(x, layer.activation)
+        return x
+
+    def empty(self) -> tuple[np.ndarray, ...]:
+        return (np.empty((0, self.dim), np.float32),)
+
+    def batch_rows(self, output: np.ndarray, ids: np.ndarray, mask: np.ndarray) -> BatchRows:
+        """See `Head.batch_rows`; of all tokens: windows are merged before some are left out."""
+        inside = mask > 0
+        finite = (np.isfinite(output).all(axis=2) | ~inside).all(axis=1)
+        inside &= finite[:, None]
+        vectors = output[inside]
+        if self.unit_length:
+            vectors = unit_length(vectors)
+        return BatchRows(finite, inside.sum(axis=1), (vectors,))
+
+    def joined(self, lengths: np.ndarray, columns: Sequence[np.ndarray]) -> MultiVectors:
+        return MultiVectors(splits_of(lengths), *columns)
+
+    def keeps(self, ids: np.ndarray, place: np.ndarray, query: bool = False) -> np.ndarray:
+        """Returns bool `[tokens]`: which tokens get a vector, by their ids and places in rows."""
+        keeps = np.ones(len(ids), bool)
+        if self.skip_ids and (self.skips_in_queries or not query):
+            keeps = ~np.isin(ids, self.skip_ids)
+        return keeps & (place > 0) if self.drops_first else keeps

@@ -1,0 +1,1 @@
+"""What a run writes: names, files, numbers of every kind, and their readers."""

@@ -1,0 +1,201 @@
+"""Names the folders and files of a run's output, and the number types of its vectors."""
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from bert_embed.base.errors import InputError, SettingError
+
+OUTPUT_DTYPES = ("float32", "float16", "bfloat16", "int8", "ubinary")
+INTEGER_DTYPES = ("int8", "ubinary")  # those that JSON lines hold as integers
+
+_STORED: dict[str, np.dtype] = {
+    "float32": np.dtype(np.float32),
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype(np.uint16),
+    "int8": np.dtype(np.int8),
+    "ubinary": np.dtype(np.uint8),
+}
+_MOST_INT8 = 127  # the same on both sides of 0; -128 is never stored
+_LARGEST = {"float16": 65504.0, "bfloat16": (2 - 2.0**-7) * 2.0**127}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Vectors as a file holds them."""
+
+    # `[n, stored width]`; float32, float16, uint16 (the bits of bfloat16), int8, or uint8 (eight
+    # numbers a byte, the first in the highest bit)
+    values: np.ndarray
+    # float32 `[n]`, the factor of each int8 vector; None for other types
+    scale: np.ndarray | None = None
+
+
+def stored(vectors: np.ndarray, dtype: str) -> Stored:
+    """Rounds finite float32 `[n, width]` to an output type, each vector for itself.
+
+    float16 and bfloat16 round to the nearest number, ties to even; numbers out of range become the
+    largest one. int8 divides a vector by its scale, which is its largest absolute number over 127,
+    and rounds; a vector of zeros has scale 0. ubinary keeps whether a number is above 0.
+    """
+    check_output_dtype(dtype)
+    if dtype == "float16":
+        return Stored(_clipped(vectors, dtype).astype(np.float16))
+    if dtype == "bfloat16":
+        return Stored(_clipped(vectors, dtype).astype(ml_dtypes.bfloat16).view(np.uint16))
+    if dtype == "int8":
+        return _int8(vectors)
+    if dtype == "ubinary":
+        return Stored(np.packbits(vectors > 0, axis=-1))
+    return Stored(vectors)
+
+
+def restored(values: np.ndarray, scale: np.ndarray | None, dtype: str, width: int) -> np.ndarray:
+    """Returns float32 `[n, width]` of `[n, stored width]`; the bits of ubinary become 1 and -1."""
+    check_output_dtype(dtype)
+    if dtype == "bfloat16":
+        return values.view(ml_dtypes.bfloat16).astype(np.float32)
+    if dtype == "ubinary":
+        signs = _signs().take(values, axis=0)  # eight numbers a byte
+        return signs.reshape(*values.shape[:-1], 8 * values.shape[-1])[..., :width]
+    vectors = values.astype(np.float32, copy=False)
+    if dtype == "int8":
+        if scale is None:
+            raise InputError("int8 vectors require their column scale, which is missing")
+        vectors *= scale.astype(np.float32, copy=False)[:, None]
+    return vectors
+
+
+def stored_type(dtype: str) -> np.dtype:
+    """Returns the type of the stored values, that of `Stored.values`."""
+    check_output_dtype(dtype)
+    return _STORED[dtype]
+
+
+def stored_width(dtype: str, width: int) -> int:
+    """Returns the number of stored values of a vector: bits of ubinary are eight to a byte."""
+    return -(-width // 8) if dtype == "ubinary" else width
+
+
+def output_dtype(settings: Mapping[str, Any]) -> str:
+    """Returns the output type that a run's settings name, by default float32."""
+    return settings.get("output_dtype", "float32")
+
+
+def check_output_dtype(dtype: str) -> None:
+    """Checks that there is such a type; SettingError if not."""
+    if dtype not in OUTPUT_DTYPES:
+        raise SettingError(
+            "output_dtype", f"must be one of {', '.join(OUTPUT_DTYPES)}, got {dtype!r}"
+        )
+
+
+@functools.cache
+def _signs() -> np.ndarray:
+    """Returns the numbers that each byte of ubinary holds, float32 `[256, 8]`."""
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
+    return bits.astype(np.float32) * 2 - 1
+
+
+def _clipped(vectors: np.ndarray, dtype: str) -> np.ndarray:
+    return np.clip(vectors, -_LARGEST[dtype], _LARGEST[dtype])
+
+
+def _int8(vectors: np.ndarray) -> Stored:
+    largest = np.abs(vectors).max(axis=-1, initial=0)
+    scale = largest / np.float32(_MOST_INT8)
+    scale[scale < np.finfo(np.float32).tiny] = 0  # a subnormal scale does not divide exactly
+    divisor = np.where(scale > 0, scale, np.float32(np.inf))
+    return Stored(np.rint(vectors / divisor[:, None]).astype(np.int8), scale)
+
+
+RUN_FILE = "run.json"
+BLOCK_RECORDS = "_state/blocks"
+# The folders of sentence vectors where each window, or each chunk, has its own.
+PIECES = {"window": "windows", "chunk": "chunks"}
+VECTOR_ENDINGS = (".parquet", ".jsonl", ".tfrecord", ".tfrecord.gz")
+# Of a block and a part. A run has fewer, and some memory is by the number of a part.
+PART_NUMBERS = "([0-9]{7,12})-([0-9]{5,8})"
+_FILE = re.compile(rf"([a-z]+)/part-{PART_NUMBERS}((?:\.[a-z]+){{1,2}})")
+
+
+class OutputName(NamedTuple):
+    """The parts of the name of an output's file."""
+
+    kind: str  # its folder, such as `embeddings`
+    block: int  # number of the block
+    part: int  # number of the part in its block
+    ending: str  # such as `.parquet`
+
+
+def part_name(block: int, part: int) -> str:
+    """Returns the numbers of a part as they are in the names of its files: "0000003-00000"."""
+    return f"{block:07d}-{part:05d}"
+
+
+def file_name(kind: str, block: int, part: int, ending: str) -> str:
+    """Returns the name of a file, relative to the output folder.
+
+    >>> file_name("embeddings", 3, 0, ".parquet")
+    'embeddings/part-0000003-00000.parquet'
+    """
+    return f"{kind}/part-{part_name(block, part)}{ending}"
+
+
+def block_record_name(block: int, part: int) -> str:
+    """Returns the name of a part's block record, relative to the output folder."""
+    return f"{BLOCK_RECORDS}/{part_name(block, part)}.json"
+
+
+def parse_name(name: str) -> OutputName | None:
+    """Returns the arguments of `file_name`; None for any other name.
+
+    >>> parse_name("tokens/part-0000003-00001.jsonl")
+    OutputName(kind='tokens', block=3, part=1, ending='.jsonl')
+    >>> parse_name("tokens/../tokens/part-0000003-00001.jsonl") is None
+    True
+    """
+    match = _FILE.fullmatch(name)
+    return match and OutputName(match[1], int(match[2]), int(match[3]), match[4])
+
+
+def output_name(name: str) -> OutputName:
+    """Returns what `parse_name` does; ValueError for any other name."""
+    parsed = parse_name(name)
+    if parsed is None:
+        raise ValueError(f"{name} is not the name of a file of a run")
+    return parsed
+
+
+def holds_vectors(name: str) -> bool:
+    """Returns whether a name is that of a file of vectors."""
+    parsed = parse_name(name)
+    return parsed is not None and parsed.ending in VECTOR_ENDINGS
+
+
+def by_number(name: str) -> tuple[str, int, int, str]:
+    """Returns what sorts files by folder, block and part: names have digits of no fixed number."""
+    return parse_name(name) or (name, 0, 0, "")
+
+
+def vectors_of(settings: Mapping[str, Any]) -> Sequence[str]:
+    """Returns which of `VECTOR_KINDS` a run wrote; an earlier version's record does not say."""
+    return settings.get("vectors", ["dense"])
+
+
+def kinds_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the kinds of vectors that a run wrote, by what its record says of them.
+
+    >>> kinds_of({"granularity": ["sentence", "word"]})
+    ('sentence', 'word')
+    >>> kinds_of({"granularity": ["sentence"], "vectors": ["sparse", "scores"]})
+    ('sparse', 'scores')
+    """
+    vectors = vectors_of(settings)
+    dense = settings["granularity"] if "dense" in vectors else ()
+    return (*dense, *(kind for kind in vectors if kind != "dense"))

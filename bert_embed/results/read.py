@@ -1,0 +1,620 @@
+"""Reads ids and vectors of texts, tokens, words or spans from outputs of runs."""
+
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, compress, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from bert_embed.backends.processor import available_cores
+from bert_embed.base.arguments import path_text, switch, whole_number
+from bert_embed.base.environment import requires
+from bert_embed.base.errors import InputError, SettingError, counted
+from bert_embed.base.json import json_object
+from bert_embed.base.parallel import in_parallel
+from bert_embed.base.ragged import splits_of
+from bert_embed.bundle.fingerprints import difference
+from bert_embed.results.files import (
+    BATCH_ROWS,
+    METADATA_KEY,
+    DocumentUnits,
+    Rows,
+    read_units,
+    row_batches,
+)
+from bert_embed.results.kinds import KINDS
+from bert_embed.results.names import (
+    BLOCK_RECORDS,
+    RUN_FILE,
+    block_record_name,
+    by_number,
+    holds_vectors,
+    kinds_of,
+    output_name,
+    vectors_of,
+)
+from bert_embed.results.run_record import (
+    RunRecord,
+    Written,
+    check_settings,
+    read_record,
+    run_folders,
+)
+from bert_embed.storage.file_info import FileInfo, crc32c_of
+from bert_embed.storage.files import (
+    absolute,
+    files_in,
+    holds_files,
+    is_remote,
+    join,
+    open_listed,
+    open_raw,
+    read_bytes,
+    stat,
+)
+from bert_embed.storage.gcs import store_errors
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+
+_Folder = str | os.PathLike[str]
+Folders = _Folder | Sequence[_Folder]
+_Files = dict[str, FileInfo]  # by name
+_Result = TypeVar("_Result")
+_FETCHED = 8  # files of a store at a time, each a copy on this disk
+_COPIED_BYTES = 16 << 20  # of a file in a store, at a time
+_READ_ROWS = 1 << 14  # at a time, of an output that is read whole
+_ID_ROWS = 1 << 16  # that are read at a time, without their vectors
+
+
+def read(folder: Folders, partial: bool = False) -> tuple[list[str | int], NDArray[np.float32]]:
+    """Reads the vectors of whole texts that runs wrote, in the input's order.
+
+    Of documents in several outputs that continue each other (`--skip_existing`) only the newest
+    version is read.
+
+    Args:
+        folder: Output folder of a run, local, gs:// or s3://; a folder of outputs, a glob, or
+            several of all these, whose vectors must be of the same model and settings.
+        partial: Whether to read the finished parts of an incomplete run.
+
+    Returns:
+        The ids, strings or integers as in the input, and float32 `[documents, dim]`, or
+        `[documents, layers, dim]` for a stack, decoded from the type they were stored as. Where
+        windows were kept, each row is a window, and its document's id is repeated.
+
+    Raises:
+        InputError: A folder has no such vectors, its run is not complete, or its files are not
+            those that the run wrote; or the vectors of several cannot be used together.
+    """
+    settings, batches = _read_rows(folder, "sentence", partial, _READ_ROWS)
+    width = math.prod(settings["shape"])
+    ids: list[str | int] = []
+    vectors = np.empty((0, width), np.float32)  # grows in place: memory never holds them twice
+    for batch in batches:
+        ids += batch.columns["id"].to_pylist()
+        vectors.resize((len(ids), width), refcheck=False)
+        vectors[len(ids) - len(batch) :] = batch.vectors
+    return ids, vectors.reshape(-1, *settings["shape"])
+
+
+def read_batches(
+    folder: Folders, rows: int = 4096, partial: bool = False
+) -> Iterator[tuple[list[str | int], NDArray[np.float32]]]:
+    """Reads what `read` does, but piece by piece, for outputs larger than memory.
+
+    Args:
+        folder: As of `read`.
+        rows: Maximum number of rows of a piece.
+        partial: Whether to read the finished parts of an incomplete run.
+
+    Yields:
+        Ids and vectors of some rows, each as `read` returns them.
+
+    Raises:
+        SettingError: `rows` is under 1.
+        InputError: As `read`.
+    """
+    rows = whole_number("rows", rows, least=1)
+    settings, batches = _read_rows(folder, "sentence", partial, rows)
+    return (
+        (
+            batch.columns["id"].to_pylist(),
+            # not Arrow's memory, which cannot be written
+            np.require(batch.vectors, requirements="W").reshape(-1, *settings["shape"]),
+        )
+        for batch in batches
+        if len(batch)
+    )
+
+
+def read_sparse(folder: Folders, partial: bool = False) -> "tuple[list[str | int], csr_array]":
+    """Reads the sparse vectors that a run wrote, in the input's order; it requires SciPy.
+
+    Args:
+        folder: As of `read`.
+        partial: Whether to read the finished parts of an incomplete run.
+
+    Returns:
+        The ids, as `read`, and the weights, a SciPy array in CSR format, float32 `[documents,
+        entries of the vocabulary]`. Where windows or chunks have their own, each row is one.
+
+    Raises:
+        InputError: As `read`, or SciPy is not installed.
+    """
+    with requires("read_sparse", "scipy"):
+        from scipy.sparse import csr_array
+    ids, blocks, settings = _read_whole(folder, "sparse", partial)
+    lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(one.splits) for one in blocks)])
+    indices = np.concatenate([np.zeros(0, np.int32), *(one.indices for one in blocks)])
+    values = np.concatenate([np.zeros(0, np.float32), *(one.values for one in blocks)])
+    entries = settings["heads"]["sparse"]["entries"]
+    return ids, csr_array((values, indices, splits_of(lengths)), shape=(len(ids), entries))
+
+
+def read_multi(
+    folder: Folders, partial: bool = False
+) -> Iterator[tuple[str | int, NDArray[np.float32]]]:
+    """Reads the multi-vectors that a run wrote, in the input's order, some documents at a time.
+
+    Args:
+        folder: As of `read`.
+        partial: Whether to read the finished parts of an incomplete run.
+
+    Yields:
+        A document's id, and float32 `[tokens, dim]`, a vector for each token that was kept,
+        decoded from the type they were stored as.
+
+    Raises:
+        InputError: As `read`.
+    """
+    _, batches = _read_rows(folder, "multi", partial)
+    return (
+        (document, batch.vectors.vectors[start:stop])
+        for batch in batches
+        for document, (start, stop) in zip(
+            batch.columns["id"].to_pylist(), pairwise(batch.vectors.splits.tolist()), strict=True
+        )
+    )
+
+
+def read_scores(
+    folder: Folders, partial: bool = False
+) -> tuple[list[str | int], list[str], NDArray[np.float32]]:
+    """Reads the scores that a run wrote, in the input's order.
+
+    Args:
+        folder: As of `read`.
+        partial: Whether to read the finished parts of an incomplete run.
+
+    Returns:
+        The ids, as `read`; the model's labels; and float32 `[documents, labels]`.
+
+    Raises:
+        InputError: As `read`.
+    """
+    ids, blocks, settings = _read_whole(folder, "scores", partial)
+    labels = list(settings["heads"]["scores"]["labels"])
+    return ids, labels, np.concatenate([np.empty((0, len(labels)), np.float32), *blocks])
+
+
+def _read_whole(
+    folder: Folders, kind: str, partial: bool, rows: int = BATCH_ROWS
+) -> tuple[list[str | int], list[Any], dict[str, Any]]:
+    """All ids of a kind, its vectors, batch by batch, and what the run says of them."""
+    settings, batches = _read_rows(folder, kind, partial, rows)
+    ids: list[str | int] = []
+    vectors = []
+    for batch in batches:
+        ids += batch.columns["id"].to_pylist()
+        vectors.append(batch.vectors)
+    return ids, vectors, settings
+
+
+def _read_rows(
+    folder: Folders, kind: str, partial: bool, rows: int = BATCH_ROWS
+) -> tuple[dict[str, Any], Iterator[Rows]]:
+    """What a run says of its vectors, and the rows of one kind."""
+    outputs, files = _listed(folder, kind, partial)
+    return outputs[0].settings, _newest_rows(outputs, kind, rows, files)
+
+
+def _listed(
+    folder: Folders, kind: str, partial: bool
+) -> tuple[list["Output"], list[Iterator[Path]]]:
+    """The outputs, and the files of each, which are listed and compared with its record now."""
+    partial, outputs = switch("partial", partial), open_outputs(folder, kind)
+    listed = [_files_of(output.folder, output.record, kind, partial) for output in outputs]
+    pairs = zip(outputs, listed, strict=True)
+    return outputs, [_checked_files(one.folder, one.record, files) for one, files in pairs]
+
+
+def _newest_rows(
+    outputs: list["Output"], kind: str, rows: int, files: list[Iterator[Path]]
+) -> Iterator[Rows]:
+    newest = NewestRows(outputs, kind)
+    for number, output in enumerate(outputs):
+        settings, check_pages = output.settings, not has_block_records(output.folder)
+        for path in files[number]:
+            batches = row_batches(path, settings, kind=kind, rows=rows, check_pages=check_pages)
+            yield from (newest.of(number, batch) for batch in batches)
+
+
+def read_tokens(folder: Folders, partial: bool = False) -> Iterator[DocumentUnits]:
+    """Reads the vectors of every document's tokens, in the input's order, one file at a time.
+
+    Args:
+        folder: As of `read`.
+        partial: Whether to read the finished parts of an incomplete run.
+
+    Yields:
+        A document's id, its tokens, their spans in the text, and their vectors.
+
+    Raises:
+        InputError: As `read`.
+    """
+    return _read_units(folder, "token", partial)
+
+
+def read_words(folder: Folders, partial: bool = False) -> Iterator[DocumentUnits]:
+    """Reads the vectors of every document's words; otherwise as `read_tokens`."""
+    return _read_units(folder, "word", partial)
+
+
+def read_spans(folder: Folders, partial: bool = False) -> Iterator[DocumentUnits]:
+    """Reads the vectors of every document's spans; otherwise as `read_tokens`."""
+    return _read_units(folder, "span", partial)
+
+
+def _read_units(folder: Folders, granularity: str, partial: bool) -> Iterator[DocumentUnits]:
+    return _units_of(granularity, *_listed(folder, granularity, partial))
+
+
+def _units_of(
+    granularity: str, outputs: list["Output"], files: list[Iterator[Path]]
+) -> Iterator[DocumentUnits]:
+    newest = NewestRows(outputs, granularity)
+    for number, output in enumerate(outputs):
+        for path in files[number]:
+            documents = read_units(path, granularity, output.settings)
+            is_newest = newest.are_newest(number, [document.id for document in documents])
+            yield from compress(documents, is_newest.tolist())
+
+
+@dataclass(frozen=True)
+class Output:
+    """The output of a run."""
+
+    folder: str
+    settings: dict[str, Any]  # what it says of its vectors
+    record: RunRecord | None  # None of a table whose folder holds no run.json
+
+    @property
+    def earlier(self) -> set[str]:
+        """The fingerprints of the runs that it continues; a table has none."""
+        runs = self.record.input.earlier if self.record else ()
+        return {earlier.run for earlier in runs if earlier.run is not None}
+
+
+def output_folders(folders: Folders) -> list[str]:
+    """The outputs that were named: folders of runs, folders above them, and globs; each once."""
+    named = list(folders) if isinstance(folders, list | tuple) else [folders]
+    if not named:
+        raise SettingError("folder", "must name an output of a run, got none")
+    outputs: dict[str, str] = {}  # by where they are
+    for name in named:
+        path = path_text("folder", name)
+        path = path.rstrip("/") or path
+        # A folder of vectors may have lost its run.json.
+        for output in (() if os.path.isfile(path) else run_folders(path)) or [path]:
+            outputs.setdefault(absolute(output), output)
+    return list(outputs.values())
+
+
+def open_outputs(folders: Folders, granularity: str) -> list[Output]:
+    """The outputs that were named; InputError if their vectors cannot be used together."""
+    outputs = []
+    for folder in output_folders(folders):
+        record = read_run(folder)
+        outputs.append(Output(folder, vector_settings(folder, record), record))
+        check_holds(folder, outputs[-1].settings, granularity)
+    for output in outputs[1:]:
+        differs = difference(output.settings, outputs[0].settings)
+        if differs is not None:
+            raise InputError(
+                f"{output.folder} holds other vectors than {outputs[0].folder}: {differs}; "
+                "take them one by one, or embed both with the same settings"
+            )
+    return outputs
+
+
+def later_outputs(outputs: Sequence[Output]) -> list[set[int]]:
+    """For each output the numbers of those that continue it, directly or not."""
+    later: list[set[int]] = []
+    for output in outputs:
+        continuing: set[int] = set()
+        runs = {output.record.run} if output.record else set()
+        while runs:
+            new = {n for n, other in enumerate(outputs) if other.earlier & runs} - continuing
+            continuing |= new
+            runs = {record.run for n in new if (record := outputs[n].record)}
+        later.append(continuing)
+    return later
+
+
+class NewestRows:
+    """Leaves out the rows of documents that are in a later output, which continues theirs."""
+
+    def __init__(self, outputs: Sequence[Output], granularity: str) -> None:
+        self._outputs, self._granularity = outputs, granularity
+        self._later = later_outputs(outputs)
+        self._ids_of: dict[int, np.ndarray] = {}
+        self._later_ids = lru_cache(1)(self._ids_in)  # outputs are read one after the other
+
+    def has_all(self, number: int) -> bool:
+        """Whether no output continues this one."""
+        return not self._later[number]
+
+    def of(self, number: int, rows: Rows) -> Rows:
+        """Those rows of an output that are of the newest version of their document."""
+        if self.has_all(number):
+            return rows
+        is_newest = self.are_newest(number, rows.columns["id"].to_pylist())
+        return rows.take(np.flatnonzero(is_newest))
+
+    def are_newest(self, number: int, ids: Iterable[str | int]) -> np.ndarray:
+        """bool `[ids]`: whether no later output has the documents of an output."""
+        hashes = _hashes(ids)
+        if self.has_all(number):
+            return np.ones(len(hashes), bool)
+        later = self._later_ids(frozenset(self._later[number]))
+        at = np.searchsorted(later, hashes)
+        return np.append(later, 0)[at] != hashes if len(later) else np.ones(len(hashes), bool)
+
+    def kept(self, number: int) -> Iterator[tuple[str, np.ndarray]]:
+        """The names of an output's files, and bool `[rows]`: those of the newest version."""
+        for name, ids in _ids_of_files(self._outputs[number], self._granularity):
+            yield name, self.are_newest(number, ids)
+
+    def _ids_in(self, numbers: frozenset[int]) -> np.ndarray:
+        """uint64, in order: the hashes of the ids in some outputs."""
+        for number in numbers - self._ids_of.keys():
+            self._ids_of[number] = _hashes_in(self._outputs[number], self._granularity)
+        return np.unique(np.concatenate([self._ids_of[number] for number in numbers]))
+
+
+def _hashes(ids: Iterable[str | int]) -> np.ndarray:
+    """uint64 `[ids]`: a hash of each, of 64 bits: of 10^8 ids hardly two have the same."""
+    return np.array([xxhash.xxh3_64_intdigest(str(name).encode()) for name in ids], np.uint64)
+
+
+def _hashes_in(output: Output, granularity: str) -> np.ndarray:
+    """uint64: the hashes of an output's ids, each once."""
+    hashes = [_hashes(ids) for _, ids in _ids_of_files(output, granularity)]
+    return np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
+
+
+def _ids_of_files(output: Output, granularity: str) -> Iterator[tuple[str, list[str | int]]]:
+    """The names of an output's files, and the ids of their rows, read without the vectors."""
+    for name in _files_of(output.folder, output.record, granularity, partial=True):
+        with open_raw(join(absolute(output.folder), name)) as file:
+            batches = row_batches(
+                name, output.settings, kind=granularity, vectors=False, rows=_ID_ROWS, file=file
+            )
+            yield name, [id for batch in batches for id in batch.columns["id"].to_pylist()]
+
+
+def vector_files(
+    folder: _Folder, granularity: str = "sentence", partial: bool = False
+) -> Iterator[Path]:
+    """Finds the files of one kind of vectors of a run, in the input's order; InputError as `read`.
+
+    Each file is compared with the block record of its part. A file of a store is a local copy
+    that exists until the next one is requested. A folder without `run.json` is read unchecked.
+    """
+    record = read_run(folder)
+    return _checked_files(folder, record, _files_of(folder, record, granularity, partial))
+
+
+def _checked_files(folder: _Folder, record: RunRecord | None, files: _Files) -> Iterator[Path]:
+    for name, file in files.items():
+        with _checked_file(folder, record, name, file) as path:
+            if path is not None:
+                yield path
+
+
+@contextmanager
+def _checked_file(
+    folder: _Folder, record: RunRecord | None, name: str, file: FileInfo
+) -> Iterator[Path | None]:
+    """The path of a listed file, None if it is not finished; InputError if it is damaged."""
+    with _local_file(folder, name, file) as path:
+        is_written = record is None or _is_written(folder, record, name, path)
+        yield path if is_written else None
+
+
+def each_file(
+    folder: _Folder, granularity: str, read: Callable[[Path], _Result], partial: bool = True
+) -> Iterator[_Result]:
+    """Yields what `read` makes of each of the files of `vector_files`, in their order.
+
+    Several at a time are fetched, compared with their block records and read.
+    """
+    record = read_run(folder)
+
+    def of_file(listed: tuple[str, FileInfo]) -> list[_Result]:
+        with _checked_file(folder, record, *listed) as path:
+            return [] if path is None else [read(path)]
+
+    threads = available_cores()
+    if is_remote(os.fspath(folder)):
+        threads = max(threads, _FETCHED)
+    files = _files_of(folder, record, granularity, partial)
+    return chain.from_iterable(in_parallel(of_file, files.items(), threads))
+
+
+def vector_names(folder: _Folder) -> list[str]:
+    """Returns the names of a run's files of vectors of texts, for `open_vectors`."""
+    return list(_files_of(folder, read_run(folder), "sentence", partial=False))
+
+
+def _files_of(folder: _Folder, record: RunRecord | None, granularity: str, partial: bool) -> _Files:
+    """The files of vectors of a run, complete unless `partial`, in order."""
+    if record is not None and not record.is_done and not partial:
+        raise InputError(
+            f"{os.fspath(folder)}: the run is not complete (status {record.status}); run its "
+            "command again, or read what is finished with partial=True"
+        )
+    files: _Files = {}
+    for place in KINDS[granularity].places:
+        files |= _vectors_in(folder, place, record)
+    return files
+
+
+@contextmanager
+def open_vectors(folder: _Folder, name: str) -> Iterator[Path]:
+    """Gives the path of a file; InputError if it is not the one that the run wrote."""
+    record = read_run(folder)
+    with _local_file(folder, name) as path:
+        if record is not None:
+            _is_written(folder, record, name, path)
+        yield path
+
+
+@contextmanager
+def _local_file(folder: _Folder, name: str, file: FileInfo | None = None) -> Iterator[Path]:
+    """The path of a file, of one in a store, listed or not, that of a copy."""
+    place = join(os.fspath(folder), name)
+    if not is_remote(place):
+        yield Path(place)
+        return
+    with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:
+        copy = Path(temporary, name)
+        copy.parent.mkdir()
+        with store_errors(), open_listed(file or stat(place)) as stored, copy.open("wb") as target:
+            shutil.copyfileobj(stored, target, _COPIED_BYTES)
+        yield copy
+
+
+def _vectors_in(folder: _Folder, kind: str, record: RunRecord | None) -> _Files:
+    """The files of a kind's folder in order; InputError if a complete run wrote others."""
+    place = join(os.fspath(folder), kind)
+    with store_errors():
+        listed = files_in(place, lambda name: holds_vectors(f"{kind}/{name}"))
+    files = {f"{kind}/{file.path.rpartition('/')[2]}": file for file in listed}
+    size = sum(file.size for file in listed)
+    if record is not None and record.is_done:
+        written = record.numbers.written.get(kind, Written(files=0, bytes=0, rows=0))
+        if (len(files), size) != (written.files, written.bytes):
+            raise InputError(
+                f"{place} holds {counted(len(files), 'file')} of "
+                f"{counted(size, 'byte')}, its run wrote {written.files} of {written.bytes}: "
+                "`bert-embed verify` lists what is missing or extra"
+            )
+    return {name: files[name] for name in sorted(files, key=by_number)}
+
+
+def _is_written(folder: _Folder, record: RunRecord, name: str, path: Path) -> bool:
+    """Returns whether a file is finished; files of a run in progress may not be."""
+    file = _recorded(folder, record, name)
+    if file is None:
+        if not record.is_done:
+            return False
+        if not has_block_records(folder):
+            return True
+        raise InputError(_damage(path, "no block record of its run names it"))
+    if path.stat().st_size != file["bytes"] or crc32c_of(path) != file["crc32c"]:
+        raise InputError(_damage(path, "size or checksum are not those that its run wrote"))
+    return True
+
+
+def _recorded(folder: _Folder, record: RunRecord, name: str) -> dict[str, Any] | None:
+    """Returns the entry of a file in the block record of its part; None if there is none."""
+    parsed = output_name(name)
+    with store_errors():
+        data = read_bytes(join(os.fspath(folder), block_record_name(parsed.block, parsed.part)))
+    try:
+        block_record = json.loads(data or b"{}")
+        file = block_record["files"][name] if block_record["run"] == record.run else None
+        return file if file is None or {"bytes", "crc32c"} <= file.keys() else None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def has_block_records(folder: _Folder) -> bool:
+    """Returns whether a run's folder has block records, with which its files are compared."""
+    with store_errors():
+        return holds_files(join(os.fspath(folder), BLOCK_RECORDS))
+
+
+def _damage(path: Path, what: str) -> str:
+    return f"{path} is damaged: {what}; `bert-embed verify --repair` writes it again"
+
+
+def check_holds(folder: _Folder, settings: dict[str, Any], granularity: str) -> None:
+    """Raises InputError if a run wrote other kinds of vectors."""
+    kinds = kinds_of(settings)
+    if granularity not in kinds:
+        unknown = [kind for kind in kinds if kind not in KINDS]
+        if unknown:
+            raise InputError(
+                f"{os.fspath(folder)}/{RUN_FILE} is damaged: no kind is {unknown[0]!r}"
+            )
+        readers = [f"bert_embed.{KINDS[kind].reader}" for kind in kinds]
+        flag, wanted = "granularity", granularity
+        vectors = KINDS[granularity].vectors
+        if vectors not in vectors_of(settings) and KINDS[granularity].by_row:
+            flag, wanted = "vectors", vectors
+        raise InputError(
+            f"{os.fspath(folder)} holds vectors of {' and '.join(kinds)}, none of {granularity}: "
+            f"read them with {' or '.join(readers)}, or embed "
+            f"with {flag} {wanted} into a folder of its own",
+            flag,
+        )
+
+
+def vector_settings(folder: _Folder, record: RunRecord | None) -> dict[str, Any]:
+    """Returns what a run says of its vectors: fingerprint, layers, shape; InputError without.
+
+    It comes from its record, or from the metadata of a Parquet file where there is none.
+    """
+    if record is not None:
+        if record.vectors is None:
+            raise InputError(
+                f"{os.fspath(folder)} holds examples, no vectors: make them with `embed --input "
+                f"{os.fspath(folder)}`"
+            )
+        return record.vectors
+    for path in (path for name in KINDS for path in vector_files(folder, name)):
+        if path.suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            stored = pq.read_metadata(path).metadata.get(METADATA_KEY.encode())
+            if stored is not None:
+                settings = json_object(stored, f"{os.fspath(path)}: {METADATA_KEY}")
+                check_settings(settings, os.fspath(path))
+                return settings
+    raise InputError(f"{os.fspath(folder)} is not the output of a run: no {RUN_FILE}, no vectors")
+
+
+def read_run(folder: _Folder) -> RunRecord | None:
+    """Returns a run's record, None if there is none; InputError if it is damaged, or no run's."""
+    if os.path.isfile(folder):
+        raise InputError(f"{os.fspath(folder)} is a file; give the output folder of a run")
+    try:
+        with store_errors():
+            return read_record(os.fspath(folder))
+    except NotADirectoryError as error:
+        raise InputError(f"{os.fspath(folder)}/{RUN_FILE} cannot be read: {error}") from error

@@ -1,0 +1,405 @@
+"""Defines RunRecord, run.json: what a run reads and computes, its state and its result.
+
+Nothing else knows the keys of the file; docs/report.md says what each means.
+"""
+
+import datetime
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self, TypeVar
+
+from bert_embed.base.errors import InputError, required
+from bert_embed.base.json import from_json, json_bytes, json_object, to_json
+from bert_embed.results.names import RUN_FILE
+from bert_embed.storage.file_info import is_glob
+from bert_embed.storage.files import absolute, join, list_files, read_bytes, write_bytes
+
+FORMAT = 2  # rises when a key gets another meaning
+# `refused`: complete, but more records were rejected than allowed, so that nothing was loaded
+Status = Literal["planned", "running", "done", "refused", "failed", "interrupted"]
+_Record = TypeVar("_Record", bound="JobRecord")
+
+
+@dataclass(frozen=True)
+class RunModel:
+    """The model of a run."""
+
+    name: str
+    fingerprint: str
+    source: str
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """An output whose documents a run skips."""
+
+    output: str
+    run: str | None
+    listing: str
+
+
+@dataclass(frozen=True)
+class RunInput:
+    """What a run reads."""
+
+    patterns: tuple[str, ...]
+    format: str | None
+    listing: str
+    files: int
+    paths: tuple[str, ...] | None
+    skipped_files: dict[str, int]
+    document: str
+    bytes: int
+    text_column: str
+    id_column: str | None
+    text_b_column: str | None
+    span_columns: tuple[str, ...] | None
+    extra_columns: dict[str, str] | None
+    read_through: bool
+    limit: int | None
+    skip_existing: tuple[EarlierRun, ...] | None
+
+    @property
+    def earlier(self) -> tuple[EarlierRun, ...]:
+        """The earlier outputs."""
+        return self.skip_existing or ()
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """How the output is cut into files."""
+
+    format: str
+    block_bytes: int
+    part_docs: int
+    blocks: int
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the block records of a complete run add up to, as far as its plan knows."""
+
+    readers: int
+    covers: int | None
+    records: int
+
+
+@dataclass(frozen=True)
+class QueryRows:
+    """The table with the rows of `--query`, which expires."""
+
+    name: str
+    rows: int
+    bytes: int
+    modified: float
+    schema: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class RunTables:
+    """The BigQuery tables that the vectors are loaded into."""
+
+    tables: dict[str, str]
+    write_disposition: str
+
+
+@dataclass(frozen=True)
+class Load:
+    """A finished load of one kind of vectors into its table."""
+
+    job: str | None
+    documents: int
+    ended: str
+    table_rows: int
+    modified: str
+    now: bool
+
+
+@dataclass(frozen=True)
+class Job:
+    """The job on a runner that computes a run."""
+
+    runner: str
+    name: str
+    endpoint: str
+    flink_master: str
+    id: str
+    submitted: str
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many records and parts a run has."""
+
+    records: int
+    embedded: int
+    rejected: int
+    skipped: int
+    blank_lines: int
+    truncated: int
+    parts: int
+    parts_reused: int
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files of one kind: how many, their bytes and their rows."""
+
+    files: int
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class UnknownInFile:
+    """The [UNK] of a file, and their share of its tokens."""
+
+    file: str
+    tokens: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Tokens that are [UNK], and those that continue a word."""
+
+    tokens: int
+    share: float
+    files: tuple[UnknownInFile, ...]
+    scripts: dict[str, int]
+    continuing_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class Surplus:
+    """Embedded documents beyond one of each text, or id; `exact` unless they were estimated."""
+
+    surplus: int
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """A histogram of documents by their tokens."""
+
+    bin_tokens: int
+    counts: tuple[int, ...]
+    p50: int | None
+    p90: int | None
+    p99: int | None
+    max: int | None
+    equal_bins: int | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """The numbers of a run that has ended, which stand beside the other keys of the record."""
+
+    counts: Counts
+    written: dict[str, Written]
+    listing: str
+    rejected: dict[str, int]
+    tokens: int
+    full_tokens: int
+    cut_share: float
+    unknown: Unknown
+    equal_texts: Surplus
+    equal_ids: Surplus | None
+    computed_tokens: int
+    padded_tokens: int
+    padding_share: float
+    batches: int
+    compiled_shapes: int
+    lengths: Lengths
+    stage_seconds: dict[str, float]
+    elapsed_seconds: float
+    documents_per_second: float | None
+    tokens_per_second: float | None
+    unfit: dict[str, int] = field(default_factory=dict)  # null values, by extra column
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRecord:
+    """What the records of all jobs have; a field with a default is written only if it differs."""
+
+    status: Status
+    run: str
+    started: str
+    options: dict[str, Any]
+    versions: dict[str, str]
+    job: Job | None = None
+    ended: str | None = None
+    error: str | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the job is complete: all that it writes to its folder is there."""
+        return self.status in ("done", "refused")
+
+    def stopped(self, error: str | None) -> Self:
+        """The record of a job that failed with an error, or without one was interrupted."""
+        status: Status = "interrupted" if error is None else "failed"
+        return replace(self, status=status, error=error, ended=now())
+
+    def submitted(self, job: Mapping[str, str]) -> Self:
+        """The record of a job that a runner has."""
+        return replace(self, job=Job(**job, submitted=now()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of run.json."""
+        return to_json(self)
+
+    def to_json(self) -> bytes:
+        """The bytes of run.json."""
+        return json_bytes(self.to_dict())
+
+
+def change_running(
+    path: str, record: _Record, present: _Record | None, change: Callable[[_Record], _Record]
+) -> None:
+    """Writes a changed record, if the present one says that the same job still runs."""
+    if present is not None and (present.run, present.status) == (record.run, "running"):
+        write_bytes(path, change(present).to_json())
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord(JobRecord):
+    """A run of `embed` or `tokenize`, as run.json describes it."""
+
+    model: RunModel
+    engine: str | None
+    input: RunInput
+    files: RunFiles
+    plan: Goal
+    query_rows: QueryRows | None
+    table: RunTables | None
+    vectors: dict[str, Any] | None = None
+    examples: dict[str, Any] | None = None
+    loads: dict[str, Load] = field(default_factory=dict)
+    result: Result | None = None
+
+    @property
+    def kind(self) -> str:
+        """What the run writes: `vectors`, or only `examples`."""
+        return "examples" if self.vectors is None else "vectors"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the vectors, or the examples, are."""
+        return (self.examples if self.vectors is None else self.vectors) or {}
+
+    @property
+    def numbers(self) -> Result:
+        """The result of a run that has one, as every complete run."""
+        return required(self.result, "result of the run")
+
+    def written(self, number: str) -> int:
+        """The "files", "bytes" or "rows" of all kinds together; 0 while there is no result."""
+        kinds = self.result.written.values() if self.result else ()
+        return sum(getattr(kind, number) for kind in kinds)
+
+    def incomplete(self) -> "RunRecord":
+        """The record of a run of which files are missing."""
+        return replace(self, status="failed", error="damaged")
+
+    def finished(
+        self, result: Result, loads: Mapping[str, Load], error: str | None, refused: str | None
+    ) -> "RunRecord":
+        """The record of a run that has ended, complete unless there is an error."""
+        status: Status = "failed" if error else "refused" if refused else "done"
+        loads, error = dict(loads) or self.loads, error or refused
+        return replace(self, status=status, error=error, ended=now(), result=result, loads=loads)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of run.json."""
+        values = to_json(replace(self, result=None))
+        result = {} if self.result is None else to_json(self.result)
+        return {"format": FORMAT} | values | result
+
+
+def read_record(folder: str) -> RunRecord | None:
+    """Returns what `parse_record` does of a folder's run.json; None if it holds none."""
+    path = join(folder, RUN_FILE)
+    data = read_bytes(path)
+    return None if data is None else parse_record(data, path)
+
+
+def run_folders(path: str) -> list[str]:
+    """The folder itself if it holds a run; else the folders with one that match it, or below it."""
+    by_glob = is_glob(path) and not os.path.exists(path)
+    if not by_glob and read_bytes(absolute(join(path, RUN_FILE))) is not None:
+        return [path]
+    records = list_files(absolute(join(path if by_glob else join(path, "*"), RUN_FILE)))
+    return [file.path.rpartition("/")[0] for file in records]
+
+
+def parse_record(data: bytes, path: str) -> RunRecord:
+    """Returns the record that a run.json holds; InputError if it is none, or damaged."""
+    values = json_object(data, path)
+    folder = path.removesuffix(f"/{RUN_FILE}")
+    command = values.get("command")
+    if isinstance(command, str):
+        raise InputError(
+            f"{folder} is the output of `{command}`, not of `embed` (the same `{command}` again "
+            "checks it and writes what is missing)"
+        )
+    version = values.get("format")
+    if type(version) is int and version > FORMAT:
+        raise InputError(
+            f"{folder} was written by a newer version of bert-embed (format {version}, this one "
+            f"reads {FORMAT}): update bert-embed"
+        )
+    if version != FORMAT:
+        raise InputError(f"{folder} is not the output of `embed`: {path} is not the record of one")
+    record = replace(from_json(RunRecord, values, path), result=None)
+    if (record.vectors is None) == (record.examples is None):
+        raise InputError(f"{path} is damaged: it must have vectors or examples")
+    if record.vectors is not None:
+        check_settings(record.vectors, path)
+    if len(record.input.span_columns or ("", "")) != 2:
+        raise InputError(f"{path} is damaged: input.span_columns must be two")
+    cut = record.files
+    if cut.block_bytes < 1 or cut.part_docs < 1:
+        raise InputError(f"{path} is damaged: files.block_bytes and part_docs must be at least 1")
+    if record.is_done and record.ended is None:
+        raise InputError(f"{path} is damaged: it has no ended")
+    if record.is_done or "counts" in values:
+        record = replace(record, result=from_json(Result, values, path))
+    return record
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What every description of vectors has; it may have more."""
+
+    model: str
+    output_dtype: str
+    shape: tuple[int, ...]
+    token_shape: tuple[int, ...] | None
+    granularity: tuple[str, ...]
+    precision: str
+    layers: tuple[int, ...]
+    layer_combine: str
+    pooling: str
+    normalize: bool
+    max_seq_length: int
+    long_text: str
+    prompt: str
+    id_type: str
+    dim: int | None = None
+    vectors: tuple[str, ...] = ()
+    heads: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def check_settings(settings: Mapping[str, Any], path: str) -> None:
+    """Raises InputError if what a record, or a file's footer, says of its vectors is wrong."""
+    typed = from_json(_Settings, settings, path, "vectors.")
+    shape = typed.shape or typed.token_shape
+    if typed.dim is not None and shape and typed.dim != shape[-1]:
+        raise InputError(f"{path} is damaged: vectors.dim differs from the shape {list(shape)}")
+
+
+def now() -> str:
+    """Returns the time, UTC, as records have it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

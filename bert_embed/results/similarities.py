@@ -1,0 +1,208 @@
+"""Scores rows of dense, sparse and multi-vectors against queries, exactly, batch by batch."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from bert_embed.base.vectors import cosines, rounding
+from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
+
+_TINY = np.finfo(np.float32).tiny
+# The number of a query, int64 rows of a batch, and their scores, float64
+_Scored = tuple[int, np.ndarray, np.ndarray]
+
+
+class Similarity(Protocol):
+    """Scores vectors of one kind; neither batches nor threads change a score."""
+
+    def __init__(self, queries: Any) -> None:
+        """Takes the queries' vectors, which are of the same kind."""
+
+    def __len__(self) -> int:
+        """How many queries there are."""
+
+    def finite(self, vectors: Any) -> np.ndarray:
+        """int64, the rows without NaN and infinity; a NaN would sort before every hit."""
+
+    def scored(self, vectors: Any, floor: np.ndarray, k: int) -> Iterator[_Scored]:
+        """For each query the finite rows that may be among the `k` best, and their scores.
+
+        `floor`, float64 `[queries]`, is what a row must reach.
+        """
+
+
+class Cosines:
+    """Cosines of dense vectors; queries are float32 `[queries, width]`, of unit length.
+
+    float32 products find the candidates, whose cosines are then computed in float64.
+    """
+
+    def __init__(self, queries: np.ndarray) -> None:
+        self._queries, self._margin = queries, rounding(queries.shape[1])
+
+    def __len__(self) -> int:
+        return len(self._queries)
+
+    def finite(self, vectors: np.ndarray) -> np.ndarray:
+        suspects = np.flatnonzero(~np.isfinite(np.vecdot(vectors, vectors)))
+        bad = suspects[~np.isfinite(vectors[suspects]).all(axis=1)]
+        return np.delete(np.arange(len(vectors)), bad)
+
+    def scored(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> Iterator[_Scored]:
+        near = self._near(vectors, floor, k)
+        for number in np.flatnonzero(near.any(axis=0)).tolist():
+            rows = np.flatnonzero(near[:, number])
+            yield number, rows, self._exact(vectors[rows], self._queries[number])
+
+    def _near(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> np.ndarray:
+        """bool `[rows, queries]`: the candidates."""
+        lengths = np.sqrt(np.vecdot(vectors, vectors))
+        products = self._products(vectors) / np.maximum(lengths, _TINY)[:, None]
+        return _reaching(products, floor, k, self._margin)
+
+    def _exact(self, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+        """float64 `[rows]`: the scores."""
+        return cosines(vectors, query)
+
+    def _products(self, vectors: np.ndarray) -> np.ndarray:
+        if len(self._queries) > 1:
+            return vectors @ self._queries.T
+        # For so little work the threads of a matrix product cost more than they gain.
+        return np.vecdot(vectors, self._queries[0])[:, None]
+
+
+class DotProducts(Cosines):
+    """Dot products of dense vectors, of whatever length."""
+
+    def _near(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> np.ndarray:
+        margin = self._margin * _longest(vectors) * np.sqrt(np.vecdot(self._queries, self._queries))
+        return _reaching(self._products(vectors), floor, k, margin)
+
+    def _exact(self, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+        return (vectors.astype(np.float64) * query).sum(axis=1)
+
+
+class EuclideanDistances(Cosines):
+    """Distances of dense vectors, as negative numbers."""
+
+    def _near(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> np.ndarray:
+        squares = np.vecdot(self._queries, self._queries)
+        rough = 2 * self._products(vectors) - squares - np.vecdot(vectors, vectors)[:, None]
+        margin = 2 * self._margin * (_longest(vectors) + np.sqrt(squares)) ** 2
+        return _reaching(rough, -(floor**2), k, margin)
+
+    def _exact(self, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+        return -np.sqrt(((vectors.astype(np.float64) - query) ** 2).sum(axis=1))
+
+
+class ManhattanDistances(Cosines):
+    """Sums of absolute differences of dense vectors, as negative numbers."""
+
+    def _near(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> np.ndarray:
+        exact = np.stack([self._exact(vectors, query) for query in self._queries], axis=1)
+        return _reaching(exact, floor, k, 0)
+
+    def _exact(self, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+        return -np.abs(vectors.astype(np.float64) - query).sum(axis=1)
+
+
+DENSE: dict[str, type[Cosines]] = {
+    "cosine": Cosines,
+    "dot": DotProducts,
+    "euclidean": EuclideanDistances,
+    "manhattan": ManhattanDistances,
+}
+
+
+class SparseProducts:
+    """Dot products of sparse vectors; rows that share no entry with a query have no score."""
+
+    def __init__(self, queries: SparseVectors) -> None:
+        # The last place stands for all indices beyond those of the queries.
+        size = int(queries.indices.max(initial=-1)) + 2
+        self._weights = np.zeros((len(queries), size))
+        for number, weights in enumerate(self._weights):
+            query = slice(*queries.splits[number : number + 2])
+            weights[queries.indices[query]] = queries.values[query]
+        self._is_asked = self._weights.any(axis=0)
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def finite(self, vectors: SparseVectors) -> np.ndarray:
+        bad = np.flatnonzero(~np.isfinite(vectors.values))
+        rows = np.searchsorted(vectors.splits, bad, side="right") - 1
+        return np.delete(np.arange(len(vectors)), rows)
+
+    def scored(self, vectors: SparseVectors, floor: np.ndarray, k: int) -> Iterator[_Scored]:
+        # Few entries are in a query: the others are left out before anything is multiplied.
+        at = np.flatnonzero(self._is_asked.take(vectors.indices, mode="clip"))
+        rows = np.searchsorted(vectors.splits, at, side="right") - 1
+        indices, values = vectors.indices[at], vectors.values[at].astype(np.float64)
+        for number, weights in enumerate(self._weights):
+            scores = np.bincount(rows, weights[indices] * values, minlength=len(vectors))
+            near = np.flatnonzero((scores > 0) & (scores >= floor[number]))
+            if len(near):
+                yield number, near, scores[near]
+
+
+class MaxSim:
+    """For each token of a query the largest dot product with a token of the row, summed.
+
+    Candidates are found as by `Cosines`. Rows without tokens have no score.
+    """
+
+    def __init__(self, queries: MultiVectors) -> None:
+        self._queries = np.split(queries.vectors, queries.splits[1:-1])
+        # What rounding can change a score where the longest token of a row has unit length
+        self._margins = [
+            rounding(sum(query.shape)) * float(np.sqrt(np.vecdot(query, query)).sum())
+            for query in self._queries
+        ]
+
+    def __len__(self) -> int:
+        return len(self._queries)
+
+    def finite(self, vectors: MultiVectors) -> np.ndarray:
+        bad = np.flatnonzero(~np.isfinite(vectors.vectors).all(axis=1))
+        rows = np.searchsorted(vectors.splits, bad, side="right") - 1
+        return np.delete(np.arange(len(vectors)), rows)
+
+    def scored(self, vectors: MultiVectors, floor: np.ndarray, k: int) -> Iterator[_Scored]:
+        filled = np.flatnonzero(np.diff(vectors.splits))
+        if not len(filled):
+            return
+        tokens, starts = vectors.vectors, vectors.splits[filled]
+        longest = float(np.sqrt(np.vecdot(tokens, tokens).max()))
+        for number, query in enumerate(self._queries):
+            sums = np.maximum.reduceat(tokens @ query.T, starts).sum(axis=1)
+            margin = self._margins[number] * longest
+            near = _reaching(sums[:, None], floor[number : number + 1], k, margin)[:, 0]
+            rows = filled[near]
+            if len(rows):
+                yield number, rows, _max_sims(vectors[rows], query)
+
+
+def _longest(vectors: np.ndarray) -> float:
+    return float(np.sqrt(np.vecdot(vectors, vectors).max(initial=0)))
+
+
+def _max_sims(vectors: MultiVectors, query: np.ndarray) -> np.ndarray:
+    """float64 `[rows]`, of rows that have tokens."""
+    wide, starts = vectors.vectors.astype(np.float64), vectors.splits[:-1]
+    scores = np.zeros(len(vectors))
+    for token in query:
+        scores += np.maximum.reduceat((wide * token).sum(axis=1), starts)
+    return scores
+
+
+def _reaching(
+    products: np.ndarray, floor: np.ndarray, k: int, margin: float | np.ndarray
+) -> np.ndarray:
+    """bool `[rows, queries]`: which products may be among the best; a margin for rounding."""
+    limits = floor.copy()
+    begun = np.isinf(floor)
+    if begun.any() and len(products) > k:
+        limits[begun] = np.partition(products[:, begun], -k, axis=0)[-k]
+    return products >= limits - margin

@@ -1,1 +1,0 @@
-"""Documents to rows of tokens, and vectors of rows to documents."""

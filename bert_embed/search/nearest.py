@@ -1,0 +1,154 @@
+"""Finds the vectors of a run that are nearest to queries, exactly, in one pass over its files."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_embed.base.errors import counted, required
+from bert_embed.results.files import row_batches
+from bert_embed.results.kinds import KINDS
+from bert_embed.results.read import each_file, has_block_records
+from bert_embed.results.similarities import DENSE, Similarity
+
+_PLACES = ("id", "start", "stop")
+_PLACE_ROWS = 1 << 16  # that are read at a time, without their vectors
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A document, or a window or chunk of one, that is near a query."""
+
+    score: float  # how similar its vector is to the query's
+    folder: str  # the output that holds it
+    file: str  # name of the file that holds its vector, below the folder
+    row: int  # its row in the file
+    id: str | int  # the document's id
+    # Code point of the text where the window begins; None for a whole document
+    start: int | None = None
+    stop: int | None = None  # code point after its last, likewise
+    text: str | None = None  # the document or window; None where it is not known
+
+    @property
+    def place(self) -> str:
+        """The id, and the code points of a window."""
+        return str(self.id) if self.start is None else f"{self.id} {self.start}:{self.stop}"
+
+
+def nearest(
+    folder: str, settings: dict[str, Any], queries: Any, k: int, kind: str = "sentence"
+) -> list[list[Hit]]:
+    """Finds the `k` best hits of each query; of equal ones the first in the input's order.
+
+    The score of dense vectors is their cosine with the query, or what `settings` name as their
+    similarity, of sparse ones the dot product, of multi-vectors MaxSim. Neither batches nor threads
+    change a result. A vector that is not finite is no hit; a warning says which files hold such
+    vectors.
+
+    Args:
+        folder: Output of a run.
+        settings: What it says of its vectors.
+        queries: float32 `[queries, width]`, for cosines of unit length; `SparseVectors` or
+            `MultiVectors`.
+        k: Most hits of a query.
+        kind: The kind of vectors to search, one of `KINDS` that has a similarity.
+    """
+    similarity = KINDS[kind].similarity
+    if kind == "sentence":
+        similarity = DENSE[settings.get("similarity", "cosine")]
+    measured = required(similarity, "similarity")(queries)
+    scan = _Scan(folder, settings, measured, k, kind, not has_block_records(folder))
+    for hits in each_file(folder, kind, scan):
+        scan.keep(hits)
+    return scan.best
+
+
+def ids_among(
+    folder: str, settings: dict[str, Any], ids: set[str], kind: str = "sentence"
+) -> set[str]:
+    """Returns those of some ids, as text, whose vectors an output has."""
+
+    def among(path: Path) -> set[str]:
+        batches = row_batches(path, settings, kind=kind, vectors=False, rows=_PLACE_ROWS)
+        in_batches = (map(str, batch.columns["id"].to_pylist()) for batch in batches)
+        return set().union(*map(ids.intersection, in_batches))
+
+    return set().union(*each_file(folder, kind, among))
+
+
+class _Scan:
+    """Finds the hits of one file after the other, and keeps the best of each query, best first."""
+
+    def __init__(
+        self,
+        folder: str,
+        settings: dict[str, Any],
+        similarity: Similarity,
+        k: int,
+        kind: str,
+        check_pages: bool,
+    ) -> None:
+        self._folder, self._settings = folder, settings
+        self._similarity, self._k = similarity, k
+        self._kind, self._check_pages = kind, check_pages
+        self.best: list[list[Hit]] = [[] for _ in range(len(similarity))]
+        self._floor = np.full(len(similarity), -np.inf)  # below it no hit is among the best
+
+    def keep(self, hits: list[list[Hit]]) -> None:
+        """Adds the hits of the next file."""
+        for number, new in enumerate(hits):
+            if new:
+                both = sorted([*self.best[number], *new], key=lambda hit: -hit.score)
+                self.best[number] = both[: self._k]
+                if len(both) >= self._k:
+                    self._floor[number] = self.best[number][-1].score
+
+    def __call__(self, path: Path) -> list[list[Hit]]:
+        """The hits of one file that may be among the best."""
+        similarity = self._similarity
+        scores = [np.empty(0)] * len(similarity)
+        rows = [np.empty(0, np.int64)] * len(similarity)
+        floor, first, not_finite = self._floor.copy(), 0, 0
+        batches = row_batches(
+            path, self._settings, kind=self._kind, columns=(), check_pages=self._check_pages
+        )
+        for batch in batches:
+            finite = similarity.finite(batch.vectors)
+            not_finite += len(batch) - len(finite)
+            vectors = batch.vectors[finite] if len(finite) < len(batch) else batch.vectors
+            for number, near, exact in similarity.scored(vectors, floor, self._k):
+                both = np.append(scores[number], exact)
+                order = np.argsort(-both, kind="stable")[: self._k]
+                scores[number] = both[order]
+                rows[number] = np.append(rows[number], finite[near] + first)[order]
+                if len(order) == self._k:
+                    floor[number] = max(floor[number], both[order[-1]])
+            first += len(batch)
+        name = f"{path.parent.name}/{path.name}"
+        if not_finite:
+            holds = counted(not_finite, "vector")
+            _LOG.warning("%s holds %s with NaN or infinity, which are left out", name, holds)
+        places = self._places(path, np.unique(np.concatenate(rows)))
+        return [
+            [
+                Hit(score, self._folder, name, row, **places[row])
+                for score, row in zip(of_query.tolist(), in_file.tolist(), strict=True)
+            ]
+            for of_query, in_file in zip(scores, rows, strict=True)
+        ]
+
+    def _places(self, path: Path, rows: np.ndarray) -> dict[int, dict[str, Any]]:
+        """Ids, and code points of windows, of some rows of a file, int64 in order."""
+        batches = row_batches(
+            *(path, self._settings),
+            kind=self._kind,
+            columns=_PLACES,
+            vectors=False,
+            rows=_PLACE_ROWS,
+            chosen=rows,
+        )
+        places = [place for batch in batches for place in batch.columns.to_pylist()]
+        return dict(zip(rows.tolist(), places, strict=True))

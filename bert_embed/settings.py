@@ -1,0 +1,551 @@
+"""Defines what is requested of texts and of vectors: specs, recipes, the settings of calls."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, TypedDict
+
+from bert_embed.base.arguments import (
+    known_names,
+    not_negative,
+    one_of,
+    one_text,
+    switch,
+    text_list,
+    whole_number,
+    whole_numbers,
+)
+from bert_embed.base.errors import InputError, SettingError
+from bert_embed.models.encoder import EncoderConfig
+from bert_embed.models.heads.vectors import VECTOR_KINDS
+
+GRANULARITIES = ("sentence", "token", "word", "span")
+LONG_TEXTS = ("truncate", "window", "reject")
+CHUNKS = ("sentence", "paragraph", "tokens")
+CHUNK_POOLINGS = ("own", "late")
+LAYER_COMBINES = ("last", "sum", "mean", "concat", "stack")
+POOLINGS = (
+    "mean",
+    "max",
+    "mean_max",
+    "cls",
+    "sep",
+    "pooler",
+    "mean_sqrt_len",
+    "weightedmean",
+    "lasttoken",
+)
+WORD_POOLINGS = ("mean", "sum", "first", "last", "max")
+DEFAULT_STRIDE = 64  # tokens that windows share, at most half a window
+# Of TextSpec, and in JSON only where not the default: it keeps files and fingerprints.
+_SELDOM = {
+    "vectors": ["dense"],
+    "top_k": None,
+    "min_weight": 0.0,
+    "pool_factor": 1,
+    "marker": None,
+}
+KIND_OF = {"top_k": "sparse", "min_weight": "sparse", "pool_factor": "multi"}  # of TextSpec
+SPECIAL_TOKENS = 2  # [CLS] before, and [SEP] after the text of a row
+
+
+def text_room(max_seq_length: int, prompt_tokens: int) -> int:
+    """Returns how many tokens of a text fit a row, beside prompt and special tokens."""
+    return max_seq_length - prompt_tokens - SPECIAL_TOKENS
+
+
+@dataclass(frozen=True)
+class VectorSpec:
+    """How the hidden states of a row become one vector.
+
+    Attributes:
+        layers: Numbers of the hidden states to use, in this order: 0 is the embeddings, L the last
+            layer; negative numbers count from the top (-1 is L).
+        layer_combine: "last" (the highest of `layers`), "sum", "mean", "concat", or "stack"
+            (a vector for each layer, side by side, to each of which `dim` and `normalize` apply).
+        pooling: How the vectors of tokens become one vector: one of `POOLINGS`, or several with
+            commas, whose vectors are joined in this order. "pooler", which cannot be joined, is
+            the model's own dense layer over [CLS] of the last layer, whatever `layers` says.
+        pool_special_tokens: Whether [CLS] and [SEP] count in mean, max, mean_max, mean_sqrt_len,
+            weightedmean and lasttoken. In a row without other tokens they always count.
+        pool_prompt: Whether the prompt counts in these. If not, as many tokens as the prompt alone
+            has do not count, nor the [CLS] before it, as with include_prompt=False of
+            sentence-transformers.
+        dense: Output width of the model's Dense modules, which follow the pooling; 0 omits them.
+        normalize: Whether vectors are scaled to unit length, after `dim`.
+        dim: How many of the first numbers to keep; None keeps all.
+        dim_last: Whether `dim` cuts vectors of unit length, which are then shorter, as truncate_dim
+            of sentence-transformers does; else they are cut first.
+    """
+
+    layers: tuple[int, ...] = (-1,)
+    layer_combine: str = "last"
+    pooling: str = "mean"
+    pool_special_tokens: bool = True
+    pool_prompt: bool = True
+    dense: int = 0
+    normalize: bool = False
+    dim: int | None = None
+    dim_last: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", whole_numbers("layers", self.layers))
+        if not self.layers:
+            raise SettingError("layers", "must name at least one layer")
+        one_of("layer_combine", self.layer_combine, LAYER_COMBINES)
+        one_text("pooling", self.pooling)
+        names = self.pooling.split(",")
+        for name in names:
+            one_of("pooling", name, POOLINGS)
+        if len(set(names)) < len(names):
+            raise SettingError("pooling", f"must name each once, got {self.pooling}")
+        if "pooler" in names and len(names) > 1:
+            raise SettingError(
+                "pooling", f"pooler cannot be joined with others, got {self.pooling}"
+            )
+        for name in ("pool_special_tokens", "pool_prompt", "normalize"):
+            object.__setattr__(self, name, switch(name, getattr(self, name)))
+        dense = 0 if self.dense is False else whole_number("dense", self.dense, least=0)
+        object.__setattr__(self, "dense", dense)
+        if self.dim is not None:
+            object.__setattr__(self, "dim", whole_number("dim", self.dim, least=1))
+
+    @property
+    def poolings(self) -> tuple[str, ...]:
+        """The poolings whose vectors are joined, in order; "mean_max" is mean and max."""
+        return tuple(self.pooling.replace("mean_max", "mean,max").split(","))
+
+    def check(self, config: EncoderConfig) -> None:
+        """Raises SettingError if the model of `config` cannot give these vectors."""
+        width = self._uncut_width(config)
+        if self.dim is not None and self.dim > width:
+            raise SettingError(
+                "dim", f"must be between 1 and {width} for this model, got {self.dim}"
+            )
+
+    def layer_numbers(self, config: EncoderConfig) -> tuple[int, ...]:
+        """Returns the numbers of the hidden states in use, 0 to L; SettingError if out of range."""
+        if self.pooling == "pooler":
+            self.token_layer_numbers(config)
+            return (config.num_hidden_layers,)
+        return self.token_layer_numbers(config)
+
+    def token_layer_numbers(self, config: EncoderConfig) -> tuple[int, ...]:
+        """Returns the numbers of the hidden states for tokens' vectors, whatever the pooling."""
+        count = config.num_hidden_layers
+        for layer in self.layers:
+            if not -count - 1 <= layer <= count:
+                raise SettingError(
+                    "layers",
+                    f"must be between {-count - 1} and {count} for this {count}-layer model, "
+                    f"got {layer}",
+                )
+        numbers = tuple(layer % (count + 1) for layer in self.layers)
+        return (max(numbers),) if self.layer_combine == "last" else numbers
+
+    def width(self, config: EncoderConfig) -> int:
+        """Returns the number of values of a vector, after `dim`; of a stack, of all its layers."""
+        return math.prod(self.shape(config))
+
+    def shape(self, config: EncoderConfig) -> tuple[int, ...]:
+        """Returns the shape of a vector: `[dim]`, for a stack `[layers, dim]`."""
+        width = self.dim or self._uncut_width(config)
+        stacked = self.layer_combine == "stack" and self.pooling != "pooler"
+        return (len(self.layers), width) if stacked else (width,)
+
+    def token_shape(self, config: EncoderConfig) -> tuple[int, ...]:
+        """Returns the shape of a token's vector: `[dim]`, for a stack `[layers, dim]`."""
+        count = len(self.token_layer_numbers(config))
+        width = config.hidden_size * (count if self.layer_combine == "concat" else 1)
+        if self.dim is not None and self.dim > width:
+            raise SettingError(
+                "dim", f"must be between 1 and {width} for this model's tokens, got {self.dim}"
+            )
+        width = self.dim or width
+        return (count, width) if self.layer_combine == "stack" else (width,)
+
+    def pooled_width(self, config: EncoderConfig) -> int:
+        """Returns the width of the pooling's output, of a stack for one layer."""
+        count = len(self.layer_numbers(config))
+        return (
+            config.hidden_size
+            * len(self.poolings)
+            * (count if self.layer_combine == "concat" else 1)
+        )
+
+    def _uncut_width(self, config: EncoderConfig) -> int:
+        return self.dense or self.pooled_width(config)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as JSON-able values, `dim_last` only where it is on."""
+        values = {**asdict(self), "layers": list(self.layers)}
+        if not self.dim_last:
+            del values["dim_last"]
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "VectorSpec":
+        """Builds what `to_dict` returned; an absent field has its default."""
+        unknown = set(values) - {field.name for field in fields(cls)}
+        if unknown:
+            raise InputError(f"unknown vector settings: {', '.join(sorted(unknown))}")
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """The outputs of a call of the model."""
+
+    sentences: bool = True  # vectors of rows
+    finished: bool = True  # with Dense modules, `dim`, `normalize`; not where rows are merged
+    tokens: bool = False  # vectors of tokens
+    heads: tuple[str, ...] = ()  # kinds beside dense, in the order of `VECTOR_KINDS`
+
+
+@dataclass(frozen=True)
+class TextSpec:
+    """What is requested of a text, beside what VectorSpec says of the vectors."""
+
+    max_seq_length: int  # most tokens of a row, special tokens and prompt included
+    granularity: tuple[str, ...] = ("sentence",)  # some of `GRANULARITIES`, in their order
+    long_text: str = "truncate"  # "truncate" cuts, "window" takes rows that overlap, "reject"
+    stride: int | None = None  # tokens that windows share; None: `rows.windows.default_stride`
+    merge_windows: bool = True  # one sentence vector, their mean weighted by tokens; else one each
+    word_pooling: str = "mean"  # of a word's or span's tokens: "sum", "first", "last", "max", too
+    normalize_tokens: bool = False  # token, word and span vectors have unit length
+    prompt: str = ""  # before each text
+    keep_text: bool = False  # texts are written beside their vectors
+    chunk: str | None = None  # "sentence", "paragraph" or "tokens"; None embeds documents
+    chunk_tokens: int | None = None  # most of a chunk, of whole units; None: one, or a full row
+    chunk_overlap: int = 0  # tokens, at most, that neighbouring chunks share
+    chunk_pooling: str = "own"  # "own" runs on each chunk, "late" on documents, and takes means
+    vectors: tuple[str, ...] = ("dense",)  # some of `VECTOR_KINDS`, in their order
+    top_k: int | None = None  # most weights of a sparse vector, the largest; None: all
+    min_weight: float = 0.0  # the smallest weight of a sparse vector
+    pool_factor: int = 1  # how many tokens' vectors become one of a multi-vector
+    marker: int | None = None  # id before each text that the model's multi-vectors need
+
+    def __post_init__(self) -> None:
+        kinds = _in_order("granularity", self.granularity, GRANULARITIES)
+        object.__setattr__(self, "granularity", kinds)
+        one_of("long_text", self.long_text, LONG_TEXTS)
+        one_of("word_pooling", self.word_pooling, WORD_POOLINGS)
+        one_text("prompt", self.prompt)
+        whole_number("max_seq_length", self.max_seq_length)
+        switch("merge_windows", self.merge_windows)
+        switch("normalize", self.normalize_tokens)
+        switch("keep_text", self.keep_text)
+        if self.stride is not None:
+            whole_number("stride", self.stride)
+        if self.stride is not None and self.long_text != "window":
+            raise SettingError("stride", "requires long_text window", "long_text")
+        self._check_chunks()
+        self._check_vectors()
+
+    def _check_vectors(self) -> None:
+        kinds = _in_order("vectors", self.vectors, VECTOR_KINDS)
+        object.__setattr__(self, "vectors", kinds)
+        if "dense" not in kinds and self.granularity != ("sentence",):
+            raise SettingError(
+                "granularity", "is of dense vectors, which vectors does not name", "vectors"
+            )
+        if kinds != ("dense",) and self.pools_late:
+            raise SettingError(
+                "chunk_pooling", f"late is for dense vectors, not {kinds[-1]}", "vectors"
+            )
+        if self.top_k is not None:
+            whole_number("top_k", self.top_k, least=1)
+        object.__setattr__(self, "min_weight", not_negative("min_weight", self.min_weight))
+        whole_number("pool_factor", self.pool_factor, least=1)
+        for name, kind in KIND_OF.items():
+            if kind not in kinds and getattr(self, name) != _SELDOM[name]:
+                raise SettingError(name, f"requires vectors {kind}", "vectors")
+
+    def _check_chunks(self) -> None:
+        one_of("chunk_pooling", self.chunk_pooling, CHUNK_POOLINGS)
+        whole_number("chunk_overlap", self.chunk_overlap)
+        if self.chunk_tokens is not None:
+            whole_number("chunk_tokens", self.chunk_tokens, least=1)
+        set_options = {
+            "chunk_tokens": self.chunk_tokens is not None,
+            "chunk_overlap": self.chunk_overlap > 0,
+            "chunk_pooling": self.chunk_pooling != "own",
+        }
+        if self.chunk is None:
+            for name in (name for name, is_given in set_options.items() if is_given):
+                raise SettingError(name, "requires chunk", "chunk")
+            return
+        one_of("chunk", self.chunk, CHUNKS)
+        if self.needs_tokens:
+            raise SettingError("chunk", "requires granularity sentence alone", "granularity")
+        if self.chunk_overlap and not self.fills_chunks:
+            raise SettingError("chunk_overlap", "requires chunk_tokens", "chunk_tokens")
+        if self.chunk_tokens is not None and self.chunk_overlap >= self.chunk_tokens:
+            raise SettingError(
+                "chunk_overlap", f"must be below chunk_tokens, got {self.chunk_overlap}"
+            )
+        if self.long_text != ("window" if self.pools_late else "truncate"):
+            raise SettingError("chunk", f"conflicts with long_text {self.long_text}", "long_text")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of the output: granularities of dense vectors, then the other vectors."""
+        dense = self.granularity if "dense" in self.vectors else ()
+        return (*dense, *self.heads)
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The kinds of vectors beside dense ones."""
+        return tuple(kind for kind in self.vectors if kind != "dense")
+
+    @property
+    def needs_tokens(self) -> bool:
+        """Whether vectors of tokens, words or spans are requested."""
+        return any(one != "sentence" for one in self.granularity)
+
+    @property
+    def keeps_windows(self) -> bool:
+        """Whether a document has a sentence vector for each window, or for each chunk."""
+        windows = self.long_text == "window" and not self.merge_windows
+        return windows or self.chunk is not None
+
+    @property
+    def pieces(self) -> str | None:
+        """What a document has a sentence vector for each of, `window` or `chunk`, or None."""
+        if self.chunk is not None:
+            return "chunk"
+        return "window" if self.keeps_windows else None
+
+    @property
+    def pools_late(self) -> bool:
+        """Whether chunks are pooled from the tokens of the whole document."""
+        return self.chunk_pooling == "late"
+
+    @property
+    def fills_chunks(self) -> bool:
+        """Whether a chunk holds as many sentences, paragraphs or words as fit."""
+        return self.chunk == "tokens" or self.chunk_tokens is not None
+
+    def most_chunk_tokens(self, prompt_tokens: int) -> int:
+        """Returns the maximum number of tokens of a chunk: `chunk_tokens`, or what fits a row."""
+        return self.chunk_tokens or text_room(self.max_seq_length, prompt_tokens)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as JSON-able values."""
+        lists = {"granularity": list(self.granularity), "vectors": list(self.vectors)}
+        values = {**asdict(self), **lists}
+        return {
+            name: value
+            for name, value in values.items()
+            if name not in _SELDOM or value != _SELDOM[name]
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "TextSpec":
+        """Builds what `to_dict` returned, from a mapping that may hold more."""
+        return cls(**{one.name: values[one.name] for one in fields(cls) if one.name in values})
+
+
+def _in_order(setting: str, values: Any, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Some known names in their order; SettingError for others, none, or one that comes twice."""
+    if isinstance(values, str):
+        listed = json.dumps(values.split(","))
+        raise SettingError(setting, f"must be a list of names: write {listed}")
+    requested = text_list(setting, values)
+    for name in requested:
+        one_of(setting, name, known)
+    in_order = tuple(name for name in known if name in requested)
+    if not requested or len(in_order) < len(requested):
+        raise SettingError(
+            setting, f"must name at least one kind, and each once, got {','.join(requested)!r}"
+        )
+    return in_order
+
+
+_LAST_FOUR = (-1, -2, -3, -4)
+_SPECS = {
+    # McCormick and Ryan, "BERT Word Embeddings Tutorial" (2019).
+    "second-to-last-mean": VectorSpec(layers=(-2,), pooling="mean"),
+    # Devlin et al., "BERT" (arXiv 1810.04805), table 7: layers as features for NER. It weights
+    # its sums; the tutorials that use them do not.
+    "sum-last-four": VectorSpec(layers=_LAST_FOUR, layer_combine="sum", pooling="mean"),
+    "concat-last-four": VectorSpec(layers=_LAST_FOUR, layer_combine="concat", pooling="mean"),
+    # The same paper's section 3: the final hidden state of [CLS] stands for the sequence.
+    "cls": VectorSpec(layers=(-1,), pooling="cls"),
+    # bert-as-service's defaults: pooling_layer -2, REDUCE_MEAN, [CLS] and [SEP] not masked.
+    "bert-as-service": VectorSpec(layers=(-2,), pooling="mean", pool_special_tokens=True),
+}
+_SUM_ALL = "sum-all"  # table 7 again: every layer but the embeddings, however many there are
+RECIPES = (*_SPECS, _SUM_ALL)
+
+
+def recipe_spec(name: str, num_hidden_layers: int) -> VectorSpec:
+    """Returns the VectorSpec of a recipe for a model of so many layers, without normalization."""
+    if name == _SUM_ALL:
+        every = tuple(range(1, num_hidden_layers + 1))
+        return VectorSpec(layers=every, layer_combine="sum", pooling="mean")
+    if name not in _SPECS:
+        raise SettingError("recipe", f"must be one of {', '.join(RECIPES)}, got {name!r}")
+    spec = _SPECS[name]
+    if num_hidden_layers < -min(spec.layers):
+        raise SettingError(
+            "recipe",
+            f"{name} requires {-min(spec.layers)} layers, this model has {num_hidden_layers}",
+        )
+    return spec
+
+
+_OF_RECIPES = ("layers", "layer_combine", "pooling", "pool_special_tokens")
+
+
+class VectorSettings(TypedDict, total=False):
+    """How vectors are computed; what is left out or None is the model's own.
+
+    `bert_embed.VectorSpec` explains all but the first.
+
+    Attributes:
+        recipe: Layers and pooling of the literature by name, one of `bert_embed.settings.RECIPES`.
+    """
+
+    recipe: str | None
+    layers: int | Sequence[int] | None
+    layer_combine: str | None
+    pooling: str | None
+    pool_special_tokens: bool | None
+    pool_prompt: bool | None
+    dense: int | None
+    normalize: bool | None
+    dim: int | None
+
+
+class TextSettings(TypedDict, total=False):
+    """How the texts of a call are read; what is left out or None is the encoder's own.
+
+    Attributes:
+        prompt: Text to put before each text, or `name:` and the name of a model's prompt.
+        max_seq_length: Maximum number of tokens of a row, special tokens and prompt included.
+        long_text: What happens to longer texts: "truncate" cuts them, "window" takes all of a
+            text in rows that overlap, "reject" raises an error. Left out, they are cut and a
+            `bert_embed.TruncationWarning` says how many.
+        stride: Number of tokens that neighbouring windows share; None is 64, or half of a short
+            window.
+        batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
+    """
+
+    prompt: str | None
+    max_seq_length: int | None
+    long_text: str | None
+    stride: int | None
+    batch_tokens: int | None
+
+
+class SparseSettings(TextSettings, total=False):
+    """Settings of a call for sparse vectors.
+
+    Attributes:
+        top_k: How many weights of a text to keep, the largest ones; None keeps all.
+        min_weight: The smallest weight to keep.
+    """
+
+    top_k: int | None
+    min_weight: float | None
+
+
+class MultiSettings(TextSettings, total=False):
+    """Settings of a call for multi-vectors of documents.
+
+    Attributes:
+        pool_factor: How many similar vectors of a text become one, by their mean.
+    """
+
+    pool_factor: int | None
+
+
+class UnitSettings(TextSettings, total=False):
+    """Settings of a call for vectors of tokens, words or spans.
+
+    Attributes:
+        recipe: Layers of the literature by name.
+        layers: Numbers of the hidden states to use; None: the encoder's own.
+        layer_combine: How several layers become one vector.
+        dim: How many of the first numbers of a vector to keep.
+        normalize: Whether vectors have unit length; None: they have not.
+    """
+
+    recipe: str | None
+    layers: int | Sequence[int] | None
+    layer_combine: str | None
+    dim: int | None
+    normalize: bool | None
+
+
+class EncodeSettings(VectorSettings, TextSettings, total=False):
+    """Settings of a call for vectors of texts.
+
+    Attributes:
+        show_progress_bar: Whether a line on stderr, in a notebook below its cell, says how many
+            texts are done.
+    """
+
+    show_progress_bar: bool | None
+
+
+@dataclass(frozen=True)
+class CallSettings:
+    """The settings of a call: those of its VectorSpec, those of `TextSettings`, and its display."""
+
+    vectors: dict[str, Any]
+    texts: dict[str, Any]
+    progress: bool
+
+    @property
+    def batch_tokens(self) -> int | None:
+        """Maximum tokens of a batch; None: chosen for the device."""
+        return self.texts.get("batch_tokens")
+
+    @classmethod
+    def sort(cls, settings: Mapping[str, Any], known: type) -> "CallSettings":
+        """Sorts the settings of a TypedDict; SettingError for a name that it does not have."""
+        known_names(settings, known.__annotations__)
+        vectors = {name: value for name, value in settings.items() if value is not None}
+        texts = {
+            name: vectors.pop(name) for name in TextSettings.__annotations__ if name in vectors
+        }
+        progress = switch("show_progress_bar", vectors.pop("show_progress_bar", False))
+        return cls(vectors, texts, progress)
+
+
+def changed_spec(
+    spec: VectorSpec, config: EncoderConfig, recipe: str | None = None, **changes: Any
+) -> VectorSpec:
+    """Returns `spec`, or that of a recipe, with some fields changed; None changes nothing."""
+    if recipe is None:
+        return spec_with(spec, **changes)
+    base = recipe_spec(one_text("recipe", recipe), config.num_hidden_layers)
+    check_recipe(recipe, changes)
+    return spec_with(base, **changes)
+
+
+def check_recipe(recipe: str, changes: Mapping[str, Any]) -> None:
+    """Checks that changes, of which None are none, leave alone what a recipe sets."""
+    for name in _OF_RECIPES:
+        if changes.get(name) is not None:
+            raise SettingError("recipe", f"{recipe} sets {name}, give only one", name)
+
+
+def spec_with(spec: VectorSpec, **changes: Any) -> VectorSpec:
+    """Returns `spec` with some fields changed; None leaves a field as it is."""
+    known_names(changes, {field.name for field in fields(VectorSpec)})
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if "dim" in changes:
+        changes = {"dim_last": False, **changes}  # the caller's is cut before unit length
+    changed = replace(spec, **changes)
+    if "layers" in changes and len(changed.layers) > 1 and "layer_combine" not in changes:
+        raise SettingError(
+            "layers",
+            f"names {len(changed.layers)} layers: say how they become one vector, layer_combine "
+            "sum, mean, concat, stack, or last for the highest of them",
+            "layer_combine",
+        )
+    return changed

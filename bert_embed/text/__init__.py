@@ -1,0 +1,1 @@
+"""From texts to rows of input_ids, and back to documents."""

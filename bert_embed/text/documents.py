@@ -1,0 +1,250 @@
+"""Tokenizes documents, with prompts, second texts, words and spans."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bert_embed.base.ragged import places, splits_of, take_rows
+from bert_embed.text.protocol import TokenizedTexts
+
+if TYPE_CHECKING:
+    from bert_embed.text.protocol import TextTokenizer
+
+
+_AT_ONCE = 4096  # tokens to copy at a time; spans may overlap, so all of them may be many
+
+
+def word_ranges(
+    continues: np.ndarray, token_splits: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Words of tokens, bool `[tokens]`, of which some continue the word before.
+
+    int64 `[documents + 1]`, and int64 `[words]` each: first token and one past the last.
+    """
+    begins = ~continues
+    begins[token_splits[:-1][np.diff(token_splits) > 0]] = True
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(continues))[: len(first)]
+    return np.searchsorted(first, token_splits), first, last
+
+
+def span_ranges(
+    starts: np.ndarray,
+    stops: np.ndarray,
+    token_splits: np.ndarray,
+    span_splits: np.ndarray,
+    span_starts: np.ndarray,
+    span_stops: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """int64 `[spans]` each: first token, and one past the last, that overlap a span of characters.
+
+    Both are equal where there is none. Splits are int64 `[documents + 1]`; tokens are in order.
+    """
+    # Each document gets a range of numbers of its own, so that one search is enough.
+    stretch = int(max(stops.max(initial=0), span_stops.max(initial=0))) + 1
+    documents = np.arange(len(token_splits) - 1, dtype=np.int64) * stretch
+    of_tokens = np.repeat(documents, np.diff(token_splits))
+    of_spans = np.repeat(documents, np.diff(span_splits))
+    first = np.searchsorted(of_tokens + stops, of_spans + span_starts, side="right")
+    last = np.searchsorted(of_tokens + starts, of_spans + span_stops, side="left")
+    return first, np.maximum(first, last)
+
+
+def merge_tokens(
+    vectors: np.ndarray, first: np.ndarray, last: np.ndarray, pooling: str
+) -> np.ndarray:
+    """float32 `[units, width]`: tokens `[first, last)` of each unit merged; zeros without any."""
+    counts = last - first
+    filled = np.flatnonzero(counts > 0)
+    merged = np.zeros((len(counts), vectors.shape[1]), np.float32)
+    if len(filled) == 0:
+        return merged
+    if pooling in ("first", "last"):
+        merged[filled] = vectors[first[filled] if pooling == "first" else last[filled] - 1]
+        return merged
+    borders = np.flatnonzero(np.diff(np.cumsum(counts[filled]) // _AT_ONCE)) + 1
+    reduce = np.maximum if pooling == "max" else np.add
+    for units in np.split(filled, borders):
+        of_units = vectors[places(first[units], counts[units])]
+        merged[units] = reduce.reduceat(of_units, splits_of(counts[units])[:-1], axis=0)
+    if pooling == "mean":
+        merged[filled] /= counts[filled, None].astype(np.float32)
+    return merged
+
+
+Spans = Sequence[Sequence[tuple[int, int]]]  # of each text, in characters (code points)
+
+
+@dataclass(frozen=True)
+class UnitTexts:
+    """Ranges of characters in each text: the caller's own words, or spans."""
+
+    splits: np.ndarray  # int64 [documents + 1]
+    starts: np.ndarray  # int64 [units], the first character
+    stops: np.ndarray  # int64 [units], one past the last
+    texts: list[str] | None = None  # the words themselves; None for spans
+
+    def take(self, rows: np.ndarray) -> "UnitTexts":
+        """Returns those of some documents."""
+        at, splits = take_rows(self.splits, rows)
+        texts = None if self.texts is None else [self.texts[place] for place in at.tolist()]
+        return UnitTexts(splits, self.starts[at], self.stops[at], texts)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The tokens of some documents, not yet split into rows."""
+
+    texts: list[str]  # without prompt
+    tokens: TokenizedTexts  # of prompt and text; offsets, if any, are -1 for the prompt
+    prompt_tokens: int = 0  # the same in each document
+    second: TokenizedTexts | None = None  # empty where a document has none; None without pairs
+    words: UnitTexts | None = None  # the words, if some are the caller's; else None
+    has_own_words: np.ndarray | None = None  # bool [documents]: words are the caller's
+    spans: UnitTexts | None = None  # what to compute vectors of
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def head(self) -> int:
+        """How many tokens of a row come before its text: [CLS] and the prompt's."""
+        return 1 + self.prompt_tokens
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64 `[documents]`: tokens of the text or of both texts, without the prompt."""
+        first = np.diff(self.tokens.row_splits) - self.prompt_tokens
+        return first if self.second is None else first + np.diff(self.second.row_splits)
+
+    def text_tokens(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the places of the tokens of all texts without prompts, and their splits."""
+        lengths = np.diff(self.tokens.row_splits) - self.prompt_tokens
+        return places(self.tokens.row_splits[:-1] + self.prompt_tokens, lengths), splits_of(lengths)
+
+    def take(self, rows: np.ndarray) -> "Documents":
+        """Returns some of the documents, in the order of `rows`."""
+        if np.array_equal(rows, np.arange(len(self))):
+            return self
+        return replace(
+            self,
+            texts=[self.texts[row] for row in rows.tolist()],
+            tokens=_taken(self.tokens, rows),
+            second=None if self.second is None else _taken(self.second, rows),
+            words=None if self.words is None else self.words.take(rows),
+            has_own_words=None if self.has_own_words is None else self.has_own_words[rows],
+            spans=None if self.spans is None else self.spans.take(rows),
+        )
+
+
+def _taken(tokens: TokenizedTexts, rows: np.ndarray) -> TokenizedTexts:
+    at, splits = take_rows(tokens.row_splits, rows)
+    starts, stops, continues = (
+        column[at] if len(column) else column  # without offsets they are empty
+        for column in (tokens.starts, tokens.stops, tokens.continues)
+    )
+    return TokenizedTexts(tokens.ids[at], splits, starts, stops, continues)
+
+
+def tokenize_documents(
+    tokenizer: "TextTokenizer",
+    texts: Sequence[str],
+    *,
+    offsets: bool = False,
+    prompt: str = "",
+    marker: int | None = None,
+    texts_b: Sequence[str] | None = None,
+    words: Sequence[Sequence[str] | None] | None = None,
+    spans: Spans | None = None,
+) -> Documents:
+    """Tokenizes documents in one call, or two for pairs; with `offsets` of tokens on request.
+
+    `marker` is an id before the tokens of each document, and counts as one of its prompt.
+
+    `texts_b` are "" where a document has none; `words` None for one that is a text, else joined by
+    spaces in `texts`; `spans` ranges of characters. SettingError: the prompt merges with texts.
+    """
+    listed = list(texts)
+    tokens = tokenizer.tokenize_texts(
+        [prompt + text for text in listed] if prompt else listed, offsets
+    )
+    prompt_tokens = tokenizer.prompt_length(prompt)
+    if prompt and offsets:
+        tokens = _behind_prompt(tokens, len(prompt), prompt_tokens)
+    if marker is not None:
+        tokens, prompt_tokens = _behind_marker(tokens, marker), prompt_tokens + 1
+    documents = Documents(
+        texts=listed,
+        tokens=tokens,
+        prompt_tokens=prompt_tokens,
+        second=None if texts_b is None else tokenizer.tokenize_texts(texts_b, offsets),
+        spans=None if spans is None else _span_texts(spans),
+    )
+    if words is None or not offsets:
+        return documents
+    has_own_words = np.array([listed_words is not None for listed_words in words])
+    word_texts = _word_texts(words, documents)
+    return replace(documents, words=word_texts, has_own_words=has_own_words)
+
+
+def _behind_prompt(tokens: TokenizedTexts, chars: int, prompt_tokens: int) -> TokenizedTexts:
+    """Returns offsets from the beginning of the text, -1 for tokens of the prompt."""
+    lengths = np.diff(tokens.row_splits)
+    number = np.arange(len(tokens.ids)) - np.repeat(tokens.row_splits[:-1], lengths)
+    of_text = number >= prompt_tokens
+    starts = np.where(of_text, np.maximum(tokens.starts - chars, 0), -1).astype(np.int32)
+    stops = np.where(of_text, tokens.stops - chars, -1).astype(np.int32)
+    return replace(tokens, starts=starts, stops=stops)
+
+
+def _behind_marker(tokens: TokenizedTexts, marker: int) -> TokenizedTexts:
+    """Returns tokens with the marker, which is no character, before those of each text."""
+    begins = tokens.row_splits[:-1]
+    starts, stops, continues = (
+        np.insert(column, begins, value) if len(column) == len(tokens.ids) else column
+        for column, value in ((tokens.starts, -1), (tokens.stops, -1), (tokens.continues, False))
+    )
+    splits = tokens.row_splits + np.arange(len(tokens.row_splits))
+    return TokenizedTexts(np.insert(tokens.ids, begins, marker), splits, starts, stops, continues)
+
+
+def _word_texts(words: Sequence[Sequence[str] | None], documents: Documents) -> UnitTexts:
+    """The spans of words: the caller's, in the words joined by spaces, or those of a text."""
+    starts: list[np.ndarray] = [np.empty(0, np.int64)]
+    stops, texts, counts = [*starts], [], []
+    for row, of_text in enumerate(words):
+        if of_text is None:
+            one = words_of_text(documents.take(np.array([row])))[0]
+        else:
+            ends = np.cumsum([len(word) + 1 for word in of_text], dtype=np.int64) - 1
+            lengths = np.array([len(word) for word in of_text], np.int64)
+            one = UnitTexts(np.array([0, len(of_text)]), ends - lengths, ends, list(of_text))
+        starts.append(one.starts)
+        stops.append(one.stops)
+        texts += one.texts or []
+        counts.append(len(one.starts))
+    return UnitTexts(
+        splits_of(np.array(counts, np.int64)), np.concatenate(starts), np.concatenate(stops), texts
+    )
+
+
+def words_of_text(documents: Documents) -> tuple[UnitTexts, np.ndarray, np.ndarray]:
+    """The words of all texts, and int64 `[words]` each: first token and one past the last."""
+    tokens, (at, token_splits) = documents.tokens, documents.text_tokens()
+    splits, first, last = word_ranges(tokens.continues[at], token_splits)
+    starts = tokens.starts[at][first].astype(np.int64)
+    stops = tokens.stops[at][last - 1].astype(np.int64)
+    rows = np.repeat(np.arange(len(documents)), np.diff(splits))
+    texts = [
+        documents.texts[row][start:stop]
+        for row, start, stop in zip(rows.tolist(), starts.tolist(), stops.tolist(), strict=True)
+    ]
+    return UnitTexts(splits, starts, stops, texts), first, last
+
+
+def _span_texts(spans: Spans) -> UnitTexts:
+    counts = np.fromiter(map(len, spans), np.int64, len(spans))
+    flat = np.array([span for row in spans for span in row], np.int64).reshape(-1, 2)
+    return UnitTexts(splits_of(counts), flat[:, 0], flat[:, 1])

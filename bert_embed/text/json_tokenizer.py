@@ -1,0 +1,210 @@
+"""Tokenizes texts as a tokenizer.json says, with the `tokenizers` library."""
+
+import functools
+import hashlib
+import json
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_embed.base.arguments import text_list
+from bert_embed.base.errors import InputError, SettingError
+from bert_embed.base.native_calls import native_call
+from bert_embed.base.ragged import splits_of
+from bert_embed.text.normalizer import SURROGATES, HubRules, Normalizer
+from bert_embed.text.protocol import TextTokenizer, TokenizedTexts
+
+if TYPE_CHECKING:
+    import tokenizers
+
+
+_WORD = "a"  # a text that could run into the prompt before it
+_PADDING = ("<pad>", "[PAD]")
+_NEVER = "\U0010ffff "  # no tokenizer leaves a space in what it looks up
+_SPACES = ("▁", "Ġ")  # how entries of Metaspace and of byte-level BPE write a space before a word
+
+
+class JsonTokenizer(TextTokenizer):
+    """A tokenizer of Hugging Face's: Unigram, byte-level BPE, or another WordPiece than BERT's.
+
+    Ids equal those of the library, but special tokens in a text are text: "</s>" becomes several
+    tokens, never the one that ends a row. A lone surrogate, which no UTF-8 has, is read as U+FFFD.
+
+    Args:
+        text: That of a tokenizer.json.
+
+    Attributes:
+        kind: "Unigram", "BPE" or "WordPiece".
+
+    Raises:
+        InputError: It cannot be read, or does not put one token before and one after a text.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        whole = _read(text)
+        numbers = whole.get_vocab(with_added_tokens=True)
+        entries = {number: entry for entry, number in numbers.items()}
+        self.vocab = tuple(entries.get(number, "") for number in range(max(entries) + 1))
+        pair = whole.encode(_WORD, _WORD)
+        self.cls_id, self.sep_id, self.separators = _special_ids(pair, whole.encode(_WORD))
+        self.has_segments = any(pair.type_ids)
+        values = json.loads(text)
+        self.kind: str = values["model"].get("type", "WordPiece")
+        self.unk_id = _unknown_id(values["model"], numbers)
+        self.pad_id: int = next((numbers[name] for name in _PADDING if name in numbers), 0)
+        self._tokenizer = _read(json.dumps(_without_special_entries(values)))
+        self._words = Normalizer(HubRules(lower_case=False, clean=False))
+        self._prompt_lengths: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"JsonTokenizer({len(self)} entries)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._text,)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As `TextTokenizer.settings`: the kind of its pieces, and the hash of the file."""
+        digest = hashlib.sha256(self._text.encode()).hexdigest()
+        return {"kind": self.kind, "sha256": digest}
+
+    @property
+    def file_text(self) -> str:
+        """The text of tokenizer.json."""
+        return self._text
+
+    @functools.cached_property
+    def continues_word(self) -> np.ndarray:
+        """As `TextTokenizer.continues_word`."""
+        if prefix := json.loads(self._text)["model"].get("continuing_subword_prefix"):
+            return np.array([entry.startswith(prefix) for entry in self.vocab])
+        return np.array(
+            [not entry.startswith(_SPACES) and any(map(_is_letter, entry)) for entry in self.vocab]
+        )
+
+    def prompt_length(self, prompt: str) -> int:
+        """As `TextTokenizer.prompt_length`; a space at its end belongs to the text's tokens."""
+        if not prompt:
+            return 0
+        if prompt not in self._prompt_lengths:
+            words = prompt.rstrip()
+            joined = self.tokenize_texts([prompt + _WORD])
+            alone = self.tokenize_texts([words]).ids
+            count = int(np.count_nonzero(joined.stops <= len(words)))
+            # The word itself may be of several tokens, such as a lone `▁` and `a`.
+            one_word = bool(joined.continues[count : count + 1].any())
+            if one_word or not np.array_equal(joined.ids[:count], alone):
+                raise SettingError(
+                    "prompt",
+                    f"{prompt!r} would run into the first word of a text, put a space at its end",
+                )
+            self._prompt_lengths[prompt] = count
+        return self._prompt_lengths[prompt]
+
+    def tokenize_texts(self, texts: Iterable[str], offsets: bool = True) -> TokenizedTexts:
+        """Returns the tokens of texts; without `offsets`, starts, stops and continues are empty."""
+        texts = [SURROGATES.sub("\ufffd", text) for text in text_list("texts", texts)]
+        if not offsets:
+            with native_call():
+                encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            ids, splits = _flat([one.ids for one in encoded])
+            nothing = np.empty(0, np.int32)
+            return TokenizedTexts(ids, splits, nothing, nothing, np.empty(0, bool))
+        with native_call():
+            encoded = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        ids, splits = _flat([one.ids for one in encoded])
+        flat = chain.from_iterable(chain.from_iterable(one.offsets for one in encoded))
+        starts, stops = np.fromiter(flat, np.int32, 2 * len(ids)).reshape(-1, 2).T.copy()
+        starts, stops, word = self._trim(texts, splits, starts, stops)
+        continues = np.append(False, word[1:] == word[:-1])[: len(ids)]
+        continues[splits[:-1][np.diff(splits) > 0]] = False
+        return TokenizedTexts(ids, splits, starts, stops, continues)
+
+    def _trim(
+        self, texts: Sequence[str], splits: np.ndarray, starts: np.ndarray, stops: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns starts and stops behind white space, and int64 `[tokens]`, each token's word."""
+        # A token that begins in white space belongs to the word behind it; one of white space alone
+        # is moved to where that word begins, or at a text's end, empty, belongs to the last word.
+        words = self._words.words(texts)
+        ends = words.came_from(words.stops - 1) + 1
+        origins = np.repeat(words.origins, np.diff(splits))
+        word = np.searchsorted(ends, origins + starts, side="right")
+        last = np.repeat(np.cumsum(words.counts), np.diff(splits))
+        behind = np.append(words.came_from(words.starts), 0)[word] - origins
+        followed = word < last
+        stops = np.where(followed & (behind >= stops), behind, stops)
+        starts = np.where(followed, np.maximum(starts, behind), stops)
+        return starts.astype(np.int32), stops.astype(np.int32), np.minimum(word, last - 1)
+
+
+def _read(text: str) -> "tokenizers.Tokenizer":
+    import tokenizers
+
+    try:
+        tokenizer = tokenizers.Tokenizer.from_str(text)
+    except Exception as error:  # the library raises no other
+        raise InputError(f"cannot be read: {error}") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def _without_special_entries(values: dict[str, Any]) -> dict[str, Any]:
+    """Renames special tokens, which Unigram's own vocabulary would find in a text, too."""
+    added = values.get("added_tokens") or ()
+    special = {token["content"] for token in added if token["special"]}
+    renamed = {name: f"{_NEVER}{name}" for name in special}
+    model, vocab = values["model"], values["model"]["vocab"]
+    if isinstance(vocab, dict):
+        vocab = {renamed.get(entry, entry): number for entry, number in vocab.items()}
+    else:
+        vocab = [[renamed.get(entry, entry), score] for entry, score in vocab]
+    unknown = model.get("unk_token")
+    return {
+        **values,
+        "model": {**model, "vocab": vocab}
+        | ({} if unknown is None else {"unk_token": renamed.get(unknown, unknown)}),
+        "added_tokens": [
+            {**token, "content": renamed.get(token["content"], token["content"])} for token in added
+        ],
+        "post_processor": None,
+    }
+
+
+def _special_ids(
+    pair: "tokenizers.Encoding", single: "tokenizers.Encoding"
+) -> tuple[int, int, int]:
+    """Returns the id before a text, the id after it, and how many of these part a pair."""
+    borders = [place for place, text in enumerate(pair.sequence_ids) if text is None]
+    ids = [pair.ids[place] for place in borders]
+    separators = len(ids) - 2
+    last = len(pair.ids) - 1
+    alone = [*ids[:1], *(pair.ids[at] for at, text in enumerate(pair.sequence_ids) if text == 0)]
+    usual = single.ids == [*alone, *ids[-1:]] and not any(single.type_ids)
+    if separators not in (1, 2) or {*borders} < {0, last} or len({*ids[1:]}) != 1 or not usual:
+        raise InputError("must put one token before a text, and one after it, as BERT's does")
+    return ids[0], ids[1], separators
+
+
+def _unknown_id(model: Mapping[str, Any], numbers: Mapping[str, int]) -> int | None:
+    if model.get("type") == "Unigram":
+        if (number := model["unk_id"]) is None:
+            raise InputError("unk_id must be the id of an entry, else some texts have no ids")
+        return number
+    unknown = model.get("unk_token")
+    return None if unknown is None else numbers.get(unknown)
+
+
+def _flat(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    splits = splits_of(np.fromiter(map(len, rows), np.int64, len(rows)))
+    return np.fromiter(chain.from_iterable(rows), np.int32, int(splits[-1])), splits
+
+
+def _is_letter(char: str) -> bool:
+    return unicodedata.category(char)[0] in "LNM"

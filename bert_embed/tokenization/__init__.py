@@ -1,1 +1,0 @@
-"""BERT's WordPiece tokenizer."""
