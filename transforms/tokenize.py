@@ -1,8 +1,6 @@
-"""Tokenizes blocks of documents into the model's rows, and counts the words that it lacks."""
+"""Tokenizes blocks of documents into the rows of token ids that the model takes."""
 
 import time
-import unicodedata
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,83 +8,19 @@ from typing import TYPE_CHECKING
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 
 from bert_embed.settings import TextSpec
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, take
-from bert_embed.transforms.parts import Rejected, UnknownWords
+from bert_embed.transforms.parts import Rejected
 from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.steps import Step, passed_as_block
+from bert_embed.transforms.unknown_words import unknown_words
 from bert_embed.transforms.worker_bundles import worker_bundle
 
 if TYPE_CHECKING:
     from bert_embed.text.protocol import TextTokenizer
-
-
-_MOST_FILES = 5  # of a part; those with most such words
-_SAMPLED_TEXTS, _SAMPLED_CHARS = 64, 1000  # of a part, whose scripts are looked at
-_OFFSET = r":[0-9]+$"  # after the file, in the place of a document
-
-
-def unknown_words(
-    ids: np.ndarray,
-    splits: np.ndarray,
-    sources: pa.StringArray,
-    unk_id: int | None,
-    texts: list[str] | None = None,
-    tokenizer: "TextTokenizer | None" = None,
-) -> UnknownWords:
-    """Counts [UNK], and tokens that continue a word, in `ids`, int32 `[tokens]`, of `[documents]`.
-
-    The scripts of the words are counted where the texts and their tokenizer are there. No `unk_id`:
-    the tokenizer can write every text.
-    """
-    places = np.flatnonzero(ids == unk_id) if unk_id is not None else ids[:0]
-    continuing = 0 if tokenizer is None else int(np.count_nonzero(tokenizer.continues_word[ids]))
-    if not len(places):
-        return UnknownWords(len(ids), continuing=continuing)
-    lengths = np.diff(splits)
-    counts = np.bincount(np.searchsorted(splits, places, side="right") - 1, minlength=len(lengths))
-    paths = pc.replace_substring_regex(sources, _OFFSET, "").dictionary_encode()
-    file = paths.indices.to_numpy()
-    by_file = np.bincount(file, counts).astype(np.int64)
-    tokens = np.bincount(file, lengths).astype(np.int64)
-    worst = [row for row in np.argsort(-by_file, kind="stable")[:_MOST_FILES] if by_file[row]]
-    scripts: Counter[str] = Counter()
-    if texts is not None and tokenizer is not None:
-        rows = np.flatnonzero(counts)
-        rows = rows[:: -(-len(rows) // _SAMPLED_TEXTS)].tolist()
-        scripts = unknown_scripts([texts[row][:_SAMPLED_CHARS] for row in rows], tokenizer)
-    return UnknownWords(
-        len(ids),
-        len(places),
-        continuing,
-        {paths.dictionary[row].as_py(): (int(by_file[row]), int(tokens[row])) for row in worst},
-        dict(scripts),
-    )
-
-
-def unknown_scripts(texts: list[str], tokenizer: "TextTokenizer") -> Counter[str]:
-    """Counts the words of texts that become [UNK], by the script of their first letter."""
-    tokens = tokenizer.tokenize_texts(texts, offsets=True)
-    places = np.flatnonzero(tokens.ids == tokenizer.unk_id)
-    rows = np.searchsorted(tokens.row_splits, places, side="right") - 1
-    words = zip(rows.tolist(), tokens.starts[places], tokens.stops[places], strict=True)
-    return Counter(script_of(texts[row][start:stop]) for row, start, stop in words)
-
-
-def script_of(word: str) -> str:
-    """The script of a word's first letter, as Unicode names letters; `symbols` without letters.
-
-    >>> script_of("«жар"), script_of("\\N{GRINNING FACE}")
-    ('Cyrillic', 'symbols')
-    """
-    letter = next((letter for letter in word if letter.isalpha()), "")
-    name = unicodedata.name(letter, "") if letter else ""
-    script = name.split(" ")[0].split("-")[0].capitalize()
-    return {"": "symbols", "Cjk": "Han"}.get(script, script)
 
 
 _WORD_BORDER = "\x1f"  # the unit separator: keeps different lists of words different

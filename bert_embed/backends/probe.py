@@ -12,7 +12,7 @@ import numpy as np
 from bert_embed.backends.batches import pad_rows
 from bert_embed.backends.litert.engine import LiteRTModel
 from bert_embed.backends.litert.file import cut_model
-from bert_embed.backends.tensorflow.model import load_tensors
+from bert_embed.backends.litert.model import load_tensors
 from bert_embed.base.errors import InputError, required
 from bert_embed.bundle.bundle import LITERT, Bundle, file_sha256
 from bert_embed.bundle.fingerprints import model_fingerprint

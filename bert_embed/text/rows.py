@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -97,11 +96,7 @@ def _longest_first(
     return np.minimum(lengths_a, capacity - kept_b), kept_b
 
 
-if TYPE_CHECKING:
-    pass  # DROPPED
-
-
-def unique_rows(rows: "Rows", key: np.ndarray) -> tuple["Rows", np.ndarray]:
+def unique_rows(rows: Rows, key: np.ndarray) -> tuple[Rows, np.ndarray]:
     """Rows distinct by `key`, int32 `[tokens]`, and int32 `[rows]`, which of these each equals."""
     data, borders = key.tobytes(), (rows.row_splits * key.itemsize).tolist()
     numbers: dict[bytes, int] = {}

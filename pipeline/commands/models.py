@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, counted
 from bert_embed.bundle.bundle import AGAIN, METADATA, WEIGHTS, Bundle
@@ -54,6 +53,7 @@ def run_export(options: ModelExportOptions) -> int:
         raise UsageError(f"{options.dest} exists, name a new folder for the SavedModel")
     with requires("a SavedModel", "tensorflow"):
         from bert_embed.backends.tensorflow.export import save
+        from bert_embed.backends.tensorflow.model import load_encoder
 
         save(load_encoder(bundle), options.dest)
     say(f"{options.dest}: a SavedModel with the interface of TF Hub's encoders")

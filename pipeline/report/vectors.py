@@ -22,7 +22,7 @@ from bert_embed.search.clusters import train
 from bert_embed.storage.files import open_raw
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.tokenize import script_of
+from bert_embed.transforms.unknown_words import script_of
 
 _SEED_OF_PAIRS = 20_000
 _PAIRS = 20_000

@@ -51,6 +51,7 @@ from bert_embed.settings import TextSpec, VectorSpec, changed_spec
 from bert_embed.storage.files import absolute
 from bert_embed.text.windows import fit_texts
 from bert_embed.transforms.bigquery.client import looks_like_table, table_name
+from bert_embed.transforms.cut import plan_blocks
 from bert_embed.transforms.examples.write import ExampleSettings
 from bert_embed.transforms.listing import (
     Listing,
@@ -61,7 +62,7 @@ from bert_embed.transforms.listing import (
     read_listing,
 )
 from bert_embed.transforms.parts import WHOLE_FILES, InputFile
-from bert_embed.transforms.plan import PlanRequest, plan_blocks, planned_work
+from bert_embed.transforms.plan import PlanRequest, planned_work
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import quoting_of
 

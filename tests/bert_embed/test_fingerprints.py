@@ -190,7 +190,7 @@ def test_a_new_option_counts_only_where_it_is_used():
     before = {"layers": [-1]}
     assert keys.counted(before | {"rotate": False, "path": "/x"}) == before
     assert keys.counted(before | {"rotate": True}) == before | {"rotate": True}
-    with pytest.raises(RuntimeError, match=r"scale: say in bert_embed\.fingerprints"):
+    with pytest.raises(RuntimeError, match=r"scale: say in bert_embed\.bundle\.fingerprints"):
         keys.counted(before | {"scale": 2})
 
 

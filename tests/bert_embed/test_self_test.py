@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_embed.backends.litert.model import load_tensors
 from bert_embed.backends.probe import compare, probe_outputs, verify
-from bert_embed.backends.tensorflow.model import load_tensors
 from bert_embed.bundle.bundle import WEIGHTS, read_bundle, write_metadata
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.text.tokenizer import load_tokenizer

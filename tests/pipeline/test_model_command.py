@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_embed.backends.tensorflow.model import load_tensors
+from bert_embed.backends.litert.model import load_tensors
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT

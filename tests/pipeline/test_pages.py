@@ -88,4 +88,4 @@ def test_one_file_reads_beams_flags():
         for path in (ROOT / "pipeline").rglob("*.py")
         if re.search(r"\.view_as\(|get_all_options|Options\(list\(", path.read_text("utf-8"))
     }
-    assert readers == {"beam_flags.py"}
+    assert readers == {"beam.py"}

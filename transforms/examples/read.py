@@ -30,7 +30,7 @@ from bert_embed.transforms.parts import (
 )
 from bert_embed.transforms.read.lines import stored_pieces
 from bert_embed.transforms.read.reader import cut_part
-from bert_embed.transforms.tokenize import unknown_words
+from bert_embed.transforms.unknown_words import unknown_words
 
 _LOG = logging.getLogger(__name__)
 

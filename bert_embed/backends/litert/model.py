@@ -9,7 +9,8 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from bert_embed.backends.litert.file import Graph, ModelFile, read_arrays
-from bert_embed.bundle.bundle import LITERT
+from bert_embed.base.errors import InputError
+from bert_embed.bundle.bundle import AGAIN, LITERT, WEIGHTS, Bundle
 from bert_embed.models.encoder import DenseModule, EncoderConfig
 from bert_embed.models.heads.head import Head
 from bert_embed.models.heads.multi import MultiHead
@@ -451,3 +452,12 @@ def _quantized(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     scales = np.where(largest == 0, 1, largest).astype(np.float32) / np.float32(127)
     with np.errstate(invalid="ignore"):
         return np.rint(rows / scales[:, None]).astype(np.int8), scales
+
+
+def load_tensors(bundle: Bundle) -> dict[str, np.ndarray]:
+    """Returns the float32 weights in the names and shapes of `Bundle.tensor_shapes`."""
+    bundle.verify_files([WEIGHTS])
+    tensors = read_tensors(Path(bundle.path, WEIGHTS))
+    if {name: array.shape for name, array in tensors.items()} != bundle.tensor_shapes():
+        raise InputError(f"{bundle.path}: {WEIGHTS} holds another encoder; {AGAIN}")
+    return tensors

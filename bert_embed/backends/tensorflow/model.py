@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_embed.backends.litert.model import fused_attention, is_normed, query_scale, read_tensors
+from bert_embed.backends.litert.model import fused_attention, is_normed, load_tensors, query_scale
 from bert_embed.base.errors import InputError
-from bert_embed.bundle.bundle import AGAIN, WEIGHTS, Bundle
+from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.head import Head
 
@@ -246,17 +244,6 @@ _ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 }
 
 
-def load_encoder(bundle: Bundle) -> Any:
+def load_encoder(bundle: Bundle) -> Encoder:
     """Returns the model with its weights, an `Encoder`; InputError if they are damaged."""
-    pass  # DROPPED
-
     return Encoder(bundle.config, load_tensors(bundle), bundle.has_pooler, bundle.heads)
-
-
-def load_tensors(bundle: Bundle) -> dict[str, np.ndarray]:
-    """Returns the float32 weights in the names and shapes of `Bundle.tensor_shapes`."""
-    bundle.verify_files([WEIGHTS])
-    tensors = read_tensors(Path(bundle.path, WEIGHTS))
-    if {name: array.shape for name, array in tensors.items()} != bundle.tensor_shapes():
-        raise InputError(f"{bundle.path}: {WEIGHTS} holds another encoder; {AGAIN}")
-    return tensors

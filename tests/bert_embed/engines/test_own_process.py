@@ -48,7 +48,7 @@ def load_and_note(path, *model):
 _RUN = """
 import functools, os, sys
 import bert_embed
-from bert_embed.pipeline import graph
+from bert_embed.pipeline.run import graph
 from bert_embed.transforms.infer import BlockModelHandler
 from tests.bert_embed.engines.test_own_process import load_and_note
 text, output, model, notes, *flags = sys.argv[1:]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
+from bert_embed.backends.litert.model import load_tensors
 from bert_embed.backends.probe import verify
-from bert_embed.backends.tensorflow.model import load_tensors
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.bundle.bundle import LITERT, read_bundle
 from bert_embed.encoder import Encoder, TruncationWarning

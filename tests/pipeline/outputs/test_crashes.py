@@ -36,7 +36,7 @@ SMALL = {"block_bytes": 1000, "threads": 1}
 KILLER = """
 import os, signal, sys, time
 from functools import partial
-from bert_embed.pipeline import graph
+from bert_embed.pipeline.run import graph
 from bert_embed.pipeline.cli import main
 from tests.support.engines import load_watched
 from bert_embed.transforms.infer import BlockModelHandler

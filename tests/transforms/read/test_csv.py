@@ -10,9 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bert_embed.storage.files import stat
+from bert_embed.transforms.cut import plan_blocks
 from bert_embed.transforms.listing import files_to_read, input_files
 from bert_embed.transforms.parts import Slice
-from bert_embed.transforms.plan import plan_blocks, planned_work
+from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.csv import QUOTED, Quoting, RecordCutter, read_records
 from bert_embed.transforms.read.reader import document_blocks
