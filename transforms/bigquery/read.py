@@ -340,7 +340,7 @@ _KEY_BYTES = 64  # of an id and a hash, about: a stream has some million rows
 def earlier_table_name(text: str) -> str | None:
     """`project:dataset.table`, or None if the text does not name a table.
 
-    >>> table_name("bq://my-project.texts.vectors"), table_name("build/out")
+    >>> earlier_table_name("bq://my-project.texts.vectors"), earlier_table_name("build/out")
     ('my-project:texts.vectors', None)
     """
     if not looks_like_table(text):
