@@ -17,7 +17,7 @@ from bert_embed.pipeline.runners.local import run_pipeline
 from bert_embed.pipeline.runners.options import RunnerOptions
 from bert_embed.pipeline.runners.portable import PortableJob, run_on_job_server
 from bert_embed.storage.files import absolute, is_remote, join, read_bytes
-from bert_embed.transforms.adapters.embed_documents import without_cell_labels
+from bert_embed.transforms.cell_labels import without_cell_labels
 from bert_embed.transforms.worker_bundles import publish_bundle
 
 

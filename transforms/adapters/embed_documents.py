@@ -1,13 +1,8 @@
-"""Adds the vectors of their texts to the records of any pipeline.
-
-Beam imports its DataFrames for them, in IPython at every step: with pandas 3 this fails, and with
-older ones it loads JavaScript of other hosts into the notebook.
-"""
+"""Adds the vectors of their texts to the records of any pipeline."""
 
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, cast
 
@@ -16,7 +11,6 @@ from apache_beam.pvalue import DoOutputsTuple, PCollection, Row, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import IOTypeHints, get_type_hints
 from apache_beam.typehints.row_type import RowTypeConstraint
-from apache_beam.utils.interactive_utils import is_in_ipython
 from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_embed.base.arguments import missing, switch
@@ -398,28 +392,3 @@ def check_columns(settings: Mapping[str, Any], **columns: str | None) -> None:
     if len(set(columns.values())) < len(columns):
         listed = ", ".join(f"{argument}={name!r}" for argument, name in columns.items())
         raise SettingError("columns", f"must differ from each other, got {listed}")
-
-
-@contextmanager
-def without_cell_labels() -> Iterator[None]:
-    """Leaves them out of pipelines that are built meanwhile."""
-    kept = beam.pipeline.alter_label_if_ipython
-    beam.pipeline.alter_label_if_ipython = _same_label
-    try:
-        yield
-    finally:
-        beam.pipeline.alter_label_if_ipython = kept
-
-
-def mend_cell_labels() -> None:
-    """Leaves them out for good where Beam cannot make them, which fails every pipeline."""
-    if not is_in_ipython():
-        return
-    try:
-        import apache_beam.runners.interactive.interactive_environment  # noqa: F401
-    except (AttributeError, ImportError):  # pandas 3 lacks what Beam's DataFrames are made of
-        beam.pipeline.alter_label_if_ipython = _same_label
-
-
-def _same_label(transform: Any, inputs: Any) -> None:
-    """Changes nothing; takes what Beam's function takes."""
