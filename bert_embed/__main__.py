@@ -4,9 +4,13 @@ import atexit
 import os
 import sys
 
-from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.console import open_streams, settle_streams
 from bert_embed.pipeline.errors import ExitCode
+
+try:
+    from bert_embed.pipeline.cli import main
+    from bert_embed.pipeline.console import open_streams, settle_streams
+except KeyboardInterrupt:  # the imports take some tenths of a second
+    sys.exit(ExitCode.INTERRUPTED)
 
 
 def run() -> None:

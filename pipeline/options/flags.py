@@ -191,7 +191,7 @@ class Share:
     def __call__(self, name: str, value: Any) -> str:
         text = one_text(name, value)
         if not re.fullmatch(self.pattern, text, re.ASCII):
-            raise SettingError(name, f"must be a number or a share such as 1%, got {text!r}")
+            raise SettingError(name, f"must be a whole number or a share such as 1%, got {text!r}")
         if text.endswith("%") and float(text[:-1]) > 100:
             raise SettingError(name, f"must be at most 100%, got {text!r}")
         return text

@@ -38,7 +38,7 @@ def text(tmp_path):
             "--no_normalize contradicts what was given before",
         ),
         ({"batch_tokens": 0}, "--batch_tokens must be a whole number of at least 1"),
-        ({"max_rejected": "many"}, "--max_rejected must be a number or a share"),
+        ({"max_rejected": "many"}, "--max_rejected must be a whole number or a share"),
         ({"num_workers": 4}, "--num_workers is for Dataflow and has no effect here; set --thr"),
         ({"limit": 10**20}, "--limit must be at most 9,223,372,036,854,775,807, got"),
         ({"id_column": "\udcff"}, r"'--id_column=\udcff' is not UTF-8"),
@@ -351,3 +351,19 @@ def test_a_text_in_a_file_of_flags_is_refused(tmp_path, capsys):
     config.write_text("text: hello\n")
     assert main(["tokenize", "--config", str(config)]) == 2
     assert_one_sentence(capsys.readouterr(), f"--config {config}: text is for the command line")
+
+
+def test_an_interruption_while_the_program_is_imported_has_its_code():
+    code = (
+        "import runpy, sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'bert_embed.pipeline.cli':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "runpy.run_module('bert_embed', run_name='__main__')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "")

@@ -60,7 +60,12 @@ def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Itera
         zstandard.ZstdError,
         EOFError,
         _DamagedError,
+        _OpenArrayError,
     ) as error:
+        if isinstance(error, _OpenArrayError):
+            raise InputError(
+                f"{path} is cut: its JSON array has no end; fetch or write it again"
+            ) from error
         if "too much memory" in str(error):
             raise InputError(
                 f"{path} needs a zstd window of over {_ZSTD_WINDOW >> 20} MiB; repack it: "
@@ -86,6 +91,7 @@ class ObjectLines:
 
     def __init__(self) -> None:
         self.depth = 0  # of braces
+        self.arrays = 0  # that were opened outside of objects, and not closed
         self.is_quoted = False
         self.count = 0  # objects that began
         self.joined = 0  # of them, with no byte between them and the one before
@@ -104,7 +110,10 @@ class ObjectLines:
         sums = self.depth + np.cumsum(steps)
         after = sums - np.minimum(np.minimum.accumulate(sums), 0)  # a stray brace closes nothing
         before = np.append(self.depth, after[:-1])
-        array[marks[(after == 0) & (found != ord("}"))]] = ord(" ")
+        outside = (after == 0) & (found != ord("}"))
+        array[marks[outside]] = ord(" ")
+        around = found[outside]
+        self.arrays += int((around == ord("[")).sum()) - int((around == ord("]")).sum())
         array[first:][array[first:] == ord("\n")] = ord("\r")
         opens = marks[(before == 0) & (found == ord("{"))]
         ends = opens[int(self.count == 0) :] - 1
@@ -149,6 +158,8 @@ def _object_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
                 laid_out = []
     if held:
         laid_out.append(objects.feed(held))
+    if objects.arrays > 0:
+        raise _OpenArrayError
     if not _EMPTY.fullmatch(begin + held):
         yield b"".join([*laid_out, objects.rest()])
 
@@ -162,6 +173,10 @@ _LAYOUTS: dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]] = {
     CARRIAGE_RETURNS: _feed_lines,
     JSON_VALUES: _object_lines,
 }
+
+
+class _OpenArrayError(Exception):
+    """A JSON array that does not end."""
 
 
 class _DamagedError(Exception):

@@ -92,6 +92,32 @@ def test_an_empty_array_has_no_records(tmp_path, tiny_bundle, text, packed):
     assert record(tmp_path / "out")["counts"]["records"] == 1
 
 
+WHOLE = '[\n{"id": 1, "text": "one"},\n{"id": 2, "text": "a [ and {"},\n{"id": 3, "tags": [1]}\n]\n'
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    "end", ["]\n", "\n]", "}\n", ",\n", ": 3", '"tags": [1]', '"text": "a ', '"text": "a [ and {"}']
+)
+def test_an_array_that_is_cut_fails_the_run(tmp_path, tiny_bundle, capsys, end, packed):
+    """Wherever the file ends: between records, too, where all that is there can be read.
+
+    A file as small is read before any work starts.
+    """
+    data = WHOLE[: WHOLE.rindex(end) if end != '"text": "a ' else WHOLE.rindex(" and")].encode()
+    path = tmp_path / ("in.json.gz" if packed else "in.json")
+    path.write_bytes(gzip.compress(data) if packed else data)
+    assert embed(tmp_path / "out", tiny_bundle, path) == 2
+    assert f"{path} is cut: its JSON array has no end" in capsys.readouterr().err
+
+
+def test_a_large_array_that_is_cut_fails_the_run(tmp_path, tiny_bundle, capsys):
+    lines = [json.dumps({"id": number, "text": "the bank " * 20}) for number in range(8_000)]
+    (tmp_path / "in.json").write_text("[\n" + ",\n".join(lines) + ",\n")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.json", layers="0") == 1
+    assert "in.json is cut: its JSON array has no end" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["[[]]", "[null]", "[1, 2]", "[]\n[]"])
 def test_an_array_of_no_records_is_refused(tmp_path, tiny_bundle, capsys, text):
     (tmp_path / "in.json").write_text(text)
