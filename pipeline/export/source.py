@@ -162,7 +162,8 @@ def _kinds(options: ExportOptions, record: RunRecord) -> tuple[str, ...]:
     if not kinds:
         raise UsageError(
             f"--to {options.to} takes {' or '.join(taken or TARGETS[options.to])} vectors, "
-            f"{options.source[0]} holds {' and '.join(held)} ones: embed with --vectors"
+            f"{options.source[0]} holds {' and '.join(held)} ones: embed with --vectors "
+            f"{(taken or TARGETS[options.to])[0]}"
         )
     return kinds
 
