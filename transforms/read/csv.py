@@ -509,7 +509,7 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
             waiting.append(text)
             fields = next(rows)
             if ' "' in text and records.quoting == QUOTED:
-                _check_quotes_behind_spaces(fields, records.delimiter + text)
+                _check_quotes_behind_spaces(fields, text)
             if any(fields[width:]):
                 raise BadRecordError(
                     "more fields than the header", f"{len(fields)} fields, {width} in the header"
@@ -530,16 +530,17 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
 
 def _check_quotes_behind_spaces(fields: Sequence[str], text: str) -> None:
     """Rejects what RFC 4180 forbids: such a quote opens nothing, so the field was cut in two."""
-    delimiter = text[0]
+    at = 0  # where a field begins in the text
     for number, field in enumerate(fields, 1):
+        quotes, is_quoted = field.count('"'), text.startswith('"', at)
         is_behind = field.startswith(" ") and field.lstrip(" ")[:1] == '"'
-        # A quoted field may hold the same, not as it stands.
-        if is_behind and field.count('"') % 2 and delimiter + field in text:
+        if is_behind and quotes % 2 and not is_quoted:
             raise BadRecordError(
                 "malformed CSV",
                 f"field {number} begins with a space and a quote, which opens no quoted text; "
                 "remove the space, or put one behind each separator of the header, too",
             )
+        at += len(field) + is_quoted * (quotes + 2) + 1
 
 
 def _field(fields: Sequence[str], at: int) -> str | None:

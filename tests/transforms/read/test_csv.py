@@ -98,6 +98,16 @@ def test_records_are_those_of_the_csv_module(text, delimiter, sizes, skips):
     part_docs=st.integers(1, 5),
     compressed=st.booleans(),
 )
+@example(  # a quoted field holds what would begin the next one, were it not quoted
+    rows=[(", ", ' "'), (' "', ", ")],
+    line_end="\n",
+    quoting=csv.QUOTE_MINIMAL,
+    mark=False,
+    closed=True,
+    block_bytes=80,
+    part_docs=5,
+    compressed=False,
+)
 def test_every_record_becomes_a_document_or_is_refused(
     tmp_path_factory, rows, line_end, quoting, mark, closed, block_bytes, part_docs, compressed
 ):
