@@ -1,8 +1,7 @@
 """Writes what people read, in this place only: control characters made visible, secrets removed.
 
-Texts of people, such as paths, prompts and SQL, stay as they are.
-
-Other people's ids, names and texts could move the cursor, or forge a line of ours.
+Other people's ids, names and texts could move the cursor, or forge a line of ours. Of what people
+gave, such as paths, prompts and SQL, only secrets are removed.
 """
 
 import errno

@@ -1,6 +1,6 @@
 """Finds what is new: keys, hashes of ids and texts, of the input against those of earlier outputs.
 
-The hash of the id distributes them to buckets, each compared within one worker's memory.
+The hash of the id distributes keys to buckets, each compared within one worker's memory.
 """
 
 import hashlib

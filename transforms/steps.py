@@ -1,7 +1,7 @@
 """What the Beam steps of a run share: their base, a coder for blocks, metrics, signs of life.
 
-The record of each part is counted once its files are written, twice where a bundle is retried: for
-watching. The exact counts are in run.json.
+The metrics count the record of each part once its files are written, twice where a bundle is
+retried: they are for watching. The exact counts are in run.json.
 """
 
 import pickle

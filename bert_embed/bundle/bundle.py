@@ -1,7 +1,8 @@
 """Reads and writes bundle.json, the description of a model's folder; names and hashes its files.
 
-One rule for Python, runs, `search` and transforms: a prompt that is named after its use is used, a
-default prompt of another name is for calls that name no use. sentence-transformers does the same.
+Prompts follow one rule in Python, runs, `search` and transforms: a prompt that is named after its
+use is used, a default prompt of another name is for calls that name no use. sentence-transformers
+does the same.
 """
 
 import hashlib

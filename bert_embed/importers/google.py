@@ -55,18 +55,29 @@ def import_google(
     root = Path(source).absolute()
     config = read_config(root / CONFIG, activation)
     tensors = read_checkpoint(root, find_checkpoint(root, checkpoint), config)
-    bundle = Bundle(
+    bundle = _bundle(dest, config, tensors, name or str(root), licence)
+    vocabulary = read_vocabulary(root / VOCABULARY, config, CONFIG)
+    casing = casing_of(root) if lower_case is None else lower_case
+    return write_bundle(bundle, tensors, Tokenizer(vocabulary, casing, _MAX_WORD_CHARS))
+
+
+def _bundle(
+    dest: str,
+    config: BertConfig,
+    tensors: Mapping[str, np.ndarray],
+    source: str,
+    licence: str | None,
+) -> Bundle:
+    """Returns the bundle that `write_bundle` completes."""
+    return Bundle(
         path=str(Path(dest).absolute()),
         fingerprint="",
         config=config,
         max_seq_length=config.max_position_embeddings,
         has_pooler="pooler/kernel" in tensors,
-        source=name or str(root),
+        source=source,
         licence=licence or "",
     )
-    vocabulary = read_vocabulary(root / VOCABULARY, config, CONFIG)
-    casing = casing_of(root) if lower_case is None else lower_case
-    return write_bundle(bundle, tensors, Tokenizer(vocabulary, casing, _MAX_WORD_CHARS))
 
 
 def read_config(path: Path, activation: str | None = None) -> BertConfig:
@@ -303,15 +314,7 @@ def import_tfhub(
     vocabulary = read_vocabulary(find_vocabulary(saved), config, "the SavedModel")
     if uncased is None:
         raise no_casing(f"{root}:")
-    bundle = Bundle(
-        path=str(Path(dest).absolute()),
-        fingerprint="",
-        config=config,
-        max_seq_length=config.max_position_embeddings,
-        has_pooler="pooler/kernel" in tensors,
-        source=name or str(root),
-        licence=licence or "",
-    )
+    bundle = _bundle(dest, config, tensors, name or str(root), licence)
     return write_bundle(bundle, tensors, Tokenizer(vocabulary, uncased, _MAX_WORD_CHARS))
 
 

@@ -1,7 +1,7 @@
 """Clusters and near-duplicates of vectors: k-means, assignment, neighbours, what is kept.
 
-The seeds are those of k-means++ (Arthur and Vassilvitskii, 2007), with 1 - cosine, which is half
-the squared distance of unit vectors; Lloyd's rounds follow (Dhillon and Modha, 2001).
+The seeds of k-means are those of k-means++ (Arthur and Vassilvitskii, 2007), with 1 - cosine, which
+is half the squared distance of unit vectors; Lloyd's rounds follow (Dhillon and Modha, 2001).
 """
 
 import math

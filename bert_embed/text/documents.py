@@ -2,16 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bert_embed.base.ragged import places, splits_of, take_rows
-from bert_embed.text.protocol import TokenizedTexts
-
-if TYPE_CHECKING:
-    from bert_embed.text.protocol import TextTokenizer
-
+from bert_embed.text.protocol import TextTokenizer, TokenizedTexts
 
 _AT_ONCE = 4096  # tokens to copy at a time; spans may overlap, so all of them may be many
 
@@ -149,7 +144,7 @@ def _taken(tokens: TokenizedTexts, rows: np.ndarray) -> TokenizedTexts:
 
 
 def tokenize_documents(
-    tokenizer: "TextTokenizer",
+    tokenizer: TextTokenizer,
     texts: Sequence[str],
     *,
     offsets: bool = False,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,15 +21,11 @@ from bert_embed.base.arguments import (
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.base.native_calls import native_call
 from bert_embed.base.ragged import splits_of, sums_of
-from bert_embed.bundle.bundle import TOKENIZER_JSON
+from bert_embed.bundle.bundle import TOKENIZER_JSON, Bundle
 from bert_embed.text.json_tokenizer import JsonTokenizer
 from bert_embed.text.normalizer import GoogleRules, HubRules, Normalizer, safe_cut
 from bert_embed.text.protocol import TextTokenizer, TokenizedTexts
 from bert_embed.text.wordpiece import WordPiece
-
-if TYPE_CHECKING:
-    from bert_embed.bundle.bundle import Bundle
-
 
 _CHUNK_CHARS = 1 << 17  # the arrays of one chunk stay in a core's cache
 _WORD = "a"  # a text that would continue a word before it
@@ -222,7 +218,7 @@ class _Tables:
         return (pieces.ids, starts, stops), counts
 
 
-def load_tokenizer(bundle: "Bundle") -> TextTokenizer:
+def load_tokenizer(bundle: Bundle) -> TextTokenizer:
     """Returns the model's tokenizer."""
     path = Path(bundle.path, bundle.tokenizer_file)
     if bundle.tokenizer_file == TOKENIZER_JSON:

@@ -1,7 +1,7 @@
 """Loads the files of a reconciled run into BigQuery tables, once.
 
-The ids follow from run, table and disposition, so the job of that id says whether a load has
-happened; rows that were deleted since do not count.
+The ids of its jobs follow from run, table and disposition, so the job of that id says whether a
+load has happened; rows that were deleted since do not count.
 """
 
 import hashlib

@@ -1,6 +1,7 @@
 """The steps of `cluster` and `dedup`: centroids, clusters of documents, near-duplicates.
 
-No vector passes through a shuffle; a cluster is one range of each of these files.
+No vector passes through a shuffle: copies of them are sorted by cluster, which is one range of each
+copied file.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -365,7 +365,7 @@ def _leaves(metadata: pq.FileMetaData, group: int, columns: Columns) -> list[_Le
             of_bytes = (
                 chunk.physical_type == "BYTE_ARRAY" and declared.logical_type.type != "DECIMAL"
             )
-            repeats = of_bytes and any("DICTIONARY" in each for each in chunk.encodings)
+            repeats = of_bytes and any("DICTIONARY" in encoding for encoding in chunk.encodings)
             values, stored = chunk.num_values, chunk.total_uncompressed_size
             least = max(stored, each * values)
             leaf = _Leaf(path, of_group.num_rows, values, stored, least, is_listed, repeats)

@@ -1,7 +1,7 @@
 """Reads blocks of any format and parses their records into documents.
 
-The parts of a compressed file go to the run's own folder, those of another are read from where
-they are; memory holds one part.
+A file that can only be read from its start is cut once, for many workers. The parts of a compressed
+one go to the run's own folder, those of another are read from where they are; memory holds one.
 """
 
 import time

@@ -54,18 +54,17 @@ def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Itera
             if length >= size:
                 yield b"".join(held)
                 held, length = [], 0
+    except _OpenArrayError as error:
+        raise InputError(
+            f"{path} is cut: its JSON array has no end; fetch or write it again"
+        ) from error
     except (
         igzip.BadGzipFile,
         _IsalError,
         zstandard.ZstdError,
         EOFError,
         _DamagedError,
-        _OpenArrayError,
     ) as error:
-        if isinstance(error, _OpenArrayError):
-            raise InputError(
-                f"{path} is cut: its JSON array has no end; fetch or write it again"
-            ) from error
         if "too much memory" in str(error):
             raise InputError(
                 f"{path} needs a zstd window of over {_ZSTD_WINDOW >> 20} MiB; repack it: "

@@ -246,24 +246,29 @@ def test_nested_vectors_are_read_with_unnest(bigquery, dataset, tiny_bundle, tmp
     assert f"FROM `{base}_words`, UNNEST(words) AS each" in capsys.readouterr().out
 
 
-def test_a_failed_load_is_told_and_continued(
-    bigquery, gcs, dataset, corpus, tiny_bundle, tmp_path, capsys, monkeypatch
-):
+def load_damaged(monkeypatch, *run):
+    """Loads what is damaged on its way."""
     from google.cloud.bigquery import Client
 
-    output, table = tmp_path / "out", f"test-project:{dataset}.v"
     upload = Client.load_table_from_file
 
     def damaged(self, file, *rest, **settings):
         return upload(self, io.BytesIO(b"no parquet"), *rest, **settings)
 
-    monkeypatch.setattr(Client, "load_table_from_file", damaged)
-    assert load(output, tiny_bundle, corpus, table) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "load_table_from_file", damaged)
+        return load(*run)
+
+
+def test_a_failed_load_is_told_and_continued(
+    bigquery, gcs, dataset, corpus, tiny_bundle, tmp_path, capsys, monkeypatch
+):
+    output, table = tmp_path / "out", f"test-project:{dataset}.v"
+    assert load_damaged(monkeypatch, output, tiny_bundle, corpus, table) == 1
     error = capsys.readouterr().err
     assert "job bert_embed_" in error
     assert "failed:" in error
     assert record(output)["status"] == "failed"
-    monkeypatch.setattr(Client, "load_table_from_file", upload)
     assert load(output, tiny_bundle, corpus, table) == 0
     assert record(output)["counts"]["parts_reused"] == record(output)["counts"]["parts"]
     assert bigquery.jobs[-1][1] == bigquery.jobs[-2][1] + "_1"
@@ -274,17 +279,8 @@ def test_a_damaged_footer_stops_the_load(
     bigquery, dataset, corpus, tiny_bundle, tmp_path, capsys, monkeypatch
 ):
     """It counts three of four rows, of which pyarrow would read as many and say nothing."""
-    from google.cloud.bigquery import Client
-
     output, table = tmp_path / "out", f"test-project:{dataset}.v"
-    upload = Client.load_table_from_file
-
-    def damaged(self, file, *rest, **settings):
-        return upload(self, io.BytesIO(b"no parquet"), *rest, **settings)
-
-    monkeypatch.setattr(Client, "load_table_from_file", damaged)
-    assert load(output, tiny_bundle, corpus, table) == 1
-    monkeypatch.setattr(Client, "load_table_from_file", upload)
+    assert load_damaged(monkeypatch, output, tiny_bundle, corpus, table) == 1
     [path] = output.glob("embeddings/*.parquet")
     data = path.read_bytes()
     for place in range(len(data) - 8 - int.from_bytes(data[-8:-4], "little"), len(data)):
