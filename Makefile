@@ -72,7 +72,7 @@ embed: model build/language_reference.jsonl  ## embed the Python language refere
 
 # Two of the linters need Go.
 GO_LINTERS := $(if $(shell command -v go),build/actionlint build/kubeconform)
-SCHEMAS := tests/deploy/schemas/{{.ResourceKind}}_{{.ResourceAPIVersion}}.json
+SCHEMAS := tests/integration/deploy/schemas/{{.ResourceKind}}_{{.ResourceAPIVersion}}.json
 MANIFESTS := deploy/airflow/bert_embed_pod.yaml deploy/cloud_run/job.yaml deploy/flink/kubernetes.yaml
 check: .venv/dev model $(GO_LINTERS)  ## lint code, scripts, images, workflows and manifests; types, layers, doctests, lock
 	$(BIN)/ruff check .
@@ -120,17 +120,17 @@ test: .venv/dev model build/bqemulator-venv/made programs  ## run the tests (ARG
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-quick: .venv/dev model
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" --ignore tests/cli --ignore tests/integration $(ARGS)
 
 test-processors test-elsewhere: test-%: .venv/dev model
 	$(BIN)/python -m tests.support.$* $(ARGS)
 
 # Clean environments with the built wheel, for each extra and each Python that is here.
 test-install: .venv/dev
-	$(BIN)/python -m pytest tests/install $(ARGS)
+	$(BIN)/python -m pytest tests/integration/install $(ARGS)
 
-build/lowest-venv/made: pyproject.toml tests/install/lowest.py .venv/dev
-	$(BIN)/python -m tests.install.lowest
+build/lowest-venv/made: pyproject.toml tests/integration/install/lowest.py .venv/dev
+	$(BIN)/python -m tests.integration.install.lowest
 	@touch $@
 
 test-lowest: model build/lowest-venv/made
@@ -153,7 +153,7 @@ build/flink/libraries: uv.lock .venv/runtime
 flink: build/flink/job_server build/flink/libraries build/flink/bin/container  ## fetch what a Flink cluster needs (java, mvn, go)
 
 test-flink: .venv/dev model flink
-	$(BIN)/python -m pytest tests/flink $(ARGS)
+	$(BIN)/python -m pytest tests/integration/flink $(ARGS)
 
 build/airflow-venv/made: uv.lock .venv/uv
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
@@ -162,9 +162,9 @@ build/airflow-venv/made: uv.lock .venv/uv
 	@touch $@
 
 test-airflow: .venv/dev build/airflow-venv/made
-	$(BIN)/python -m pytest tests/schedule/airflow_launches.py tests/schedule/airflow_days.py $(ARGS)
+	$(BIN)/python -m pytest tests/integration/schedule/airflow_launches.py tests/integration/schedule/airflow_days.py $(ARGS)
 
-build/ecosystem-venv/made: tests/ecosystem/requirements.txt benchmarks/peers.py .venv/dev
+build/ecosystem-venv/made: tests/integration/ecosystem/requirements.txt benchmarks/peers.py .venv/dev
 	$(BIN)/python -c "from benchmarks.peers import environment; environment('ecosystem-venv', open('$<').read())"
 	@touch $@
 
@@ -172,19 +172,19 @@ build/ecosystem-venv/made: tests/ecosystem/requirements.txt benchmarks/peers.py 
 # are LangChain's own tests.
 test-ecosystem: model build/ecosystem-venv/made
 	HF_HUB_OFFLINE=1 build/ecosystem-venv/bin/python -m pytest --noconftest -o python_classes=Test \
-		-o asyncio_mode=auto tests/ecosystem $(ARGS)
+		-o asyncio_mode=auto tests/integration/ecosystem $(ARGS)
 
 # What the second environment lacks it takes from .venv: a path file leads there.
 OVERLAY = $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > \
 	$$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/runtime.pth
 
-build/export-venv/made: tests/export_readers/requirements.txt .venv/dev
+build/export-venv/made: tests/integration/export_readers/requirements.txt .venv/dev
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
 	$(BIN)/uv pip install --quiet --no-deps --python $(@D)/bin/python -r $<
 	$(OVERLAY)
 	@touch $@
 
-build/readers/%: tests/export_readers/java/%.xml
+build/readers/%: tests/integration/export_readers/java/%.xml
 	rm -rf $@
 	mvn -B -q -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/$@" \
 		|| { rm -rf $@; exit 1; }
@@ -197,12 +197,12 @@ readers:
 		$(addprefix build/readers/,anserini elasticsearch opensearch) || true
 
 test-export: build/export-venv/made readers
-	build/export-venv/bin/python -m pytest tests/export_readers $(ARGS)
+	build/export-venv/bin/python -m pytest tests/integration/export_readers $(ARGS)
 
 FLINK_IMAGE ?= $(shell sed -n 's/^ARG FLINK=//p' deploy/flink/Dockerfile)
 test-images: .venv/dev model images build/prism flink
 	deploy/docker/bases.sh build/image_bases $(FLINK_IMAGE)
-	$(BIN)/python -m pytest tests/images $(ARGS)
+	$(BIN)/python -m pytest tests/integration/images $(ARGS)
 
 # The site needs no runtime: its reference is read from the sources.
 build/docs-venv/made: uv.lock .venv/uv
@@ -217,7 +217,7 @@ docs: build/docs-venv/made  ## build the site of docs/ into build/site; a warnin
 
 notebooks: build/docs-venv/made .venv/dev embed  ## execute the notebooks of docs/notebooks (CHECK=--check changes none)
 	build/docs-venv/bin/python docs/run_notebooks.py $(CHECK)
-	build/docs-venv/bin/python -m pytest tests/notebooks
+	build/docs-venv/bin/python -m pytest tests/integration/notebooks
 
 bench: .venv/dev model  ## measure against the peers (an hour; own environment under build/)
 	$(BIN)/python -m benchmarks.run $(ARGS)

@@ -183,7 +183,7 @@ class Notebook:
 
 @pytest.fixture
 def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
-    """A stand-in for IPython; tests set `sys.stderr`, tests/notebooks has real kernels."""
+    """A stand-in for IPython; tests set `sys.stderr`, integration/notebooks has real kernels."""
     found = Notebook()
     module = types.ModuleType("IPython.display")
     monkeypatch.setattr(module, "display", found.display, raising=False)

@@ -24,14 +24,14 @@ from pathlib import Path
 from bert_embed.backends import processor
 
 # Those of engines, slow ones as well; XLA's programs do not ask Linux about the processor.
-_ENGINES = ("tests/bert_embed/engines", "--ignore", "tests/bert_embed/engines/test_xla.py")
+_ENGINES = ("tests/unit/backends", "--ignore", "tests/unit/backends/test_xla.py")
 # Those that compare what a command says with what it should.
 _MESSAGES = (
-    "tests/pipeline/estimate",
-    "tests/pipeline/runners",
-    "tests/pipeline/test_errors.py",
-    "tests/pipeline/test_shown.py",
-    "tests/pipeline/test_usage_errors.py",
+    "tests/cli/test_estimate.py",
+    "tests/cli/runners",
+    "tests/cli/test_errors.py",
+    "tests/cli/test_shown.py",
+    "tests/cli/test_usage_errors.py",
 )
 _NEWER = r" (?:avx512\w*|avx_vnni\w*|avx_ne_convert|amx_\w+)\b"
 _AVX512 = "avx512f avx512bw avx512dq avx512vl"
@@ -42,10 +42,10 @@ _KINDS = {
 }
 # What the default engine promises in numbers; none of them loads TensorFlow.
 _PROMISES = (
-    "tests/bert_embed/engines/test_litert_reference.py",
-    "tests/bert_embed/engines/test_litert_shapes.py",
-    "tests/bert_embed/test_calls.py",
-    "tests/bert_embed/test_granularity.py",
+    "tests/unit/backends/test_litert_reference.py",
+    "tests/unit/backends/test_litert_shapes.py",
+    "tests/unit/test_calls.py",
+    "tests/unit/test_granularity.py",
 )
 _QEMU = "qemu-x86_64-static"
 _AT_ONCE = 2  # processes, each on one core

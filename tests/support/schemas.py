@@ -1,4 +1,4 @@
-"""Writes tests/deploy/schemas: what Kubernetes, Flink's operator and Cloud Run take.
+"""Writes tests/integration/deploy/schemas: what Kubernetes, Flink's operator and Cloud Run take.
 
 python -m tests.support.schemas OPERATOR_API.jar RUN_V1.json
 
@@ -17,7 +17,7 @@ import yaml
 
 from tests.support.command import ROOT
 
-FOLDER = ROOT / "tests" / "deploy" / "schemas"
+FOLDER = ROOT / "tests" / "integration" / "deploy" / "schemas"
 DEFINITION = "META-INF/fabric8/flinkdeployments.flink.apache.org-v1.yml"
 JOB = "Job"
 

@@ -1,0 +1,183 @@
+"""The examples say what they should: ranks, formats, senses of a word, through their commands."""
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_embed.bundle.find import resolve_model
+from bert_embed.importers.huggingface import import_huggingface
+from examples import sts_benchmark
+from examples.bank_cosines import SENTENCE, banks
+from examples.sts_benchmark import Pair, pearson, ranks, read_pairs, spearman
+from tests.support.models.tiny import write_tiny_huggingface
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+PAIRS = ROOT / "tests" / "data" / "graded_pairs.tsv"
+STATES = ROOT / "tests" / "data" / "minilm_hidden_states"
+# "After stealing money from the bank vault, ...": bert-base-uncased's ids, as the tutorial prints.
+BANK_IDS = [101, 2044, 11065, 2769, 2013, 1996, 2924, 11632, 1010, 1996, 2924, 27307, 2001, 2464]
+BANK_IDS += [5645, 2006, 1996, 5900, 2314, 2924, 1012, 102]
+
+
+def example(name, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", f"examples.{name}", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def figure(printed, name):
+    return float(re.search(rf"^{name} +(-?[\d.]+)$", printed, re.MULTILINE)[1])
+
+
+def overlap(pair):
+    first, second = (set(re.findall(r"\w+", text.lower())) for text in (pair.first, pair.second))
+    return len(first & second) / len(first | second)
+
+
+def test_the_model_ranks_graded_pairs_as_they_were_written(minilm, capsys):
+    assert sts_benchmark.main([str(PAIRS)]) == 0
+    measured = capsys.readouterr().out
+    assert "60 pairs" in measured
+    assert 70 < figure(measured, "Spearman") < 90
+    assert 70 < figure(measured, "Pearson") < 90
+
+
+def test_neither_chance_nor_common_words_rank_graded_pairs():
+    pairs = read_pairs(PAIRS)
+    scores = np.array([pair.score for pair in pairs])
+    assert abs(spearman(np.array([overlap(pair) for pair in pairs]), scores)) < 0.2
+    random = np.random.default_rng(7)
+    assert max(spearman(random.random(len(pairs)), scores) for _ in range(2000)) < 0.6
+
+
+def test_graded_pairs_hold_every_degree_ten_times():
+    scores = [pair.score for pair in read_pairs(PAIRS)]
+    assert {score: scores.count(score) for score in scores} == dict.fromkeys(range(6), 10)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "wanted"),
+    [
+        ([1, 2, 3, 4, 5], [5, 6, 7, 8, 7], 0.8207826816681233),  # a tie
+        ([106, 86, 100, 101, 99, 103, 97, 113, 112, 110], [7, 0, 27, 50, 28, 29, 20, 12, 6, 17],
+         -29 / 165),
+        ([1, 2, 3], [30, 20, 10], -1.0),
+        ([1, 1, 2, 2], [3, 3, 4, 4], 1.0),
+    ],
+)  # fmt: skip
+def test_spearman_equals_known_values(x, y, wanted):
+    assert spearman(np.array(x, float), np.array(y, float)) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_a_constant_has_no_correlation():
+    assert np.isnan(spearman(np.ones(4), np.arange(4.0)))
+    assert np.isnan(pearson(np.arange(4.0), np.ones(4)))
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=40))
+def test_ranks_count_what_is_smaller_and_half_of_what_is_equal(values):
+    wanted = [
+        sum(other < value for other in values) + (values.count(value) + 1) / 2 for value in values
+    ]
+    assert ranks(np.array(values, float)).tolist() == wanted
+
+
+WANTED = [Pair('a "b', "c, d", 2.5), Pair("e", "f", 0.0)]
+FORMS = {
+    "original.csv": "g\tf\ty\t1\t2.500\ta \"b\tc, d\ng\tf\ty\t2\t0\te\tf\tlicence\n",
+    "header.tsv": "split\tscore\tsentence1\tsentence2\ntest\t2.5\ta \"b\tc, d\n"
+    "dev\t1\tx\ty\ntest\t0\te\tf\n",
+    "header.csv": 'sentence1,sentence2,score\n"a ""b","c, d",2.5\ne,f,0.0\n',
+    "plain.csv": '"a ""b","c, d",2.5\ne,f,0\n',
+    "pairs.jsonl": json.dumps({"sentence1": 'a "b', "sentence2": "c, d", "score": 2.5})
+    + "\n\n"
+    + json.dumps({"sentence1": "e", "sentence2": "f", "similarity_score": 0, "split": "test"})
+    + "\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+def test_every_form_gives_the_same_pairs(tmp_path, name, packed):
+    path = tmp_path / (f"{name}.gz" if packed else name)
+    text = FORMS[name].encode()
+    path.write_bytes(gzip.compress(text) if packed else text)
+    assert read_pairs(path) == WANTED
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "x,y,1\nx,y,none\n", "line 2: a pair must have"),
+        ("a.csv", "x,y,1\nx,y\n", "line 2: a pair must have"),
+        ("a.jsonl", '{"sentence1": "x"}\n', "line 1: a pair must have"),
+        ("a.jsonl", "{\n", "cannot be read"),
+        ("a.csv.gz", "not packed", "cannot be read"),
+        ("a.csv", "x,y,1\n", "at least 2 pairs"),
+        ("a.csv", "", "at least 2 pairs"),
+    ],
+)
+def test_a_file_of_something_else_is_refused_with_its_line(tmp_path, name, text, message):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        read_pairs(path)
+
+
+def test_a_wrong_command_line_ends_with_a_sentence(tmp_path):
+    for done in (
+        example("sts_benchmark", tmp_path / "none.csv"),
+        example("bank_cosines", "--model", tmp_path / "none"),
+    ):
+        assert done.returncode == 2
+        assert str(tmp_path / "none") in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("token_types", [0, 1])
+def test_bank_is_nearer_to_bank_of_the_same_sense(minilm, token_types):
+    found = banks(minilm, token_types)
+    assert found.input_ids.tolist() == BANK_IDS
+    assert found.places == (6, 10, 19)
+    same, other = found.cosine(1, 0), found.cosine(1, 2)
+    assert same > other + 0.03
+    assert found.cosine(1, 1) == pytest.approx(1)
+
+
+def test_bank_vectors_are_the_sum_of_the_last_four_layers(minilm):
+    stored = json.loads(STATES.with_suffix(".json").read_text("utf-8"))["examples"]
+    (number,) = [one["index"] for one in stored if one["text_a"] == SENTENCE]
+    layers = np.load(STATES.with_suffix(".npz"))[f"hidden_states_{number}"]
+    wanted = layers[-4:].sum(axis=0)[[6, 10, 19]]
+    np.testing.assert_allclose(banks(minilm).vectors, wanted, atol=4e-4)
+
+
+def test_a_model_of_two_layers_has_no_last_four(tiny_bundle):
+    with pytest.raises(ValueError, match="--model must have 4 layers"):
+        banks(resolve_model(tiny_bundle))
+
+
+def test_a_model_that_splits_the_word_is_refused(tmp_path):
+    characters = [chr(code) for code in range(97, 123)]
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", ".", *characters]
+    vocab += [f"##{one}" for one in characters]
+    write_tiny_huggingface(tmp_path / "model", layers=4, vocab=vocab)
+    bundle = import_huggingface(str(tmp_path / "model"), str(tmp_path / "bundle"))
+    with pytest.raises(ValueError, match="must know the word 'bank'"):
+        banks(bundle)

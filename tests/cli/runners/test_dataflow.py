@@ -1,0 +1,298 @@
+"""Submission to Dataflow: what the service and its workers are given, and what the command says."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from apache_beam.internal import pickler
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from tests.support.command import ROOT, embed, files, record
+from tests.support.servers.dataflow import PROJECT, REGION, dataflow_server
+
+pytestmark = pytest.mark.slow
+
+HINT = "beam:resources:accelerator:v1"
+IMAGE = "--sdk_container_image=us-docker.pkg.dev/p/r/bert-embed:1"
+DETACHED = "--no_wait_until_finish"
+PATIENCE = 60
+
+
+@pytest.fixture(scope="module")
+def dataflow(gcs_session, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dataflow")
+    (folder / "in").mkdir()
+    (folder / "in" / "a.txt").write_text("the bank of the river\n\nred stars\n" * 40)
+    gcs_session.put_folder(folder / "in", "dataflow", "in")
+    with dataflow_server(folder, gcs_session) as server:
+        yield server
+
+
+def command(dataflow, model, output, *flags):
+    words = ["embed", f"--model={model}", "--input=gs://dataflow/in", "--block_bytes=400"]
+    words += [f"--output=gs://dataflow/{output}", "--temp_location=gs://dataflow/tmp"]
+    words += ["--runner=DataflowRunner", f"--project={PROJECT}", f"--region={REGION}"]
+    return [*words, f"--dataflow_endpoint={dataflow.url}", *flags]
+
+
+@contextmanager
+def started(dataflow, *arguments, python=()):
+    """The command in a process of its own, which does not outlive the test."""
+    process = subprocess.Popen(
+        [sys.executable, *python, "-m", "bert_embed", *command(dataflow, *arguments)],
+        cwd=ROOT,
+        env={**os.environ, **dataflow.environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def submit(dataflow, *arguments, python=()):
+    """Runs the command to its end: exit code, output, errors."""
+    with started(dataflow, *arguments, python=python) as process:
+        out, errors = process.communicate(timeout=PATIENCE)
+    return process.returncode, out, errors
+
+
+def environments(graph):
+    """The resource hints of every step's environment, by the step's name."""
+    made = graph.components.environments
+    return {
+        step.unique_name: dict(made[step.environment_id].resource_hints)
+        for step in graph.components.transforms.values()
+        if step.environment_id
+    }
+
+
+def handler(graph):
+    """What loads the model on workers."""
+    [step] = [
+        step
+        for step in graph.components.transforms.values()
+        if step.unique_name.endswith("BeamML_RunInference")
+    ]
+    payload = beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
+    return vars(pickler.loads(payload.do_fn.payload)[0])["_model_handler"]
+
+
+def run_graph(dataflow, job):
+    """Does what the service's workers would do, here."""
+    graph = dataflow.graph(job)
+    for environment in graph.components.environments.values():
+        environment.Clear()
+        environment.urn = "beam:env:embedded_python:v1"
+    FnApiRunner().run_via_runner_api(graph, PipelineOptions([])).wait_until_finish()
+    job["currentState"] = "JOB_STATE_DONE"
+
+
+@pytest.fixture(scope="module")
+def on_processors(dataflow, tiny_bundle):
+    asked = (dataflow, tiny_bundle, "cpu", IMAGE, DETACHED)
+    code, out, errors = submit(*asked, python=["-X", "importtime"])
+    assert code == 0, errors
+    imports = [line for line in errors.splitlines() if line.startswith("import time:")]
+    return dataflow.job, out, {line.rpartition("|")[2].strip() for line in imports}
+
+
+def test_submission_loads_no_tensorflow_and_names_the_job(on_processors, dataflow):
+    job, out, modules = on_processors
+    assert "apache_beam" in modules
+    assert not {"tensorflow", "tensorflow_text"} & modules
+    assert f"Dataflow job {job['id']} ({job['name']}) continues" in out
+    assert f"dataflow/jobs/{REGION}/{job['id']}?project={PROJECT}" in out
+    assert "gs://dataflow/cpu/run.json says when it is done" in out
+    assert record(dataflow.gcs.root / "dataflow" / "cpu")["status"] == "running"
+
+
+def test_a_job_is_described_whole(on_processors, dataflow):
+    job = on_processors[0]
+    run = record(dataflow.gcs.root / "dataflow" / "cpu")
+    [pool] = job["environment"]["workerPools"]
+    assert job["name"].startswith(f"bert-embed-{run['run'][:12]}-")
+    assert job["labels"] == {
+        "application": "bert-embed",
+        "version": "0-1-0",
+        "run": run["run"],
+        "model": run["model"]["fingerprint"][:32],
+    }
+    assert (pool["machineType"], pool["diskSizeGb"]) == ("n2-standard-8", 50)
+    [image] = pool["sdkHarnessContainerImages"]
+    assert image["containerImage"] == "us-docker.pkg.dev/p/r/bert-embed:1"
+    assert "no_use_multiple_sdk_containers" not in job["environment"]["experiments"]
+    assert "serviceOptions" not in job["environment"]
+    graph = dataflow.graph(job)
+    assert set(map(len, environments(graph).values())) == {0}, "no hints"
+    assert vars(handler(graph))["threads"] == 1, "there is a process a core"
+
+
+def test_the_model_is_no_part_of_the_graph(on_processors, dataflow, tiny_bundle):
+    graph = dataflow.staged_graph(on_processors[0])
+    assert len(graph) < 100_000
+    data = Path(tiny_bundle, "float32.tflite").read_bytes()
+    pieces = {data[at : at + 16] for at in range(0, len(data) - 16, 1024)}
+    pieces = {piece for piece in pieces if len(set(piece)) > 8}
+    assert len(pieces) > 10
+    assert not [piece for piece in pieces if piece in graph]
+    [there] = dataflow.gcs.root.glob("dataflow/tmp/bundles/*/float32.tflite")
+    assert there.read_bytes() == data
+
+
+def test_an_image_brings_the_code_and_nothing_of_it_is_staged(on_processors, dataflow):
+    [pool] = on_processors[0]["environment"]["workerPools"]
+    staged = {each["name"] for each in pool["packages"]}
+    assert staged == {"submission_environment_dependencies.txt"}
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "option"),
+    [
+        ("t4", "n1-standard-8", "type:nvidia-tesla-t4;count:1;install-nvidia-driver:5xx"),
+        ("v5e", "ct5lp-hightpu-1t", "type:tpu-v5-lite-podslice;topology:1x1"),
+    ],
+)
+def test_an_accelerator_is_given_to_every_worker(dataflow, tiny_bundle, name, machine, option):
+    flags = [IMAGE, DETACHED, f"--accelerator={name}", "--labels=run=mine", "--labels=team=a"]
+    code, _, errors = submit(dataflow, tiny_bundle, name, *flags)
+    assert code == 0, errors
+    job = dataflow.job
+    [pool] = job["environment"]["workerPools"]
+    assert (pool["machineType"], pool["diskSizeGb"]) == (machine, 100)
+    assert job["environment"]["serviceOptions"] == [f"worker_accelerator={option}"]
+    assert "no_use_multiple_sdk_containers" in job["environment"]["experiments"]
+    assert "use_multiple_sdk_containers" not in job["environment"]["experiments"]
+    graph = dataflow.graph(job)
+    assert set(map(len, environments(graph).values())) == {0}, "never a hint, too"
+    # A device makes batches of the few shapes that it compiles:
+    # tests/unit/backends/test_xla.py.
+    device = {"t4": "gpu", "v5e": "tpu"}[name]
+    assert vars(handler(graph))["device"] == device
+    assert vars(handler(graph))["threads"] is None
+    assert record(dataflow.gcs.root / "dataflow" / name)["options"].get("device", "auto") == device
+    assert (job["labels"]["run"], job["labels"]["team"]) == ("mine", "a")
+
+
+def test_other_flags_of_the_service_reach_it(dataflow, tiny_bundle):
+    flags = [IMAGE, DETACHED, "--machine_type=e2-standard-4", "--no_use_public_ips"]
+    flags += [f"--subnetwork=regions/{REGION}/subnetworks/own", "--max_num_workers=9"]
+    flags += ["--service_account_email=workers@p.iam.gserviceaccount.com"]
+    code, _, errors = submit(dataflow, tiny_bundle, "flags", *flags)
+    assert code == 0, errors
+    environment = dataflow.job["environment"]
+    [pool] = environment["workerPools"]
+    assert pool["machineType"] == "e2-standard-4"
+    assert pool["subnetwork"] == f"regions/{REGION}/subnetworks/own"
+    assert pool["ipConfiguration"] == 2, "private"
+    assert pool["autoscalingSettings"]["maxNumWorkers"] == 9
+    assert environment["serviceAccountEmail"] == "workers@p.iam.gserviceaccount.com"
+
+
+def wait_for_job(dataflow, process, number):
+    """The job that a command submits, once the service has it."""
+    limit = time.monotonic() + PATIENCE
+    while len(dataflow.jobs) < number:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    return dataflow.job
+
+
+def test_a_job_outlives_its_command_and_is_not_started_twice(dataflow, gcs, tiny_bundle, tmp_path):
+    asked = (dataflow, tiny_bundle, "outlives", IMAGE)
+    with started(*asked) as process:
+        job = wait_for_job(dataflow, process, len(dataflow.jobs) + 1)
+        for line in process.stderr:
+            if "was submitted" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, errors
+    assert f"Dataflow job {job['id']} ({job['name']}) continues" in out
+    assert f"gcloud dataflow jobs cancel {job['id']} --region {REGION}" in out
+    output = gcs.root / "dataflow" / "outlives"
+    assert record(output)["status"] == "running"
+
+    code, out, errors = submit(*asked)
+    assert (code, out) == (1, "")
+    assert f"error: a job named {job['name']} is already running" in errors
+    assert record(output)["status"] == "running", "the job that runs has not failed"
+
+    run_graph(dataflow, job)
+    assert embed(tmp_path / "out", tiny_bundle, "gs://dataflow/in", block_bytes=400) == 0
+    assert files(output) == files(tmp_path / "out")
+    assert record(output)["counts"]["embedded"] == 80
+    code, out, errors = submit(*asked)
+    assert code == 0, errors
+    assert "nothing to do: gs://dataflow/outlives holds this run" in out
+
+
+def test_a_command_that_waits_sums_up_its_job(dataflow, gcs, tiny_bundle, tmp_path, monkeypatch):
+    """Without an image of ours: every worker installs the code that is staged."""
+    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path))
+    with started(dataflow, tiny_bundle, "waits", "--setup_file=./setup.py") as process:
+        job = wait_for_job(dataflow, process, len(dataflow.jobs) + 1)
+        run_graph(dataflow, job)
+        out, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, errors
+    assert "80 embedded" in out
+    [pool] = job["environment"]["workerPools"]
+    [package] = [each for each in pool["packages"] if each["name"] == "workflow.tar.gz"]
+    place = package["location"].removeprefix("storage.googleapis.com/")
+    with tarfile.open(gcs.root / place) as archive:
+        names = {name.partition("/src/bert_embed/")[2] for name in archive.getnames()}
+    assert {"pipeline/run/graph.py", "transforms/infer.py", "encoder.py"} <= names
+
+
+def test_a_job_that_the_service_gives_up_has_failed(dataflow, gcs, tiny_bundle, monkeypatch):
+    monkeypatch.setattr(dataflow, "state", "JOB_STATE_FAILED")
+    code, _, errors = submit(dataflow, tiny_bundle, "fails", IMAGE)
+    job = dataflow.job
+    assert code == 1
+    assert f"the job failed: Dataflow job {job['id']} ({job['name']}) ended as FAILED" in errors
+    assert "Traceback" not in errors
+    assert record(gcs.root / "dataflow" / "fails")["status"] == "failed"
+
+
+def test_a_job_that_the_service_does_not_take_has_failed(dataflow, gcs, tiny_bundle, monkeypatch):
+    monkeypatch.setattr(dataflow, "refusal", "the workflow could not be created: no such network")
+    code, _, errors = submit(dataflow, tiny_bundle, "refused", IMAGE)
+    assert code == 1
+    assert "the job failed: Dataflow does not accept the job: 400" in errors
+    assert "the workflow could not be created: no such network" in errors
+    assert "Traceback" not in errors
+    assert record(gcs.root / "dataflow" / "refused")["status"] == "failed"
+
+
+def test_a_template_describes_the_job_that_its_launcher_starts(dataflow, tiny_bundle, tmp_path):
+    words = command(dataflow, tiny_bundle, "template", IMAGE, "--job_name=launched")
+    words += ["--accelerator=t4", f"--template_location={tmp_path}/job.json"]
+    before = len(dataflow.jobs)
+    made = subprocess.run(
+        [sys.executable, "deploy/dataflow/template.py", *words[1:]],
+        cwd=ROOT,
+        env={**os.environ, **dataflow.environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert made.returncode == 0, made.stderr
+    job = json.loads((tmp_path / "job.json").read_text())
+    [option] = job["environment"]["serviceOptions"]
+    assert option.startswith("worker_accelerator=type:nvidia-tesla-t4;")
+    assert job["name"] == "launched"
+    assert len(dataflow.jobs) == before

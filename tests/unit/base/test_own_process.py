@@ -1,0 +1,75 @@
+"""Processes that are ours give freed memory back to the system, a caller's stays as it is."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from bert_embed.backends.choose import load_engine
+from tests.support.command import ROOT
+from tests.support.local_runners import PROCESSES
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
+
+# glibc takes a freed block's size as the new limit: without the setting, 20 MiB come from the heap.
+_CODE = """
+import numpy as np
+from bert_embed.backends.processor import set_up_process
+set_up_process()
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) >> 8
+np.ones(30 << 20, np.uint8)
+below = np.ones(20 << 20, np.uint8)
+above, last = np.ones(4 << 20, np.uint8), np.ones(4 << 20, np.uint8)
+before = resident()
+del below
+print(before - resident())
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "freed"), [({}, 20), ({"MALLOC_MMAP_THRESHOLD_": "1000000000"}, 0)]
+)
+def test_a_freed_block_goes_back_to_the_system(own, freed):
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    code = [sys.executable, "-c", _CODE]
+    done = subprocess.run(code, cwd=ROOT, env=env | own, capture_output=True, text=True, check=True)
+    assert abs(int(done.stdout) - freed) <= 1, "MiB"
+
+
+def load_and_note(path, *model):
+    """Loads the engine, and notes what a process that is set up has in its environment."""
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(f"{os.getpid()} {os.environ.get('TF_CPP_MIN_LOG_LEVEL')}\n")
+    return load_engine(*model)
+
+
+_RUN = """
+import functools, os, sys
+import bert_embed
+from bert_embed.pipeline.run import graph
+from bert_embed.transforms.infer import BlockModelHandler
+from tests.unit.base.test_own_process import load_and_note
+text, output, model, notes, *flags = sys.argv[1:]
+load = functools.partial(load_and_note, notes)
+graph.BlockModelHandler = functools.partial(BlockModelHandler, load_engine=load)
+bert_embed.embed(input=text, output=output, model=model, beam_args=flags)
+print(os.getpid(), os.environ.get("TF_CPP_MIN_LOG_LEVEL"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [(), PROCESSES], ids=["caller", "workers"])
+def test_a_run_sets_up_worker_processes_and_not_its_caller(tmp_path, tiny_bundle, flags):
+    (tmp_path / "in.txt").write_text("the bank\n")
+    words = [tmp_path / "in.txt", tmp_path / "out", tiny_bundle, tmp_path / "notes", *flags]
+    env = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    code = [sys.executable, "-c", _RUN, *words]
+    done = subprocess.run(code, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    caller, level = done.stdout.splitlines()[-1].split()
+    assert level == "None"
+    noted = [line.split() for line in (tmp_path / "notes").read_text().splitlines()]
+    expected = "2" if flags else "None"
+    assert {level for _, level in noted} == {expected}
+    assert all((pid == caller) == (not flags) for pid, _ in noted)

@@ -1,0 +1,369 @@
+"""A line beyond all measure is rejected at its place, not held; what follows it is read."""
+
+import bz2
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_embed.base.errors import InputError
+from bert_embed.transforms.cut import plan_blocks
+from bert_embed.transforms.listing import input_files, limit_files
+from bert_embed.transforms.read import lines
+from bert_embed.transforms.read.lines import Columns, first_lines
+from bert_embed.transforms.read.parquet import with_footers
+from bert_embed.transforms.read.reader import document_blocks
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+BOUND = 40
+STORED = {
+    "": bytes,
+    ".gz": lambda data: gzip.compress(data, 1),
+    ".bz2": bz2.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
+
+
+def read(path, block_bytes, columns=None, limit=None, part_docs=5):
+    files = list(with_footers(input_files([str(path)]), "text"))
+    if limit is not None:
+        files = limit_files(files, limit)
+    specs = plan_blocks(files, block_bytes)
+    for spec in specs:
+        yield from document_blocks(spec, columns or Columns(), part_docs, block_bytes, {})
+
+
+def expected(data):
+    """Offsets of the lines with text, of those without, and of those that are too large."""
+    good, blank, large, offset = [], [], [], 0
+    for line in data.split(b"\n") if data else ():
+        size = len(line) + 1 - (offset + len(line) == len(data))
+        if size:
+            (large if size > BOUND else good if line else blank).append(offset)
+        offset += size
+    return good, blank, large
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 5, 38, 39, 40, 41, 90, 400]), max_size=12),
+    st.booleans(),
+    st.sampled_from(list(STORED)),
+    st.sampled_from([7, 30, 64, 1000]),
+)
+def test_every_line_is_read_or_rejected_at_its_place(
+    tmp_path_factory, sizes, ended, suffix, block_bytes
+):
+    data = b"\n".join(b"x" * size for size in sizes) + (b"\n" if ended else b"")
+    path = tmp_path_factory.mktemp("large") / f"in.txt{suffix}"
+    path.write_bytes(STORED[suffix](data))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "MOST_RECORD_BYTES", BOUND)
+        blocks = list(read(path, block_bytes))
+    good, blank, large = expected(data)
+    offsets = {"good": [], "empty text": [], "record too large": []}
+    for block in blocks:
+        assert block.part.records == len(block) + len(block.part.rejected)
+        offsets["good"] += [int(each.rsplit(":", 1)[1]) for each in block.ids.to_pylist()]
+        for each in block.part.rejected:
+            assert each.id == each.source
+            offsets[each.reason].append(int(each.source.rsplit(":", 1)[1]))
+    assert sorted(offsets["good"]) == good
+    assert sorted(offsets["empty text"]) == blank
+    assert sorted(offsets["record too large"]) == large
+    if not suffix:
+        assert sum(sum(block.part.covered.values()) for block in blocks) == len(data)
+
+
+@pytest.mark.parametrize("suffix", list(STORED))
+def test_a_limit_counts_it_and_the_first_lines_pass_over_it(tmp_path, suffix, monkeypatch):
+    monkeypatch.setattr(lines, "MOST_RECORD_BYTES", BOUND)
+    path = tmp_path / f"in.jsonl{suffix}"
+    rows = [
+        b'{"id": "%d", "text": "%s"}' % (n, b"word " * (30 if n in (0, 2) else 1)) for n in range(9)
+    ]
+    path.write_bytes(STORED[suffix](b"\n".join(rows)))
+    [file] = input_files([str(path)])
+    assert first_lines(file, 100).data.startswith(b'{"id": "1"')
+    blocks = list(read(path, 64, Columns(id="id"), limit=4))
+    assert sorted(each for block in blocks for each in block.ids.to_pylist()) == ["1", "3"]
+    rejected = [each for block in blocks for each in block.part.rejected]
+    assert [(each.id, each.reason, each.record) for each in rejected] == [
+        (None, "record too large", None)
+    ] * 2
+
+
+@given(
+    st.lists(st.sampled_from([1, 5, 30, 31, 32, 33, 90, 400]), max_size=12),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(list(STORED)),
+    st.sampled_from([7, 30, 64, 1000]),
+)
+def test_every_csv_record_is_read_or_rejected_at_its_place(
+    tmp_path_factory, sizes, quoted, ended, suffix, block_bytes
+):
+    """A quoted field of many lines, or one of one line, of which some are too large."""
+    field = "x\n" if quoted else "xy"
+    records = [f'"{field * (size // 2)}",{n}\n' for n, size in enumerate(sizes)]
+    if records and not ended:
+        records[-1] = records[-1].removesuffix("\n")
+    data = "".join(["text,id\n", *records]).encode()
+    path = tmp_path_factory.mktemp("large") / f"in.csv{suffix}"
+    path.write_bytes(STORED[suffix](data))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "MOST_RECORD_BYTES", BOUND)
+        blocks = list(read(path, block_bytes, Columns(id="id")))
+    large, blank, good, offset = [], [], [], len("text,id\n")
+    for n, record in enumerate(records):
+        place = f"{path}:{offset}"
+        is_large, is_blank = len(record) > BOUND, sizes[n] < 2
+        (large if is_large else blank if is_blank else good).append((n, place))
+        offset += len(record)
+    ids = sorted(int(each) for block in blocks for each in block.ids.to_pylist())
+    rejected = [each for block in blocks for each in block.part.rejected]
+    assert ids == [n for n, _ in good]
+    assert sorted(each.source for each in rejected if each.reason == "record too large") == sorted(
+        place for _, place in large
+    )
+    assert len(rejected) == len(large) + len(blank)
+    if not suffix:
+        assert sum(sum(block.part.covered.values()) for block in blocks) in (0, len(data))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv.gz"])
+def test_a_field_of_100_megabytes_is_rejected_alone(tmp_path, suffix, caplog):
+    between = b"\t" if suffix == "tsv.gz" else b","
+    rows = [b"one", b'"' + b"a long text\n" * (100_000_000 // 12) + b'"', b"two"]
+    data = b"".join(each + between + b"%d\n" % n for n, each in enumerate([b"text", *rows]))
+    data = data.replace(b"text" + between + b"0", b"text" + between + b"id", 1)
+    path = tmp_path / f"in.{suffix}"
+    path.write_bytes(STORED[".gz"](data) if suffix.endswith("gz") else data)
+    blocks = list(read(path, 1 << 20, Columns(id="id")))
+    assert sorted(text for block in blocks for text in block.texts) == ["one", "two"]
+    [rejected] = [each for block in blocks for each in block.part.rejected]
+    [told] = caplog.messages
+    assert told.startswith(f"{path}: the quote in line 3 is not closed within 64 MiB, is it left ")
+    place = f"{path}:{len(b'text,id') + 1 + len(b'one,1') + 1}"
+    assert (rejected.source, rejected.reason) == (place, "record too large")
+
+
+def test_a_document_of_the_largest_size_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "MOST_RECORD_BYTES", BOUND)
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"y" * (BOUND - 1) + b"\n" + b"z" * BOUND)
+    assert [text for block in read(path, 100) for text in block.texts] == ["y" * 39, "z" * 40]
+
+
+WITH_EXTRA = Columns(id="id", extra=pa.schema([("x", pa.string())]))
+_PEAKS = r"""
+import json, re, sys
+from pathlib import Path
+from tests.unit.transforms.read.test_large_records import WITH_EXTRA, read
+for path in sys.argv[1:]:
+    rejected = []
+    documents = 0
+    settings = (WITH_EXTRA, None, 10_000) if path.endswith(".parquet") else ()
+    for block in read(Path(path), 1 << 20, *settings):
+        documents += len(block)
+        rejected += [[each.source.rsplit(":", 1)[1], each.reason] for each in block.part.rejected]
+    # ru_maxrss would count what the process that started this one had held.
+    status = Path("/proc/self/status").read_text()
+    memory = int(re.search(r"VmHWM:\s+(\d+)", status)[1]) // 1024
+    print(json.dumps([documents, rejected, memory]))
+"""
+
+
+def peaks(*paths):
+    """Documents, rejected records, and the most memory up to the end of each file, in MiB.
+
+    One process reads them all, in this order.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _PEAKS, *map(str, paths)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".zst", ""])
+def test_a_bomb_takes_no_more_memory_than_one_record(tmp_path, suffix):
+    size = 1 << 29
+    piece = b"a" * (1 << 24)
+    (tmp_path / f"small.txt{suffix}").write_bytes(STORED[suffix](b"one\ntwo\n"))
+    path = tmp_path / f"bomb.txt{suffix}"
+    if suffix == "":
+        with path.open("wb") as file:
+            file.write(b"one\n")
+            file.truncate(size)  # a hole: nothing is stored
+            file.seek(0, os.SEEK_END)
+            file.write(b"\ntwo\n")
+    else:
+        one, two = STORED[suffix](b"one\n"), STORED[suffix](b"\ntwo\n")
+        path.write_bytes(one + STORED[suffix](piece) * (size // len(piece)) + two)
+        assert path.stat().st_size < 8 << 20
+    small, bomb = peaks(tmp_path / f"small.txt{suffix}", path)
+    assert small[:2] == [2, []]
+    assert bomb[:2] == [2, [["4", "record too large"]]]
+    assert bomb[2] - small[2] < 256, "MiB; the line has 512"
+
+
+def test_values_that_nobody_asked_for_take_no_memory(tmp_path):
+    small, bomb = tmp_path / "small.jsonl", tmp_path / "bomb.jsonl.gz"
+    small.write_bytes(b'{"text": "a"}\n')
+    objects = b",".join([b"{}"] * 12_000_000)
+    bomb.write_bytes(gzip.compress(b'{"text": "a", "x": [%b]}\n{"text": "b"}\n' % objects, 1))
+    few, many = peaks(small, bomb)
+    assert many[:2] == [1, [["0", "record of too many values"]]]
+    assert many[2] - few[2] < 400, "MiB; parsed, the line has 1,200"
+
+
+def test_a_field_of_quotes_takes_no_more_memory_than_one_of_letters(tmp_path):
+    quotes, letters = tmp_path / "quotes.csv", tmp_path / "letters.csv"
+    for path, byte in ((letters, b"a"), (quotes, b'"')):
+        path.write_bytes(b'text,id\n"' + byte * (200 << 20) + b'",1\nfine,2\n')
+    of_letters, of_quotes = peaks(letters, quotes)
+    assert of_quotes[:2] == of_letters[:2] == [1, [["8", "record too large"]]]
+    # A piece of 16 MiB has 16 million quotes, whose places are numbers of 8 bytes.
+    assert of_quotes[2] - of_letters[2] < 600, "MiB"
+
+
+def test_commas_of_a_text_are_no_values(tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text(json.dumps({"text": 'b, "c", ' * (1 << 20)}) + "\n", encoding="utf-8")
+    assert sum(len(block) for block in read(path, 1 << 20)) == 1
+
+
+def parquet(path, ids, values, group_rows):
+    table = pa.table({"id": ids, "text": ["a"] * len(ids), "x": values})
+    pq.write_table(table, path, row_group_size=group_rows)
+    return path
+
+
+def test_parquet_is_read_by_the_bytes_of_all_its_columns(tmp_path):
+    value = "x" * (5 << 20)
+    small = parquet(tmp_path / "small.parquet", ["1"], ["a"], 1)
+    numbers = [str(number) for number in range(120)]
+    extra = parquet(tmp_path / "extra.parquet", numbers, [n + value for n in numbers], 10)
+    few, many = peaks(small, extra)
+    assert many[:2] == [120, []]
+    assert many[2] - few[2] < 500, "MiB; the column has 600, its copies more"
+
+
+LARGE = "x" * (10 << 20)
+
+
+def repeated(rows, before=0, value=LARGE):
+    """A column whose last rows are all the same value; those before are null."""
+    numbers = pa.array([None] * before + [0] * (rows - before), pa.int32())
+    return pa.DictionaryArray.from_arrays(numbers, pa.array([value]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "written"),
+    [
+        ({"x": repeated(300)}, {}),
+        ({"x": repeated(300, before=20)}, {"data_page_version": "2.0", "compression": "zstd"}),
+        ({"x": repeated(300, before=150)}, {"row_group_size": 150}),
+        ({"x": repeated(300)}, {"store_schema": True}),
+        ({"x": repeated(300, value=LARGE.encode())}, {}),
+        ({"text": repeated(300)}, {}),
+        ({"text": repeated(300), "x": repeated(300)}, {}),
+        ({"id": repeated(300)}, {}),
+    ],
+    ids=["extra", "nulls", "second_group", "categories", "bytes", "text", "two", "id"],
+)
+def test_a_value_that_a_dictionary_repeats_is_not_held_for_every_row(tmp_path, columns, written):
+    small = parquet(tmp_path / "small.parquet", ["1"], ["a"], 1)
+    table = {"id": [str(n) for n in range(300)], "text": ["a"] * 300, "x": ["b"] * 300}
+    path = tmp_path / "bomb.parquet"
+    pq.write_table(pa.table(table | columns), path, **({"store_schema": False} | written))
+    few, many = peaks(small, path)
+    assert many[0] + len(many[1]) == 300
+    assert {reason for _, reason in many[1]} == ({"id too long"} if "id" in columns else set())
+    assert many[2] - few[2] < 600, "MiB; the values have 3,000, two columns 6,000"
+
+
+def test_what_a_dictionary_can_repeat_in_a_list_is_refused(tmp_path):
+    path = tmp_path / "in.parquet"
+    words = pa.ListArray.from_arrays(list(range(0, 301, 100)), repeated(300))
+    pq.write_table(pa.table({"text": words}), path, store_schema=False)
+    said = r"in.parquet has a value of 10,240 KiB in text.list.element, which its dictionary"
+    with pytest.raises(InputError, match=said):
+        list(read(path, 1 << 20))
+    pq.write_table(pa.table({"text": words.slice(0, 1)}), path, use_dictionary=False)
+    with pytest.raises(InputError, match=r"1,000 MiB in 1 values of text.list.element"):
+        list(read(path, 1 << 20))
+    few = pa.ListArray.from_arrays([0, 1, 1, 3], repeated(3, value="y" * (1 << 20)))
+    pq.write_table(pa.table({"text": few}), path, store_schema=False)
+    assert [len(text) for block in read(path, 1 << 20) for text in block.texts] == [
+        1 << 20,
+        (2 << 20) + 1,
+    ]
+
+
+def test_a_dictionary_beyond_measure_is_refused_by_name(tmp_path):
+    path = tmp_path / "in.parquet"
+    values = pa.array([f"{n}{LARGE}" for n in range(30)])
+    column = pa.DictionaryArray.from_arrays(pa.array([n % 30 for n in range(2000)]), values)
+    pq.write_table(pa.table({"text": column}), path, store_schema=False)
+    with pytest.raises(InputError, match=r"in.parquet has a dictionary of 300 MiB in text"):
+        list(read(path, 1 << 20))
+
+
+def test_a_few_large_values_among_many_small_ones_are_not_held_together(tmp_path):
+    rows = 100_000
+    values = [f"{n}{LARGE}" if n % 2_000 == 0 else f"{n}" for n in range(rows)]
+    table = pa.table({"id": [str(n) for n in range(rows)], "text": ["a"] * rows, "x": values})
+    pq.write_table(table, tmp_path / "few.parquet", use_dictionary=False)
+    small = parquet(tmp_path / "small.parquet", ["1"], ["a"], 1)
+    few, many = peaks(small, tmp_path / "few.parquet")
+    assert many[:2] == [rows, []]
+    assert many[2] - few[2] < 350, "MiB; the values have 500"
+
+
+def test_small_files_with_large_extra_columns_are_not_held_together(tmp_path):
+    small = parquet(tmp_path / "small.parquet", ["1"], ["a"], 1)
+    folder = tmp_path / "many.parquet"
+    folder.mkdir()
+    for number in range(60):
+        parquet(folder / f"{number:02}.parquet", [f"{number}"], [f"{number}{LARGE}"], 1)
+    few, many = peaks(small, folder)
+    assert many[:2] == [60, []]
+    assert many[2] - few[2] < 300, "MiB; the values have 600"
+
+
+def test_a_part_ends_with_the_row_that_fills_it(tmp_path):
+    """By the mean of the rows, 20 would fit."""
+    values = [f"{n}{'y' * (6 << 20) if n >= 60 else ''}" for n in range(80)]
+    path = parquet(tmp_path / "in.parquet", [str(n) for n in range(80)], values, 80)
+    blocks = list(read(path, 1 << 20, WITH_EXTRA, part_docs=1000))
+    sizes = [sum(map(len, block.extra["x"].to_pylist())) for block in blocks]
+    assert max(sizes) < 38 << 20
+    assert [each for block in blocks for each in block.ids.to_pylist()] == [*map(str, range(80))]
+    assert [block.part.number for block in blocks] == list(range(len(blocks)))
+
+
+def test_an_id_beyond_measure_is_rejected_and_a_row_group_of_them_refused(tmp_path):
+    long = "x" * 4097
+    path = parquet(tmp_path / "long.parquet", ["1", long, long[1:]], ["a", "b", "c"], 3)
+    [block] = read(path, 1 << 20, WITH_EXTRA)
+    assert block.ids.to_pylist() == ["1", long[1:]]
+    assert [(each.id, each.reason) for each in block.part.rejected] == [(None, "id too long")]
+    value = "x" * (5 << 20)
+    path = parquet(tmp_path / "all.parquet", [f"{n}{value}" for n in range(60)], ["a"] * 60, 60)
+    with pytest.raises(ValueError, match=r"300 MiB in 60 values of id in one row group"):
+        list(read(path, 1 << 20, WITH_EXTRA))
