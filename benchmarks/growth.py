@@ -129,7 +129,7 @@ def case(text: Path, flags: list[str], rounds: int) -> dict[str, float]:
         "bytes": size,
         "documents": record["counts"]["embedded"],
         "tokens": record["tokens"],
-        "blocks": record["files"]["blocks"],
+        "blocks": record["plan"]["blocks"],
         "rounds": len(runs),
         "cpu_seconds": round(statistics.median(seconds), 3),
         "spread": round(max(seconds) / min(seconds), 2),

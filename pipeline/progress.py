@@ -172,7 +172,7 @@ class Counts:
 
     def phase(self, is_begun: bool, before: str) -> str:
         """What the run does while no part ends; `before` is what it does until a block is begun."""
-        if self.blocks >= self.goal.readers:
+        if self.blocks >= self.goal.blocks:
             return "checking the output"
         return "computing the first parts" if is_begun else before
 
@@ -182,7 +182,7 @@ class Counts:
         whole = goal.records if goal.covers is None else goal.covers
         done = sums["records"] if goal.covers is None else self._covered
         in_work = self._in_work()
-        over = self.blocks >= goal.readers
+        over = self.blocks >= goal.blocks
         most = _ALMOST if goal.covers is None or in_work else 1.0
         finished = done / max(whole, 1)
         share = 1.0 if over else min(finished + in_work / max(whole, 1), most)
@@ -207,7 +207,7 @@ class Counts:
             seconds_left=0.0 if over else self._speed.seconds_left(whole * (1 - share)),
             elapsed=max(time.time() - self.began, 0.0),
             blocks_done=self.blocks,
-            blocks=goal.readers,
+            blocks=goal.blocks,
         )
 
 

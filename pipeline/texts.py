@@ -125,8 +125,6 @@ def texts_of_input(
         )
         if any(file.format == "tfrecord" for file in files):
             return hits, "the run read examples; `--keep_text` of tokenize and embed keeps texts"
-        if source.read_through:
-            return hits, "an older version wrote the run, which cut files otherwise"
         if listing_digest(files) != source.listing:
             return hits, "the run's input has changed or is missing"
         files = files_to_read(files, source.text_column, source.limit, quoting_of(columns))

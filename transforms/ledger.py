@@ -6,7 +6,7 @@ zero bits: a sample by value, which gives the number of different ones within ha
 
 import base64
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -219,14 +219,6 @@ def length_end(at: int) -> int:
     return (LENGTH_BIN * EQUAL_BINS << doublings) * (_PER_DOUBLING + quarters) // _PER_DOUBLING - 1
 
 
-def from_equal_bins(counts: Sequence[int]) -> list[int]:
-    """The histogram of counts in bins of 16 tokens throughout, as earlier versions wrote them."""
-    if len(counts) <= EQUAL_BINS:
-        return list(counts)
-    bins = _length_bins(np.arange(len(counts)) * LENGTH_BIN)
-    return np.bincount(bins, np.asarray(counts)).astype(np.int64).tolist()
-
-
 def block_record_bytes(record: BlockRecord, run: str) -> bytes:
     """A record as JSON, with the fingerprint of its run."""
     row = {"format": _FORMAT, "run": run} | asdict(record)
@@ -254,8 +246,6 @@ def parse_block_record(data: bytes, run: str) -> BlockRecord | None:
         if row.pop("format") != _FORMAT or row.pop("run") != run:
             return None
         row["covered"] = {int(file): size for file, size in row["covered"].items()}
-        if "lengths" in row:
-            row["length_bins"] = from_equal_bins(row.pop("lengths"))
         row["files"] = {name: OutputFile(**file) for name, file in row["files"].items()}
         record = BlockRecord(**row, reused=True)
         files = record.files.values()

@@ -409,7 +409,7 @@ def _is_ours(name: str) -> bool:
 
 _ENDINGS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_VECTORS, VECTOR_ENDINGS),
-    EXAMPLES: (".tfrecord", ".tfrecord.gz"),
+    EXAMPLES: (".tfrecord",),
     REJECTED: (".jsonl",),
 }
 

@@ -56,7 +56,6 @@ VECTORS = Keys(
         *("word_pooling", "normalize_tokens", "prompt", "keep_text"),
         *("chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
     ),
-    present=("compression", "table_schema"),
     new={
         **{"int8_word_scales": "table", "vectors": ["dense"], "top_k": None, "min_weight": 0.0},
         **{"heads": {}, "pool_factor": 1, "marker": None},
@@ -68,23 +67,22 @@ VECTORS = Keys(
 EXAMPLES = Keys(
     always=(
         *("tokenizer", "max_seq_length", "long_text", "stride", "prompt", "prompt_tokens"),
-        *("granularity", "keep_text", "compression"),
+        *("granularity", "keep_text"),
     ),
     new={},
 )
 # Where texts and ids come from, in the order in which they are hashed.
 COLUMNS = Keys(
-    always=("text", "id", "text_b", "spans", "pair_separator", "extra", "id_type"),
+    always=("text", "id", "text_b", "spans", "extra", "id_type"),
     new={"csv_quoting": "minimal", "csv_escape": None},
 )
-_FORMER_COLUMNS = {"pair_separator": None}  # settings of earlier versions, with their defaults
 # What is read, and how the output is cut into files.
 WORK = Keys(
     always=(
-        *("output_format", "read_through", "input_format", "block_bytes", "part_docs"),
+        *("output_format", "input_format", "block_bytes", "part_docs"),
         *("limit", "listing"),
     ),
-    present=("compression", "skip_existing"),
+    present=("skip_existing",),
     new={},
 )
 # The sizes of a model, and what its tokenizer is given beside the vocabulary.
@@ -111,7 +109,7 @@ MODEL_TOKENIZER = Keys(
 )
 MODEL_DENSE = Keys(always=("in_features", "out_features", "activation", "bias"), new={})
 # Settings that may differ between outputs whose vectors can be used together.
-COMPATIBLE = ("model_source", "query_prompt", "similarity", "compression", "keep_text")
+COMPATIBLE = ("model_source", "query_prompt", "similarity", "keep_text")
 # Settings that follow from others, and are named only if none of those differs.
 _DERIVED = ("shape", "token_shape", "num_hidden_layers", "normalize_tokens", "heads")
 
@@ -121,7 +119,7 @@ def run_fingerprint(
 ) -> str:
     """The hash, hexadecimal, of `VECTORS` or `EXAMPLES`, `COLUMNS` and `WORK`."""
     described = VECTORS if "model" in settings else EXAMPLES
-    of_columns = COLUMNS.counted(_FORMER_COLUMNS | dict(columns))
+    of_columns = COLUMNS.counted(columns)
     values = described.counted(settings) | WORK.counted(work)
     values["columns"] = [of_columns.pop(name) for name in COLUMNS.always]
     values |= {f"columns.{name}": value for name, value in of_columns.items()}

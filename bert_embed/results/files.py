@@ -1,6 +1,5 @@
 """Reads the rows of one file of a run: vectors, whatever they are stored as, and columns."""
 
-import gzip
 import math
 import os
 import zlib
@@ -155,7 +154,7 @@ def row_batches(
     """Reads a file of `embeddings/`, `windows/`, `chunks/` or of what heads make in batches.
 
     Args:
-        path: `.parquet`, `.jsonl`, `.tfrecord` or `.tfrecord.gz`.
+        path: `.parquet`, `.jsonl` or `.tfrecord`.
         settings: The run's settings of its vectors: `shape`, `output_dtype`, `id_type`, `heads`.
         kind: The kind of its vectors, one of `bert_embed.results.kinds.KINDS`.
         columns: Those to read, as far as the file has them; None for all that say something of a
@@ -175,14 +174,14 @@ def row_batches(
     types = {"id": settings.get("id_type", "string"), **(types or {})}
     wanted = _Wanted(KINDS[kind], settings, columns, vectors, min(rows, limit or rows), types)
     name, first = Path(path).name, 0
-    if ".tfrecord" in name:
+    if name.endswith(".tfrecord"):
         with requires("reading TFRecord files", "tensorflow"):
             import tensorflow  # noqa: F401 - a missing package is no damage
     with _damage_named(path):
         if name.endswith(".parquet"):
             batches = _parquet_rows(file or path, wanted, check_pages)
         else:
-            read = _example_rows if ".tfrecord" in name else _line_rows
+            read = _example_rows if name.endswith(".tfrecord") else _line_rows
             batches = read(file or path, name, wanted)
         for batch in batches:
             if limit is not None:
@@ -359,8 +358,7 @@ def _example_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> 
     kinds = {feature: kind for feature, kind in kinds.items() if wanted.has(feature)}
     numbers = wanted.kind.features(wanted.settings)
     with _opened(source) as file:
-        data: Any = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
-        records = chain.from_iterable(unframed(iter(lambda: data.read(_BUFFER), b"")))
+        records = chain.from_iterable(unframed(iter(lambda: file.read(_BUFFER), b"")))
         while batch := [record.data for record in islice(records, wanted.rows)]:
             whole = [record for record in batch if record is not None]
             features, readable = decode_records(whole, kinds | numbers)

@@ -118,7 +118,7 @@ RUN_FILE = "run.json"
 BLOCK_RECORDS = "_state/blocks"
 # The folders of sentence vectors where each window, or each chunk, has its own.
 PIECES = {"window": "windows", "chunk": "chunks"}
-VECTOR_ENDINGS = (".parquet", ".jsonl", ".tfrecord", ".tfrecord.gz")
+VECTOR_ENDINGS = (".parquet", ".jsonl", ".tfrecord")
 # Of a block and a part. A run has fewer, and some memory is by the number of a part.
 PART_NUMBERS = "([0-9]{7,12})-([0-9]{5,8})"
 _FILE = re.compile(rf"([a-z]+)/part-{PART_NUMBERS}((?:\.[a-z]+){{1,2}})")
@@ -184,7 +184,7 @@ def by_number(name: str) -> tuple[str, int, int, str]:
 
 
 def vectors_of(settings: Mapping[str, Any]) -> Sequence[str]:
-    """Returns which of `VECTOR_KINDS` a run wrote; an earlier version's record does not say."""
+    """Returns which of `VECTOR_KINDS` a run wrote; its record says so unless it is dense alone."""
     return settings.get("vectors", ["dense"])
 
 

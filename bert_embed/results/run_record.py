@@ -56,7 +56,6 @@ class RunInput:
     text_b_column: str | None
     span_columns: tuple[str, ...] | None
     extra_columns: dict[str, str] | None
-    read_through: bool
     limit: int | None
     skip_existing: tuple[EarlierRun, ...] | None
 
@@ -73,14 +72,13 @@ class RunFiles:
     format: str
     block_bytes: int
     part_docs: int
-    blocks: int
 
 
 @dataclass(frozen=True)
 class Goal:
     """What the block records of a complete run add up to, as far as its plan knows."""
 
-    readers: int
+    blocks: int
     covers: int | None
     records: int
 

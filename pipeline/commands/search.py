@@ -345,7 +345,7 @@ def _opened(folder: str, model: str | None, by: str | None) -> _Output:
         needed = partial(weight_files, precision=_query_precision(settings), device="cpu")
         bundle = resolve_model(place, needed)
     check_model(bundle, settings, folder)
-    # Runs of earlier versions do not name it.
+    # Runs name it only if it is not the cosine.
     settings = {"similarity": bundle.similarity, **settings}
     return _Output(folder, settings, record, bundle)
 

@@ -143,7 +143,6 @@ def _export(source: Source) -> dict[str, Any]:
         "source": source.identity,
         "index": options.kind_of_index,
         "table": options.table,
-        "sample": None,
         "restricts": list(options.restricts),
         "numeric_restricts": list(options.numeric_restricts),
         "embedding_metadata": list(options.embedding_metadata),

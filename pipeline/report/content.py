@@ -53,7 +53,6 @@ from bert_embed.results.run_record import (
     Unknown,
     Written,
 )
-from bert_embed.transforms.ledger import EQUAL_BINS, from_equal_bins
 
 _Sum = TypeVar("_Sum", Counts, Written)
 
@@ -148,15 +147,8 @@ def _unknown(results: Sequence[Result]) -> Unknown:
 
 
 def _lengths(several: Sequence[Lengths]) -> Lengths:
-    counts = [equal_bins(lengths).counts for lengths in several]
+    counts = [lengths.counts for lengths in several]
     return length_statistics([sum(column) for column in zip_longest(*counts, fillvalue=0)])
-
-
-def equal_bins(lengths: Lengths) -> Lengths:
-    """The histogram, of earlier versions in the bins of this one."""
-    if lengths.equal_bins is None and len(lengths.counts) > EQUAL_BINS:
-        return length_statistics(from_equal_bins(lengths.counts))
-    return lengths
 
 
 Texts = Callable[[Sample], Sequence[str | None] | None]
@@ -201,7 +193,7 @@ def report_content(
         "skipped_files": record.input.skipped_files,
         "rejected": rejected[0] if one else joined_rejected(rejected),
         "unfit": record.numbers.unfit,
-        "lengths": to_json(equal_bins(record.numbers.lengths)),
+        "lengths": result["lengths"],
         "tokens": {
             name: result[name] for name in ("tokens", "full_tokens", "cut_share", "padding_share")
         },

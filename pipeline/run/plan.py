@@ -31,7 +31,6 @@ from bert_embed.transforms.write import Counting
 
 BUCKET_KEYS = 1_000_000  # some 50 MB of hashes, compared in one worker's memory
 _MOST_BUCKETS = 1 << 16
-_UNCOMPRESSED = {"compression": "none"}  # which TFRecord files could be in earlier versions
 OUTPUT_FORMAT = 2  # rises when equal input would give other files
 
 
@@ -135,10 +134,10 @@ class EmbedRun:
             described = asdict(self.written_examples)
             del described["run"]
             described["granularity"] = list(described["granularity"])  # as JSON returns it
-            return described | _UNCOMPRESSED
+            return described
         queries = query_prompt(self.bundle, self.text_spec.prompt)
         similarity = self.bundle.similarity
-        return (_UNCOMPRESSED if self.options.output_format == "tfrecord" else {}) | {
+        return {
             "format": OUTPUT_FORMAT,
             "model": self.bundle.fingerprint,
             "model_source": self.bundle.source,

@@ -333,15 +333,12 @@ def _check_skip_blocks(run: EmbedRun) -> None:
 def _fingerprint(run: EmbedRun) -> str:
     work: dict[str, Any] = {
         "output_format": run.options.output_format,
-        "read_through": False,
         "input_format": run.options.input_format,
         "block_bytes": run.request.block_bytes,
         "part_docs": run.part_docs,
         "limit": run.options.limit,
         "listing": run.request.digest,
     }
-    if run.kind == EXAMPLES:
-        work |= {"compression": "none"}
     if run.earlier:
         work["skip_existing"] = [(output.run, output.digest) for output in run.earlier]
     # Not `vars`, which has what a column set has computed of itself, too.

@@ -97,7 +97,6 @@ def first_record(run: EmbedRun) -> RunRecord:
             format=run.options.output_format,
             block_bytes=run.request.block_bytes,
             part_docs=run.part_docs,
-            blocks=run.planned.blocks,
         ),
         plan=run.goal,
         query_rows=run.query_rows,
@@ -124,7 +123,6 @@ def _input(run: EmbedRun) -> RunInput:
         text_b_column=columns.text_b,
         span_columns=columns.spans,
         extra_columns=extra and {column.name: str(column.type) for column in extra},
-        read_through=False,
         limit=run.options.limit,
         skip_existing=tuple(
             EarlierRun(output.place, output.run, output.digest) for output in run.earlier

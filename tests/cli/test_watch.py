@@ -103,7 +103,7 @@ def test_a_running_run_shows_the_sum_of_its_reports(unfinished, capsys):
     size = record(unfinished)["input"]["bytes"]
     assert seen["share"] == pytest.approx(expected["covered"] / size)
     assert (seen["blocks_done"], seen["blocks_in_work"], seen["hosts"]) == (expected["last"], 2, 2)
-    assert seen["blocks"] == record(unfinished)["files"]["blocks"]
+    assert seen["blocks"] == record(unfinished)["plan"]["blocks"]
     assert seen["documents_estimated"] == pytest.approx(392, rel=0.1)
     assert seen["tokens_per_second"] > 0
     assert seen["seconds_left"] > 0

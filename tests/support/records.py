@@ -42,10 +42,9 @@ def whole_record(vectors: dict[str, Any], documents: int = 0, **keys: Any) -> di
         "vectors": SETTINGS | vectors,
         "input": inputs
         | {"patterns": [], "listing": "", "files": 0, "skipped_files": {}, "document": "line"}
-        | {"bytes": 0, "text_column": "text", "read_through": False},
-        "files": {"format": "parquet", "block_bytes": 1, "part_docs": 1, "examples": None}
-        | {"blocks": 1},
-        "plan": {"readers": 1, "covers": None, "records": documents},
+        | {"bytes": 0, "text_column": "text"},
+        "files": {"format": "parquet", "block_bytes": 1, "part_docs": 1, "examples": None},
+        "plan": {"blocks": 1, "covers": None, "records": documents},
         "query_rows": None,
         "table": None,
         "options": {"output": "out", "beam_args": []},

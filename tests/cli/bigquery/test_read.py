@@ -413,5 +413,5 @@ def test_columns_that_are_not_read_make_no_blocks(table, tiny_bundle, tmp_path, 
 
     monkeypatch.setattr(tables, "dry_query", dry_query)
     assert embed(tmp_path / "out", tiny_bundle, shown(table), **SMALL) == 0
-    assert record(tmp_path / "out")["files"]["blocks"] == 2
+    assert record(tmp_path / "out")["plan"]["blocks"] == 2
     assert asked == [f"SELECT `text`, `id` FROM `{table}`"]

@@ -626,11 +626,11 @@ def three_parts(texts, tiny_bundle, tmp_path_factory):
 @pytest.mark.parametrize("blocks", [-1, 0, 2, 1 << 31, (1 << 63) - 1, (1 << 64) - 1, 1e300, "1"])
 def test_a_wrong_number_of_blocks_is_told_at_once(output, capsys, blocks):
     stored = record(output)
-    stored["files"]["blocks"] = blocks
+    stored["plan"]["blocks"] = blocks
     (output / "run.json").write_text(json.dumps(stored))
     code, message = told(capsys, ["verify", str(output)])
     assert code in (1, 2)
-    assert "missing" in message or "says" in message or "files.blocks must be" in message
+    assert "missing" in message or "says" in message or "plan.blocks must be" in message
     assert len(message) < 200_000
 
 

@@ -270,19 +270,3 @@ def test_a_book_as_one_document_adds_some_bins_to_the_lengths(tmp_path, tiny_bun
     assert len(lengths["counts"]) < 100
     assert (lengths["p50"], lengths["max"], lengths["equal_bins"]) == (15, 32767, 64)
     assert content(output)["lengths"] == lengths
-    # Earlier versions wrote one bin for each 16 tokens.
-    linear = [1, *[0] * 1875, 1]
-    [part] = (output / "_state" / "blocks").iterdir()
-    block = json.loads(part.read_bytes())
-    del block["length_bins"]
-    part.write_text(json.dumps(block | {"lengths": linear}))
-    run = record(output)
-    del run["lengths"]["equal_bins"]
-    run["lengths"]["counts"] = linear
-    (output / "run.json").write_text(json.dumps(run))
-    assert main(["report", str(output)]) == 0
-    assert content(output)["lengths"] == lengths
-    (output / "run.json").write_text(json.dumps(run | {"status": "failed"}))
-    assert embed(output, tiny_bundle, path, **flags) == 0
-    assert record(output)["counts"]["parts_reused"] == 1
-    assert record(output)["lengths"] == lengths

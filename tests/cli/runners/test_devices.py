@@ -30,7 +30,7 @@ def test_programs_are_compiled_once_for_all_blocks_and_counted(texts, tmp_path, 
     assert rows(other)["id"] == rows(one)["id"]
     assert_near(vectors(other), vectors(one))
     before, found = record(one), record(other)
-    assert found["files"]["blocks"] > 3
+    assert found["plan"]["blocks"] > 3
     assert (before["compiled_shapes"], found["compiled_shapes"]) == (0, 4)
     assert "compile" not in before["stage_seconds"]
     assert found["stage_seconds"]["compile"] > 0

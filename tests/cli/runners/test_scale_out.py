@@ -30,7 +30,7 @@ def test_two_workers_are_busy_all_the_time(tmp_path, tiny_bundle):
     subprocess.run(command, cwd=ROOT, check=True, timeout=300)
     assert record(output)["counts"]["embedded"] == len(rows(output)["id"]) == TEXTS
     notes = [json.loads(line) for line in (output / NAME).read_text("utf-8").splitlines()]
-    assert len(notes) == record(output)["files"]["blocks"] > 30
+    assert len(notes) == record(output)["plan"]["blocks"] > 30
     assert min(summary(notes, 2)["blocks"]) >= 0.4 * len(notes)
     beside = [
         any(other["start"] < note["stop"] and note["start"] < other["stop"] for other in others)

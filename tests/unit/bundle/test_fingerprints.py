@@ -49,7 +49,6 @@ BUNDLE = {
 }
 WORK = {
     "output_format": "parquet",
-    "read_through": False,
     "input_format": None,
     "block_bytes": 262144,
     "part_docs": 65536,
@@ -68,7 +67,7 @@ def settings(vector=None, text=None, **others):
 def example_settings():
     row = asdict(ExampleSettings("0f" * 8, 64, "window", 8, "", 0, ("sentence", "token")))
     del row["run"]
-    return row | {"granularity": list(row["granularity"]), "compression": "gzip"}
+    return row | {"granularity": list(row["granularity"])}
 
 
 RUNS = {
@@ -94,7 +93,7 @@ RUNS = {
     "words": (
         settings(text={"granularity": ("word", "token", "sentence")}, token_shape=[384]),
         Columns(spans=("start", "stop")),
-        {"read_through": True, "output_format": "jsonl"},
+        {"output_format": "jsonl"},
     ),
     "pairs": (
         settings(text={"prompt": "query: ", "keep_text": True}, id_type="int64"),
@@ -106,26 +105,26 @@ RUNS = {
         Columns(extra=pa.schema([("n", pa.string()), ("price", pa.float64())])),
         {"block_bytes": 1024},
     ),
-    "tfrecord": (settings(compression="gzip"), Columns(), {"output_format": "tfrecord"}),
-    "rag table": (settings(table_schema="beam_rag"), Columns(), {"output_format": "bigquery"}),
+    "tfrecord": (settings(), Columns(), {"output_format": "tfrecord"}),
+    "bigquery": (settings(), Columns(), {"output_format": "bigquery"}),
     "increment": (settings(), Columns(), {"skip_existing": EARLIER}),
     "examples": (example_settings(), Columns(), {"output_format": "examples"}),
 }
 RUN_FINGERPRINTS = {
-    "defaults": "d364793c83ef8a2c27a75453411ae271",
-    "normalized": "8b29b3c4eb1f91a9d4c4b248fe8e480c",
-    "int8": "4bc6b67d8dcbe399fa3bc65f61831f28",
-    "layers": "c02e53a84caf3f524bb13e2fa5e4e068",
-    "float16": "854bc0d6698be4d57bacb41ff2a37c1a",
-    "windows": "cb17b0a5c0791b73d30827fe47ddb42d",
-    "chunks": "f43e8a91e0bb159834215c58ef9babc1",
-    "words": "6768fbe5763618012cc1ff5fa1290fde",
-    "pairs": "8d1014887210d4c2c677ff1e75dab410",
-    "extra columns": "ba3b26e0c1ab8dad14b71e2c47104a2b",
-    "tfrecord": "b63cef5f1226a1e828bc0d0a31bf568c",
-    "rag table": "f1ea579fc44fba429125f1083c19e329",
-    "increment": "8a2a2d6f18166834ee39f3eed0a822d2",
-    "examples": "c3b4315069b29926446df864fa5357fb",
+    "defaults": "57df68a17d5850b451120f9790ee0ec7",
+    "normalized": "dd3012199ae357c139b49492acc7fde8",
+    "int8": "3ca59dce43b708c97d8feca167b4ebea",
+    "layers": "1685348e866cf7d6931ca1f3a4c26647",
+    "float16": "72088e53512c2decd6b5b0cbdd6be575",
+    "windows": "d8adb804c49c5b37b3f72ae0813d9e9a",
+    "chunks": "326c74356f5e3fed3e86b9b608b3d614",
+    "words": "a49d80460eeb1b123be51ce7651ef230",
+    "pairs": "c97e780a69323b2a00a3b46d2b480eef",
+    "extra columns": "590054961176f2134b5539a3c03b78ad",
+    "tfrecord": "3ac4fdc50db5810018b56ea8b29f88d7",
+    "bigquery": "29cfd5c219ba6465dbeff9dfa96ea9fb",
+    "increment": "8c2190314c92705665253246a112c3e9",
+    "examples": "b85d72190a9ad0d5447388673852578b",
 }
 CONFIG = BertConfig(
     vocab_size=4,
