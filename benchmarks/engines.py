@@ -176,7 +176,7 @@ def row_file(texts: str, count: int, every: int) -> Path:
     if path.exists():
         return path
     from bert_embed.bundle.find import resolve_model
-    from bert_embed.text.rows import build_rows
+    from bert_embed.text.documents import build_rows
 
     bundle = resolve_model("minilm")
     tokenizer = load_tokenizer(bundle)

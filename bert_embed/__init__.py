@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         read_words,
     )
     from bert_embed.settings import VectorSettings, VectorSpec
-    from bert_embed.text.merge import TextVectors
+    from bert_embed.text.layout import TextVectors
     from bert_embed.text.protocol import TokenizedTexts
     from bert_embed.text.tokenizer import Tokenizer
     from bert_embed.transforms.adapters.embed_documents import EmbedDocuments
@@ -85,7 +85,7 @@ _IMPORTED_ON_USE = {
     "MultiVectors": "bert_embed.models.heads.vectors",
     "SparseVector": "bert_embed.models.heads.vectors",
     "SparseVectors": "bert_embed.models.heads.vectors",
-    "TextVectors": "bert_embed.text.merge",
+    "TextVectors": "bert_embed.text.layout",
     "TokenizedTexts": "bert_embed.text.protocol",
     "Tokenizer": "bert_embed.text.tokenizer",
     "TruncationWarning": "bert_embed.encoder",

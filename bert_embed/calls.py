@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from bert_embed.base.arguments import span_lists, text_list, text_or_word_lists
+from bert_embed.base.arrays import splits_of, unit
 from bert_embed.base.environment import cell_line, in_notebook
 from bert_embed.base.errors import SettingError, counted
-from bert_embed.base.ragged import splits_of
-from bert_embed.base.vectors import unit
 from bert_embed.models.heads.vectors import MultiVector, MultiVectors, SparseVector, SparseVectors
 from bert_embed.results.similarities import MaxSim, Similarity, SparseProducts
 

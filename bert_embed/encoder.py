@@ -46,9 +46,14 @@ from bert_embed.settings import (
     VectorSpec,
     changed_spec,
 )
-from bert_embed.text.layout import Layout, Units
-from bert_embed.text.merge import GranularVectors, TextVectors, per_document
-from bert_embed.text.windows import fit_texts
+from bert_embed.text.layout import (
+    GranularVectors,
+    Layout,
+    TextVectors,
+    Units,
+    fit_texts,
+    per_document,
+)
 
 Kind = Literal["dense", "sparse", "multi", "scores"]
 # What to call for the kinds of vectors that `encode` does not give unasked

@@ -11,8 +11,8 @@ from bert_embed.backends.choose import EngineLoader, find_device, load_engine, w
 from bert_embed.backends.processor import available_cores
 from bert_embed.backends.runner import RowRunner
 from bert_embed.base.arguments import seconds, whole_number
+from bert_embed.base.arrays import places, splits_of
 from bert_embed.base.errors import SettingError, counted, counted_of, required
-from bert_embed.base.ragged import places, splits_of
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.calls import Columns
 from bert_embed.models.heads.multi import MultiHead
@@ -20,23 +20,20 @@ from bert_embed.models.heads.scores import ScoresHead
 from bert_embed.models.heads.sparse import QUERY_WEIGHTS
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors, merged_entries
 from bert_embed.settings import OutputSpec, TextSpec, VectorSpec
-from bert_embed.text.documents import tokenize_documents
+from bert_embed.text.documents import Rows, fill_rows, tokenize_documents
 from bert_embed.text.layout import (
+    EmbeddedRows,
+    GranularVectors,
     Layout,
     TokenPlaces,
+    chosen_vectors,
+    document_vectors,
     failed_documents,
     is_too_long,
     lay_out,
     text_rows,
     widest_tokens,
 )
-from bert_embed.text.merge import (
-    EmbeddedRows,
-    GranularVectors,
-    chosen_vectors,
-    document_vectors,
-)
-from bert_embed.text.rows import Rows, fill_rows
 from bert_embed.text.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:

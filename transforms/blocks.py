@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from bert_embed.base.ragged import take_rows
+from bert_embed.base.arrays import take_rows
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.results.kinds import KINDS
 from bert_embed.transforms.parts import BLOCK_SKIPPED, Part, Rejected
 from bert_embed.transforms.redact import RedactErrors
 
 if TYPE_CHECKING:
+    from bert_embed.text.documents import Rows
     from bert_embed.text.layout import Layout
-    from bert_embed.text.rows import Rows
 
 
 _Block = TypeVar("_Block")

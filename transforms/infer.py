@@ -33,8 +33,7 @@ from bert_embed.transforms.worker_bundles import worker_bundle
 if TYPE_CHECKING:
     from bert_embed.backends.choose import EngineLoader
     from bert_embed.model import Embedder
-    from bert_embed.text.layout import Layout, Units
-    from bert_embed.text.merge import EmbeddedRows, GranularVectors
+    from bert_embed.text.layout import EmbeddedRows, GranularVectors, Layout, Units
     from bert_embed.text.protocol import TextTokenizer
 
 _VOCABULARIES: "WeakKeyDictionary[TextTokenizer, pa.StringArray]" = WeakKeyDictionary()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from bert_embed.base.parallel import in_parallel
+from bert_embed.base.threads import in_parallel
 from bert_embed.results.names import output_name, parse_name
 from bert_embed.storage.files import is_remote, read_bytes, size_of
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder, part_name

@@ -15,7 +15,7 @@ import pyarrow as pa
 import zstandard
 
 from bert_embed.base.errors import InputError, SettingError, StorageError
-from bert_embed.base.parallel import in_parallel
+from bert_embed.base.threads import in_parallel
 from bert_embed.storage.file_info import fixed_folder
 from bert_embed.storage.files import (
     FileInfo,

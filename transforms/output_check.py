@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from bert_embed.base.errors import counted
-from bert_embed.base.parallel import in_parallel
+from bert_embed.base.threads import in_parallel
 from bert_embed.results.names import BLOCK_RECORDS, output_name
 from bert_embed.results.run_record import RunRecord
 from bert_embed.results.tf_example import unframed

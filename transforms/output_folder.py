@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from bert_embed.base.errors import InputError, StorageError
-from bert_embed.base.parallel import in_parallel
+from bert_embed.base.threads import in_parallel
 from bert_embed.results.kinds import KINDS
 from bert_embed.results.names import (
     BLOCK_RECORDS,

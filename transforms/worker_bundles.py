@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bert_embed.base.errors import InputError
-from bert_embed.base.parallel import in_parallel
+from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.bundle import FORMAT, METADATA, Bundle, is_weights, read_bundle
 from bert_embed.bundle.cache import cache_folder, kept_in, made_once
 from bert_embed.storage.files import copy_file, is_remote, join, list_files

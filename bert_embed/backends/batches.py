@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from bert_embed.base.arguments import whole_number
-from bert_embed.base.ragged import places
+from bert_embed.base.arrays import places
 
 CPU_BATCH_TOKENS = 512  # so that the values between products stay in a core's cache
 _LEAST_FILL = 0.9  # a row shorter than this share of its batch's longest would be mostly padding

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bert_embed.base.vectors import unit_length
+from bert_embed.base.arrays import unit_length
 from bert_embed.settings import VectorSpec
 
 

@@ -18,7 +18,7 @@ from bert_embed.bundle.bundle import LITERT, Bundle, file_sha256
 from bert_embed.bundle.fingerprints import model_fingerprint
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.kinds import heads_to_json
-from bert_embed.text.rows import build_rows
+from bert_embed.text.documents import build_rows
 from bert_embed.text.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:

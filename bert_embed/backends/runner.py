@@ -17,13 +17,13 @@ import numpy as np
 from bert_embed.backends.batches import pad_rows, padded_to
 from bert_embed.backends.pooling import finish
 from bert_embed.backends.protocol import Engine, Graph
+from bert_embed.base.arrays import places
 from bert_embed.base.errors import InputError
-from bert_embed.base.native_calls import give_up, native_call, wait_at_exit
-from bert_embed.base.ragged import places
+from bert_embed.base.threads import give_up, native_call, wait_at_exit
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.head import BatchRows, Head, gather_rows
 from bert_embed.settings import OutputSpec, VectorSpec
-from bert_embed.text.merge import EmbeddedRows
+from bert_embed.text.layout import EmbeddedRows
 
 OUT_OF_MEMORY = "out of memory"
 NOT_FINITE = "vector is not finite"

@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bert_embed.base.arguments import one_of, one_text
+from bert_embed.base.arrays import SIMILARITIES
 from bert_embed.base.errors import InputError, SettingError
-from bert_embed.base.vectors import SIMILARITIES
 from bert_embed.models.encoder import DenseModule, EncoderConfig, tensor_shapes
 from bert_embed.models.families import config_from_dict
 from bert_embed.models.heads.head import Head

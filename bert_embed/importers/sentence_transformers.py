@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_embed.base.arrays import SIMILARITIES
 from bert_embed.base.errors import InputError
-from bert_embed.base.vectors import SIMILARITIES
 from bert_embed.importers.heads import read_splade_pooling
 from bert_embed.importers.weights import (
     check_shapes,

@@ -20,8 +20,7 @@ from bert_embed.base.errors import SettingError
 from bert_embed.encoder import Encoder
 from bert_embed.settings import TextSpec
 from bert_embed.text.documents import tokenize_documents
-from bert_embed.text.layout import lay_out
-from bert_embed.text.windows import fit_texts
+from bert_embed.text.layout import fit_texts, lay_out
 
 
 def as_sentence_transformer(encoder: Encoder) -> SentenceTransformer:

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bert_embed.base.arrays import splits_of
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError
-from bert_embed.base.ragged import splits_of
 from bert_embed.results.kinds import KINDS, Kind
 from bert_embed.results.names import PIECES
 

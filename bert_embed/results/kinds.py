@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from bert_embed.base.arrays import splits_of
 from bert_embed.base.errors import counted
-from bert_embed.base.ragged import splits_of
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.results.names import (

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from bert_embed.backends.processor import available_cores
 from bert_embed.base.arguments import path_text, switch, whole_number
+from bert_embed.base.arrays import splits_of
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, SettingError, counted
 from bert_embed.base.json import json_object
-from bert_embed.base.parallel import in_parallel
-from bert_embed.base.ragged import splits_of
+from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.results.files import (
     BATCH_ROWS,

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bert_embed.base.vectors import cosines, rounding
+from bert_embed.base.arrays import cosines, rounding
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
 
 _TINY = np.finfo(np.float32).tiny

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import google_crc32c
 import numpy as np
 
+from bert_embed.base.arrays import splits_of
 from bert_embed.base.errors import InputError, required
-from bert_embed.base.ragged import splits_of
 
 HEADER, FOOTER = 12, 4  # bytes before and after a record
 _LARGEST = 1 << 28  # of a record; a larger one is no document but an attack on memory

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from bert_embed.base.vectors import pair_cosines, rounding, unit
+from bert_embed.base.arrays import pair_cosines, rounding, unit
 
 WHICH_TO_KEEP = ("hard", "easy", "random")  # NeMo Curator's names
 _KEPT, _REMOVED, _UNDECIDED = 0, 1, 2

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, StorageError
-from bert_embed.base.parallel import THREADS, in_parallel
+from bert_embed.base.threads import THREADS, in_parallel
 from bert_embed.storage.file_info import FileInfo, crc32c_of, split_address
 
 if TYPE_CHECKING:

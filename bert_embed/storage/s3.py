@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import StorageError
-from bert_embed.base.parallel import THREADS, in_parallel
+from bert_embed.base.threads import THREADS, in_parallel
 from bert_embed.storage.file_info import FileInfo, crc32c_of_bytes, split_address
 from bert_embed.storage.gcs import FIRST_ANSWER, PATIENCE, ObjectReader
 

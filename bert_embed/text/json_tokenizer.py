@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_embed.base.arguments import text_list
+from bert_embed.base.arrays import splits_of
 from bert_embed.base.errors import InputError, SettingError
-from bert_embed.base.native_calls import native_call
-from bert_embed.base.ragged import splits_of
+from bert_embed.base.threads import native_call
 from bert_embed.text.normalizer import SURROGATES, HubRules, Normalizer
 from bert_embed.text.protocol import TextTokenizer, TokenizedTexts
 

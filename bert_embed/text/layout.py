@@ -1,30 +1,48 @@
-"""Lays documents out as rows, and records how rows, tokens and words belong to them."""
+"""Lays documents out as rows, and makes the vectors of documents of those of their rows."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bert_embed.base.arrays import places, splits_of, unit_length
 from bert_embed.base.errors import SettingError, required
-from bert_embed.base.ragged import places, splits_of
-from bert_embed.settings import SPECIAL_TOKENS, TextSpec
+from bert_embed.models.heads.head import Head
+from bert_embed.models.heads.multi import MultiHead, pool_tokens
+from bert_embed.models.heads.scores import ScoresHead
+from bert_embed.models.heads.sparse import SparseHead
+from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
+from bert_embed.settings import SPECIAL_TOKENS, TextSpec, text_room
 from bert_embed.text.documents import (
     Documents,
+    Rows,
     Spans,
     UnitTexts,
+    build_rows,
+    merge_tokens,
     span_ranges,
     tokenize_documents,
+    unique_rows,
     words_of_text,
 )
 from bert_embed.text.protocol import TextTokenizer
-from bert_embed.text.rows import Rows, build_rows, unique_rows
+from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.text.windows import (
     Windows,
     build_windows,
     chunk_windows,
+    default_stride,
+    merge_windows,
     widest_context,
     window_rows,
+    window_tokens,
 )
+
+if TYPE_CHECKING:
+    from bert_embed.bundle.bundle import Bundle
 
 
 @dataclass(frozen=True)
@@ -253,6 +271,58 @@ def _cut(
     return Units(texts, cut_first + shift, cut_last + shift, last > most)
 
 
+def fit_texts(
+    bundle: "Bundle", text_spec: TextSpec, tokenizer: TextTokenizer | None = None
+) -> TextSpec:
+    """Checks that prompt, stride and text fit a row; returns the spec with what the model sets."""
+    length, most = text_spec.max_seq_length, bundle.config.max_position_embeddings
+    if text_room(length, 0) < 1 or length > most:
+        raise SettingError(
+            "max_seq_length", f"must be between 3 and {most} for this model, got {length}"
+        )
+    multi = bundle.heads.get("multi") if "multi" in text_spec.vectors else None
+    if isinstance(multi, MultiHead):
+        text_spec = replace(text_spec, marker=multi.document_marker)
+    if "sparse" in text_spec.vectors and text_spec.top_k is None:
+        text_spec = replace(text_spec, top_k=bundle.top_k)
+    prompt_tokens = int(text_spec.marker is not None)
+    if text_spec.prompt:
+        tokenizer = tokenizer or load_tokenizer(bundle)
+        prompt_tokens += tokenizer.prompt_length(text_spec.prompt)
+    room = text_room(length, prompt_tokens)
+    if room < 1:
+        raise SettingError(
+            "prompt",
+            f"has {prompt_tokens} tokens, which leaves no room for a text in rows of "
+            f"max_seq_length {length}",
+            "max_seq_length",
+        )
+    if text_spec.chunk is not None:
+        _check_chunks(text_spec, room)
+    if text_spec.long_text == "window":
+        if text_spec.stride is None:
+            text_spec = replace(text_spec, stride=default_stride(length, prompt_tokens))
+        window_tokens(length, prompt_tokens, text_spec.stride or 0)
+    return text_spec
+
+
+def _check_chunks(text_spec: TextSpec, room: int) -> None:
+    """Checks that a chunk fits the `room` of a row, unless its document is in windows."""
+    most = text_spec.chunk_tokens or room
+    if most > room and not text_spec.pools_late:
+        raise SettingError(
+            "chunk_tokens",
+            f"must be at most {room}, the tokens of a text that fit a row of max_seq_length "
+            f"{text_spec.max_seq_length}, got {most}",
+            "max_seq_length",
+        )
+    if text_spec.chunk_overlap >= most:
+        raise SettingError(
+            "chunk_overlap",
+            f"must be below {most}, the tokens of a chunk, got {text_spec.chunk_overlap}",
+        )
+
+
 NO_TOKENS, TOO_LONG = "no tokens", "text too long"
 
 
@@ -313,3 +383,160 @@ def failed_documents(layout: Layout, row: np.ndarray, failed: dict[int, str]) ->
         int(document): failed[int(row[windows[place]])]
         for document, place in zip(first, at, strict=True)
     }
+
+
+@dataclass
+class EmbeddedRows:
+    """Vectors of rows, and counts of their computation."""
+
+    vectors: np.ndarray | None  # float32 [rows, width]; None where not requested
+    token_vectors: np.ndarray | None = None  # float32 [tokens, width], all rows end to end
+    sparse: SparseVectors | None = None
+    multi: MultiVectors | None = None  # of all tokens of each row
+    scores: np.ndarray | None = None  # float32 [rows, labels], logits
+    failed: dict[int, str] = field(default_factory=dict)  # a fixed reason by row; vectors are 0
+    tokens: int = 0  # of all rows, special tokens included
+    padded_tokens: int = 0  # as computed, padding included
+    batches: int = 0
+    compiled: int = 0  # shapes compiled before the first batch
+    compile_seconds: float = 0.0  # duration of that
+
+
+@dataclass(frozen=True)
+class GranularVectors:
+    """The vectors of some documents; None for what was not requested."""
+
+    sentences: np.ndarray | None  # float32 [documents, windows or chunks, width]
+    tokens: np.ndarray | None = None  # float32 [tokens, width], as `Layout.tokens` lists them
+    words: np.ndarray | None = None  # float32 [words, width], zeros for a word without a token
+    spans: np.ndarray | None = None  # float32 [spans, width], likewise
+    sparse: SparseVectors | None = None  # of documents, windows or chunks
+    multi: MultiVectors | None = None  # likewise
+    scores: np.ndarray | None = None  # float32 [documents, windows or chunks, labels]
+
+
+@dataclass(frozen=True)
+class TextVectors:
+    """The vectors of one text's tokens or words.
+
+    Attributes:
+        texts: The tokens or words.
+        starts: int32 `[n]`, the first character of each; -1 for special tokens.
+        stops: int32 `[n]`, one past the last; -1 likewise.
+        vectors: float32 `[n, width]`.
+    """
+
+    texts: list[str]
+    starts: NDArray[np.int32]
+    stops: NDArray[np.int32]
+    vectors: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def document_vectors(
+    layout: Layout,
+    embedded: EmbeddedRows,
+    row: np.ndarray,
+    row_splits: np.ndarray,
+    spec: TextSpec,
+    finish: Callable[[np.ndarray], np.ndarray],
+    layers: int = 1,
+    heads: Mapping[str, Head] | None = None,
+) -> GranularVectors:
+    """Computes the vectors of documents from those of their distinct rows.
+
+    `row` is that of `TextRows`, `row_splits` int64 `[distinct rows + 1]`, `finish` applies Dense
+    modules, `dim` and `normalize` to merged vectors; each of a token's `layers` is scaled alone.
+    `heads` are the model's, by their kind.
+    """
+    vectors = _dense_vectors(layout, embedded, row, row_splits, spec, finish, layers)
+    windows = None if spec.keeps_windows else layout.windows
+    for head in (heads or {}).values():
+        if isinstance(head, SparseHead) and embedded.sparse is not None:
+            sparse = embedded.sparse.take(row)
+            if windows is not None:
+                sparse = sparse.merged(windows.splits, head.pooling)
+            vectors = replace(vectors, sparse=sparse.pruned(spec.top_k, spec.min_weight))
+        elif isinstance(head, MultiHead) and embedded.multi is not None:
+            places = required(layout.multi, "places of multi-vectors")
+            multi = chosen_vectors(head, embedded.multi, places, row)
+            vectors = replace(vectors, multi=pool_tokens(multi, spec.pool_factor))
+        elif isinstance(head, ScoresHead) and embedded.scores is not None:
+            logits = embedded.scores[row]
+            if windows is not None:
+                logits = merge_windows(logits, windows)
+            vectors = replace(vectors, scores=head.activated(logits))
+    return vectors
+
+
+def chosen_vectors(
+    head: MultiHead, rows: MultiVectors, tokens: TokenPlaces, row: np.ndarray, query: bool = False
+) -> MultiVectors:
+    """Returns the vectors of `tokens` that count, from those of distinct rows, which `row` names.
+
+    A row that failed has none.
+    """
+    distinct = row[tokens.row]
+    counts = head.keeps(tokens.ids, tokens.place, query)
+    counts &= tokens.place < np.diff(rows.splits)[distinct]
+    at = (rows.splits[distinct] + tokens.place)[counts]
+    splits = splits_of(counts)[tokens.splits]
+    return MultiVectors(splits, rows.vectors[at])
+
+
+def _dense_vectors(
+    layout: Layout,
+    embedded: EmbeddedRows,
+    row: np.ndarray,
+    row_splits: np.ndarray,
+    spec: TextSpec,
+    finish: Callable[[np.ndarray], np.ndarray],
+    layers: int,
+) -> GranularVectors:
+    """Those of documents, tokens, words and spans."""
+    sentences = None
+    if embedded.vectors is not None:
+        same = len(row) == len(embedded.vectors) and bool((np.diff(row) == 1).all())
+        sentences = embedded.vectors if same else embedded.vectors[row]
+        if layout.windows is not None and not spec.keeps_windows:
+            sentences = finish(merge_windows(sentences, layout.windows))
+    if layout.tokens is None or embedded.token_vectors is None:
+        return GranularVectors(sentences)
+    tokens = embedded.token_vectors[row_splits[row[layout.tokens.row]] + layout.tokens.place]
+    if layout.chunks is not None:
+        pooled = merge_tokens(tokens, layout.chunks.first, layout.chunks.last, "mean")
+        return GranularVectors(finish(pooled))
+
+    def merged_units(units: Units | None) -> np.ndarray | None:
+        if units is None:
+            return None
+        merged = merge_tokens(tokens, units.first, units.last, spec.word_pooling)
+        return scaled(merged, layers) if spec.normalize_tokens else merged
+
+    words, spans = merged_units(layout.words), merged_units(layout.spans)
+    if "token" not in spec.granularity:
+        return GranularVectors(sentences, None, words, spans)
+    tokens = scaled(tokens, layers) if spec.normalize_tokens else tokens
+    return GranularVectors(sentences, tokens, words, spans)
+
+
+def scaled(vectors: np.ndarray, layers: int) -> np.ndarray:
+    """Returns vectors of unit length, for each of `layers` side by side; zeros stay zeros."""
+    split = vectors.reshape(len(vectors), layers, vectors.shape[1] // layers)  # also without rows
+    return unit_length(split).reshape(vectors.shape)
+
+
+def per_document(
+    splits: np.ndarray,
+    texts: Sequence[str],
+    starts: np.ndarray,
+    stops: np.ndarray,
+    vectors: np.ndarray,
+) -> list[TextVectors]:
+    """Returns the columns of all documents as one record for each."""
+    return [
+        TextVectors(list(texts[a:b]), starts[a:b], stops[a:b], vectors[a:b])
+        for a, b in pairwise(splits.tolist())
+    ]

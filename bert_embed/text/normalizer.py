@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_embed.base.ragged import splits_of
+from bert_embed.base.arrays import splits_of
 
 _CODE_POINTS = 0x110000
 _PAGE = 256  # code points that are looked up in unicodedata together

@@ -1,24 +1,16 @@
-"""Splits long texts: windows that overlap, chunks at the ends of sentences, rows that fit."""
+"""Splits long texts into windows that overlap, and into chunks at the ends of sentences."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bert_embed.base.arrays import places, splits_of
 from bert_embed.base.errors import SettingError
-from bert_embed.base.ragged import places, splits_of
-from bert_embed.models.heads.multi import MultiHead
 from bert_embed.settings import DEFAULT_STRIDE, SPECIAL_TOKENS, TextSpec, text_room
-from bert_embed.text.rows import Rows
-from bert_embed.text.tokenizer import load_tokenizer
-
-if TYPE_CHECKING:
-    from bert_embed.bundle.bundle import Bundle
-    from bert_embed.text.documents import Documents
-    from bert_embed.text.protocol import TextTokenizer
+from bert_embed.text.documents import Documents, Rows
 
 
 @dataclass(frozen=True)
@@ -140,7 +132,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _LOCALE = "en"  # ICU's rules for sentences are those of UAX #29, the same for nearly all languages
 
 
-def chunk_windows(documents: "Documents", spec: TextSpec) -> Windows:
+def chunk_windows(documents: Documents, spec: TextSpec) -> Windows:
     """Divides documents into chunks; a token belongs to that in which its sentence begins."""
     most = spec.most_chunk_tokens(documents.prompt_tokens)
     at, splits = documents.text_tokens()
@@ -259,55 +251,3 @@ _STARTS: dict[str, Callable[[str], np.ndarray]] = {
     "sentence": sentence_starts,
     "paragraph": paragraph_starts,
 }
-
-
-def fit_texts(
-    bundle: "Bundle", text_spec: TextSpec, tokenizer: "TextTokenizer | None" = None
-) -> TextSpec:
-    """Checks that prompt, stride and text fit a row; returns the spec with what the model sets."""
-    length, most = text_spec.max_seq_length, bundle.config.max_position_embeddings
-    if text_room(length, 0) < 1 or length > most:
-        raise SettingError(
-            "max_seq_length", f"must be between 3 and {most} for this model, got {length}"
-        )
-    multi = bundle.heads.get("multi") if "multi" in text_spec.vectors else None
-    if isinstance(multi, MultiHead):
-        text_spec = replace(text_spec, marker=multi.document_marker)
-    if "sparse" in text_spec.vectors and text_spec.top_k is None:
-        text_spec = replace(text_spec, top_k=bundle.top_k)
-    prompt_tokens = int(text_spec.marker is not None)
-    if text_spec.prompt:
-        tokenizer = tokenizer or load_tokenizer(bundle)
-        prompt_tokens += tokenizer.prompt_length(text_spec.prompt)
-    room = text_room(length, prompt_tokens)
-    if room < 1:
-        raise SettingError(
-            "prompt",
-            f"has {prompt_tokens} tokens, which leaves no room for a text in rows of "
-            f"max_seq_length {length}",
-            "max_seq_length",
-        )
-    if text_spec.chunk is not None:
-        _check_chunks(text_spec, room)
-    if text_spec.long_text == "window":
-        if text_spec.stride is None:
-            text_spec = replace(text_spec, stride=default_stride(length, prompt_tokens))
-        window_tokens(length, prompt_tokens, text_spec.stride or 0)
-    return text_spec
-
-
-def _check_chunks(text_spec: TextSpec, room: int) -> None:
-    """Checks that a chunk fits the `room` of a row, unless its document is in windows."""
-    most = text_spec.chunk_tokens or room
-    if most > room and not text_spec.pools_late:
-        raise SettingError(
-            "chunk_tokens",
-            f"must be at most {room}, the tokens of a text that fit a row of max_seq_length "
-            f"{text_spec.max_seq_length}, got {most}",
-            "max_seq_length",
-        )
-    if text_spec.chunk_overlap >= most:
-        raise SettingError(
-            "chunk_overlap",
-            f"must be below {most}, the tokens of a chunk, got {text_spec.chunk_overlap}",
-        )

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from bert_embed.backends.choose import weight_files
+from bert_embed.base.arrays import unit
 from bert_embed.base.errors import counted
-from bert_embed.base.vectors import unit
 from bert_embed.bundle.bundle import Bundle, query_prompt
 from bert_embed.bundle.find import resolve_model
 from bert_embed.encoder import Encoder

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from bert_embed.base.arrays import unit
 from bert_embed.base.json import to_json
-from bert_embed.base.vectors import unit
 from bert_embed.pipeline.console import hide_in, hide_in_flags
 from bert_embed.pipeline.options.command_line import as_words
 from bert_embed.pipeline.report.counts import (

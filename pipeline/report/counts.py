@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from bert_embed.base.parallel import in_parallel
+from bert_embed.base.threads import in_parallel
 from bert_embed.pipeline.report.sample import Run, spread
 from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.files import open_raw

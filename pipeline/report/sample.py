@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bert_embed.base.environment import requires
-from bert_embed.base.parallel import in_parallel
+from bert_embed.base.threads import in_parallel
 from bert_embed.pipeline.options.commands import TSNE
 from bert_embed.results.files import Rows, row_batches
 from bert_embed.results.kinds import KINDS

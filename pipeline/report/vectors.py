@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from bert_embed.base.arrays import FINE, conditions, cosines, pair_cosines, unit
 from bert_embed.base.errors import InputError, counted
-from bert_embed.base.vectors import FINE, conditions, cosines, pair_cosines, unit
 from bert_embed.bundle.find import resolve_model
 from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.report.sample import MOST_FILES, TEXT_COLUMNS, Directions, some_files

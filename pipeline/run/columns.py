@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bert_embed.base.parallel import in_parallel
+from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import DEFAULTS, Options

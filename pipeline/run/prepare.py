@@ -49,7 +49,7 @@ from bert_embed.pipeline.runners.portable import check_job_server
 from bert_embed.results.run_record import read_record
 from bert_embed.settings import TextSpec, VectorSpec, changed_spec
 from bert_embed.storage.files import absolute
-from bert_embed.text.windows import fit_texts
+from bert_embed.text.layout import fit_texts
 from bert_embed.transforms.bigquery.client import looks_like_table, table_name
 from bert_embed.transforms.cut import plan_blocks
 from bert_embed.transforms.examples.write import ExampleSettings

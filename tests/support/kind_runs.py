@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.base.ragged import splits_of
+from bert_embed.base.arrays import splits_of
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.transforms.blocks import EmbeddingBlock
 from tests.support.finished_runs import finished_run

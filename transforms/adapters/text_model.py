@@ -29,14 +29,14 @@ from bert_embed.base.errors import SettingError
 from bert_embed.bundle.bundle import document_prompt
 from bert_embed.bundle.find import resolve_model
 from bert_embed.settings import TextSpec, VectorSettings, VectorSpec, changed_spec
-from bert_embed.text.windows import fit_texts
+from bert_embed.text.layout import fit_texts
 from bert_embed.transforms.infer import BlockModelHandler
 from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.steps import Step, count_documents
 
 if TYPE_CHECKING:
     from bert_embed.model import Embedder
-    from bert_embed.text.merge import GranularVectors
+    from bert_embed.text.layout import GranularVectors
 
 
 # What the transforms take themselves.

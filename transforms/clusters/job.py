@@ -7,9 +7,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from bert_embed.base.arrays import conditions
 from bert_embed.base.errors import InputError, counted, required
 from bert_embed.base.json import from_json, json_object
-from bert_embed.base.vectors import conditions
 from bert_embed.results.files import row_batches
 from bert_embed.results.names import RUN_FILE, file_name, output_dtype, output_name, parse_name
 from bert_embed.results.read import has_block_records, open_vectors

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
+from bert_embed.base.arrays import FINE, NOT_FINITE, ZERO, unit
 from bert_embed.base.errors import required
-from bert_embed.base.vectors import FINE, NOT_FINITE, ZERO, unit
 from bert_embed.results.files import open_parquet
 from bert_embed.search.clusters import (
     PAIR,

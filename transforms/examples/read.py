@@ -10,13 +10,12 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from bert_embed.base.arrays import places, splits_of, take_rows
 from bert_embed.base.errors import InputError
-from bert_embed.base.ragged import places, splits_of, take_rows
 from bert_embed.results.tf_example import Column, Record, decode_with_ids, unframed
 from bert_embed.settings import TextSpec
-from bert_embed.text.documents import UnitTexts
+from bert_embed.text.documents import Rows, UnitTexts, unique_rows
 from bert_embed.text.layout import Layout, RowTokens, Units, widest_tokens
-from bert_embed.text.rows import Rows, unique_rows
 from bert_embed.text.windows import Windows
 from bert_embed.transforms.blocks import TokenBlock, rows_of_part
 from bert_embed.transforms.parts import (

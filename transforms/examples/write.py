@@ -10,8 +10,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from bert_embed.base.arrays import places, splits_of, take_rows
 from bert_embed.base.errors import InputError, required
-from bert_embed.base.ragged import places, splits_of, take_rows
 from bert_embed.results.tf_example import Bytes, Feature, Ints, encode_records, one_int
 from bert_embed.transforms.blocks import TokenBlock
 from bert_embed.transforms.output_folder import EXAMPLES, OutputFile, OutputFolder

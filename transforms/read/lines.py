@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bert_embed.base.parallel import in_parallel
+from bert_embed.base.threads import in_parallel
 from bert_embed.storage.files import is_remote, open_listed
 from bert_embed.transforms.parts import (
     BLANK_LINE,

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bert_embed.base.arrays import sums_of
 from bert_embed.base.errors import InputError, SettingError, StorageError, required
-from bert_embed.base.parallel import in_parallel
-from bert_embed.base.ragged import sums_of
+from bert_embed.base.threads import in_parallel
 from bert_embed.results.files import open_parquet
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.files import open_listed

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from bert_embed.base.errors import StorageError
-from bert_embed.base.parallel import in_parallel
+from bert_embed.base.threads import in_parallel
 from bert_embed.storage.file_info import crc32c_of_bytes
 from bert_embed.storage.files import is_remote, open_listed, read_bytes
 from bert_embed.transforms.blocks import DocumentBlock, without_skipped

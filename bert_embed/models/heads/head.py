@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_embed.base.ragged import places, splits_of
+from bert_embed.base.arrays import places, splits_of
 from bert_embed.models.encoder import EncoderConfig, Ops
 
 

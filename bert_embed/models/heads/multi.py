@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_embed.base.ragged import splits_of
-from bert_embed.base.vectors import unit_length
+from bert_embed.base.arrays import splits_of, unit_length
 from bert_embed.models.encoder import DenseModule, EncoderConfig, Ops
 from bert_embed.models.heads.head import BatchRows, Head
 from bert_embed.models.heads.vectors import MultiVectors

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from bert_embed.base.ragged import splits_of
+from bert_embed.base.arrays import splits_of
 from bert_embed.models.encoder import EncoderConfig, Ops, norm_shapes, product_shapes
 from bert_embed.models.heads.head import BatchRows, Head
 from bert_embed.models.heads.vectors import SparseVectors, merged_entries

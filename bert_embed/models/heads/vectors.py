@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from bert_embed.base.arrays import places, splits_of, take_rows
 from bert_embed.base.environment import requires
-from bert_embed.base.ragged import places, splits_of, take_rows
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

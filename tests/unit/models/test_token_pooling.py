@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_embed.base.ragged import splits_of
+from bert_embed.base.arrays import splits_of
 from bert_embed.models.heads.multi import pool_tokens, ward_clusters
 from bert_embed.models.heads.vectors import MultiVectors
 

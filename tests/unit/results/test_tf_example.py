@@ -9,7 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_embed.base.ragged import splits_of
+from bert_embed.base.arrays import splits_of
 from bert_embed.results.tf_example import (
     Bytes,
     Floats,

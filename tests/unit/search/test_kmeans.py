@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bert_embed.base.vectors import conditions, unit
+from bert_embed.base.arrays import conditions, unit
 from bert_embed.search.clusters import Assigner, in_sample, train
 from tests.support.clustered import clustered_vectors
 

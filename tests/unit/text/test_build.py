@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from bert_embed.text.rows import build_rows
+from bert_embed.text.documents import build_rows
 
 CLS, SEP = 101, 102
 

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_embed.base.ragged import take_rows
-from bert_embed.text.rows import Rows, unique_rows
+from bert_embed.base.arrays import take_rows
+from bert_embed.text.documents import Rows, unique_rows
 
 
 def flat(rows):

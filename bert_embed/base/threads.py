@@ -1,4 +1,4 @@
-"""Counts the calls into native code, so that none of them runs while Python exits.
+"""Runs functions in threads, in order, and keeps native calls from running while Python exits.
 
 CPython before 3.14 ends a daemon thread by unwinding its stack where it comes back from native code
 while Python exits, and C++ and Rust do not survive that: the process ends by SIGABRT. So before it,
@@ -6,11 +6,41 @@ at exit, the running calls are waited for, and no thread but the exiting one beg
 """
 
 import atexit
+import itertools
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
+
+THREADS = 16
+_WAITING = 4 * THREADS  # results that may be held: bounds the memory
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def in_parallel(
+    function: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = THREADS
+) -> Iterator[_Result]:
+    """Yields `function` of each item, in order; an error is raised in its place."""
+    remaining = iter(items)
+    pool = ThreadPoolExecutor(threads)
+    waiting: deque[Future[_Result]] = deque()
+    try:
+        for item in itertools.islice(remaining, _WAITING):
+            waiting.append(pool.submit(function, item))
+        while waiting:
+            result = waiting.popleft().result()
+            for item in itertools.islice(remaining, 1):
+                waiting.append(pool.submit(function, item))
+            yield result
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
 
 _MOST_SECONDS = 10.0  # that an exit waits: a call, of one batch, may hang
 _POLL_SECONDS = 0.001
