@@ -157,7 +157,8 @@ def resumed() -> dict[str, float]:
     prepared = prepare(
         Options(input=(str(text),), output=str(output), model="minilm", block_bytes=_LINE)
     )
-    state.start(prepared)
+    with state.claimed(prepared):
+        pass
     (output / "embeddings").mkdir()
     for number in range(_FINISHED):
         part = part_name(number, 0)

@@ -6,7 +6,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from bert_embed.pipeline.report.page import page_of, report_after_run
 from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.graph import run_job
+from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.prepare import prepare, with_dates
 from bert_embed.pipeline.run.state import first_record
@@ -89,9 +90,9 @@ def start(options: Options) -> ExitCode:
     return ExitCode.TOO_MANY_REJECTED
 
 
-def checked_run(options: Options) -> EmbedRun:
+def checked_run(options: Options, found: OutputState | None = None) -> EmbedRun:
     """Returns the run that options ask for; InputError and StorageError as `start` raises them."""
-    return prepare(with_folder(with_dates(options)))
+    return prepare(with_folder(with_dates(options)), found)
 
 
 def plan_of(run: EmbedRun) -> list[str]:
@@ -128,21 +129,9 @@ def run_to_end(
     `tell` takes the lines of its plan and notes, `tell_progress` those on its progress; None shows
     them to people. JobGoesOn: a job on a cluster outlives this call; RunStopped: it failed.
     """
-    present = state.record_of_output(run.options, run.output)
-    plan = [*plan_of(run), *earlier_job_lines(present)]
-    with ExitStack() as held:
-        record = state.complete(run)
-        if record is not None:
-            _show(run, record, False, tell, tell_progress)
-            return record, False
-        alone = run.options.overwrite
-        if alone:
-            held.enter_context(run.folder.held(alone=True))
-        state.make_room(run, alone)
-        if not alone:
-            held.enter_context(run.folder.held())
-        record = state.start(run)
-        if record.is_done:  # another command did it meanwhile
+    plan = [*plan_of(run), *earlier_job_lines(run.found.record)]
+    with state.claimed(run) as record:
+        if record.is_done:
             _show(run, record, False, tell, tell_progress)
             return record, False
         tell(*plan, *crash_lines(run))

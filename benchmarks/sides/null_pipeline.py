@@ -119,7 +119,6 @@ def main() -> None:
         beam_args=tuple(flags),
     )
     run = prepare(options)
-    record = state.start(run)
     make = BlockModelHandler
     if args.notes:
         make = partial(NotingHandler, str(Path(run.output) / NAME), args.tokens_a_second)
@@ -132,10 +131,9 @@ def main() -> None:
         options.threads,
         load_engine=None if args.real else load_null,
     )
-    run_pipeline(
-        pipeline_options(options.job, flags),
-        partial(build, run=run, record=record, handler=handler),
-    )
+    with state.claimed(run) as record:
+        work = partial(build, run=run, record=record, handler=handler)
+        run_pipeline(pipeline_options(options.job, flags), work)
 
 
 if __name__ == "__main__":

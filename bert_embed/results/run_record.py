@@ -13,7 +13,7 @@ from bert_embed.base.errors import InputError, required
 from bert_embed.base.json import from_json, json_bytes, json_object, to_json
 from bert_embed.results.names import RUN_FILE
 from bert_embed.storage.file_info import is_glob
-from bert_embed.storage.files import absolute, join, list_files, read_bytes, write_bytes
+from bert_embed.storage.files import absolute, join, list_files, read_bytes, size_of, write_bytes
 
 FORMAT = 2  # rises when a key gets another meaning
 # `refused`: complete, but more records were rejected than allowed, so that nothing was loaded
@@ -326,7 +326,7 @@ def read_record(folder: str) -> RunRecord | None:
 def run_folders(path: str) -> list[str]:
     """The folder itself if it holds a run; else the folders with one that match it, or below it."""
     by_glob = is_glob(path) and not os.path.exists(path)
-    if not by_glob and read_bytes(absolute(join(path, RUN_FILE))) is not None:
+    if not by_glob and size_of(absolute(join(path, RUN_FILE))) is not None:
         return [path]
     records = list_files(absolute(join(path if by_glob else join(path, "*"), RUN_FILE)))
     return [file.path.rpartition("/")[0] for file in records]

@@ -19,8 +19,12 @@ from bert_embed.pipeline.console import hide_in, hide_secrets, say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options.commands import ClusterOptions
 from bert_embed.pipeline.progress import shown_progress
-from bert_embed.pipeline.run.places import check_outside, record_of_run
-from bert_embed.pipeline.run.state import check_folder, nearest_folder
+from bert_embed.pipeline.run.output import (
+    check_folder,
+    check_outside,
+    nearest_folder,
+    record_of_run,
+)
 from bert_embed.pipeline.runners.beam import configure_storage
 from bert_embed.pipeline.runners.dataflow import Places, completed_flags, for_dataflow
 from bert_embed.pipeline.runners.errors import (

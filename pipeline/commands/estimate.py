@@ -20,6 +20,7 @@ from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message, usage
 from bert_embed.pipeline.options.command_line import EstimateOptions
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run.graph import model_handler
+from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import EmbedRun, Widths, estimated_size
 from bert_embed.pipeline.run.prepare import planned_run, with_dates
 from bert_embed.pipeline.runners.beam import configure_storage
@@ -199,7 +200,8 @@ def run_estimate(options: Options, flags: EstimateOptions) -> int:
     job = RunnerOptions(device=options.device, precision=options.precision, threads=options.threads)
     with usage_errors():
         configure_storage(options.job)
-        run = planned_run(options, absolute(options.output or nowhere), job)
+        found = OutputState(absolute(options.output or nowhere), f"--output {options.output}")
+        run = planned_run(options, found, job)
         with RedactErrors("read the sample"):
             sample = sample_of(run)
     estimate = _estimate(run, sample, flags.price_per_hour, flags.seconds)

@@ -9,7 +9,7 @@ from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options.commands import TSNE, ReportOptions
 from bert_embed.pipeline.report.page import write_page
 from bert_embed.pipeline.report.sample import Run, check_projection, lacks_tsne
-from bert_embed.pipeline.run.places import lies_in, record_of_run
+from bert_embed.pipeline.run.output import lies_in, record_of_run
 from bert_embed.results.names import kinds_of
 from bert_embed.results.read import open_outputs, output_folders
 from bert_embed.storage.files import absolute, is_remote, open_raw

@@ -22,7 +22,7 @@ from bert_embed.pipeline.console import answer, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options.commands import SEARCHED, SearchOptions
 from bert_embed.pipeline.options.embed import DEFAULTS
-from bert_embed.pipeline.run.places import check_model
+from bert_embed.pipeline.run.output import check_model
 from bert_embed.pipeline.texts import with_texts
 from bert_embed.results.kinds import ROW_KINDS
 from bert_embed.results.names import RUN_FILE, kinds_of, parse_name

@@ -8,7 +8,7 @@ from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.job import checked_run, start
 from bert_embed.pipeline.options.commands import VerifyOptions
 from bert_embed.pipeline.options.embed import OF_RESULT, Options
-from bert_embed.pipeline.run.places import record_of_run
+from bert_embed.pipeline.run.output import record_of_run
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.state import mark_incomplete
 from bert_embed.results.run_record import RunRecord

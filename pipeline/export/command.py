@@ -9,7 +9,7 @@ from bert_embed.pipeline.console import hide_secrets, say
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.export.source import open_source
 from bert_embed.pipeline.options.commands import ExportOptions
-from bert_embed.pipeline.run.places import check_outside
+from bert_embed.pipeline.run.output import check_outside
 from bert_embed.results.read import output_folders
 from bert_embed.storage.files import absolute, is_remote
 

@@ -14,7 +14,7 @@ from bert_embed.bundle.find import resolve_model
 from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.source import Cutter, Source
-from bert_embed.pipeline.run.places import check_model
+from bert_embed.pipeline.run.output import check_model
 from bert_embed.results.files import POSITION, Rows
 from bert_embed.results.names import PIECES
 from bert_embed.storage.files import (

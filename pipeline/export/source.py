@@ -14,7 +14,7 @@ from xxhash import xxh3_64_hexdigest
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.commands import TARGETS, ExportOptions
-from bert_embed.pipeline.run.places import record_of_run
+from bert_embed.pipeline.run.output import record_of_run
 from bert_embed.results.files import Rows, row_batches, unit_batches
 from bert_embed.results.kinds import KINDS, ROW_KINDS
 from bert_embed.results.names import output_dtype, stored, stored_width, vectors_of

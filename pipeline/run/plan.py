@@ -7,6 +7,7 @@ from typing import Any
 
 from bert_embed.bundle.bundle import Bundle, query_prompt
 from bert_embed.pipeline.options.embed import EXAMPLES, Options
+from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.runners.options import RunnerOptions
 from bert_embed.results.kinds import KINDS
 from bert_embed.results.run_record import Goal, QueryRows
@@ -58,7 +59,7 @@ class EmbedRun:
 
     options: Options  # as given
     job: RunnerOptions
-    output: str  # absolute folder, or URL
+    found: OutputState  # the output, as it was found
     bundle: Bundle
     vector_spec: VectorSpec
     text_spec: TextSpec
@@ -94,7 +95,12 @@ class EmbedRun:
     @property
     def folder(self) -> OutputFolder:
         """The paths of the run's files."""
-        return OutputFolder(self.output)
+        return self.found.folder
+
+    @property
+    def output(self) -> str:
+        """The absolute folder, or URL, of the run's files."""
+        return self.folder.path
 
     @property
     def example_files(self) -> ExampleFiles:

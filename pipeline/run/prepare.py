@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from bert_embed.base.errors import InputError, SettingError, StorageError, counted
+from bert_embed.base.errors import SettingError, StorageError, counted
 from bert_embed.bundle.bundle import Bundle, document_prompt
 from bert_embed.bundle.find import resolve_model
 from bert_embed.bundle.fingerprints import run_fingerprint
@@ -22,6 +22,7 @@ from bert_embed.pipeline.run.columns import (
     text_options,
     with_long_text,
 )
+from bert_embed.pipeline.run.output import OutputState, check_folder
 from bert_embed.pipeline.run.plan import (
     EmbedRun,
     Widths,
@@ -32,7 +33,7 @@ from bert_embed.pipeline.run.plan import (
     head_settings,
     part_docs,
 )
-from bert_embed.pipeline.run.state import check_folder, check_output
+from bert_embed.pipeline.run.state import disk_note
 from bert_embed.pipeline.run.tables import (
     QueryNotRun,
     TableInput,
@@ -46,7 +47,6 @@ from bert_embed.pipeline.runners.launch import check_computing, check_examples, 
 from bert_embed.pipeline.runners.local import check_local_runner
 from bert_embed.pipeline.runners.options import RunnerOptions
 from bert_embed.pipeline.runners.portable import check_job_server
-from bert_embed.results.run_record import read_record
 from bert_embed.settings import TextSpec, VectorSpec, changed_spec
 from bert_embed.storage.files import absolute
 from bert_embed.text.layout import fit_texts
@@ -59,7 +59,6 @@ from bert_embed.transforms.listing import (
     files_to_read,
     list_input,
     listing_digest,
-    read_listing,
 )
 from bert_embed.transforms.parts import WHOLE_FILES, InputFile
 from bert_embed.transforms.plan import PlanRequest, planned_work
@@ -104,12 +103,15 @@ def _dated(name: str, value: Any, today: datetime.date) -> Any:
     return value and _DAY.sub(day, value)
 
 
-def prepare(options: Options) -> EmbedRun:
+def prepare(options: Options, found: OutputState | None = None) -> EmbedRun:
     """Checks the options against input, model and output.
 
     InputError names the option or file; StorageError: a store does not answer at this moment.
+    `found` is the output, if the command has read it already.
     """
     with file_errors():
+        if found is None:
+            found = OutputState(absolute(options.output), f"--output {options.output}")
         target = None
         if options.output_table is not None:  # before the input is looked for
             target = table_name(options.output_table, "--output_table")
@@ -117,7 +119,7 @@ def prepare(options: Options) -> EmbedRun:
         check_job_server(job, connects=not options.dry_run)
         check_local_runner(job)
         configure_storage(job)
-        run = _named(planned_run(options, absolute(options.output), job))
+        run = _named(planned_run(options, found, job))
         run = _continued(run) or run
         widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
         size = estimated_size(
@@ -131,7 +133,8 @@ def prepare(options: Options) -> EmbedRun:
         run = replace(run, estimated_bytes=size, load=load, engine=engine)
         _check_skip_blocks(run)
         if run.unchecked is None:
-            run = replace(run, disk_note=check_output(run))
+            check_folder(found.name, run.output)
+            run = replace(run, disk_note=disk_note(run))
             if job.is_dataflow:
                 place = BeamFlags.of(options.beam_args)["temp_location"]
                 check_folder(f"--temp_location {place}", place)
@@ -149,21 +152,17 @@ def _continued(run: EmbedRun) -> EmbedRun | None:
     # With these the listing would be another run's, and what is embedded already would be lost.
     if run.table is not None or run.unchecked is not None:
         return None
-    record = stored = None
-    try:
-        record, stored = read_record(run.output), read_listing(run.folder)
-    except StorageError:  # no answer: each further question would wait for one, too
-        raise
-    except (InputError, OSError):
-        return None  # what is wrong is said when the output is claimed
-    if record is None or stored is None or record.is_done or record.run == run.fingerprint:
+    record = run.found.record
+    if record is None or record.is_done or record.run == run.fingerprint:
+        return None
+    if (stored := run.found.listing) is None:
         return None
     options = run.options
     listing = list_input(options.input, options.input_format, run.output, looks=False)
     listed, seen = ({file.info for file in files} for files in (listing.files, stored.files))
     if not seen < listed:
         return None
-    again = _named(planned_run(options, run.output, run.job, stored))
+    again = _named(planned_run(options, run.found, run.job, stored))
     if again.fingerprint != record.run:
         return None
     return replace(again, arrived=len(listed) - len(seen))
@@ -189,13 +188,14 @@ class _Source:
     listing: Listing = field(default_factory=lambda: Listing([], {}))
 
 
-def _source(options: Options, output: str, stored: StoredListing | None = None) -> _Source:
-    table = find_input(options, output)
+def _source(options: Options, found: OutputState, stored: StoredListing | None = None) -> _Source:
+    table = find_input(options, found)
     if table is not None:
         digest = listing_digest([table.file])
         return _Source([table.file], digest, table.request.columns, table)
     whole = options.document == "file"
     if stored is None:
+        output = found.folder.path
         listing = list_input(options.input, options.input_format, output, whole_files=whole)
     else:
         listing = Listing(stored.files, {})
@@ -215,12 +215,12 @@ def _source(options: Options, output: str, stored: StoredListing | None = None) 
 
 
 def planned_run(
-    options: Options, output: str, job: RunnerOptions, stored: StoredListing | None = None
+    options: Options, found: OutputState, job: RunnerOptions, stored: StoredListing | None = None
 ) -> EmbedRun:
     """The run as far as input, model and options decide it; nothing is asked of its output."""
     unchecked = None
     try:
-        source = _source(options, output, stored)
+        source = _source(options, found, stored)
     except (StorageError, PermissionError, QueryNotRun) as error:
         if not options.dry_run:
             raise
@@ -249,13 +249,13 @@ def planned_run(
     request = PlanRequest(
         block_bytes=options.block_bytes or block_bytes(total, bundle, widths, accelerated),
         digest=source.digest,
-        output=output,
+        output=found.folder.path,
     )
     table = source.table.request.divided(request.block_bytes) if source.table else None
     return EmbedRun(
         options=options,
         job=job,
-        output=output,
+        found=found,
         bundle=bundle,
         vector_spec=vector_spec,
         text_spec=text_spec,

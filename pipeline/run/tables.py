@@ -15,8 +15,8 @@ from bert_embed.bundle.fingerprints import difference
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run.columns import check_extra_name, named_columns
+from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import EmbedRun
-from bert_embed.pipeline.run.state import record_of_output
 from bert_embed.pipeline.runners.beam import BeamFlags
 from bert_embed.results.files import METADATA_KEY
 from bert_embed.results.names import kinds_of
@@ -97,7 +97,7 @@ def job_project(options: Options, table: TableName | None) -> str:
     return str(project)
 
 
-def find_input(options: Options, output: str) -> TableInput | None:
+def find_input(options: Options, found: OutputState) -> TableInput | None:
     """The table to read, the query's result if there is a query; None if the input is files.
 
     QueryNotRun: a dry run of a query that has not run.
@@ -121,7 +121,7 @@ def find_input(options: Options, output: str) -> TableInput | None:
             if checked.schema:
                 schema = tuple(field.to_api_repr() for field in checked.schema)
                 _table_columns(options, schema, shown)
-            name, expired = _query_rows(client, query, checked.location or "US", options, output)
+            name, expired = _query_rows(client, query, checked.location or "US", options, found)
         with translate_errors(f"{shown} cannot be read"):
             name = required(name, "table")
             facts = expired or _facts(client, name, shown)
@@ -225,7 +225,7 @@ def _present(
 
 
 def _query_rows(
-    client: "Client", query: str, location: str, options: Options, output: str
+    client: "Client", query: str, location: str, options: Options, found: OutputState
 ) -> tuple[TableName, QueryRows | None]:
     """The table with the rows of a query, which runs unless an earlier attempt of this run did it.
 
@@ -234,16 +234,16 @@ def _query_rows(
     seven days. Of a complete run that has outlived its rows, the second value is what run.json
     says of them; else it is None.
     """
-    name = _query_table(client, query, output, location)
+    name = _query_table(client, query, found.folder.path, location)
     with translate_errors("--query"):
         exists = get_table(client, name) is not None
-    record = record_of_output(options, output)
+    record = found.record
     expired = record.query_rows if record and not exists and not options.overwrite else None
     if record is not None and expired is not None and expired.name == name.path:
         if record.is_done:
             return name, expired
         raise UsageError(
-            f"--output {options.output} holds an unfinished run whose rows have expired: BigQuery "
+            f"{found.name} holds an unfinished run whose rows have expired: BigQuery "
             f"keeps them for {_KEPT_DAYS} days; --overwrite starts again with the query"
         )
     if not exists or record is None or (record.is_done and options.overwrite):
@@ -332,7 +332,7 @@ def find_load(run: EmbedRun, name: TableName) -> TableLoad:
 
 def _recorded_loads(run: EmbedRun, load: TableLoad) -> set[str]:
     """The kinds of vectors that an earlier attempt of the run has loaded, by its run.json."""
-    record = None if run.unchecked else record_of_output(run.options, run.output)
+    record = None if run.unchecked else run.found.record
     if record is None or record.run != run.fingerprint or record.table != load.requested:
         return set()
     return {kind for kind, done in record.loads.items() if done.job is not None}

@@ -41,7 +41,8 @@ def run_metrics(words):
     """Runs a command's job; returns Beam's metrics."""
     run = prepare(parse_embed(words))
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    build(pipeline, run, state.start(run))
+    with state.claimed(run) as record:
+        build(pipeline, run, record)
     return pipeline.run().metrics()
 
 

@@ -29,7 +29,8 @@ def graph(source, output, bundle, **asked):
     """The pipeline as it would be handed to a runner."""
     run = prepare(Options(input=(str(source),), output=str(output), model=bundle, **asked))
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    build(pipeline, run, state.start(run))
+    with state.claimed(run) as record:
+        build(pipeline, run, record)
     return pipeline.to_runner_api()
 
 

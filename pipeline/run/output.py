@@ -1,0 +1,139 @@
+"""Opens the outputs of runs: what a command found in one, read once; what may lie beside it."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+from bert_embed.base.errors import InputError, StorageError
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.pipeline.console import hide_secrets
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.results.names import RUN_FILE
+from bert_embed.results.read import read_run
+from bert_embed.results.run_record import RunRecord, read_record
+from bert_embed.storage.files import absolute, check_writable, is_remote
+from bert_embed.transforms.listing import StoredListing, read_listing
+from bert_embed.transforms.output_folder import OutputFolder
+
+
+class OutputState:
+    """An output as a command found it: each thing is read once, when somebody asks for it.
+
+    Another command may write there until this one holds the output's lock, and takes `again`.
+
+    Attributes:
+        folder: The output.
+        name: How the command line names it.
+    """
+
+    def __init__(self, path: str, name: str) -> None:
+        self.folder, self.name = OutputFolder(path), name
+
+    @cached_property
+    def record(self) -> RunRecord | None:
+        """Its run.json, None without one; UsageError if something else is there."""
+        with self.errors():
+            try:
+                return read_record(self.folder.path)
+            except InputError as error:
+                # A missing package is named with its installation, which no other folder spares.
+                spared = not isinstance(error.__cause__, ImportError)
+                advice = "; choose another folder" if spared else ""
+                raise UsageError(f"{self.name} cannot be used: {error}{advice}") from error
+
+    @cached_property
+    def listing(self) -> StoredListing | None:
+        """The listing of the run's input, as the command kept it that began the run."""
+        with self.errors():
+            return read_listing(self.folder)
+
+    @cached_property
+    def files(self) -> dict[str, int]:
+        """The files of results by name, and their bytes."""
+        with self.errors():
+            return self.folder.data_files()
+
+    @cached_property
+    def parts(self) -> list[tuple[int, int]]:
+        """Block and part of every block record."""
+        with self.errors():
+            return self.folder.recorded_parts()
+
+    def again(self) -> "OutputState":
+        """The same output at this moment."""
+        return OutputState(self.folder.path, self.name)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raises UsageError where the output cannot be read or written."""
+        try:
+            yield
+        except StorageError:
+            raise
+        except (OSError, ValueError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError(f"{self.name} cannot be used: {error}") from error
+
+
+def record_of_run(named: str, advice: str | None = "") -> RunRecord:
+    """The record of a run's output, as the command line names it; UsageError if there is none.
+
+    The run must be complete, or the message ends with advice; None takes any.
+    """
+    record = read_run(absolute(named))
+    if record is None:
+        raise UsageError(f"{named} is not the output of a run: it holds no {RUN_FILE}")
+    if advice is not None and not record.is_done:
+        raise UsageError(
+            f"{named}: the run is not complete (status {record.status}); run its command again"
+            f"{advice}"
+        )
+    return record
+
+
+def check_model(bundle: Bundle, settings: Mapping[str, Any], place: str) -> None:
+    """Refuses a model that did not compute the vectors in a place, by their settings."""
+    if bundle.fingerprint != settings["model"]:
+        raise UsageError(
+            f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors in "
+            f"{place} come from {settings['model']} ({settings['model_source']})"
+        )
+
+
+def check_outside(name: str, place: str, run: str) -> None:
+    """Refuses a place in a run's output, links followed: readers take every file there."""
+    if lies_in(place, run):
+        raise UsageError(
+            f"{name} {hide_secrets(place)} lies in the output itself; choose a folder outside it"
+        )
+
+
+def lies_in(place: str, folder: str) -> bool:
+    """Whether a path is a folder or lies in it, links followed."""
+    return f"{_real(place)}/".startswith(f"{_real(folder)}/")
+
+
+def _real(path: str) -> str:
+    path = absolute(path)
+    return path.rstrip("/") if is_remote(path) else os.path.realpath(path).rstrip("/")
+
+
+def check_folder(name: str, folder: str) -> None:
+    """UsageError if a folder, which may not exist yet, cannot be written; creates nothing."""
+    try:
+        check_writable(folder if is_remote(folder) else nearest_folder(folder))
+    except StorageError:
+        raise
+    except OSError as error:
+        why = error if is_remote(folder) else error.strerror or error
+        raise UsageError(f"{name} cannot be written: {why}") from error
+
+
+def nearest_folder(folder: str) -> str:
+    """The folder of this machine, or the nearest one above it that exists."""
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    return folder

@@ -1,0 +1,88 @@
+"""A command reads the run.json of its output once before its job starts."""
+
+import json
+import sys
+
+import pytest
+
+from bert_embed.pipeline.cli import main
+from tests.support.command import block_records, embed, flags_of, record
+from tests.support.loads import load
+
+OPENED: list[tuple[str, bool]] = []  # paths that this process opened or renamed to; whether to read
+_WATCHED: set[str] = set()
+
+
+def _note(event, arguments):
+    if event == "open" and str(arguments[0]) in _WATCHED:
+        OPENED.append((str(arguments[0]), "r" in (arguments[1] or "r")))
+    if event in ("os.rename", "os.link") and str(arguments[1]) in _WATCHED:
+        OPENED.append((str(arguments[1]), False))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _hook():
+    sys.addaudithook(_note)  # which stays, and sees nothing once no path is watched
+    yield
+    _WATCHED.clear()
+
+
+@pytest.fixture
+def reads_before_the_job(tmp_path):
+    """A function: how often run.json was read before it was written, or if it never was."""
+    path = str(tmp_path / "out" / "run.json")
+    OPENED.clear()
+    _WATCHED.add(path)
+
+    def count():
+        accesses = [reads for _, reads in OPENED]
+        OPENED.clear()
+        return accesses.index(False) if False in accesses else len(accesses)
+
+    return count
+
+
+@pytest.fixture
+def words(tmp_path, tiny_bundle):
+    (tmp_path / "in.txt").write_text("the river\nthe bank\n")
+    return ["embed", *flags_of(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", block_bytes=10)]
+
+
+def test_a_new_run(words, reads_before_the_job):
+    assert main(words) == 0
+    assert reads_before_the_job() == 1
+
+
+def test_a_complete_run(words, reads_before_the_job):
+    assert main([*words, "--report=false"]) == 0
+    reads_before_the_job()
+    assert main([*words, "--report=false"]) == 0
+    assert reads_before_the_job() == 1
+
+
+def test_a_run_that_is_continued_again_once_it_has_the_lock(words, tmp_path, reads_before_the_job):
+    assert main(words) == 0
+    block_records(tmp_path / "out")[0].unlink()
+    stored = record(tmp_path / "out") | {"status": "interrupted"}
+    (tmp_path / "out" / "run.json").write_text(json.dumps(stored))
+    reads_before_the_job()
+    assert main(words) == 0
+    assert reads_before_the_job() == 2
+    assert record(tmp_path / "out")["counts"]["parts_reused"] == 1
+
+
+def test_a_run_that_is_refused(words, tmp_path, tiny_bundle, reads_before_the_job):
+    assert main(words) == 0
+    reads_before_the_job()
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", pooling="cls") == 2
+    assert reads_before_the_job() <= 2
+
+
+def test_a_run_from_a_table_into_a_table(bigquery, tmp_path, tiny_bundle, reads_before_the_job):
+    bigquery.client.create_dataset("test-project.open_once")
+    rows = "SELECT CAST(n AS STRING) AS id, 'the river' AS text FROM UNNEST([1, 2]) AS n"
+    bigquery.rows(f"CREATE TABLE `test-project.open_once.texts` AS {rows}")
+    source = "test-project:open_once.texts"
+    into = {"table": "test-project:open_once.vectors", "limit": 1}
+    assert load(tmp_path / "out", tiny_bundle, source, **into) == 0
+    assert reads_before_the_job() == 1
