@@ -50,9 +50,9 @@ KIND_OF = {"top_k": "sparse", "min_weight": "sparse", "pool_factor": "multi"}  #
 SPECIAL_TOKENS = 2  # [CLS] before, and [SEP] after the text of a row
 
 
-def text_room(max_seq_length: int, prompt_tokens: int) -> int:
+def text_room(max_seq_length: int, prompt_tokens: int, special: int = SPECIAL_TOKENS) -> int:
     """Returns how many tokens of a text fit a row, beside prompt and special tokens."""
-    return max_seq_length - prompt_tokens - SPECIAL_TOKENS
+    return max_seq_length - prompt_tokens - special
 
 
 @dataclass(frozen=True)
@@ -327,9 +327,9 @@ class TextSpec:
         """Whether a chunk holds as many sentences, paragraphs or words as fit."""
         return self.chunk == "tokens" or self.chunk_tokens is not None
 
-    def most_chunk_tokens(self, prompt_tokens: int) -> int:
+    def most_chunk_tokens(self, prompt_tokens: int, special: int = SPECIAL_TOKENS) -> int:
         """Returns the maximum number of tokens of a chunk: `chunk_tokens`, or what fits a row."""
-        return self.chunk_tokens or text_room(self.max_seq_length, prompt_tokens)
+        return self.chunk_tokens or text_room(self.max_seq_length, prompt_tokens, special)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as JSON-able values."""

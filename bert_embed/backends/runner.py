@@ -286,7 +286,7 @@ class RowRunner:
         def finished(rows: np.ndarray) -> Outcome:
             part = run_halving(rows, call)
             if tell is not None:
-                tell(float(lengths[rows].sum()) / len(input_ids))
+                tell(float(lengths[rows].sum()) / max(len(input_ids), 1))
             return part
 
         batches = batching.plan(lengths)
@@ -406,7 +406,7 @@ def _check_rows(config: EncoderConfig, input_ids: np.ndarray, lengths: np.ndarra
     most = config.max_position_embeddings
     if lengths.max(initial=0) > most:
         raise InputError(f"rows must have at most {most} tokens, one has {lengths.max()}")
-    if lengths.min(initial=1) < 1:
+    if config.special_tokens and lengths.min(initial=1) < 1:
         raise InputError(f"rows must have at least 1 token, number {lengths.argmin()} has none")
     size = config.vocab_size
     if len(input_ids) and not 0 <= input_ids.min() <= input_ids.max() < size:

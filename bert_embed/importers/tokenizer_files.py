@@ -457,6 +457,10 @@ def _json_tokenizer(
         tokenizer = JsonTokenizer(text)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
+    if not tokenizer.special_tokens:
+        raise InputError(
+            f"{path}: must put one token before a text, and one after it, as BERT's does"
+        )
     if len(tokenizer) > config.vocab_size:
         raise InputError(
             f"{path}: must have at most {config.vocab_size} entries as {_CONFIG} says, has "

@@ -201,6 +201,8 @@ class EncoderConfig(Sizes):
     # The values of model_type in config.json, with what messages call such a model.
     model_types: ClassVar[Mapping[str, str]] = {}
     activations: ClassVar[tuple[str, ...]] = ("gelu", "gelu_new", "relu")
+    # What a row of one text has beside it, [CLS] and [SEP].
+    special_tokens: ClassVar[int] = 2
     # What may be before the name of a tensor, and other names that mean the same.
     prefixes: ClassVar[tuple[str, ...]] = ()
     renamed: ClassVar[tuple[tuple[str, str], ...]] = ()

@@ -9,7 +9,7 @@ import numpy as np
 from bert_embed.base.arrays import places, splits_of, take_rows
 from bert_embed.base.errors import InputError, counted
 from bert_embed.settings import SPECIAL_TOKENS
-from bert_embed.text.protocol import TextTokenizer, TokenizedTexts
+from bert_embed.text.protocol import NO_TOKEN, TextTokenizer, TokenizedTexts
 
 _AT_ONCE = 4096  # tokens to copy at a time; spans may overlap, so all of them may be many
 
@@ -102,6 +102,7 @@ class Documents:
     words: UnitTexts | None = None  # the words, if some are the caller's; else None
     has_own_words: np.ndarray | None = None  # bool [documents]: words are the caller's
     spans: UnitTexts | None = None  # what to compute vectors of
+    special: int = 2  # [CLS] and [SEP], which a row of one text has; none where a model has none
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -109,7 +110,7 @@ class Documents:
     @property
     def head(self) -> int:
         """How many tokens of a row come before its text: [CLS] and the prompt's."""
-        return 1 + self.prompt_tokens
+        return self.special // 2 + self.prompt_tokens
 
     @property
     def lengths(self) -> np.ndarray:
@@ -179,6 +180,7 @@ def tokenize_documents(
         prompt_tokens=prompt_tokens,
         second=None if texts_b is None else tokenizer.tokenize_texts(texts_b, offsets),
         spans=None if spans is None else _span_texts(spans),
+        special=tokenizer.special_tokens,
     )
     if words is None or not offsets:
         return documents
@@ -272,7 +274,8 @@ def build_rows(
 
     Pairs lose tokens from the end of the longer text, or of the second if both are equally long, as
     in `_truncate_seq_pair` of google-research/bert. As there, an empty second text has no [SEP].
-    `ids` are int32 `[tokens]`, all texts end to end, `row_splits` int64 `[rows + 1]`.
+    `ids` are int32 `[tokens]`, all texts end to end, `row_splits` int64 `[rows + 1]`. Rows hold
+    texts alone where `cls_id` is `NO_TOKEN`.
 
     >>> build_rows(np.array([7, 8, 9]), np.array([0, 1, 3]), 3, 101, 102).input_ids.tolist()
     [101, 7, 102, 101, 8, 102]
@@ -280,28 +283,32 @@ def build_rows(
     pairs = ids_b is not None
     if ids_b is None or row_splits_b is None:
         ids_b, row_splits_b = ids[:0], np.zeros_like(row_splits)
-    special_of_pair = SPECIAL_TOKENS + separators
-    if max_seq_length < (special_of_pair if pairs else SPECIAL_TOKENS):
+    begin = int(cls_id != NO_TOKEN)
+    special = begin * SPECIAL_TOKENS
+    special_of_pair = special + separators
+    if max_seq_length < (special_of_pair if pairs else special):
         raise InputError(f"max_seq_length must leave room for special tokens, got {max_seq_length}")
     lengths_a, lengths_b = np.diff(row_splits), np.diff(row_splits_b)
     if len(lengths_a) != len(lengths_b):
         texts = counted(len(lengths_a), "text")
         raise InputError(f"{texts} cannot pair with {len(lengths_b):,} second")
-    capacity = max_seq_length - np.where(lengths_b > 0, special_of_pair, SPECIAL_TOKENS)
+    capacity = max_seq_length - np.where(lengths_b > 0, special_of_pair, special)
     kept_a, kept_b = _longest_first(lengths_a, lengths_b, capacity)
-    sizes_a, sizes_b = kept_a + SPECIAL_TOKENS, kept_b + separators * (kept_b > 0)
+    sizes_a, sizes_b = kept_a + special, kept_b + separators * (kept_b > 0)
     splits = splits_of(sizes_a + sizes_b)
     starts = splits[:-1]
     out = np.full(splits[-1], sep_id, np.int32)
-    out[starts] = cls_id
+    if begin:
+        out[starts] = cls_id
     truncated = kept_a + kept_b < lengths_a + lengths_b
     if not pairs:
         inner = np.ones(len(out), bool)
-        inner[starts] = inner[splits[1:] - 1] = False
+        if begin:
+            inner[starts] = inner[splits[1:] - 1] = False
         out[inner] = ids[places(row_splits[:-1], kept_a)] if truncated.any() else ids
         return Rows(out, splits, None, truncated)
-    out[places(starts + 1, kept_a)] = ids[places(row_splits[:-1], kept_a)]
-    starts_b = starts + sizes_a + separators - 1
+    out[places(starts + begin, kept_a)] = ids[places(row_splits[:-1], kept_a)]
+    starts_b = starts + sizes_a + separators - begin
     out[places(starts_b, kept_b)] = ids_b[places(row_splits_b[:-1], kept_b)]
     pattern = np.tile(np.array([0, 1], np.int32), len(starts))
     types = np.repeat(pattern, np.stack([sizes_a, sizes_b], axis=1).reshape(-1))

@@ -15,7 +15,7 @@ from bert_embed.base.arrays import splits_of
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.base.threads import native_call
 from bert_embed.text.normalizer import SURROGATES, HubRules, Normalizer
-from bert_embed.text.protocol import TextTokenizer, TokenizedTexts
+from bert_embed.text.protocol import NO_TOKEN, TextTokenizer, TokenizedTexts
 
 if TYPE_CHECKING:
     import tokenizers
@@ -34,13 +34,13 @@ class JsonTokenizer(TextTokenizer):
     tokens, never the one that ends a row. A lone surrogate, which no UTF-8 has, is read as U+FFFD.
 
     Args:
-        text: That of a tokenizer.json.
+        text: That of a tokenizer.json. Without a post-processor its rows are texts alone.
 
     Attributes:
-        kind: "Unigram", "BPE" or "WordPiece".
+        kind: "Unigram", "BPE", "WordPiece" or "WordLevel".
 
     Raises:
-        InputError: It cannot be read, or does not put one token before and one after a text.
+        InputError: It cannot be read, or puts around a text other than one token on each side.
     """
 
     def __init__(self, text: str) -> None:
@@ -49,10 +49,12 @@ class JsonTokenizer(TextTokenizer):
         numbers = whole.get_vocab(with_added_tokens=True)
         entries = {number: entry for entry, number in numbers.items()}
         self.vocab = tuple(entries.get(number, "") for number in range(max(entries) + 1))
-        pair = whole.encode(_WORD, _WORD)
-        self.cls_id, self.sep_id, self.separators = _special_ids(pair, whole.encode(_WORD))
-        self.has_segments = any(pair.type_ids)
         values = json.loads(text)
+        self.cls_id, self.sep_id, self.separators, self.has_segments = NO_TOKEN, NO_TOKEN, 0, False
+        if values.get("post_processor") is not None:
+            pair = whole.encode(_WORD, _WORD)
+            self.cls_id, self.sep_id, self.separators = _special_ids(pair, whole.encode(_WORD))
+            self.has_segments = any(pair.type_ids)
         self.kind: str = values["model"].get("type", "WordPiece")
         self.unk_id = _unknown_id(values["model"], numbers)
         self.pad_id: int = next((numbers[name] for name in _PADDING if name in numbers), 0)

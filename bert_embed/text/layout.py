@@ -15,7 +15,7 @@ from bert_embed.models.heads.multi import MultiHead, pool_tokens
 from bert_embed.models.heads.scores import ScoresHead
 from bert_embed.models.heads.sparse import SparseHead
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
-from bert_embed.settings import SPECIAL_TOKENS, TextSpec, text_room
+from bert_embed.settings import TextSpec, text_room
 from bert_embed.text.documents import (
     Documents,
     Rows,
@@ -99,7 +99,7 @@ def is_too_long(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) 
 
 def full_lengths(documents: Documents, tokenizer: TextTokenizer) -> np.ndarray:
     """Returns int64 `[documents]`: tokens of a row of all its text, with prompt and specials."""
-    special = np.full(len(documents), SPECIAL_TOKENS)
+    special = np.full(len(documents), documents.special)
     if documents.second is not None:
         special += tokenizer.separators * (np.diff(documents.second.row_splits) > 0)
     return documents.lengths + documents.prompt_tokens + special
@@ -126,7 +126,7 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> t
         rows, layout = _in_windows(documents, spec, tokenizer)
     if "multi" in spec.vectors:
         windows = None if spec.keeps_windows else layout.windows
-        splits, row, place = widest_tokens(rows, windows, documents.head)
+        splits, row, place = widest_tokens(rows, windows, documents.head, documents.special // 2)
         ids = rows.input_ids[rows.row_splits[row] + place]
         layout = replace(layout, multi=TokenPlaces(splits, ids, row, place))
     if not spec.needs_tokens:
@@ -157,7 +157,7 @@ def _in_windows(
     else:
         stride = required(spec.stride, "stride")  # `fit_texts` sets it
         rows, windows = build_windows(*texts, spec.max_seq_length, *special, stride, prompt)
-    num_tokens = (np.diff(tokens.row_splits) + SPECIAL_TOKENS).astype(np.int32)
+    num_tokens = (np.diff(tokens.row_splits) + documents.special).astype(np.int32)
     layout = Layout(num_tokens, np.zeros(len(documents), bool), windows)
     if chunks is not None and spec.pools_late:
         outputs = row_tokens(documents, rows, windows, tokenizer.separators)
@@ -187,7 +187,8 @@ def row_tokens(
     documents: Documents, rows: Rows, windows: Windows | None, separators: int
 ) -> RowTokens:
     """Returns all tokens of rows; with windows each token once, where its context is widest."""
-    splits, row, place = widest_tokens(rows, windows, documents.head)
+    around = documents.special // 2
+    splits, row, place = widest_tokens(rows, windows, documents.head, around)
     at = rows.row_splits[row] + place
     segments = np.zeros(len(at), np.int32)
     if rows.token_type_ids is not None:
@@ -195,8 +196,8 @@ def row_tokens(
     starts, stops = np.full(len(at), -1, np.int32), np.full(len(at), -1, np.int32)
     second = np.bincount(np.repeat(np.arange(len(splits) - 1), np.diff(splits)), segments)
     second = second.astype(np.int64)
-    after_cls, before_sep = splits[:-1] + 1, splits[1:] - 1
-    lengths = np.diff(splits) - second - SPECIAL_TOKENS
+    after_cls, before_sep = splits[:-1] + around, splits[1:] - around
+    lengths = np.diff(splits) - second - documents.special
     texts = [(documents.tokens, after_cls, lengths)]
     if documents.second is not None:
         lengths = np.maximum(second - separators, 0)
@@ -208,22 +209,24 @@ def row_tokens(
 
 
 def widest_tokens(
-    rows: Rows, windows: Windows | None, head: int
+    rows: Rows, windows: Windows | None, head: int, tail: int = 1
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Splits, row and place of tokens where context is widest; `head` of them precede a text."""
+    """Splits, row and place of tokens where context is widest, `head` before and `tail` behind."""
     if windows is None:
         lengths = np.diff(rows.row_splits)
         row = np.repeat(np.arange(len(lengths)), lengths)
         return rows.row_splits, row, places(np.zeros(len(lengths), np.int64), lengths)
     last_window = windows.splits[1:] - 1
     lengths = windows.first[last_window] + windows.count[last_window]
-    splits = splits_of(head + lengths + 1)
+    splits = splits_of(head + lengths + tail)
     row = np.repeat(windows.splits[:-1], np.diff(splits))
     place = places(np.zeros(len(lengths), np.int64), np.diff(splits))
     window, inside = widest_context(windows)
-    of_text, sep = places(splits[:-1] + head, lengths), splits[1:] - 1
+    of_text = places(splits[:-1] + head, lengths)
     row[of_text], place[of_text] = window, head + inside
-    row[sep], place[sep] = last_window, np.diff(rows.row_splits)[last_window] - 1
+    if tail:
+        sep = splits[1:] - 1
+        row[sep], place[sep] = last_window, np.diff(rows.row_splits)[last_window] - 1
     return splits, row, place
 
 
@@ -262,7 +265,8 @@ def _cut(
 ) -> Units:
     """Converts ranges among all texts' tokens to ranges among the tokens of the output."""
     _, token_splits = documents.text_tokens()
-    lengths = np.minimum(np.diff(token_splits), np.diff(tokens.splits) - documents.head - 1)
+    around = documents.head + documents.special // 2
+    lengths = np.minimum(np.diff(token_splits), np.diff(tokens.splits) - around)
     document = np.repeat(np.arange(len(documents)), np.diff(texts.splits))
     begins = token_splits[document]
     first, last, most = first - begins, last - begins, lengths[document]
@@ -276,9 +280,11 @@ def fit_texts(
 ) -> TextSpec:
     """Checks that prompt, stride and text fit a row; returns the spec with what the model sets."""
     length, most = text_spec.max_seq_length, bundle.config.max_position_embeddings
-    if text_room(length, 0) < 1 or length > most:
+    special = bundle.config.special_tokens
+    if text_room(length, 0, special) < 1 or length > most:
         raise SettingError(
-            "max_seq_length", f"must be between 3 and {most} for this model, got {length}"
+            "max_seq_length",
+            f"must be between {special + 1} and {most} for this model, got {length}",
         )
     multi = bundle.heads.get("multi") if "multi" in text_spec.vectors else None
     if isinstance(multi, MultiHead):
@@ -289,7 +295,7 @@ def fit_texts(
     if text_spec.prompt:
         tokenizer = tokenizer or load_tokenizer(bundle)
         prompt_tokens += tokenizer.prompt_length(text_spec.prompt)
-    room = text_room(length, prompt_tokens)
+    room = text_room(length, prompt_tokens, special)
     if room < 1:
         raise SettingError(
             "prompt",
@@ -302,7 +308,7 @@ def fit_texts(
     if text_spec.long_text == "window":
         if text_spec.stride is None:
             text_spec = replace(text_spec, stride=default_stride(length, prompt_tokens))
-        window_tokens(length, prompt_tokens, text_spec.stride or 0)
+        window_tokens(length, prompt_tokens, text_spec.stride or 0, special)
     return text_spec
 
 

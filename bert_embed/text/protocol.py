@@ -9,6 +9,9 @@ import numpy as np
 
 from bert_embed.base.arguments import one_text, whole_numbers
 from bert_embed.base.errors import SettingError
+from bert_embed.settings import SPECIAL_TOKENS
+
+NO_TOKEN = -1  # instead of the ids of [CLS] and [SEP], in rows of a model without them
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,8 @@ class TextTokenizer(ABC):
     """Texts to ids of a vocabulary; several threads may call it."""
 
     vocab: tuple[str, ...]  # the entries in order of their ids
-    cls_id: int  # what begins a row
-    sep_id: int  # what ends a text of it
+    cls_id: int  # what begins a row; `NO_TOKEN` where rows are texts alone
+    sep_id: int  # what ends a text of it; likewise
     separators: int  # how many `sep_id` are between the texts of a pair
     has_segments: bool  # whether second texts have a type id of their own
     unk_id: int | None  # for a word that the vocabulary lacks; None where it can write every text
@@ -66,13 +69,18 @@ class TextTokenizer(ABC):
     def prompt_length(self, prompt: str) -> int:
         """Returns a prompt's number of tokens; SettingError if a text's first word joins it."""
 
+    @property
+    def special_tokens(self) -> int:
+        """How many tokens a row of one text has beside it."""
+        return 0 if self.cls_id == NO_TOKEN else SPECIAL_TOKENS
+
     def __len__(self) -> int:
         return len(self.vocab)
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of one text, with the special tokens of a row around them."""
         ids, _ = self.encode_flat([one_text("text", text)])
-        return [self.cls_id, *ids.tolist(), self.sep_id]
+        return [self.cls_id, *ids.tolist(), self.sep_id] if self.special_tokens else ids.tolist()
 
     def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the ids of all texts, int32 `[tokens]`, and row splits, int64 `[texts + 1]`."""

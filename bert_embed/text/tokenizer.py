@@ -27,7 +27,7 @@ from bert_embed.base.threads import native_call
 from bert_embed.bundle.bundle import TOKENIZER_JSON, Bundle
 from bert_embed.text.json_tokenizer import JsonTokenizer
 from bert_embed.text.normalizer import GoogleRules, HubRules, Normalizer, Words, safe_cut
-from bert_embed.text.protocol import TextTokenizer, TokenizedTexts
+from bert_embed.text.protocol import NO_TOKEN, TextTokenizer, TokenizedTexts
 
 _FEWEST = 1 << 14  # slots of an empty table
 
@@ -328,6 +328,7 @@ SPECIAL_TOKENS = {
     "bert": SpecialTokens("[CLS]", "[SEP]", "[PAD]", 1),
     # Its vocabulary has BERT's as well, and does not use them.
     "mpnet": SpecialTokens("<s>", "</s>", "<pad>", 2),
+    "none": SpecialTokens("", "", "[PAD]", 0),  # rows are texts alone
 }
 _RULES = {"google": GoogleRules, "hub": HubRules}
 
@@ -348,7 +349,7 @@ class Tokenizer(TextTokenizer):
         lower_case: Whether texts are converted to lower case without accents, for uncased models.
         max_word_chars: Maximum number of characters of a word; a longer one is [UNK]. 200 in
             google-research's models, 100 in Hugging Face's.
-        special_tokens: "bert" or "mpnet", whose rows begin with <s> and end with </s>.
+        special_tokens: "bert", "mpnet", whose rows begin with <s> and end with </s>, or "none".
         rules: "google" for the characters of google-research/bert, "hub" for those of Hugging Face.
 
     Raises:
@@ -373,10 +374,12 @@ class Tokenizer(TextTokenizer):
         ids = {entry: row for row, entry in enumerate(self.vocab)}
         special = SPECIAL_TOKENS[one_of("special_tokens", special_tokens, SPECIAL_TOKENS)]
         needed = (special.begin, special.end, "[UNK]")
-        missing = [token for token in needed if token not in ids]
+        missing = [token for token in needed if token and token not in ids]
         if missing:
             raise InputError(f"the vocabulary lacks {', '.join(missing)}")
-        self.cls_id, self.sep_id, self.unk_id = (ids[token] for token in needed)
+        self.cls_id, self.sep_id, self.unk_id = (
+            ids[token] if token else NO_TOKEN for token in needed
+        )
         self.pad_id = ids.get(special.padding, 0)
         self.separators, self.has_segments = special.separators, True
         self.lower_case = switch("lower_case", lower_case)

@@ -11,6 +11,7 @@ from bert_embed.base.arrays import places, splits_of
 from bert_embed.base.errors import SettingError
 from bert_embed.settings import DEFAULT_STRIDE, SPECIAL_TOKENS, TextSpec, text_room
 from bert_embed.text.documents import Documents, Rows
+from bert_embed.text.protocol import NO_TOKEN
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,11 @@ class Windows:
         return np.repeat(np.arange(len(self.splits) - 1), np.diff(self.splits))
 
 
-def window_tokens(max_seq_length: int, prompt_tokens: int, stride: int) -> int:
+def window_tokens(
+    max_seq_length: int, prompt_tokens: int, stride: int, special: int = SPECIAL_TOKENS
+) -> int:
     """Returns how many tokens of a text fit a window; SettingError if not more than `stride`."""
-    longest = text_room(max_seq_length, prompt_tokens)
+    longest = text_room(max_seq_length, prompt_tokens, special)
     if not 0 <= stride < longest:
         raise SettingError(
             "stride",
@@ -63,7 +66,8 @@ def build_windows(
     `ids` are int32 `[tokens]`, all texts end to end, each after its prompt; `row_splits` int64
     `[documents + 1]`. Neighbouring rows of a text that does not fit one share `stride` tokens.
     """
-    longest = window_tokens(max_seq_length, prompt_tokens, stride)
+    special = SPECIAL_TOKENS * (cls_id != NO_TOKEN)
+    longest = window_tokens(max_seq_length, prompt_tokens, stride, special)
     lengths = np.diff(row_splits) - prompt_tokens
     step = longest - stride
     counts = np.where(lengths <= longest, 1, -(-(lengths - stride) // step))
@@ -84,11 +88,13 @@ def window_rows(
 ) -> Rows:
     """Builds a row `[CLS] prompt tokens [SEP]` for each window; arguments as `build_windows`."""
     document = windows.document
-    borders = splits_of(windows.count + prompt_tokens + SPECIAL_TOKENS)
+    begin = int(cls_id != NO_TOKEN)
+    borders = splits_of(windows.count + prompt_tokens + begin * SPECIAL_TOKENS)
     out = np.full(borders[-1], sep_id, np.int32)
-    out[borders[:-1]] = cls_id
+    if begin:
+        out[borders[:-1]] = cls_id
     begins, prompt = row_splits[document], np.full(len(document), prompt_tokens)
-    after_cls = borders[:-1] + 1
+    after_cls = borders[:-1] + begin
     out[places(after_cls, prompt)] = ids[places(begins, prompt)]
     texts = places(begins + prompt_tokens + windows.first, windows.count)
     out[places(after_cls + prompt_tokens, windows.count)] = ids[texts]
@@ -134,7 +140,7 @@ _LOCALE = "en"  # ICU's rules for sentences are those of UAX #29, the same for n
 
 def chunk_windows(documents: Documents, spec: TextSpec) -> Windows:
     """Divides documents into chunks; a token belongs to that in which its sentence begins."""
-    most = spec.most_chunk_tokens(documents.prompt_tokens)
+    most = spec.most_chunk_tokens(documents.prompt_tokens, documents.special)
     at, splits = documents.text_tokens()
     starts, inside = documents.tokens.starts[at], documents.tokens.continues[at]
     starts_in = _STARTS.get(spec.chunk or "")

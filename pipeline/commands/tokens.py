@@ -20,13 +20,17 @@ def run_tokens(arguments: Sequence[str]) -> int:
     bundle = resolve_model(words.model, needed=lambda bundle: ())  # no weights
     tokenizer = load_tokenizer(bundle)
     encoded = tokenizer.encode_with_offsets([words.text])
-    rows = [(tokenizer.vocab[tokenizer.cls_id], tokenizer.cls_id, "")]
+    begin, end = (
+        [(tokenizer.vocab[number], number, "")] if tokenizer.special_tokens else []
+        for number in (tokenizer.cls_id, tokenizer.sep_id)
+    )
+    rows = [*begin]
     for token, number, start, stop in zip(
         tokenizer.tokens(encoded.ids), encoded.ids, encoded.starts, encoded.stops, strict=True
     ):
         rows.append((token, int(number), f"{start}:{stop}"))
-    rows.append((tokenizer.vocab[tokenizer.sep_id], tokenizer.sep_id, ""))
-    width = max(len(token) for token, _, _ in rows)
+    rows += end
+    width = max((len(token) for token, _, _ in rows), default=0)
     for token, number, place in rows:
         answer(f"{token:<{width}}  {number:>6}  {place}".rstrip())
     return ExitCode.DONE

@@ -433,4 +433,5 @@ def reading_of(
         0 if settings is None else settings.prompt_tokens,
         tokenizer.pad_id,
         tokenizer.unk_id,
+        special=tokenizer.special_tokens,
     )

@@ -13,7 +13,7 @@ import xxhash
 from bert_embed.base.arrays import places, splits_of, take_rows
 from bert_embed.base.errors import InputError
 from bert_embed.results.tf_example import Column, Record, decode_with_ids, unframed
-from bert_embed.settings import TextSpec
+from bert_embed.settings import SPECIAL_TOKENS, TextSpec
 from bert_embed.text.documents import Rows, UnitTexts, unique_rows
 from bert_embed.text.layout import Layout, RowTokens, Units, widest_tokens
 from bert_embed.text.windows import Windows
@@ -45,6 +45,7 @@ class ExampleReading:
     prompt_tokens: int = 0  # follow each [CLS]
     pad_id: int | None = None
     unk_id: int | None = None
+    special: int = SPECIAL_TOKENS  # [CLS] and [SEP] of a row of one text
 
     @property
     def windows(self) -> bool:
@@ -110,7 +111,9 @@ def row_problems(
         if name in reading.text_spec.granularity:
             problems[f"no {name}s that fit the row"] = _odd_units(columns, name)
     if reading.windows:
-        problems["windows that leave gaps"] = _gaps(columns, lengths - reading.prompt_tokens - 2)
+        problems["windows that leave gaps"] = _gaps(
+            columns, lengths - reading.prompt_tokens - reading.special
+        )
     first = [""] * len(counts)
     for reason, rows in problems.items():
         for row in np.flatnonzero(rows).tolist():
@@ -360,17 +363,18 @@ def _layout(
     num_tokens = lengths.astype(np.int32)
     if reading.windows:
         first = columns["window_first"].first(0)[good]
-        count = lengths - 2 - reading.prompt_tokens
+        around = reading.special + reading.prompt_tokens
+        count = lengths - around
         windows = Windows(np.append(heads, len(good)), first, count)
         last = windows.splits[1:] - 1
-        num_tokens = (first[last] + count[last] + reading.prompt_tokens + 2).astype(np.int32)
+        num_tokens = (first[last] + count[last] + around).astype(np.int32)
     full = None
     if truncated.any():  # examples of others may not say how long a text was
         stated = columns["num_tokens_full"].first(0)[good[heads]]
         full = np.maximum(stated, num_tokens).astype(np.int32)
     layout = Layout(num_tokens, truncated, windows, num_tokens_full=full)
     if windows is not None and spec.keeps_windows:
-        begins = rows.row_splits[:-1] + 1 + reading.prompt_tokens
+        begins = rows.row_splits[:-1] + reading.special // 2 + reading.prompt_tokens
         layout = replace(
             layout,
             starts=starts[begins],
@@ -379,7 +383,7 @@ def _layout(
         )
     if not spec.needs_tokens:
         return layout
-    tokens = _row_tokens(rows, windows, 1 + reading.prompt_tokens, starts, stops)
+    tokens = _row_tokens(rows, windows, reading, starts, stops)
     units = {
         name: _units(columns, name, good[heads], tokens) if name in spec.granularity else None
         for name in ("word", "span")
@@ -388,9 +392,14 @@ def _layout(
 
 
 def _row_tokens(
-    rows: Rows, windows: Windows | None, head: int, starts: np.ndarray, stops: np.ndarray
+    rows: Rows,
+    windows: Windows | None,
+    reading: ExampleReading,
+    starts: np.ndarray,
+    stops: np.ndarray,
 ) -> RowTokens:
-    splits, row, place = widest_tokens(rows, windows, head)
+    tail = reading.special // 2
+    splits, row, place = widest_tokens(rows, windows, tail + reading.prompt_tokens, tail)
     at = rows.row_splits[row] + place
     types = rows.token_type_ids
     segments = np.zeros(len(at), np.int32) if types is None else types[at]

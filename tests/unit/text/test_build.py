@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from bert_embed.text.documents import build_rows
+from bert_embed.text.protocol import NO_TOKEN
+from bert_embed.text.windows import build_windows
 
 CLS, SEP = 101, 102
 
@@ -82,3 +84,16 @@ def test_no_room_for_special_tokens_is_refused():
 def test_texts_and_second_texts_of_different_number_are_refused():
     with pytest.raises(ValueError, match="1 text cannot pair with 2 second"):
         build_rows(*flat([[1]]), 8, CLS, SEP, *flat([[2], [3]]))
+
+
+def test_rows_of_a_model_without_special_tokens_are_texts_alone():
+    rows = build_rows(np.array([7, 8, 9]), np.array([0, 1, 1, 3]), 1, NO_TOKEN, NO_TOKEN)
+    assert rows.input_ids.tolist() == [7, 8]
+    assert rows.row_splits.tolist() == [0, 1, 1, 2]
+    assert rows.truncated.tolist() == [False, False, True]
+    texts = (np.array([7, 8, 9, 5]), np.array([0, 4]))
+    rows, windows = build_windows(*texts, 3, NO_TOKEN, NO_TOKEN, stride=1)
+    assert rows.input_ids.tolist() == [7, 8, 9, 9, 5]
+    assert windows.count.tolist() == [3, 2]
+    pairs = build_rows(*texts, 3, NO_TOKEN, NO_TOKEN, np.array([6]), np.array([0, 1]), 0)
+    assert pairs.input_ids.tolist() == [7, 8, 6]

@@ -214,3 +214,10 @@ def test_sentencepiece_without_tokenizer_json_says_how_to_make_one(tmp_path):
     (tmp_path / "source" / "tokenizer.json").rename(tmp_path / "source" / "sentencepiece.bpe.model")
     with pytest.raises(ValueError, match=r"write one with .*save_pretrained"):
         import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+
+
+def test_a_tokenizer_that_puts_nothing_around_texts_has_no_special_tokens():
+    values = json.loads((TOKENIZERS / "word_piece.json").read_text("utf-8"))
+    tokenizer = JsonTokenizer(json.dumps(values | {"post_processor": None}))
+    assert tokenizer.special_tokens == 0
+    assert tokenizer.encode("a") == tokenizer.encode_flat(["a"])[0].tolist()
