@@ -1,4 +1,8 @@
-"""Natural English for the benchmarks: sentences of the docstrings of the pinned dependencies."""
+"""Natural texts for the benchmarks.
+
+English: sentences of the docstrings of the pinned dependencies. Many scripts: Django's messages in
+its 96 languages (BSD).
+"""
 
 import ast
 import hashlib
@@ -17,7 +21,9 @@ _PACKAGES = ("tensorflow", "apache_beam", "numpy")
 _DISTRIBUTIONS = ("tensorflow", "apache-beam", "numpy")
 _FEWEST_WORDS, _MOST_WORDS = 3, 80
 _SHORTEST_PASSAGE, _LONGEST_PASSAGE = 200, 254  # tokens; [CLS] and [SEP] fill the 256 of MiniLM
-_SEED = 20250801
+_SEED, _MULTILINGUAL_SEED = 20250801, 20250802
+_MESSAGES = 3  # of one language make a text of about 80 characters
+_TRANSLATION = re.compile(r'^msgstr(?:\[\d\])? ((?:".*"\n)+)', re.MULTILINE)
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _CODE = re.compile(r"```.*?```|^\s*(>>>|\.\.\.|\.\. |[|+]).*$|^\s*[-=~^]{3,}\s*$", re.S | re.M)
 _LABEL = re.compile(r"^(\s*[-*] |\s*\d+\. |\s*[\w*`]+( \([^)]*\))?: |\s*(Args|Returns|Raises):)")
@@ -77,6 +83,29 @@ def passages(count: int) -> list[str]:
 
 
 TEXTS = {"sentences": english_sentences, "passages": passages}
+
+
+def multilingual_texts(count: int) -> list[str]:
+    """Returns `count` texts of all languages, in an order that is random but always the same."""
+    from benchmarks.peers import peer_python
+
+    draw = random.Random(_MULTILINGUAL_SEED)
+    packages = peer_python().parents[1] / "lib"
+    languages: dict[str, list[str]] = {}
+    for path in sorted(packages.glob("python*/site-packages/django/**/LC_MESSAGES/*.po")):
+        language = path.parts[-3]
+        if not language.startswith("en"):
+            quoted = _TRANSLATION.findall(path.read_text(encoding="utf-8"))[1:]  # 0: the header
+            messages = ["".join(map(ast.literal_eval, each.splitlines())) for each in quoted]
+            languages.setdefault(language, []).extend(filter(None, messages))
+    texts: list[str] = []
+    while len(texts) < count:
+        for messages in languages.values():
+            draw.shuffle(messages)
+            groups = zip(*[iter(messages)] * _MESSAGES, strict=False)
+            texts.extend(" ".join(group).replace("\n", " ") for group in groups)
+    draw.shuffle(texts)
+    return texts[:count]
 
 
 def every_sentence() -> list[str]:

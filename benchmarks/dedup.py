@@ -1,23 +1,18 @@
 """Near-duplicates: our `dedup` against sentence-transformers and faiss, on the same vectors.
 
-`python -m benchmarks.dedup [--vectors 100000] [--real] [--threshold 0.95] [--rounds 1]`. The
-vectors are made by hand: 100 around each centre, a tenth of them nearly repeated. With `--real`
-they are MiniLM's of docstring sentences, which then begin anew with numbers in front. Each side is
-a process that ends with which rows it removes. A sample of the rows is then compared with all rows.
-Peers hold all vectors, so that only ours takes part above 2,000,000.
+They are made by hand: 100 around each centre, a tenth of them nearly repeated; or, if `real`,
+MiniLM's of docstring sentences, which then begin anew with numbers in front. Each side is a process
+that ends with which rows it removes. A sample of the rows is then compared with all rows. Peers
+hold all vectors, so that only ours takes part above 2,000,000.
 """
 
-import argparse
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,72 +33,56 @@ _OURS, _DEFAULT = (1, 2, 4), 2  # clusters in which a vector is compared, at mos
 _PROBES = 4  # the most of them
 
 
-def main() -> None:
-    """Measures the sides, prints the table, and the record as a JSON line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--vectors", type=int, default=100_000)
-    parser.add_argument("--real", action="store_true")
-    parser.add_argument("--output_dtype", choices=("float32", "float16"), default="float32")
-    parser.add_argument("--threshold", type=float, default=0.95)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--sample", type=int, default=10_000)
-    parser.add_argument("--name", default="dedup", help="under which the result is kept")
-    args = parser.parse_args()
-    kind = "real" if args.real else "made"
-    source = FOLDER / f"dedup-{kind}-{args.vectors}-{args.output_dtype}"
+def dedup(
+    name: str,
+    vectors: int = 100_000,
+    real: bool = False,
+    output_dtype: str = "float32",
+    threshold: float = 0.95,
+    sample: int = 10_000,
+    rounds: int = 1,
+) -> None:
+    """Measures the sides in turn, and holds what each removes against all pairs of a sample."""
+    kind = "real" if real else "made"
+    source = FOLDER / f"dedup-{kind}-{vectors}-{output_dtype}"
     if not (source / "run.json").exists():
         shutil.rmtree(source, ignore_errors=True)
-        _apart(_embed if args.real else _make, source, args.vectors, args.output_dtype)
+        measure.apart(_embed if real else _make, source, vectors, output_dtype)
     results = FOLDER / f"{source.name}-results"
     results.mkdir(exist_ok=True)
-    if args.vectors <= _MOST_HELD:
-        _apart(_hold, source, args.vectors, results / "vectors.npy")
-    spent = measure.in_turn(_sides(source, results, args.threshold, args.vectors), args.rounds)
-    near = _apart(_near, source, args.vectors, args.sample, args.threshold)
-    facts, rows = {}, []
-    for name, runs in spent.items():
-        fact = _quality(np.load(results / f"{name}.npy"), *near)
-        fact["seconds"] = measure.Figure.of([one.wall for one in runs]).median
-        fact["cpu_seconds"] = measure.Figure.of([one.cpu for one in runs]).median
-        fact["peak_mib"] = max(one.peak for one in runs) / 2**20
-        facts[name] = {name: round(value, 6) for name, value in fact.items()}
-        rows.append([name, *_shown(fact)])
-    record = {
-        "benchmark": args.name,
-        "data": f"{args.vectors:,} {args.output_dtype} vectors of {_WIDTH} numbers, {kind}; pairs "
-        f"of {args.sample:,} of them with all",
-        "threshold": args.threshold,
-        "pairs": len(near[0]),
-        "results": facts,
+    if vectors <= _MOST_HELD:
+        measure.apart(_hold, source, vectors, results / "vectors.npy")
+    spent = measure.in_turn(_sides(source, results, threshold, vectors), rounds)
+    near = measure.apart(_near, source, vectors, sample, threshold)
+    facts = {
+        side: _quality(np.load(results / f"{side}.npy"), *near) | measure.summary(runs)
+        for side, runs in spent.items()
     }
-    header = ["side", "s", "CPU s", "peak MiB", "removed", "pairs resolved", "removed in vain"]
-    measure.report(record, header, rows)
-
-
-def _apart(function: Callable[..., Any], *args: object) -> Any:
-    """Calls in another process: what one holds as it starts another counts as the other's peak."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(function, *args).result()
-
-
-def _shown(fact: dict[str, float]) -> list[str]:
-    spent = [f"{fact[name]:.0f}" for name in ("seconds", "cpu_seconds", "peak_mib")]
-    shares = [f"{fact[name]:.3%}" for name in ("resolved", "in_vain")]
-    return [*spent, f"{fact['removed']:,.0f}", *shares]
+    record = {
+        "benchmark": name,
+        "data": f"{vectors:,} {output_dtype} vectors of {_WIDTH} numbers, {kind}; pairs of "
+        f"{sample:,} of them with all",
+        "threshold": threshold,
+        "pairs": len(near[0]),
+    }
+    columns = {
+        "side": "{name}",
+        "s": "{wall_s:.0f}",
+        "CPU s": "{cpu_s:.0f}",
+        "peak MiB": "{peak_mib:.0f}",
+        "removed": "{removed:,.0f}",
+        "pairs resolved": "{resolved:.3%}",
+        "removed in vain": "{in_vain:.3%}",
+    }
+    measure.report(record, columns, facts)
 
 
 def _embed(source: Path, count: int, dtype: str) -> None:
     texts = FOLDER / f"numbered-{count}.txt"
     texts.write_text("\n".join(numbered_sentences(count)), encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "bert_embed",
-        "embed",
-        f"--input={texts}",
-        f"--output={source}",
-    ]
-    subprocess.run([*command, "--precision=int8", f"--output_dtype={dtype}"], check=True)
+    flags = [f"--input={texts}", f"--output={source}", "--precision=int8"]
+    command = [sys.executable, "-m", "bert_embed", "embed", *flags, f"--output_dtype={dtype}"]
+    subprocess.run(command, check=True)
 
 
 def _make(source: Path, count: int, dtype: str) -> None:
@@ -166,13 +145,13 @@ def _sides(
         shutil.rmtree(output, ignore_errors=True)
         command = [sys.executable, "-m", "bert_embed", "dedup", source, output]
         spent = measure.run([*command, f"--threshold={threshold}", f"--n_nearest={n_nearest}"])
-        _apart(_save_removed, output, results / f"ours, {n_nearest} nearest.npy")
+        measure.apart(_save_removed, output, results / f"ours, {n_nearest} nearest.npy")
         return spent
 
-    def peer(name: str, module: str, python: Path, *flags: str) -> measure.Spent:
+    def peer(name: str, python: Path, side: str, *flags: str) -> measure.Spent:
         words = [f"--vectors={results / 'vectors.npy'}", f"--output={results / name}.npy"]
-        command = [python, "-m", f"benchmarks.sides.{module}", *words, f"--threshold={threshold}"]
-        return measure.run([*command, *flags], peer_environment())
+        command = [python, "-m", "benchmarks.sides.duplicates", side, *words, *flags]
+        return measure.run([*command, f"--threshold={threshold}"], peer_environment())
 
     held = count <= _MOST_HELD
     sides: dict[str, Callable[[], measure.Spent]] = {
@@ -181,10 +160,10 @@ def _sides(
     }
     if held:
         name = f"faiss IVF, {_PROBES} probes"
-        sides[name] = lambda: peer(name, "faiss_range", faiss_python(), f"--probes={_PROBES}")
+        sides[name] = partial(peer, name, faiss_python(), "faiss", f"--probes={_PROBES}")
     if count <= _MOST_COMMUNITIES:
-        other = "community_detection"
-        sides[other] = lambda: peer(other, other, peer_python())
+        name = "community_detection"
+        sides[name] = partial(peer, name, peer_python(), "communities")
     return sides
 
 
@@ -225,7 +204,3 @@ def _quality(removed: np.ndarray, left: np.ndarray, right: np.ndarray) -> dict[s
         "resolved": float(resolved.mean()) if len(left) else 1.0,
         "in_vain": float(vain.sum() / max(removed[sampled].sum(), 1)),
     }
-
-
-if __name__ == "__main__":
-    main()

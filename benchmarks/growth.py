@@ -1,20 +1,17 @@
 """Growth: time and memory over ever more documents, and over inputs of odd shapes.
 
-`python -m benchmarks.growth [CASE ...] [--dim 64] [--rounds 3] [--bytes 5368709120]`, all cases by
-default; the largest needs 10 GB of disk and some minutes. The whole pipeline runs with the model
-that costs nothing, in one process on one core; vectors are short, so that the outputs stay small.
-Each case runs `--rounds` times, but an input of over 500 MB once. What a run over 1,000 documents
-takes is start-up, taken off every other case. Large files have `--bytes` of text. A finished run is
-continued: all its blocks have block records, and files of no bytes.
+The largest case needs 10 GB of disk and some minutes. The whole pipeline runs with the model that
+costs nothing, in one process on one core; vectors are short, so that the outputs stay small. Each
+case runs `rounds` times, but an input of over 500 MB once. What a run over 1,000 documents takes is
+start-up, taken off every other case. A finished run is continued: all its blocks have block
+records, and files of no bytes.
 """
 
-import argparse
 import gzip
 import json
 import shutil
-import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -40,29 +37,37 @@ _RESUMED = f"a finished run of {_FINISHED} blocks"
 _TWO = "two workers"
 
 
-def main() -> None:
-    """Runs the cases and prints the table and the JSON line."""
-    names = [*all_cases(0), _RESUMED]
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(names)}")
-    parser.add_argument("--dim", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--bytes", type=int, default=5 << 30)
-    args = parser.parse_args()
-    cases = all_cases(args.bytes)
-    unknown = sorted(set(args.cases) - set(names))
-    if unknown:
-        parser.error(f"no case is called {unknown[0]}")
+def growth(
+    name: str,
+    cases: Sequence[str] | None = None,
+    dim: int = 64,
+    rounds: int = 3,
+    size: int = 5 << 30,
+) -> None:
+    """Runs the cases; large files have `size` bytes of text."""
     measure.one_core()
-    found = {}
-    for name in dict.fromkeys([_SMALL, *(args.cases or names)]):
-        flags = [f"--dim={args.dim}", *(["--workers=2"] if name.endswith(_TWO) else [])]
-        found[name] = resumed() if name == _RESUMED else case(cases[name](), flags, args.rounds)
-    record = {"benchmark": "growth", "data": f"vectors of {args.dim} numbers", "cases": found}
-    header = ["input", "bytes", "documents", "blocks", "CPU s", "µs a document"]
-    header += ["MB of input a CPU s", "s", "peak MiB", "runs"]
+    every = {**all_cases(size), _RESUMED: resumed}
+    found: dict[str, dict[str, Any]] = {}
+    for title in dict.fromkeys([_SMALL, *(cases or every)]):
+        flags = [f"--dim={dim}", *(["--workers=2"] if title.endswith(_TWO) else [])]
+        found[title] = resumed() if title == _RESUMED else case(every[title](), flags, rounds)
     startup = found[_SMALL]["cpu_seconds"]
-    measure.report(record, header, [_row(name, one, startup) for name, one in found.items()])
+    for one in found.values():
+        seconds = one["cpu_seconds"] - startup
+        if seconds > 0:
+            one["microseconds"] = seconds / one["documents"] * 1e6
+            one["megabytes"] = one["bytes"] / seconds / 1e6
+    columns = {
+        "input": "{name}",
+        **{title: f"{{{title}:,}}" for title in ("bytes", "documents", "blocks")},
+        "CPU s": "{cpu_seconds:.2f}",
+        "µs a document": "{microseconds:.2f}",
+        "MB of input a CPU s": "{megabytes:.1f}",
+        "s": "{wall_seconds:.2f}",
+        "peak MiB": "{peak_mib:,.0f}",
+        "runs": "{rounds}",
+    }
+    measure.report({"benchmark": name, "data": f"vectors of {dim} numbers"}, columns, found)
 
 
 def line_file(count: int) -> Path:
@@ -117,11 +122,10 @@ def all_cases(size: int) -> dict[str, Callable[[], Path]]:
     }
 
 
-def case(text: Path, flags: list[str], rounds: int) -> dict[str, float]:
+def case(text: Path, flags: list[str], rounds: int) -> dict[str, Any]:
     """Runs one case."""
     size = sum(f.stat().st_size for f in text.glob("*")) if text.is_dir() else text.stat().st_size
     runs = [run(text, *flags) for _ in range(1 if size > _LARGE else rounds)]
-    seconds = [spent.cpu for spent, _, _ in runs]
     if text.name.startswith("large"):
         text.unlink()
     record = runs[0][2]
@@ -130,26 +134,22 @@ def case(text: Path, flags: list[str], rounds: int) -> dict[str, float]:
         "documents": record["counts"]["embedded"],
         "tokens": record["tokens"],
         "blocks": record["plan"]["blocks"],
-        "rounds": len(runs),
-        "cpu_seconds": round(statistics.median(seconds), 3),
-        "spread": round(max(seconds) / min(seconds), 2),
-        "wall_seconds": round(statistics.median(spent.wall for spent, _, _ in runs), 3),
-        "peak_mib": round(statistics.median(spent.peak for spent, _, _ in runs) / 2**20, 1),
+        **_spent([spent for spent, _, _ in runs]),
     }
 
 
-def _row(name: str, one: dict[str, float], startup: float) -> list[str]:
-    seconds = one["cpu_seconds"] - startup
-    rates = ["", ""]
-    if seconds > 0:
-        rates = [f"{seconds / one['documents'] * 1e6:.2f}", f"{one['bytes'] / seconds / 1e6:.1f}"]
-    counts = [f"{one[key]:,}" for key in ("bytes", "documents", "blocks")]
-    cpu, peak = f"{one['cpu_seconds']:.2f}", f"{one['peak_mib']:,.0f}"
-    wall = f"{one['wall_seconds']:.2f}"
-    return [name, *counts, cpu, *rates, wall, peak, f"{one['rounds']}"]
+def _spent(runs: Sequence[measure.Spent]) -> dict[str, Any]:
+    of_all, seconds = measure.summary(runs), [spent.cpu for spent in runs]
+    return {
+        "rounds": len(runs),
+        "cpu_seconds": of_all["cpu_s"],
+        "spread": round(max(seconds) / min(seconds), 2),
+        "wall_seconds": of_all["wall_s"],
+        "peak_mib": of_all["peak_mib"],
+    }
 
 
-def resumed() -> dict[str, float]:
+def resumed() -> dict[str, Any]:
     """Continues a run whose blocks are all finished."""
     text, output = (WORK / "finished.txt").absolute(), (WORK / "finished").absolute()
     text.write_text(("x" * (_LINE - 1) + "\n") * _FINISHED, encoding="utf-8")
@@ -185,10 +185,7 @@ def resumed() -> dict[str, float]:
         "bytes": _LINE * _FINISHED,
         "documents": _FINISHED,
         "blocks": _FINISHED,
-        "rounds": 1,
-        "cpu_seconds": round(spent.cpu, 3),
-        "wall_seconds": round(spent.wall, 3),
-        "peak_mib": round(spent.peak / 2**20, 1),
+        **_spent([spent]),
     }
 
 
@@ -219,7 +216,3 @@ def large_file(path: Path, size: int) -> Path:
             written, turn = written + len(block), turn + 1
             file.write(block)
     return path.absolute()
-
-
-if __name__ == "__main__":
-    main()

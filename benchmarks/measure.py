@@ -10,8 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +56,22 @@ class Figure:
     spread: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Figure":
+    def of(cls, values: Iterable[float]) -> "Figure":
+        values = list(values)
         return cls(statistics.median(values), max(values) / min(values))
+
+
+def summary(runs: Sequence[Spent]) -> dict[str, float]:
+    """Returns the medians of some runs of one command, and the spread of their seconds."""
+    wall, cpu, peak = (
+        Figure.of(getattr(one, name) for one in runs) for name in ("wall", "cpu", "peak")
+    )
+    return {
+        "wall_s": round(wall.median, 3),
+        "cpu_s": round(cpu.median, 3),
+        "peak_mib": round(peak.median / 2**20, 1),
+        "spread": round(wall.spread, 2),
+    }
 
 
 def run(command: Sequence[object], environment: Mapping[str, str] | None = None) -> Spent:
@@ -141,6 +157,12 @@ def answer_lines(answer: Callable[[Any], object]) -> None:
         print(json.dumps(answer(json.loads(line))), file=answers, flush=True)
 
 
+def apart(function: Callable[..., Any], *args: object) -> Any:
+    """Calls in another process: what one holds as it starts another counts as the other's peak."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(function, *args).result()
+
+
 def one_core() -> None:
     """Keeps this process, and those that it starts, on one core."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
@@ -195,16 +217,33 @@ def commit() -> str:
 
 
 def report(
-    record: Mapping[str, object], header: Sequence[str], rows: Sequence[Sequence[str]]
+    record: Mapping[str, object],
+    columns: Mapping[str, str],
+    results: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Prints a table for people, then a JSON line with it, the machine, versions and the commit."""
-    where, table = machine(), [list(header), *map(list, rows)]
+    """Prints a table for people, then a JSON line with it, the machine, versions and the commit.
+
+    Args:
+        record: What is kept beside the results; its "benchmark" is the name.
+        columns: By title, a format for the values of a result, whose own name is `name`. A cell
+            whose value the result lacks stays empty.
+        results: By name, one a row.
+    """
+    rows = [{"name": name, **result} for name, result in results.items()]
+    table = [[*columns], *([_cell(form, row) for form in columns.values()] for row in rows)]
+    where = machine()
     at = f"{where['processor']}, {where['cores']} cores, {where['date']}, commit {commit()}"
     print(f"\n{record['benchmark']}: {at}")
     print("\n".join(table_lines(table)))
-    whole = {**record, "table": table, "machine": where, "versions": versions()}
-    whole["commit"] = commit()
-    print(json.dumps(whole), flush=True)
+    whole = {"results": results, **record, "table": table, "machine": where}
+    print(json.dumps(whole | {"versions": versions(), "commit": commit()}), flush=True)
+
+
+def _cell(form: str, row: Mapping[str, Any]) -> str:
+    try:
+        return form.format_map(row)
+    except KeyError:
+        return ""
 
 
 def table_lines(table: Sequence[Sequence[str]]) -> list[str]:

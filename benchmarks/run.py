@@ -3,16 +3,19 @@
 Each is a process of its own. Its JSON line goes to `benchmarks/results/<processor>.json`, in the
 place of the last one of that benchmark on that processor; then the tables between the markers of
 the pages are written anew, from the results of all processors. `--quick` takes small inputs and
-one round, to see that everything works: it measures nothing and keeps nothing.
+one round, to see that everything works; `--set rounds=5` changes a setting of those that are named.
+Neither keeps its results.
 """
 
 import argparse
+import importlib
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,90 +26,137 @@ _HERE = Path(__file__).parent
 RESULTS = _HERE / "results"
 _ROOT = _HERE.parent
 PAGES = (_HERE / "tables.md", *sorted((_ROOT / "docs").glob("*.md")))
-_MODULES = {
-    "end_to_end_passages": ("end_to_end", "--texts=passages", "--count=1500", "--small=64"),
-    "engines_int8": ("engines", "--precision=int8"),
-    "engines_passages": ("engines", "--texts=passages"),
-    "engines_int8_passages": ("engines", "--precision=int8", "--texts=passages"),
-    "families_memory": ("families", "--memory"),
-    "dedup_real": ("dedup", "--real", "--name=dedup_real"),
-    "dedup_million": ("dedup", "--vectors=1000000", "--name=dedup_million"),
-    "dedup_ten_million": (
-        *("dedup", "--vectors=10000000", "--output_dtype=float16", "--sample=2000"),
-        "--name=dedup_ten_million",
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A function of a module, which takes the name and settings, prints, and ends with a JSON line.
+
+    Attributes:
+        function: `module.function`.
+        quick: Settings to see that it works.
+        settings: Those in which it differs from others of that function.
+        usual: Whether it runs when none is named.
+    """
+
+    function: str
+    quick: Mapping[str, object]
+    settings: Mapping[str, object] = field(default_factory=dict)
+    usual: bool = False
+
+    def call(self, name: str, changes: Mapping[str, object]) -> None:
+        """Runs it in this process."""
+        module, function = self.function.split(".")
+        call: Callable[..., None] = getattr(
+            importlib.import_module(f"benchmarks.{module}"), function
+        )
+        call(name, **{**self.settings, **changes})
+
+
+_END_TO_END = "end_to_end.end_to_end"
+_ENGINES, _ENGINES_QUICK = "engines.engines", {"count": 300, "every": 2, "rounds": 1}
+_ROWS_QUICK = {"rounds": 1, "texts": 21}
+_DEDUP, _DEDUP_QUICK = "dedup.dedup", {"vectors": 2000, "sample": 500}
+BENCHMARKS = {
+    "end_to_end": Benchmark(_END_TO_END, {"count": 600, "small": 100, "rounds": 1}, usual=True),
+    "end_to_end_passages": Benchmark(
+        _END_TO_END, {"count": 100, "small": 20, "rounds": 1}, usual=True
     ),
-}  # others are their own
-_QUICK = {
-    "end_to_end": ("--count=600", "--small=100", "--rounds=1"),
-    "end_to_end_passages": ("--count=100", "--small=20", "--rounds=1"),
-    "growth": ("1000 documents", "10000 documents", "--rounds=1"),
-    **dict.fromkeys(
-        ("engines", "engines_int8", "engines_passages", "engines_int8_passages"),
-        ("--count=300", "--every=2", "--rounds=1"),
+    "end_to_end_families": Benchmark(_END_TO_END, {"count": 168, "rounds": 1}),
+    "end_to_end_kinds": Benchmark(_END_TO_END, {"count": 94, "rounds": 1}),
+    "growth": Benchmark(
+        "growth.growth",
+        {"cases": ("1000 documents", "10000 documents"), "rounds": 1},
+        usual=True,
     ),
-    "processes": ("--sentences=300", "--rounds=1"),
-    "tokenizer": ("--rounds=1", "--warm=2000", "--texts=2000"),
-}
-_WHEN_NAMED = {
-    "scale": ("--sentences=3000", "--rounds=1"),
-    "scale_plan": ("--files=20000",),
-    "recall": ("--sentences=2000", "--queries=50"),
-    "table_shuffle": ("--rounds=1",),
-    "exactness": ("bert", "xlm-roberta"),
-    "heads": ("multilingual", "modernbert"),
-    "json_tokenizer": ("--rounds=1", "--texts=2000"),
-    "families": ("--rounds=1", "--texts=21"),
-    "families_memory": ("--rounds=1", "--texts=21"),
-    "end_to_end_families": ("--rounds=1", "--texts=40"),
-    "end_to_end_kinds": ("--rounds=1", "--count=30"),
-    **dict.fromkeys(
-        ("dedup", "dedup_real", "dedup_million", "dedup_ten_million"),
-        ("--vectors=2000", "--sample=500", "--rounds=1"),
+    "engines": Benchmark(_ENGINES, _ENGINES_QUICK, usual=True),
+    "engines_int8": Benchmark(_ENGINES, _ENGINES_QUICK, {"precision": "int8"}, usual=True),
+    "engines_passages": Benchmark(_ENGINES, _ENGINES_QUICK, {"texts": "passages"}, usual=True),
+    "engines_int8_passages": Benchmark(
+        _ENGINES, _ENGINES_QUICK, {"precision": "int8", "texts": "passages"}, usual=True
     ),
-    "search": ("--vectors=20000", "--dtypes=float32,int8", "--rounds=1"),
-    "search_kinds": ("--sparse=10000", "--multi=2000", "--rounds=1"),
+    "families": Benchmark("engines.families", _ROWS_QUICK),
+    "families_memory": Benchmark("engines.families_memory", _ROWS_QUICK),
+    "processes": Benchmark("processes.processes", {"sentences": 300, "rounds": 1}, usual=True),
+    "tokenizer": Benchmark(
+        "tokenizer.tokenizer", {"rounds": 1, "warm": 2000, "texts": 2000}, usual=True
+    ),
+    "json_tokenizer": Benchmark("tokenizer.json_tokenizer", {"rounds": 1, "texts": 2000}),
+    "scale": Benchmark("scale.scale", {"sentences": 3000, "rounds": 1}),
+    "scale_plan": Benchmark("scale_plan.scale_plan", {"files": 20_000}),
+    "recall": Benchmark("search.recall", {"sentences": 2000, "queries": 50}),
+    "search": Benchmark(
+        "search.search", {"vectors": 20_000, "dtypes": ("float32", "int8"), "rounds": 1}
+    ),
+    "search_kinds": Benchmark(
+        "search.search_kinds", {"sparse": 10_000, "multi": 2000, "rounds": 1}
+    ),
+    "exactness": Benchmark("exactness.exactness", {"families": ("bert", "xlm-roberta")}),
+    "heads": Benchmark("exactness.heads", {"families": ("multilingual", "modernbert")}),
+    "dedup": Benchmark(_DEDUP, _DEDUP_QUICK),
+    "dedup_real": Benchmark(_DEDUP, _DEDUP_QUICK, {"real": True}),
+    "dedup_million": Benchmark(_DEDUP, _DEDUP_QUICK, {"vectors": 1_000_000}),
+    "dedup_ten_million": Benchmark(
+        _DEDUP,
+        _DEDUP_QUICK,
+        {"vectors": 10_000_000, "output_dtype": "float16", "sample": 2000},
+    ),
 }
 
 
 def main() -> int:
     """Runs the benchmarks that were named, or all; returns the exit code."""
-    every = _QUICK | _WHEN_NAMED
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(every)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--quick", action="store_true", help="small inputs, nothing kept")
     parser.add_argument("--tables", action="store_true", help="only write the pages anew")
+    parser.add_argument("--set", nargs="+", default=[], metavar="SETTING=VALUE")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    unknown = sorted(set(args.names) - set(every))
+    unknown = sorted(set(args.names) - set(BENCHMARKS))
     if unknown:
         parser.error(f"no benchmark is called {unknown[0]}")
-    failed = [] if args.tables else _run_all(args.names or [*_QUICK], args.quick, every)
-    if not args.quick:
+    if args.here:
+        (name,) = args.names
+        BENCHMARKS[name].call(name, json.loads(args.set[0]))
+        return 0
+    changes = dict(map(_setting, args.set))
+    names = args.names or [name for name, one in BENCHMARKS.items() if one.usual]
+    failed = [] if args.tables else _run_all(names, args.quick, changes)
+    if not args.quick and not changes:
         write_pages()
     if failed:
         print(f"failed: {', '.join(failed)}")
     return 1 if failed else 0
 
 
-def _run_all(names: list[str], quick: bool, flags: Mapping[str, tuple[str, ...]]) -> list[str]:
+def _setting(word: str) -> tuple[str, object]:
+    name, _, value = word.partition("=")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _run_all(names: Sequence[str], quick: bool, changes: Mapping[str, object]) -> list[str]:
     if not quick and os.getloadavg()[0] > 0.5:
         print("this machine is busy: figures of a busy machine favour one side or the other")
     failed = []
     for name in names:
-        code, printed = run(name, flags[name] if quick else ())
+        code, printed = run(name, {**(BENCHMARKS[name].quick if quick else {}), **changes})
         if code != 0:
             failed.append(name)
-        elif not quick:
+        elif not quick and not changes:
             keep(json.loads(printed[-1]))
     return failed
 
 
-def run(name: str, flags: tuple[str, ...]) -> tuple[int, list[str]]:
-    """Runs a benchmark, shows what it prints, and returns its exit code and its lines."""
-    module, *always = _MODULES.get(name, (name,))
-    command = [sys.executable, "-m", f"benchmarks.{module}", *always, *flags]
-    print(f"\n$ python {' '.join(command[1:])}", flush=True)
+def run(name: str, changes: Mapping[str, object]) -> tuple[int, list[str]]:
+    """Runs a benchmark in a process, shows what it prints, returns its exit code and its lines."""
+    words = ["-m", "benchmarks.run", name, "--here", "--set", json.dumps(changes)]
+    print(f"\n{name} {json.dumps(changes)}", flush=True)
     printed = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)

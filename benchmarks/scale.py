@@ -1,10 +1,10 @@
-"""Scale-out: `python -m benchmarks.scale [--rounds 3] [--real]`: do twice the workers do twice?
+"""Scale-out: do twice the workers do twice?
 
 The same text on one and on two worker processes of one thread each, in turn. The model sleeps for
 each token, so that cores that are shared or too few do not stand in the way; all else is the real
 pipeline. The clock runs from when every worker has its model and has begun its first block to the
-end of the last block: start-up is left out, the wait of a worker that got less to do is not. With
-`--real` the model computes, and what counts are processor seconds a token, which a second worker
+end of the last block: start-up is left out, the wait of a worker that got less to do is not. If
+`real`, the model computes, and what counts are processor seconds a token, which a second worker
 must not raise.
 
 Load: the same on one huge file beside many small ones. Beam's local runner deals the blocks out
@@ -12,7 +12,6 @@ beforehand; a service hands a block to whoever is free, which is computed here f
 bytes for more workers than one machine has.
 """
 
-import argparse
 import heapq
 import json
 import shutil
@@ -34,34 +33,40 @@ _SMALL_FILES = 400
 _WORKERS = (10, 100, 1000)
 
 
-def main() -> None:
-    """Runs both and prints the tables and the JSON lines."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--sentences", type=int, default=20_000)
-    parser.add_argument("--tokens_a_second", type=float, default=20_000.0)
-    parser.add_argument("--real", action="store_true")
-    args = parser.parse_args()
-    speed = None if args.real else args.tokens_a_second
-    inputs = {"one file": text_file(args.sentences), "one huge, many small": mixed(args.sentences)}
+def scale(
+    name: str,
+    sentences: int = 20_000,
+    tokens_a_second: float = 20_000.0,
+    real: bool = False,
+    rounds: int = 3,
+) -> None:
+    """Runs both inputs on one and on two workers, and computes the load of more."""
+    speed = None if real else tokens_a_second
+    inputs = {"one file": text_file(sentences), "one huge, many small": mixed(sentences)}
     rounds_of: dict[str, list[dict[str, Any]]] = {}
-    for turn in range(args.rounds):
-        for name, text in inputs.items():
+    for turn in range(rounds):
+        for title, text in inputs.items():
             for workers in (1, 2):
                 done = worked(text, workers, speed)
-                rounds_of.setdefault(f"{name}, {workers}", []).append(done)
-                print(f"round {turn + 1} of {args.rounds}: {name}, {workers}: {done}", flush=True)
-    rows = [_row(name, rounds, rounds_of) for name, rounds in rounds_of.items()]
-    header = ["input, workers", "blocks per worker", "tokens/s", "speed-up", "idle"]
-    header += ["processor s a million tokens"]
-    planned = [_planned_row(kind, files) for kind, files in simulated_inputs().items()]
-    load = [
-        ["input", "blocks", *(f"idle with {workers} workers" for workers in _WORKERS)],
-        *planned,
-    ]
-    print("\n".join(measure.table_lines(load)))
-    record = {"benchmark": "scale", "model": "real" if args.real else "sleeps"}
-    measure.report(record | {"rounds": rounds_of, "load": load}, header, rows)
+                rounds_of.setdefault(f"{title}, {workers}", []).append(done)
+                print(f"round {turn + 1} of {rounds}: {title}, {workers}: {done}", flush=True)
+    results = {title: _result(title, rounds_of) for title in rounds_of}
+    planned = {
+        title: {"blocks": f"{len(blocks):,}"}
+        | {f"idle_{workers}": idle_share(blocks, workers) for workers in _WORKERS}
+        for title, blocks in simulated_inputs().items()
+    }
+    columns = {
+        "input, workers": "{name}",
+        "blocks per worker": "{blocks}",
+        "tokens/s": "{tokens_a_second:,.0f}",
+        "speed-up": "{speed_up:.2f} (spread {spread:.2f})",
+        "idle": "{idle:.1%}",
+        "processor s a million tokens": "{cpu:.1f}",
+        **{f"idle with {workers} workers": f"{{idle_{workers}:.2%}}" for workers in _WORKERS},
+    }
+    record = {"benchmark": name, "model": "real" if real else "sleeps", "rounds": rounds_of}
+    measure.report(record, columns, results | planned)
 
 
 def worked(text: Path, workers: int, speed: float | None) -> dict[str, Any]:
@@ -105,20 +110,20 @@ def summary(notes: list[Mapping[str, Any]], workers: int) -> dict[str, Any]:
     }
 
 
-def _row(name: str, rounds: list[dict[str, Any]], rounds_of: dict[str, list[Any]]) -> list[str]:
-    alone = rounds_of[name[:-1] + "1"]
+def _result(name: str, rounds_of: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    alone, rounds = rounds_of[name[:-1] + "1"], rounds_of[name]
     rates = [done["tokens_a_second"] for done in rounds]
-    ratio = [rate / one["tokens_a_second"] for one, rate in zip(alone, rates, strict=True)]
-    idle = max(done["idle"] for done in rounds)
-    times = measure.Figure.of(ratio)
-    return [
-        name,
-        " and ".join(map(str, rounds[0]["blocks"])),
-        f"{measure.Figure.of(rates).median:,.0f}",
-        f"{times.median:.2f} (spread {times.spread:.2f})",
-        f"{100 * idle:.1f}%",
-        f"{measure.Figure.of([done['cpu'] for done in rounds]).median:.1f}",
-    ]
+    times = measure.Figure.of(
+        rate / one["tokens_a_second"] for one, rate in zip(alone, rates, strict=True)
+    )
+    return {
+        "blocks": " and ".join(map(str, rounds[0]["blocks"])),
+        "tokens_a_second": measure.Figure.of(rates).median,
+        "speed_up": times.median,
+        "spread": times.spread,
+        "idle": max(done["idle"] for done in rounds),
+        "cpu": measure.Figure.of(done["cpu"] for done in rounds).median,
+    }
 
 
 def text_file(sentences: int) -> Path:
@@ -154,11 +159,6 @@ def _block_bytes(files: list[Any]) -> list[int]:
     return [sum(piece.stop - piece.start for piece in spec.slices) for spec in plan]
 
 
-def _planned_row(kind: str, blocks: list[int]) -> list[str]:
-    shares = [f"{100 * idle_share(blocks, workers):.2f}%" for workers in _WORKERS]
-    return [kind, f"{len(blocks):,}", *shares]
-
-
 def idle_share(blocks: Iterable[int], workers: int) -> float:
     """The share of all workers' time that none has a block, if whoever is free takes the next one.
 
@@ -169,7 +169,3 @@ def idle_share(blocks: Iterable[int], workers: int) -> float:
     for block in blocks:
         heapq.heapreplace(busy, busy[0] + block)
     return 1 - sum(busy) / (workers * max(busy))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Plan and account of large corpora: `python -m benchmarks.scale_plan [--files N] [CASE ...]`.
+"""Plan and account of large corpora.
 
 The files are not there, their listing is made up; cutting it into blocks, the hash of it, the
 sum of block records and the verdict are the real ones. Each case runs in a process of its own,
@@ -6,14 +6,11 @@ which tells processor seconds and the peak of its memory. `block_records` is on 
 records of a tenth as many finished blocks, which the next attempt finds.
 """
 
-import argparse
-import multiprocessing
 import pickle
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -39,29 +36,21 @@ _RUN = "0" * 32
 _PARTIAL = 1000  # block records that one worker sums before its sum goes to the account
 
 
-def main() -> None:
-    """Runs the cases and prints the table and the JSON line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}")
-    parser.add_argument("--files", type=int, default=1_000_000)
-    args = parser.parse_args()
-    unknown = sorted(set(args.cases) - set(CASES))
-    if unknown:
-        parser.error(f"no case is called {unknown[0]}")
-    results = {name: _apart(name, args.files) for name in args.cases or CASES}
-    rows = [
-        [name, what, f"{seconds:.1f}", f"{peak:,.0f}", f"{size / 1e6:,.2f}"]
-        for name, steps in results.items()
-        for what, (seconds, peak, size) in steps.items()
-    ]
-    header = ["case", "step", "processor s", "peak MiB so far", "largest element, MB"]
-    measure.report({"benchmark": "scale_plan", "files": args.files, "cases": results}, header, rows)
-
-
-def _apart(name: str, files: int) -> dict[str, list[float]]:
-    """Runs a case in a process of its own, for its peak of memory."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        return process.submit(_case, name, files).result()
+def scale_plan(name: str, files: int = 1_000_000, cases: Sequence[str] | None = None) -> None:
+    """Runs the cases, each in a process of its own, for its peak of memory."""
+    found = {case: measure.apart(_case, case, files) for case in cases or CASES}
+    results = {
+        f"{case}: {step}": {"cpu_s": seconds, "peak_mib": peak, "largest_mb": size / 1e6}
+        for case, steps in found.items()
+        for step, (seconds, peak, size) in steps.items()
+    }
+    columns = {
+        "case, step": "{name}",
+        "processor s": "{cpu_s:.1f}",
+        "peak MiB so far": "{peak_mib:,.0f}",
+        "largest element, MB": "{largest_mb:,.2f}",
+    }
+    measure.report({"benchmark": name, "files": files}, columns, results)
 
 
 class Steps:
@@ -189,7 +178,3 @@ CASES: dict[str, Callable[[int], dict[str, list[float]]]] = {
 
 def _case(name: str, files: int) -> dict[str, list[float]]:
     return CASES[name](files)
-
-
-if __name__ == "__main__":
-    main()

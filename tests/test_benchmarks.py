@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from benchmarks.end_to_end_kinds import difference
+from benchmarks.end_to_end import difference
 
 
 def test_an_entry_that_one_side_lacks_counts_whole():

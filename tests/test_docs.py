@@ -34,7 +34,6 @@ OTHER_FLAGS = {
     "--number_of_execution_retries",
     "--examples",  # examples.train_classifier
     "--labels",
-    "--real",  # benchmarks.scale
     "--split",  # examples.sts_benchmark
     "--token_types",  # examples.bank_cosines
     "--stdout",  # embed_daily.sh

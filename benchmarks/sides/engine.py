@@ -3,7 +3,8 @@
 `{"pass": BUDGET}` embeds all rows in batches of that many padded tokens and answers with what that
 took; `{"vectors": BUDGET, "file": PATH}` writes their vectors, too; `{"limit": []}` answers with
 the tokens a CPU second that large float32 products alone would allow, `{"memory": []}` with the
-bytes that the process holds.
+bytes that the process holds. Imports of engines stand in their functions, for a process measures
+one and holds no other.
 """
 
 import argparse
@@ -20,6 +21,10 @@ from bert_embed.backends.batches import pad_rows, plan_batches
 OURS, TENSORFLOW = "ours", "our graph in TensorFlow"
 _ROWS, _HIDDEN, _INNER, _PRODUCTS = 1024, 384, 1536, 40
 
+_ACTIVATIONS = 128  # that share a scale: the fastest of 32, 64, 128, 192, 256, 384, and a whole row
+
+# padded ids and mask, int32 `[batch, length]`, to float32 `[batch, hidden]` of unit length
+Call = Callable[[np.ndarray, np.ndarray], np.ndarray]
 # (input_ids, row_splits, budget) to float32 `[rows, hidden]` and the number of padded tokens
 Embed = Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, int]]
 
@@ -58,19 +63,10 @@ def loaded(engine: str, model: Path, precision: str) -> Embed:
     """Returns an engine with its model in memory."""
     if engine in (OURS, TENSORFLOW):
         return _ours(engine, model, precision)
-    from benchmarks.sides import engine_calls
-
-    make = {
-        "onnxruntime": engine_calls.onnxruntime_call,
-        "openvino": engine_calls.openvino_call,
-        "ctranslate2": partial(engine_calls.ctranslate2_call, precision=precision),
-        "torch": engine_calls.torch_call,
-        "transformers": engine_calls.transformers_call,
-    }
-    return batched(make[engine](model))
+    return batched(_CALLS[engine](model, precision))
 
 
-def batched(call: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Embed:
+def batched(call: Call) -> Embed:
     """Gives an engine the batches that ours makes of rows."""
 
     def embed(ids: np.ndarray, splits: np.ndarray, budget: int) -> tuple[np.ndarray, int]:
@@ -104,6 +100,105 @@ def _ours(engine: str, model: Path, precision: str) -> Embed:
         return done.vectors, done.padded_tokens
 
     return embed
+
+
+def _onnxruntime(path: Path, precision: str) -> Call:
+    """An ONNX model in ONNX Runtime."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+    def call(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        inputs = {"input_ids": ids.astype(np.int64), "attention_mask": mask.astype(np.int64)}
+        return session.run(None, inputs)[0]
+
+    return call
+
+
+def _openvino(path: Path, precision: str) -> Call:
+    """An OpenVINO model; without the hint it may compute in bfloat16."""
+    import openvino
+
+    settings = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": 1,
+        "NUM_STREAMS": 1,
+        "ENABLE_CPU_PINNING": False,
+    }
+    if path.stem == "weights":
+        settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = _ACTIVATIONS
+    request = openvino.Core().compile_model(path, "CPU", settings).create_infer_request()
+
+    def call(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        inputs = {"input_ids": ids.astype(np.int64), "attention_mask": mask.astype(np.int64)}
+        return request.infer(inputs, share_inputs=True)[0].copy()
+
+    return call
+
+
+def _ctranslate2(path: Path, precision: str) -> Call:
+    """A CTranslate2 encoder, which gives hidden states: pooling is numpy's."""
+    import ctranslate2
+
+    encoder = ctranslate2.Encoder(
+        str(path), "cpu", compute_type=precision, inter_threads=1, intra_threads=1
+    )
+
+    def call(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        lengths = ctranslate2.StorageView.from_array(mask.sum(1, dtype=np.int32))
+        given = ctranslate2.StorageView.from_array(np.ascontiguousarray(ids))
+        hidden = np.asarray(encoder.forward_batch(given, lengths).last_hidden_state)
+        weights = mask[:, None, :].astype(np.float32)
+        mean = (weights @ hidden)[:, 0] / weights.sum(-1)
+        return mean / np.linalg.norm(mean, axis=1, keepdims=True)
+
+    return call
+
+
+def _torch(folder: Path, precision: str) -> Call:
+    """sentence-transformers' modules in torch, as `encode` calls them."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    torch.set_num_threads(1)
+    model = SentenceTransformer(str(folder), device="cpu")
+
+    def call(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        inputs = {
+            "input_ids": torch.from_numpy(ids).long(),
+            "attention_mask": torch.from_numpy(mask),
+        }
+        with torch.inference_mode():
+            return model(inputs)["sentence_embedding"].numpy()
+
+    return call
+
+
+def _transformers(folder: Path, precision: str) -> Call:
+    """transformers' own modules in torch, pooled."""
+    import torch
+
+    from benchmarks.sides.pooled_model import PooledModel
+
+    torch.set_num_threads(1)
+    model = PooledModel(folder, "sdpa")
+
+    def call(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            return model(torch.from_numpy(ids).long(), torch.from_numpy(mask)).numpy()
+
+    return call
+
+
+_CALLS = {
+    "onnxruntime": _onnxruntime,
+    "openvino": _openvino,
+    "ctranslate2": _ctranslate2,
+    "torch": _torch,
+    "transformers": _transformers,
+}
 
 
 def limit() -> float:
