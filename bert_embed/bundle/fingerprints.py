@@ -85,29 +85,12 @@ WORK = Keys(
     present=("skip_existing",),
     new={},
 )
-# The sizes of a model, and what its tokenizer is given beside the vocabulary.
-MODEL_CONFIG = Keys(
-    always=(
-        *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
-        *("intermediate_size", "max_position_embeddings", "hidden_act", "type_vocab_size"),
-        "layer_norm_eps",
-    ),
-    present=(
-        *("embedding_size", "relative_buckets"),
-        # ModernBERT, NomicBERT and GTE
-        *("architecture", "rope_theta", "ntk_factor", "local_rope_theta", "local_attention"),
-        *("full_attention", "norm_bias", "attention_bias", "mlp_bias"),
-        "qk_norm",  # Jina
-    ),
-    new={},
-)
 # WordPiece has the first two; another tokenizer its kind and the hash of its file.
 MODEL_TOKENIZER = Keys(
     always=(),
     present=("lower_case", "max_word_chars", "special_tokens", "rules", "kind", "sha256"),
     new={},
 )
-MODEL_DENSE = Keys(always=("in_features", "out_features", "activation", "bias"), new={})
 # Settings that may differ between outputs whose vectors can be used together.
 COMPATIBLE = ("model_source", "query_prompt", "similarity", "keep_text")
 # Settings that follow from others, and are named only if none of those differs.
@@ -144,13 +127,13 @@ def model_fingerprint(
         digest.update(f"{name} {array.shape}\n".encode())
         digest.update(array.data)
     values: dict[str, Any] = {
-        "config": MODEL_CONFIG.counted(config),
+        "config": config,  # all that a configuration, a module and a head say of themselves count
         **MODEL_TOKENIZER.counted(tokenizer),
         "vocabulary": list(vocabulary),
     }
     if dense:
-        values["dense"] = [MODEL_DENSE.counted(module) for module in dense]
-    if heads:  # all that a head says of itself counts
+        values["dense"] = list(dense)
+    if heads:
         values["heads"] = heads
     digest.update(json.dumps(values, sort_keys=True).encode())
     return digest.hexdigest()

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,10 @@ from bert_embed.importers.weights import (
     read_safetensors,
     refuse_unknown,
 )
-from bert_embed.models.encoder import ACTIVATIONS, EncoderConfig, activation
+from bert_embed.models.encoder import EncoderConfig, MaskedLM, activation
+from bert_embed.models.families import FAMILIES
 from bert_embed.models.heads.scores import ScoresHead
 from bert_embed.models.heads.sparse import QUERY_WEIGHTS, SparseHead
-from bert_embed.models.jina import JinaConfig
-from bert_embed.models.rotary import GATES
 
 _SPLADE_KNOWN = frozenset(
     (
@@ -32,38 +30,6 @@ _SPLADE_KNOWN = frozenset(
     )
 )
 _STATIC_KNOWN = frozenset(("path", "frozen"))  # of SparseStaticEmbedding
-
-
-@dataclass(frozen=True)
-class _Names:
-    """The modules of a family's head, and the activation of its first product."""
-
-    transform: str
-    norm: str
-    decoder: str
-    bias: str  # of the decoder, where it is not the decoder's own
-    activation: str = ""  # the name of its setting in config.json; "" is always "gelu"
-
-
-_OF_BERT = _Names(
-    "cls.predictions.transform.dense",
-    "cls.predictions.transform.LayerNorm",
-    "cls.predictions.decoder",
-    "cls.predictions.bias",
-    "hidden_act",
-)
-_MLM_OF_ROBERTA = _Names("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias")
-_MLM_NAMES = {
-    "bert": _OF_BERT,
-    "distilbert": _Names(
-        *("vocab_transform", "vocab_layer_norm", "vocab_projector", ""), "activation"
-    ),
-    "electra": _Names(
-        *("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head"), ""
-    ),
-    "modernbert": _Names("head.dense", "head.norm", "decoder", "", "classifier_activation"),
-    **dict.fromkeys(("mpnet", "roberta", "xlm-roberta", "camembert"), _MLM_OF_ROBERTA),
-}
 
 
 def read_splade_pooling(path: Path) -> Mapping[str, str]:
@@ -97,13 +63,14 @@ def read_mlm_head(
     convert: str,
 ) -> tuple[SparseHead, dict[str, np.ndarray]]:
     """Returns the head and its tensors, float32; `values` are config.json's, `words` the table."""
-    names = _MLM_NAMES.get(values["model_type"])
-    if names is None or isinstance(config, JinaConfig):
+    names = config.masked_lms.get(values["model_type"])
+    if names is None:
+        known = ", ".join(name for family in FAMILIES for name in family.masked_lms)
         raise InputError(
             f"{folder}: sparse vectors of {config.model_types[values['model_type']]} are not "
-            f"supported, those of {', '.join(_MLM_NAMES)} are"
+            f"supported, those of {known} are"
         )
-    arrays = _read_mlm(folder, config, names, convert)
+    arrays = _read_mlm(folder, names, convert)
     bias = arrays.pop(f"{names.decoder}.bias", None)
     other = arrays.pop(names.bias, None) if names.bias else None
     bias = other if bias is None else bias
@@ -114,8 +81,9 @@ def read_mlm_head(
             "config.json is false, so that they lack the head of the masked language model"
         )
     own = decoder is not None and not np.array_equal(decoder, words)
-    known = GATES if values["model_type"] == "modernbert" else ACTIVATIONS
-    transform = activation(values, names.activation, known) if names.activation else "gelu"
+    transform = "gelu"
+    if names.activation:
+        transform = activation(values, names.activation, config.activations)
     head = SparseHead(
         **dict(settings),
         transform=transform,
@@ -145,7 +113,7 @@ def read_mlm_head(
     return head, tensors
 
 
-def _read_mlm(folder: Path, config: EncoderConfig, names: _Names, convert: str) -> dict[str, Any]:
+def _read_mlm(folder: Path, names: MaskedLM, convert: str) -> dict[str, Any]:
     modules = (names.transform, names.norm, names.decoder)
     wanted = {f"{module}.{part}" for module in modules for part in ("weight", "bias")}
     wanted |= {names.bias} - {""}
@@ -190,16 +158,6 @@ def read_query_weights(
 
 
 _ARCHITECTURE = re.compile(r"\w+ForSequenceClassification")
-# The product before the logits, its activation, and the logits; "" is the pooler's.
-_CLASSIFIER_OF_ROBERTA = ("classifier.dense", "tanh", "classifier.out_proj")
-_CLASSIFIER_NAMES = {
-    "bert": ("pooler.dense", "tanh", "classifier"),
-    "distilbert": ("pre_classifier", "relu", "classifier"),
-    "electra": ("classifier.dense", "gelu", "classifier.out_proj"),
-    "modernbert": ("head.dense", "", "classifier"),
-    **dict.fromkeys(("mpnet", "roberta", "xlm-roberta", "camembert"), _CLASSIFIER_OF_ROBERTA),
-}
-_MODERN_NORM = "head.norm"
 _BY_PROBLEM = {
     "regression": "none",
     "single_label_classification": "softmax",
@@ -209,13 +167,13 @@ _BY_TORCH = {"Identity": "none", "Sigmoid": "sigmoid", "Softmax": "softmax"}
 _TORCH = re.compile(r"torch\.nn\.(?:\w+\.)*(\w+)(\(\))?$")
 
 
-def is_classifier(values: Mapping[str, Any]) -> bool:
+def is_classifier(config: EncoderConfig, values: Mapping[str, Any]) -> bool:
     """Returns whether config.json names a head for sequence classification that is supported."""
     names = values.get("architectures")
     named = isinstance(names, list) and any(
         isinstance(name, str) and _ARCHITECTURE.fullmatch(name) for name in names
     )
-    return named and values["model_type"] in _CLASSIFIER_NAMES
+    return named and values["model_type"] in config.classifiers
 
 
 def read_classifier(
@@ -231,18 +189,17 @@ def read_classifier(
     """
     path = folder / "config.json"
     model_type = values["model_type"]
-    if model_type not in _CLASSIFIER_NAMES:
+    names = config.classifiers.get(model_type)
+    if names is None:
+        known = ", ".join(name for family in FAMILIES for name in family.classifiers)
         raise InputError(
             f"{folder}: scores of {config.model_types[model_type]} are not supported, those of "
-            f"{', '.join(_CLASSIFIER_NAMES)} are"
+            f"{known} are"
         )
-    dense, dense_activation, classifier = _CLASSIFIER_NAMES[model_type]
-    modern = model_type == "modernbert"
-    if modern:
-        dense_activation = activation(values, "classifier_activation", GATES)
-    arrays = _read_classifier(
-        folder, (dense, classifier, *([_MODERN_NORM] if modern else [])), convert
-    )
+    dense, classifier, dense_activation = names.dense, names.logits, names.activation
+    if names.setting:
+        dense_activation = activation(values, names.setting, config.activations)
+    arrays = _read_classifier(folder, (dense, classifier, names.norm), convert)
     if f"{classifier}.weight" not in arrays:
         raise InputError(
             f"{folder}: the weights hold no {classifier}.weight, which makes the scores; if the "
@@ -251,8 +208,8 @@ def read_classifier(
     ours = {
         "heads/scores/dense/kernel": _turned(arrays.get(f"{dense}.weight")),
         "heads/scores/dense/bias": arrays.get(f"{dense}.bias"),
-        "heads/scores/norm/gamma": arrays.get(f"{_MODERN_NORM}.weight"),
-        "heads/scores/norm/beta": arrays.get(f"{_MODERN_NORM}.bias"),
+        "heads/scores/norm/gamma": arrays.get(f"{names.norm}.weight"),
+        "heads/scores/norm/beta": arrays.get(f"{names.norm}.bias"),
         "heads/scores/classifier/kernel": _turned(arrays.get(f"{classifier}.weight")),
         "heads/scores/classifier/bias": arrays.get(f"{classifier}.bias"),
     }
@@ -262,10 +219,10 @@ def read_classifier(
     head = ScoresHead(
         labels=labels,
         activation=_activation(path, values, len(labels), activation_name),
-        pooling=_pooling(path, values) if modern else "cls",
+        pooling=_pooling(path, values, names.pooling),
         dense=dense_activation,
         dense_bias="heads/scores/dense/bias" in tensors,
-        norm=modern,
+        norm=bool(names.norm),
         norm_bias="heads/scores/norm/beta" in tensors,
         bias="heads/scores/classifier/bias" in tensors,
     )
@@ -328,8 +285,8 @@ def _cross_encoder_activation(path: Path, values: Mapping[str, Any]) -> Any:
     return ours.get("activation_fn") or values.get("sbert_ce_default_activation_function")
 
 
-def _pooling(path: Path, values: Mapping[str, Any]) -> Any:
-    pooling = values.get("classifier_pooling", "cls")
+def _pooling(path: Path, values: Mapping[str, Any], setting: str) -> Any:
+    pooling = values.get(setting, "cls") if setting else "cls"
     if pooling not in ("cls", "mean"):
-        raise InputError(f"{path}: classifier_pooling must be cls or mean, got {pooling!r}")
+        raise InputError(f"{path}: {setting} must be cls or mean, got {pooling!r}")
     return pooling

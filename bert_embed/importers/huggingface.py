@@ -45,15 +45,6 @@ _CONVERT = "AutoModel.from_pretrained(folder).save_pretrained(new_folder) of tra
 # Longest rows of a model whose sentence-transformers files name no length: without a fused
 # attention, processors hold the scores of all pairs of tokens, 200 MB a row for 12 heads.
 _MOST_TOKENS = 2048
-# Heads for training and classification, and buffers that are not weights.
-_IGNORED = re.compile(
-    r"cls\.|classifier\.|qa_outputs\.|embeddings\.(position_ids|token_type_ids)$"
-    r"|pre_classifier\.|vocab_(transform|layer_norm|projector)\."  # of DistilBERT
-    r"|(discriminator|generator)_predictions\.|generator_lm_head\.|sequence_summary\."  # ELECTRA
-    r"|lm_head\."  # of MPNet and RoBERTa
-    r"|(head|decoder)\."  # of ModernBERT
-    r"|.*\.(original_)?inv_freq$"  # angles of rotary positions
-)
 
 
 def import_huggingface(
@@ -175,7 +166,7 @@ def _classifier(files: _Files) -> dict[str, HeadRead]:
     """The head of a classifier, a regression or a cross-encoder."""
     settings, values = files.settings, files.values
     is_bare = not is_sentence_transformers(files.root)
-    if not settings.has_scores and not (is_bare and is_classifier(values)):
+    if not settings.has_scores and not (is_bare and is_classifier(files.config, values)):
         return {}
     activation = settings.scores_activation
     read = read_classifier(files.folder, files.config, values, activation, files.convert)
@@ -194,10 +185,11 @@ def read_tensors(
     `values` are config.json's; `convert` is what converts other weights to safetensors, for the
     message of an InputError; `apart` are tensors that are no part of the encoder.
     """
+    ignored = re.compile("|".join(config.ignored))
     read = read_arrays(
         folder,
         convert,
-        lambda key: key not in apart and not _IGNORED.match(_plain_name(key, config)),
+        lambda key: key not in apart and not ignored.match(_plain_name(key, config)),
         lambda key: _plain_name(key, config),
     )
     arrays: dict[str, np.ndarray] = {}

@@ -11,7 +11,9 @@ from bert_embed.base.errors import InputError
 from bert_embed.models.encoder import (
     HUGGINGFACE_PARTS,
     SIZES,
+    Classifier,
     EncoderConfig,
+    MaskedLM,
     Ops,
     Source,
     activation,
@@ -151,6 +153,42 @@ class BertConfig(EncoderConfig):
     }
     in_tables: ClassVar[tuple[str, ...]] = ("embeddings/relative",)
     prefixes: ClassVar[tuple[str, ...]] = ("bert.", "distilbert.", "electra.", "mpnet.", "roberta.")
+    ignored: ClassVar[tuple[str, ...]] = (
+        *EncoderConfig.ignored,
+        *(r"pre_classifier\.", r"vocab_(transform|layer_norm|projector)\."),
+        *(
+            r"(discriminator|generator)_predictions\.",
+            r"generator_lm_head\.",
+            r"sequence_summary\.",
+        ),
+    )
+    masked_lms: ClassVar[Mapping[str, MaskedLM]] = {
+        "bert": MaskedLM(
+            "cls.predictions.transform.dense",
+            "cls.predictions.transform.LayerNorm",
+            "cls.predictions.decoder",
+            "cls.predictions.bias",
+            activation="hidden_act",
+        ),
+        "distilbert": MaskedLM(
+            *("vocab_transform", "vocab_layer_norm", "vocab_projector"), activation="activation"
+        ),
+        "electra": MaskedLM(
+            *("generator_predictions.dense", "generator_predictions.LayerNorm"), "generator_lm_head"
+        ),
+        **dict.fromkeys(
+            ("mpnet", *ROBERTAS),
+            MaskedLM("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias"),
+        ),
+    }
+    classifiers: ClassVar[Mapping[str, Classifier]] = {
+        "bert": Classifier("pooler.dense", "classifier"),
+        "distilbert": Classifier("pre_classifier", "classifier", "relu"),
+        "electra": Classifier("classifier.dense", "classifier.out_proj", "gelu"),
+        **dict.fromkeys(
+            ("mpnet", *ROBERTAS), Classifier("classifier.dense", "classifier.out_proj")
+        ),
+    }
     renamed: ClassVar[tuple[tuple[str, str], ...]] = (
         (r"LayerNorm\.gamma$", "LayerNorm.weight"),
         (r"LayerNorm\.beta$", "LayerNorm.bias"),

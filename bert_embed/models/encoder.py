@@ -132,6 +132,10 @@ SIZES = (
     "intermediate_size",
     "max_position_embeddings",
 )
+_IGNORED = (
+    *(r"cls\.", r"lm_head\.", r"classifier\.", r"qa_outputs\."),
+    r"embeddings\.(position_ids|token_type_ids)$",
+)
 # Settings of any config.json that change no vector, or that tokenizers and heads follow.
 _HARMLESS = frozenset(
     (
@@ -189,6 +193,27 @@ class Source(NamedTuple):
         return array.T if self.turned else array[self.skipped :]
 
 
+class MaskedLM(NamedTuple):
+    """Where the head of a masked language model is in the files of Hugging Face."""
+
+    transform: str  # modules, the first with an activation
+    norm: str
+    decoder: str
+    bias: str = ""  # a tensor, of a decoder that may have none of its own
+    activation: str = ""  # its setting in config.json; "" is always "gelu"
+
+
+class Classifier(NamedTuple):
+    """Where the head of a classifier is in the files of Hugging Face."""
+
+    dense: str  # modules, the first with an activation
+    logits: str
+    activation: str = "tanh"
+    setting: str = ""  # in config.json, which has the activation instead
+    norm: str = ""  # behind the activation
+    pooling: str = ""  # a setting in config.json; "" is always that of [CLS]
+
+
 @dataclass(frozen=True)
 class EncoderConfig(Sizes):
     """The sizes of an encoder, its tensors and its graph."""
@@ -200,7 +225,8 @@ class EncoderConfig(Sizes):
     in_tables: ClassVar[tuple[str, ...]] = ()
     # The values of model_type in config.json, with what messages call such a model.
     model_types: ClassVar[Mapping[str, str]] = {}
-    activations: ClassVar[tuple[str, ...]] = ("gelu", "gelu_new", "relu")
+    # Our names of the activations of config.json.
+    activations: ClassVar[Mapping[str, str]] = ACTIVATIONS
     # What a row of one text has beside it, [CLS] and [SEP].
     special_tokens: ClassVar[int] = 2
     # What may be before the name of a tensor, and other names that mean the same.
@@ -208,6 +234,11 @@ class EncoderConfig(Sizes):
     renamed: ClassVar[tuple[tuple[str, str], ...]] = ()
     # Hugging Face's names of our modules, in a layer without the layer's.
     modules: ClassVar[Mapping[str, str]] = {}
+    # Patterns of their names that are no part of the encoder: heads for training, buffers.
+    ignored: ClassVar[tuple[str, ...]] = _IGNORED
+    # Their heads, by model_type; the scores and sparse vectors of others are not supported.
+    masked_lms: ClassVar[Mapping[str, MaskedLM]] = {}
+    classifiers: ClassVar[Mapping[str, Classifier]] = {}
     # Their modules that hold several side by side.
     packed: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     # Settings of the family's config.json that are followed, or change no vector, beside `SIZES`.
@@ -230,10 +261,10 @@ class EncoderConfig(Sizes):
                 f"config: hidden_size {self.hidden_size} must be a multiple of "
                 f"num_attention_heads, got {self.num_attention_heads}"
             )
-        if self.hidden_act not in self.activations:
+        known = dict.fromkeys(self.activations.values())
+        if self.hidden_act not in known:
             raise InputError(
-                f"config: hidden_act must be one of {', '.join(self.activations)}, "
-                f"got {self.hidden_act!r}"
+                f"config: hidden_act must be one of {', '.join(known)}, got {self.hidden_act!r}"
             )
         epsilon = self.layer_norm_eps
         if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 < epsilon < 1:

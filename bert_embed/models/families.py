@@ -11,15 +11,15 @@ from bert_embed.models.jina import JinaConfig
 from bert_embed.models.modern_bert import ModernBertConfig
 from bert_embed.models.nomic_bert import NomicBertConfig
 
-_FAMILIES: tuple[type[EncoderConfig], ...] = (
+FAMILIES: tuple[type[EncoderConfig], ...] = (
     JinaConfig,  # model_type bert, too, which leads to BertConfig
     BertConfig,
     GteConfig,
     ModernBertConfig,
     NomicBertConfig,
 )
-_BY_MODEL_TYPE = {name: family for family in _FAMILIES for name in family.model_types}
-_BY_ARCHITECTURE = {family.architecture: family for family in _FAMILIES}
+_BY_MODEL_TYPE = {name: family for family in FAMILIES for name in family.model_types}
+_BY_ARCHITECTURE = {family.architecture: family for family in FAMILIES}
 _DECODER = "a decoder"
 # Why other models that people name are refused.
 _REFUSED = {

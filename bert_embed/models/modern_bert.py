@@ -9,6 +9,8 @@ import numpy as np
 from bert_embed.base.errors import InputError
 from bert_embed.models.encoder import (
     SIZES,
+    Classifier,
+    MaskedLM,
     Ops,
     activation,
     norm_shapes,
@@ -56,6 +58,20 @@ class ModernBertConfig(RotaryConfig):
         "output_norm": "mlp_norm",
         "final_norm": "final_norm",
         "pooler": "pooler.dense",
+    }
+    ignored: ClassVar[tuple[str, ...]] = (*RotaryConfig.ignored, r"(head|decoder)\.")
+    masked_lms: ClassVar[Mapping[str, MaskedLM]] = {
+        "modernbert": MaskedLM(
+            "head.dense", "head.norm", "decoder", activation="classifier_activation"
+        )
+    }
+    classifiers: ClassVar[Mapping[str, Classifier]] = {
+        "modernbert": Classifier(
+            *("head.dense", "classifier"),
+            setting="classifier_activation",
+            norm="head.norm",
+            pooling="classifier_pooling",
+        )
     }
     packed: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "attn.Wqkv": ("attn.Wq", "attn.Wk", "attn.Wv"),

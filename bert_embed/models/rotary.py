@@ -26,7 +26,8 @@ GATES = {**ACTIVATIONS, "silu": "silu", "swish": "silu"}  # the same, under anot
 class RotaryConfig(EncoderConfig):
     """An encoder that turns queries and keys by angles that grow with the position."""
 
-    activations: ClassVar[tuple[str, ...]] = ("gelu", "gelu_new", "relu", "silu")
+    activations: ClassVar[Mapping[str, str]] = GATES
+    ignored: ClassVar[tuple[str, ...]] = (*EncoderConfig.ignored, r".*\.(original_)?inv_freq$")
     rope_theta: float = 10000.0  # the slowest angle takes about this many tokens for a turn
 
     def __post_init__(self) -> None:

@@ -11,8 +11,6 @@ import pytest
 from bert_embed.bundle.fingerprints import (
     COLUMNS,
     EXAMPLES,
-    MODEL_CONFIG,
-    MODEL_DENSE,
     VECTORS,
     Keys,
     difference,
@@ -21,10 +19,6 @@ from bert_embed.bundle.fingerprints import (
 )
 from bert_embed.models.bert import BertConfig
 from bert_embed.models.encoder import DenseModule
-from bert_embed.models.gte import GteConfig
-from bert_embed.models.jina import JinaConfig
-from bert_embed.models.modern_bert import ModernBertConfig
-from bert_embed.models.nomic_bert import NomicBertConfig
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.transforms.examples.write import ExampleSettings
 from bert_embed.transforms.read.columns import Columns
@@ -172,8 +166,6 @@ def test_a_saved_model_keeps_its_fingerprint(name):
         (VECTORS, (VectorSpec, TextSpec)),
         (COLUMNS, (Columns,)),
         (EXAMPLES, (ExampleSettings,)),
-        (MODEL_CONFIG, (BertConfig, NomicBertConfig, ModernBertConfig, GteConfig, JinaConfig)),
-        (MODEL_DENSE, (DenseModule,)),
     ],
     ids=lambda value: "" if isinstance(value, Keys) else value[0].__name__,
 )
