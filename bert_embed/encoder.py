@@ -448,8 +448,8 @@ class Encoder:
         """
         call = CallSettings.sort(settings, SparseSettings)
         prune = {name: call.vectors[name] for name in _PRUNES if name in call.vectors}
-        vectors = self._encode_by_head("sparse", text_columns(texts), call, **prune).sparse
-        return self._of_texts(texts, required(vectors, "vectors of this kind"))
+        vectors = self._encode_by_head("sparse", text_columns(texts), call, **prune)
+        return self._of_texts(texts, vectors)
 
     @overload
     def encode_sparse_query(  # type: ignore[overload-overlap]
@@ -510,8 +510,8 @@ class Encoder:
         """
         call = CallSettings.sort(self._of_document(settings), MultiSettings)
         pool = {name: call.vectors[name] for name in ("pool_factor",) if name in call.vectors}
-        vectors = self._encode_by_head("multi", text_columns(texts), call, **pool).multi
-        return self._of_texts(texts, required(vectors, "vectors of this kind"))
+        vectors = self._encode_by_head("multi", text_columns(texts), call, **pool)
+        return self._of_texts(texts, vectors)
 
     @overload
     def encode_multi_query(  # type: ignore[overload-overlap]
@@ -557,8 +557,7 @@ class Encoder:
             TruncationWarning: As `encode`.
         """
         call = CallSettings.sort(settings, TextSettings)
-        vectors = self._encode_by_head("scores", text_columns(texts, texts_b), call)
-        scores = required(vectors.scores, "scores")
+        scores = self._encode_by_head("scores", text_columns(texts, texts_b), call)
         return scores[0] if isinstance(texts, str) else scores
 
     def similarity(self, one: Any, other: Any) -> NDArray[np.float32]:
@@ -702,12 +701,12 @@ class Encoder:
 
     def _encode_by_head(
         self, kind: str, columns: Columns, call: CallSettings, **vectors: Any
-    ) -> GranularVectors:
+    ) -> Any:
         self.bundle.check_vectors((kind,))
         text_spec = self._text_spec(call.texts, vectors=(kind,), **vectors)
         layout, encoded = self.embedder.embed_columns(columns, text_spec, call.batch_tokens)
         self._warn_of_cuts(layout.truncated, call, text_spec)
-        return encoded
+        return encoded.heads[kind]
 
     def _of_texts(self, texts: str | Iterable[str], vectors: Any) -> Any:
         """Sparse vectors or multi-vectors of texts, of one text its row."""

@@ -12,11 +12,11 @@ from bert_embed.backends.processor import available_cores
 from bert_embed.backends.runner import RowRunner
 from bert_embed.base.arguments import seconds, whole_number
 from bert_embed.base.arrays import places, splits_of
-from bert_embed.base.errors import SettingError, counted, counted_of, required
+from bert_embed.base.errors import SettingError, counted, counted_of
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.calls import Columns
+from bert_embed.models.heads.head import Head, TokenPlaces
 from bert_embed.models.heads.multi import MultiHead
-from bert_embed.models.heads.scores import ScoresHead
 from bert_embed.models.heads.sparse import QUERY_WEIGHTS
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors, merged_entries
 from bert_embed.settings import OutputSpec, TextSpec, VectorSpec
@@ -25,8 +25,6 @@ from bert_embed.text.layout import (
     EmbeddedRows,
     GranularVectors,
     Layout,
-    TokenPlaces,
-    chosen_vectors,
     document_vectors,
     failed_documents,
     is_too_long,
@@ -107,12 +105,13 @@ class Embedder:
         for document, why in failed_documents(layout, row, rows.failed).items():
             good[document] = False
             rejected[int(tokenized.numbers[document])] = ("infer", why)
-        vectors = GranularVectors(
-            *(
-                None if one is None else _spread(one, tokenized.numbers, good, len(texts))
-                for one in vars(embedded).values()
-            )
-        )
+
+        def spread(vectors: Any) -> Any:
+            return _spread(vectors, tokenized.numbers, good, len(texts))
+
+        sentences = None if embedded.sentences is None else spread(embedded.sentences)
+        heads = {kind: spread(vectors) for kind, vectors in embedded.heads.items()}
+        vectors = GranularVectors(sentences, heads=heads)
         return vectors, rejected, tokenized.numbers[layout.truncated & good]
 
     def embed_rows(
@@ -217,7 +216,7 @@ class Embedder:
         rows, is_text = fill_rows(rows, head.fill_length, head.fill_id)
         embedded = self._runner.run(
             self.spec,
-            OutputSpec(sentences=False, heads=("multi",)),
+            OutputSpec(sentences=False, heads=(head.kind,)),
             rows.input_ids,
             rows.row_splits,
             None,
@@ -227,10 +226,9 @@ class Embedder:
         )
         every = np.arange(len(rows.row_splits) - 1)
         _refuse_failed(embedded, every, 0)
-        multi = required(embedded.multi, "multi-vectors")
         splits, row, place = widest_tokens(rows, None, 1)
         tokens = TokenPlaces(splits, rows.input_ids, row, place)
-        return layout, chosen_vectors(head, multi, tokens, every, query=True)
+        return layout, head.chosen(embedded.heads[head.kind], tokens, every, query=True)
 
     def weigh_queries(
         self, texts: Sequence[str], text_spec: TextSpec
@@ -250,10 +248,9 @@ class Embedder:
         ids = tokens.ids[counts].astype(np.int32)
         return too_long, merged_entries(len(lengths), row[counts], ids, values[counts], "max")
 
-    def score_labels(self) -> tuple[str, ...]:
-        """Returns the names of the scores, in order; none for a model that makes none."""
-        head = self.bundle.heads.get("scores")
-        return head.labels if isinstance(head, ScoresHead) else ()
+    def heads(self) -> dict[str, Head]:
+        """Returns what makes other vectors than dense ones, by kind; proxies give no attribute."""
+        return dict(self.bundle.heads)
 
     def truncation(self, cut: int, total: int, text_spec: TextSpec) -> str:
         """Says how many of the texts were cut, and which settings do something else."""

@@ -299,6 +299,10 @@ class TextSpec:
         """The kinds of vectors beside dense ones."""
         return tuple(kind for kind in self.vectors if kind != "dense")
 
+    def head_options(self, kind: str) -> dict[str, Any]:
+        """Returns the settings that are of one of `heads` alone."""
+        return {name: getattr(self, name) for name, of_kind in KIND_OF.items() if of_kind == kind}
+
     @property
     def needs_tokens(self) -> bool:
         """Whether vectors of tokens, words or spans are requested."""

@@ -5,7 +5,7 @@ records with `splits`; None stands for a column that a run does not have.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,8 +14,7 @@ import pyarrow as pa
 import xxhash
 
 from bert_embed.base.arrays import take_rows
-from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
-from bert_embed.results.kinds import KINDS
+from bert_embed.results.kinds import KINDS, ROW_KINDS
 from bert_embed.transforms.parts import BLOCK_SKIPPED, Part, Rejected
 from bert_embed.transforms.redact import RedactErrors
 
@@ -45,6 +44,8 @@ def take_column(column: Any, rows: np.ndarray) -> Any:
         return column[rows]
     if isinstance(column, list):
         return [column[row] for row in rows.tolist()]
+    if isinstance(column, dict):
+        return {name: take_column(one, rows) for name, one in column.items()}
     if hasattr(column, "splits"):
         at, splits = take_rows(column.splits, rows)
         return replace(take(replace(column, splits=None), at), splits=splits)
@@ -77,6 +78,8 @@ def nbytes(value: Any) -> int:
     if isinstance(value, list | tuple):
         sample = value[:_SAMPLED]
         return _SMALL * len(value) + sum(map(nbytes, sample)) * len(value) // max(len(sample), 1)
+    if isinstance(value, dict):
+        return sum(map(nbytes, value.values()))
     if is_dataclass(value):
         return sum(nbytes(getattr(value, field.name)) for field in fields(value))
     return _SMALL
@@ -198,12 +201,10 @@ class EmbeddingBlock:
     text_hash: np.ndarray
     vectors: np.ndarray | None = None  # float32 [documents or kept windows, width]
     windows: KeptWindows | None = None  # that the rows of `ROW_KINDS` are; None: documents
-    tokens: TokenVectors | None = None  # this and the next five: None: not requested
+    tokens: TokenVectors | None = None  # this and the next two: None: not requested
     words: UnitVectors | None = None
     spans: UnitVectors | None = None
-    sparse: SparseVectors | None = None  # of documents or kept windows, as the next two
-    multi: MultiVectors | None = None
-    scores: np.ndarray | None = None  # float32 [documents or kept windows, labels]
+    heads: dict[str, Any] = field(default_factory=dict)  # of documents or kept windows, by kind
     extra: pa.Table | None = None
     texts: pa.StringArray | None = None
     full_lengths: np.ndarray | None = None  # int32 [documents], uncut; None: nothing was cut
@@ -227,11 +228,9 @@ class EmbeddingBlock:
 
     def of(self, kind: str) -> Any:
         """Returns the vectors of a kind; None if it holds none."""
-        return getattr(self, _column(kind))
-
-
-def _column(kind: str) -> str:
-    return "vectors" if kind == "sentence" else KINDS[kind].folder
+        if kind in ROW_KINDS:
+            return self.heads.get(kind)
+        return self.vectors if kind == "sentence" else getattr(self, KINDS[kind].folder)
 
 
 def take_documents(block: EmbeddingBlock, documents: np.ndarray) -> EmbeddingBlock:
@@ -242,11 +241,13 @@ def take_documents(block: EmbeddingBlock, documents: np.ndarray) -> EmbeddingBlo
     at = np.flatnonzero(np.isin(windows.document, documents))
     windows = take(windows, at)
     document = np.searchsorted(documents, windows.document).astype(np.int32)
-    names = [_column(name) for name, kind in KINDS.items() if kind.by_row]
-    of_windows = {name: take_column(getattr(block, name), at) for name in names}
-    without: Any = dict.fromkeys(("windows", *names))
-    others: Any = take(replace(block, **without), documents)
-    return replace(others, windows=replace(windows, document=document), **of_windows)
+    others = take(replace(block, windows=None, vectors=None, heads={}), documents)
+    return replace(
+        others,
+        windows=replace(windows, document=document),
+        vectors=take_column(block.vectors, at),
+        heads=take_column(block.heads, at),
+    )
 
 
 ROW_BITS = 32  # of a place are the row; the bits above them are the part

@@ -309,7 +309,7 @@ class RowRunner:
         for part in parts:
             done.failed |= part.failed
         for kind, batches_of in parts_of.items():
-            setattr(done, kind, gather_rows(self._heads[kind], len(lengths), batches_of))
+            done.heads[kind] = gather_rows(self._heads[kind], len(lengths), batches_of)
         done.tokens, done.batches = len(input_ids), len(batches)
         done.padded_tokens = sum(rows * length for rows, length in shapes)
         _refuse_broken_model(done, len(lengths), next((p.error for p in parts if p.error), None))

@@ -50,6 +50,15 @@ FINE, ZERO, NOT_FINITE = 0, 1, 2
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")  # distances count as negative numbers
 
 
+def weighted_means(vectors: np.ndarray, splits: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Returns float32 `[ranges, width]`, the mean of each range of vectors; one stays as it is."""
+    merged = vectors[splits[:-1]]
+    for number in np.flatnonzero(np.diff(splits) > 1):
+        several = slice(splits[number], splits[number + 1])
+        merged[number] = np.average(vectors[several], axis=0, weights=weights[several])
+    return merged
+
+
 def conditions(vectors: np.ndarray) -> np.ndarray:
     """Says which of float32 `[rows, width]` are `FINE`, `ZERO` or `NOT_FINITE`, int8 `[rows]`."""
     finite = np.isfinite(vectors).all(axis=1)

@@ -3,18 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_embed.base.arrays import places, splits_of, unit_length
+from bert_embed.base.arrays import places, splits_of, unit_length, weighted_means
 from bert_embed.base.errors import SettingError, required
-from bert_embed.models.heads.head import Head
-from bert_embed.models.heads.multi import MultiHead, pool_tokens
-from bert_embed.models.heads.scores import ScoresHead
-from bert_embed.models.heads.sparse import SparseHead
-from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
+from bert_embed.models.heads.head import DocumentRows, Head, TokenPlaces
+from bert_embed.models.heads.kinds import HEADS
+from bert_embed.models.heads.multi import MultiHead
 from bert_embed.settings import TextSpec, text_room
 from bert_embed.text.documents import (
     Documents,
@@ -35,7 +33,6 @@ from bert_embed.text.windows import (
     build_windows,
     chunk_windows,
     default_stride,
-    merge_windows,
     widest_context,
     window_rows,
     window_tokens,
@@ -43,16 +40,6 @@ from bert_embed.text.windows import (
 
 if TYPE_CHECKING:
     from bert_embed.bundle.bundle import Bundle
-
-
-@dataclass(frozen=True)
-class TokenPlaces:
-    """The tokens that multi-vectors are of, and the place of each in the rows."""
-
-    splits: np.ndarray  # int64 [documents + 1], or of windows or chunks where these are kept
-    ids: np.ndarray  # int32 [tokens], special tokens included
-    row: np.ndarray  # int64 [tokens], the row that has its vector
-    place: np.ndarray  # int64 [tokens], its place in that row
 
 
 @dataclass(frozen=True)
@@ -89,7 +76,7 @@ class Layout:
     spans: Units | None = None
     chunks: Units | None = None  # whose tokens are pooled in their documents
     num_tokens_full: np.ndarray | None = None  # int32 [documents], if nothing were truncated
-    multi: TokenPlaces | None = None
+    head_tokens: TokenPlaces | None = None  # for heads that are `of_tokens`
 
 
 def is_too_long(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> np.ndarray:
@@ -124,11 +111,11 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> t
         layout = Layout(num_tokens, rows.truncated, num_tokens_full=full)
     else:
         rows, layout = _in_windows(documents, spec, tokenizer)
-    if "multi" in spec.vectors:
+    if any(HEADS[kind].of_tokens for kind in spec.heads):
         windows = None if spec.keeps_windows else layout.windows
         splits, row, place = widest_tokens(rows, windows, documents.head, documents.special // 2)
         ids = rows.input_ids[rows.row_splits[row] + place]
-        layout = replace(layout, multi=TokenPlaces(splits, ids, row, place))
+        layout = replace(layout, head_tokens=TokenPlaces(splits, ids, row, place))
     if not spec.needs_tokens:
         return rows, layout
     outputs = row_tokens(documents, rows, layout.windows, tokenizer.separators)
@@ -397,9 +384,7 @@ class EmbeddedRows:
 
     vectors: np.ndarray | None  # float32 [rows, width]; None where not requested
     token_vectors: np.ndarray | None = None  # float32 [tokens, width], all rows end to end
-    sparse: SparseVectors | None = None
-    multi: MultiVectors | None = None  # of all tokens of each row
-    scores: np.ndarray | None = None  # float32 [rows, labels], logits
+    heads: dict[str, Any] = field(default_factory=dict)  # what `Head.joined` gives, by kind
     failed: dict[int, str] = field(default_factory=dict)  # a fixed reason by row; vectors are 0
     tokens: int = 0  # of all rows, special tokens included
     padded_tokens: int = 0  # as computed, padding included
@@ -416,9 +401,7 @@ class GranularVectors:
     tokens: np.ndarray | None = None  # float32 [tokens, width], as `Layout.tokens` lists them
     words: np.ndarray | None = None  # float32 [words, width], zeros for a word without a token
     spans: np.ndarray | None = None  # float32 [spans, width], likewise
-    sparse: SparseVectors | None = None  # of documents, windows or chunks
-    multi: MultiVectors | None = None  # likewise
-    scores: np.ndarray | None = None  # float32 [documents, windows or chunks, labels]
+    heads: dict[str, Any] = field(default_factory=dict)  # of documents, windows or chunks, by kind
 
 
 @dataclass(frozen=True)
@@ -459,37 +442,14 @@ def document_vectors(
     """
     vectors = _dense_vectors(layout, embedded, row, row_splits, spec, finish, layers)
     windows = None if spec.keeps_windows else layout.windows
-    for head in (heads or {}).values():
-        if isinstance(head, SparseHead) and embedded.sparse is not None:
-            sparse = embedded.sparse.take(row)
-            if windows is not None:
-                sparse = sparse.merged(windows.splits, head.pooling)
-            vectors = replace(vectors, sparse=sparse.pruned(spec.top_k, spec.min_weight))
-        elif isinstance(head, MultiHead) and embedded.multi is not None:
-            places = required(layout.multi, "places of multi-vectors")
-            multi = chosen_vectors(head, embedded.multi, places, row)
-            vectors = replace(vectors, multi=pool_tokens(multi, spec.pool_factor))
-        elif isinstance(head, ScoresHead) and embedded.scores is not None:
-            logits = embedded.scores[row]
-            if windows is not None:
-                logits = merge_windows(logits, windows)
-            vectors = replace(vectors, scores=head.activated(logits))
-    return vectors
-
-
-def chosen_vectors(
-    head: MultiHead, rows: MultiVectors, tokens: TokenPlaces, row: np.ndarray, query: bool = False
-) -> MultiVectors:
-    """Returns the vectors of `tokens` that count, from those of distinct rows, which `row` names.
-
-    A row that failed has none.
-    """
-    distinct = row[tokens.row]
-    counts = head.keeps(tokens.ids, tokens.place, query)
-    counts &= tokens.place < np.diff(rows.splits)[distinct]
-    at = (rows.splits[distinct] + tokens.place)[counts]
-    splits = splits_of(counts)[tokens.splits]
-    return MultiVectors(splits, rows.vectors[at])
+    places = DocumentRows(row, tokens=layout.head_tokens)
+    if windows is not None:
+        places = replace(places, splits=windows.splits, weights=windows.count)
+    made = {
+        kind: (heads or {})[kind].documents(rows, places, spec.head_options(kind))
+        for kind, rows in embedded.heads.items()
+    }
+    return replace(vectors, heads=made)
 
 
 def _dense_vectors(
@@ -507,7 +467,8 @@ def _dense_vectors(
         same = len(row) == len(embedded.vectors) and bool((np.diff(row) == 1).all())
         sentences = embedded.vectors if same else embedded.vectors[row]
         if layout.windows is not None and not spec.keeps_windows:
-            sentences = finish(merge_windows(sentences, layout.windows))
+            windows = layout.windows
+            sentences = finish(weighted_means(sentences, windows.splits, windows.count))
     if layout.tokens is None or embedded.token_vectors is None:
         return GranularVectors(sentences)
     tokens = embedded.token_vectors[row_splits[row[layout.tokens.row]] + layout.tokens.place]

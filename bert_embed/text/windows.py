@@ -101,16 +101,6 @@ def window_rows(
     return Rows(out, borders, None, np.zeros(len(document), bool))
 
 
-def merge_windows(vectors: np.ndarray, windows: Windows) -> np.ndarray:
-    """float32 `[documents, width]`: means of windows by tokens; one stays as it is."""
-    begins = windows.splits[:-1]
-    merged = vectors[begins]
-    for document in np.flatnonzero(np.diff(windows.splits) > 1):
-        several = slice(windows.splits[document], windows.splits[document + 1])
-        merged[document] = np.average(vectors[several], axis=0, weights=windows.count[several])
-    return merged
-
-
 def widest_context(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
     """int64 `[tokens of all texts]` each: the window with most context, and the place in it.
 

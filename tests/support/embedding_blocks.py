@@ -71,7 +71,9 @@ def kept_windows() -> KeptWindows:
 
 def embedding_block(**kinds: Any) -> EmbeddingBlock:
     """Three documents with the kinds of vectors that are given."""
+    heads = {kind: kinds.pop(kind) for kind in HEADS if kind in kinds}
     return EmbeddingBlock(
+        heads={kind: vectors for kind, vectors in heads.items() if vectors is not None},
         part=Part(3, 1, records=3),
         ids=pa.array(IDS),
         num_tokens=np.array([25, 4, 5], np.int32),

@@ -37,6 +37,9 @@ def multi_rows(seed: int, rows: int, most: int = 6) -> MultiVectors:
     return MultiVectors(splits_of(lengths), tokens.astype(np.float32))
 
 
+ROWS = {"sparse": sparse_rows, "multi": multi_rows}
+
+
 def run_of_kinds(
     folder: Path,
     kinds: Sequence[str],
@@ -57,8 +60,7 @@ def run_of_kinds(
         return replace(
             block,
             vectors=block.vectors if "dense" in kinds else None,
-            sparse=sparse_rows(number, vectors) if "sparse" in kinds else None,
-            multi=multi_rows(number, vectors) if "multi" in kinds else None,
+            heads={kind: ROWS[kind](number, vectors) for kind in heads if kind in kinds},
         )
 
     return finished_run(

@@ -31,9 +31,8 @@ _LOGGED: set[tuple[str, str]] = set()  # columns and reasons of rejections logge
 
 Record = dict[str, Any]
 _MOST_NAMES = 20  # of the columns that a message lists
-# Of the kinds of vectors in Rows.
+# Of the kinds of vectors in Rows that are no list of numbers.
 _ROW_TYPES: dict[str, Any] = {
-    "dense": Sequence[float],
     "sparse": RowTypeConstraint.from_fields(
         [("indices", Sequence[int]), ("values", Sequence[float])]
     ),
@@ -185,7 +184,9 @@ class EmbedDocuments(beam.PTransform):
                     f"{element}: declare it with with_output_types",
                 )
             fields = dict(row._fields)
-        kinds = {kind: _ROW_TYPES[kind] for kind in self._settings.text_spec.vectors}
+        kinds = {
+            kind: _ROW_TYPES.get(kind, Sequence[float]) for kind in self._settings.text_spec.vectors
+        }
         vector = next(iter(kinds.values()))
         if len(kinds) > 1:
             vector = RowTypeConstraint.from_fields(list(kinds.items()))
@@ -367,15 +368,15 @@ def placed(
 
 def plain_vectors(kinds: Mapping[str, Any], as_numpy: bool) -> Any:
     """The vector of a text as others take it; several kinds are a dict by their names."""
-    values = {kind: _value(kind, vector, as_numpy) for kind, vector in kinds.items()}
+    values = {kind: _value(vector, as_numpy) for kind, vector in kinds.items()}
     return values if len(values) > 1 else next(iter(values.values()))
 
 
-def _value(kind: str, vector: Any, as_numpy: bool) -> Any:
-    if kind == "sparse":
+def _value(vector: Any, as_numpy: bool) -> Any:
+    if isinstance(vector, tuple):
         pair = zip(("indices", "values"), vector, strict=True)
-        return {name: _value(name, numbers, as_numpy) for name, numbers in pair}
-    if kind == "scores":
+        return {name: _value(numbers, as_numpy) for name, numbers in pair}
+    if isinstance(vector, dict):
         return vector
     return vector.copy() if as_numpy else vector.tolist()
 

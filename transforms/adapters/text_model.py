@@ -36,6 +36,7 @@ from bert_embed.transforms.steps import Step, count_documents
 
 if TYPE_CHECKING:
     from bert_embed.model import Embedder
+    from bert_embed.models.heads.head import Head
     from bert_embed.text.layout import GranularVectors
 
 
@@ -257,7 +258,7 @@ class TextModelHandler(ModelHandler[Document, Document, "Embedder"]):
                 settings.text_spec, texts, texts_b, settings.batch_tokens
             )
         self._warn_of_cuts(len(cut), len(texts), model)
-        start, by_text = 0, _by_text(vectors, len(texts), model.score_labels())
+        start, by_text = 0, _by_text(vectors, len(texts), model.heads())
         cut_texts, truncated = set(cut.tolist()), 0
         for place in todo:
             stop = start + len(done[place].texts)
@@ -446,20 +447,16 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _by_text(vectors: "GranularVectors", count: int, labels: Sequence[str]) -> list[dict[str, Any]]:
+def _by_text(
+    vectors: "GranularVectors", count: int, heads: Mapping[str, "Head"]
+) -> list[dict[str, Any]]:
     """The vectors of each of `count` texts, by their kind."""
     by_text: list[dict[str, Any]] = [{} for _ in range(count)]
-    sparse, multi = vectors.sparse, vectors.multi
     for number, kinds in enumerate(by_text):
         if vectors.sentences is not None:
             kinds["dense"] = vectors.sentences[number]
-        if sparse is not None:
-            entries = slice(*sparse.splits[number : number + 2])
-            kinds["sparse"] = sparse.indices[entries], sparse.values[entries]
-        if multi is not None:
-            kinds["multi"] = multi.vectors[slice(*multi.splits[number : number + 2])]
-        if vectors.scores is not None:
-            kinds["scores"] = dict(zip(labels, vectors.scores[number].tolist(), strict=True))
+        for kind, made in vectors.heads.items():
+            kinds[kind] = heads[kind].of_text(made, number)
     return by_text
 
 

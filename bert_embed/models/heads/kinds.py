@@ -9,7 +9,7 @@ from bert_embed.models.heads.multi import MultiHead
 from bert_embed.models.heads.scores import ScoresHead
 from bert_embed.models.heads.sparse import SparseHead
 
-HEADS: Mapping[str, type] = {head.kind: head for head in (SparseHead, MultiHead, ScoresHead)}
+HEADS: Mapping[str, type[Head]] = {head.kind: head for head in (SparseHead, MultiHead, ScoresHead)}
 
 
 def heads_from_json(values: Mapping[str, Any], path: str) -> dict[str, Head]:

@@ -1,14 +1,15 @@
 """MultiHead: a vector for each token of a text, for late interaction, similar ones merged."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from bert_embed.base.arrays import splits_of, unit_length
+from bert_embed.base.errors import required
 from bert_embed.models.encoder import DenseModule, EncoderConfig, Ops
-from bert_embed.models.heads.head import BatchRows, Head
+from bert_embed.models.heads.head import BatchRows, DocumentRows, Head, TokenPlaces
 from bert_embed.models.heads.vectors import MultiVectors
 
 _PROTECTED = 1  # first tokens, such as [CLS], that stay as they are
@@ -94,6 +95,7 @@ class MultiHead(Head):
     """
 
     kind: ClassVar[str] = "multi"
+    of_tokens: ClassVar[bool] = True
     dim: int
     layers: tuple[DenseModule, ...] = ()
     unit_length: bool = True
@@ -148,6 +150,31 @@ class MultiHead(Head):
 
     def joined(self, lengths: np.ndarray, columns: Sequence[np.ndarray]) -> MultiVectors:
         return MultiVectors(splits_of(lengths), *columns)
+
+    def documents(
+        self, rows: MultiVectors, places: DocumentRows, options: Mapping[str, Any]
+    ) -> MultiVectors:
+        """See `Head.documents`; of the tokens that are kept, similar ones merged."""
+        tokens = required(places.tokens, "places of multi-vectors")
+        return pool_tokens(self.chosen(rows, tokens, places.row), options["pool_factor"])
+
+    def of_text(self, vectors: MultiVectors, number: int) -> np.ndarray:
+        """See `Head.of_text`; float32 `[tokens, dim]`."""
+        return vectors[number].vectors
+
+    def chosen(
+        self, rows: MultiVectors, tokens: TokenPlaces, row: np.ndarray, query: bool = False
+    ) -> MultiVectors:
+        """Returns the vectors of `tokens` that count, from those of distinct rows.
+
+        `row` names the distinct row of each row. A row that failed has none.
+        """
+        distinct = row[tokens.row]
+        counts = self.keeps(tokens.ids, tokens.place, query)
+        counts &= tokens.place < np.diff(rows.splits)[distinct]
+        at = (rows.splits[distinct] + tokens.place)[counts]
+        splits = splits_of(counts)[tokens.splits]
+        return MultiVectors(splits, rows.vectors[at])
 
     def keeps(self, ids: np.ndarray, place: np.ndarray, query: bool = False) -> np.ndarray:
         """Returns bool `[tokens]`: which tokens get a vector, by their ids and places in rows."""

@@ -1,13 +1,13 @@
 """ScoresHead: numbers of a classifier, of a regression, or of the relevance of a pair."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from bert_embed.models.encoder import EncoderConfig, Ops, norm_shapes, product_shapes
-from bert_embed.models.heads.head import BatchRows, Head
+from bert_embed.models.heads.head import BatchRows, DocumentRows, Head
 
 _DENSE, _NORM, _CLASSIFIER = "heads/scores/dense", "heads/scores/norm", "heads/scores/classifier"
 
@@ -54,6 +54,16 @@ class ScoresHead(Head):
         logits = np.zeros((len(lengths), len(self.labels)), np.float32)
         logits[lengths > 0] = columns[0]
         return logits
+
+    def documents(
+        self, rows: np.ndarray, places: DocumentRows, options: Mapping[str, Any]
+    ) -> np.ndarray:
+        """See `Head.documents`; the scores of logits, those of windows merged."""
+        return self.activated(places.means(rows))
+
+    def of_text(self, vectors: np.ndarray, number: int) -> dict[str, float]:
+        """See `Head.of_text`; the scores by their labels."""
+        return dict(zip(self.labels, vectors[number].tolist(), strict=True))
 
     def activated(self, logits: np.ndarray) -> np.ndarray:
         """Returns the scores of logits, float32 `[rows, labels]` both."""

@@ -1,6 +1,6 @@
 """SparseHead: a weight for each entry of the vocabulary, most of them zero."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_embed.base.arrays import splits_of
 from bert_embed.models.encoder import EncoderConfig, Ops, norm_shapes, product_shapes
-from bert_embed.models.heads.head import BatchRows, Head
+from bert_embed.models.heads.head import BatchRows, DocumentRows, Head
 from bert_embed.models.heads.vectors import SparseVectors, merged_entries
 
 QUERY_WEIGHTS = "heads/sparse/query_weights"
@@ -98,6 +98,20 @@ class SparseHead(Head):
     def joined(self, lengths: np.ndarray, columns: Sequence[np.ndarray]) -> SparseVectors:
         indices, values = columns
         return SparseVectors(splits_of(lengths), indices, values)
+
+    def documents(
+        self, rows: SparseVectors, places: DocumentRows, options: Mapping[str, Any]
+    ) -> SparseVectors:
+        """See `Head.documents`; windows are merged as the tokens of a row are pooled."""
+        vectors = rows.take(places.row)
+        if places.splits is not None:
+            vectors = vectors.merged(places.splits, self.pooling)
+        return vectors.pruned(options["top_k"], options["min_weight"])
+
+    def of_text(self, vectors: SparseVectors, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Head.of_text`; entries and weights."""
+        row = vectors[number]
+        return row.indices, row.values
 
     @property
     def _logarithms(self) -> int:

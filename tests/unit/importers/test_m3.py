@@ -76,11 +76,13 @@ def test_all_kinds_come_from_one_pass_with_the_same_bits_in_any_batch(bundle):
     all_kinds = encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, spec)[1]
     np.testing.assert_array_equal(all_kinds.sentences, encoder.encode(texts))
     np.testing.assert_allclose(np.linalg.norm(all_kinds.sentences, axis=1), 1, atol=1e-6)
-    np.testing.assert_array_equal(all_kinds.multi.vectors, encoder.encode_multi(texts).vectors)
+    np.testing.assert_array_equal(
+        all_kinds.heads["multi"].vectors, encoder.encode_multi(texts).vectors
+    )
     alone = [encoder.encode_sparse(text) for text in texts]
     for name in ("indices", "values"):
         joined = np.concatenate([getattr(one, name) for one in alone])
-        np.testing.assert_array_equal(getattr(all_kinds.sparse, name), joined)
+        np.testing.assert_array_equal(getattr(all_kinds.heads["sparse"], name), joined)
 
 
 def test_windows_of_a_text_give_each_token_its_largest_weight(bundle):
@@ -91,7 +93,7 @@ def test_windows_of_a_text_give_each_token_its_largest_weight(bundle):
     assert found.indices.tolist() == np.unique(found.indices).tolist()
     kept = TextSpec(vectors=("sparse",), merge_windows=False, **windows)
     rows = text_rows(encoder.tokenizer, kept, [text])
-    apart = encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, kept)[1].sparse
+    apart = encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, kept)[1].heads["sparse"]
     largest = {}
     for index, value in zip(apart.indices.tolist(), apart.values.tolist(), strict=True):
         largest[index] = max(value, largest.get(index, 0))

@@ -181,9 +181,9 @@ def test_kept_windows_have_vectors_of_their_own(encoders, models):
     )
     rows = text_rows(encoder.tokenizer, spec, ["people could find two banks of the river"])
     _, vectors = encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, spec)
-    assert len(vectors.multi) == 2
-    assert np.diff(vectors.multi.splits).tolist() == np.diff(rows.rows.row_splits).tolist()
-    assert not np.allclose(vectors.multi.rows()[0][0], vectors.multi.rows()[1][0])
+    assert len(vectors.heads["multi"]) == 2
+    assert np.diff(vectors.heads["multi"].splits).tolist() == np.diff(rows.rows.row_splits).tolist()
+    assert not np.allclose(vectors.heads["multi"].rows()[0][0], vectors.heads["multi"].rows()[1][0])
 
 
 def test_equal_rows_are_computed_once_and_given_to_each_document(encoders, models):
@@ -192,8 +192,8 @@ def test_equal_rows_are_computed_once_and_given_to_each_document(encoders, model
     spec = TextSpec(24, vectors=("multi",), marker=marker)
     rows = text_rows(encoder.tokenizer, spec, ["the bank", "a river", "the bank"])
     embedded, vectors = encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, spec)
-    assert len(embedded.multi) == 2
-    first, _, third = vectors.multi.rows()
+    assert len(embedded.heads["multi"]) == 2
+    first, _, third = vectors.heads["multi"].rows()
     assert np.array_equal(first, third)
 
 
@@ -219,9 +219,9 @@ def test_a_row_that_is_not_finite_fails(tmp_path):
     rows = text_rows(encoder.tokenizer, spec, ["the bank", "people", "a river"])
     embedded, vectors = encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, spec)
     assert set(embedded.failed) == {1}
-    assert np.diff(vectors.multi.splits).tolist() == [5, 0, 5]
+    assert np.diff(vectors.heads["multi"].splits).tolist() == [5, 0, 5]
     good = encoder.encode_multi(["the bank", "a river"])
-    assert np.array_equal(vectors.multi.vectors, good.vectors)
+    assert np.array_equal(vectors.heads["multi"].vectors, good.vectors)
 
 
 def test_long_texts_are_cut_with_a_warning(encoders):
@@ -282,5 +282,5 @@ def test_chunks_have_vectors_of_their_own_and_the_marker(encoders, models):
     assert (rows.rows.input_ids[rows.rows.row_splits[:-1] + 1] == head.document_marker).all()
     _, vectors = encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, spec)
     chunks = encoder.encode_multi(["people could find two", "bank"], max_seq_length=9)
-    assert len(vectors.multi) == len(rows.rows.row_splits) - 1 > 1
-    assert np.array_equal(vectors.multi.rows()[0], chunks.rows()[0])
+    assert len(vectors.heads["multi"]) == len(rows.rows.row_splits) - 1 > 1
+    assert np.array_equal(vectors.heads["multi"].rows()[0], chunks.rows()[0])

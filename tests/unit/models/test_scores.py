@@ -54,12 +54,12 @@ def test_the_logits_of_windows_are_averaged_by_their_tokens(encoder):
     windows = {"long_text": "window", "max_seq_length": 16, "stride": 4}
     apart = scores(encoder, [LONG], **windows, merge_windows=False)
     layout_counts = np.array([14, 14, 14, 14, 10])
-    logits = apart[0].scores
+    logits = apart[0].heads["scores"]
     assert logits.shape == (5, 3)
     expected = softmax(np.average(logits.astype(float), axis=0, weights=layout_counts))
-    found = scores(encoder, [TEXTS[0], LONG], **windows)[1].scores
+    found = scores(encoder, [TEXTS[0], LONG], **windows)[1].heads["scores"]
     np.testing.assert_allclose(found[1], expected, atol=1e-6)
-    np.testing.assert_allclose(apart[1].scores, softmax(logits.astype(float)), atol=1e-6)
+    np.testing.assert_allclose(apart[1].heads["scores"], softmax(logits.astype(float)), atol=1e-6)
     np.testing.assert_allclose(found[0], encoder.encode_scores(TEXTS[0]), atol=1e-6)
 
 
@@ -80,7 +80,7 @@ def test_a_classifier_names_what_to_call(encoder):
 
 def test_scores_and_dense_vectors_come_from_one_pass(encoder):
     both = scores(encoder, TEXTS, vectors=("dense", "scores"))[1]
-    np.testing.assert_array_equal(both.scores, encoder.encode_scores(TEXTS))
+    np.testing.assert_array_equal(both.heads["scores"], encoder.encode_scores(TEXTS))
     np.testing.assert_array_equal(both.sentences, encoder.encode(TEXTS, kind="dense"))
     assert verify(encoder.bundle).problem == ""
 

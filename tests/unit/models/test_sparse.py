@@ -67,7 +67,7 @@ def whole(vectors):
 
 
 def sparse(encoder, texts, **settings):
-    return vectors_of(encoder, texts, **settings)[1].sparse
+    return vectors_of(encoder, texts, **settings)[1].heads["sparse"]
 
 
 @pytest.mark.numeric
@@ -139,8 +139,8 @@ def test_dense_vectors_of_any_layer_come_from_the_same_pass(encoder):
     _, both = vectors_of(encoder, TEXTS, spec=spec, vectors=("sparse", "dense"))
     _, alone = vectors_of(encoder, TEXTS, spec=spec, vectors=("dense",))
     np.testing.assert_array_equal(both.sentences, alone.sentences)
-    np.testing.assert_array_equal(both.sparse.values, sparse(encoder, TEXTS).values)
-    assert alone.sparse is None
+    np.testing.assert_array_equal(both.heads["sparse"].values, sparse(encoder, TEXTS).values)
+    assert alone.heads == {}
 
 
 @pytest.mark.parametrize(("case", "merge"), [("max", np.max), ("sum", np.sum)])
@@ -199,7 +199,7 @@ def test_rows_that_are_not_finite_fail_alone(tmp_path):
     encoder = Encoder(import_model(str(tmp_path / "source"), str(tmp_path / "bundle")), threads=1)
     rows, vectors = vectors_of(encoder, TEXTS)
     assert [*rows.failed] == [2]
-    lengths = np.diff(vectors.sparse.splits)
+    lengths = np.diff(vectors.heads["sparse"].splits)
     assert lengths[2] == 0
     assert (np.delete(lengths, 2) > 0).all()
 
