@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from benchmarks import measure
 from benchmarks.corpus import FOLDER, numbered_sentences
 from benchmarks.peers import faiss_python, peer_environment, peer_python
-from tests.support.records import whole_record
+from tests.support.outputs import whole_record
 
 _WIDTH, _PER_CENTRE, _FILE_ROWS = 384, 100, 80_000
 _MOST_COMMUNITIES = 200_000  # rows: community_detection, which compares all pairs, takes hours

@@ -30,9 +30,8 @@ from bert_embed.importers import import_model
 from bert_embed.models.heads.vectors import SparseVectors
 from tests.support.models.architectures import KINDS, LONG, PAIRS, SCRIPTS, write_architecture
 from tests.support.models.architectures import TEXTS as SHORT
-from tests.support.models.heads import MLM, as_cross_encoder, write_classifier, write_mlm
+from tests.support.models.heads import MLM, as_cross_encoder, as_router, write_classifier, write_mlm
 from tests.support.models.multi_vectors import CASES, write_multi_vectors
-from tests.support.models.splade import as_router
 from tests.support.models.tiny import write_tiny_huggingface
 
 _GREETINGS = (

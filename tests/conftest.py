@@ -77,7 +77,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Speeds Beam up where any of the chosen tests imported it."""
     if "apache_beam" in sys.modules and "BEAM_AS_IT_IS" not in os.environ:
-        from tests.support.remembering_beam import remember
+        from tests.support.beam import remember
 
         remember()
 

@@ -19,8 +19,8 @@ import pytest
 import bert_embed
 from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
+from tests.support.models.heads import write_splade
 from tests.support.models.multi_vectors import CASES, write_multi_vectors
-from tests.support.models.splade import write_splade
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow  # a minute and a half on two quiet cores

@@ -15,8 +15,7 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.console import SecretFilter, hide_in_flags, hide_secrets
-from tests.support.command import ROOT, embed, flags_of, record, rejected
-from tests.support.held import Hold
+from tests.support.command import ROOT, Hold, embed, flags_of, record, rejected
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,7 @@ import time
 
 import pytest
 
-from tests.support.command import ROOT, embed, flags_of
-from tests.support.held import REPORT, Hold
+from tests.support.command import REPORT, ROOT, Hold, embed, flags_of
 
 REPORT_PAGE = "bert_embed.pipeline.report.page||report_after_run"
 

@@ -10,8 +10,7 @@ import sys
 import pytest
 
 from bert_embed.pipeline.cli import main
-from tests.support.command import ROOT, embed, flags_of, record, rows
-from tests.support.held import Hold
+from tests.support.command import ROOT, Hold, embed, flags_of, record, rows
 
 pytestmark = pytest.mark.slow
 LINES = 30

@@ -14,9 +14,8 @@ from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.watch import WatchedRun
 from bert_embed.storage.local import pid_namespace
 from bert_embed.transforms.output_folder import OutputFolder
-from tests.support.command import block_records, embed, flags_of, record, start
-from tests.support.held import Hold
-from tests.support.servers.faults import behind
+from tests.support.command import Hold, block_records, embed, flags_of, record, start
+from tests.support.servers.gcs import behind
 
 AGO = 100  # seconds since the last part of a run that is made to look unfinished
 LINES = 400

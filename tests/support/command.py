@@ -1,17 +1,20 @@
-"""Runs the command line on files and reads what it wrote with other programs' eyes."""
+"""Runs the command line, in this process or in others, and reads what it wrote with other eyes."""
 
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.run import plan
@@ -115,3 +118,62 @@ def files(output: Path) -> dict[str, bytes]:
 def stray(output: Path) -> list[str]:
     """Temporary files that were left behind."""
     return [path.name for path in output.rglob(".*")]
+
+
+REPORT = "bert_embed.transforms.output_folder|OutputFolder|write_block_record"  # a part is finished
+
+
+@dataclass
+class Hold:
+    """Where a function is held, and after how many calls of it.
+
+    Attributes:
+        folder: Does not exist yet; processes signal each other by files in it.
+        calls: So many pass.
+        function: Its module, class and name; without a class, a function of a built-in module.
+    """
+
+    folder: Path
+    calls: int
+    function: str = REPORT
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process and its children need in their environment to be held."""
+        path = [str(ROOT / "tests" / "support" / "held_site"), os.environ.get("PYTHONPATH", "")]
+        words = f"{self.folder}|{self.calls}|{self.function}"
+        return {"BERT_EMBED_HELD": words, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Starts a command and returns when it waits."""
+        process = start(*arguments, **self.environment)
+        self.wait(process)
+        return process
+
+    def wait(self, process: subprocess.Popen[str]) -> None:
+        """Returns when a call is held; the process must not end before."""
+        while not list(self.folder.glob("held-*")):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+
+    def go(self) -> None:
+        """Lets all calls pass."""
+        (self.folder / "go").touch()
+
+
+PRISM = ROOT / "build" / "prism"
+PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+RUNNERS = {
+    "processes": ("--runner=FnApiRunner", *PROCESSES),
+    "prism": ("--runner=PrismRunner", f"--prism_location={PRISM}"),
+}
+
+
+def runner_flags(name: str) -> tuple[str, ...]:
+    """The flags of one of `RUNNERS`; skips the test if it is not there."""
+    if name == "prism" and not PRISM.exists():
+        pytest.skip("build/prism is not there: `make build/prism` builds it where Go is installed")
+    return RUNNERS[name]

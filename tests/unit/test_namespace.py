@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import bert_embed
-from tests.support.local_runners import runner_flags
+from tests.support.command import runner_flags
 
 pytestmark = pytest.mark.slow
 

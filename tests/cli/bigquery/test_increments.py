@@ -1,7 +1,7 @@
 """Only what is new, held against a table of a real BigQuery emulator that an earlier run filled."""
 
 from tests.support.command import embed
-from tests.support.days import counts, two_days
+from tests.support.daily import counts, two_days
 
 TABLE = "test-project:increments.v"
 

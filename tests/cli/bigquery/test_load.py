@@ -13,8 +13,8 @@ from bert_embed.pipeline import job
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record, rows
 from tests.support.loads import count, ids, load, texts
+from tests.support.models.heads import write_splade
 from tests.support.models.multi_vectors import DIM, write_multi_vectors
-from tests.support.models.splade import write_splade
 
 _NUMBERS = itertools.count()
 INTO = {"output_format": "bigquery", "output_table": "test-project:d.t"}

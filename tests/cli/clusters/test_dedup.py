@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 from bert_embed.pipeline.cli import main
-from tests.support.clustered import clustered_vectors, write_output
-from tests.support.held import Hold
+from tests.support.command import Hold
+from tests.support.outputs import clustered_vectors, write_output
 
 ROWS, WIDTH, THRESHOLD = 3000, 32, 0.95
 

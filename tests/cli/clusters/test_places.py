@@ -5,9 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_embed.pipeline.cli import main
-from tests.support.clustered import clustered_vectors, write_output
-from tests.support.command import finish, start
-from tests.support.local_runners import RUNNERS, runner_flags
+from tests.support.command import RUNNERS, finish, runner_flags, start
+from tests.support.outputs import clustered_vectors, write_output
 
 pytestmark = pytest.mark.slow
 

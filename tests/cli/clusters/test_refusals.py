@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_embed.pipeline.cli import main
-from tests.support.clustered import clustered_vectors, write_output
+from tests.support.outputs import clustered_vectors, write_output
 
 
 @pytest.fixture(scope="module")

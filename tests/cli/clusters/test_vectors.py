@@ -9,7 +9,7 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from bert_embed.results.names import OUTPUT_DTYPES, restored, stored
-from tests.support.clustered import clustered_vectors, write_output
+from tests.support.outputs import clustered_vectors, write_output
 
 ROOT = Path(__file__).parents[3]
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.support.exports import contents, export
-from tests.support.finished_runs import finished_run
+from tests.support.outputs import contents, export, finished_run
 
 pytestmark = pytest.mark.slow
 

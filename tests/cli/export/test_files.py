@@ -5,9 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from tests.support.embedding_blocks import described, embedding_block, unit_vectors, write
-from tests.support.exports import contents, export
-from tests.support.finished_runs import extra_of, finished_run
+from tests.support.blocks import described, embedding_block, unit_vectors, write
+from tests.support.outputs import contents, export, extra_of, finished_run
 
 ROWS = (1500, 0, 700, 3)
 TOTAL = sum(ROWS)

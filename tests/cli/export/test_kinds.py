@@ -10,10 +10,9 @@ import bert_embed
 from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.export.folder import named_weights
 from tests.support.command import embed, record
-from tests.support.exports import contents, export
-from tests.support.kind_runs import DIM, multi_rows, run_of_kinds, sparse_rows
+from tests.support.models.heads import VOCABULARY, write_splade
 from tests.support.models.kept import import_once
-from tests.support.models.splade import VOCABULARY, write_splade
+from tests.support.outputs import DIM, contents, export, multi_rows, run_of_kinds, sparse_rows
 
 ROWS = (30, 0, 12)
 BIAS = "cls.predictions.bias"

@@ -9,10 +9,8 @@ import sys
 import pytest
 
 from bert_embed.pipeline.cli import main
-from tests.support.command import ROOT
-from tests.support.exports import contents, export
-from tests.support.finished_runs import finished_run
-from tests.support.held import Hold
+from tests.support.command import ROOT, Hold
+from tests.support.outputs import contents, export, finished_run
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,7 @@ from bert_embed.pipeline.export.source import open_source
 from bert_embed.pipeline.export.targets.vertex import rows_per_file
 from bert_embed.pipeline.options.commands import ExportOptions
 from tests.support.command import embed
-from tests.support.exports import contents, export
-from tests.support.finished_runs import finished_run
+from tests.support.outputs import contents, export, finished_run
 
 FIELDS = {"id", "embedding", "restricts", "numeric_restricts", "crowding_tag", "embedding_metadata"}
 NUMBERS = {"value_int": int, "value_float": float, "value_double": float}

@@ -6,13 +6,13 @@ import pytest
 import tensorflow as tf
 
 import bert_embed
+from tests.support.blocks import framed
 from tests.support.command import (
     embed,
     rows,
     vectors,
 )
 from tests.support.rounding import assert_near
-from tests.support.tfrecords import framed
 
 pytestmark = pytest.mark.slow
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.pipeline.cli import main
 from tests.support.command import (
+    Hold,
     data_files,
     embed,
     flags_of,
@@ -17,7 +18,6 @@ from tests.support.command import (
     rejected,
     stray,
 )
-from tests.support.held import Hold
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_embed.transforms.blocks import take_documents
+from tests.support.blocks import embedding_block, numbers
 from tests.support.command import data_files, embed, record, rejected, rows
-from tests.support.embedding_blocks import embedding_block, numbers
 
 pytestmark = pytest.mark.slow
 

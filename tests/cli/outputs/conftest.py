@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import embed
-from tests.support.days import two_days
+from tests.support.daily import two_days
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ from bert_embed.pipeline import job
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.commands import clusters
 from bert_embed.transforms.output_folder import OutputFolder
-from tests.support.clustered import clustered_vectors, write_output
 from tests.support.command import flags_of, record
+from tests.support.outputs import clustered_vectors, write_output
 
 WAIT = 60  # seconds
 

@@ -10,7 +10,7 @@ from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.options.command_line import command_of, parse_embed
 from tests.support.command import embed, flags_of, record, rows
-from tests.support.days import counts, write
+from tests.support.daily import counts, write
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed, files, flags_of, record, rows, stray
-from tests.support.days import counts, some_texts, write
-from tests.support.held import Hold
+from tests.support.command import Hold, embed, files, flags_of, record, rows, stray
+from tests.support.daily import counts, some_texts, write
 from tests.support.rounding import assert_near
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, flags_of, record, rows
-from tests.support.report_pages import content
+from tests.support.outputs import content
 
 pytestmark = pytest.mark.slow
 

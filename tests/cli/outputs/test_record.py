@@ -11,7 +11,7 @@ from bert_embed.pipeline.cli import main
 from bert_embed.results.run_record import read_record
 from tests.support.command import embed
 from tests.support.golden import GOLDEN, RUNS
-from tests.support.records import whole_record
+from tests.support.outputs import whole_record
 
 CLUSTERED = {"command": "dedup", "run": "1", "status": "done"}
 

@@ -15,6 +15,7 @@ import pytest
 from bert_embed.pipeline.cli import main
 from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import (
+    Hold,
     block_records,
     embed,
     files,
@@ -26,7 +27,6 @@ from tests.support.command import (
     start,
     stray,
 )
-from tests.support.held import Hold
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ import bert_embed
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed
-from tests.support.days import THREE_DAYS, three_days
-from tests.support.report_pages import content_of
+from tests.support.daily import THREE_DAYS, three_days
+from tests.support.outputs import content_of
 
 IDS = ["2", "1", "3", "4"]  # monday has the second still, wednesday the newest of the others
 TEXTS = ["two", "the first of all", "three, written again", "four"]

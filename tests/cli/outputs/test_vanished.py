@@ -9,8 +9,8 @@ import pytest
 from bert_embed.pipeline.cli import main
 from bert_embed.transforms.clusters.job import ClusterFolder
 from bert_embed.transforms.output_folder import OutputFolder
-from tests.support.clustered import clustered_vectors, write_output
 from tests.support.command import block_records, embed, flags_of, record, rows
+from tests.support.outputs import clustered_vectors, write_output
 
 PARTS = 14
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.support.command import embed
-from tests.support.report_pages import browser, content
+from tests.support.outputs import browser, content
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ import pytest
 import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record, rejected
-from tests.support.report_pages import content, content_of
+from tests.support.outputs import content, content_of
 
 WORDS = ("red", "river", "bank", "of", "the", "stars", "money", "seven")
 DOCUMENTS = 240

@@ -9,7 +9,7 @@ import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed
 from tests.support.loads import load
-from tests.support.report_pages import content
+from tests.support.outputs import content
 
 TEXTS = [f"the bank of the red river and {n % 7} seven stars of money" for n in range(30)]
 

@@ -12,7 +12,7 @@ import pytest
 import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, flags_of, record, sentence_files
-from tests.support.report_pages import content, content_of
+from tests.support.outputs import content, content_of
 
 TEXTS = [f"the bank of the red river {n}" for n in range(12)]
 

@@ -17,7 +17,7 @@ from packaging.specifiers import SpecifierSet
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.runners.options import ACCELERATORS
 from tests.support.command import ROOT
-from tests.support.deploy import DATAFLOW, EXAMPLE, printed
+from tests.support.daily import DATAFLOW, EXAMPLE, printed
 
 DOCKER = ROOT / "deploy" / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text("utf-8")

@@ -16,7 +16,7 @@ from bert_embed.pipeline.options.embed import FLAGS
 from deploy.dataflow.metadata import metadata_text
 from deploy.dataflow.template import template_options
 from tests.support.command import ROOT
-from tests.support.deploy import DATAFLOW, printed
+from tests.support.daily import DATAFLOW, printed
 
 DEFAULTS_PARSED = parse_embed(["--input=a", "--output=b"])
 METADATA = json.loads((DATAFLOW / "metadata.json").read_text("utf-8"))

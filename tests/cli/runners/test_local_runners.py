@@ -9,9 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.command import embed, files, finish, flags_of, record, rejected, rows, start
-from tests.support.held import Hold
-from tests.support.local_runners import RUNNERS, runner_flags
+from tests.support.command import (
+    RUNNERS,
+    Hold,
+    embed,
+    files,
+    finish,
+    flags_of,
+    record,
+    rejected,
+    rows,
+    runner_flags,
+    start,
+)
 
 pytestmark = pytest.mark.slow
 

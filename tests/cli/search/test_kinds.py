@@ -12,10 +12,9 @@ from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.commands.search import search
 from bert_embed.pipeline.errors import UsageError
 from tests.support.command import data_files, embed
-from tests.support.models.heads import write_classifier
+from tests.support.models.heads import VOCABULARY, write_classifier, write_splade
 from tests.support.models.kept import import_once
 from tests.support.models.multi_vectors import write_multi_vectors
-from tests.support.models.splade import VOCABULARY, write_splade
 
 WORDS = ["river", "bank", "money", "robber", "vault", "water", "people", "number"]
 TEXTS = [f"{WORDS[n % 8]} {WORDS[n // 8 % 8]} of {n}" for n in range(60)]

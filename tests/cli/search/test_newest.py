@@ -5,7 +5,7 @@ import pytest
 import bert_embed
 from bert_embed.pipeline.commands.search import search
 from tests.support.command import embed
-from tests.support.days import THREE_DAYS, three_days
+from tests.support.daily import THREE_DAYS, three_days
 
 NEWEST = {(1, "wednesday"), (2, "monday"), (3, "wednesday"), (4, "wednesday")}
 

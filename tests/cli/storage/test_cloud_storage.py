@@ -8,8 +8,17 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed, files, finish, flags_of, record, rejected, rows, start
-from tests.support.held import Hold
+from tests.support.command import (
+    Hold,
+    embed,
+    files,
+    finish,
+    flags_of,
+    record,
+    rejected,
+    rows,
+    start,
+)
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, embed, files, flags_of, record, rejected, rows
-from tests.support.servers.faults import behind, some
+from tests.support.servers.gcs import behind, some
 
 pytestmark = pytest.mark.slow
 
@@ -131,7 +131,7 @@ def test_an_outage_fails_the_job_and_the_same_command_continues(
 def test_permission_denied_is_told_before_work_starts(
     gcs, proxied, corpus, tiny_bundle, capsys, refused
 ):
-    from tests.support.servers.faults import kind_of
+    from tests.support.servers.gcs import kind_of
 
     name = f"denied-{refused}"
     _, url, output = a_bucket(gcs, name, corpus)

@@ -11,8 +11,8 @@ from bert_embed.pipeline import texts
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.commands.search import search
 from tests.support.command import embed, files, record, rows
-from tests.support.report_pages import content
-from tests.support.servers.faults import behind
+from tests.support.outputs import content
+from tests.support.servers.gcs import behind
 
 pytestmark = pytest.mark.slow
 

@@ -12,14 +12,17 @@ import pytest
 import bert_embed
 from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
-from tests.support.command import data_files, embed, flags_of, parts_of, record, rows
-from tests.support.held import Hold
-from tests.support.models.heads import write_classifier, write_masked_lm
+from tests.support.command import Hold, data_files, embed, flags_of, parts_of, record, rows
+from tests.support.models.heads import (
+    VOCABULARY,
+    write_classifier,
+    write_m3,
+    write_masked_lm,
+    write_splade,
+)
 from tests.support.models.kept import import_once
-from tests.support.models.m3 import write_m3
 from tests.support.models.multi_vectors import write_multi_vectors
-from tests.support.models.splade import VOCABULARY, write_splade
-from tests.support.report_pages import content
+from tests.support.outputs import content
 
 LINES = ["the bank of the river", "money bank", "", "the vault of the bank", "money " * 90]
 SMALL = {"block_bytes": 200}

@@ -9,7 +9,7 @@ import pytest
 from bert_embed.pipeline.options.embed import FLAGS
 from bert_embed.transforms.ledger import SUMMED
 from tests.support.command import ROOT
-from tests.support.deploy import DATAFLOW, EXAMPLE, printed
+from tests.support.daily import DATAFLOW, EXAMPLE, printed
 
 FOLDER = ROOT / "deploy" / "terraform"
 SOURCES = {path.name: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.tf"))}

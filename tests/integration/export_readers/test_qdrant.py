@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from qdrant_client import QdrantClient, models
 
-from tests.support.exports import export
-from tests.support.kind_runs import DIM, ENTRIES, multi_rows, run_of_kinds, sparse_rows
+from tests.support.outputs import DIM, ENTRIES, export, multi_rows, run_of_kinds, sparse_rows
 
 WIDTH, TOTAL = 12, 60
 

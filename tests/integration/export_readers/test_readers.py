@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from tests.support.exports import contents, export
-from tests.support.finished_runs import finished_run
+from tests.support.outputs import contents, export, finished_run
 
 WIDTH, BITS = 32, 44  # bits that fill no whole byte
 PARTS = (3000, 1500, 0, 7)

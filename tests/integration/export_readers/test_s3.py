@@ -15,8 +15,7 @@ import pytest
 import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed
-from tests.support.servers.faults import proxy, some
-from tests.support.servers.gcs import answers, free_port, running
+from tests.support.servers.gcs import answers, free_port, proxy, running, some
 
 TEXTS = {
     "a.txt": b"a red river\nthe bank of seven stars\n",

@@ -5,12 +5,15 @@ These are the real programs, from the jars that `make test-export` fetches with 
 
 import io
 import json
+import os
 import random
 import re
 import shutil
 import subprocess
 import urllib.request
+from collections.abc import Sequence
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,12 +21,37 @@ import pytest
 import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, embed
-from tests.support.exports import export
-from tests.support.java import jars_of, java_command
+from tests.support.models.heads import VOCABULARY, write_splade
 from tests.support.models.kept import import_once
-from tests.support.models.splade import VOCABULARY, write_splade
 from tests.support.models.tiny import WORDS
+from tests.support.outputs import export
 from tests.support.servers.gcs import answers, free_port, running
+
+
+def jars_of(program: str) -> list[Path]:
+    """The jars of a program; skips the test if they are not there."""
+    jars = sorted((ROOT / "build" / "readers" / program).glob("*.jar"))
+    if not jars:
+        pytest.skip(f"there are no jars of {program}: make readers, with Maven")
+    return jars
+
+
+def java_command(jars: Sequence[Path], least: int) -> list[str]:
+    """Begins a command of Java, `least` or newer, that finds classes in these jars."""
+    homes = [Path(os.environ.get("JAVA_HOME", "nowhere")), *sorted(Path("/usr/lib/jvm").glob("*"))]
+    paths = [shutil.which("java"), *(shutil.which(home / "bin" / "java") for home in homes)]
+    java = next((path for path in paths if path and _version(path) >= least), None)
+    if java is None:
+        pytest.skip(f"there is no Java {least} or newer here")
+    flags = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return [java, *flags, "-cp", ":".join(map(str, jars))]
+
+
+def _version(java: str) -> int:
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    number = re.search(r'version "(\d+)', said)
+    return int(number[1]) if number else 0
+
 
 JAVA = ROOT / "tests" / "integration" / "export_readers" / "java"
 PAGE = (ROOT / "docs" / "export.md").read_text("utf-8")

@@ -5,8 +5,8 @@ import pytest
 
 from tests.integration.flink.conftest import BLOCK_BYTES
 from tests.support.command import embed, flags_of, record, rejected, rows
+from tests.support.flink.cluster import reports
 from tests.support.flink.handlers import Faults
-from tests.support.flink.jobs import reports
 from tests.support.rounding import assert_near
 
 POISON, HANGING, DEADLY = "vault", "robber", "money"  # each one token of the tiny model

@@ -10,9 +10,16 @@ import pytest
 
 from tests.integration.flink.conftest import BLOCK_BYTES
 from tests.support.command import finish, flags_of, record
-from tests.support.flink.cluster import wait_until
+from tests.support.flink.cluster import (
+    begun,
+    computing,
+    events,
+    reports,
+    same_output,
+    same_rows,
+    wait_until,
+)
 from tests.support.flink.handlers import Faults
-from tests.support.flink.jobs import begun, computing, events, reports, same_output, same_rows
 
 SOME = 4  # parts that are finished when something dies
 

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from bert_embed.pipeline.cli import main
-from tests.support.clustered import clustered_vectors, write_output
 from tests.support.command import (
     data_files,
     embed,
@@ -19,7 +18,8 @@ from tests.support.command import (
     rows,
     start,
 )
-from tests.support.flink.jobs import counted
+from tests.support.flink.cluster import counted
+from tests.support.outputs import clustered_vectors, write_output
 from tests.support.rounding import MINILM, assert_near
 
 SETTINGS = {"block_bytes": 4000, "threads": 1}

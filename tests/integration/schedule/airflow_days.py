@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.airflow import BIN, Airflow
 from tests.support.command import record, rows
-from tests.support.daily import DAYS, state_of, write_day, write_settings
+from tests.support.daily import BIN, DAYS, Airflow, state_of, write_day, write_settings
 from tests.support.servers.gcs import answers, free_port, running
 
 _FILES = ("bert_embed_days.py", "embed_dag.py")  # what deploy/cron/README.md says to copy

@@ -12,10 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from bert_embed.pipeline.options.command_line import parse_embed
-from tests.support.airflow import DAGS, fields_of
 from tests.support.command import ROOT
-from tests.support.daily import DAYS
-from tests.support.deploy import DATAFLOW
+from tests.support.daily import DAGS, DATAFLOW, DAYS, fields_of
 
 _DATAFLOW = {
     "project": "my-project",

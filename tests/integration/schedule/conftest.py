@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.airflow import Airflow
+from tests.support.daily import Airflow
 
 
 @pytest.fixture(scope="session")

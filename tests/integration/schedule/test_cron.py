@@ -9,10 +9,17 @@ import time
 import numpy as np
 import pytest
 
-from tests.support.command import embed, files, record, rows, stray
-from tests.support.daily import DAYS, daily, log, start_daily, state_of, write_day, write_settings
-from tests.support.days import some_texts
-from tests.support.held import Hold
+from tests.support.command import Hold, embed, files, record, rows, stray
+from tests.support.daily import (
+    DAYS,
+    daily,
+    log,
+    some_texts,
+    start_daily,
+    state_of,
+    write_day,
+    write_settings,
+)
 
 pytestmark = pytest.mark.slow
 

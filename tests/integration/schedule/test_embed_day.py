@@ -7,8 +7,7 @@ import pytest
 
 from deploy.cron.embed_day import main
 from tests.support.command import record, rows
-from tests.support.daily import DAYS, state_of, write_day
-from tests.support.days import counts
+from tests.support.daily import DAYS, counts, state_of, write_day
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""Python runs this where this folder is on its path: see tests/support/held.py."""
+"""Python runs this where this folder is on its path: see tests/support/command.py."""
 
 import importlib.util
 import os

@@ -1,8 +1,11 @@
-"""Small google-research folders, written by TensorFlow 1's own Saver from known tensors."""
+"""Models as google-research and TF Hub have them: checkpoints of TF1, SavedModels of both."""
 
+import functools
 import json
+import math
 import shutil
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +74,173 @@ def _save(arrays: Mapping[str, np.ndarray], prefix: Path) -> None:
         session.run(tf.compat.v1.global_variables_initializer())
         saver = tf.compat.v1.train.Saver(variables)
         saver.save(session, str(prefix), write_meta_graph=False)
+
+
+_SIZES = [None, None]
+_ACTIVATIONS = {
+    "gelu": lambda x: tf.nn.gelu(x, approximate=False),
+    "gelu_new": lambda x: tf.nn.gelu(x, approximate=True),
+    "relu": tf.nn.relu,
+    "tanh": tf.tanh,
+}
+
+
+def write_tiny_hub(folder: Path, **settings: Any) -> None:
+    """Writes the files of `_written`, which a process makes once for the same settings."""
+    made = _written(**settings)
+    shutil.copytree(made / "hub", folder)
+    shutil.copytree(made / "huggingface", folder.parent / "huggingface", dirs_exist_ok=True)
+
+
+@functools.cache
+def _written(
+    *,
+    official: bool = True,
+    scope: str = "",
+    lower_case: bool | None = True,
+    vocabulary: bool = True,
+    layers_given: bool = True,
+    beside: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    heads: int = 4,
+    hidden_act: str = "gelu_new",
+    **model: Any,
+) -> Path:
+    """Writes a SavedModel into a folder `hub`, and its weights as a Hugging Face folder beside it.
+
+    Args:
+        official: Whether the variables have the names of tf-models-official.
+        scope: Put before every variable's name, such as "bert_encoder_v2/".
+        lower_case: The attribute `do_lower_case`; None writes none.
+        vocabulary: Whether vocab.txt is among the assets, by the attribute `vocab_file`.
+        layers_given: Whether the call gives `encoder_outputs`.
+        beside: What another function of the SavedModel computes; None adds no function.
+        heads: Attention heads.
+        hidden_act: What the feed-forward layers compute.
+        **model: For `write_tiny_huggingface`.
+
+    Returns:
+        The folder that holds both.
+    """
+    made = Path(tempfile.mkdtemp())
+    twin = made / "huggingface"
+    tensors = write_tiny_huggingface(twin, heads=heads, hidden_act=hidden_act, **model)
+    encoder = TinyHub(tensors, heads, hidden_act, layers_given)
+    encoder.name_variables(scope, official)
+    if vocabulary:
+        encoder.vocab_file = tf.saved_model.Asset(str(twin / "vocab.txt"))
+    if beside is not None:
+        encoder.beside = tf.function(beside, [tf.TensorSpec([None], tf.float32)])
+    if lower_case is not None:
+        encoder.do_lower_case = tf.Variable(lower_case, trainable=False)
+    tf.saved_model.save(encoder, str(made / "hub"))
+    return made
+
+
+class TinyHub(tf.Module):
+    """Keeps heads apart in its kernels, as the exporter of TF Hub's encoders does."""
+
+    def __init__(
+        self,
+        tensors: Mapping[str, np.ndarray],
+        heads: int,
+        hidden_act: str,
+        layers_given: bool,
+    ) -> None:
+        super().__init__()
+        self._arrays = dict(_official(name, array, heads) for name, array in tensors.items())
+        self._act, self._given = _ACTIVATIONS[hidden_act], layers_given
+        self._count = sum(name.endswith("intermediate/bias") for name in self._arrays)
+        self.w: list[tf.Variable] = []
+
+    def name_variables(self, scope: str, official: bool) -> None:
+        self._places = {name: place for place, name in enumerate(self._arrays)}
+        for name, array in self._arrays.items():
+            plain = name if official else f"v{self._places[name]}"
+            self.w.append(tf.Variable(array, name=scope + plain))
+        del self._arrays
+
+    def of(self, name: str) -> tf.Variable:
+        return self.w[self._places[name]]
+
+    def norm(self, name: str, x: tf.Tensor) -> tf.Tensor:
+        mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+        scaled = (x - mean) / tf.sqrt(variance + 1e-12)
+        return scaled * self.of(f"{name}/gamma") + self.of(f"{name}/beta")
+
+    def dense(self, equation: str, name: str, x: tf.Tensor) -> tf.Tensor:
+        return tf.einsum(equation, x, self.of(f"{name}/kernel")) + self.of(f"{name}/bias")
+
+    def block(self, name: str, x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        place = f"{name}/self_attention"
+        query, key, value = (
+            self.dense("btd,dnh->btnh", f"{place}/{one}", x) for one in ("query", "key", "value")
+        )
+        scores = tf.einsum("btnh,bsnh->bnts", query, key) / math.sqrt(query.shape[-1])
+        shut = tf.where(mask[:, None, None, :] > 0, 0.0, -1e9)
+        mixed = tf.einsum("bnts,bsnh->btnh", tf.nn.softmax(scores + shut), value)
+        out = self.dense("btnh,nhd->btd", f"{place}/attention_output", mixed)
+        x = self.norm(f"{name}/self_attention_layer_norm", out + x)
+        inner = self._act(self.dense("btd,di->bti", f"{name}/intermediate", x))
+        out = self.dense("bti,id->btd", f"{name}/output", inner)
+        return self.norm(f"{name}/output_layer_norm", out + x)
+
+    @tf.function(
+        input_signature=[
+            {
+                name: tf.TensorSpec(_SIZES, tf.int32, name=name)
+                for name in ("input_word_ids", "input_mask", "input_type_ids")
+            }
+        ]
+    )
+    def __call__(self, inputs):
+        ids = inputs["input_word_ids"]
+        x = tf.gather(self.of("word_embeddings/embeddings"), ids)
+        places = tf.range(tf.shape(ids)[1])
+        x += tf.gather(self.of("position_embedding/embeddings"), places)
+        x += tf.gather(self.of("type_embeddings/embeddings"), inputs["input_type_ids"])
+        x = self.norm("embeddings/layer_norm", x)
+        layers = []
+        for number in range(self._count):
+            x = self.block(f"transformer/layer_{number}", x, inputs["input_mask"])
+            layers.append(x)
+        outputs = {"sequence_output": x}
+        if self._given:
+            outputs["encoder_outputs"] = layers
+        if "pooler_transform/kernel" in self._places:
+            pooled = tf.tanh(self.dense("bd,de->be", "pooler_transform", x[:, 0]))
+            outputs |= {"pooled_output": pooled, "default": pooled}
+        return outputs
+
+
+def _official(name: str, array: np.ndarray, heads: int) -> tuple[str, np.ndarray]:
+    """A Hugging Face tensor's name and array as tf-models-official has them."""
+    stem, _, kind = name.rpartition(".")
+    for theirs, ours in (
+        ("embeddings.word_embeddings", "word_embeddings/embeddings"),
+        ("embeddings.position_embeddings", "position_embedding/embeddings"),
+        ("embeddings.token_type_embeddings", "type_embeddings/embeddings"),
+    ):
+        if stem == theirs:
+            return ours, array
+    for theirs, ours in (
+        ("encoder.layer.", "transformer/layer_"),
+        (".attention.self.", "/self_attention/"),
+        (".attention.output.dense", "/self_attention/attention_output"),
+        (".attention.output.LayerNorm", "/self_attention_layer_norm"),
+        (".intermediate.dense", "/intermediate"),
+        (".output.dense", "/output"),
+        (".output.LayerNorm", "/output_layer_norm"),
+        ("embeddings.LayerNorm", "embeddings/layer_norm"),
+        ("pooler.dense", "pooler_transform"),
+    ):
+        stem = stem.replace(theirs, ours)
+    if stem.endswith("norm"):
+        return f"{stem}/{'gamma' if kind == 'weight' else 'beta'}", array
+    if kind == "weight":
+        array = array.T
+    if stem.endswith(("/query", "/key", "/value")):
+        shape = (*array.shape[:-1], heads, array.shape[-1] // heads)
+        array = array.reshape(shape)
+    elif stem.endswith("/attention_output") and kind == "weight":
+        array = array.reshape(heads, -1, array.shape[-1])
+    return f"{stem}/{'kernel' if kind == 'weight' else 'bias'}", np.ascontiguousarray(array)

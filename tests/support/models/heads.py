@@ -1,6 +1,9 @@
-"""Small random models of each architecture with a head, and its numbers in float64."""
+"""Small random models with heads: SPLADE, classifiers, cross-encoders, bge-m3."""
 
 import json
+import struct
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +11,8 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from tests.support.models.architectures import write_architecture
-from tests.support.models.plain_bert import gelu, gelu_new, relu
+from tests.support.models.plain_bert import PlainBert, gelu, gelu_new, relu
+from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 
 HIDDEN = 32
 # The transform, its norm, the decoder, and the decoder's bias.
@@ -189,3 +193,179 @@ def _finish(folder: Path, tensors: dict, architecture: str, **changes: Any) -> N
 
 def _write_json(path: Path, values: Any) -> None:
     path.write_text(json.dumps(values))
+
+
+# More entries than the decoder computes at a time.
+VOCABULARY = [*small_vocabulary(), *(f"[unused{number}]" for number in range(4200))]
+_HIDDEN = 32
+_CLS = "cls.predictions"
+
+
+def write_splade(
+    folder: Path,
+    *,
+    own_decoder: bool = False,
+    changes: Mapping[str, Any] | None = None,
+    **pooling: Any,
+) -> dict[str, np.ndarray]:
+    """Writes a SparseEncoder's folder, and returns its tensors by the names in the file."""
+    random = np.random.default_rng(5)
+    shapes: dict[str, tuple[int, ...]] = {
+        f"{_CLS}.transform.dense.weight": (_HIDDEN, _HIDDEN),
+        f"{_CLS}.transform.dense.bias": (_HIDDEN,),
+        f"{_CLS}.transform.LayerNorm.weight": (_HIDDEN,),
+        f"{_CLS}.transform.LayerNorm.bias": (_HIDDEN,),
+        f"{_CLS}.bias": (len(VOCABULARY),),
+    }
+    if own_decoder:
+        shapes[f"{_CLS}.decoder.weight"] = (len(VOCABULARY), _HIDDEN)
+    head = {
+        name: (random.normal(size=shape) * 0.3 + ("Norm.weight" in name)).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    # Most logits are below 0, as a trained model's are.
+    head[f"{_CLS}.bias"] -= np.float32(3)
+    tensors = write_tiny_huggingface(
+        folder, vocab=VOCABULARY, pooling={}, changes={**head, **(changes or {})}
+    )
+    kinds = ["MLMTransformer", "SpladePooling"]
+    modules = [
+        {
+            "idx": number,
+            "name": str(number),
+            "path": f"{number}_{kind}" if number else "",
+            "type": f"sentence_transformers.sparse_encoder.models.{kind}",
+        }
+        for number, kind in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_SpladePooling").mkdir()
+    (folder / "1_SpladePooling" / "config.json").write_text(json.dumps(pooling))
+    return tensors
+
+
+class PlainSplade:
+    """SPLADE in float64."""
+
+    def __init__(
+        self,
+        tensors: Mapping[str, np.ndarray],
+        pooling_strategy: str = "max",
+        activation_function: str = "relu",
+    ) -> None:
+        self.model = PlainBert(tensors, 4, gelu)
+        self.pooling, self.activation = pooling_strategy, activation_function
+
+    def vector(self, ids: np.ndarray) -> np.ndarray:
+        """float64 `[vocabulary]`, of one row of ids."""
+        model = self.model
+        last = model.hidden_states(ids, ids * 0)[-1]
+        x = gelu(model.dense(f"{_CLS}.transform.dense", last))
+        x = model.norm(f"{_CLS}.transform.LayerNorm", x)
+        words = model.tensors["embeddings.word_embeddings.weight"]
+        table = model.tensors.get(f"{_CLS}.decoder.weight", words)
+        weights = np.log1p(np.maximum(x @ table.T + model.tensors[f"{_CLS}.bias"], 0))
+        weights = np.log1p(weights) if self.activation == "log1p_relu" else weights
+        return weights.max(0) if self.pooling == "max" else weights.sum(0)
+
+
+def as_router(folder: Path, **weights: Any) -> None:
+    """Makes a SPLADE folder one whose queries have constant weights."""
+    kinds = {
+        "query_0_SparseStaticEmbedding": "SparseStaticEmbedding",
+        "": "MLMTransformer",
+        "1_SpladePooling": "SpladePooling",
+    }
+    package = "sentence_transformers.sparse_encoder.models"
+    router = {
+        "types": {path: f"{package}.{kind}" for path, kind in kinds.items()},
+        "structure": {
+            "query": ["query_0_SparseStaticEmbedding"],
+            "document": ["", "1_SpladePooling"],
+        },
+        "parameters": {
+            "default_route": "document",
+            "allow_empty_key": True,
+            "route_mappings": {},
+        },
+    }
+    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Router"}
+    (folder / "modules.json").write_text(json.dumps([module]))
+    (folder / "router_config.json").write_text(json.dumps(router))
+    query = folder / "query_0_SparseStaticEmbedding"
+    query.mkdir()
+    if "idf" in weights:
+        (query / "config.json").write_text(json.dumps({"frozen": True, "path": "idf.json"}))
+        (folder / "idf.json").write_text(json.dumps(weights["idf"]))
+    else:
+        (query / "config.json").write_text(json.dumps({"frozen": True}))
+        save_file(weights, query / "model.safetensors")
+
+
+def linear(dtype="<f4"):
+    random = np.random.default_rng(6)
+    return {"weight": random.normal(size=(1, 32)).astype(dtype), "bias": np.array([0.2], dtype)}
+
+
+def colbert():
+    random = np.random.default_rng(8)
+    weight = random.normal(size=(32, 32)) * 0.3
+    return {"weight": weight.astype("<f4"), "bias": random.normal(size=32).astype("<f4")}
+
+
+def write_m3(folder, arrays=None, **torch_file):
+    write_architecture(folder, "xlm-roberta")
+    pooling = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    write_torch(folder / "sparse_linear.pt", arrays or linear(), **torch_file)
+    write_torch(folder / "colbert_linear.pt", colbert())
+
+
+KINDS = {"<f4": "FloatStorage", "<f2": "HalfStorage", "<f8": "DoubleStorage"}
+REBUILD = "torch._utils _rebuild_tensor_v2"
+
+
+def write_torch(
+    path: Path, arrays: Mapping[str, np.ndarray], pickled: bytes | None = None, packing: int = 0
+) -> None:
+    """Writes a state dict; `pickled` takes the place of what names the tensors."""
+    with zipfile.ZipFile(path, "w", packing) as archive:
+        archive.writestr(f"{path.stem}/data.pkl", pickled or state_dict(arrays))
+        archive.writestr(f"{path.stem}/byteorder", "little")
+        for number, array in enumerate(arrays.values()):
+            archive.writestr(f"{path.stem}/data/{number}", array.tobytes())
+
+
+def state_dict(arrays: Mapping[str, np.ndarray], rebuild: str = REBUILD) -> bytes:
+    """Returns the pickle of a state dict, whose numbers are in storages apart."""
+    items = b"".join(
+        _text(name) + _tensor(number, array, rebuild)
+        for number, (name, array) in enumerate(arrays.items())
+    )
+    return b"\x80\x02}(" + items + b"u."
+
+
+def _tensor(number: int, array: np.ndarray, rebuild: str) -> bytes:
+    kind = _class(f"torch {KINDS[array.dtype.str]}")
+    storage = _tuple([_text("storage"), kind, _text(str(number)), _text("cpu"), _int(array.size)])
+    strides = [_int(stride // array.itemsize) for stride in array.strides]
+    hooks = _class("collections OrderedDict") + b")R"
+    parts = [storage + b"Q", _int(0), _tuple([*map(_int, array.shape)]), _tuple(strides)]
+    return _class(rebuild) + _tuple([*parts, b"\x89", hooks]) + b"R"
+
+
+def _class(name: str) -> bytes:
+    return b"c" + "\n".join(name.split()).encode() + b"\n"
+
+
+def _tuple(items: Sequence[bytes]) -> bytes:
+    return b"(" + b"".join(items) + b"t"
+
+
+def _int(number: int) -> bytes:
+    return b"J" + struct.pack("<i", number)
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return b"X" + struct.pack("<I", len(data)) + data

@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from bert_embed.backends.choose import load_engine
-from tests.support.command import ROOT
-from tests.support.local_runners import PROCESSES
+from tests.support.command import PROCESSES, ROOT
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
 

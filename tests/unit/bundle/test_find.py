@@ -14,7 +14,7 @@ from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.cache import cache_folder
 from bert_embed.bundle.find import resolve_model
 from bert_embed.importers import import_model
-from tests.support.models.splade import write_splade
+from tests.support.models.heads import write_splade
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow

@@ -14,8 +14,7 @@ from bert_embed.bundle.find import RemoteModel, fetch, list_model, resolve_model
 from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from bert_embed.storage.gcs import RemoteFile
-from tests.support.models.google import write_tiny_google
-from tests.support.models.hub import write_tiny_hub
+from tests.support.models.google import write_tiny_google, write_tiny_hub
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,7 @@ from bert_embed.settings import TextSpec
 from bert_embed.text.layout import text_rows
 from tests.support.engines import ENGINES
 from tests.support.models.architectures import GOLDEN, TEXTS
-from tests.support.models.m3 import colbert, linear, write_m3
-from tests.support.models.torch_files import state_dict
+from tests.support.models.heads import colbert, linear, state_dict, write_m3
 
 STATES = np.load(GOLDEN)  # of transformers
 SPECIAL = (0, 1, 2, 3)  # <s>, <pad>, </s>, <unk>

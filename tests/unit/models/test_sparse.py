@@ -19,7 +19,7 @@ from bert_embed.importers import import_model
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.text.layout import text_rows
 from tests.support.engines import ENGINES
-from tests.support.models.splade import VOCABULARY, PlainSplade, as_router, write_splade
+from tests.support.models.heads import VOCABULARY, PlainSplade, as_router, write_splade
 from tests.support.models.tiny import WORDS
 
 TEXTS = ("the bank of the river", "a", "money in the vault of people", "two", "the bank of it")

@@ -8,7 +8,7 @@ import pytest
 import bert_embed
 from bert_embed.results.names import file_name
 from bert_embed.transforms.output_folder import OutputFolder
-from tests.support.finished_runs import finished_run
+from tests.support.outputs import finished_run
 
 
 def test_blocks_beyond_seven_digits_are_read_behind_the_others(tmp_path):

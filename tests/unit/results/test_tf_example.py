@@ -20,7 +20,7 @@ from bert_embed.results.tf_example import (
     one_int,
     unframed,
 )
-from tests.support.tfrecords import framed
+from tests.support.blocks import framed
 
 INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-1, 300)
 

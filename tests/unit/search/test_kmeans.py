@@ -3,7 +3,7 @@ import pytest
 
 from bert_embed.base.arrays import conditions, unit
 from bert_embed.search.clusters import Assigner, in_sample, train
-from tests.support.clustered import clustered_vectors
+from tests.support.outputs import clustered_vectors
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from bert_embed.search.nearest import nearest
 from bert_embed.transforms.blocks import EmbeddingBlock
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.write import write_vectors
-from tests.support.records import whole_record
+from tests.support.outputs import whole_record
 
 FILES, ROWS, WIDTH = 5, 2500, 24
 

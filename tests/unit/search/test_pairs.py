@@ -9,7 +9,7 @@ from bert_embed.search.clusters import (
     member_type,
     rank_keys,
 )
-from tests.support.clustered import clustered_vectors
+from tests.support.outputs import clustered_vectors
 
 THRESHOLD = 0.9
 

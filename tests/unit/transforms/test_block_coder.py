@@ -11,7 +11,7 @@ from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
 from bert_embed.transforms.parts import BlockSpec, Part
 from bert_embed.transforms.steps import BlockCoder
 from bert_embed.transforms.tokenize import TokenizeBlocks
-from tests.support.plans import read_blocks
+from tests.support.blocks import read_blocks
 
 
 def test_a_block_comes_back_as_it_was():

@@ -17,7 +17,7 @@ from bert_embed.transforms.clusters.job import (
     ClusterRecord,
     VectorFile,
 )
-from tests.support.clustered import clustered_vectors, write_output
+from tests.support.outputs import clustered_vectors, write_output
 
 ROWS, WIDTH = 2000, 16
 RECORD = ClusterRecord(

@@ -29,7 +29,7 @@ from bert_embed.transforms.examples.read import (
 from bert_embed.transforms.examples.write import ExampleSettings, example_bytes, settings_from_json
 from bert_embed.transforms.parts import BlockSpec, InputFile, Part
 from bert_embed.transforms.tokenize import token_block
-from tests.support.tfrecords import framed
+from tests.support.blocks import framed
 
 EVERY = ("sentence", "token", "word", "span")
 TOKENIZER = "0123456789abcdef"

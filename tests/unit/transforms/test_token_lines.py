@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bert_embed.transforms.write import token_rows
-from tests.support.embedding_blocks import (
+from tests.support.blocks import (
     IDS,
     TOKENS,
     described,

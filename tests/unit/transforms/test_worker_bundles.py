@@ -19,7 +19,7 @@ from bert_embed.pipeline.runners.dataflow import Places, for_dataflow
 from bert_embed.pipeline.runners.launch import bundle_for_workers
 from bert_embed.transforms.worker_bundles import publish_bundle, worker_bundle
 from tests.support.command import ROOT, flags_of, rows
-from tests.support.servers.faults import behind
+from tests.support.servers.gcs import behind
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from bert_embed.transforms.ledger import read_block_record
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.write import Counting, WriteParts, vector_files, write_vectors
-from tests.support.embedding_blocks import (
+from tests.support.blocks import (
     IDS,
     TOKENS,
     WIDTH,

@@ -24,10 +24,10 @@ import bert_embed
 from bert_embed.transforms import EmbedDocuments
 from bert_embed.transforms.adapters.embed_documents import document, placed
 from bert_embed.transforms.adapters.text_model import Document, batch_weight, text_model_settings
-from tests.support.beam_runs import collect
+from tests.support.beam import collect
+from tests.support.models.heads import write_splade
 from tests.support.models.kept import import_once
 from tests.support.models.sentence_transformers import write_sentence_transformers
-from tests.support.models.splade import write_splade
 from tests.support.rounding import MINILM, assert_near
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -14,9 +14,9 @@ import bert_embed
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.transforms import BertEmbeddings
 from bert_embed.transforms.adapters.mltransform import document, placed
-from tests.support.beam_runs import collect, inference_handlers
+from tests.support.beam import collect, inference_handlers
+from tests.support.models.heads import write_splade
 from tests.support.models.kept import import_once
-from tests.support.models.splade import write_splade
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import MINILM, TINY, assert_near
 

@@ -24,11 +24,10 @@ from apache_beam.testing.util import assert_that, equal_to
 import bert_embed
 from bert_embed import BertEmbeddings, BertModelHandler
 from bert_embed.importers.huggingface import import_huggingface
-from tests.support.beam_runs import collect
-from tests.support.models.heads import write_classifier
+from tests.support.beam import collect
+from tests.support.models.heads import write_classifier, write_splade
 from tests.support.models.kept import import_once
 from tests.support.models.multi_vectors import CASES, write_multi_vectors
-from tests.support.models.splade import write_splade
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import assert_near
 

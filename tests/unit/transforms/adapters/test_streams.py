@@ -12,7 +12,7 @@ from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from bert_embed.transforms import EmbedDocuments
-from tests.support.local_runners import runner_flags
+from tests.support.command import runner_flags
 
 pytestmark = pytest.mark.slow
 

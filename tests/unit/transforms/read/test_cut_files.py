@@ -23,8 +23,8 @@ from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import cut_file, document_blocks, read_records
 from bert_embed.transforms.reconcile import reconcile
+from tests.support.blocks import plan_of, read_blocks
 from tests.support.command import block_records, embed, files, record, rows
-from tests.support.plans import plan_of, read_blocks
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstandard.compress}
 DECODER = bz2.BZ2Decompressor

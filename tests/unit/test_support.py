@@ -1,4 +1,7 @@
-"""The bounds of rounding lie between what machines do and what the smallest fault does."""
+"""Helpers of the tests: bounds of rounding, and reasons to skip."""
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -6,6 +9,7 @@ import pytest
 from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.models.bert import BertConfig
+from tests.support.command import ROOT
 from tests.support.models import plain_bert
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import (
@@ -49,3 +53,35 @@ def test_bounds_follow_depth_and_format():
     assert 2 * relative_error(MINILM) < 2e-5
     assert least_cosine(MINILM, "bfloat16") > 0.999
     assert least_cosine(MINILM, "float16") > 0.9999
+
+
+pytestmark = pytest.mark.slow
+
+_TEST = """
+import pytest
+
+def test_one():
+    pytest.skip({reason!r})
+"""
+
+
+@pytest.mark.parametrize(
+    ("reason", "flag", "code"),
+    [
+        ("terraform is not installed", ["--listed-skips"], 0),
+        ("the tool went missing", ["--listed-skips"], 1),
+        ("the tool went missing", [], 0),
+    ],
+)
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]])
+def test_a_reason_decides(tmp_path, reason, flag, code, workers):
+    (tmp_path / "test_one.py").write_text(_TEST.format(reason=reason), "utf-8")
+    words = ["-q", "-p", "tests.conftest", "-p", "no:cacheprovider", *flag, *workers]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", f"--rootdir={tmp_path}", *words, "test_one.py"],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, f"lacks: ['{reason}']" in done.stdout) == (code, bool(code)), done

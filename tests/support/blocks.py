@@ -1,7 +1,10 @@
-"""EmbeddingBlocks made by hand, with every kind of vectors, and what a run says of them."""
+"""Blocks of documents and of vectors, plans of blocks, and TFRecord files, made by hand."""
 
 import json
+import struct
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +14,29 @@ import pyarrow as pa
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.results.kinds import KINDS
 from bert_embed.results.names import restored, stored
+from bert_embed.results.tf_example import masked_crc
 from bert_embed.transforms.blocks import (
+    DocumentBlock,
     EmbeddingBlock,
     KeptWindows,
     TokenVectors,
     UnitVectors,
 )
+from bert_embed.transforms.listing import (
+    StoredListing,
+    files_to_read,
+    input_files,
+    listing_digest,
+    write_listing,
+)
+from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import Part
+from bert_embed.transforms.plan import PlanBlocks, PlanRequest
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.reader import document_blocks, read_records
+from bert_embed.transforms.read.steps import read_unfinished
 from bert_embed.transforms.write import write_vectors
-from tests.support.records import SETTINGS, whole_record
+from tests.support.outputs import SETTINGS, whole_record
 
 WIDTH = 12
 IDS = ["a:0", "ü 2", "c"]
@@ -183,3 +200,34 @@ def without_rows(block: EmbeddingBlock) -> EmbeddingBlock:
         text_hash=block.text_hash[:0],
         vectors=none,
     )
+
+
+def plan_of(output, source, block_bytes=100, part_docs=1000, run="run", examples=None):
+    """PlanBlocks of an input whose listing is in the output."""
+    listed = input_files([str(source)])
+    folder = OutputFolder(str(output))
+    folder.prepare()
+    listing = StoredListing(listing_digest(listed), files_to_read(listed, "text"))
+    write_listing(folder, listing)
+    request = PlanRequest(block_bytes, listing.digest, str(output))
+    read_parts = partial(read_records, part_docs=part_docs, block_bytes=block_bytes)
+    return PlanBlocks(request, run, read_parts)
+
+
+def read_blocks(specs, output, part_docs, block_bytes, run="run"):
+    """The documents of BlockSpecs, and what an attempt before finished of them."""
+
+    def read(spec, done):
+        return document_blocks(spec, Columns(), part_docs, block_bytes, done)
+
+    return read_unfinished(specs, OutputFolder(str(output)), run, read, DocumentBlock)
+
+
+def framed(records: Iterable[bytes]) -> bytes:
+    """Returns records as the bytes of a file."""
+    parts = []
+    for data in records:
+        length = struct.pack("<Q", len(data))
+        parts += [length, struct.pack("<I", masked_crc(length))]
+        parts += [data, struct.pack("<I", masked_crc(data))]
+    return b"".join(parts)
