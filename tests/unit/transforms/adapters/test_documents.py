@@ -30,7 +30,7 @@ from tests.support.models.kept import import_once
 from tests.support.models.sentence_transformers import write_sentence_transformers
 from tests.support.rounding import MINILM, assert_near
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 Named = namedtuple("Named", ["text", "number"])
 
 

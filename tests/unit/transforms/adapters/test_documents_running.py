@@ -226,7 +226,7 @@ def test_processes_share_a_large_model(tiny_bundle, large):
 
 @pytest.mark.parametrize("words", ["ReadFromText", "MLTransform"])
 def test_the_manual_runs_as_it_stands(minilm, tmp_path, monkeypatch, capsys, words):
-    manual = (Path(__file__).resolve().parents[3] / "docs" / "beam.md").read_text("utf-8")
+    manual = (Path(__file__).resolve().parents[4] / "docs" / "beam.md").read_text("utf-8")
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "in.txt").write_text("one text\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)

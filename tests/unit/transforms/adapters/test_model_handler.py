@@ -298,7 +298,7 @@ def test_wrong_arguments_are_refused_when_it_is_made(tiny_bundle, arguments, mes
 
 
 def test_the_manual_runs_as_it_stands(minilm, capsys):
-    manual = (Path(__file__).resolve().parents[3] / "docs" / "beam.md").read_text("utf-8")
+    manual = (Path(__file__).resolve().parents[4] / "docs" / "beam.md").read_text("utf-8")
     blocks = re.findall(r"```python\n(.*?)```", manual, re.DOTALL)
     exec(next(block for block in blocks if "KeyedModelHandler" in block), {})
     assert sorted(capsys.readouterr().out.splitlines()) == ["1 minilm (384,)", "2 minilm (384,)"]

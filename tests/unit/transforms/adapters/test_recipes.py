@@ -124,7 +124,7 @@ def pubsub_server() -> Iterator[PubSubServer]:
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 PATIENCE = 150  # seconds; a busy machine takes a minute to begin
 TOPICS = "projects/my-project/topics"
 

@@ -25,7 +25,7 @@ from bert_embed.transforms.read.reader import document_blocks
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 BOUND = 40
 STORED = {
     "": bytes,
