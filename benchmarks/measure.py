@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_embed.backends import processor
-from bert_embed.backends.choose import find_device
+from bert_embed.backends.choose import find_backend
 
 _VERSIONS = ("apache-beam", "tensorflow", "tensorflow-text", "numpy", "pyarrow")
 # Those of the flags in /proc/cpuinfo that decide how fast products are, by precision.
@@ -192,7 +192,7 @@ def machine() -> dict[str, object]:
         "processor": name,
         "instructions": [flag for flag in _INSTRUCTIONS if flag in flags],
         "cores": len(os.sched_getaffinity(0)),
-        "device": find_device("float32", "auto"),
+        "device": find_backend("float32", "auto")[1],
         "date": datetime.date.today().isoformat(),
         "python": platform.python_version(),
     }

@@ -108,6 +108,7 @@ def load(
     precision: str = "float32",
     device: str = "auto",
     max_seq_length: int | None = None,
+    engine: str | None = None,
     **spec: "Unpack[VectorSettings]",
 ) -> "Encoder":
     """Loads a model that turns texts into vectors.
@@ -123,6 +124,8 @@ def load(
         device: "cpu", "gpu", "tpu", or "auto" (a GPU if TensorFlow finds one, else the processor).
             On a GPU or TPU the first call takes about a minute, because it compiles.
         max_seq_length: Maximum number of tokens of a row; None is the model's own.
+        engine: What computes, where several can: "litert", "tensorflow", or one that another
+            package adds; None is the first that is installed.
         **spec: Settings that differ from the model's own: `recipe`, or `layers`, `layer_combine`,
             `pooling`, `pool_special_tokens`; `pool_prompt`, `dense`, `normalize`, `dim` (see
             `bert_embed.VectorSpec`).
@@ -138,13 +141,13 @@ def load(
     from bert_embed.encoder import Encoder
     from bert_embed.settings import VectorSettings, changed_spec
 
-    others = ("model", "threads", "prompt", "precision", "device", "max_seq_length")
+    others = ("model", "threads", "prompt", "precision", "device", "max_seq_length", "engine")
     known_names(spec, {*VectorSettings.__annotations__, *others})
     # Of a model in Cloud Storage the other engines' weights are not fetched.
-    needed = partial(weight_files, precision=precision, device=device)
+    needed = partial(weight_files, precision=precision, device=device, engine=engine)
     bundle = resolve_model(model, needed=needed)
     vector_spec = changed_spec(bundle.defaults, bundle.config, **spec)
-    encoder = Encoder(bundle, vector_spec, threads, prompt, precision, device)
+    encoder = Encoder(bundle, vector_spec, threads, prompt, precision, device, engine=engine)
     if max_seq_length is not None:
         encoder.max_seq_length = max_seq_length
     return encoder

@@ -83,6 +83,8 @@ class Encoder:
             `bert_embed.backends.choose.PRECISIONS`; vectors are always float32.
         device: One of `bert_embed.backends.choose.DEVICES`.
         load_engine: Loads the engine that runs the batches.
+        engine: Its name where several compute so on the device, such as "litert", "tensorflow";
+            None is the first of `bert_embed.backends.choose.TABLE` that is installed.
 
     Attributes:
         device: What computes: "cpu", "gpu" or "tpu".
@@ -102,11 +104,12 @@ class Encoder:
         precision: str = "float32",
         device: str = "auto",
         load_engine: EngineLoader = load_engine,
+        engine: str | None = None,
     ) -> None:
-        self._arguments = spec, threads, prompt, precision, device, load_engine
+        self._arguments = spec, threads, prompt, precision, device, load_engine, engine
         self.bundle, self.prompt = bundle, bundle.prompt_text(prompt)
         self._max_seq_length = bundle.max_seq_length
-        embedder = Embedder(bundle, spec, threads, precision, device, load_engine)
+        embedder = Embedder(bundle, spec, threads, precision, device, load_engine, engine=engine)
         self.spec, self.threads, self.tokenizer = (
             embedder.spec,
             embedder.threads,

@@ -2,18 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_embed.backends.choose import EngineLoader, find_device, load_engine, weight_files
+from bert_embed.backends.choose import EngineLoader, find_backend, load_engine
 from bert_embed.backends.processor import available_cores
 from bert_embed.backends.runner import RowRunner
 from bert_embed.base.arguments import seconds, whole_number
 from bert_embed.base.arrays import places, splits_of
 from bert_embed.base.errors import SettingError, counted, counted_of
-from bert_embed.bundle.bundle import Bundle
+from bert_embed.bundle.bundle import Bundle, load_table
 from bert_embed.calls import Columns
 from bert_embed.models.heads.head import Head, TokenPlaces
 from bert_embed.models.heads.multi import MultiHead
@@ -42,8 +41,8 @@ class Embedder:
     """A loaded model with its tokenizer. Several threads may call it.
 
     Args:
-        bundle, spec, threads, precision, device, load_engine: As `bert_embed.encoder.Encoder` takes
-            them.
+        bundle, spec, threads, precision, device, load_engine, engine: As
+            `bert_embed.encoder.Encoder` takes them.
         inference_timeout: Seconds without a finished batch after which a call raises
             NoProgressError; None waits for ever.
         compile_ahead: Whether a GPU or TPU compiles the programs of all shapes of a batch before
@@ -64,6 +63,7 @@ class Embedder:
         load_engine: EngineLoader = load_engine,
         inference_timeout: float | None = None,
         compile_ahead: bool = False,
+        engine: str | None = None,
     ) -> None:
         self.bundle = bundle
         self.spec = bundle.defaults if spec is None else spec
@@ -73,13 +73,13 @@ class Embedder:
         )
         if inference_timeout is not None:
             inference_timeout = seconds("inference_timeout", inference_timeout)
-        self.precision, self.device = precision, find_device(precision, device)
+        self.device = find_backend(precision, device, engine)[1]
         self.tokenizer: TextTokenizer = load_tokenizer(bundle)
         self._static_weights: np.ndarray | None = None  # of queries, read when they are needed
         special = self.tokenizer.cls_id, self.tokenizer.sep_id
-        engine = load_engine(bundle, special, precision, self.device, self.threads)
+        loaded = load_engine(bundle, special, precision, self.device, self.threads, engine)
         self._runner = RowRunner(
-            bundle.config, engine, self.threads, inference_timeout, compile_ahead, bundle.heads
+            bundle.config, loaded, self.threads, inference_timeout, compile_ahead, bundle.heads
         )
 
     def embed_texts(
@@ -285,15 +285,9 @@ class Embedder:
 
     # No property: one that raises breaks the proxies with which processes share a large model.
     def _query_weights(self) -> np.ndarray:
-        """float32 `[vocabulary]`, from the file that the engine read."""
+        """float32 `[vocabulary]`."""
         if self._static_weights is None:
-            from bert_embed.backends.litert.file import (
-                read_arrays,  # imports LiteRT's schema: 0.2 s
-            )
-
-            (name,) = weight_files(self.bundle, self.precision, self.device)
-            arrays = read_arrays(Path(self.bundle.path, name))
-            self._static_weights = np.array(arrays[QUERY_WEIGHTS])
+            self._static_weights = load_table(self.bundle, QUERY_WEIGHTS)
         return self._static_weights
 
 

@@ -117,7 +117,7 @@ ELSEWHERE = {
     ("deploy/flink/README.md", "make install"): "needs a cluster: make test-flink",
 }
 # What a command is given besides, where a small input or this machine asks for it.
-INSTEAD = {"docs/accelerators.md": ("--device gpu", "--device xla_cpu --max_seq_length 8")}
+INSTEAD = {"docs/accelerators.md": ("--device gpu", "--engine tensorflow --max_seq_length 8")}
 
 LINES = """{"id": "a", "text": ["the", "", "vault"]}
 {"id": "b", "text": ["money", ""]}

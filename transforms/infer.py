@@ -52,7 +52,8 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Embedder"]):
     precision: str = "float32"
     device: str = "auto"
     inference_timeout: float | None = None
-    load_engine: "EngineLoader | None" = None  # pickled for workers; None: that of `engines.choose`
+    load_engine: "EngineLoader | None" = None  # pickled for workers; None: that of `choose`
+    engine: str | None = None  # as `Embedder` takes it
     made_by: int = field(default_factory=os.getpid, init=False)  # process, perhaps not this
 
     def __post_init__(self) -> None:
@@ -67,7 +68,12 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Embedder"]):
             set_up_process()
         with activity("loading the model"):
             if self.load_engine is None:  # which checks the files that it reads
-                needed = partial(weight_files, precision=self.precision, device=self.device)
+                needed = partial(
+                    weight_files,
+                    precision=self.precision,
+                    device=self.device,
+                    engine=self.engine,
+                )
                 bundle = worker_bundle(self.bundle, self.fingerprint, needed)
             else:
                 bundle = worker_bundle(self.bundle, self.fingerprint)
@@ -81,6 +87,7 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Embedder"]):
                 inference_timeout=self.inference_timeout,
                 load_engine=self.load_engine or load_engine,
                 compile_ahead=True,
+                engine=self.engine,
             )
 
     def run_inference(

@@ -39,7 +39,7 @@ class NullEngine:
 
     def __init__(self, engine: Engine, bundle: Bundle) -> None:
         self.at_once, self.device = engine.at_once, engine.device
-        self.batching, self.dense = engine.batching, engine.dense
+        self.batching, self.modules = engine.batching, engine.modules
         self._config = bundle.config
 
     def graph(self, spec: VectorSpec, wanted: OutputSpec, prompt_tokens: int) -> "NullGraph":

@@ -1,52 +1,79 @@
-"""Chooses the engine for a precision and a device, and checks what this machine can compute."""
+"""The table of engines: which computes a precision on a device, of those that are installed."""
 
 import logging
 import os
+import pkgutil
 from collections.abc import Callable
-from ctypes.util import find_library
 from functools import cache
-from importlib.util import find_spec
+from importlib.metadata import entry_points
 from typing import Any
 
-from bert_embed.backends.protocol import Engine
+from bert_embed.backends import litert, tensorflow
+from bert_embed.backends.protocol import Backend, Engine
 from bert_embed.base.arguments import one_of
 from bert_embed.base.environment import missing
 from bert_embed.base.errors import SettingError
-from bert_embed.bundle.bundle import LITERT, WEIGHTS, Bundle
+from bert_embed.bundle.bundle import WEIGHTS, Bundle
 
+# Where several compute the same, the first that is installed does.
+TABLE = (litert.BACKEND, tensorflow.BACKEND)
+# Other packages name their `Backend` as an entry point of this group; `engine` must name them.
+GROUP = "bert_embed.backends"
 PRECISIONS = ("float32", "int8", "bfloat16", "float16")
-DEVICES = ("auto", "cpu", "gpu", "tpu", "xla_cpu")
+DEVICES = ("auto", "cpu", "gpu", "tpu")
+_PLURALS = {"cpu": "processors", "gpu": "GPUs", "tpu": "TPUs"}
 # One of them exists where an NVIDIA driver is loaded: on Linux, in containers, on WSL.
 NVIDIA_DRIVER = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/usr/lib/wsl/lib/libcuda.so.1")
 _LOG = logging.getLogger(__name__)
-# What provides TensorFlow for a device; TensorFlow's own package does for others.
-_PROVIDERS = {"gpu": "tensorflow[and-cuda]", "tpu": "tensorflow-tpu"}
 # The type of `load_engine`; callers can pass a function of their own.
-EngineLoader = Callable[[Bundle, tuple[int, int], str, str, int], Engine]
+EngineLoader = Callable[[Bundle, tuple[int, int], str, str, int, str | None], Engine]
 
 
-def check_precision(precision: str, device: str = "auto") -> None:
-    """Checks that a precision can run on a device of any machine; SettingError names both."""
+def check_precision(precision: str, device: str = "auto", engine: str | None = None) -> None:
+    """Checks that an engine computes so on a device of any machine; SettingError if none does."""
     one_of("precision", precision, PRECISIONS)
     one_of("device", device, DEVICES)
-    if precision == "int8" and device not in ("auto", "cpu"):
+    devices = _devices(precision, engine)
+    if devices and device in ("auto", *devices):
+        return
+    if engine is not None:
+        on = "" if device == "auto" else f" on device {device}"
+        computed = {name: None for names in _named(engine).precisions.values() for name in names}
+        where = ", ".join(_named(engine).precisions)
         raise SettingError(
-            "precision", f"int8 is for processors, for device {device} take bfloat16", "device"
+            "engine",
+            f"{engine} does not compute {precision}{on}, but {', '.join(computed)} on {where}",
+            "precision",
         )
-    if precision not in LITERT and device == "cpu":
-        raise SettingError(
-            "precision", f"{precision} is for GPUs and TPUs, for device cpu take int8", "device"
-        )
-    if precision == "float16" and device == "tpu":
-        raise SettingError(
-            "precision", "float16 is for GPUs, for device tpu take bfloat16", "device"
-        )
+    computing = " and ".join(_PLURALS[name] for name in devices)
+    instead = "int8" if device == "cpu" else "bfloat16"
+    raise SettingError(
+        "precision", f"{precision} is for {computing}, for device {device} take {instead}", "device"
+    )
 
 
-def check_machine(precision: str, device: str = "auto") -> None:
-    """Checks for precision and device; TensorFlow loads only if the answer depends on devices."""
-    if precision not in LITERT or device != "auto":
-        find_device(precision, device)
+def check_machine(precision: str, device: str = "auto", engine: str | None = None) -> None:
+    """As `find_backend`; TensorFlow loads only if the answer depends on devices."""
+    if device != "auto" or "cpu" not in _devices(precision, engine):
+        find_backend(precision, device, engine)
+
+
+def _devices(precision: str, engine: str | None) -> list[str]:
+    """The devices on which an engine, or any that need not be named, computes so."""
+    return [device for device in _PLURALS if _computing(precision, device, engine)]
+
+
+def _computing(precision: str, device: str, engine: str | None) -> list[Backend]:
+    rows = TABLE if engine is None else (_named(engine),)
+    return [row for row in rows if row.computes(precision, device, named=engine is not None)]
+
+
+def _named(engine: str) -> Backend:
+    known = {backend.name: backend for backend in TABLE}
+    if engine in known:
+        return known[engine]
+    others = {point.name: point for point in entry_points(group=GROUP)}
+    return others[one_of("engine", engine, (*known, *others))].load()
 
 
 def torch_device(name: str | None) -> Any:
@@ -69,44 +96,36 @@ def torch_device(name: str | None) -> Any:
     return "gpu"
 
 
-def find_device(precision: str, device: str | None) -> str:
-    """Returns the device that computes: for "auto" a GPU if TensorFlow finds one, else "cpu".
+def find_backend(
+    precision: str, device: str | None, engine: str | None = None
+) -> tuple[Backend, str]:
+    """Returns the engine and the device that compute: for "auto" a GPU if there is one, else "cpu".
 
     `device` may be as PyTorch names it; "auto" never chooses a TPU, and with int8 the processor.
-    SettingError: this machine lacks the device, the precision on it, or TensorFlow.
+    `engine` names one of several that compute so. SettingError: this machine lacks the device, the
+    precision on it, or the package.
     """
     device = torch_device(device)
-    check_precision(precision, device)
-    _check_tensorflow(precision, device)
-    if device not in ("auto", "gpu"):
-        return device
-    if precision != "int8" and _has_gpu():
-        return "gpu"
-    if device == "gpu":
-        raise SettingError(
-            "device",
-            "gpu: TensorFlow sees no GPU on this machine; it needs an NVIDIA driver and the "
-            "packages of tensorflow[and-cuda]",
-        )
-    if precision not in LITERT:
-        raise SettingError(
-            "precision",
-            f"{precision} requires a GPU, and TensorFlow finds none here; take int8 or float32",
-        )
-    return "cpu"
+    check_precision(precision, device, engine)
+    if engine is not None and not _named(engine).installed:
+        raise SettingError("engine", missing(engine, _named(engine).provider(device)))
+    asked = ("gpu", "cpu") if device == "auto" else (device,)
+    for place in asked:
+        computing = _computing(precision, place, engine)
+        if here := [backend for backend in computing if _is_here(backend, place)]:
+            return here[0], place
+        if place == "gpu" and computing and has_nvidia_driver():
+            _warn_of_unused_gpu(computing[0].name, computing[0].provider("gpu"))
+    raise _nothing_here(precision, device, engine)
 
 
-def _check_tensorflow(precision: str, device: str) -> None:
-    if (precision in LITERT and device in ("auto", "cpu")) or _has_tensorflow():
-        return
-    package = _PROVIDERS.get(device, "tensorflow")
-    if precision in LITERT:
-        raise SettingError("device", missing(device, package))
-    raise SettingError("precision", missing(precision, package))
-
-
-def _has_tensorflow() -> bool:
-    return find_spec("tensorflow") is not None
+def _is_here(backend: Backend, device: str) -> bool:
+    if device != "gpu":
+        return backend.installed
+    # Without a driver it is known without TensorFlow, whose import takes seconds.
+    if not has_nvidia_driver() or not backend.installed:
+        return False
+    return not backend.sees_gpu or pkgutil.resolve_name(backend.sees_gpu)()
 
 
 def has_nvidia_driver() -> bool:
@@ -114,44 +133,40 @@ def has_nvidia_driver() -> bool:
     return any(map(os.path.exists, NVIDIA_DRIVER))
 
 
-def _has_gpu() -> bool:
-    if not has_nvidia_driver():
-        return False  # known without TensorFlow, whose import takes seconds
-    seen = _has_tensorflow() and has_cuda() and _sees_gpu()
-    if not seen:
-        _warn_of_unused_gpu()
-    return seen
-
-
 @cache  # a process asks several times
-def _warn_of_unused_gpu() -> None:
+def _warn_of_unused_gpu(engine: str, package: str) -> None:
     _LOG.warning(
-        "this machine has an NVIDIA GPU, and TensorFlow does not see it: it needs the packages "
-        "of tensorflow[and-cuda]; the processor computes"
+        "this machine has an NVIDIA GPU, and %s does not see it: it needs the packages of %s; the "
+        "processor computes",
+        engine,
+        package,
     )
 
 
-def has_cuda() -> bool:
-    """Returns whether there are CUDA libraries for TensorFlow: in packages, or the system's."""
-    packaged = find_spec("nvidia") is not None and find_spec("nvidia.cudnn") is not None
-    return packaged or find_library("cudnn") is not None
+def _nothing_here(precision: str, device: str, engine: str | None) -> SettingError:
+    devices = _devices(precision, engine)
+    setting, value = ("device", device) if "cpu" in devices else ("precision", precision)
+    computing = _computing(precision, devices[0] if device == "auto" else device, engine)
+    name, package = computing[0].name, computing[0].provider(device)
+    if not any(backend.installed for backend in computing):
+        return SettingError(setting, missing(value, package))
+    if device == "gpu":
+        return SettingError(
+            "device",
+            f"gpu: {name} sees no GPU on this machine; it needs an NVIDIA driver and the packages "
+            f"of {package}",
+        )
+    return SettingError(
+        "precision", f"{precision} requires a GPU, and {name} finds none here; take int8 or float32"
+    )
 
 
-def _sees_gpu() -> bool:
-    import tensorflow as tf
-
-    return bool(tf.config.list_physical_devices("GPU"))
-
-
-def engine_name(device: str) -> str:
-    """Returns the name of the engine that computes on a device that `find_device` returned."""
-    return "litert" if device == "cpu" else "xla"
-
-
-def weight_files(bundle: Bundle, precision: str, device: str | None) -> list[str]:
+def weight_files(
+    bundle: Bundle, precision: str, device: str | None, engine: str | None = None
+) -> list[str]:
     """Returns the names of the bundle's weights that `load_engine` reads on this machine."""
-    on_processor = find_device(precision, device) == "cpu"
-    return [LITERT[precision] if on_processor else WEIGHTS]
+    backend, _ = find_backend(precision, device, engine)
+    return [backend.files.get(precision, WEIGHTS)]
 
 
 def load_engine(
@@ -160,17 +175,13 @@ def load_engine(
     precision: str,
     device: str = "auto",
     threads: int = 1,
+    engine: str | None = None,
 ) -> Engine:
     """Loads a model into an engine, which `threads` will call at once.
 
-    `special_ids` are those of [CLS] and [SEP]; `device` is as `find_device` takes it. SettingError:
-    this machine does not support precision or device; InputError: the bundle's files are damaged.
+    `special_ids` are those of [CLS] and [SEP]; device and engine are as `find_backend` takes them.
+    SettingError: this machine does not support the precision on it; InputError: the bundle's files
+    are damaged.
     """
-    device = find_device(precision, device)
-    if device == "cpu":
-        from bert_embed.backends.litert.engine import LiteRTEngine
-
-        return LiteRTEngine(bundle, special_ids, precision, threads)
-    from bert_embed.backends.tensorflow.engine import XLAEngine
-
-    return XLAEngine(bundle, special_ids, precision, device)
+    backend, device = find_backend(precision, device, engine)
+    return pkgutil.resolve_name(backend.load)(bundle, special_ids, precision, device, threads)

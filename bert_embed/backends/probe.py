@@ -4,20 +4,18 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_embed.backends.batches import pad_rows
-from bert_embed.backends.litert.engine import LiteRTModel
-from bert_embed.backends.litert.file import cut_model
-from bert_embed.backends.litert.model import load_tensors
+from bert_embed.backends.choose import load_engine
 from bert_embed.base.errors import InputError, required
-from bert_embed.bundle.bundle import LITERT, Bundle, file_sha256
+from bert_embed.bundle.bundle import PROBE, Bundle, file_sha256, load_tensors
 from bert_embed.bundle.fingerprints import model_fingerprint
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.kinds import heads_to_json
+from bert_embed.settings import OutputSpec, VectorSpec
 from bert_embed.text.documents import build_rows
 from bert_embed.text.tokenizer import load_tokenizer
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from bert_embed.text.protocol import TextTokenizer
 
 
-PROBE = "probe.npz"
 # Rounding on other processors changes a hidden state by about 1e-5; another activation, layer or
 # tokenizer changes it by more than 1e-2.
 MOST_DIFFERENCE = 1e-3
@@ -76,37 +73,41 @@ class Verification:
 
 
 def probe_outputs(bundle: Bundle, tokenizer: "TextTokenizer") -> dict[str, np.ndarray]:
-    """Runs the fixed sentences with the float32 engine of processors.
+    """Runs the fixed sentences in float32 on the processor.
 
     Gives `input_ids` int32 `[tokens]`, `row_splits` int64 `[rows + 1]`, `hidden_states` float32
     `[layers, rows, hidden]`, means over a row's tokens, `last_hidden_state` float32 `[tokens,
     hidden]`, and where the model has them `pooler_output` and `dense_output`, float32 `[rows, …]`,
     and `sparse_output` or those of other heads, `[rows or tokens, …]`.
     """
-    file, count = Path(bundle.path, LITERT["float32"]), bundle.config.num_hidden_layers + 1
-    model = LiteRTModel(file, cut_model(file, count, apart=True) if bundle.heads_apart else None)
-    ids, types, mask = _probe_rows(bundle.config, tokenizer)
-    layers = range(bundle.config.num_hidden_layers + 1)
-    rows = []  # float32 `[layers, tokens, hidden]` each
-    for row, length in enumerate(mask.sum(1)):
-        states = model.states(ids[[row], :length], types[[row], :length], set(layers))
-        rows.append(np.stack([states[layer][0] for layer in layers]))
-    means = np.stack([states.mean(1, dtype=np.float32) for states in rows], axis=1)
+    config, special = bundle.config, (tokenizer.cls_id, tokenizer.sep_id)
+    engine = load_engine(bundle, special, "float32", "cpu")
+    every = VectorSpec(layers=tuple(range(config.num_hidden_layers + 1)), layer_combine="stack")
+    states = engine.graph(every, OutputSpec(tokens=True, heads=tuple(bundle.heads)), 0)
+    ids, types, mask = _probe_rows(config, tokenizer)
+    rows = [
+        (ids[[row], :length], mask[[row], :length], types[[row], :length])
+        for row, length in enumerate(mask.sum(1))
+    ]
+    found = [states(*row) for row in rows]
+    means = np.stack([row["sentences"].reshape(-1, config.hidden_size) for row in found], axis=1)
     outputs = {
         "input_ids": ids[mask > 0],
         "row_splits": np.concatenate([[0], np.cumsum(mask.sum(1))]).astype(np.int64),
         "hidden_states": means,
-        "last_hidden_state": np.concatenate([states[-1] for states in rows]),
+        "last_hidden_state": np.concatenate(
+            [row["tokens"][0, :, -config.hidden_size :] for row in found]
+        ),
     }
     if bundle.has_pooler:
-        first = np.stack([states[-1, 0] for states in rows])
-        outputs["pooler_output"] = model.call("pooler", first)
+        pooler = engine.graph(replace(every, pooling="pooler"), OutputSpec(), 0)
+        outputs["pooler_output"] = np.concatenate([pooler(*row)["sentences"] for row in rows])
     if bundle.dense:
         width = bundle.dense[0].in_features
         vectors = np.tile(means[-1], math.ceil(width / means.shape[2]))[:, :width]
-        outputs["dense_output"] = model.call("dense", vectors)
+        outputs["dense_output"] = engine.modules(vectors)
     for kind in bundle.heads:
-        of_rows = [model.call(kind, states[None, -1]) for states in rows]
+        of_rows = [row[kind].reshape(-1, row[kind].shape[-1]) for row in found]
         outputs[f"{kind}_output"] = np.concatenate(of_rows)[:, :_MOST_WIDTH]
     return outputs
 

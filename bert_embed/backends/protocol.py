@@ -1,12 +1,48 @@
-"""Defines the interfaces of engines: Engine, Graph and Batching."""
+"""Defines what an engine is: Backend, a row of the table, and Engine, Graph and Batching."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Protocol
 
 import numpy as np
 
 from bert_embed.settings import OutputSpec, VectorSpec
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What an engine computes and where its code is, which is imported only when it loads.
+
+    Functions are named as `package.module:function`.
+    """
+
+    name: str  # of the engine, as `engine` takes it
+    package: str  # that must be installed
+    precisions: Mapping[str, tuple[str, ...]]  # by device: "cpu", "gpu", "tpu"
+    # Takes bundle, special ids, precision, device, threads; returns an `Engine`.
+    load: str
+    files: Mapping[str, str] = field(default_factory=dict)  # that it reads; else `WEIGHTS`
+    # Writes those files into a folder, of a bundle and its tensors, when a model is imported.
+    write: str = ""
+    named_on: tuple[str, ...] = ()  # devices on which it computes only if `engine` names it
+    providers: Mapping[str, str] = field(default_factory=dict)  # what to install for a device
+    sees_gpu: str = ""  # returns whether the package finds a GPU, where a driver is
+
+    @property
+    def installed(self) -> bool:
+        """Whether this machine has the package."""
+        return find_spec(self.package) is not None
+
+    def provider(self, device: str) -> str:
+        """Returns what to install for a device."""
+        return self.providers.get(device, self.package)
+
+    def computes(self, precision: str, device: str, named: bool) -> bool:
+        """Returns whether it computes so on such a device of any machine."""
+        in_question = precision in self.precisions.get(device, ())
+        return in_question and (named or device not in self.named_on)
 
 
 class Graph(Protocol):
@@ -49,5 +85,5 @@ class Engine(Protocol):
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Graph:
         """Returns what computes such vectors, of rows whose prompt has so many tokens."""
 
-    def dense(self, vectors: np.ndarray) -> np.ndarray:
-        """Applies the model's Dense modules: float32 `[rows, in_features]` to `[rows, out]`."""
+    def modules(self, vectors: np.ndarray) -> np.ndarray:
+        """Applies what the model has behind the pooling, float32 `[rows, in]` to `[rows, out]`."""

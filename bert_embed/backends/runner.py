@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from bert_embed.backends.batches import pad_rows, padded_to
-from bert_embed.backends.pooling import finish
+from bert_embed.backends.host import finish
 from bert_embed.backends.protocol import Engine, Graph
 from bert_embed.base.arrays import places
 from bert_embed.base.errors import InputError
@@ -195,7 +195,7 @@ class RowRunner:
     On processors each batch runs on one core, and `threads` batches run at the same time, of one
     call or of several: small calls, as a stream makes them, run side by side. On a device that
     compiles each shape of a batch a few batches run at the same time, so that it never waits. Its
-    programs end with the pooling: Dense modules, `dim` and `normalize`, which every call can
+    programs end with the pooling: modules, `dim` and `normalize`, which every call can
     change, follow on the processor.
     """
 
@@ -316,9 +316,9 @@ class RowRunner:
         return done
 
     def finish(self, spec: VectorSpec, pooled: np.ndarray) -> np.ndarray:
-        """Applies Dense modules, `dim` and `normalize`, see `bert_embed.backends.pooling`."""
+        """Applies the model's modules, `dim` and `normalize`, see `bert_embed.backends.host`."""
         with native_call():
-            return finish(spec, pooled, spec.pooled_width(self._config), self._engine.dense)
+            return finish(spec, pooled, spec.pooled_width(self._config), self._engine.modules)
 
     def _finished(
         self,

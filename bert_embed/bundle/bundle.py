@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
+
 from bert_embed.base.arguments import one_of, one_text
 from bert_embed.base.arrays import SIMILARITIES
 from bert_embed.base.errors import InputError, SettingError
@@ -33,9 +35,9 @@ SAFETENSORS = "model.safetensors"
 MARKERS = (METADATA, "config.json", "modules.json", "bert_config.json", SAVED_MODEL, TF1_HUB)
 ADAPTER = "adapter_config.json"  # of peft
 VOCABULARY, TOKENIZER_JSON = "vocab.txt", "tokenizer.json"
-# The encoder for LiteRT, by the precision of its products.
-LITERT = {"float32": "float32.tflite", "int8": "int8.tflite"}
-WEIGHTS = LITERT["float32"]  # holds the float32 tensors by name, which TensorFlow reads, too
+WEIGHTS = "weights.safetensors"  # all tensors, of which engines' own files are made at the import
+TABLES = "tables.safetensors"  # those that the host reads: a small file, fetched with every bundle
+PROBE = "probe.npz"
 
 
 def refuse_adapter(folder: Path) -> None:
@@ -56,7 +58,7 @@ def file_sha256(path: str | os.PathLike[str]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-FORMAT = 6  # increased when older bundles cannot be read, or would give other vectors
+FORMAT = 7  # increased when older bundles cannot be read, or would give other vectors
 AGAIN = "remove the folder and import the model again"
 _BY_NAME = "name:"
 # Fields that are the same in bundle.json.
@@ -76,8 +78,8 @@ class Bundle:
     """The description of a model, without its weights.
 
     Attributes:
-        path: The folder: the files of `LITERT`, `vocab.txt` or `tokenizer.json`, `probe.npz` and
-            `bundle.json`.
+        path: The folder: `weights.safetensors`, the engines' files, `vocab.txt` or
+            `tokenizer.json`, `probe.npz` and `bundle.json`.
         fingerprint: Hash of tensors, vocabulary, configuration, tokenizer settings and modules.
         config: Sizes and activation of the encoder.
         max_seq_length: Default of the maximum number of tokens of a row, special tokens included.
@@ -114,7 +116,7 @@ class Bundle:
     default_prompt: str = ""
     source: str = ""
     licence: str = ""
-    int8_word_scales: str = "table"
+    int8_word_scales: str = "row"
     files: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -237,7 +239,41 @@ def _names(names: Mapping[str, str]) -> str:
 
 def is_weights(name: str) -> bool:
     """Whether a bundle's file holds weights, which the engine that reads them checks."""
-    return name in LITERT.values()
+    return name not in (TABLES, VOCABULARY, TOKENIZER_JSON, PROBE)
+
+
+def write_tensors(bundle: Bundle, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes `WEIGHTS`, and `TABLES` where the host reads some, into the bundle's folder."""
+    from safetensors.numpy import save_file
+
+    little = {name: np.ascontiguousarray(array, "<f4") for name, array in tensors.items()}
+    save_file(little, Path(bundle.path, WEIGHTS))
+    if names := [name for head in bundle.heads.values() for name in head.unread]:
+        save_file({name: little[name] for name in names}, Path(bundle.path, TABLES))
+
+
+def load_tensors(bundle: Bundle) -> dict[str, np.ndarray]:
+    """Returns the float32 weights in the names and shapes of `Bundle.tensor_shapes`."""
+    bundle.verify_files([WEIGHTS])
+    tensors = _read_tensors(bundle, WEIGHTS)
+    if {name: array.shape for name, array in tensors.items()} != bundle.tensor_shapes():
+        raise InputError(f"{bundle.path}: {WEIGHTS} holds another encoder; {AGAIN}")
+    return tensors
+
+
+def load_table(bundle: Bundle, name: str) -> np.ndarray:
+    """Returns one of the tensors that no graph reads."""
+    return _read_tensors(bundle, TABLES)[name]
+
+
+def _read_tensors(bundle: Bundle, file: str) -> dict[str, np.ndarray]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return load_file(Path(bundle.path, file))
+    except SafetensorError as error:
+        raise InputError(f"{bundle.path}: {file} is damaged: {error}; {AGAIN}") from error
 
 
 def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = None) -> Bundle:

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import pickle
+import pkgutil
 import re
 import reprlib
 import shutil
@@ -20,10 +21,16 @@ import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bert_embed.backends.litert.model import WORD_SCALES, write_litert
+from bert_embed.backends.choose import TABLE
 from bert_embed.backends.probe import probe_outputs, write_probe
 from bert_embed.base.errors import InputError
-from bert_embed.bundle.bundle import Bundle, read_bundle, write_metadata
+from bert_embed.bundle.bundle import (
+    Bundle,
+    file_sha256,
+    read_bundle,
+    write_metadata,
+    write_tensors,
+)
 from bert_embed.bundle.fingerprints import model_fingerprint
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.kinds import heads_to_json
@@ -295,20 +302,19 @@ def write_bundle(
         [module.to_dict() for module in bundle.dense],
         heads_to_json(bundle.heads),
     )
-    bundle = replace(
-        bundle,
-        fingerprint=fingerprint,
-        tokenizer_settings=tokenizer.settings,
-        int8_word_scales=WORD_SCALES,
-    )
+    bundle = replace(bundle, fingerprint=fingerprint, tokenizer_settings=tokenizer.settings)
     dest.parent.mkdir(parents=True, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=f".{dest.name}.", dir=dest.parent)
     try:
-        heads, apart = bundle.heads, bundle.heads_apart
-        write_litert(temporary, bundle.config, tensors, bundle.dense, heads, apart)
+        here = replace(bundle, path=temporary)
+        write_tensors(here, tensors)
+        for backend in TABLE:
+            if backend.write and backend.installed:
+                pkgutil.resolve_name(backend.write)(temporary, bundle, tensors)
         vocabulary = Path(temporary, bundle.tokenizer_file)
         vocabulary.write_text(tokenizer.file_text, encoding="utf-8", newline="\n")
-        write_probe(temporary, probe_outputs(replace(bundle, path=temporary), tokenizer))
+        files = {file.name: file_sha256(file) for file in Path(temporary).iterdir()}
+        write_probe(temporary, probe_outputs(replace(here, files=files), tokenizer))
         write_metadata(temporary, bundle)
         os.chmod(temporary, 0o755)  # mkdtemp gives access to its user only
         return _publish(temporary, bundle)

@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_embed.base.errors import InputError
 
+_MODULE = "dense/{}"  # the name of a module behind the pooling, by its number
 DENSE_ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "sigmoid")
 
 
@@ -57,6 +58,15 @@ class DenseModule(Sizes):
         if not isinstance(self.bias, bool):
             raise InputError(f"bias must be true or false, got {self.bias!r}")
 
+    def shapes(self, name: str) -> dict[str, tuple[int, ...]]:
+        """Returns the shape of each tensor of the module of this name."""
+        return product_shapes({name: (self.in_features, self.out_features)}, self.bias)
+
+    def graph(self, ops: "Ops", x: Any, name: str) -> Any:
+        """Adds the module of this name, on `[rows, in_features]`."""
+        x = ops.product(x, name)
+        return x if self.activation == "identity" else ops.activated(x, self.activation)
+
 
 class Ops(Protocol):
     """Adds operations to a graph, in which weights are known by their names.
@@ -81,7 +91,7 @@ class Ops(Protocol):
         """Returns `x * y` of the same shape."""
 
     def activated(self, x: Any, activation: str) -> Any:
-        """Returns "gelu" (with erf), "gelu_new" (with tanh), "relu", "silu", "tanh" or "log1p"."""
+        """Returns "gelu" (erf), "gelu_new" (tanh), "relu", "silu", "tanh", "sigmoid" or "log1p"."""
 
     def norm(self, x: Any, name: str) -> Any:
         """Returns rows of mean 0 and variance 1, times gamma; plus beta, if there is one."""
@@ -343,9 +353,19 @@ def tensor_shapes(
     if pooler:
         shapes |= product_shapes({"pooler": (config.hidden_size, config.hidden_size)})
     for number, module in enumerate(dense):
-        name, shape = f"dense/{number}", (module.in_features, module.out_features)
-        shapes |= product_shapes({name: shape}, module.bias)
+        shapes |= module.shapes(_MODULE.format(number))
     return shapes
+
+
+def modules_graph(modules: Sequence[DenseModule], ops: Ops, x: Any) -> Any:
+    """Adds a model's modules behind the pooling, in their order, on `[rows, width]`.
+
+    Another kind of module is another class with `shapes` and `graph`, as `DenseModule` has them:
+    every backend then computes it, by its own `Ops`.
+    """
+    for number, module in enumerate(modules):
+        x = module.graph(ops, x, _MODULE.format(number))
+    return x
 
 
 def product_shapes(

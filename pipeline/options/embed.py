@@ -272,10 +272,12 @@ class Options(CheckedOptions):
         "number type of the matrix products", default="float32", choices=PRECISIONS
     )
     device: str = embed_flag(
-        "auto: a GPU if TensorFlow finds one; xla_cpu: programs as for a GPU, on the "
-        "processor, for tests",
-        default="auto",
-        kind=Choice(DEVICES, torch_device),
+        "auto: a GPU if there is one", default="auto", kind=Choice(DEVICES, torch_device)
+    )
+    engine: str | None = embed_flag(
+        "what computes on the device, such as litert or tensorflow (default: the first that is "
+        "installed)",
+        "NAME",
     )
     batch_tokens: int | None = embed_flag(
         "tokens in a batch (default: chosen for the device, 512 on CPU, 16384 on GPU and TPU)",
@@ -317,6 +319,7 @@ class Options(CheckedOptions):
             runner=self.runner,
             beam_args=self.beam_args,
             device=self.device,
+            engine=self.engine,
             precision=self.precision,
             threads=self.threads,
             accelerator=self.accelerator,

@@ -75,6 +75,7 @@ class EmbedKeywords(TypedDict, total=False):
     normalize: bool | None
     precision: str | None
     device: str | None
+    engine: str | None
     batch_tokens: int | None
     threads: int | None
     runner: str | None

@@ -81,6 +81,7 @@ def model_handler(run: EmbedRun) -> BlockModelHandler:
         run.job.precision,
         run.job.device,
         INFERENCE_TIMEOUT,
+        engine=run.job.engine,
     )
 
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import apache_beam as beam
 
-from bert_embed.backends.choose import check_machine, check_precision, engine_name, find_device
+from bert_embed.backends.choose import check_machine, check_precision, find_backend
 from bert_embed.backends.processor import has_int8_products
 from bert_embed.base.environment import missing
 from bert_embed.bundle.bundle import METADATA, Bundle
@@ -23,9 +23,9 @@ from bert_embed.transforms.worker_bundles import publish_bundle
 
 def check_computing(job: RunnerOptions) -> None:
     """Raises ValueError if no machine, or not this one if it runs here, computes so."""
-    check_precision(job.precision, job.device)
+    check_precision(job.precision, job.device, job.engine)
     if job.runs_here:
-        check_machine(job.precision, job.device)
+        check_machine(job.precision, job.device, job.engine)
 
 
 def check_examples(job: RunnerOptions) -> None:
@@ -46,7 +46,7 @@ def engine_of(job: RunnerOptions) -> str | None:
     """Name of the engine that computes; None for workers, which choose it by their devices."""
     if not job.runs_here:
         return None
-    return engine_name(find_device(job.precision, job.device))
+    return find_backend(job.precision, job.device, job.engine)[0].name
 
 
 def precision_lines(job: RunnerOptions) -> list[str]:

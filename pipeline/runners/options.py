@@ -73,6 +73,7 @@ class RunnerOptions:
     runner: str = DEFAULT_RUNNER
     beam_args: tuple[str, ...] = ()  # Beam's own flags, as given
     device: str = "auto"
+    engine: str | None = None  # its name; None for the first that is installed
     precision: str = "float32"
     threads: int | None = None  # of the model on a worker; None for all processors
     accelerator: str | None = None  # Dataflow's short name for that of every worker

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_embed.backends.litert.model import load_tensors
-from bert_embed.bundle.bundle import read_bundle
+from bert_embed.bundle.bundle import load_tensors, read_bundle
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT
 from tests.support.models.heads import write_classifier
@@ -100,7 +99,7 @@ def test_verify_prints_its_figures(sentence_bundle, capsys):
     said = capsys.readouterr()
     assert said.err == ""
     assert said.out.startswith(
-        f"{sentence_bundle}: 4 files unchanged; dense_output, hidden_states, "
+        f"{sentence_bundle}: 5 files unchanged; dense_output, hidden_states, "
         "last_hidden_state, pooler_output of the fixed sentences: largest difference "
     )
     assert main(["model", "verify", sentence_bundle, "--json"]) == 0

@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_embed.backends.batches import CPU_BATCH_TOKENS, AnyShape
 from bert_embed.backends.choose import load_engine
+from bert_embed.backends.host import Wanted
 from bert_embed.backends.protocol import Engine
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.settings import OutputSpec, VectorSpec
@@ -18,22 +19,21 @@ def load_tensorflow(bundle: Bundle, special_ids: tuple[int, int], *settings: obj
     import tensorflow as tf
 
     from bert_embed.backends.tensorflow.engine import Programs, XLAEngine
-    from bert_embed.backends.tensorflow.pooling import model_outputs
 
     class UncompiledEngine(XLAEngine):
         def batching(self, batch_tokens: int | None, longest: int) -> Any:
             return AnyShape(batch_tokens or CPU_BATCH_TOKENS)
 
         def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Programs:
+            wanted = Wanted(bundle.config, special_ids, spec, output_spec, prompt_tokens)
+
             @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3)
             def outputs(*batch: tf.Tensor) -> dict[str, tf.Tensor]:
-                return model_outputs(
-                    self._model, spec, output_spec, *batch, special_ids, prompt_tokens
-                )
+                return self._model.outputs(wanted, *batch)
 
             return Programs(outputs, nullcontext)
 
-    return UncompiledEngine(bundle, special_ids, "float32", "xla_cpu")
+    return UncompiledEngine(bundle, special_ids, "float32", "cpu")
 
 
 ENGINES = {"litert": load_engine, "tensorflow": load_tensorflow}  # in float32 on processors
@@ -48,7 +48,7 @@ class WatchedEngine:
     def __init__(self, engine: Engine, before: Callable[[np.ndarray], object]) -> None:
         self._engine, self._before = engine, before
         self.at_once, self.device = engine.at_once, engine.device
-        self.batching, self.dense = engine.batching, engine.dense
+        self.batching, self.modules = engine.batching, engine.modules
 
     def graph(self, *wanted: Any) -> "WatchedGraph":
         return WatchedGraph(self._engine.graph(*wanted), self._before)

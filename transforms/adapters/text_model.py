@@ -51,7 +51,7 @@ _OWN = (
     "as_rows",
 )
 _OF_TEXTS = ("long_text", "stride", "vectors", "top_k", "min_weight", "pool_factor")
-_COMPUTING = ("precision", "batch_tokens", "threads", "large_model", "device")
+_COMPUTING = ("precision", "batch_tokens", "threads", "large_model", "device", "engine")
 
 
 class ModelSettings(VectorSettings, total=False):
@@ -76,6 +76,7 @@ class ModelSettings(VectorSettings, total=False):
         threads: Processor cores for the model; None: all that a worker may use.
         large_model: Whether the worker processes of a machine share one model.
         device: Where the model runs, one of `bert_embed.backends.choose.DEVICES`.
+        engine: What computes there, see `bert_embed.load`; None: the first that is installed.
     """
 
     vectors: Sequence[str] | None
@@ -91,6 +92,7 @@ class ModelSettings(VectorSettings, total=False):
     threads: int | None
     large_model: bool
     device: str
+    engine: str | None
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class TextModelSettings:
     large_model: bool = False
     max_batch_seconds: float | None = None  # a document's longest wait; None: until its bundle ends
     device: str = "auto"
+    engine: str | None = None
     cuts_silently: bool = False  # the caller chose what happens to long texts
 
     def __post_init__(self) -> None:
@@ -130,6 +133,7 @@ class TextModelSettings:
             threads=self.threads,
             precision=self.precision,
             device=self.device,
+            engine=self.engine,
         ).load_model()
 
 
@@ -170,7 +174,7 @@ def text_model_settings(
         cuts_silently="long_text" in texts,
         **computing,
     )
-    check_precision(checked.precision, checked.device)
+    check_precision(checked.precision, checked.device, checked.engine)
     return checked
 
 

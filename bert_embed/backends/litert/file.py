@@ -112,15 +112,13 @@ class Graph:
         """Returns the last dimension of a tensor."""
         return int(self._graph.tensors[tensor].shapeSignature[-1])
 
-    def constant(
-        self, array: np.ndarray, scales: np.ndarray | None = None, name: str = "", key: str = ""
-    ) -> int:
+    def constant(self, array: np.ndarray, scales: np.ndarray | None = None, key: str = "") -> int:
         """Adds weights; int8 ones count times `scales`, one for all or one for each row.
 
         Those of one key, in any graph of the file, are in the file once.
         """
         buffer = self._file.buffer(array, key)
-        return self._tensor(array.dtype.name, array.shape, scales, buffer, name)
+        return self._tensor(array.dtype.name, array.shape, scales, buffer)
 
     def row_blocks(
         self, array: np.ndarray, scales: np.ndarray | None, key: str, rows: int
@@ -176,29 +174,14 @@ class Graph:
         shape: Sequence[int],
         scales: np.ndarray | None = None,
         buffer: int = 0,
-        name: str = "",
     ) -> int:
-        tensor = schema.TensorT([abs(size) for size in shape], buffer=buffer, name=name)
+        tensor = schema.TensorT([abs(size) for size in shape], buffer=buffer)
         tensor.type, tensor.shapeSignature = getattr(schema.TensorType, _TYPES[dtype]), list(shape)
         if scales is not None:
             zeros = np.zeros(len(scales), np.int64)
             tensor.quantization = schema.QuantizationParametersT(scale=scales, zeroPoint=zeros)
         self._graph.tensors.append(tensor)
         return len(self._graph.tensors) - 1
-
-
-def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
-    """Returns the float32 weights with a name of a file that `ModelFile` wrote, mapped from it."""
-    data = np.memmap(path, np.uint8, "r")
-    model = schema.Model.GetRootAs(data[_whole_header(data) :])
-    arrays = {}
-    for graph in map(model.Subgraphs, range(model.SubgraphsLength())):
-        for tensor in map(graph.Tensors, range(graph.TensorsLength())):
-            if name := tensor.Name().decode():
-                buffer = model.Buffers(tensor.Buffer())
-                values = data[buffer.Offset() : buffer.Offset() + buffer.Size()]
-                arrays[name] = values.view("<f4").reshape(tensor.ShapeAsNumpy())
-    return arrays
 
 
 def cut_model(path: str | Path, outputs: int, apart: bool = False) -> bytes:

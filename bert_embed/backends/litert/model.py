@@ -1,52 +1,23 @@
 """Writes an encoder as LiteRT models, in float32 and with products in int8."""
 
-import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from bert_embed.backends.litert.file import Graph, ModelFile, read_arrays
-from bert_embed.base.errors import InputError
-from bert_embed.bundle.bundle import AGAIN, LITERT, WEIGHTS, Bundle
-from bert_embed.models.encoder import DenseModule, EncoderConfig
-from bert_embed.models.heads.head import Head
+from bert_embed.backends.host import fused_attention, is_normed, query_scale, tail
+from bert_embed.backends.litert import FILES
+from bert_embed.backends.litert.file import Graph, ModelFile
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.multi import MultiHead
-
-
-def fused_attention(
-    tensors: Mapping[str, np.ndarray], layer: str, head_width: int
-) -> dict[str, np.ndarray]:
-    """Returns query, key, value side by side; query or its norm divided by sqrt(head width)."""
-    scale = np.float32(1) if is_normed(tensors, layer) else query_scale(head_width)
-    fused = {}
-    for part in ("kernel", "bias"):
-        if f"{layer}/query/{part}" not in tensors:
-            continue
-        query, key, value = (
-            tensors[f"{layer}/{name}/{part}"] for name in ("query", "key", "value")
-        )
-        fused[part] = np.concatenate([query * scale, key, value], axis=-1)
-    return fused
-
-
-def query_scale(head_width: int) -> np.float32:
-    """Returns what queries are multiplied by, for scores of the same size at any width."""
-    return np.float32(1 / math.sqrt(head_width))
-
-
-def is_normed(tensors: Mapping[str, Any], layer: str) -> bool:
-    """Returns whether a layer has norms of its queries and keys."""
-    return f"{layer}/query_norm/gamma" in tensors
-
 
 _Tensors = Mapping[str, np.ndarray]
 _UNSEEN = 1e9  # taken from the scores of tokens that no token sees: their softmax is exactly 0
 _INT8_FULLY_CONNECTED = 12  # the operators' versions that have int8 weights
 _INT8_GATHER = 2
-WORD_SCALES = "row"  # what has a scale of its own in the word embeddings of the int8 file
 _IDS = ([-1, -1], "int32")
 _ONE_WIDE = {"shape": [-1, -1, 1]}
 _ACTIVATIONS = {
@@ -58,66 +29,42 @@ _ACTIVATIONS = {
 }
 
 
-def write_litert(
-    folder: str | Path,
-    config: EncoderConfig,
-    tensors: _Tensors,
-    dense: Sequence[DenseModule] = (),
-    heads: Mapping[str, Head] | None = None,
-    apart: Container[str] = (),
-) -> None:
+def write_litert(folder: str, bundle: Bundle, tensors: _Tensors) -> None:
     """Writes a file for each precision into the folder.
 
     Each has these signatures, of rows without padding:
         hidden_states: `input_ids` and `type_ids`, int32 `[batch, length]`, to float32
             `[batch * length, hidden]` each, the embeddings and the layers in order.
         pooler: `x` float32 `[rows, hidden]`, last states of [CLS], to the pooler's output.
-        dense: `x` float32 `[rows, in_features]` through all Dense modules.
+        modules: `x` float32 `[rows, in_features]` through all modules behind the pooling.
         sparse, multi, scores: `x` float32 `[batch, length, hidden]`, last states, to `Head.graph`.
-            `cut_model` alone gives those of kinds that are `apart`.
+            `cut_model` alone gives those of kinds that are `Bundle.heads_apart`.
 
     In int8, weights of layers have a scale for each output of a product. Activations become int8
     when the model runs, with a scale for each token, so a vector depends only on its own row. All
-    but the layers' products and the word embeddings is float32. No calibration is necessary. The
-    float32 file is also where the weights are kept: `load_tensors` reads them by their names.
+    but the layers' products and the word embeddings is float32. No calibration is necessary.
     Models without segment embeddings do not read `type_ids`.
     """
-    for precision, name in LITERT.items():
-        file = ModelFile()
-        multi = (heads or {}).get("multi")
-        masked = isinstance(multi, MultiHead) and multi.needs_mask
-        _write_encoder(file.graph("hidden_states"), config, tensors, precision == "int8", masked)
-        if "pooler/kernel" in tensors:
-            _write_layers(file.graph("pooler"), tensors, {"pooler": "tanh"})
-        if dense:
-            names = {f"dense/{number}": module.activation for number, module in enumerate(dense)}
-            _write_layers(file.graph("dense"), tensors, names)
-        for head in (heads or {}).values():
-            graph = file.graph(head.kind, head.kind in apart)
-            _write_head(graph, head, config, tensors, precision == "int8")
+    config = bundle.config
+    multi = bundle.heads.get("multi")
+    masked = isinstance(multi, MultiHead) and multi.needs_mask
+    widths = {"pooler": config.hidden_size} if bundle.has_pooler else {}
+    widths |= {"modules": bundle.dense[0].in_features} if bundle.dense else {}
+    inputs = {name: {"x": ([-1, width], "float32")} for name, width in widths.items()}
+    states = {"x": ([-1, -1, config.hidden_size], "float32")}
+    inputs |= dict.fromkeys(bundle.heads, states)
+    ids = dict.fromkeys(("input_ids", "type_ids", *(["mask"] if masked else [])), _IDS)
+    for precision, name in FILES.items():
+        file, int8 = ModelFile(), precision == "int8"
+        graph = file.graph("hidden_states")
+        ops = _LiteRTOps(graph, config, tensors, int8, ids)
+        for number, state in enumerate(config.hidden_states(ops, *ops.inputs[:2])):
+            graph.output(f"layer_{number}", state)
+        for signature, taken in inputs.items():
+            graph = file.graph(signature, signature in bundle.heads_apart)
+            ops = _LiteRTOps(graph, config, tensors, int8 and signature in bundle.heads, taken)
+            graph.output("y", tail(bundle, ops, signature, *ops.inputs))
         file.write(Path(folder, name))
-
-
-def _write_encoder(
-    graph: Graph, config: EncoderConfig, tensors: _Tensors, int8: bool, masked: bool
-) -> None:
-    """Writes the graph of the embeddings and all layers."""
-    ids = ("input_ids", "type_ids", *(["mask"] if masked else []))
-    ops = _LiteRTOps(graph, config, tensors, int8, ids)
-    for number, state in enumerate(config.hidden_states(ops, *ops.inputs[:2])):
-        graph.output(f"layer_{number}", state)
-    if not int8:
-        ops.keep_originals()
-
-
-def _write_head(
-    graph: Graph, head: Head, config: EncoderConfig, tensors: _Tensors, int8: bool
-) -> None:
-    """Writes the graph of a head on the last states."""
-    ops = _LiteRTOps(graph, config, tensors, int8, ("x",))
-    graph.output("y", head.graph(ops, ops.flat(*ops.inputs)))
-    for name in head.unread:
-        graph.constant(tensors[name], name=name)
 
 
 class _LiteRTOps:
@@ -129,9 +76,9 @@ class _LiteRTOps:
         config: EncoderConfig,
         tensors: _Tensors,
         int8: bool,
-        inputs: tuple[str, ...],
+        inputs: Mapping[str, tuple[list[int], str]],
     ) -> None:
-        """Adds inputs: ids, mask, int32 `[batch, length]`, or "x", `[batch, length, hidden]`."""
+        """Adds inputs, with their shapes and types: ids and a mask, or "x"."""
         self._graph, self._config, self._int8 = graph, config, int8
         self._tensors, self._tables = tensors, config.tables(tensors)
         # In how many products a layer computes query, key and value. In int8 each would make `x`
@@ -142,15 +89,12 @@ class _LiteRTOps:
         self._last_axis = graph.numbers(-1)
         self._flat = graph.numbers(-1, config.hidden_size)
         self._epsilon = graph.constant(np.array(config.layer_norm_eps, np.float32))
-        kind = ([-1, -1, config.hidden_size], "float32") if inputs == ("x",) else _IDS
-        self.inputs = tuple(graph.input(name, *kind) for name in inputs)
-        size = schema.ShapeOptionsT(2)
-        shape = graph.add(
-            "SHAPE", self.inputs[0], options=size, shape=[len(kind[0])], dtype="int32"
-        )
+        self.inputs = tuple(graph.input(name, *kind) for name, kind in inputs.items())
+        size, rank = schema.ShapeOptionsT(2), len(next(iter(inputs.values()))[0])
+        shape = graph.add("SHAPE", self.inputs[0], options=size, shape=[rank], dtype="int32")
         self._shape = shape
         self._unseen = self._unseen_scores() if "mask" in inputs else None
-        if kind is not _IDS:
+        if "x" in inputs:
             return
         # The shape of query, key and value by head.
         split = graph.numbers(3 * config.num_attention_heads // self._products, config.head_width)
@@ -164,7 +108,7 @@ class _LiteRTOps:
         width = rows.shape[1]
         gather: dict[str, Any] = {"options": schema.GatherOptionsT(), "shape": [-1, -1, width]}
         if not self._int8 or table != "embeddings/word":
-            return graph.add("GATHER", graph.constant(rows, name=table, key=table), ids, **gather)
+            return graph.add("GATHER", graph.constant(rows, key=table), ids, **gather)
         # A scale for each row, which LiteRT's own int8 tables cannot have.
         values, scales = _quantized(rows)
         int8 = gather | {"version": _INT8_GATHER, "dtype": "int8"}
@@ -177,7 +121,7 @@ class _LiteRTOps:
     def first_rows(self, table: str) -> int:
         if table in self._tables:
             return self._cut(self._tables[table])
-        return self._cut(self._tensors[table], table)
+        return self._cut(self._tensors[table])
 
     def flat(self, x: int) -> int:
         width = self._graph.width(x)
@@ -202,7 +146,7 @@ class _LiteRTOps:
         factor = graph.add("RSQRT", graph.add("ADD", variance, self._epsilon))
         x = graph.add("MUL", centred, factor)
         gamma, *beta = (
-            graph.constant(self._tensors[key], name=key)
+            graph.constant(self._tensors[key])
             for key in (f"{name}/gamma", f"{name}/beta")
             if key in self._tensors
         )
@@ -211,7 +155,8 @@ class _LiteRTOps:
 
     def product(self, x: int, name: str) -> int:
         int8 = self._int8 and name.startswith("layers/")
-        return _product(self._graph, *_weights(self._tensors, name), x, int8)
+        bias = self._tensors.get(f"{name}/bias")
+        return _product(self._graph, self._tensors[f"{name}/kernel"], bias, x, int8)
 
     def by_distance(self, table: str) -> int:
         graph, positions = self._graph, self._config.max_position_embeddings
@@ -253,15 +198,11 @@ class _LiteRTOps:
 
     def against(self, x: int, table: str, bias: str | None, block: int) -> Iterator[int]:
         graph, rows = self._graph, self._tensors[table]
-        if not self._int8 and not table.startswith("embeddings/"):
-            graph.constant(rows, name=table, key=table)
         scales = None
         if self._int8:
             rows, scales = _quantized(rows)
         options = schema.FullyConnectedOptionsT(asymmetricQuantizeInputs=self._int8)
         added = None if bias is None else self._tensors[bias]
-        if added is not None and not self._int8:
-            graph.constant(added, name=bias or "")
         starts = range(0, len(rows), block)
         for start, part in zip(starts, graph.row_blocks(rows, scales, table, block), strict=True):
             width = min(block, len(rows) - start)
@@ -305,12 +246,6 @@ class _LiteRTOps:
         options = schema.ConcatenationOptionsT(axis=1)
         return self._graph.add("CONCATENATION", *parts, options=options, shape=[-1, width])
 
-    def keep_originals(self) -> None:
-        """Adds the weights that the graph holds in another form, for `read_tensors` alone."""
-        for name in self._tensors:
-            if "/query/" in name or name in self._config.in_tables:
-                self._graph.constant(_stored(name, self._tensors[name]), name=name)
-
     def _unseen_scores(self) -> int:
         """Adds `[batch, 1, length]`, what is added to scores: 0 for tokens that others see."""
         graph, mask = self._graph, self.inputs[-1]
@@ -324,7 +259,7 @@ class _LiteRTOps:
             *("EXPAND_DIMS", scores, axis), options=schema.ExpandDimsOptionsT(), shape=[-1, 1, -1]
         )
 
-    def _cut(self, table: np.ndarray, name: str = "") -> int:
+    def _cut(self, table: np.ndarray) -> int:
         """Adds as many rows of a table as a row of the batch has tokens."""
         graph = self._graph
         zero, one, two = map(graph.numbers, (0, 1, 2))
@@ -333,9 +268,8 @@ class _LiteRTOps:
             *("STRIDED_SLICE", self._shape, one, two, one), options=cut, shape=[1], dtype="int32"
         )
         rest, dtype = list(table.shape[1:]), table.dtype.name
-        constant = graph.constant(table, name=name)
         return graph.add(
-            *("STRIDED_SLICE", constant, zero, length, one),
+            *("STRIDED_SLICE", graph.constant(table), zero, length, one),
             options=cut,
             shape=[-1, *rest],
             dtype=dtype,
@@ -367,10 +301,8 @@ class _LiteRTOps:
         biases: Sequence[np.ndarray | None] = [None] * self._products
         if "bias" in fused:
             biases = np.split(fused["bias"], self._products, -1)
-        # The query's weights are scaled here, so they have no name.
-        names = ("", f"{name}/key", f"{name}/value")
-        for product, kernel, bias in zip(names, kernels, biases, strict=False):
-            y = _product(graph, product, kernel, bias, x, self._int8)
+        for kernel, bias in zip(kernels, biases, strict=True):
+            y = _product(graph, kernel, bias, x, self._int8)
             if self._normed:
                 y = self._part_normed(y, name, part=len(products))
             y = graph.add("RESHAPE", y, self._by_head, shape=[-1, -1, computed, width])
@@ -393,49 +325,23 @@ class _LiteRTOps:
         return self._graph.add("MUL", x, self._graph.constant(scale))
 
 
-def _write_layers(graph: Graph, tensors: _Tensors, activations: Mapping[str, str]) -> None:
-    """Writes a graph of some layers, each with its activation, on `x`."""
-    x = graph.input("x", [-1, tensors[f"{next(iter(activations))}/kernel"].shape[0]])
-    for name, activation in activations.items():
-        x = _activated(graph, activation, _product(graph, *_weights(tensors, name), x))
-    graph.output("y", x)
-
-
-def _weights(tensors: _Tensors, name: str) -> tuple[str, np.ndarray, np.ndarray | None]:
-    return name, tensors[f"{name}/kernel"], tensors.get(f"{name}/bias")
-
-
 def _product(
-    graph: Graph, name: str, kernel: np.ndarray, bias: np.ndarray | None, x: int, int8: bool = False
+    graph: Graph, kernel: np.ndarray, bias: np.ndarray | None, x: int, int8: bool = False
 ) -> int:
-    """Adds `x @ kernel + bias`; weights without a name are not to be read again."""
-    names = [f"{name}/{part}" if name else "" for part in ("kernel", "bias")]
-    stored = _stored("/kernel", kernel)
-    weights = graph.constant(*_quantized(stored)) if int8 else graph.constant(stored, name=names[0])
+    """Adds `x @ kernel + bias`."""
+    rows = kernel.T  # as LiteRT has them
     return graph.add(
         "FULLY_CONNECTED",
         x,
-        weights,
-        -1 if bias is None else graph.constant(bias, name=names[1]),
+        graph.constant(*_quantized(rows)) if int8 else graph.constant(rows),
+        -1 if bias is None else graph.constant(bias),
         options=schema.FullyConnectedOptionsT(asymmetricQuantizeInputs=int8),
         version=_INT8_FULLY_CONNECTED if int8 else 1,
-        shape=[-1, len(stored)],
+        shape=[-1, len(rows)],
     )
 
 
-def _stored(name: str, array: np.ndarray) -> np.ndarray:
-    """Returns weights of ours as LiteRT has them, or LiteRT's as ours: kernels are transposed."""
-    return array.T if name.endswith("/kernel") else array
-
-
-def read_tensors(path: str | Path) -> dict[str, np.ndarray]:
-    """Returns the tensors that `write_litert` wrote, from its float32 file."""
-    return {name: _stored(name, array) for name, array in read_arrays(path).items()}
-
-
 def _activated(graph: Graph, activation: str, x: int) -> int:
-    if activation == "identity":
-        return x
     if activation == "silu":
         return graph.add("MUL", x, graph.add("LOGISTIC", x))
     if activation == "log1p":
@@ -452,12 +358,3 @@ def _quantized(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     scales = np.where(largest == 0, 1, largest).astype(np.float32) / np.float32(127)
     with np.errstate(invalid="ignore"):
         return np.rint(rows / scales[:, None]).astype(np.int8), scales
-
-
-def load_tensors(bundle: Bundle) -> dict[str, np.ndarray]:
-    """Returns the float32 weights in the names and shapes of `Bundle.tensor_shapes`."""
-    bundle.verify_files([WEIGHTS])
-    tensors = read_tensors(Path(bundle.path, WEIGHTS))
-    if {name: array.shape for name, array in tensors.items()} != bundle.tensor_shapes():
-        raise InputError(f"{bundle.path}: {WEIGHTS} holds another encoder; {AGAIN}")
-    return tensors

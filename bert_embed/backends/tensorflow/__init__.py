@@ -1,1 +1,32 @@
-"""The engine of GPUs, and SavedModels."""
+"""TensorFlow: programs that XLA compiles for GPUs and TPUs, and the SavedModel of a model."""
+
+from ctypes.util import find_library
+from importlib.util import find_spec
+
+from bert_embed.backends.protocol import Backend
+
+_SHORT = ("float32", "bfloat16", "float16")
+BACKEND = Backend(
+    name="tensorflow",
+    package="tensorflow",
+    precisions={"gpu": _SHORT, "tpu": ("float32", "bfloat16"), "cpu": _SHORT},
+    load="bert_embed.backends.tensorflow.engine:XLAEngine",
+    named_on=("cpu",),  # where it is slow
+    providers={"gpu": "tensorflow[and-cuda]", "tpu": "tensorflow-tpu"},
+    sees_gpu="bert_embed.backends.tensorflow:sees_gpu",
+)
+
+
+def has_cuda() -> bool:
+    """Returns whether there are CUDA libraries for TensorFlow: in packages, or the system's."""
+    packaged = find_spec("nvidia") is not None and find_spec("nvidia.cudnn") is not None
+    return packaged or find_library("cudnn") is not None
+
+
+def sees_gpu() -> bool:
+    """Returns whether TensorFlow, whose import takes seconds, finds a GPU."""
+    if not has_cuda():
+        return False
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))

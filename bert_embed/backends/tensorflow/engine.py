@@ -4,18 +4,17 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_embed.backends.batches import FixedShapes
-from bert_embed.backends.litert.engine import DenseModules
+from bert_embed.backends.host import Wanted, host_call
 from bert_embed.backends.tensorflow.model import load_encoder
-from bert_embed.backends.tensorflow.pooling import model_outputs
 from bert_embed.base.errors import SettingError
-from bert_embed.bundle.bundle import Bundle
+from bert_embed.bundle.bundle import Bundle, load_tensors
 from bert_embed.settings import OutputSpec, VectorSpec
 
 BATCH_TOKENS = 16384  # enough to use all units of a device
@@ -31,13 +30,20 @@ class XLAEngine:
     device: contextlib.AbstractContextManager = _ONE_MODEL_AT_A_TIME
 
     def __init__(
-        self, bundle: Bundle, special_ids: tuple[int, int], precision: str, device: str
+        self,
+        bundle: Bundle,
+        special_ids: tuple[int, int],
+        precision: str,
+        device: str,
+        threads: int = 1,
     ) -> None:
-        """Loads the weights onto a "gpu" or "tpu", or for "xla_cpu" the processor."""
+        """Loads the weights onto a "gpu" or "tpu", or the processor; `at_once` says the threads."""
         self._bundle, self._special, self._process = bundle, special_ids, os.getpid()
         self._place = _TPU() if device == "tpu" else _Device(device)
+        tensors = load_tensors(bundle)
+        self._tensors = {name: tensors[name] for name in tensors if name.startswith("dense/")}
         with self._place.scope():
-            self._model = load_encoder(bundle)
+            self._model = load_encoder(bundle, tensors)
             if precision != "float32":
                 self._model.compute_in(tf.as_dtype(precision))
 
@@ -52,21 +58,13 @@ class XLAEngine:
 
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> "Programs":
         """See `bert_embed.backends.protocol.Engine`."""
+        config = self._bundle.config
+        wanted = Wanted(config, self._special, spec, output_spec, prompt_tokens)
+        return self._place.programs(partial(self._model.outputs, wanted))
 
-        def outputs(ids: tf.Tensor, mask: tf.Tensor, types: tf.Tensor) -> dict[str, tf.Tensor]:
-            return model_outputs(
-                self._model, spec, output_spec, ids, mask, types, self._special, prompt_tokens
-            )
-
-        return self._place.programs(outputs)
-
-    def dense(self, vectors: np.ndarray) -> np.ndarray:
+    def modules(self, vectors: np.ndarray) -> np.ndarray:
         """See `protocol.Engine`; on the processor, because any row count occurs."""
-        return self._modules(vectors)
-
-    @cached_property
-    def _modules(self) -> DenseModules:
-        return DenseModules(self._bundle)
+        return host_call(self._bundle, self._tensors, "modules", vectors)
 
 
 class Programs:

@@ -37,7 +37,7 @@ class HubEncoder(tf.Module):
         )
         outputs = {"sequence_output": states[-1], "encoder_outputs": states[1:]}
         if self.encoder.has_pooler:
-            pooled = self.encoder.pooled(states[-1])
+            pooled = self.encoder.call("pooler", states[-1][:, 0], inputs["input_mask"])
             outputs |= {"pooled_output": pooled, "default": pooled}
         return outputs
 

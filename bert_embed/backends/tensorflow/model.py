@@ -5,12 +5,11 @@ from itertools import islice
 
 import numpy as np
 import tensorflow as tf
+import tensorflow.experimental.numpy as tnp
 
-from bert_embed.backends.litert.model import fused_attention, is_normed, load_tensors, query_scale
-from bert_embed.base.errors import InputError
-from bert_embed.bundle.bundle import Bundle
+from bert_embed.backends.host import Wanted, fused_attention, is_normed, query_scale, tail
+from bert_embed.bundle.bundle import Bundle, load_tensors
 from bert_embed.models.encoder import EncoderConfig
-from bert_embed.models.heads.head import Head
 
 _LEAST = -1e30  # below every number, so that padding is never the maximum
 _MASKED = -1e9  # added to the scores of padding, so that their softmax is exactly 0 and never NaN
@@ -24,20 +23,14 @@ class Encoder(tf.Module):
     unless `compute_in` says otherwise.
     """
 
-    def __init__(
-        self,
-        config: EncoderConfig,
-        tensors: Mapping[str, np.ndarray],
-        pooler: bool = True,
-        heads: Mapping[str, Head] | None = None,
-    ) -> None:
-        """Builds the variables from float32 arrays in the names and shapes of `tensor_shapes`."""
+    def __init__(self, bundle: Bundle, tensors: Mapping[str, np.ndarray]) -> None:
+        """Builds the variables from float32 arrays in the names of `Bundle.tensor_shapes`."""
         super().__init__(name="encoder")
-        self.config, self.has_pooler = config, pooler
-        self._heads, self._dtype = heads or {}, tf.float32
-        unread = {name for head in self._heads.values() for name in head.unread}
+        self._bundle, self.config, self.has_pooler = bundle, bundle.config, bundle.has_pooler
+        self._dtype = tf.float32
+        unread = {name for head in bundle.heads.values() for name in head.unread}
         tensors = {name: array for name, array in tensors.items() if name not in unread}
-        arrays = _graph_weights(config, tensors)
+        arrays = _graph_weights(bundle.config, tensors)
         self.weights = {name: tf.Variable(array) for name, array in arrays.items()}
 
     def hidden_states(
@@ -65,19 +58,24 @@ class Encoder(tf.Module):
             if name.endswith(("/kernel", "/bias")):
                 self.weights[name] = tf.Variable(tf.cast(weights, dtype))
 
-    def pooled(self, last: tf.Tensor) -> tf.Tensor:
-        """Returns the pooler's output, float32 `[batch, hidden]`, from the last hidden state."""
-        if not self.has_pooler:
-            raise InputError("this model has no pooler")
-        return tf.tanh(tf.cast(_product(self.weights, last[:, 0], "pooler"), tf.float32))
+    def outputs(
+        self, wanted: Wanted, input_ids: tf.Tensor, mask: tf.Tensor, type_ids: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Runs the encoder once, up to the highest layer that is used, and what follows."""
+        states = self.hidden_states(input_ids, mask, type_ids, highest=max(wanted.layers))
 
-    def head_output(self, kind: str, last: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """Returns float32 `[batch, width]`, or `[batch, length, width]`, from the last states."""
-        ops, head = _TensorFlowOps(self.config, self.weights, mask, self._dtype), self._heads[kind]
-        output = tf.cast(head.graph(ops, ops.flat(last)), tf.float32)
-        if not head.per_token:
-            return output
-        return tf.reshape(output, [ops.batch, ops.length, output.shape[-1]])
+        def call(name: str, x: tf.Tensor) -> tf.Tensor:
+            return self.call(name, x, mask)
+
+        return wanted.outputs(tnp, dict(enumerate(states)), call, input_ids, mask)
+
+    def call(self, name: str, x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """As `bert_embed.backends.host.Model.call`."""
+        ops = _TensorFlowOps(self.config, self.weights, mask, self._dtype)
+        found = tf.cast(tail(self._bundle, ops, name, x), tf.float32)
+        if name not in self._bundle.heads or not self._bundle.heads[name].per_token:
+            return found
+        return tf.reshape(found, [ops.batch, ops.length, found.shape[-1]])
 
 
 def _graph_weights(
@@ -240,10 +238,11 @@ _ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "relu": tf.nn.relu,
     "silu": tf.nn.silu,
     "tanh": tf.tanh,
+    "sigmoid": tf.sigmoid,
     "log1p": tf.math.log1p,
 }
 
 
-def load_encoder(bundle: Bundle) -> Encoder:
+def load_encoder(bundle: Bundle, tensors: Mapping[str, np.ndarray] | None = None) -> Encoder:
     """Returns the model with its weights, an `Encoder`; InputError if they are damaged."""
-    return Encoder(bundle.config, load_tensors(bundle), bundle.has_pooler, bundle.heads)
+    return Encoder(bundle, load_tensors(bundle) if tensors is None else tensors)

@@ -121,18 +121,13 @@ class MultiHead(Head):
     def shapes(self, config: EncoderConfig) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {}
         for number, layer in enumerate(self.layers):
-            name = _LAYER.format(number)
-            shapes[f"{name}/kernel"] = (layer.in_features, layer.out_features)
-            if layer.bias:
-                shapes[f"{name}/bias"] = (layer.out_features,)
+            shapes |= layer.shapes(_LAYER.format(number))
         return shapes
 
     def graph(self, ops: Ops, states: Any) -> Any:
         x = states
         for number, layer in enumerate(self.layers):
-            x = ops.product(x, _LAYER.format(number))
-            if layer.activation != "identity":
-                x = ops.activated(x, layer.activation)
+            x = layer.graph(ops, x, _LAYER.format(number))
         return x
 
     def empty(self) -> tuple[np.ndarray, ...]:

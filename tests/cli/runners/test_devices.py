@@ -26,7 +26,7 @@ def test_programs_are_compiled_once_for_all_blocks_and_counted(texts, tmp_path, 
     one, other = tmp_path / "cpu", tmp_path / "xla"
     many = {**FEW, "block_bytes": 2000}
     assert embed(one, tiny_bundle, texts, device="cpu", **many) == 0
-    assert embed(other, tiny_bundle, texts, device="xla_cpu", **many) == 0
+    assert embed(other, tiny_bundle, texts, engine="tensorflow", **many) == 0
     assert rows(other)["id"] == rows(one)["id"]
     assert_near(vectors(other), vectors(one))
     before, found = record(one), record(other)
@@ -42,9 +42,15 @@ def test_programs_are_compiled_once_for_all_blocks_and_counted(texts, tmp_path, 
     ("flags", "message"),
     [
         ({"device": "rocm"}, "--device must be one of auto"),
-        ({"device": "cuda"}, "--device gpu: TensorFlow sees no GPU on this machine"),
-        ({"device": "gpu"}, "--device gpu: TensorFlow sees no GPU on this machine"),
-        ({"device": "xla_cpu", "precision": "int8"}, "--precision int8 is for processors"),
+        ({"device": "cuda"}, "--device gpu: tensorflow sees no GPU on this machine"),
+        ({"device": "gpu"}, "--device gpu: tensorflow sees no GPU on this machine"),
+        ({"device": "gpu", "precision": "int8"}, "--precision int8 is for processors"),
+        (
+            {"engine": "tensorflow", "precision": "int8"},
+            "tensorflow does not compute int8",
+        ),
+        ({"engine": "onnx"}, "--engine must be one of litert, tensorflow, got 'onnx'"),
+        ({"engine": "litert", "device": "gpu"}, "litert does not compute float32 on device gpu"),
         ({"device": "tpu", "precision": "float16"}, "--precision float16 is for GPUs"),
         ({"precision": "float16"}, "--precision float16 requires a GPU"),
     ],

@@ -6,7 +6,7 @@ import bert_embed
 from bert_embed.backends import processor as processors
 from bert_embed.backends.choose import weight_files
 from bert_embed.base.errors import SettingError
-from bert_embed.bundle.bundle import LITERT, read_bundle
+from bert_embed.bundle.bundle import read_bundle
 from tests.support.command import embed
 
 
@@ -23,7 +23,7 @@ def processor(tmp_path, monkeypatch):
 
 def test_the_weights_of_a_device_that_is_not_named(tiny_bundle):
     bundle = read_bundle(tiny_bundle)
-    assert weight_files(bundle, "float32", None) == [LITERT["float32"]]
+    assert weight_files(bundle, "float32", None) == ["float32.tflite"]
     with pytest.raises(SettingError, match="device must be one of"):
         weight_files(bundle, "float32", "gpuu")
 

@@ -13,8 +13,9 @@ from pydoc_data.topics import topics
 import numpy as np
 import pytest
 
+from bert_embed.backends.litert import FILES
 from bert_embed.backends.litert.engine import LiteRTEngine
-from bert_embed.bundle.bundle import LITERT, read_bundle
+from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.settings import POOLINGS, OutputSpec, VectorSpec
 from examples.sts_benchmark import cosines, read_pairs, spearman
@@ -152,15 +153,15 @@ def test_the_command_line_computes_in_int8(tmp_path, tiny_bundle):
     assert embed(tmp_path / "a", tiny_bundle, tmp_path / "in.txt") == 2
 
 
-@pytest.mark.parametrize("precision", LITERT)
+@pytest.mark.parametrize("precision", FILES)
 def test_a_damaged_model_is_named(tiny_bundle, tmp_path, precision):
     folder = tmp_path / "damaged"
     shutil.copytree(tiny_bundle, folder)
-    file = folder / LITERT[precision]
+    file = folder / FILES[precision]
     data = bytearray(file.read_bytes())
     data[-1000] ^= 1  # a bit of a weight
     file.write_bytes(data)
-    with pytest.raises(ValueError, match=f"{folder}: {LITERT[precision]} is damaged"):
+    with pytest.raises(ValueError, match=f"{folder}: {FILES[precision]} is damaged"):
         Encoder(read_bundle(folder), precision=precision)
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_embed.backends.litert.model import load_tensors
 from bert_embed.backends.probe import compare, probe_outputs, verify
-from bert_embed.bundle.bundle import WEIGHTS, read_bundle, write_metadata
+from bert_embed.bundle.bundle import WEIGHTS, load_tensors, read_bundle, write_metadata
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models import plain_bert
@@ -66,7 +65,7 @@ def test_a_flipped_byte_is_named_and_nothing_is_computed(copied):
     found = verify(copied)
     assert found.damaged == (WEIGHTS,)
     assert found.outputs == ()
-    assert "float32.tflite is damaged, its sha256 is not" in found.problem
+    assert "weights.safetensors is damaged, its sha256 is not" in found.problem
 
 
 def rewritten(bundle):
@@ -76,9 +75,9 @@ def rewritten(bundle):
     return read_bundle(bundle.path)
 
 
-def doubled(bundle, weights):
-    """The bundle with twice these weights, which its file holds once."""
-    file = Path(bundle.path, WEIGHTS)
+def doubled(bundle, weights, name=WEIGHTS):
+    """The bundle with twice these weights, which one of its files holds once."""
+    file = Path(bundle.path, name)
     data, old = file.read_bytes(), np.ascontiguousarray(weights).tobytes()
     assert data.count(old) == 1
     file.write_bytes(data.replace(old, np.ascontiguousarray(weights * 2).tobytes()))
@@ -86,16 +85,16 @@ def doubled(bundle, weights):
 
 
 def test_other_weights_under_the_right_sha256_are_found(copied):
-    inner = load_tensors(copied)["layers/1/output/kernel"].T
-    result = verify(doubled(copied, inner))
+    inner = load_tensors(copied)["layers/1/output/kernel"]
+    result = verify(doubled(doubled(copied, inner), inner.T, "float32.tflite"))
     assert result.max_difference > 0.01
     assert "have another fingerprint than at the import" in result.problem
 
 
 def test_an_engine_that_computes_otherwise_is_found(copied):
-    # LiteRT reads the query's weights scaled, and TensorFlow beside them as they were imported.
-    query = load_tensors(copied)["layers/1/query/kernel"].T
-    problem = verify(doubled(copied, query * np.float32(1 / np.sqrt(8)))).problem
+    # LiteRT's file has the query's weights scaled.
+    query = load_tensors(copied)["layers/1/query/kernel"].T * np.float32(1 / np.sqrt(8))
+    problem = verify(doubled(copied, query, "float32.tflite")).problem
     assert "differ from those of the import by up to" in problem
 
 
@@ -106,8 +105,7 @@ def test_another_configuration_is_found(copied, change):
 
 
 def test_other_weights_of_the_engines_of_gpus_are_found(copied):
-    query = load_tensors(copied)["layers/1/query/kernel"].T
-    result = verify(doubled(copied, query))
+    result = verify(doubled(copied, load_tensors(copied)["layers/1/query/kernel"]))
     assert result.max_difference < 1e-5
     assert "have another fingerprint than at the import" in result.problem
 

@@ -26,7 +26,7 @@ def saved_model(tiny_bundle, tmp_path_factory):
 def states(tiny_bundle):
     encoder = load_encoder(read_bundle(tiny_bundle))
     found = encoder.hidden_states(IDS, MASK, IDS * 0)
-    return [state.numpy() for state in found], encoder.pooled(found[-1]).numpy()
+    return [state.numpy() for state in found], encoder.call("pooler", found[-1][:, 0], MASK).numpy()
 
 
 def test_a_saved_model_answers_as_tf_hubs_encoders_do(saved_model, states):

@@ -29,7 +29,7 @@ def compiled(minilm):
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3, autograph=False)
     def run(ids, mask, types):
         states = encoder.hidden_states(ids, mask, types)
-        return tf.stack(states, axis=1), encoder.pooled(states[-1])
+        return tf.stack(states, axis=1), encoder.call("pooler", states[-1][:, 0], mask)
 
     return lambda *arrays: [one.numpy() for one in run(*arrays)]
 
@@ -79,7 +79,7 @@ def test_each_activation_equals_plain_numpy(tmp_path, activation):
     encoder = load_encoder(bundle)
     ids, mask, types = rows()
     found = encoder.hidden_states(ids, mask, types)
-    pooled = encoder.pooled(found[-1]).numpy()
+    pooled = encoder.call("pooler", found[-1][:, 0], mask).numpy()
     for row, length in enumerate(mask.sum(1)):
         wanted = plain.hidden_states(ids[row, :length], types[row, :length])
         for one, other in zip(found, wanted, strict=True):

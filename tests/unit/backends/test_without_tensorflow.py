@@ -89,7 +89,7 @@ def test_an_encoder_never_imports_tensorflow(tiny_bundle, precision):
 def test_an_engine_that_needs_tensorflow_says_so_where_it_is_not_installed(tiny_bundle):
     code = (
         f"{_MISSING}import bert_embed\n"
-        f"bert_embed.load({tiny_bundle!r}, device='xla_cpu').encode(['a text'])"
+        f"bert_embed.load({tiny_bundle!r}, engine='tensorflow').encode(['a text'])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
@@ -123,7 +123,7 @@ def test_commands_that_need_tensorflow_say_so_where_it_is_missing(tmp_path):
         _MISSING + _COMMANDS,
         ["model", "export", "minilm", tmp_path / "saved"],
         [*embed, "--precision=bfloat16"],
-        [*embed, "--device=xla_cpu"],
+        [*embed, "--engine=tensorflow"],
     )
     for code, errors in made:
         assert code != 0

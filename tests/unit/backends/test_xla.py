@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_embed.backends import choose as engine
-from bert_embed.backends.choose import check_machine, check_precision, find_device, load_engine
+from bert_embed.backends import choose
+from bert_embed.backends.choose import check_machine, check_precision, find_backend, load_engine
 from bert_embed.backends.runner import RowRunner
 from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import read_bundle
@@ -34,17 +34,17 @@ ONE_LAYER = VectorSpec(layers=(1,))  # compiled in half the time, where shapes a
 
 
 @cache
-def encoder(folder, device, precision="float32"):
-    return Encoder(read_bundle(folder), precision=precision, device=device, threads=2)
+def encoder(folder, engine):
+    return Encoder(read_bundle(folder), device="cpu", engine=engine, threads=2)
 
 
 @pytest.mark.parametrize("pooling", ["weightedmean,max", "pooler"])
 def test_vectors_are_those_of_the_processor(tiny_bundle, pooling):
     one, other = (
-        encoder(tiny_bundle, device).encode(
+        encoder(tiny_bundle, engine).encode(
             TEXTS, pooling=pooling, batch_tokens=BATCH, max_seq_length=8
         )
-        for device in ("cpu", "xla_cpu")
+        for engine in ("litert", "tensorflow")
     )
     assert_near(other, one)
 
@@ -53,8 +53,8 @@ def test_dense_modules_behind_the_programs_are_those_of_the_processor(tmp_path):
     write_sentence_transformers(tmp_path / "source", modules=[dense(32, 6), dense(6, 4)])
     bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
     one, other = (
-        Encoder(bundle, device=device).encode(TEXTS, batch_tokens=BATCH, max_seq_length=8)
-        for device in ("cpu", "xla_cpu")
+        Encoder(bundle, engine=engine).encode(TEXTS, batch_tokens=BATCH, max_seq_length=8)
+        for engine in ("litert", "tensorflow")
     )
     assert one.shape == (len(TEXTS), 4)
     assert_near(other, one)
@@ -62,10 +62,10 @@ def test_dense_modules_behind_the_programs_are_those_of_the_processor(tmp_path):
 
 def test_tokens_and_second_texts_are_those_of_the_processor(tiny_bundle):
     one, other = (
-        encoder(tiny_bundle, device).encode_tokens(
+        encoder(tiny_bundle, engine).encode_tokens(
             TEXTS, TEXTS[::-1], layers=[0, -1], layer_combine="concat", max_seq_length=12
         )
-        for device in ("cpu", "xla_cpu")
+        for engine in ("litert", "tensorflow")
     )
     for wanted, found in zip(one, other, strict=True):
         assert found.texts == wanted.texts
@@ -75,16 +75,16 @@ def test_tokens_and_second_texts_are_those_of_the_processor(tiny_bundle):
 def test_windows_are_merged_to_what_the_processor_gives(tiny_bundle):
     long = "the bank of the river was down by the water " * 3
     one, other = (
-        encoder(tiny_bundle, device).encode(
+        encoder(tiny_bundle, engine).encode(
             [long, "money"], max_seq_length=12, long_text="window", normalize=True
         )
-        for device in ("cpu", "xla_cpu")
+        for engine in ("litert", "tensorflow")
     )
     assert_near(other, one)
 
 
-def engine_of(bundle, device):
-    return engine.load_engine(bundle, (2, 3), "float32", device)
+def engine_of(bundle, engine):
+    return load_engine(bundle, (2, 3), "float32", "cpu", 1, engine)
 
 
 def rows_of(lengths):
@@ -94,7 +94,7 @@ def rows_of(lengths):
 
 def test_every_shape_is_compiled_before_the_first_batch_and_none_after(tiny_bundle):
     bundle = read_bundle(tiny_bundle)
-    engine = engine_of(bundle, "xla_cpu")
+    engine = engine_of(bundle, "tensorflow")
     runner = RowRunner(bundle.config, engine, threads=2, compile_ahead=True)
 
     def run(lengths):
@@ -117,8 +117,8 @@ def test_a_row_longer_than_usual_runs_all_the_same(tmp_path):
     write_tiny_huggingface(tmp_path / "source", positions=24)
     bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
     runners = [
-        RowRunner(bundle.config, engine_of(bundle, device), threads=2, compile_ahead=True)
-        for device in ("cpu", "xla_cpu")
+        RowRunner(bundle.config, engine_of(bundle, engine), threads=2, compile_ahead=True)
+        for engine in ("litert", "tensorflow")
     ]
     rows = rows_of([3, 20])
     one, other = (
@@ -157,7 +157,7 @@ from bert_embed.backends.choose import load_engine
 from bert_embed.backends.runner import RowRunner
 from bert_embed.settings import OutputSpec, VectorSpec
 bundle = read_bundle({tiny_bundle!r})
-engine = load_engine(bundle, (2, 3), "float32", "xla_cpu")
+engine = load_engine(bundle, (2, 3), "float32", "cpu", 1, "tensorflow")
 runner = RowRunner(bundle.config, engine, threads=2, compile_ahead=True)
 run = lambda lengths: runner.run(
     VectorSpec(layers=(1,)), OutputSpec(), np.full(sum(lengths), 7, np.int32),
@@ -173,7 +173,7 @@ print(json.dumps(counts))
 def test_calls_of_other_dim_and_length_share_the_one_program_of_their_shape(tiny_bundle, tmp_path):
     code = f"""
 import json, bert_embed
-encoder = bert_embed.load({tiny_bundle!r}, device="xla_cpu", layers=[1])
+encoder = bert_embed.load({tiny_bundle!r}, engine="tensorflow", layers=[1])
 for settings in ({{}}, {{"dim": 5}}, {{"normalize": True}}, {{"dim": 7, "normalize": True}}):
     found = encoder.encode(["the river"], **settings)
 print(json.dumps(found.shape))
@@ -190,7 +190,7 @@ def settings():
     precise = not tf.config.experimental.tensor_float_32_execution_enabled()
     return [precise, tf.config.threading.get_intra_op_parallelism_threads(), dict(os.environ)]
 before = settings()
-bert_embed.load({tiny_bundle!r}, device="xla_cpu", layers=[1]).encode(["the river"])
+bert_embed.load({tiny_bundle!r}, engine="tensorflow", layers=[1]).encode(["the river"])
 bert_embed.load({tiny_bundle!r}).encode(["the river"])
 print(json.dumps([before == settings(), before[0]]))
 """
@@ -202,7 +202,7 @@ print(json.dumps([before == settings(), before[0]]))
 
 
 def test_a_forked_process_is_refused_at_once(tiny_bundle):
-    on_xla = encoder(tiny_bundle, "xla_cpu")
+    on_xla = encoder(tiny_bundle, "tensorflow")
     on_xla.encode("vault")
     reading, writing = os.pipe()
     if os.fork() == 0:
@@ -220,7 +220,7 @@ def test_a_forked_process_is_refused_at_once(tiny_bundle):
 
 def test_batches_of_two_models_do_not_run_at_once(tiny_bundle):
     bundle = read_bundle(tiny_bundle)
-    one, other = (load_engine(bundle, (2, 3), "float32", "xla_cpu") for _ in range(2))
+    one, other = (load_engine(bundle, (2, 3), "float32", "cpu", 1, "tensorflow") for _ in range(2))
     assert one.device is other.device
     with one.device:
         assert not other.device.acquire(blocking=False)
@@ -256,7 +256,7 @@ def test_short_numbers_point_where_float32_does(minilm, precision):
     texts = [f"{text} and the {other}" for text in TEXTS for other in TEXTS]
     settings = {"max_seq_length": 8, "batch_tokens": 64}
     wanted = Encoder(minilm, device="cpu").encode(texts, **settings)
-    short = Encoder(minilm, device="xla_cpu", precision=precision, threads=2)
+    short = Encoder(minilm, engine="tensorflow", precision=precision, threads=2)
     found = short.encode(texts, **settings)
     assert (wanted * found).sum(axis=1).min() >= least_cosine(MINILM, precision)
     assert np.abs(found - wanted).max() > 0, "computed in float32"
@@ -266,10 +266,10 @@ def test_short_numbers_point_where_float32_does(minilm, precision):
     ("precision", "device", "message"),
     [
         ("int8", "gpu", "precision int8 is for processors, for device gpu take bfloat16"),
-        ("float16", "cpu", "precision float16 is for GPUs and TPUs, for device cpu take int8"),
+        ("float16", "cpu", "precision float16 is for GPUs, for device cpu take int8"),
         ("bfloat16", "cpu", "precision bfloat16 is for GPUs and TPUs, for device cpu take int8"),
         ("float16", "tpu", "precision float16 is for GPUs, for device tpu take bfloat16"),
-        ("float32", "gpuu", "device must be one of auto, cpu, gpu, tpu, xla_cpu, got 'gpuu'"),
+        ("float32", "gpuu", "device must be one of auto, cpu, gpu, tpu, got 'gpuu'"),
         ("int4", "auto", "precision must be one of float32, int8, bfloat16"),
     ],
 )
@@ -289,8 +289,8 @@ def without_gpu():
 def test_a_machine_without_a_gpu_says_so(tiny_bundle):
     if not without_gpu():
         pytest.skip("this machine has one")
-    assert find_device("float32", "auto") == "cpu"
-    with pytest.raises(ValueError, match="device gpu: TensorFlow sees no GPU"):
+    assert find_backend("float32", "auto")[1] == "cpu"
+    with pytest.raises(ValueError, match="device gpu: tensorflow sees no GPU"):
         check_machine("float32", "gpu")
     for precision in ("bfloat16", "float16"):
         with pytest.raises(ValueError, match=f"precision {precision} requires a GPU"):
@@ -303,9 +303,9 @@ def test_a_gpu_that_tensorflow_does_not_see_is_warned_of(tmp_path, monkeypatch, 
     if not without_gpu():
         pytest.skip("this machine has one that it sees")
     (tmp_path / "version").write_text("NVRM version")
-    monkeypatch.setattr(engine, "NVIDIA_DRIVER", (tmp_path / "version",))
-    assert find_device("float32", "auto") == "cpu"
-    assert "TensorFlow does not see it" in caplog.text
+    monkeypatch.setattr(choose, "NVIDIA_DRIVER", (tmp_path / "version",))
+    assert find_backend("float32", "auto")[1] == "cpu"
+    assert "tensorflow does not see it" in caplog.text
     caplog.clear()
-    assert find_device("float32", "cpu") == find_device("int8", "auto") == "cpu"
+    assert find_backend("float32", "cpu") == find_backend("int8", "auto")
     assert caplog.text == ""

@@ -39,9 +39,9 @@ def test_a_folder_without_metadata_is_no_bundle(tmp_path):
     ("text", "message"),
     [
         ("{", r"bundle\.json is not JSON"),
-        ("[]", "must have format 6, has None"),
-        ('{"format": 99}', "must have format 6, has 99"),
-        ('{"format": 6}', r"bundle\.json is damaged: KeyError\('fingerprint'\)"),
+        ("[]", "must have format 7, has None"),
+        ('{"format": 99}', "must have format 7, has 99"),
+        ('{"format": 7}', r"bundle\.json is damaged: KeyError\('fingerprint'\)"),
     ],
 )
 def test_damaged_metadata_is_named(copied, text, message):
@@ -77,25 +77,25 @@ def test_a_wrong_field_is_named(copied, name, value, message):
 def test_a_bundle_of_the_first_format_is_to_be_imported_again(copied):
     path = copied / "bundle.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
-    with pytest.raises(ValueError, match="must have format 6, has 1; import the model again"):
+    with pytest.raises(ValueError, match="must have format 7, has 1; import the model again"):
         read_bundle(copied)
 
 
 def test_a_missing_or_cut_file_is_found_at_once(copied):
     weights = copied / WEIGHTS
     weights.write_bytes(weights.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"float32\.tflite must have \d+ bytes"):
+    with pytest.raises(ValueError, match=r"weights\.safetensors must have \d+ bytes"):
         read_bundle(copied)
     weights.unlink()
-    with pytest.raises(ValueError, match=r"float32\.tflite is missing"):
+    with pytest.raises(ValueError, match=r"weights\.safetensors is missing"):
         read_bundle(copied)
 
 
 @pytest.mark.parametrize(
-    ("name", "device"),
-    [(WEIGHTS, "xla_cpu"), (WEIGHTS, "cpu")],
+    ("name", "engine"),
+    [(WEIGHTS, "tensorflow"), ("float32.tflite", "litert")],
 )
-def test_a_flipped_byte_is_found_before_an_engine_reads_it(copied, name, device):
+def test_a_flipped_byte_is_found_before_an_engine_reads_it(copied, name, engine):
     data = bytearray((copied / name).read_bytes())
     data[len(data) // 2] ^= 1
     (copied / name).write_bytes(data)
@@ -105,7 +105,7 @@ def test_a_flipped_byte_is_found_before_an_engine_reads_it(copied, name, device)
         bundle.verify_files()
     text_spec = TextSpec(bundle.max_seq_length)
     model = str(copied), bundle.fingerprint, bundle.defaults, text_spec
-    handler = BlockModelHandler(*model, device=device)
+    handler = BlockModelHandler(*model, engine=engine)
     with pytest.raises(ValueError, match=damage):
         handler.load_model()
 
@@ -113,7 +113,7 @@ def test_a_flipped_byte_is_found_before_an_engine_reads_it(copied, name, device)
 def test_weights_that_cannot_be_read_are_one_sentence(copied):
     weights = copied / WEIGHTS
     weights.write_bytes(bytes(weights.stat().st_size))
-    with pytest.raises(ValueError, match=r"float32\.tflite is damaged or was changed"):
+    with pytest.raises(ValueError, match=r"weights\.safetensors is damaged or was changed"):
         load_encoder(read_bundle(copied))
 
 
@@ -124,7 +124,7 @@ def test_weights_of_another_encoder_are_refused(copied, tmp_path):
     shutil.copy(Path(other.path, WEIGHTS), copied / WEIGHTS)
     (copied / "bundle.json").unlink()
     write_metadata(copied, described)
-    with pytest.raises(ValueError, match=r"float32\.tflite holds another encoder; remove"):
+    with pytest.raises(ValueError, match=r"weights\.safetensors holds another encoder; remove"):
         load_encoder(read_bundle(copied))
 
 

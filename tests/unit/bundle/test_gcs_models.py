@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import bert_embed
+from bert_embed.backends.litert import FILES
 from bert_embed.base.errors import InputError
-from bert_embed.bundle.bundle import LITERT, is_weights, read_bundle
+from bert_embed.bundle.bundle import is_weights, read_bundle
 from bert_embed.bundle.find import RemoteModel, fetch, list_model, resolve_model
 from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
@@ -137,12 +138,12 @@ def test_a_load_fetches_the_weights_of_its_engine_alone(gcs, cache, tiny_bundle,
     url = gcs.put_folder(Path(tiny_bundle), "bundles", precision)
     encoder = bert_embed.load(url, precision=precision, device="cpu")
     weights = set(filter(is_weights, read_bundle(tiny_bundle).files))
-    assert files_below(encoder.bundle.path) & weights == {LITERT[precision]}
+    assert files_below(encoder.bundle.path) & weights == {FILES[precision]}
     local = bert_embed.load(tiny_bundle, precision=precision, device="cpu")
     assert encoder.encode("a text").tobytes() == local.encode("a text").tobytes()
-    with pytest.raises(InputError, match=f"{LITERT[other]} is missing; .* the model's address"):
+    with pytest.raises(InputError, match=f"{FILES[other]} is missing; .* the model's address"):
         bert_embed.Encoder(encoder.bundle, precision=other, device="cpu")
-    assert LITERT[other] in files_below(bert_embed.load(url, precision=other).bundle.path)
+    assert FILES[other] in files_below(bert_embed.load(url, precision=other).bundle.path)
 
 
 def test_a_tokenizer_fetches_no_weights(gcs, cache, tiny_bundle, capsys):

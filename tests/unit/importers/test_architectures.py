@@ -65,7 +65,8 @@ def bundle(folders, kind):
 @pytest.fixture(scope="module")
 def encoders(bundle):
     engines = {name: partial(Encoder, bundle, load_engine=load) for name, load in ENGINES.items()}
-    return cache(lambda name: engines.get(name, partial(Encoder, bundle, device=name))(threads=1))
+    engines["compiled"] = partial(Encoder, bundle, engine="tensorflow")
+    return cache(lambda name: engines[name](threads=1))
 
 
 def states(kind, number):
@@ -213,7 +214,7 @@ def test_a_padded_word_table_changes_nothing(tmp_path, folders, gated, file):
 @pytest.mark.numeric
 def test_programs_for_gpus_compute_the_same(encoders, kind):
     wanted = all_layers(encoders("litert"), TEXTS[:4], **SHORT)
-    found = all_layers(encoders("xla_cpu"), TEXTS[:4], **SHORT)
+    found = all_layers(encoders("compiled"), TEXTS[:4], **SHORT)
     for (ids, vectors), (wanted_ids, wanted_vectors) in zip(found, wanted, strict=True):
         assert ids == wanted_ids
         assert np.abs(vectors - wanted_vectors).max() < CLOSE
@@ -253,8 +254,8 @@ def test_the_pooler_is_that_of_the_weights(encoders, bundle, kind):
 
 def test_int8_and_bfloat16_point_where_float32_does(bundle, kind):
     wanted = Encoder(bundle, threads=1).encode(TEXTS[:4], **SHORT)
-    for precision, device in (("int8", "cpu"), ("bfloat16", "xla_cpu")):
-        encoder = Encoder(bundle, precision=precision, device=device, threads=1)
+    for precision, engine in (("int8", "litert"), ("bfloat16", "tensorflow")):
+        encoder = Encoder(bundle, precision=precision, engine=engine, threads=1)
         found = encoder.encode(TEXTS[:4], **SHORT)
         cosines = (found * wanted).sum(axis=1)
         assert 0.98 < cosines.min() < cosines.max() < 1, precision

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_embed.backends.host import host_call
+from bert_embed.backends.litert import FILES
 from bert_embed.backends.litert.engine import LiteRTModel
 from bert_embed.backends.litert.model import write_litert
-from bert_embed.bundle.bundle import LITERT
+from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.bert import BertConfig
 from bert_embed.models.encoder import DENSE_ACTIVATIONS, DenseModule, tensor_shapes
 from tests.support.models import plain_bert
@@ -54,10 +56,13 @@ def test_a_chain_of_modules_equals_plain_numpy(modules, rows):
         bias = tensors.get(f"dense/{number}/bias", 0)
         wanted = PLAIN[module.activation](wanted @ tensors[f"dense/{number}/kernel"] + bias)
     with tempfile.TemporaryDirectory() as folder:
-        write_litert(folder, CONFIG, tensors, modules)
-        found = LiteRTModel(Path(folder, LITERT["float32"]), None).call("dense", vectors)
+        bundle = Bundle(folder, "", CONFIG, 8, dense=modules)
+        write_litert(folder, bundle, tensors)
+        found = LiteRTModel(Path(folder, FILES["float32"]), None).call("modules", vectors)
+        on_host = host_call(bundle, tensors, "modules", vectors)
     assert found.shape == wanted.shape
     np.testing.assert_allclose(found, wanted, atol=1e-4)
+    np.testing.assert_allclose(on_host, wanted, atol=1e-4)
 
 
 def test_the_names_include_the_modules():

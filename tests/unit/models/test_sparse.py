@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
-from bert_embed.backends.litert.model import load_tensors
+from bert_embed.backends.litert import FILES
 from bert_embed.backends.probe import verify
 from bert_embed.base.errors import InputError, SettingError
-from bert_embed.bundle.bundle import LITERT, read_bundle
+from bert_embed.bundle.bundle import load_tensors, read_bundle
 from bert_embed.encoder import Encoder, TruncationWarning
 from bert_embed.importers import import_model
 from bert_embed.settings import TextSpec, VectorSpec
@@ -431,7 +431,7 @@ def test_a_masked_language_model_makes_sparse_vectors_beside_dense_ones(tmp_path
 def test_dense_vectors_of_a_masked_language_model_load_no_head(tmp_path):
     bundle = masked_lm(tmp_path, ["BertForMaskedLM"])
     for precision in ("float32", "int8"):
-        loaded = Interpreter(str(Path(bundle.path, LITERT[precision]))).get_signature_list()
+        loaded = Interpreter(str(Path(bundle.path, FILES[precision]))).get_signature_list()
         assert sorted(loaded) == ["hidden_states", "pooler"]
         for threads in (1, 2):
             encoder = Encoder(bundle, threads=threads, precision=precision)

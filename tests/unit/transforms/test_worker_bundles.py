@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bert_embed.backends.choose import load_engine, weight_files
-from bert_embed.bundle.bundle import FORMAT, LITERT, is_weights, read_bundle
+from bert_embed.bundle.bundle import FORMAT, is_weights, read_bundle
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.command_line import parse_embed
@@ -103,7 +103,7 @@ def test_what_arrives_damaged_is_fetched_once_more(gcs, proxied, cache, tiny_bun
         return None
 
     # The copy itself is damaged: its sha256 is not the one that bundle.json tells.
-    for name in ("vocab.txt", LITERT["float32"]):
+    for name in ("vocab.txt", "float32.tflite"):
         blob = gcs.client.bucket("damaged-tmp").blob(
             f"tmp/bundles/{bundle.fingerprint}-{FORMAT}/{name}"
         )

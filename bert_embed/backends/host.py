@@ -1,0 +1,420 @@
+"""What follows hidden states, once for every backend: layers, pooling, modules and heads.
+
+Functions that take `xp` compute on arrays of its kind, by what NumPy, `jax.numpy` and
+`tf.experimental.numpy` have in common: NumPy's arrays on the host, or values inside a program of a
+device. A mask is 1 for tokens and 0 for padding, which is at the end; None says that there is none.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from bert_embed.backends.batches import CPU_BATCH_TOKENS, AnyShape
+from bert_embed.backends.protocol import Graph
+from bert_embed.base.arrays import unit_length
+from bert_embed.bundle.bundle import Bundle, load_tensors
+from bert_embed.models.encoder import EncoderConfig, modules_graph
+from bert_embed.settings import OutputSpec, VectorSpec
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the rows of a batch are asked for.
+
+    Text never has `special_ids`, those of [CLS] and [SEP], because the tokenizer splits off
+    brackets; so a token with one of them is a special token.
+    """
+
+    config: EncoderConfig
+    special_ids: tuple[int, int]
+    spec: VectorSpec
+    output_spec: OutputSpec
+    prompt_tokens: int = 0
+
+    @property
+    def layers(self) -> set[int]:
+        """The numbers of the hidden states that `outputs` reads."""
+        last = (self.config.num_hidden_layers,) if self.output_spec.heads else ()
+        return {*self._numbers, *self._token_numbers, *last}
+
+    @property
+    def _numbers(self) -> Sequence[int]:
+        return self.spec.layer_numbers(self.config) if self.output_spec.sentences else ()
+
+    @property
+    def _token_numbers(self) -> Sequence[int]:
+        return self.spec.token_layer_numbers(self.config) if self.output_spec.tokens else ()
+
+    def outputs(
+        self,
+        xp: Any,
+        states: Mapping[int, Any],
+        call: Callable[[str, Any], Any],
+        ids: Any,
+        mask: Any = None,
+    ) -> dict[str, Any]:
+        """Returns what `bert_embed.backends.protocol.Graph` says.
+
+        `states` are float32 `[batch, length, hidden]` by their layers, at least those of `layers`;
+        `call` is as `Model.call`; `ids` and `mask` are int32 `[batch, length]`. The outputs of a
+        row depend only on its own tokens.
+        """
+        spec = self.spec
+        outputs = {
+            kind: call(kind, states[self.config.num_hidden_layers])
+            for kind in self.output_spec.heads
+        }
+        if self.output_spec.tokens:
+            chosen = [states[number] for number in self._token_numbers]
+            outputs["tokens"] = _joined(xp, combine_layers(xp, chosen, spec.layer_combine))
+        if not self.output_spec.sentences:
+            return outputs
+        chosen = [states[number] for number in self._numbers]
+        if spec.pooling == "pooler":
+            outputs["sentences"] = call("pooler", chosen[0][:, 0])
+            return outputs
+        counted = counted_tokens(xp, ids, mask, self.special_ids, spec, self.prompt_tokens)
+        layers = combine_layers(xp, chosen, spec.layer_combine)
+        pooled = [pool(xp, layer, counted, mask, spec.poolings) for layer in layers]
+        outputs["sentences"] = _joined(xp, pooled)
+        return outputs
+
+
+def combine_layers(xp: Any, states: Sequence[Any], combine: str) -> list[Any]:
+    """Returns one array `[batch, length, width]`; for "stack" one for each state."""
+    if combine == "stack":
+        return list(states)
+    if combine == "concat":
+        return [_joined(xp, states)]
+    total = sum(states[1:], start=states[0])
+    return [total / len(states) if combine == "mean" else total]
+
+
+def counted_tokens(
+    xp: Any,
+    ids: Any,
+    mask: Any,
+    special_ids: tuple[int, int],
+    spec: VectorSpec,
+    prompt_tokens: int,
+) -> Any:
+    """float32 `[batch, length]`: 1 where a token counts in the pooling; None if all do.
+
+    Special tokens and the prompt count where `spec` says so, and in rows without other tokens.
+    """
+    inner = None if mask is None else mask > 0
+    if spec.pool_special_tokens and (spec.pool_prompt or not prompt_tokens):
+        return None if inner is None else _ones_where(xp, inner)
+    whole = inner = xp.ones_like(ids) > 0 if inner is None else inner
+    if not spec.pool_special_tokens:
+        inner = inner & ~((ids == special_ids[0]) | (ids == special_ids[1]))
+    if prompt_tokens and not spec.pool_prompt:
+        inner = inner & (_places(xp, ids) > prompt_tokens + 1)
+    return _ones_where(xp, xp.where(xp.any(inner, axis=1, keepdims=True), inner, whole))
+
+
+def pool(xp: Any, states: Any, counted: Any, mask: Any, poolings: Sequence[str]) -> Any:
+    """Pools float32 `[batch, length, width]` to `[batch, poolings * width]`.
+
+    "sep" is the row's last token, "lasttoken" the last one that counts. "weightedmean" weights a
+    token by its position, starting with 1, as sentence-transformers does. `counted` is as
+    `counted_tokens` returns it.
+    """
+    vectors = []
+    for pooling in poolings:
+        if pooling == "cls":
+            vectors.append(states[:, 0])
+        elif pooling == "sep":
+            last = states[:, -1] if mask is None else _last(xp, states, _ones_where(xp, mask > 0))
+            vectors.append(last)
+        elif pooling == "mean" and counted is None:
+            vectors.append(xp.sum(states, axis=1) / states.shape[1])
+        else:
+            weights = xp.ones_like(states[:, :, 0]) if counted is None else counted
+            vectors.append(_POOLINGS[pooling](xp, states, weights))
+    return _joined(xp, vectors)
+
+
+def _sum(xp: Any, states: Any, weights: Any) -> Any:
+    # Not a product of matrices: OpenBLAS would use all cores, and other orders for other shapes.
+    return xp.sum(states * weights[:, :, None], axis=1)
+
+
+def _mean(xp: Any, states: Any, weights: Any) -> Any:
+    return _sum(xp, states, weights) / xp.sum(weights, axis=1, keepdims=True)
+
+
+def _max(xp: Any, states: Any, counted: Any) -> Any:
+    least = xp.asarray(-math.inf, dtype=xp.float32)
+    return xp.max(xp.where(counted[:, :, None] > 0, states, least), axis=1)
+
+
+def _mean_sqrt_len(xp: Any, states: Any, counted: Any) -> Any:
+    return _sum(xp, states, counted) / xp.sqrt(xp.sum(counted, axis=1, keepdims=True))
+
+
+def _weighted_mean(xp: Any, states: Any, counted: Any) -> Any:
+    return _mean(xp, states, counted * _places(xp, counted))
+
+
+def _last(xp: Any, states: Any, counted: Any) -> Any:
+    places = counted * _places(xp, counted)
+    return _max(xp, states, _ones_where(xp, places == xp.max(places, axis=1, keepdims=True)))
+
+
+_POOLINGS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "mean": _mean,
+    "max": _max,
+    "mean_sqrt_len": _mean_sqrt_len,
+    "weightedmean": _weighted_mean,
+    "lasttoken": _last,
+}
+
+
+def _places(xp: Any, values: Any) -> Any:
+    """The places of tokens from 1 on, of the type of `values`: no shape need be known."""
+    return xp.cumsum(xp.ones_like(values), axis=1)
+
+
+def _ones_where(xp: Any, condition: Any) -> Any:
+    one, zero = (xp.asarray(value, dtype=xp.float32) for value in (1, 0))
+    return xp.where(condition, one, zero)
+
+
+def _joined(xp: Any, parts: Sequence[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else xp.concatenate(parts, axis=-1)
+
+
+def finish(
+    spec: VectorSpec,
+    pooled: np.ndarray,
+    pooled_width: int,
+    modules: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """Applies the model's modules, then `dim` and unit length; float32 `[rows, spec.width]`.
+
+    `pooled` is float32 `[rows, layers * pooled_width]`; each layer of a stack is cut and scaled by
+    itself.
+    """
+    layers = np.split(pooled, pooled.shape[1] // pooled_width, axis=1)
+    layers = [modules(layer) for layer in layers] if spec.dense else layers
+    if not spec.dim_last:
+        layers = [layer[:, : spec.dim] for layer in layers]
+    layers = [unit_length(layer) if spec.normalize else layer for layer in layers]
+    return np.concatenate([layer[:, : spec.dim] for layer in layers], axis=1)
+
+
+def fused_attention(
+    tensors: Mapping[str, np.ndarray], layer: str, head_width: int
+) -> dict[str, np.ndarray]:
+    """Returns query, key, value side by side; query or its norm divided by sqrt(head width)."""
+    scale = np.float32(1) if is_normed(tensors, layer) else query_scale(head_width)
+    fused = {}
+    for part in ("kernel", "bias"):
+        if f"{layer}/query/{part}" not in tensors:
+            continue
+        query, key, value = (
+            tensors[f"{layer}/{name}/{part}"] for name in ("query", "key", "value")
+        )
+        fused[part] = np.concatenate([query * scale, key, value], axis=-1)
+    return fused
+
+
+def query_scale(head_width: int) -> np.float32:
+    """Returns what queries are multiplied by, for scores of the same size at any width."""
+    return np.float32(1 / math.sqrt(head_width))
+
+
+def is_normed(tensors: Mapping[str, Any], layer: str) -> bool:
+    """Returns whether a layer has norms of its queries and keys."""
+    return f"{layer}/query_norm/gamma" in tensors
+
+
+def tail(bundle: Bundle, ops: Any, name: str, x: Any) -> Any:
+    """Adds what `Model.call` computes by some `Ops`; of each token `[tokens, width]`."""
+    if name == "pooler":
+        return ops.activated(ops.product(x, "pooler"), "tanh")
+    if name == "modules":
+        return modules_graph(bundle.dense, ops, x)
+    return bundle.heads[name].graph(ops, ops.flat(x))
+
+
+class Model(Protocol):
+    """What a backend that gives its hidden states to the host computes, a batch at a time."""
+
+    def states(
+        self, input_ids: np.ndarray, type_ids: np.ndarray, layers: set[int], mask: np.ndarray
+    ) -> Mapping[int, np.ndarray]:
+        """Returns float32 `[batch, length, hidden]` for each of the layers.
+
+        `mask`, int32 `[batch, length]`, is 0 for tokens that no token sees.
+        """
+
+    def call(self, name: str, x: np.ndarray) -> np.ndarray:
+        """Returns what follows: float32 `[rows, width]`, of a head `[rows, length, width]`, too.
+
+        "pooler" and "modules" take vectors, float32 `[rows, width]`, a head, by its kind, the last
+        states.
+        """
+
+
+class HostEngine(ABC):
+    """An `Engine` of a backend whose hidden states come to the host, where NumPy pools them.
+
+    Batches hold rows of equal length, without padding: a vector must have the same bits whatever
+    its neighbours are.
+    """
+
+    at_once: int | None = None
+    device: AbstractContextManager = nullcontext()  # models do not wait for each other
+
+    def __init__(self, bundle: Bundle, special_ids: tuple[int, int]) -> None:
+        self.config, self.heads, self.special_ids = bundle.config, bundle.heads, special_ids
+
+    @abstractmethod
+    def model(self, highest: int, heads: Sequence[str] = ()) -> AbstractContextManager[Model]:
+        """Lends a model, with its layers up to `highest` and these heads, to one thread."""
+
+    def batching(self, batch_tokens: int | None, longest: int) -> AnyShape:
+        return AnyShape(CPU_BATCH_TOKENS if batch_tokens is None else batch_tokens, equal=True)
+
+    def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Graph:
+        wanted = Wanted(self.config, self.special_ids, spec, output_spec, prompt_tokens)
+
+        def run(
+            input_ids: np.ndarray, mask: np.ndarray, type_ids: np.ndarray
+        ) -> Mapping[str, np.ndarray]:
+            if output_spec.sentences and not mask.all():
+                raise ValueError(
+                    "pooling counts every token of a row, padding and unseen ones included"
+                )
+            with self.model(max(wanted.layers), output_spec.heads) as model:
+                states = model.states(input_ids, type_ids, wanted.layers, mask)
+                return wanted.outputs(np, states, model.call, input_ids)
+
+        return run
+
+    def modules(self, vectors: np.ndarray) -> np.ndarray:
+        with self.model(self.config.num_hidden_layers) as model:
+            return model.call("modules", vectors)
+
+
+# erf(x / sqrt 2) is tanh(x P(x^2)) within 7e-8 up to 5.6, and 1 beyond; NumPy has no erf.
+_ERF = (
+    *(1.81392624e-09, -1.33783154e-07, 3.97407004e-06, -5.52733815e-05, -3.30267186e-05),
+    *(0.0363341491, 0.797884268),
+)
+
+
+def _gelu(xp: Any, x: Any) -> Any:
+    bounded = xp.clip(x, -5.6, 5.6)
+    square, polynomial = bounded * bounded, _ERF[0]
+    for factor in _ERF[1:]:
+        polynomial = polynomial * square + factor
+    return 0.5 * x * (1 + xp.tanh(bounded * polynomial))
+
+
+def _gelu_new(xp: Any, x: Any) -> Any:
+    return 0.5 * x * (1 + xp.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
+
+
+def _sigmoid(xp: Any, x: Any) -> Any:
+    return 0.5 * (1 + xp.tanh(0.5 * x))  # which overflows nowhere
+
+
+_ACTIVATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "gelu": _gelu,
+    "gelu_new": _gelu_new,
+    "relu": lambda xp, x: xp.maximum(x, 0),
+    "silu": lambda xp, x: x * _sigmoid(xp, x),
+    "tanh": lambda xp, x: xp.tanh(x),
+    "sigmoid": _sigmoid,
+    "log1p": lambda xp, x: xp.log1p(x),
+}
+
+
+class ArrayOps:
+    """The operations of `bert_embed.models.encoder.Ops` behind the layers, in float32.
+
+    A backend whose layers are written over the array API, too, adds those that look at tokens:
+    `gather`, `first_rows`, `by_distance` and `attention`.
+    """
+
+    def __init__(
+        self, xp: Any, config: EncoderConfig, weights: Mapping[str, Any], mask: Any = None
+    ) -> None:
+        """Takes the mask where tokens are pooled or come as `[batch, length, width]`."""
+        self.xp, self.config, self.weights, self.mask = xp, config, weights, mask
+
+    def flat(self, x: Any) -> Any:
+        return self.xp.reshape(x, (-1, x.shape[-1]))
+
+    def add(self, x: Any, y: Any) -> Any:
+        return x + y
+
+    def multiply(self, x: Any, y: Any) -> Any:
+        return x * y
+
+    def activated(self, x: Any, activation: str) -> Any:
+        return _ACTIVATIONS[activation](self.xp, x)
+
+    def norm(self, x: Any, name: str) -> Any:
+        xp = self.xp
+        centred = x - xp.mean(x, axis=-1, keepdims=True)
+        variance = xp.mean(centred * centred, axis=-1, keepdims=True)
+        x = centred / xp.sqrt(variance + xp.float32(self.config.layer_norm_eps))
+        x, beta = x * self.weights[f"{name}/gamma"], self.weights.get(f"{name}/beta")
+        return x if beta is None else x + beta
+
+    def product(self, x: Any, name: str) -> Any:
+        x, bias = x @ self.weights[f"{name}/kernel"], self.weights.get(f"{name}/bias")
+        return x if bias is None else x + bias
+
+    def against(self, x: Any, table: str, bias: str | None, block: int) -> Iterator[Any]:
+        rows = self.weights[table]
+        for start in range(0, len(rows), block):
+            products = x @ rows[start : start + block].T
+            yield products if bias is None else products + self.weights[bias][start : start + block]
+
+    def over_tokens(self, x: Any, pooling: Literal["max", "sum", "mean", "first"]) -> Any:
+        xp = self.xp
+        x = xp.reshape(x, (*self.mask.shape, -1))
+        if pooling == "first":
+            return x[:, 0]
+        counted = _ones_where(xp, self.mask > 0)
+        return {"max": _max, "sum": _sum, "mean": _mean}[pooling](xp, x, counted)
+
+    def joined(self, parts: list[Any]) -> Any:
+        return _joined(self.xp, parts)
+
+
+class HostModel(ABC):
+    """A `Model` of which a backend computes the hidden states alone; NumPy does what follows."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        """Reads the weights; `tensors` are float32, by their names."""
+        self.bundle, self.tensors = bundle, load_tensors(bundle)
+
+    @abstractmethod
+    def states(
+        self, input_ids: np.ndarray, type_ids: np.ndarray, layers: set[int], mask: np.ndarray
+    ) -> Mapping[int, np.ndarray]:
+        """See `Model.states`."""
+
+    def call(self, name: str, x: np.ndarray) -> np.ndarray:
+        return host_call(self.bundle, self.tensors, name, x)
+
+
+def host_call(
+    bundle: Bundle, tensors: Mapping[str, np.ndarray], name: str, x: np.ndarray
+) -> np.ndarray:
+    """Computes what `Model.call` says with NumPy, for rows without padding."""
+    ops = ArrayOps(np, bundle.config, tensors, np.ones(x.shape[:2], np.int32))
+    found = tail(bundle, ops, name, x)
+    per_token = name in bundle.heads and bundle.heads[name].per_token
+    return found.reshape(*x.shape[:2], -1) if per_token else found
