@@ -239,17 +239,29 @@ def _names(names: Mapping[str, str]) -> str:
 
 def is_weights(name: str) -> bool:
     """Whether a bundle's file holds weights, which the engine that reads them checks."""
-    return name not in (TABLES, VOCABULARY, TOKENIZER_JSON, PROBE)
+    return name not in (METADATA, TABLES, VOCABULARY, TOKENIZER_JSON, PROBE)
 
 
 def write_tensors(bundle: Bundle, tensors: Mapping[str, np.ndarray]) -> None:
     """Writes `WEIGHTS`, and `TABLES` where the host reads some, into the bundle's folder."""
-    from safetensors.numpy import save_file
-
-    little = {name: np.ascontiguousarray(array, "<f4") for name, array in tensors.items()}
-    save_file(little, Path(bundle.path, WEIGHTS))
+    _write_tensors(Path(bundle.path, WEIGHTS), tensors)
     if names := [name for head in bundle.heads.values() for name in head.unread]:
-        save_file({name: little[name] for name in names}, Path(bundle.path, TABLES))
+        _write_tensors(Path(bundle.path, TABLES), {name: tensors[name] for name in names})
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    # Not by the library, which holds all of them once more, and keeps the file to its user.
+    header, start = {}, 0
+    for name, array in tensors.items():
+        stop = start + 4 * array.size
+        header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [start, stop]}
+        start = stop
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in tensors.values():
+            file.write(np.ascontiguousarray(array, "<f4").data)
 
 
 def load_tensors(bundle: Bundle) -> dict[str, np.ndarray]:

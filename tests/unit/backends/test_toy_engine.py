@@ -1,0 +1,86 @@
+"""An engine of another package: an entry point, and what it has not is done by the host."""
+
+import numpy as np
+import pytest
+
+import bert_embed
+from bert_embed.backends.choose import find_backend, weight_files
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.importers import import_model
+from tests.support.command import embed, record, vectors
+from tests.support.models.heads import write_splade
+from tests.support.models.sentence_transformers import dense, write_sentence_transformers
+
+NEAR = 2e-5
+TEXTS = ["the river bank", "money", "the bank of the river was down", "a", "", "she said so"]
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Has the toy installed, as pip installs a package with an entry point."""
+    about = tmp_path / "site" / "toy-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
+    point = "toy = tests.support.toy_engine:BACKEND"
+    (about / "entry_points.txt").write_text(f"[bert_embed.backends]\n{point}\n")
+    monkeypatch.syspath_prepend(str(about.parent))
+
+
+def both(model, **settings):
+    return [bert_embed.load(model, engine=engine, **settings) for engine in ("litert", "toy")]
+
+
+@pytest.mark.parametrize("model", ["minilm", "tiny"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"pooling": "max,cls,sep,lasttoken,weightedmean,mean_sqrt_len", "normalize": False},
+        {"pooling": "pooler"},
+        {"layers": [0, 2], "layer_combine": "stack", "pool_special_tokens": False},
+    ],
+)
+def test_its_vectors_are_those_of_litert(installed, tiny_bundle, model, spec):
+    wanted, found = both(tiny_bundle if model == "tiny" else model, **spec)
+    np.testing.assert_allclose(found.encode(TEXTS), wanted.encode(TEXTS), atol=NEAR)
+    (tokens,), (wanted_tokens,) = (one.encode_tokens(TEXTS[:1]) for one in (found, wanted))
+    np.testing.assert_allclose(tokens.vectors, wanted_tokens.vectors, atol=NEAR)
+
+
+@pytest.mark.parametrize("activation", ["Tanh", "GELU", "Sigmoid"])
+def test_the_host_has_modules_and_heads_for_it(installed, tmp_path, activation):
+    modules = [dense(32, 6, f"activation.{activation}"), dense(6, 4)]
+    write_sentence_transformers(tmp_path / "dense", modules=modules)
+    wanted, found = both(tmp_path / "dense")
+    np.testing.assert_allclose(found.encode(TEXTS), wanted.encode(TEXTS), atol=NEAR)
+    write_splade(tmp_path / "splade")
+    bundle = import_model(str(tmp_path / "splade"), str(tmp_path / "bundle"))
+    wanted, found = (one.encode(TEXTS, kind="sparse") for one in both(bundle.path))
+    np.testing.assert_array_equal(found.splits, wanted.splits)
+    np.testing.assert_allclose(found.values, wanted.values, atol=NEAR)
+
+
+def test_the_command_line_takes_it_and_the_run_is_the_same(installed, tmp_path, tiny_bundle):
+    (tmp_path / "in.txt").write_text("\n".join(filter(None, TEXTS)) + "\n")
+    places = {engine: tmp_path / engine for engine in ("litert", "toy")}
+    for engine, place in places.items():
+        assert embed(place, tiny_bundle, tmp_path / "in.txt", engine=engine) == 0
+        assert record(place)["engine"] == engine
+    np.testing.assert_allclose(vectors(places["toy"]), vectors(places["litert"]), atol=NEAR)
+    assert record(places["toy"])["run"] == record(places["litert"])["run"]
+
+
+def test_what_it_cannot_do_is_one_sentence(installed, tiny_bundle):
+    with pytest.raises(ValueError, match="one of litert, tensorflow, toy, got 'onnx'"):
+        bert_embed.load(tiny_bundle, engine="onnx")
+    with pytest.raises(ValueError, match="toy does not compute int8, but float32 on cpu"):
+        bert_embed.load(tiny_bundle, engine="toy", precision="int8")
+    with pytest.raises(ValueError, match="toy does not compute float32 on device gpu"):
+        bert_embed.load(tiny_bundle, engine="toy", device="gpu")
+
+
+def test_it_computes_only_where_it_is_named(installed, tiny_bundle):
+    assert find_backend("float32", "cpu")[0].name == "litert"
+    bundle = read_bundle(tiny_bundle)
+    assert weight_files(bundle, "float32", "cpu") == ["float32.tflite"]
+    assert weight_files(bundle, "float32", "cpu", "toy") == ["weights.safetensors"]
