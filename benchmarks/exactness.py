@@ -127,8 +127,8 @@ def _compare_states(folder: Path, family: str, theirs: measure.Child) -> dict[st
     layers = list(range(bundle.config.num_hidden_layers + 1))
     settings = {"layers": layers, "layer_combine": "stack", "long_text": "truncate"}
     first, second = zip(*PAIRS, strict=True)
-    vectors = encoder.encode_tokens(TEXTS, **settings)
-    vectors += encoder.encode_tokens(first, second, **settings)
+    vectors = encoder.units(TEXTS, **settings)
+    vectors += encoder.units(first, texts_b=second, **settings)
     found, equal = {"difference": 0.0, "largest_value": 0.0}, True
     for number, tokens in enumerate(vectors):
         equal &= tokens.texts == encoder.tokenizer.tokens(arrays[f"ids/{number}"])
@@ -152,7 +152,7 @@ def _compare_sparse(folder: Path, family: str, theirs: measure.Child) -> dict[st
     bundle = import_model(str(folder / "source"), str(folder / "bundle"))
     reference = _asked(theirs, "sparse", folder, bundle, [[text] for text in _FULL])["vectors"]
     exact, near = (
-        _whole(encoder.encode_sparse(_FULL, long_text="truncate"), bundle.config.vocab_size)
+        _whole(encoder.encode(_FULL, long_text="truncate", kind="sparse"), bundle.config.vocab_size)
         for encoder in (Encoder(bundle, threads=1, precision=one) for one in ("float32", "int8"))
     )
     lengths = np.linalg.norm(exact, axis=1) * np.linalg.norm(near, axis=1)
@@ -170,7 +170,7 @@ def _compare_queries(folder: Path, family: str, theirs: measure.Child) -> dict[s
     bundle = import_model(str(source), str(folder / "bundle"))
     texts = _FULL[:25]  # no longer than a row
     reference = _asked(theirs, "query", folder, bundle, [[text] for text in texts])["vectors"]
-    ours = Encoder(bundle, threads=1).encode_sparse_query(texts)
+    ours = Encoder(bundle, threads=1).encode_query(texts, kind="sparse")
     return _difference(_whole(ours, bundle.config.vocab_size), reference)
 
 
@@ -180,7 +180,7 @@ def _compare_scores(folder: Path, family: str, theirs: measure.Child) -> dict[st
     logits = _asked(theirs, "logits", folder, bundle, [[text] for text in TEXTS])["vectors"]
     reference = bundle.heads["scores"].activated(logits)  # type: ignore[attr-defined]
     exact, near = (
-        Encoder(bundle, threads=1, precision=one).encode_scores(TEXTS, long_text="truncate")
+        Encoder(bundle, threads=1, precision=one).encode(TEXTS, long_text="truncate", kind="scores")
         for one in ("float32", "int8")
     )
     return _difference(exact, reference) | {"int8": float(np.abs(exact - near).max())}
@@ -192,8 +192,8 @@ def _compare_pairs(folder: Path, family: str, theirs: measure.Child) -> dict[str
     bundle = import_model(str(folder / "source"), str(folder / "bundle"))
     rows = [[first, second] for first in TEXTS[:3] for second in _FULL]
     reference = _asked(theirs, "pairs", folder, bundle, rows)["vectors"]
-    ours = Encoder(bundle, threads=1).encode_scores(
-        *map(list, zip(*rows, strict=True)), long_text="truncate"
+    ours = Encoder(bundle, threads=1).encode(
+        *map(list, zip(*rows, strict=True)), long_text="truncate", kind="scores"
     )
     return _difference(ours, reference)
 
@@ -205,14 +205,14 @@ def _compare_multi(task: str, folder: Path, case: str, theirs: measure.Child) ->
     reference = _asked(theirs, task, folder, bundle, [[text] for text in TEXTS])["vectors"]
     encoder = Encoder(bundle, threads=1)
     if task == "multi_query":
-        queries = encoder.encode_multi_query(TEXTS, long_text="truncate")
+        queries = encoder.encode_query(TEXTS, long_text="truncate", kind="multi")
         return _difference(queries.vectors, reference)
     merged = {"pool_factor": 2} if task == "multi_merged" else {}
-    ours = encoder.encode_multi(TEXTS, long_text="truncate", **merged)
+    ours = encoder.encode(TEXTS, long_text="truncate", **merged, kind="multi")
     found = _difference(ours.vectors, reference)
     if not merged:
-        int8 = Encoder(bundle, threads=1, precision="int8").encode_multi(
-            TEXTS, long_text="truncate"
+        int8 = Encoder(bundle, threads=1, precision="int8").encode(
+            TEXTS, long_text="truncate", kind="multi"
         )
         return found | {"int8": float((ours.vectors * int8.vectors).sum(axis=1).min())}
     if ours.vectors.shape == reference.shape:

@@ -14,7 +14,7 @@ from bert_embed.version import __version__
 
 if TYPE_CHECKING:
     from bert_embed.bundle.bundle import Bundle
-    from bert_embed.encoder import Encoder, TruncationWarning
+    from bert_embed.encoder import Encoder, Ranked, TruncationWarning
     from bert_embed.models.heads.vectors import (
         MultiVector,
         MultiVectors,
@@ -51,6 +51,7 @@ __all__ = [
     "InputError",
     "MultiVector",
     "MultiVectors",
+    "Ranked",
     "RunFailed",
     "SettingError",
     "SparseVector",
@@ -83,6 +84,7 @@ _IMPORTED_ON_USE = {
     "Encoder": "bert_embed.encoder",
     "MultiVector": "bert_embed.models.heads.vectors",
     "MultiVectors": "bert_embed.models.heads.vectors",
+    "Ranked": "bert_embed.encoder",
     "SparseVector": "bert_embed.models.heads.vectors",
     "SparseVectors": "bert_embed.models.heads.vectors",
     "TextVectors": "bert_embed.text.layout",
@@ -109,13 +111,15 @@ def load(
     device: str = "auto",
     max_seq_length: int | None = None,
     engine: str | None = None,
+    local_files_only: bool = False,
     **spec: "Unpack[VectorSettings]",
 ) -> "Encoder":
     """Loads a model that turns texts into vectors.
 
     Args:
         model: "minilm" ("all-MiniLM-L6-v2"); a bundle; a model's folder or `.tar.gz`, local or
-            gs://; `org/name` or `org/name@REV` in the local Hugging Face cache; a TF Hub handle.
+            gs://; `org/name` or `org/name@REV` of the Hugging Face hub, which is asked once for a
+            model that its local cache lacks; a TF Hub handle.
         threads: Number of processor cores to use; None uses all that this process may use.
         prompt: Text to put before each text, or `name:` followed by the name of one of the model's
             prompts; None is the model's default, "" is no prompt.
@@ -126,31 +130,30 @@ def load(
         max_seq_length: Maximum number of tokens of a row; None is the model's own.
         engine: What computes, where several can: "litert", "tensorflow", or one that another
             package adds; None is the first that is installed.
+        local_files_only: Whether the hub is not asked, as where HF_HUB_OFFLINE is set.
         **spec: Settings that differ from the model's own: `recipe`, or `layers`, `layer_combine`,
             `pooling`, `pool_special_tokens`; `pool_prompt`, `dense`, `normalize`, `dim` (see
             `bert_embed.VectorSpec`).
 
     Raises:
         SettingError: There is no such model, it cannot give such vectors, or an argument is wrong.
-        InputError: The model is not in the cache, is damaged, or has layers or a tokenizer that are
+        InputError: The model cannot be fetched, is damaged, or has layers or a tokenizer that are
             not BERT's.
     """
     from bert_embed.backends.choose import weight_files
-    from bert_embed.base.arguments import known_names
+    from bert_embed.base.arguments import known_names, switch
     from bert_embed.bundle.find import resolve_model
     from bert_embed.encoder import Encoder
     from bert_embed.settings import VectorSettings, changed_spec
 
-    others = ("model", "threads", "prompt", "precision", "device", "max_seq_length", "engine")
-    known_names(spec, {*VectorSettings.__annotations__, *others})
+    known_names(spec, {*VectorSettings.__annotations__, *load.__annotations__} - {"spec", "return"})
     # Of a model in Cloud Storage the other engines' weights are not fetched.
     needed = partial(weight_files, precision=precision, device=device, engine=engine)
-    bundle = resolve_model(model, needed=needed)
+    asks = not switch("local_files_only", local_files_only)
+    bundle = resolve_model(model, needed=needed, download=asks)
     vector_spec = changed_spec(bundle.defaults, bundle.config, **spec)
-    encoder = Encoder(bundle, vector_spec, threads, prompt, precision, device, engine=engine)
-    if max_seq_length is not None:
-        encoder.max_seq_length = max_seq_length
-    return encoder
+    settings = vector_spec, threads, prompt, precision, device
+    return Encoder(bundle, *settings, engine=engine, max_seq_length=max_seq_length)
 
 
 def __dir__() -> list[str]:

@@ -3,31 +3,21 @@
 import inspect
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal, Unpack, overload
+from dataclasses import fields, replace
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, Unpack, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bert_embed.backends.choose import EngineLoader, load_engine
-from bert_embed.base.arguments import known_names, one_of
-from bert_embed.base.errors import SettingError, required
+from bert_embed.base.arguments import known_names, one_of, text_pairs, whole_number
+from bert_embed.base.arrays import splits_of
+from bert_embed.base.environment import in_pieces
+from bert_embed.base.errors import SettingError, counted, required
 from bert_embed.bundle.bundle import DOCUMENT, QUERY, Bundle, query_prompt
-from bert_embed.calls import (
-    Columns,
-    dense_matrix,
-    dense_pairs,
-    in_pieces,
-    kind_pair,
-    product_matrix,
-    product_pairs,
-    span_columns,
-    text_columns,
-    word_columns,
-)
-from bert_embed.model import Embedder
+from bert_embed.model import Embedded, Embedder, Request
 from bert_embed.models.heads.multi import MultiHead
-from bert_embed.models.heads.sparse import SparseHead
+from bert_embed.models.heads.scores import ScoresHead
 from bert_embed.models.heads.vectors import (
     VECTOR_KINDS,
     MultiVector,
@@ -35,6 +25,7 @@ from bert_embed.models.heads.vectors import (
     SparseVector,
     SparseVectors,
 )
+from bert_embed.results.similarities import similarity_matrix, similarity_pairs
 from bert_embed.settings import (
     CallSettings,
     EncodeSettings,
@@ -46,24 +37,35 @@ from bert_embed.settings import (
     VectorSpec,
     changed_spec,
 )
-from bert_embed.text.layout import (
-    GranularVectors,
-    Layout,
-    TextVectors,
-    Units,
-    fit_texts,
-    per_document,
-)
+from bert_embed.text.documents import Columns, span_columns, text_columns, word_columns
+from bert_embed.text.layout import TextVectors, Units, fit_texts, per_document
 
-Kind = Literal["dense", "sparse", "multi", "scores"]
-# What to call for the kinds of vectors that `encode` does not give unasked
-_CALLS = {
-    "encode": {"sparse": "encode_sparse", "multi": "encode_multi", "scores": "encode_scores"},
-    "encode_query": {"sparse": "encode_sparse_query", "multi": "encode_multi_query"},
-    "encode_document": {"sparse": "encode_sparse", "multi": "encode_multi"},
+Kind: TypeAlias = Literal["dense", "sparse", "multi", "scores"]
+_SETTINGS: dict[str, type] = {
+    "dense": EncodeSettings,
+    "sparse": SparseSettings,
+    "multi": MultiSettings,
+    "scores": TextSettings,
 }
 
-_PRUNES = ("top_k", "min_weight")
+
+class SparseArray(Protocol):
+    """A sparse array of SciPy."""
+
+    def tocsr(self) -> object:
+        """Returns it in CSR format."""
+
+
+Vectors: TypeAlias = (
+    ArrayLike | SparseVector | SparseVectors | MultiVector | MultiVectors | SparseArray
+)
+
+
+class Ranked(NamedTuple):
+    """A document of `Encoder.rank`."""
+
+    number: int  # its place among the documents that were given
+    score: float
 
 
 class TruncationWarning(UserWarning):
@@ -85,6 +87,7 @@ class Encoder:
         load_engine: Loads the engine that runs the batches.
         engine: Its name where several compute so on the device, such as "litert", "tensorflow";
             None is the first of `bert_embed.backends.choose.TABLE` that is installed.
+        max_seq_length: Maximum number of tokens of a row; None is the model's own.
 
     Attributes:
         device: What computes: "cpu", "gpu" or "tpu".
@@ -105,26 +108,22 @@ class Encoder:
         device: str = "auto",
         load_engine: EngineLoader = load_engine,
         engine: str | None = None,
+        max_seq_length: int | None = None,
     ) -> None:
         self._arguments = spec, threads, prompt, precision, device, load_engine, engine
         self.bundle, self.prompt = bundle, bundle.prompt_text(prompt)
-        self._max_seq_length = bundle.max_seq_length
+        # That of loading as text, None without one
+        self._own_prompt = None if prompt is None else self.prompt
         embedder = Embedder(bundle, spec, threads, precision, device, load_engine, engine=engine)
-        self.spec, self.threads, self.tokenizer = (
-            embedder.spec,
-            embedder.threads,
-            embedder.tokenizer,
-        )
+        self.spec, self.threads = embedder.spec, embedder.threads
+        self.tokenizer = embedder.tokenizer
         self.precision, self.device = precision, embedder.device
+        self.max_seq_length = bundle.max_seq_length if max_seq_length is None else max_seq_length
         self.embedder = embedder
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Another process loads the model anew."""
-        return (
-            type(self),
-            (self.bundle, *self._arguments),
-            {"_max_seq_length": self._max_seq_length},
-        )
+        return type(self), (self.bundle, *self._arguments, self.max_seq_length)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Encoder":
         """Returns an encoder with the same model in memory; scikit-learn copies often."""
@@ -150,6 +149,12 @@ class Encoder:
     def dimension(self) -> int:
         """How many numbers a vector of `encode` has; of a stack, each of its layers."""
         return self.spec.shape(self.bundle.config)[-1]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the scores of a classifier or cross-encoder are of, in order."""
+        head = self.bundle.heads.get("scores")
+        return head.labels if isinstance(head, ScoresHead) else ()
 
     @property
     def max_seq_length(self) -> int:
@@ -203,12 +208,13 @@ class Encoder:
             kind: "dense", "sparse", "multi" or "scores"; None is dense, and an error for a model
                 that is for other vectors: pooled hidden states of these mean nothing.
             **settings: What differs from the encoder's own settings:
-                `bert_embed.settings.EncodeSettings` lists them; of other kinds those that
-                `encode_sparse`, `encode_multi` or `encode_scores` takes.
+                `bert_embed.settings.EncodeSettings` lists them; of other kinds `SparseSettings`
+                (`top_k`, `min_weight`), `MultiSettings` (`pool_factor`) or `TextSettings`.
 
         Returns:
-            float32 `[texts, dim]`, for a stack `[texts, layers, dim]`; for one text without the
-            first axis. Of other kinds what their own methods return.
+            A row for each text; for one text the row. Of dense vectors float32 `[texts, dim]`, for
+            a stack `[texts, layers, dim]`; of scores float32 `[texts, labels]`: probabilities, or
+            what the model's regression gives. Multi-vectors are those of documents.
 
         Raises:
             SettingError: The model does not support a setting, or `texts` is not a list of str.
@@ -217,7 +223,7 @@ class Encoder:
         Warns:
             TruncationWarning: Texts were cut, and `long_text` was not given.
         """
-        return self._encode_kind("encode", kind, texts, texts_b, settings)
+        return self._encode(texts, kind, settings, texts_b)
 
     @overload
     def encode_query(
@@ -249,10 +255,10 @@ class Encoder:
         """Encodes texts as `encode` does, with the model's prompt for queries.
 
         That is its prompt "query", or what it was trained with beside the prompt of documents:
-        `search` puts the same before queries.
+        `search` puts the same before queries. The sparse vectors of some models need no run of the
+        model for queries, and multi-vectors of queries are filled up where the model does so.
         """
-        prompted = self._of_query(settings)
-        return self._encode_kind("encode_query", kind, texts, None, prompted)
+        return self._encode(texts, kind, settings, use=QUERY)
 
     @overload
     def encode_document(
@@ -281,289 +287,136 @@ class Encoder:
     def encode_document(
         self, texts: str | Iterable[str] | None = None, *, kind: Kind | None = None, **settings: Any
     ) -> Any:
-        """Encodes texts with the model's prompt "document", "passage" or "corpus", if any."""
-        prompted = self._of_document(settings)
-        return self._encode_kind("encode_document", kind, texts, None, prompted)
+        """Encodes texts as `encode` does, with the model's prompt "document", if it has one."""
+        return self._encode(texts, kind, settings, use=DOCUMENT)
 
     @overload
-    def encode_tokens(  # type: ignore[overload-overlap]
-        self, texts: str, **settings: Unpack[UnitSettings]
+    def units(  # type: ignore[overload-overlap]
+        self,
+        texts: str,
+        of: Literal["token", "word"] | Iterable[tuple[int, int]] = "token",
+        **settings: Unpack[UnitSettings],
     ) -> TextVectors: ...
     @overload
-    def encode_tokens(
+    def units(
         self,
-        texts: Iterable[str],
+        texts: Iterable[str | Iterable[str]],
+        of: Literal["token", "word"] | Iterable[Iterable[tuple[int, int]]] = "token",
         texts_b: Iterable[str] | None = None,
         **settings: Unpack[UnitSettings],
     ) -> list[TextVectors]: ...
-    def encode_tokens(
+    def units(
         self,
-        texts: str | Iterable[str],
+        texts: str | Iterable[str | Iterable[str]],
+        of: Any = "token",
         texts_b: Iterable[str] | None = None,
         **settings: Unpack[UnitSettings],
     ) -> TextVectors | list[TextVectors]:
-        """Encodes the tokens of texts, [CLS], [SEP] and the prompt's tokens included.
+        """Encodes the tokens, words or spans of texts, each in the context of its text.
 
         Args:
-            texts, texts_b: As `encode` takes them.
+            texts: One text, or a column of them. Words and spans may also be those of lists of
+                words; the words of a text end at white space and punctuation.
+            of: "token", [CLS], [SEP] and the prompt's included; "word"; or the spans (start, stop)
+                of the one text, or for each text its own, in characters, or in words where the text
+                is a list of words. `stop` is exclusive, and spans may overlap.
+            texts_b: The second texts of pairs, of which there are tokens alone.
             **settings: What differs from the encoder's own settings:
                 `bert_embed.settings.UnitSettings`.
 
         Returns:
-            For one text, or for each, its tokens, their spans in it (-1 for special tokens and the
-            prompt's), and float32 `[tokens, dim]`, for a stack `[tokens, layers, dim]`.
+            For one text, or for each, its units, their places in it (of a list of words, in the
+            words joined by spaces; -1 for special tokens and the prompt's), and float32
+            `[units, dim]`, for a stack `[units, layers, dim]`; NaN for a word of a list or a span
+            that has no token, or none within `max_seq_length`.
 
         It raises and warns as `encode` does.
         """
         one = isinstance(texts, str)
-        columns = text_columns(texts, texts_b)
-        layout, vectors, shape = self._encode_units("token", columns, settings)
-        tokens = required(layout.tokens, "tokens")
-        names = self.tokenizer.tokens(tokens.ids)
-        shaped = required(vectors.tokens, "vectors of tokens").reshape(-1, *shape)
-        per_text = per_document(tokens.splits, names, tokens.starts, tokens.stops, shaped)
+        unit = of if isinstance(of, str) else "span"
+        columns: Columns
+        if unit == "span":
+            columns = span_columns([texts] if one else texts, [of] if one else of)
+        elif one_of("of", unit, ("token", "word")) == "word":
+            columns = word_columns([texts] if one else texts)
+        else:
+            columns = text_columns(texts, texts_b)
+        if unit != "token" and texts_b is not None:
+            raise SettingError("texts_b", "is for pairs, which have vectors of tokens alone", "of")
+        call = CallSettings.sort(settings, UnitSettings)
+        spec, text_spec = self._unit_specs(unit, call)
+        shape = spec.token_shape(self.bundle.config)
+        per_text: list[TextVectors] = []
+        for done in self._run(columns, call, text_spec, spec):
+            per_text += self._units_of(done, unit, columns, shape, len(per_text))
         return per_text[0] if one else per_text
 
     @overload
-    def encode_words(  # type: ignore[overload-overlap]
-        self, texts: str, *, word_pooling: str = "mean", **settings: Unpack[UnitSettings]
-    ) -> TextVectors: ...
+    def score(self, pairs: tuple[str, str], **settings: Unpack[TextSettings]) -> float: ...
     @overload
-    def encode_words(
-        self,
-        texts: Iterable[str | Iterable[str]],
-        *,
-        word_pooling: str = "mean",
-        **settings: Unpack[UnitSettings],
-    ) -> list[TextVectors]: ...
-    def encode_words(
-        self,
-        texts: str | Iterable[str | Iterable[str]],
-        *,
-        word_pooling: str = "mean",
-        **settings: Unpack[UnitSettings],
-    ) -> TextVectors | list[TextVectors]:
-        """Encodes the words of texts.
+    def score(
+        self, pairs: Iterable[tuple[str, str]], **settings: Unpack[TextSettings]
+    ) -> NDArray[np.float32]: ...
+    def score(
+        self, pairs: tuple[str, str] | Iterable[tuple[str, str]], **settings: Unpack[TextSettings]
+    ) -> float | NDArray[np.float32]:
+        """Says how well the second text of each pair answers the first, by a cross-encoder.
 
         Args:
-            texts: One text, or a column of texts, which are split at white space and punctuation,
-                or of lists of words.
-            word_pooling: How the vectors of a word's tokens become one vector.
-            **settings: As `encode_tokens`.
-
-        Returns:
-            For one text, or for each, its words, their spans in it (for a list of words, in the
-            words joined by spaces), and float32 `[words, dim]`; NaN for a word of a list that has
-            no token, or none within `max_seq_length`.
-
-        It raises and warns as `encode` does.
-        """
-        one = isinstance(texts, str)
-        columns = word_columns([texts] if one else texts)
-        layout, vectors, shape = self._encode_units("word", columns, settings, word_pooling)
-        units = required(layout.words, "words")
-        per_text = _per_text(units, units.texts.texts or [], vectors.words, shape)
-        return per_text[0] if one else per_text
-
-    @overload
-    def encode_spans(
-        self,
-        texts: str,
-        spans: Iterable[tuple[int, int]],
-        *,
-        word_pooling: str = "mean",
-        **settings: Unpack[UnitSettings],
-    ) -> TextVectors: ...
-    @overload
-    def encode_spans(
-        self,
-        texts: Iterable[str | Iterable[str]],
-        spans: Iterable[Iterable[tuple[int, int]]],
-        *,
-        word_pooling: str = "mean",
-        **settings: Unpack[UnitSettings],
-    ) -> list[TextVectors]: ...
-    def encode_spans(
-        self,
-        texts: str | Iterable[str | Iterable[str]],
-        spans: Iterable[Any],
-        *,
-        word_pooling: str = "mean",
-        **settings: Unpack[UnitSettings],
-    ) -> TextVectors | list[TextVectors]:
-        """Encodes parts of texts, each from its tokens in the context of the whole text.
-
-        Args:
-            texts: One text, or a column of texts or lists of words.
-            spans: The spans (start, stop) of the one text, or for each text its own, in characters,
-                or in words where the text is a list of words; `stop` is exclusive. They may
-                overlap.
-            word_pooling: How the vectors of a span's tokens become one vector.
-            **settings: As `encode_tokens`.
-
-        Returns:
-            For one text, or for each, its spans, their places in it (for a list of words, in the
-            words joined by spaces), and float32 `[spans, dim]`; NaN for a span that has no token,
-            or none within `max_seq_length`.
-
-        It raises and warns as `encode` does.
-        """
-        one = isinstance(texts, str)
-        columns = span_columns([texts], [spans]) if one else span_columns(texts, spans)
-        layout, vectors, shape = self._encode_units("span", columns, settings, word_pooling)
-        units = required(layout.spans, "spans")
-        parts = [
-            text[start:stop]
-            for text, ranges in zip(columns["texts"], columns["spans"], strict=True)
-            for start, stop in ranges
-        ]
-        per_text = _per_text(units, parts, vectors.spans, shape)
-        return per_text[0] if one else per_text
-
-    @overload
-    def encode_sparse(  # type: ignore[overload-overlap]
-        self, texts: str, **settings: Unpack[SparseSettings]
-    ) -> SparseVector: ...
-    @overload
-    def encode_sparse(
-        self, texts: Iterable[str], **settings: Unpack[SparseSettings]
-    ) -> SparseVectors: ...
-    def encode_sparse(
-        self, texts: str | Iterable[str], **settings: Unpack[SparseSettings]
-    ) -> SparseVector | SparseVectors:
-        """Encodes texts as sparse vectors: weights of entries of the model's vocabulary.
-
-        Args:
-            texts: One text, or a column of them, as `encode` takes them.
+            pairs: Pairs of texts, or one pair.
             **settings: What differs from the encoder's own settings:
-                `bert_embed.settings.SparseSettings` lists them.
+                `bert_embed.settings.TextSettings`.
 
         Returns:
-            A row for each text; for one text the row. The product of two rows says how similar
-            their texts are: `similarity` computes it.
+            float32 `[pairs]`, for one pair a number. `encode(texts, texts_b, kind="scores")` gives
+            the scores of all labels.
 
         Raises:
-            SettingError: The model makes no sparse vectors, or as `encode`.
-            RuntimeError: The model failed on a text.
-
-        Warns:
-            TruncationWarning: As `encode`.
+            SettingError: The model is no cross-encoder, or as `encode`.
         """
-        call = CallSettings.sort(settings, SparseSettings)
-        prune = {name: call.vectors[name] for name in _PRUNES if name in call.vectors}
-        vectors = self._encode_by_head("sparse", text_columns(texts), call, **prune)
-        return self._of_texts(texts, vectors)
+        label = relevance_label(self.bundle)
+        one, columns = text_pairs("pairs", pairs)
+        scores = self.encode(*columns, kind="scores", **settings)[:, label]
+        return float(scores[0]) if one else scores
 
-    @overload
-    def encode_sparse_query(  # type: ignore[overload-overlap]
-        self, texts: str, **settings: Unpack[SparseSettings]
-    ) -> SparseVector: ...
-    @overload
-    def encode_sparse_query(
-        self, texts: Iterable[str], **settings: Unpack[SparseSettings]
-    ) -> SparseVectors: ...
-    def encode_sparse_query(
-        self, texts: str | Iterable[str], **settings: Unpack[SparseSettings]
-    ) -> SparseVector | SparseVectors:
-        """Encodes queries as `encode_sparse` does, with the prompt of `encode_query`.
-
-        The queries of some models need no run of the model: the weight of each of a query's tokens
-        is a constant.
-        """
-        prompted = self._of_query(settings)
-        head = self.bundle.heads.get("sparse")
-        if not isinstance(head, SparseHead) or not head.query_weights:
-            return self.encode_sparse(texts, **prompted)
-        call = CallSettings.sort(prompted, SparseSettings)
-        prune = {name: call.vectors[name] for name in _PRUNES if name in call.vectors}
-        text_spec = self._text_spec(call.texts, vectors=("sparse",), **prune)
-        cut, vectors = self.embedder.weigh_queries(text_columns(texts)["texts"], text_spec)
-        self._warn_of_cuts(cut, call, text_spec)
-        return self._of_texts(texts, vectors.pruned(text_spec.top_k, text_spec.min_weight))
-
-    @overload
-    def encode_multi(  # type: ignore[overload-overlap]
-        self, texts: str, **settings: Unpack[MultiSettings]
-    ) -> MultiVector: ...
-    @overload
-    def encode_multi(
-        self, texts: Iterable[str], **settings: Unpack[MultiSettings]
-    ) -> MultiVectors: ...
-    def encode_multi(
-        self, texts: str | Iterable[str], **settings: Unpack[MultiSettings]
-    ) -> MultiVector | MultiVectors:
-        """Encodes documents as multi-vectors, for late interaction: a vector for each token.
-
-        Args:
-            texts: One text, or a column of them, as `encode` takes them.
-            **settings: What differs from the encoder's own settings:
-                `bert_embed.settings.MultiSettings` lists them.
-
-        Returns:
-            A row for each text; for one text the row. `rows()` gives them as float32
-            `[tokens, dim]` each. Tokens that the model leaves out, such as punctuation, are not
-            among them.
-
-        Raises:
-            SettingError: The model makes no multi-vectors, or as `encode`.
-            RuntimeError: The model failed on a text.
-
-        Warns:
-            TruncationWarning: As `encode`.
-        """
-        call = CallSettings.sort(self._of_document(settings), MultiSettings)
-        pool = {name: call.vectors[name] for name in ("pool_factor",) if name in call.vectors}
-        vectors = self._encode_by_head("multi", text_columns(texts), call, **pool)
-        return self._of_texts(texts, vectors)
-
-    @overload
-    def encode_multi_query(  # type: ignore[overload-overlap]
-        self, texts: str, **settings: Unpack[TextSettings]
-    ) -> MultiVector: ...
-    @overload
-    def encode_multi_query(
-        self, texts: Iterable[str], **settings: Unpack[TextSettings]
-    ) -> MultiVectors: ...
-    def encode_multi_query(
-        self, texts: str | Iterable[str], **settings: Unpack[TextSettings]
-    ) -> MultiVector | MultiVectors:
-        """Encodes queries for the documents of `encode_multi`, filled up where the model does so.
-
-        The score of a document is the sum, over the vectors of a query, of the largest product
-        with one of its vectors (MaxSim): `similarity` computes it.
-        """
-        call = CallSettings.sort(self._of_query(settings), TextSettings)
-        return self._of_texts(texts, self._encode_multi_queries(text_columns(texts), call))
-
-    def encode_scores(
+    def rank(
         self,
-        texts: str | Iterable[str],
-        texts_b: Iterable[str] | None = None,
+        query: str,
+        documents: Iterable[str],
+        k: int | None = None,
+        *,
+        kind: Kind | None = None,
         **settings: Unpack[TextSettings],
-    ) -> NDArray[np.float32]:
-        """Gives the scores of a classifier, of a regression, or of a cross-encoder's pairs.
+    ) -> list[Ranked]:
+        """Orders documents by how similar they are to a query, or how well they answer it.
 
         Args:
-            texts, texts_b: As `encode` takes them; a cross-encoder's queries and documents.
+            query: One text.
+            documents: A column of texts.
+            k: How many of the best to return; None returns all.
+            kind: "scores" runs the model on each pair, the others compare vectors; None is what the
+                model is for.
             **settings: What differs from the encoder's own settings:
-                `bert_embed.settings.TextSettings` lists them.
+                `bert_embed.settings.TextSettings`, without a prompt.
 
         Returns:
-            float32 `[texts, labels]`, for one text without the first axis: probabilities, or what
-            the model's regression gives. `encoder.bundle.heads["scores"].labels` names the labels.
-
-        Raises:
-            SettingError: The model makes no scores, or as `encode`.
-            RuntimeError: The model failed on a text.
-
-        Warns:
-            TruncationWarning: As `encode`.
+            The documents, best first; of equal ones the first that was given.
         """
-        call = CallSettings.sort(settings, TextSettings)
-        scores = self._encode_by_head("scores", text_columns(texts, texts_b), call)
-        return scores[0] if isinstance(texts, str) else scores
+        listed = text_columns(documents)["texts"]
+        if named := [name for name in ("prompt", "prompt_name") if settings.get(name) is not None]:
+            raise SettingError(named[0], "is of queries or of documents: encode both, then compare")
+        made = self.bundle.default_vectors
+        chosen = kind or ("dense" if "dense" in made else made[0])
+        if chosen == "scores":
+            scores = self.score([(query, text) for text in listed], **settings)
+        else:
+            asked = self._encode([query], chosen, settings, use=QUERY)
+            scores = self.similarity(asked, self._encode(listed, chosen, settings, use=DOCUMENT))[0]
+        most = len(listed) if k is None else whole_number("k", k, least=1)
+        best = np.argsort(-scores, kind="stable")[:most].tolist()
+        return [Ranked(number, float(scores[number])) for number in best]
 
-    def similarity(self, one: Any, other: Any) -> NDArray[np.float32]:
+    def similarity(self, one: Vectors, other: Vectors) -> NDArray[np.float32]:
         """Returns how similar each of `one` and each of `other` is, float32 `[n, m]`.
 
         That is the cosine of dense vectors, or what the model compares them by (`similarity` of its
@@ -572,116 +425,127 @@ class Encoder:
 
         Args:
             one: Numbers `[n, dim]`, or one vector `[dim]`; a vector of zeros has the cosine 0. Or
-                what `encode_sparse` or `encode_multi_query` returns, or `read_sparse`.
+                sparse vectors or multi-vectors, or what `read_sparse` gives.
             other: Vectors of the same kind.
 
         Raises:
             SettingError: They are no such vectors.
         """
-        pair = kind_pair(one, other)
-        if pair is None:
-            return dense_matrix(one, other, self.bundle.similarity)
-        return product_matrix(*pair)
+        return similarity_matrix(one, other, self.bundle.similarity)
 
-    def similarity_pairwise(self, one: Any, other: Any) -> NDArray[np.float32]:
+    def similarity_pairwise(self, one: Vectors, other: Vectors) -> NDArray[np.float32]:
         """Returns the same of each of `one` and the one of `other` at its place, float32 `[n]`."""
-        pair = kind_pair(one, other)
-        if pair is None:
-            return dense_pairs(one, other, self.bundle.similarity)
-        return product_pairs(*pair)
+        return similarity_pairs(one, other, self.bundle.similarity)
 
-    def _encode_kind(
+    def _encode(
         self,
-        method: str,
-        kind: Kind | None,
-        texts: str | Iterable[str] | None,
-        texts_b: Iterable[str] | None,
+        texts: Any,
+        kind: str | None,
         settings: Mapping[str, Any],
+        texts_b: Any = None,
+        use: str | None = None,
     ) -> Any:
-        """Does what a method says that takes `kind`; `texts` is None where another name has it."""
+        """Encodes texts as a kind, None as what the model is for; `use` is QUERY or DOCUMENT."""
         if texts is None:
             known_names(settings, EncodeSettings.__annotations__)
             raise SettingError("texts", "must be a list of texts, got a NoneType")
-        calls = _CALLS[method]
-        if kind is None:
-            self._check_dense(calls)
-            kind = "dense"
-        if one_of("kind", kind, VECTOR_KINDS) == "dense":
-            return self._encode_texts(texts, texts_b, settings)
-        if kind not in calls:
-            raise SettingError("kind", f"{kind}: call encode_scores, which takes texts and pairs")
-        self.bundle.check_vectors((kind,), "kind")
-        if kind == "scores":
-            return self.encode_scores(texts, texts_b, **settings)
-        if texts_b is not None:
+        kind = self._kind(kind)
+        if kind == "scores" and use is not None:
+            raise SettingError("kind", "scores are of texts and of pairs: call encode, or score")
+        if texts_b is not None and kind in ("sparse", "multi"):
             raise SettingError("texts_b", f"is for pairs, which have no {kind} vectors", "kind")
-        return getattr(self, calls[kind])(texts, **settings)
+        columns = text_columns(texts, texts_b)
+        of_query = kind == "multi" and use == QUERY
+        call = CallSettings.sort(settings, TextSettings if of_query else _SETTINGS[kind])
+        if of_query:
+            self._check_multi_query(call)
+        spec, of_kind = self.spec, call.vectors
+        if kind == "dense":
+            if call.vectors:
+                spec = changed_spec(self.spec, self.bundle.config, **call.vectors)
+                self.bundle.check(spec)
+            of_kind = {}
+        use = use or (DOCUMENT if kind == "multi" else None)
+        text_spec = self._text_spec(call.texts, use, vectors=(kind,), **of_kind)
+        done = self._run(columns, call, text_spec, spec, use == QUERY)
+        made = [one.vectors for one in done]
+        vectors = _joined([one.sentences if kind == "dense" else one.heads[kind] for one in made])
+        if kind == "dense":
+            vectors = vectors.reshape(-1, *spec.shape(self.bundle.config))
+        elif kind == "sparse":
+            vectors = replace(vectors, width=self.bundle.config.vocab_size)
+        return vectors[0] if isinstance(texts, str) else vectors
 
-    def _check_dense(self, calls: Mapping[str, str]) -> None:
-        """SettingError if the model is for other than dense vectors."""
-        made = self.bundle.default_vectors
-        if "dense" not in made:
-            named = ", ".join(calls.get(kind, "encode_scores") for kind in made)
+    def _kind(self, kind: str | None) -> str:
+        """A kind that the model makes; None is dense, if it is for that."""
+        if kind is None:
+            made = self.bundle.default_vectors
+            if "dense" in made:
+                return "dense"
+            named = " or ".join(f"kind={one!r}" for one in made)
             raise SettingError(
                 "kind",
-                f"must be named, this model is for {' and '.join(made)} vectors: call {named}; "
+                f"must be named, this model is for {' and '.join(made)} vectors: give {named}; "
                 "kind='dense' gives its pooled hidden states, which it was not trained for",
             )
+        if one_of("kind", kind, VECTOR_KINDS) != "dense":
+            self.bundle.check_vectors((kind,), "kind")
+        return kind
 
-    def _of_document(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Adds the prompt of documents, unless the call gives one."""
-        if settings.get("prompt") is not None:
-            return settings
-        return {**settings, "prompt": self._documents}
+    def _prompt_of(self, use: str) -> str:
+        """The text before queries, or before documents."""
+        prompts, loaded = self.bundle.prompts, self._own_prompt
+        documents = prompts.get(DOCUMENT, loaded or "")
+        if use == DOCUMENT:
+            return documents
+        query = query_prompt(self.bundle, documents)
+        if QUERY not in prompts and loaded is not None and query in ("", documents):
+            return loaded
+        return query
 
-    def _of_query(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Adds the prompt of queries, unless the call gives one."""
-        if settings.get("prompt") is not None:
-            return settings
-        if QUERY in self.bundle.prompts:
-            return {**settings, "prompt": f"name:{QUERY}"}
-        documents, loaded = self.bundle.prompt_text(self._documents), self._arguments[2]
-        prompt = query_prompt(self.bundle, documents)
-        if loaded is not None and prompt in ("", documents):
-            prompt = loaded
-        return {**settings, "prompt": prompt}
+    def _check_multi_query(self, call: CallSettings) -> None:
+        """Refuses windows, and sets the length of queries."""
+        if call.texts.get("long_text") == "window":
+            raise SettingError("long_text", "window is for documents, not for queries")
+        head = self.bundle.heads["multi"]
+        if isinstance(head, MultiHead) and head.query_length is not None:
+            call.texts.setdefault("max_seq_length", head.query_length)
 
-    @property
-    def _documents(self) -> str:
-        """The prompt of documents as a setting: the model's, that of loading, or none."""
-        named = DOCUMENT in self.bundle.prompts
-        return f"name:{DOCUMENT}" if named else self._arguments[2] or ""
-
-    def _encode_texts(
+    def _run(
         self,
-        texts: str | Iterable[str],
-        texts_b: Iterable[str] | None,
-        settings: Mapping[str, Any],
-    ) -> Any:
-        one = isinstance(texts, str)
-        columns = text_columns(texts, texts_b)
-        call = CallSettings.sort(settings, EncodeSettings)
-        spec = changed_spec(self.spec, self.bundle.config, **call.vectors)
-        self.bundle.check(spec)
-        text_spec = self._text_spec(call.texts)
-        done: list[np.ndarray] = []
-        cut: list[np.ndarray] = []
-        for piece, tell in in_pieces(columns, call.progress):
-            layout, vectors = self.embedder.embed_columns(
-                piece, text_spec, call.batch_tokens, spec, sum(map(len, done)), tell
+        columns: Columns,
+        call: CallSettings,
+        text_spec: TextSpec,
+        spec: VectorSpec,
+        query: bool = False,
+    ) -> list[Embedded]:
+        """Runs the model on texts, in pieces where the call shows progress; warns of cuts."""
+        pieces: Iterable[tuple[Columns, Any]] = [(columns, None)]
+        count = len(columns["texts"])
+        if call.progress and count:
+            pieces = in_pieces(columns)
+        done: list[Embedded] = []
+        first = cut = 0
+        for piece, tell in pieces:
+            request = Request(
+                text_spec,
+                texts=piece,
+                spec=spec,
+                query=query,
+                batch_tokens=call.batch_tokens,
+                strict=True,
+                first=first,
+                tell=tell,
             )
-            done.append(required(vectors.sentences, "vectors of texts"))
-            cut.append(layout.truncated)
-        self._warn_of_cuts(np.concatenate(cut), call, text_spec)
-        joined = np.concatenate(done) if len(done) > 1 else done[0]
-        shaped = joined.reshape(-1, *spec.shape(self.bundle.config))
-        return shaped[0] if one else shaped
+            done.append(self.embedder.run(request))
+            first, cut = first + len(piece["texts"]), cut + len(done[-1].cut)
+        if cut and "long_text" not in call.texts:
+            message = self.embedder.truncation(cut, count, text_spec)
+            warnings.warn(message, TruncationWarning, stacklevel=_calling_level())
+        return done
 
-    def _encode_units(
-        self, kind: str, columns: Columns, settings: UnitSettings, word_pooling: str = "mean"
-    ) -> tuple[Layout, GranularVectors, tuple[int, ...]]:
-        """Returns, beside the result of `embed_columns`, the shape of a vector."""
-        call = CallSettings.sort(settings, UnitSettings)
+    def _unit_specs(self, unit: str, call: CallSettings) -> tuple[VectorSpec, TextSpec]:
+        """What is computed for tokens, words or spans."""
         # What only concerns vectors of texts does not apply to their parts.
         base = replace(self.spec, pooling="mean", dense=0, normalize=False, dim=None)
         dim = self.spec.dim
@@ -692,59 +556,78 @@ class Encoder:
             and (dim or 0) <= base.token_shape(self.bundle.config)[-1]
         ):
             base = replace(base, dim=dim)
-        normalize = call.vectors.pop("normalize", False)
-        spec = changed_spec(base, self.bundle.config, **call.vectors)
-        shape = spec.token_shape(self.bundle.config)
-        text_spec = self._text_spec(
-            call.texts, granularity=(kind,), word_pooling=word_pooling, normalize_tokens=normalize
-        )
-        layout, vectors = self.embedder.embed_columns(columns, text_spec, call.batch_tokens, spec)
-        self._warn_of_cuts(layout.truncated, call, text_spec)
-        return layout, vectors, shape
+        changes = dict(call.vectors)
+        of_text = {"normalize_tokens": changes.pop("normalize", False)}
+        if (pooling := changes.pop("word_pooling", None)) is not None:
+            if unit == "token":
+                raise SettingError("word_pooling", "is of words and spans", "of")
+            of_text["word_pooling"] = pooling
+        spec = changed_spec(base, self.bundle.config, **changes)
+        return spec, self._text_spec(call.texts, granularity=(unit,), **of_text)
 
-    def _encode_by_head(
-        self, kind: str, columns: Columns, call: CallSettings, **vectors: Any
-    ) -> Any:
-        self.bundle.check_vectors((kind,))
-        text_spec = self._text_spec(call.texts, vectors=(kind,), **vectors)
-        layout, encoded = self.embedder.embed_columns(columns, text_spec, call.batch_tokens)
-        self._warn_of_cuts(layout.truncated, call, text_spec)
-        return encoded.heads[kind]
+    def _units_of(
+        self, done: Embedded, unit: str, columns: Columns, shape: tuple[int, ...], first: int
+    ) -> list[TextVectors]:
+        """The units of each text of a piece of the columns, whose first has this number."""
+        layout, vectors = done.layout, done.vectors
+        if unit == "token":
+            tokens, of_tokens = layout.tokens, vectors.tokens
+            at, of_tokens = required(tokens, "tokens"), required(of_tokens, "vectors of tokens")
+            names, shaped = self.tokenizer.tokens(at.ids), of_tokens.reshape(-1, *shape)
+            return per_document(at.splits, names, at.starts, at.stops, shaped)
+        if unit == "word":
+            words = required(layout.words, "words")
+            return _per_text(words, words.texts.texts or [], vectors.words, shape)
+        spans = required(layout.spans, "spans")
+        piece = slice(first, first + len(spans.texts.splits) - 1)
+        parts = [
+            text[start:stop]
+            for text, ranges in zip(columns["texts"][piece], columns["spans"][piece], strict=True)
+            for start, stop in ranges
+        ]
+        return _per_text(spans, parts, vectors.spans, shape)
 
-    def _of_texts(self, texts: str | Iterable[str], vectors: Any) -> Any:
-        """Sparse vectors or multi-vectors of texts, of one text its row."""
-        if isinstance(vectors, SparseVectors):
-            vectors = replace(vectors, width=self.bundle.config.vocab_size)
-        return vectors[0] if isinstance(texts, str) else vectors
-
-    def _encode_multi_queries(self, columns: Columns, call: CallSettings) -> MultiVectors:
-        self.bundle.check_vectors(("multi",))
-        head = self.bundle.heads["multi"]
-        if not isinstance(head, MultiHead):
-            raise TypeError(f"the head of multi-vectors is a {type(head).__name__}")
-        if call.texts.get("long_text") == "window":
-            raise SettingError("long_text", "window is for documents, not for queries")
-        if head.query_length is not None:
-            call.texts.setdefault("max_seq_length", head.query_length)
-        text_spec = self._text_spec(call.texts, vectors=("multi",))
-        layout, vectors = self.embedder.embed_multi_queries(
-            head, columns, text_spec, call.batch_tokens, self.max_seq_length
-        )
-        self._warn_of_cuts(layout.truncated, call, text_spec)
-        return vectors
-
-    def _text_spec(self, texts: Mapping[str, Any], **units: Any) -> TextSpec:
-        length, prompt = texts.get("max_seq_length", self.max_seq_length), texts.get("prompt")
-        prompt = self.prompt if prompt is None else self.bundle.prompt_text(prompt)
+    def _text_spec(
+        self, texts: Mapping[str, Any], use: str | None = None, **kinds: Any
+    ) -> TextSpec:
+        length = texts.get("max_seq_length", self.max_seq_length)
+        if (prompt := texts.get("prompt")) is not None:
+            prompt = self.bundle.prompt_text(prompt)
+        else:
+            prompt = self.prompt if use is None else self._prompt_of(use)
         changes = {name: texts[name] for name in ("long_text", "stride") if name in texts}
-        text_spec = TextSpec(length, prompt=prompt, **changes, **units)
+        text_spec = TextSpec(length, prompt=prompt, **changes, **kinds)
         return fit_texts(self.bundle, text_spec, self.tokenizer)
 
-    def _warn_of_cuts(self, cut: np.ndarray, call: CallSettings, text_spec: TextSpec) -> None:
-        """Warns if some of the texts, bool `[texts]`, were cut, and the call did not ask for it."""
-        if cut.any() and "long_text" not in call.texts:
-            message = self.embedder.truncation(int(cut.sum()), len(cut), text_spec)
-            warnings.warn(message, TruncationWarning, stacklevel=_calling_level())
+
+def relevance_label(bundle: Bundle) -> int:
+    """The number of the label that says how relevant a text is; SettingError if no one knows.
+
+    A model with one label has no other; of two, the second says that the text answers the query.
+    """
+    head = bundle.heads.get("scores")
+    if not isinstance(head, ScoresHead):
+        raise SettingError("model", "is no cross-encoder: it has no scores")
+    labels = head.labels
+    if len(labels) > 2:
+        raise SettingError(
+            "model",
+            f"must have one label or two, it has {counted(len(labels), 'label')}: "
+            f"{', '.join(labels)}",
+        )
+    return len(labels) - 1
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """Vectors of one kind, end to end."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    lengths = np.concatenate([np.diff(part.splits) for part in parts])
+    names = [field.name for field in fields(parts[0]) if field.name not in ("splits", "width")]
+    flat = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return replace(parts[0], splits=splits_of(lengths), **flat)
 
 
 def _calling_level() -> int:

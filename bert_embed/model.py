@@ -1,7 +1,7 @@
-"""Embeds texts and rows with a loaded model, for workers and for the calls of an Encoder."""
+"""Runs a loaded model on texts or on rows, for workers and for the calls of an Encoder."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,21 +13,20 @@ from bert_embed.base.arguments import seconds, whole_number
 from bert_embed.base.arrays import places, splits_of
 from bert_embed.base.errors import SettingError, counted, counted_of
 from bert_embed.bundle.bundle import Bundle, load_table
-from bert_embed.calls import Columns
 from bert_embed.models.heads.head import Head, TokenPlaces
 from bert_embed.models.heads.multi import MultiHead
-from bert_embed.models.heads.sparse import QUERY_WEIGHTS
-from bert_embed.models.heads.vectors import MultiVectors, SparseVectors, merged_entries
+from bert_embed.models.heads.sparse import QUERY_WEIGHTS, SparseHead
+from bert_embed.models.heads.vectors import merged_entries
 from bert_embed.settings import OutputSpec, TextSpec, VectorSpec
-from bert_embed.text.documents import Rows, fill_rows, tokenize_documents
+from bert_embed.text.documents import Columns, fill_rows
 from bert_embed.text.layout import (
     EmbeddedRows,
     GranularVectors,
+    LaidOut,
     Layout,
+    TextRows,
     document_vectors,
     failed_documents,
-    is_too_long,
-    lay_out,
     text_rows,
     widest_tokens,
 )
@@ -35,6 +34,54 @@ from bert_embed.text.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
     from bert_embed.text.protocol import TextTokenizer
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a loaded model is asked for: vectors of texts, or of rows that were laid out before.
+
+    Attributes:
+        text_spec: Which vectors, and how texts become rows.
+        texts: The texts, as `bert_embed.text.documents.tokenize_documents` takes them, if no rows.
+        rows: The rows of documents, if no texts.
+        spec: How vectors are computed; None is as the model was loaded.
+        query: Whether texts are queries, which some heads treat otherwise than documents.
+        batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
+        strict: Whether an error is raised for a text that gets no vector. A text without tokens
+            then has that of its special tokens.
+        first: The number of the first text in such an error.
+        tell: Takes, after each batch and from any thread, the share of the work that it was.
+    """
+
+    text_spec: TextSpec
+    texts: Columns | None = None
+    rows: LaidOut | None = None
+    spec: VectorSpec | None = None
+    query: bool = False
+    batch_tokens: int | None = None
+    strict: bool = False
+    first: int = 0
+    tell: Callable[[float], object] | None = None
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """What a loaded model gives for a request.
+
+    Attributes:
+        vectors: Those of texts: a row for each, zeros or no entries for a rejected one. Those of
+            rows: a row for each document, undefined for a rejected one.
+        layout: How the texts that have rows, or the documents, became rows.
+        cut: int64 `[cut]`, the numbers of texts with a vector that were cut.
+        rejected: The stage, "tokenize" or "infer", and the reason, by the number of a text.
+        rows: What was computed, and how much.
+    """
+
+    vectors: GranularVectors
+    layout: Layout
+    cut: np.ndarray
+    rejected: dict[int, tuple[str, str]]
+    rows: EmbeddedRows
 
 
 class Embedder:
@@ -47,6 +94,9 @@ class Embedder:
             NoProgressError; None waits for ever.
         compile_ahead: Whether a GPU or TPU compiles the programs of all shapes of a batch before
             the first one; otherwise each when it occurs.
+
+    Attributes:
+        runner: Runs rows of token ids.
 
     Raises:
         SettingError: The model does not support such vectors, or this machine the precision.
@@ -78,175 +128,58 @@ class Embedder:
         self._static_weights: np.ndarray | None = None  # of queries, read when they are needed
         special = self.tokenizer.cls_id, self.tokenizer.sep_id
         loaded = load_engine(bundle, special, precision, self.device, self.threads, engine)
-        self._runner = RowRunner(
+        self.runner = RowRunner(
             bundle.config, loaded, self.threads, inference_timeout, compile_ahead, bundle.heads
         )
 
-    def embed_texts(
-        self,
-        text_spec: TextSpec,
-        texts: Sequence[str],
-        texts_b: Sequence[str] | None = None,
-        batch_tokens: int | None = None,
-    ) -> tuple[GranularVectors, dict[int, tuple[str, str]], np.ndarray]:
-        """Embeds texts as the command line does, equal ones once; a bad one does not fail others.
+    def run(self, request: Request) -> Embedded:
+        """Computes what is asked for, all kinds and granularities in one pass of the model.
 
-        Gives a row for each text of the kinds that the spec asks for, zeros or no entries for a
-        text without a vector, by the number of each such text the stage that rejected it,
-        "tokenize" or "infer", and the reason, and the numbers of the texts with a vector that were
-        cut, int64 `[cut]`. RuntimeError: every one of several texts failed, so the model is at
-        fault.
+        Raises:
+            SettingError: A text is too long to "reject", and the request is strict.
+            RuntimeError: All of several rows failed, so the model is at fault; or one of a text,
+                and the request is strict.
         """
-        tokenized = text_rows(self.tokenizer, text_spec, texts, texts_b=texts_b)
-        layout, row = tokenized.layout, tokenized.row
-        rows, embedded = self.embed_layout(tokenized.rows, row, layout, text_spec, batch_tokens)
-        rejected = {number: ("tokenize", why) for number, why in tokenized.rejected.items()}
-        good = np.ones(len(tokenized.numbers), bool)
-        for document, why in failed_documents(layout, row, rows.failed).items():
-            good[document] = False
-            rejected[int(tokenized.numbers[document])] = ("infer", why)
-
-        def spread(vectors: Any) -> Any:
-            return _spread(vectors, tokenized.numbers, good, len(texts))
-
-        sentences = None if embedded.sentences is None else spread(embedded.sentences)
-        heads = {kind: spread(vectors) for kind, vectors in embedded.heads.items()}
-        vectors = GranularVectors(sentences, heads=heads)
-        return vectors, rejected, tokenized.numbers[layout.truncated & good]
-
-    def embed_rows(
-        self,
-        input_ids: np.ndarray,
-        row_splits: np.ndarray,
-        token_type_ids: np.ndarray | None = None,
-        batch_tokens: int | None = None,
-    ) -> EmbeddedRows:
-        """Embeds rows that include [CLS] and [SEP], with the embedder's `spec`.
-
-        `input_ids` are int32 `[tokens]`, all rows end to end, `row_splits` int64 `[rows + 1]`; the
-        result has float32 `[rows, width]` in `vectors`. RuntimeError: all of several rows failed.
-        """
-        rows = input_ids, row_splits, token_type_ids
-        return self._runner.run(self.spec, OutputSpec(), *rows, batch_tokens)
-
-    def embed_layout(
-        self,
-        rows: Rows,
-        row: np.ndarray,
-        layout: Layout,
-        text_spec: TextSpec,
-        batch_tokens: int | None = None,
-        spec: VectorSpec | None = None,
-        tell: Callable[[float], object] | None = None,
-    ) -> tuple[EmbeddedRows, GranularVectors]:
-        """Embeds the rows of documents, all granularities in one pass of the model.
-
-        `row` and `layout` are those of `bert_embed.text.layout.TextRows`. The vectors of
-        documents with a failed row are undefined. `tell` takes, after each batch and from any
-        thread, the share of the work that it was. RuntimeError: all of several rows failed.
-        """
-        spec = spec or self.spec
-        outputs = OutputSpec(
-            sentences="sentence" in text_spec.kinds and not text_spec.pools_late,
-            finished=text_spec.long_text != "window" or text_spec.keeps_windows,
-            tokens=text_spec.needs_tokens or text_spec.pools_late,
-            heads=text_spec.heads,
-        )
-        self.bundle.check_vectors(text_spec.vectors)
-        embedded = self._runner.run(
-            replace(spec, dim=None) if text_spec.pools_late else spec,
-            outputs,
-            rows.input_ids,
-            rows.row_splits,
-            rows.token_type_ids,
-            batch_tokens,
-            0 if spec.pool_prompt else self._unpooled(text_spec),
-            text_spec.max_seq_length,
-            tell=tell,
-        )
-        stacked = len(spec.layers) if spec.layer_combine == "stack" else 1
-        vectors = document_vectors(
-            layout,
-            embedded,
-            row,
-            rows.row_splits,
-            text_spec,
-            lambda pooled: self._runner.finish(spec, pooled),
-            stacked,
-            self.bundle.heads,
-        )
-        return embedded, vectors
-
-    def embed_columns(
-        self,
-        columns: Columns,
-        text_spec: TextSpec,
-        batch_tokens: int | None = None,
-        spec: VectorSpec | None = None,
-        first: int = 0,
-        tell: Callable[[float], object] | None = None,
-    ) -> tuple[Layout, GranularVectors]:
-        """Embeds the texts of a call, which may be none, each text for itself.
-
-        Messages count the texts from `first` on, `tell` is as in `embed_layout`. SettingError: a
-        text is too long to "reject". RuntimeError: the model failed on a text.
-        """
-        rows, layout = self._rows(columns, text_spec, first)
-        every = np.arange(len(rows.row_splits) - 1)
-        embedded, vectors = self.embed_layout(
-            rows, every, layout, text_spec, batch_tokens, spec, tell
-        )
-        texts = every if layout.windows is None else layout.windows.document
-        _refuse_failed(embedded, texts, first)
-        return layout, vectors
-
-    def embed_multi_queries(
-        self,
-        head: MultiHead,
-        columns: Columns,
-        text_spec: TextSpec,
-        batch_tokens: int | None,
-        longest: int,
-    ) -> tuple[Layout, MultiVectors]:
-        """Embeds queries as multi-vectors, filled up where the head does so; raises as above.
-
-        `longest` are the most tokens that rows usually have.
-        """
-        rows, layout = self._rows(columns, replace(text_spec, marker=head.query_marker), 0)
-        rows, is_text = fill_rows(rows, head.fill_length, head.fill_id)
-        embedded = self._runner.run(
-            self.spec,
-            OutputSpec(sentences=False, heads=(head.kind,)),
-            rows.input_ids,
-            rows.row_splits,
-            None,
-            batch_tokens,
-            longest=longest,
-            attended=None if head.attends_fill else is_text,
-        )
-        every = np.arange(len(rows.row_splits) - 1)
-        _refuse_failed(embedded, every, 0)
-        splits, row, place = widest_tokens(rows, None, 1)
-        tokens = TokenPlaces(splits, rows.input_ids, row, place)
-        return layout, head.chosen(embedded.heads[head.kind], tokens, every, query=True)
-
-    def weigh_queries(
-        self, texts: Sequence[str], text_spec: TextSpec
-    ) -> tuple[np.ndarray, SparseVectors]:
-        """The sparse vectors of queries that need no run of the model; bool `[texts]`: the cut."""
-        tokens = self.tokenizer.tokenize_texts([text_spec.prompt + text for text in texts], False)
-        lengths, most = np.diff(tokens.row_splits), text_spec.max_seq_length
-        row = np.repeat(np.arange(len(lengths)), lengths)
-        values = self._query_weights()[tokens.ids]
-        counts, too_long = values > 0, lengths > most
-        if text_spec.long_text == "window":
-            too_long = np.zeros_like(too_long)
+        kinds, heads = request.text_spec.vectors, self.bundle.heads
+        if kinds != ("dense",):
+            self.bundle.check_vectors(kinds)
+        if request.query and kinds == ("sparse",):
+            sparse = heads["sparse"]
+            if isinstance(sparse, SparseHead) and sparse.query_weights:
+                return self._weighed(request)
+        texts = self._text_rows(request) if request.rows is None else None
+        rows = texts if request.rows is None else request.rows
+        if rows is None:
+            raise TypeError("a request has texts or rows")
+        head = heads.get("multi")
+        if request.query and kinds == ("multi",) and isinstance(head, MultiHead):
+            embedded, vectors = self._run_multi_queries(head, rows, request)
         else:
-            if text_spec.long_text == "reject":
-                _refuse_long(too_long, 0, most)
-            counts &= places(np.zeros_like(lengths), lengths) < most
-        ids = tokens.ids[counts].astype(np.int32)
-        return too_long, merged_entries(len(lengths), row[counts], ids, values[counts], "max")
+            embedded, vectors = self._run_rows(rows, request)
+        failed = failed_documents(rows.layout, rows.row, embedded.failed)
+        numbers = np.arange(len(rows.layout.truncated)) if texts is None else texts.numbers
+        good = np.ones(len(numbers), bool)
+        good[list(failed)] = False
+        unread = {} if texts is None else texts.rejected
+        rejected = {number: ("tokenize", why) for number, why in unread.items()}
+        rejected |= {int(numbers[document]): ("infer", why) for document, why in failed.items()}
+        if rejected and request.strict:
+            number, (_, reason) = min(rejected.items())
+            number += request.first
+            raise RuntimeError(
+                f"{counted(len(rejected), 'text')} failed, the first is {number}: {reason}"
+            )
+        if rejected and texts is not None:
+            count = len(texts.numbers) + len(texts.rejected)
+            sentences = vectors.sentences
+            if sentences is not None:
+                sentences = _spread(sentences, numbers, good, count)
+            heads_of = {
+                kind: _spread(made, numbers, good, count) for kind, made in vectors.heads.items()
+            }
+            vectors = GranularVectors(sentences, heads=heads_of)
+        cut = numbers[rows.layout.truncated & good]
+        return Embedded(vectors, rows.layout, cut, rejected, embedded)
 
     def heads(self) -> dict[str, Head]:
         """Returns what makes other vectors than dense ones, by kind; proxies give no attribute."""
@@ -262,18 +195,98 @@ class Embedder:
             f"{longer}long_text='truncate' cuts without this warning"
         )
 
-    def _rows(self, columns: Columns, text_spec: TextSpec, first: int) -> tuple[Rows, Layout]:
-        documents = tokenize_documents(
-            self.tokenizer,
-            offsets=text_spec.needs_tokens,
-            prompt=text_spec.prompt,
-            marker=text_spec.marker,
-            **columns,
+    def _text_rows(self, request: Request) -> TextRows:
+        text_spec = request.text_spec
+        head = self.bundle.heads.get("multi") if text_spec.vectors == ("multi",) else None
+        if request.query and isinstance(head, MultiHead):
+            text_spec = replace(text_spec, marker=head.query_marker)
+        texts = text_rows(
+            self.tokenizer, text_spec, **request.texts or {}, with_empty=request.strict
         )
-        if text_spec.long_text == "reject":
-            too_long = is_too_long(documents, text_spec, self.tokenizer)
-            _refuse_long(too_long, first, text_spec.max_seq_length)
-        return lay_out(documents, text_spec, self.tokenizer)
+        if request.strict:
+            _refuse_long(min(texts.rejected, default=None), request)
+        return texts
+
+    def _run_rows(
+        self, laid_out: LaidOut, request: Request
+    ) -> tuple[EmbeddedRows, GranularVectors]:
+        spec, text_spec = request.spec or self.spec, request.text_spec
+        outputs = OutputSpec(
+            sentences="sentence" in text_spec.kinds and not text_spec.pools_late,
+            finished=text_spec.long_text != "window" or text_spec.keeps_windows,
+            tokens=text_spec.needs_tokens or text_spec.pools_late,
+            heads=text_spec.heads,
+        )
+        rows = laid_out.rows
+        embedded = self.runner.run(
+            replace(spec, dim=None) if text_spec.pools_late else spec,
+            outputs,
+            rows.input_ids,
+            rows.row_splits,
+            rows.token_type_ids,
+            request.batch_tokens,
+            0 if spec.pool_prompt else self._unpooled(text_spec),
+            text_spec.max_seq_length,
+            tell=request.tell,
+        )
+        vectors = document_vectors(
+            laid_out.layout,
+            embedded,
+            laid_out.row,
+            rows.row_splits,
+            text_spec,
+            lambda pooled: self.runner.finish(spec, pooled),
+            len(spec.layers) if spec.layer_combine == "stack" else 1,
+            self.bundle.heads,
+        )
+        return embedded, vectors
+
+    def _run_multi_queries(
+        self, head: MultiHead, laid_out: LaidOut, request: Request
+    ) -> tuple[EmbeddedRows, GranularVectors]:
+        """Multi-vectors of queries, filled up where the head does so."""
+        rows, is_text = fill_rows(laid_out.rows, head.fill_length, head.fill_id)
+        embedded = self.runner.run(
+            self.spec,
+            OutputSpec(sentences=False, heads=(head.kind,)),
+            rows.input_ids,
+            rows.row_splits,
+            None,
+            request.batch_tokens,
+            longest=max(self.bundle.max_seq_length, request.text_spec.max_seq_length),
+            attended=None if head.attends_fill else is_text,
+            tell=request.tell,
+        )
+        splits, row, place = widest_tokens(rows, None, 1)
+        tokens = TokenPlaces(splits, rows.input_ids, row, place)
+        every = np.arange(len(rows.row_splits) - 1)
+        chosen = head.chosen(embedded.heads[head.kind], tokens, every, query=True)
+        return embedded, GranularVectors(None, heads={head.kind: chosen[laid_out.row]})
+
+    def _weighed(self, request: Request) -> Embedded:
+        """The sparse vectors of queries that need no run of the model."""
+        text_spec, texts = request.text_spec, (request.texts or {})["texts"]
+        tokens = self.tokenizer.tokenize_texts([text_spec.prompt + text for text in texts], False)
+        lengths, most = np.diff(tokens.row_splits), text_spec.max_seq_length
+        row = np.repeat(np.arange(len(lengths)), lengths)
+        values = self._query_weights()[tokens.ids]
+        counts, too_long = values > 0, lengths > most
+        if text_spec.long_text == "window":
+            too_long = np.zeros_like(too_long)
+        else:
+            if text_spec.long_text == "reject" and too_long.any():
+                _refuse_long(int(np.argmax(too_long)), request)
+            counts &= places(np.zeros_like(lengths), lengths) < most
+        ids = tokens.ids[counts].astype(np.int32)
+        sparse = merged_entries(len(lengths), row[counts], ids, values[counts], "max")
+        sparse = sparse.pruned(text_spec.top_k, text_spec.min_weight)
+        return Embedded(
+            GranularVectors(None, heads={"sparse": sparse}),
+            Layout(lengths.astype(np.int32), too_long),
+            np.flatnonzero(too_long),
+            {},
+            EmbeddedRows(None),
+        )
 
     def _unpooled(self, text_spec: TextSpec) -> int:
         """How many tokens of a prompt do not count: all that it has alone.
@@ -291,24 +304,14 @@ class Embedder:
         return self._static_weights
 
 
-def _refuse_long(too_long: np.ndarray, first: int, most: int) -> None:
-    """SettingError where one of texts, bool `[texts]`, is too long; counted from `first`."""
-    if too_long.any():
+def _refuse_long(number: int | None, request: Request) -> None:
+    """SettingError unless the number of a too long text is None."""
+    if number is not None:
         raise SettingError(
             "texts",
-            f"number {first + int(np.argmax(too_long))} is longer than {most} tokens; set "
-            "long_text to truncate or window",
+            f"number {request.first + number} is longer than {request.text_spec.max_seq_length} "
+            "tokens; set long_text to truncate or window",
             "long_text",
-        )
-
-
-def _refuse_failed(embedded: EmbeddedRows, texts: np.ndarray, first: int) -> None:
-    """RuntimeError where a row failed; `texts` int `[rows]`, the number of each row's text."""
-    if embedded.failed:
-        row, reason = min(embedded.failed.items())
-        failed = len(set(texts[list(embedded.failed)].tolist()))
-        raise RuntimeError(
-            f"{counted(failed, 'text')} failed, the first is {first + texts[row]}: {reason}"
         )
 
 

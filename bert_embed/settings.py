@@ -47,6 +47,7 @@ _SELDOM = {
     "marker": None,
 }
 KIND_OF = {"top_k": "sparse", "min_weight": "sparse", "pool_factor": "multi"}  # of TextSpec
+BY_NAME = "name:"  # before the name of a model's prompt, where its text may stand
 SPECIAL_TOKENS = 2  # [CLS] before, and [SEP] after the text of a row
 
 
@@ -428,6 +429,7 @@ class TextSettings(TypedDict, total=False):
 
     Attributes:
         prompt: Text to put before each text, or `name:` and the name of a model's prompt.
+        prompt_name: The name of a model's prompt, instead of `prompt`.
         max_seq_length: Maximum number of tokens of a row, special tokens and prompt included.
         long_text: What happens to longer texts: "truncate" cuts them, "window" takes all of a
             text in rows that overlap, "reject" raises an error. Left out, they are cut and a
@@ -435,13 +437,17 @@ class TextSettings(TypedDict, total=False):
         stride: Number of tokens that neighbouring windows share; None is 64, or half of a short
             window.
         batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
+        show_progress_bar: Whether a line on stderr, in a notebook below its cell, says how many
+            texts are done.
     """
 
     prompt: str | None
+    prompt_name: str | None
     max_seq_length: int | None
     long_text: str | None
     stride: int | None
     batch_tokens: int | None
+    show_progress_bar: bool | None
 
 
 class SparseSettings(TextSettings, total=False):
@@ -475,6 +481,7 @@ class UnitSettings(TextSettings, total=False):
         layer_combine: How several layers become one vector.
         dim: How many of the first numbers of a vector to keep.
         normalize: Whether vectors have unit length; None: they have not.
+        word_pooling: How the vectors of a word's or span's tokens become one, of `WORD_POOLINGS`.
     """
 
     recipe: str | None
@@ -482,17 +489,11 @@ class UnitSettings(TextSettings, total=False):
     layer_combine: str | None
     dim: int | None
     normalize: bool | None
+    word_pooling: str | None
 
 
 class EncodeSettings(VectorSettings, TextSettings, total=False):
-    """Settings of a call for vectors of texts.
-
-    Attributes:
-        show_progress_bar: Whether a line on stderr, in a notebook below its cell, says how many
-            texts are done.
-    """
-
-    show_progress_bar: bool | None
+    """Settings of a call for vectors of texts."""
 
 
 @dataclass(frozen=True)
@@ -516,8 +517,12 @@ class CallSettings:
         texts = {
             name: vectors.pop(name) for name in TextSettings.__annotations__ if name in vectors
         }
-        progress = switch("show_progress_bar", vectors.pop("show_progress_bar", False))
-        return cls(vectors, texts, progress)
+        progress = texts.pop("show_progress_bar", None)
+        if (name := texts.pop("prompt_name", None)) is not None:
+            if "prompt" in texts:
+                raise SettingError("prompt_name", "and prompt: give only one", "prompt")
+            texts["prompt"] = f"{BY_NAME}{one_text('prompt_name', name)}"
+        return cls(vectors, texts, progress is not None and switch("show_progress_bar", progress))
 
 
 def changed_spec(

@@ -84,7 +84,7 @@ ELSEWHERE = {
     ("docs/output.md", "-- what"): "test_duckdb_runs_each_query",
     ("docs/bigquery.md", "import bert_embed"): "tests/cli/bigquery/test_docs.py",
     ("docs/python.md", "import bert_embed"): "test_the_python_of_a_page_gives_these_shapes",
-    ("docs/python.md", "rows = encoder.encode_sparse"): "tests/unit/models/test_sparse.py",
+    ("docs/python.md", "rows = encoder.encode("): "tests/unit/models/test_sparse.py",
     (
         "docs/python.md",
         "from bert_embed.integrations.sen",

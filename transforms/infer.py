@@ -32,8 +32,8 @@ from bert_embed.transforms.worker_bundles import worker_bundle
 
 if TYPE_CHECKING:
     from bert_embed.backends.choose import EngineLoader
-    from bert_embed.model import Embedder
-    from bert_embed.text.layout import EmbeddedRows, GranularVectors, Layout, Units
+    from bert_embed.model import Embedded, Embedder
+    from bert_embed.text.layout import Layout, Units
     from bert_embed.text.protocol import TextTokenizer
 
 _VOCABULARIES: "WeakKeyDictionary[TextTokenizer, pa.StringArray]" = WeakKeyDictionary()
@@ -97,19 +97,15 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Embedder"]):
         inference_args: dict[str, Any] | None = None,
     ) -> list[EmbeddingBlock]:
         """Embeds a block; returns a list of one, as RunInference counts only failures of lists."""
+        from bert_embed.model import Request
+
         block, started, part = batch, time.perf_counter(), batch.part
         tell = computing(part.block, part.number, part.records, sum(part.covered.values()))
         with RedactErrors("infer"), _naming(block):
-            rows, vectors = model.embed_layout(
-                block.rows,
-                block.row,
-                block.layout,
-                self.text_spec,
-                self.batch_tokens,
-                tell=tell,
-            )
+            request = Request(self.text_spec, rows=block, batch_tokens=self.batch_tokens, tell=tell)
+            embedded = model.run(request)
             pieces = "window" if self.text_spec.chunk is None else "chunk"
-            return [embedding_block(block, rows, vectors, model.tokenizer, started, pieces)]
+            return [embedding_block(block, embedded, model.tokenizer, started, pieces)]
 
     def get_num_bytes(self, batch: TokenBlock) -> int:
         return nbytes(batch)
@@ -158,16 +154,13 @@ def _reach(sources: pa.StringArray) -> str:
 
 def embedding_block(
     block: TokenBlock,
-    rows: "EmbeddedRows",
-    vectors: "GranularVectors",
+    done: "Embedded",
     tokenizer: "TextTokenizer",
     started: float,
     pieces: str = "window",
 ) -> EmbeddingBlock:
     """Gives every document, or its `pieces`, their vectors; rejects those of failed rows."""
-    from bert_embed.text.layout import failed_documents
-
-    layout = block.layout
+    layout, rows, vectors = done.layout, done.rows, done.vectors
     embedded = EmbeddingBlock(
         part=block.part,
         ids=block.ids,
@@ -188,13 +181,12 @@ def embedding_block(
         batches=rows.batches,
         compiled=rows.compiled,
     )
-    reasons = failed_documents(layout, block.row, rows.failed)
     rejected = tuple(
-        Rejected(block.ids[document].as_py(), block.sources[document].as_py(), "infer", reason)
-        for document, reason in reasons.items()
+        Rejected(block.ids[document].as_py(), block.sources[document].as_py(), stage, reason)
+        for document, (stage, reason) in done.rejected.items()
     )
-    if reasons:
-        embedded = take_documents(embedded, np.delete(np.arange(len(block)), list(reasons)))
+    if rejected:
+        embedded = take_documents(embedded, np.delete(np.arange(len(block)), list(done.rejected)))
     part = block.part
     if rows.compiled:
         part = part.then("compile", rows.compile_seconds)

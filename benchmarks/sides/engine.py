@@ -88,6 +88,7 @@ def _ours(engine: str, model: Path, precision: str) -> Embed:
     from bert_embed.backends.choose import load_engine
     from bert_embed.bundle.find import resolve_model
     from bert_embed.model import Embedder
+    from bert_embed.settings import OutputSpec
     from tests.support.engines import load_tensorflow
 
     load = load_engine if engine == OURS else load_tensorflow
@@ -95,7 +96,7 @@ def _ours(engine: str, model: Path, precision: str) -> Embed:
     embedder = Embedder(bundle, threads=1, precision=precision, load_engine=load)
 
     def embed(ids: np.ndarray, splits: np.ndarray, budget: int) -> tuple[np.ndarray, int]:
-        done = embedder.embed_rows(ids, splits, batch_tokens=budget)
+        done = embedder.runner.run(embedder.spec, OutputSpec(), ids, splits, None, budget)
         assert done.vectors is not None
         return done.vectors, done.padded_tokens
 

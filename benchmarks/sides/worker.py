@@ -29,7 +29,7 @@ def main() -> None:
     texts = args.input.read_text(encoding="utf-8").splitlines()[number::processes]
     encoder = Encoder(resolve_model("minilm"), threads=args.threads, precision=args.precision)
     tokens = len(encoder.tokenizer.encode_flat(texts)[0]) + 2 * len(texts)
-    calls = {"sentence": encoder.encode, "token": encoder.encode_tokens}
+    calls = {"sentence": encoder.encode, "token": encoder.units}
 
     def answer(asked: dict[str, str]) -> dict[str, float]:
         if "memory" in asked:

@@ -32,7 +32,7 @@ _NOT_OFFERED = {
     "backend": "is not offered: device and precision say what computes",
     "batch_size": "is not needed: batches are formed by tokens, batch_tokens says of how many",
     "cache_folder": "is not offered: HF_HUB_CACHE names the Hugging Face cache",
-    "convert_to_numpy": "is not offered: vectors are NumPy arrays",
+    "convert_to_numpy": "is not needed: vectors are NumPy arrays",
     "convert_to_tensor": "is not offered: torch.from_numpy takes the vectors",
     "image_model": "is not offered: the models embed texts",
     "inference_args": "is not offered: each of them has a name here, such as prompt or normalize",
@@ -41,14 +41,13 @@ _NOT_OFFERED = {
     "min_batch_size": _BATCH_SIZE,
     "model_kwargs": "is not offered: each of them has a name here, such as device or precision",
     "device": "is the model's: give it to bert_embed.load",
-    "output_value": "is not offered: encode_tokens gives the vectors of tokens",
+    "output_value": "is not offered: units gives the vectors of tokens",
     "chunk_size": "is not offered: threads of bert_embed.load says how many cores compute",
     "precision": "is the model's: give it to bert_embed.load; embed stores other number types, "
     "output_dtype says which",
-    "prompt_name": "is not offered: prompt takes name:NAME",
+    "prompt_name": "is of calls of an encoder: here prompt takes name:NAME",
     "revision": "is not offered: give it behind the model's name, ORG/NAME@REVISION",
     "sentences": "is called texts here, and comes first",
-    "show_progress_bar": "is for dense vectors of texts, which encode gives",
     "trust_remote_code": "is not offered: no code of a model is run",
 }
 
@@ -134,6 +133,16 @@ def text_list(name: str, values: Any) -> list[str]:
                 kind = type(text).__name__
                 raise SettingError(name, f"must be str, number {place} is {kind}{pairs}")
     return listed
+
+
+def text_pairs(name: str, pairs: Any) -> tuple[bool, tuple[list[str], list[str]]]:
+    """Returns whether it is one pair of texts, and all first and all second texts."""
+    one = isinstance(pairs, tuple) and len(pairs) == 2 and set(map(type, pairs)) == {str}
+    listed = [pairs] if one else _items(name, pairs, "pairs of two texts", flat=False)
+    for place, pair in enumerate(listed):
+        if not (isinstance(pair, tuple | list) and [*map(type, pair)] == [str, str]):
+            raise SettingError(f"{name}[{place}]", "must be two texts, (query, document)")
+    return one, ([pair[0] for pair in listed], [pair[1] for pair in listed])
 
 
 def text_or_word_lists(name: str, values: Any) -> list[str | list[str]]:

@@ -24,7 +24,7 @@ from bert_embed.models.families import config_from_dict
 from bert_embed.models.heads.head import Head
 from bert_embed.models.heads.kinds import heads_from_json, heads_to_json
 from bert_embed.models.heads.sparse import SparseHead
-from bert_embed.settings import VectorSpec
+from bert_embed.settings import BY_NAME, VectorSpec
 
 SAVED_MODEL = "saved_model.pb"
 TF1_HUB = "tfhub_module.pb"
@@ -60,7 +60,6 @@ def file_sha256(path: str | os.PathLike[str]) -> str:
 
 FORMAT = 7  # increased when older bundles cannot be read, or would give other vectors
 AGAIN = "remove the folder and import the model again"
-_BY_NAME = "name:"
 # Fields that are the same in bundle.json.
 _PLAIN = (
     "fingerprint",
@@ -196,13 +195,13 @@ class Bundle:
         """The text before each text: None for the default, `name:` and a name for a prompt."""
         if prompt is None:
             return self.prompts[self.default_prompt] if self.default_prompt else ""
-        if not one_text("prompt", prompt).startswith(_BY_NAME):
+        if not one_text("prompt", prompt).startswith(BY_NAME):
             return prompt
-        name = prompt.removeprefix(_BY_NAME)
+        name = prompt.removeprefix(BY_NAME)
         if name not in self.prompts:
             raise SettingError(
                 "prompt",
-                f"{_BY_NAME}{name} is none of this model's prompts"
+                f"{BY_NAME}{name} is none of this model's prompts"
                 f"{f': {_names(self.prompts)}' if self.prompts else ', which has none'}",
             )
         return self.prompts[name]

@@ -93,6 +93,64 @@ def cached_snapshot(model: str) -> Snapshot | None:
     )
 
 
+# What is fetched of a model: no pickled weights, and none for other engines.
+_FETCHED = ("*.json", "*.safetensors", "*.txt", "README.md")
+_NOT_FETCHED = ("onnx/*", "openvino/*")
+
+
+def fetched_snapshot(name: HubName, given: str) -> Snapshot:
+    """Downloads a model of the hub into the cache; `given` is how it was named."""
+    from huggingface_hub import snapshot_download  # 0.3 s, for this alone
+
+    try:
+        folder = Path(
+            snapshot_download(
+                name.repo,
+                revision=name.revision,
+                cache_dir=hub_cache(),
+                allow_patterns=list(_FETCHED),
+                ignore_patterns=list(_NOT_FETCHED),
+            )
+        )
+    except (OSError, ValueError) as error:
+        said = str(getattr(error, "reason", None) or error).strip() or type(error).__name__
+        why = said.splitlines()[0].rstrip(".")
+        raise InputError(
+            f"{given}: could not be fetched ({why}); check name, revision and connection, and "
+            "HF_TOKEN where the model is not public"
+        ) from error
+    if not any(folder.rglob("*.safetensors")):
+        raise InputError(
+            f"{given}: has no safetensors at this revision, and other weights are refused "
+            "(pickled weights can run code when read); name a revision that has them, or convert "
+            "the model with save_pretrained of transformers"
+        )
+    return Snapshot(folder, HubName(name.repo, folder.name).address)
+
+
+def _is_offline() -> bool:
+    """Whether the user said that no library of Hugging Face may ask the hub."""
+    said = (os.environ.get(name, "") for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
+    return any(value.upper() in ("1", "ON", "YES", "TRUE") for value in said)
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether weights are among the files, which a download that was interrupted lacks."""
+    return any(file.suffix in (".safetensors", ".bin") for file in folder.rglob("*"))
+
+
+def _downloaded(model: str) -> Snapshot | None:
+    """A model of the hub that the cache lacks; None where the cache, or its error, will do."""
+    name = hub_name(model)
+    if name is None or "/" not in name.repo or _is_offline():
+        return None
+    cached = _snapshot(name.repo, name.revision)
+    if cached is not None and _is_whole(cached.folder):
+        return None
+    _LOG.warning("fetching %s from the Hugging Face hub, only this once", model)
+    return fetched_snapshot(name, model)
+
+
 def _of_any_organization(name: HubName) -> Snapshot | None:
     homes = sorted(hub_cache().glob(f"models--*--{name.repo}"))
     repos = [home.name.removeprefix("models--").replace("--", "/", 1) for home in homes]
@@ -287,18 +345,20 @@ if __name__ == "__main__":
 def resolve_model(
     model: str | os.PathLike[str],
     needed: Callable[[Bundle], Sequence[str]] | None = None,
+    download: bool = False,
 ) -> Bundle:
     """Returns a model's bundle; one in another format is imported first, by another process.
 
     `model` is what `bert_embed.load` takes; a folder comes before a name. `needed` names the
     weights that are fetched of a bundle in Cloud Storage, once its other files are there; None is
-    all. InputError: there is no such model, it is damaged, or cannot be fetched or imported.
+    all. `download` says whether the Hugging Face hub is asked for a model that its cache lacks.
+    InputError: there is no such model, it is damaged, or cannot be fetched or imported.
     """
     place, weights = path_text("model", model), None
     if place.startswith(SCHEME):
         folder, weights = _from_cloud_storage(place, needed)
     else:
-        found = _bundle_folder(place)
+        found = _bundle_folder(place, download)
         if isinstance(found, Bundle):
             return found
         folder = found
@@ -313,13 +373,13 @@ def local_place(model: str) -> Path | None:
     return place if os.path.exists(place) else None  # Path.exists raises for a name too long
 
 
-def _bundle_folder(model: str) -> Path | Bundle:
+def _bundle_folder(model: str, download: bool) -> Path | Bundle:
     """The folder of a bundle, or one that was read already."""
     if model.startswith(HUB_HANDLES):
         return cached_import(model, lambda dest: import_apart(model, dest))
     place = local_place(model)
     if place is None:
-        return _from_name(model)
+        return _from_name(model, download)
     if (place / METADATA).is_file():
         return place
     archive = place.is_file() and place.name.endswith(ARCHIVES)
@@ -330,13 +390,13 @@ def _bundle_folder(model: str) -> Path | Bundle:
     )
 
 
-def _from_name(model: str) -> Path | Bundle:
+def _from_name(model: str, download: bool) -> Path | Bundle:
     if model in NAMES:
         return _minilm(model)
     if model.endswith(".ckpt"):
         parent = os.path.dirname(model) or "."
         raise SettingError("model", f"must be the folder of a checkpoint: give {parent}")
-    snapshot = cached_snapshot(model)
+    snapshot = (_downloaded(model) if download else None) or cached_snapshot(model)
     if snapshot is None:
         raise _unknown(model)
     return _from_snapshot(snapshot)

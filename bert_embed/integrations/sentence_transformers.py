@@ -116,7 +116,7 @@ class _Features(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if name != "token_embeddings":
             raise KeyError(name)
-        rows = self._encoder.encode_tokens(**_call(self))
+        rows = self._encoder.units(**_call(self))
         vectors = [torch.from_numpy(row.vectors) for row in rows]
         return torch.nn.utils.rnn.pad_sequence(vectors, batch_first=True)
 

@@ -1,12 +1,13 @@
 """Scores rows of dense, sparse and multi-vectors against queries, exactly, batch by batch."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
 
-from bert_embed.base.arrays import cosines, rounding
-from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
+from bert_embed.base.arrays import cosines, rounding, splits_of, unit
+from bert_embed.base.errors import SettingError, counted
+from bert_embed.models.heads.vectors import MultiVector, MultiVectors, SparseVector, SparseVectors
 
 _TINY = np.finfo(np.float32).tiny
 # The number of a query, int64 rows of a batch, and their scores, float64
@@ -206,3 +207,86 @@ def _reaching(
     if begun.any() and len(products) > k:
         limits[begun] = np.partition(products[:, begun], -k, axis=0)[-k]
     return products >= limits - margin
+
+
+_OF_KIND: dict[str, type[Similarity]] = {"sparse": SparseProducts, "multi": MaxSim}
+# Of dense vectors `[..., dim]`, those of one with those of the other
+_PAIRS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "cosine": lambda one, other: np.vecdot(unit(one), unit(other)),
+    "dot": np.vecdot,
+    "euclidean": lambda one, other: -np.linalg.norm(one - other, axis=-1),
+    "manhattan": lambda one, other: -np.abs(one - other).sum(axis=-1),
+}
+
+
+def similarity_matrix(one: Any, other: Any, dense: str) -> np.ndarray:
+    """Does what `Encoder.similarity` says; `dense` is how dense vectors are compared."""
+    first, second = _same_kind(one, other)
+    if not isinstance(first, np.ndarray):
+        scores = np.zeros((len(first), len(second)), np.float32)
+        floor = np.full(len(first), -np.inf)
+        for number, rows, found in _OF_KIND[first.kind](first).scored(second, floor, len(second)):
+            scores[number, rows] = found
+        return scores
+    if dense in ("euclidean", "manhattan"):
+        negated = [_PAIRS[dense](vector, second) for vector in first]
+        return np.array(negated, np.float32).reshape(len(first), len(second))
+    if dense == "cosine":
+        first, second = unit(first), unit(second)
+    return first @ second.T
+
+
+def similarity_pairs(one: Any, other: Any, dense: str) -> np.ndarray:
+    """Does what `Encoder.similarity_pairwise` says."""
+    first, second = _same_kind(one, other)
+    if len(first) != len(second):
+        raise SettingError(
+            "other", f"must be {counted(len(first), 'vector')} as the first, got {len(second)}"
+        )
+    if isinstance(first, np.ndarray):
+        return _PAIRS[dense](first, second).astype(np.float32)
+    rows = (slice(row, row + 1) for row in range(len(first)))
+    pairs = [similarity_matrix(first[row], second[row], dense)[0, 0] for row in rows]
+    return np.array(pairs, np.float32)
+
+
+def _same_kind(one: Any, other: Any) -> tuple[Any, Any]:
+    """Both as `SparseVectors`, `MultiVectors` or float32 `[rows, dim]`; SettingError if not."""
+    first, second = _ragged(one), _ragged(other)
+    kinds = [getattr(vectors, "kind", "dense") for vectors in (first, second)]
+    if kinds == ["dense", "dense"]:
+        first, second = _numbers("one", first), _numbers("other", second)
+        widths = first.shape[1], second.shape[1]
+    elif kinds[0] == kinds[1]:
+        widths = first.width, second.width
+    else:
+        raise SettingError("other", f"must be {kinds[0]} vectors as the first, got {kinds[1]} ones")
+    if widths[0] != widths[1] and (kinds[0] == "dense" or all(widths)):
+        raise SettingError("other", f"must be vectors of {widths[0]} numbers, got {widths[1]}")
+    return first, second
+
+
+def _ragged(vectors: Any) -> Any:
+    """One row as rows, and a SciPy array as sparse vectors; anything else as it is."""
+    if isinstance(vectors, SparseVector):
+        splits = splits_of(np.array([len(vectors)]))
+        return SparseVectors(splits, vectors.indices, vectors.values, vectors.width)
+    if isinstance(vectors, MultiVector):
+        return MultiVectors(splits_of(np.array([len(vectors)])), vectors.vectors)
+    if hasattr(vectors, "tocsr") and vectors.ndim == 2:
+        rows = vectors.tocsr()
+        splits, indices = rows.indptr.astype(np.int64), rows.indices.astype(np.int32)
+        return SparseVectors(splits, indices, rows.data.astype(np.float32), rows.shape[1])
+    return vectors
+
+
+def _numbers(name: str, values: Any) -> np.ndarray:
+    try:
+        vectors = np.atleast_2d(np.asarray(values, np.float32))
+    except (TypeError, ValueError) as error:
+        raise SettingError(
+            name, "must be vectors, numbers [vectors, dim] or [dim]; encode texts first"
+        ) from error
+    if vectors.ndim != 2:
+        raise SettingError(name, f"must be numbers [vectors, dim] or [dim], got {vectors.shape}")
+    return vectors

@@ -2,16 +2,64 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 
+from bert_embed.base.arguments import span_lists, text_list, text_or_word_lists
 from bert_embed.base.arrays import places, splits_of, take_rows
-from bert_embed.base.errors import InputError, counted
+from bert_embed.base.errors import InputError, SettingError, counted
 from bert_embed.settings import SPECIAL_TOKENS
 from bert_embed.text.protocol import NO_TOKEN, TextTokenizer, TokenizedTexts
 
 _AT_ONCE = 4096  # tokens to copy at a time; spans may overlap, so all of them may be many
+
+# Arguments of `tokenize_documents`: texts, and what belongs to them.
+Columns = dict[str, Any]
+
+
+def text_columns(texts: Any, texts_b: Any = None) -> Columns:
+    """Returns one text, texts or pairs; SettingError if they are none, or not equally many."""
+    if isinstance(texts_b, str):
+        raise SettingError(
+            "texts_b",
+            "must be a list of texts, got one str; a pair is encode([one], [other]), a prompt is "
+            "prompt",
+        )
+    one = isinstance(texts, str)
+    if one and texts_b is not None:
+        raise SettingError("texts_b", "is for pairs, texts must be a list then")
+    first = text_list("texts", [texts] if one else texts)
+    second = None if texts_b is None else text_list("texts_b", texts_b)
+    if second is not None and len(second) != len(first):
+        raise SettingError("texts_b", f"must be {counted(len(first), 'text')}, got {len(second)}")
+    return {"texts": first, "texts_b": second}
+
+
+def word_columns(texts: Any) -> Columns:
+    """Returns texts and lists of words, which are joined by spaces; SettingError as above."""
+    listed = text_or_word_lists("texts", texts)
+    words = [None if isinstance(text, str) else text for text in listed]
+    joined = [text if isinstance(text, str) else " ".join(text) for text in listed]
+    has_lists = any(of_text is not None for of_text in words)
+    return {"texts": joined, "words": words if has_lists else None}
+
+
+def span_columns(texts: Any, spans: Any) -> Columns:
+    """Returns texts and their spans in characters; of a list of words, from spans of words."""
+    columns = word_columns(texts)
+    words = columns["words"] or [None] * len(columns["texts"])
+    units = [
+        text if listed is None else listed
+        for text, listed in zip(columns["texts"], words, strict=True)
+    ]
+    checked = span_lists("of", spans, list(map(len, units)))
+    for place, listed in enumerate(words):
+        if listed is not None:
+            begins = list(accumulate((len(word) + 1 for word in listed), initial=0))
+            checked[place] = [(begins[start], begins[stop] - 1) for start, stop in checked[place]]
+    return {"texts": columns["texts"], "spans": checked}
 
 
 def word_ranges(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -319,16 +319,32 @@ def _check_chunks(text_spec: TextSpec, room: int) -> None:
 NO_TOKENS, TOO_LONG = "no tokens", "text too long"
 
 
+class LaidOut(Protocol):
+    """Documents as rows, of which equal ones are there once."""
+
+    @property
+    def layout(self) -> Layout:
+        """How they were cut into rows: one each, or windows."""
+
+    @property
+    def row(self) -> np.ndarray:
+        """int32 `[rows of the layout]`, which of the distinct rows each one equals."""
+
+    @property
+    def rows(self) -> Rows:
+        """The distinct rows, with [CLS] and [SEP]."""
+
+
 @dataclass(frozen=True)
 class TextRows:
-    """The rows of some texts."""
+    """The rows of some texts, as `LaidOut` says."""
 
     numbers: np.ndarray  # int64 [documents], which of the texts have rows, ascending
     rejected: dict[int, str]  # reasons of the other texts, by their numbers in order
     documents: Documents  # those with rows
-    layout: Layout  # how these were cut into rows: one each, or windows
-    row: np.ndarray  # int32 [rows of the layout], which of the distinct rows each one equals
-    rows: Rows  # the distinct rows, with [CLS] and [SEP]
+    layout: Layout
+    row: np.ndarray
+    rows: Rows
 
 
 def text_rows(
@@ -339,8 +355,12 @@ def text_rows(
     texts_b: Sequence[str] | None = None,
     words: Sequence[Sequence[str] | None] | None = None,
     spans: Spans | None = None,
+    with_empty: bool = False,
 ) -> TextRows:
-    """Tokenizes texts in one call; one without tokens, or too long to "reject", gets no rows."""
+    """Tokenizes texts in one call; one too long to "reject" gets no rows.
+
+    Nor does one without tokens, unless `with_empty` says so.
+    """
     documents = tokenize_documents(
         tokenizer,
         texts,
@@ -351,7 +371,7 @@ def text_rows(
         words=words,
         spans=spans,
     )
-    empty = documents.lengths == 0
+    empty = (documents.lengths == 0) & (not with_empty)
     bad = empty
     if spec.long_text == "reject":
         bad = empty | is_too_long(documents, spec, tokenizer)

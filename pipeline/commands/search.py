@@ -13,11 +13,10 @@ import numpy as np
 
 from bert_embed.backends.choose import weight_files
 from bert_embed.base.arrays import unit
-from bert_embed.base.errors import counted
+from bert_embed.base.errors import SettingError, counted
 from bert_embed.bundle.bundle import Bundle, query_prompt
 from bert_embed.bundle.find import resolve_model
-from bert_embed.encoder import Encoder
-from bert_embed.models.heads.scores import ScoresHead
+from bert_embed.encoder import Encoder, relevance_label
 from bert_embed.pipeline.console import answer, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options.commands import SEARCHED, SearchOptions
@@ -74,7 +73,11 @@ class Reranker:
 
     def __init__(self, model: str) -> None:
         bundle = resolve_model(model)
-        self._label = relevance_label(bundle, model)
+        try:
+            relevance_label(bundle)
+        except SettingError as error:
+            problem = str(error).removeprefix(f"{error.setting} ")
+            raise UsageError(f"--rerank {model} {problem}") from error
         self._encoder = Encoder(bundle, device="cpu")
 
     def __call__(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
@@ -82,31 +85,12 @@ class Reranker:
         texts = [hit.text or "" for hit in hits]
         if not texts:
             return []
-        scores = self._encoder.encode_scores([query] * len(texts), texts, long_text="truncate")[
-            :, self._label
-        ]
+        scores = self._encoder.score([(query, text) for text in texts], long_text="truncate")
         scored = [
             replace(hit, score=score)
             for hit, score in zip(hits, np.asarray(scores, np.float64).tolist(), strict=True)
         ]
         return sorted(scored, key=operator.attrgetter("score"), reverse=True)
-
-
-def relevance_label(bundle: Bundle, model: str) -> int:
-    """The number of the label that says how relevant a text is; UsageError if no one knows.
-
-    A model with one label has no other; of two, the second says that the text answers the query.
-    """
-    head = bundle.heads.get("scores")
-    if not isinstance(head, ScoresHead):
-        raise UsageError(f"--rerank {model} is no cross-encoder: it has no scores")
-    labels = head.labels
-    if len(labels) > 2:
-        raise UsageError(
-            f"--rerank {model} must have one label or two, it has {counted(len(labels), 'label')}: "
-            f"{', '.join(labels)}"
-        )
-    return len(labels) - 1
 
 
 _EXCERPT = 200  # letters
@@ -412,10 +396,10 @@ def query_vectors(output: _Output, queries: Sequence[str], prompt: str, kind: st
     encoder = Encoder(output.bundle, output.spec, prompt=prompt, precision=precision, device="cpu")
     texts, length = list(queries), settings["max_seq_length"]
     if kind == "multi":  # whose queries have a length of their own
-        return encoder.encode_multi_query(texts, prompt=prompt, long_text="truncate")
+        return encoder.encode_query(texts, kind="multi", prompt=prompt, long_text="truncate")
     if kind == "sparse":
-        return encoder.encode_sparse_query(
-            texts, prompt=prompt, max_seq_length=length, long_text="truncate"
+        return encoder.encode_query(
+            texts, kind="sparse", prompt=prompt, max_seq_length=length, long_text="truncate"
         )
     vectors = encoder.encode(texts, kind="dense", max_seq_length=length, long_text="truncate")
     vectors = vectors.reshape(len(texts), -1)

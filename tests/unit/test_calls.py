@@ -158,8 +158,9 @@ def test_in_a_notebook_a_call_changes_one_line_in_place(encoder, notebook, monke
         ({"show_progress_bar": 1}, "show_progress_bar must be True or False, got 1"),
         ({"normalize_embeddings": True}, "is not a setting; did you mean normalize?"),
         ({"convert_to_tensor": True}, "convert_to_tensor is not offered: torch.from_numpy takes"),
-        ({"output_value": None}, "output_value is not offered: encode_tokens gives"),
-        ({"prompt_name": "query"}, "prompt_name is not offered: prompt takes name:NAME"),
+        ({"output_value": None}, "output_value is not offered: units gives"),
+        ({"prompt_name": "query"}, "prompt name:query is none of this model's prompts"),
+        ({"prompt_name": "a", "prompt": "b"}, "prompt_name and prompt: give only one"),
         ({"prompt": "name:query"}, "prompt name:query is none of this model's prompts"),
         ({"recipe": "best"}, "recipe must be one of second-to-last-mean"),
         ({"recipe": "cls", "pooling": "mean"}, "recipe cls sets pooling, give only one"),
@@ -176,46 +177,46 @@ def test_a_recipe_gives_what_its_settings_give(encoder, tiny_bundle):
     assert_near(encoder.encode(TEXTS, recipe="sum-all"), wanted)
     loaded = bert_embed.load(tiny_bundle, recipe="sum-all", dim=5)
     assert_near(loaded.encode(TEXTS), wanted[:, :5])
-    (tokens,) = encoder.encode_tokens(["the bank"], recipe="sum-all")
-    (given,) = encoder.encode_tokens(["the bank"], layers=[1, 2], layer_combine="sum")
+    (tokens,) = encoder.units(["the bank"], recipe="sum-all")
+    (given,) = encoder.units(["the bank"], layers=[1, 2], layer_combine="sum")
     assert_near(tokens.vectors, given.vectors)
 
 
 def test_tokens_and_words_follow_the_layers_and_the_prompt_of_the_encoder(tiny_bundle, encoder):
     loaded = bert_embed.load(tiny_bundle, layers=1, prompt="find: ", normalize=True)
     for one, other in (
-        (loaded.encode_tokens(["the bank"]), encoder.encode_tokens(["find: the bank"], layers=1)),
-        (loaded.encode_words(["the bank"]), encoder.encode_words(["find: the bank"], layers=1)),
+        (loaded.units(["the bank"]), encoder.units(["find: the bank"], layers=1)),
+        (loaded.units(["the bank"], "word"), encoder.units(["find: the bank"], "word", layers=1)),
     ):
         kept = len(one[0])
         assert one[0].texts == other[0].texts[-kept:]
         assert_near(one[0].vectors, other[0].vectors[-kept:])
-    assert loaded.encode_tokens(["the bank"])[0].starts.tolist() == [-1, -1, -1, 0, 4, -1]
+    assert loaded.units(["the bank"])[0].starts.tolist() == [-1, -1, -1, 0, 4, -1]
 
 
 def test_spans_are_pooled_in_the_context_of_their_text(encoder):
     text = "the bank of the river"
-    found = encoder.encode_spans([text, "money"], [[(4, 8), (9, 21), (3, 4)], []])
+    found = encoder.units([text, "money"], [[(4, 8), (9, 21), (3, 4)], []])
     assert [each.texts for each in found] == [["bank", "of the river", " "], []]
-    tokens = encoder.encode_tokens([text])[0].vectors
+    tokens = encoder.units([text])[0].vectors
     assert_near(found[0].vectors[0], tokens[2])
     assert_near(found[0].vectors[1], tokens[3:6].mean(0))
     assert np.isnan(found[0].vectors[2]).all()
     assert found[1].vectors.shape == (0, 32)
-    (words,) = encoder.encode_spans([text.split()], [np.array([[1, 2], [2, 5]])])
+    (words,) = encoder.units([text.split()], [np.array([[1, 2], [2, 5]])])
     assert words.texts == ["bank", "of the river"]
     assert words.starts.tolist() == [4, 9]
     assert_near(words.vectors, found[0].vectors[:2])
-    one = encoder.encode_spans(text, [(4, 8), (9, 21), (3, 4)])
+    one = encoder.units(text, [(4, 8), (9, 21), (3, 4)])
     assert one.texts == found[0].texts
     np.testing.assert_array_equal(one.vectors, found[0].vectors)
-    (last,) = encoder.encode_spans([text], [[(9, 21)]], word_pooling="last", normalize=True)
+    (last,) = encoder.units([text], [[(9, 21)]], word_pooling="last", normalize=True)
     assert_near(last.vectors[0], tokens[5] / np.linalg.norm(tokens[5]))
 
 
 def test_one_text_gives_its_own_tokens_and_words(encoder):
-    for method in (encoder.encode_tokens, encoder.encode_words):
-        one, (listed,) = method("the bank"), method(["the bank"])
+    for of in ("token", "word"):
+        one, (listed,) = encoder.units("the bank", of), encoder.units(["the bank"], of)
         assert one.texts == listed.texts
         np.testing.assert_array_equal(one.vectors, listed.vectors)
 
@@ -223,32 +224,32 @@ def test_one_text_gives_its_own_tokens_and_words(encoder):
 @pytest.mark.parametrize(
     ("spans", "message"),
     [
-        ([], "spans must be 1 list of spans, got 0"),
-        ([[(0, 99)]], r"spans\[0\]\[0\] must have 0 <= start < stop <= 8 in this text"),
-        ([[(3, 3)]], r"spans\[0\]\[0\] must have 0 <= start < stop"),
-        ([[(1,)]], r"spans\[0\]\[0\] must be \(start, stop\)"),
-        ([[(1, 2.5)]], r"spans\[0\]\[0\] must be an integer, got 2.5"),
-        ([[4]], r"spans\[0\]\[0\] must be \(start, stop\), got a int"),
-        ("0:4", "spans must be a list of spans for each text, got one str"),
+        ([], "of must be 1 list of spans, got 0"),
+        ([[(0, 99)]], r"of\[0\]\[0\] must have 0 <= start < stop <= 8 in this text"),
+        ([[(3, 3)]], r"of\[0\]\[0\] must have 0 <= start < stop"),
+        ([[(1,)]], r"of\[0\]\[0\] must be \(start, stop\)"),
+        ([[(1, 2.5)]], r"of\[0\]\[0\] must be an integer, got 2.5"),
+        ([[4]], r"of\[0\]\[0\] must be \(start, stop\), got a int"),
+        ("0:4", "of must be one of token, word, got '0:4'"),
     ],
 )
 def test_a_wrong_span_is_named(encoder, spans, message):
     with pytest.raises(bert_embed.SettingError, match=message):
-        encoder.encode_spans(["the bank"], spans)
+        encoder.units(["the bank"], spans)
 
 
 def test_units_of_long_texts_may_be_computed_in_windows(encoder):
     text = "the bank of the river " * 20
     with pytest.warns(bert_embed.TruncationWarning):
-        assert len(encoder.encode_words([text])[0]) == 62
-    assert len(encoder.encode_words([text], long_text="window", stride=8)[0]) == 100
-    (span,) = encoder.encode_spans([text], [[(422, 426)]], long_text="window")
+        assert len(encoder.units([text], "word")[0]) == 62
+    assert len(encoder.units([text], "word", long_text="window", stride=8)[0]) == 100
+    (span,) = encoder.units([text], [[(422, 426)]], long_text="window")
     assert not np.isnan(span.vectors).any()
     with pytest.raises(bert_embed.SettingError, match="texts number 0 is longer than 64 tokens"):
-        encoder.encode_tokens([text], long_text="reject")
+        encoder.units([text], long_text="reject")
 
 
-@pytest.mark.parametrize("method", ["encode", "encode_tokens", "encode_words"])
+@pytest.mark.parametrize("method", ["encode", "units"])
 def test_one_warning_a_call_says_how_many_texts_were_cut(encoder, method):
     texts = ["money " * 90, "bank", "river " * 90]
     with pytest.warns(bert_embed.TruncationWarning) as caught:
@@ -367,11 +368,45 @@ def test_a_warning_names_the_line_of_the_caller(encoder):
         "encode": lambda: encoder.encode(long, max_seq_length=8),
         "encode_query": lambda: encoder.encode_query(long, max_seq_length=8),
         "encode_document": lambda: encoder.encode_document(long, max_seq_length=8),
-        "encode_tokens": lambda: encoder.encode_tokens(long, max_seq_length=8),
-        "encode_words": lambda: encoder.encode_words(long, max_seq_length=8),
-        "encode_spans": lambda: encoder.encode_spans(long, [[(0, 5)]], max_seq_length=8),
+        "units": lambda: encoder.units(long, max_seq_length=8),
+        "spans": lambda: encoder.units(long, [[(0, 5)]], max_seq_length=8),
     }
     for name, call in calls.items():
         with pytest.warns(bert_embed.TruncationWarning) as shown:
             call()
         assert [warned.filename for warned in shown] == [__file__], name
+
+
+def test_documents_are_ranked_by_what_the_model_is_for(prompted):
+    texts = ["the bank", "money", "a robber", "the bank"]
+    ranked = prompted.rank("the river", texts)
+    scores = prompted.similarity(
+        prompted.encode_query("the river"), prompted.encode_document(texts)
+    )
+    assert [hit.number for hit in ranked] == np.argsort(-scores[0], kind="stable").tolist()
+    assert [hit.score for hit in prompted.rank("the river", texts, k=1)] == [scores.max()]
+    with pytest.raises(bert_embed.SettingError, match="model is no cross-encoder: it has no sc"):
+        prompted.score([("a", "b")])
+    with pytest.raises(bert_embed.SettingError, match="k must be at least 1, got 0"):
+        prompted.rank("the river", texts, k=0)
+
+
+def test_a_prompt_may_be_given_by_its_name(prompted):
+    wanted = prompted.encode("the bank", prompt="name:query")
+    np.testing.assert_array_equal(prompted.encode("the bank", prompt_name="query"), wanted)
+
+
+def test_units_are_named(encoder):
+    for of, message in (
+        ("sentence", "of must be one of token, word, got 'sentence'"),
+        (3, "of must be a list of spans"),
+    ):
+        with pytest.raises(bert_embed.SettingError, match=message):
+            encoder.units(["the bank"], of)
+    with pytest.raises(bert_embed.SettingError, match="word_pooling is of words and spans"):
+        encoder.units(["the bank"], word_pooling="max")
+    with pytest.raises(bert_embed.SettingError, match="texts_b is for pairs, which have vectors"):
+        encoder.units(["the bank"], "word", ["money"])
+    spans = [f"number {number}" for number in range(1030)]
+    found = encoder.units(spans, [[(0, 6)]] * len(spans), show_progress_bar=True)
+    assert {each.texts[0] for each in found} == {"number"}

@@ -11,6 +11,7 @@ import bert_embed
 from bert_embed.backends.runner import NOT_FINITE
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
+from bert_embed.settings import OutputSpec
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 from tests.support.rounding import MINILM, assert_near, relative_error
 
@@ -50,16 +51,21 @@ def test_the_packaged_model_knows_what_is_alike(minilm):
 def test_a_dim_of_wider_vectors_leaves_the_tokens_whole(encoder):
     wide = bert_embed.load(encoder.bundle.path, pooling="mean_max", dim=50)
     assert wide.encode(["bank"]).shape == (1, 50)
-    (tokens,) = wide.encode_tokens(["bank"])
-    assert_near(tokens.vectors, encoder.encode_tokens("bank").vectors)
+    (tokens,) = wide.units(["bank"])
+    assert_near(tokens.vectors, encoder.units("bank").vectors)
     cut = bert_embed.load(encoder.bundle.path, dim=5)
-    assert cut.encode_words("bank").vectors.shape == (1, 5)
+    assert cut.units("bank", "word").vectors.shape == (1, 5)
 
 
 def test_a_copy_has_a_length_of_its_own(encoder):
     copied = copy.deepcopy(encoder)
     copied.max_seq_length = 5
     assert (encoder.max_seq_length, copied.max_seq_length) == (64, 5)
+
+
+def embed_rows(encoder, ids, splits):
+    """Runs rows of token ids that no layout made."""
+    return encoder.embedder.runner.run(encoder.spec, OutputSpec(), ids, splits, None, None)
 
 
 def test_a_model_with_one_segment_takes_pairs(tmp_path):
@@ -73,7 +79,7 @@ def test_a_model_with_one_segment_takes_pairs(tmp_path):
     cls, sep = encoder.tokenizer.cls_id, encoder.tokenizer.sep_id
     ids = [encoder.tokenizer.encode(text)[1:-1] for text in ("the bank", "of the river")]
     row = np.array([cls, *ids[0], sep, *ids[1], sep], np.int32)
-    assert_near(pair, encoder.embedder.embed_rows(row, np.array([0, len(row)])).vectors)
+    assert_near(pair, embed_rows(encoder, row, np.array([0, len(row)])).vectors)
 
 
 def test_no_texts_give_an_empty_array(encoder):
@@ -135,14 +141,14 @@ def test_what_cannot_be_encoded_is_refused(encoder, texts, settings, message):
 )
 def test_rows_the_model_cannot_take_are_refused(encoder, ids, splits, message):
     with pytest.raises(ValueError, match=message):
-        encoder.embedder.embed_rows(np.array(ids, np.int32), np.array(splits))
+        embed_rows(encoder, np.array(ids, np.int32), np.array(splits))
 
 
 def test_rows_are_counted_with_their_filling(encoder):
     ids, splits = np.array([2, 40, 3, 2, 3], np.int32), np.array([0, 3, 5])
-    done = encoder.embedder.embed_rows(ids, splits)
+    done = embed_rows(encoder, ids, splits)
     assert (done.tokens, done.padded_tokens, done.batches, done.failed) == (5, 5, 2, {})
-    none = encoder.embedder.embed_rows(ids[:0], splits[:1])
+    none = embed_rows(encoder, ids[:0], splits[:1])
     assert (none.vectors.shape, none.tokens, none.padded_tokens) == ((0, 32), 0, 0)
 
 
@@ -150,10 +156,10 @@ def test_a_row_without_a_finite_vector_fails_alone(poisoned_bundle):
     poisoned = Encoder(read_bundle(poisoned_bundle))
     vault = small_vocabulary().index("vault")
     ids = np.array([2, 40, 3, 2, vault, 3, 2, 41, 3], np.int32)
-    done = poisoned.embedder.embed_rows(ids, np.array([0, 3, 6, 9]))
+    done = embed_rows(poisoned, ids, np.array([0, 3, 6, 9]))
     assert done.failed == {1: NOT_FINITE}
     assert not done.vectors[1].any()
-    good = poisoned.embedder.embed_rows(np.delete(ids, [3, 4, 5]), np.array([0, 3, 6]))
+    good = embed_rows(poisoned, np.delete(ids, [3, 4, 5]), np.array([0, 3, 6]))
     assert_near(done.vectors[[0, 2]], good.vectors)
     with pytest.raises(RuntimeError, match="1 text failed, the first is 1: vector is not finite"):
         poisoned.encode(["bank", "vault"])

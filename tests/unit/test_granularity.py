@@ -47,7 +47,7 @@ def row_of(encoder, text):
 
 def test_tokens_carry_their_text_their_place_and_the_hidden_states(tiny, plain):
     for text, found in zip(
-        TEXTS, tiny.encode_tokens(TEXTS, layers=[-1, 0], layer_combine="concat"), strict=True
+        TEXTS, tiny.units(TEXTS, layers=[-1, 0], layer_combine="concat"), strict=True
     ):
         ids = row_of(tiny, text)
         assert found.texts == tiny.tokenizer.tokens(ids)
@@ -60,7 +60,7 @@ def test_tokens_carry_their_text_their_place_and_the_hidden_states(tiny, plain):
 
 
 def test_a_token_seen_twice_has_two_vectors_that_differ_by_context(encoder):
-    (found,) = encoder.encode_tokens(["apple eats an apple"])
+    (found,) = encoder.units(["apple eats an apple"])
     at = [n for n, token in enumerate(found.texts) if token == "apple"]
     assert [(found.starts[n], found.stops[n]) for n in at] == [(0, 5), (14, 19)]
     one, other = (found.vectors[n] / np.linalg.norm(found.vectors[n]) for n in at)
@@ -68,7 +68,7 @@ def test_a_token_seen_twice_has_two_vectors_that_differ_by_context(encoder):
 
 
 def test_pairs_have_offsets_in_the_text_of_each_token(encoder):
-    (found,) = encoder.encode_tokens(["the bank"], ["of a river"])
+    (found,) = encoder.units(["the bank"], texts_b=["of a river"])
     assert found.texts == ["[CLS]", "the", "bank", "[SEP]", "of", "a", "river", "[SEP]"]
     assert found.starts.tolist() == [-1, 0, 4, -1, 0, 3, 5, -1]
     assert found.stops.tolist() == [-1, 3, 8, -1, 2, 4, 10, -1]
@@ -77,10 +77,10 @@ def test_pairs_have_offsets_in_the_text_of_each_token(encoder):
 @pytest.mark.parametrize("pooling", ["mean", "sum", "first", "last", "max"])
 def test_words_are_merged_from_their_tokens(encoder, pooling):
     text = "The embeddings, unquestionably."
-    (found,) = encoder.encode_words([text], word_pooling=pooling)
+    (found,) = encoder.units([text], "word", word_pooling=pooling)
     assert found.texts == ["The", "embeddings", ",", "unquestionably", "."]
     assert [text[a:b] for a, b in zip(found.starts, found.stops, strict=True)] == found.texts
-    (tokens,) = encoder.encode_tokens([text])
+    (tokens,) = encoder.units([text])
     assert tokens.texts[2:6] == ["em", "##bed", "##ding", "##s"]
     pieces = tokens.vectors[2:6]
     wanted = {
@@ -95,22 +95,22 @@ def test_words_are_merged_from_their_tokens(encoder, pooling):
 
 def test_the_callers_words_stay_one_to_one(encoder):
     words = ["EU", "", "rejects", "\u200b", "German-made", "call", "."]
-    (found,) = encoder.encode_words([words], max_seq_length=9)
+    (found,) = encoder.units([words], "word", max_seq_length=9)
     assert found.texts == words
-    (tokens,) = encoder.encode_tokens([" ".join(words)], max_seq_length=9)
+    (tokens,) = encoder.units([" ".join(words)], max_seq_length=9)
     assert tokens.texts[1:-1] == ["eu", "rejects", "german", "-", "made", "call", "."]
     alone = [np.isnan(vector).all() for vector in found.vectors]
     assert alone == [False, True, False, True, False, False, False]
     assert_near(found.vectors[4], tokens.vectors[3:6].mean(0))
-    (cut,) = encoder.encode_words([words], max_seq_length=6)
+    (cut,) = encoder.units([words], "word", max_seq_length=6)
     assert cut.texts == words
     assert np.isnan(cut.vectors[5:]).all()
-    (tokens,) = encoder.encode_tokens([" ".join(words)], max_seq_length=6)
+    (tokens,) = encoder.units([" ".join(words)], max_seq_length=6)
     assert_near(cut.vectors[4], tokens.vectors[3:5].mean(0))
 
 
 def test_lists_of_words_and_texts_may_stand_together(encoder):
-    found = encoder.encode_words(["two  words", ["two  words", "more"], "!"])
+    found = encoder.units(["two  words", ["two  words", "more"], "!"], "word")
     assert [each.texts for each in found] == [["two", "words"], ["two  words", "more"], ["!"]]
     assert found[0].starts.tolist() == [0, 5]
     assert found[1].starts.tolist() == [0, 11]
@@ -229,9 +229,9 @@ def test_a_stack_has_an_axis_of_layers(tiny):
     found = tiny.encode(["bank of", "river"], **stack)
     assert found.shape == (2, 2, 32)
     assert_near(found[:, 1], tiny.encode(["bank of", "river"], layers=[0]))
-    (tokens,) = tiny.encode_tokens(["bank of"], **stack)
+    (tokens,) = tiny.units(["bank of"], **stack)
     assert tokens.vectors.shape == (4, 2, 32)
-    (words,) = tiny.encode_words(["bank of"], dim=3, **stack)
+    (words,) = tiny.units(["bank of"], "word", dim=3, **stack)
     assert words.vectors.shape == (2, 2, 3)
     assert_near(words.vectors, tokens.vectors[1:3, :, :3])
 
@@ -241,7 +241,7 @@ def test_what_python_people_get_wrong_is_named(tiny):
         ({"layers": "-1,-2"}, r"layers must be integers, such as \[-1, -2\], got '-1,-2'"),
         ({"layers": [-1, -2]}, "names 2 layers: say how they become one vector"),
     ):
-        for call in (tiny.encode, tiny.encode_tokens, tiny.encode_words):
+        for call in (tiny.encode, tiny.units):
             with pytest.raises(ValueError, match=message):
                 call(["a"], **settings)
     with pytest.raises(ValueError, match="stride requires long_text window"):

@@ -27,10 +27,10 @@ assert_type(encoder, bert_embed.Encoder)
 vectors = encoder.encode(["one", "two"], layers=[-1, -2], layer_combine="sum")
 assert_type(vectors, Floats)
 assert_type(encoder.encode(["one"], ["two"], show_progress_bar=True), Floats)
-spans = encoder.encode_spans(["one two"], [[(0, 3)]], recipe="cls", long_text="window")
+spans = encoder.units(["one two"], [[(0, 3)]], recipe="cls", long_text="window")
 assert_type(spans, list[bert_embed.TextVectors])
 assert_type(spans[0].vectors, Floats)
-assert_type(encoder.encode_spans("one two", [(0, 3)]), bert_embed.TextVectors)
+assert_type(encoder.units("one two", [(0, 3)], word_pooling="max"), bert_embed.TextVectors)
 assert_type(encoder.encode(["one"], ["two"], kind="scores"), Floats)
 assert_type(encoder.encode("one", kind="dense", normalize=True), Floats)
 assert_type(encoder.encode_query(["one"]), Floats)
@@ -38,14 +38,23 @@ assert_type(encoder.encode("one", kind="sparse", top_k=9), bert_embed.SparseVect
 assert_type(encoder.encode_query(["one"], kind="sparse"), bert_embed.SparseVectors)
 assert_type(encoder.encode_document("one", kind="multi"), bert_embed.MultiVector)
 assert_type(encoder.encode(["one"], kind="multi", pool_factor=2), bert_embed.MultiVectors)
-sparse = encoder.encode_sparse(["one", "two"], top_k=9, min_weight=0.1)
+sparse = encoder.encode(["one", "two"], kind="sparse", top_k=9, min_weight=0.1)
 assert_type(sparse[0], bert_embed.SparseVector)
 assert_type(sparse[:1], bert_embed.SparseVectors)
 assert_type(sparse[0].to_dict(), dict[int, float])
 assert_type([row.values for row in sparse], list[Floats])
-assert_type(encoder.encode_sparse_query("one", top_k=9), bert_embed.SparseVector)
-assert_type(encoder.encode_multi_query(["one"])[0].vectors, Floats)
-assert_type(encoder.similarity(sparse, encoder.encode_sparse("one")), Floats)
+assert_type(encoder.encode_query("one", kind="sparse", top_k=9), bert_embed.SparseVector)
+assert_type(encoder.encode_query(["one"], kind="multi")[0].vectors, Floats)
+assert_type(encoder.similarity(sparse, encoder.encode("one", kind="sparse")), Floats)
+assert_type(encoder.similarity([[1.0, 0.0]], vectors), Floats)
+assert_type(encoder.similarity_pairwise(vectors, vectors), Floats)
+assert_type(encoder.score(("one", "two")), float)
+assert_type(encoder.score([("one", "two")], max_seq_length=9), Floats)
+best = encoder.rank("one", ["one", "two"], k=1)
+assert_type(best, list[bert_embed.Ranked])
+assert_type(best[0].number, int)
+assert_type(best[0].score, float)
+assert_type(encoder.labels, tuple[str, ...])
 assert_type(encoder.bundle, bert_embed.Bundle)
 for some_ids, some in bert_embed.read_batches("out", rows=100):
     assert_type(some_ids, list[str | int])
@@ -62,8 +71,8 @@ for reader in (bert_embed.read_tokens, bert_embed.read_words, bert_embed.read_sp
 starts: list[list[int]] = [
     [] if each.starts is None else each.starts.tolist() for each in bert_embed.read_tokens("out")
 ]
-words: list[str] = [word for each in encoder.encode_words(["a b"]) for word in each.texts]
-assert_type(encoder.encode_tokens("a b"), bert_embed.TextVectors)
+words: list[str] = [word for each in encoder.units(["a b"], "word") for word in each.texts]
+assert_type(encoder.units("a b"), bert_embed.TextVectors)
 tokenizer = bert_embed.Tokenizer("vocab.txt", lower_case=True)
 assert_type(tokenizer.tokens([1]), list[str])
 assert_type(tokenizer.encode("a"), list[int])
@@ -108,6 +117,8 @@ WRONG = {
     "bert_embed.load(7)": "incompatible type",
     "encoder.encode(['a'], poling='cls')": "Unexpected keyword",
     "encoder.encode(['a'], kind='colbert')": "No overload variant",
+    "encoder.units(['a'], 'sentence')": "incompatible type",
+    "encoder.score('a')": "No overload variant",
     "encoder.encode(['a'], kind='sparse', pooling='cls')": "No overload variant",
     "bert_embed.read_token('out')": "has no attribute",
     "bert_embed.EmbedDocuments(7)": "incompatible type",

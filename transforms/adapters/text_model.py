@@ -227,9 +227,11 @@ class TextModelHandler(ModelHandler[Document, Document, "Embedder"]):
 
     def load_another(self) -> "Embedder":
         """Loads a model that nothing else uses."""
+        from bert_embed.model import Request
+
         embedder = self._settings.load_embedder()
         # The first call builds the model's graph, which takes seconds.
-        embedder.embed_texts(self._settings.text_spec, ["a"])
+        embedder.run(Request(self._settings.text_spec, texts={"texts": ["a"]}))
         return embedder
 
     def should_skip_batching(self) -> bool:
@@ -253,20 +255,23 @@ class TextModelHandler(ModelHandler[Document, Document, "Embedder"]):
 
     def _embed(self, done: list[Document], todo: list[int], model: "Embedder") -> int:
         """Replaces documents by embedded or rejected ones; returns how many of them were cut."""
+        from bert_embed.model import Request
+
         texts = [text for place in todo for text in done[place].texts]
         pairs = [done[place].texts_b for place in todo]
         texts_b = [text for pair in pairs for text in pair or ()] if pairs[0] is not None else None
         settings = self._settings
         with RedactErrors("embed"):
-            vectors, rejected, cut = model.embed_texts(
-                settings.text_spec, texts, texts_b, settings.batch_tokens
+            columns = {"texts": texts, "texts_b": texts_b}
+            made = model.run(
+                Request(settings.text_spec, texts=columns, batch_tokens=settings.batch_tokens)
             )
-        self._warn_of_cuts(len(cut), len(texts), model)
-        start, by_text = 0, _by_text(vectors, len(texts), model.heads())
-        cut_texts, truncated = set(cut.tolist()), 0
+        self._warn_of_cuts(len(made.cut), len(texts), model)
+        start, by_text = 0, _by_text(made.vectors, len(texts), model.heads())
+        cut_texts, truncated = set(made.cut.tolist()), 0
         for place in todo:
             stop = start + len(done[place].texts)
-            done[place] = _embedded(done[place], by_text[start:stop], rejected, start)
+            done[place] = _embedded(done[place], by_text[start:stop], made.rejected, start)
             if done[place].rejection is None and not cut_texts.isdisjoint(range(start, stop)):
                 truncated += 1
             start = stop

@@ -29,6 +29,7 @@ class SparseVector:
     """
 
     kind: ClassVar[str] = "sparse"
+    similarity: ClassVar[str] = "dot"
     indices: NDArray[np.int32]
     values: NDArray[np.float32]
     width: int = 0
@@ -53,6 +54,7 @@ class SparseVectors:
     """
 
     kind: ClassVar[str] = "sparse"
+    similarity: ClassVar[str] = "dot"
     splits: NDArray[np.int64]
     indices: NDArray[np.int32]
     values: NDArray[np.float32]
@@ -150,6 +152,7 @@ class MultiVector:
     """
 
     kind: ClassVar[str] = "multi"
+    similarity: ClassVar[str] = "maxsim"
     vectors: NDArray[np.float32]
 
     def __len__(self) -> int:
@@ -174,6 +177,7 @@ class MultiVectors:
     """
 
     kind: ClassVar[str] = "multi"
+    similarity: ClassVar[str] = "maxsim"
     splits: NDArray[np.int64]
     vectors: NDArray[np.float32]
 

@@ -377,7 +377,7 @@ def test_each_head_has_a_table_that_can_be_searched(bigquery, tmp_path, capsys):
     _, _, printed = capsys.readouterr().out.partition("ARRAY<STRUCT<index INT64, value FLOAT64>>\n")
     assert main(["search", str(tmp_path / "out"), "the bank", "--by=sparse", "--json"]) == 0
     hits = json.loads(capsys.readouterr().out)["hits"]
-    query = bert_embed.load(model).encode_sparse_query(["the bank"])
+    query = bert_embed.load(model).encode_query(["the bank"], kind="sparse")
     entries = [
         f"STRUCT({index} AS index, {value!r} AS value)"
         for index, value in zip(query.indices.tolist(), query.values.tolist(), strict=True)
@@ -404,7 +404,7 @@ def test_multi_vectors_are_found_by_the_statement_that_a_run_prints(
     _, _, printed = capsys.readouterr().out.partition(f"each of {DIM} numbers\n")
     assert main(["search", str(output), "the bank", "--by=multi", "--json"]) == 0
     hits = json.loads(capsys.readouterr().out)["hits"]
-    tokens = bert_embed.load(model).encode_multi_query(["the bank"]).vectors.tolist()
+    tokens = bert_embed.load(model).encode_query(["the bank"], kind="multi").vectors.tolist()
     query = ", ".join(f"STRUCT({token} AS embedding)" for token in tokens)
     sql = printed.partition(";")[0].replace("@query", f"[{query}]")
     assert dict(bigquery.rows(sql)) == pytest.approx({hit["id"]: hit["score"] for hit in hits})

@@ -135,7 +135,7 @@ def splade(tmp_path_factory):
     texts = [f"the bank of river {number}." for number in range(20)]
     (folder / "in.txt").write_text("\n".join(texts))
     assert embed(folder / "out", model, folder / "in.txt", keep_text=True) == 0
-    vectors = bert_embed.load(model).encode_sparse(texts)
+    vectors = bert_embed.load(model).encode(texts, kind="sparse")
     rows = [
         {
             f"[{index}]" if index == TWO_WORDS else VOCABULARY[index]: weight

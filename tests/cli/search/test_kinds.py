@@ -65,7 +65,7 @@ def sparse_matrix(output):
 
 
 def query_matrix(model):
-    queries = bert_embed.load(model).encode_sparse_query(QUERIES)
+    queries = bert_embed.load(model).encode_query(QUERIES, kind="sparse")
     matrix = np.zeros((len(QUERIES), len(VOCABULARY)))
     rows = np.repeat(np.arange(len(QUERIES)), np.diff(queries.splits))
     matrix[rows, queries.indices] = queries.values
@@ -87,7 +87,7 @@ def test_multi_vectors_are_compared_by_maxsim(models, corpus, tmp_path, dtype):
     output = tmp_path / "out"
     assert embed(output, models["colbert"], corpus, output_dtype=dtype, part_docs=17) == 0
     documents = [vectors.astype(np.float64) for _, vectors in bert_embed.read_multi(output)]
-    queries = bert_embed.load(models["colbert"]).encode_multi_query(QUERIES)
+    queries = bert_embed.load(models["colbert"]).encode_query(QUERIES, kind="multi")
     assert (np.diff(queries.splits) == 16).all()  # filled up
     found = search(str(output), QUERIES, 20)
     assert found == search(str(output), QUERIES, 20, by="multi")
@@ -143,7 +143,9 @@ def test_a_cross_encoder_puts_the_hits_in_its_order(both, models, labels):
     model = models[labels]
     encoder = bert_embed.load(model)
     for query, hits in zip(QUERIES, search(both, QUERIES, 5, rerank=model), strict=True):
-        scores = encoder.encode_scores([query] * len(TEXTS), TEXTS)[:, -1].astype(np.float64)
+        scores = encoder.encode([query] * len(TEXTS), TEXTS, kind="scores")[:, -1].astype(
+            np.float64
+        )
         order = np.argsort(-scores, kind="stable")[:5]
         np.testing.assert_allclose([hit.score for hit in hits], scores[order], rtol=1e-5)
         assert {hit.id for hit in hits} == {f"d{row}" for row in order}

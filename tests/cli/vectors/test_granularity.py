@@ -36,7 +36,7 @@ def test_tokens_as_extract_features_writes_them(tmp_path, encoder):
     found = [json.loads(line) for line in path.read_text().splitlines()]
     assert [list(each) for each in found] == [["features", "id"]] * 3
     assert [each["id"] for each in found] == [f"{tmp_path}/in.txt:{at}" for at in (0, 10, 32)]
-    wanted = encoder.encode_tokens(
+    wanted = encoder.units(
         ["the bank", "  a ||| b ||| money  ", "river of"],
         layers=[-1, -2],
         layer_combine="concat",
@@ -71,11 +71,11 @@ def test_all_granularities_come_from_one_pass(tmp_path, encoder):
     texts = ["the river, money bank", "of  banks \u200b"]
     assert_near(vectors(tmp_path / "out"), encoder.encode(texts))
     tokens = list(bert_embed.read_tokens(tmp_path / "out"))
-    for found, wanted in zip(tokens, encoder.encode_tokens(texts), strict=True):
+    for found, wanted in zip(tokens, encoder.units(texts), strict=True):
         assert list(found.texts) == wanted.texts
         assert_near(found.vectors, wanted.vectors)
     words = list(bert_embed.read_words(tmp_path / "out"))
-    wanted = encoder.encode_words([texts[0], ["of", "", "banks", "\u200b"]])
+    wanted = encoder.units([texts[0], ["of", "", "banks", "\u200b"]], "word")
     assert [list(each.texts) for each in words] == [each.texts for each in wanted]
     for found, one in zip(words, wanted, strict=True):
         assert found.starts.tolist() == one.starts.tolist()
@@ -267,7 +267,7 @@ def test_dense_modules_do_not_bar_tokens(tmp_path):
     flags = {"granularity": "token", "layers": "-1,-2", "layer_combine": "concat", "dim": 50}
     assert embed(tmp_path / "out", model, tmp_path / "in.txt", **flags) == 0
     (found,) = bert_embed.read_tokens(tmp_path / "out")
-    (wanted,) = bert_embed.load(model).encode_tokens(
+    (wanted,) = bert_embed.load(model).units(
         ["the bank"], layers=[-1, -2], layer_combine="concat", dim=50
     )
     assert_near(found.vectors, wanted.vectors)

@@ -267,7 +267,7 @@ def test_a_folder_of_a_masked_language_model_makes_sparse_vectors(tmp_path, corp
         assert embed(output, tmp_path / "model", corpus, **flags) == 0
         assert {one for one in ("embeddings", "sparse") if (output / one).is_dir()} == {made}
     found = {row["id"]: row for row in sparse_rows(tmp_path / "sparse")}
-    expected = bert_embed.load(str(tmp_path / "model")).encode_sparse(f"{LINES[0]} 0")
+    expected = bert_embed.load(str(tmp_path / "model")).encode(f"{LINES[0]} 0", kind="sparse")
     assert found["0"]["indices"] == expected.indices.tolist()
     assert found["0"]["values"] == expected.values.tolist()
 
@@ -372,7 +372,9 @@ def test_multi_vectors_are_those_of_the_encoder(tmp_path, colbert, corpus, outpu
     texts = {one["id"]: one["text"] for one in map(json.loads, corpus.read_text().splitlines())}
     read = dict(bert_embed.read_multi(output))
     assert list(read) == list(texts)
-    wanted = bert_embed.load(colbert).encode_multi(list(texts.values()), long_text="truncate")
+    wanted = bert_embed.load(colbert).encode(
+        list(texts.values()), long_text="truncate", kind="multi"
+    )
     for found, vectors in zip(read.values(), wanted.rows(), strict=True):
         assert found.dtype == np.float32
         off = {"float32": 1e-6, "float16": 1e-3, "int8": 1e-2}[dtype]

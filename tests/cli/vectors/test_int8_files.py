@@ -50,7 +50,7 @@ def test_a_word_of_small_numbers_is_as_exact_as_one_of_large_numbers(tmp_path):
     bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
     text = " ".join(small_vocabulary()[60:110])
     exact, int8 = (
-        Encoder(bundle, precision=precision, threads=1).encode_tokens([text], layers=0)[0].vectors
+        Encoder(bundle, precision=precision, threads=1).units([text], layers=0)[0].vectors
         for precision in ("float32", "int8")
     )
     errors = np.linalg.norm(exact - int8, axis=1) / np.linalg.norm(exact, axis=1)

@@ -77,7 +77,7 @@ def test_kept_examples_know_where_a_prompt_ends(tmp_path, model, source):
     again = {"input_format": "tfrecord", "granularity": "token"}
     assert embed(tmp_path / "again", model, tmp_path / "examples", **again) == 0
     settings = json.loads((tmp_path / "examples" / "examples.json").read_text())
-    tokens = bert_embed.load(model).encode_tokens(TEXTS[0], prompt="query: ")
+    tokens = bert_embed.load(model).units(TEXTS[0], prompt="query: ")
     assert settings["prompt_tokens"] == int((tokens.starts[1:] >= 0).argmax())
     for name in ("out", "again"):
         (path,) = (tmp_path / name).glob("tokens/part-*.parquet")
@@ -107,7 +107,7 @@ def test_pairs_are_rows_of_the_encoder(tmp_path, model):
     first, second = map(list, zip(*pairs, strict=True))
     np.testing.assert_allclose(vectors(tmp_path / "out"), encoder.encode(first, second), atol=1e-5)
     tokenizer = encoder.tokenizer
-    for row, (a, b) in zip(encoder.encode_tokens(first, second), pairs, strict=True):
+    for row, (a, b) in zip(encoder.units(first, second), pairs, strict=True):
         around = 2 + tokenizer.separators
         assert len(row.texts) == sum(len(tokenizer.encode(text)) - 2 for text in (a, b)) + around
 

@@ -38,7 +38,7 @@ def test_fast_plaid_finds_what_search_finds(tmp_path, monkeypatch):
     names = {}
     exec(PAGE.split("\n**fast-plaid**")[1].split("```python\n")[1].split("\n```")[0], names)
     ids = [document for document, _ in bert_embed.read_multi("build/books")]
-    vectors = bert_embed.load("source").encode_multi_query(queries)
+    vectors = bert_embed.load("source").encode_query(queries, kind="multi")
     hits = names["index"].search(torch.tensor(np.stack(vectors.rows())), top_k=5)
     found = [[ids[row] for row, _ in hits_of_query] for hits_of_query in hits]
     best = [ours[0] == theirs[0] for ours, theirs in zip(exact, found, strict=True)]

@@ -115,7 +115,7 @@ def test_a_sentence_transformer_is_called_as_one(tmp_path):
 
 def test_a_model_for_other_vectors_is_no_sentence_transformer(tmp_path):
     write_splade(tmp_path / "source")
-    with pytest.raises(bert_embed.SettingError, match="call encode_sparse"):
+    with pytest.raises(bert_embed.SettingError, match="give kind='sparse'"):
         as_sentence_transformer(bert_embed.load(tmp_path / "source"))
 
 

@@ -89,7 +89,7 @@ def output(tmp_path_factory):
 @pytest.fixture(scope="module")
 def queries(output):
     """The weights of each query, by the names that entries have in an export."""
-    vectors = bert_embed.load(str(output.parent / "bundle")).encode_sparse_query(QUERIES)
+    vectors = bert_embed.load(str(output.parent / "bundle")).encode_query(QUERIES, kind="sparse")
     indices, weights = (
         np.split(part, vectors.splits[1:-1]) for part in (vectors.indices, vectors.values)
     )

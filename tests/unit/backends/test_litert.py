@@ -87,15 +87,15 @@ def test_a_vector_is_the_same_bits_whatever_its_neighbours(encoder, by_length, t
 
 def test_token_vectors_are_the_same_bits_whatever_their_neighbours(encoder, sentences):
     chosen = sentences[:12]
-    together = encoder.encode_tokens(chosen, layers=[2, -1], layer_combine="concat")
+    together = encoder.units(chosen, layers=[2, -1], layer_combine="concat")
     for one, wanted in zip(chosen, together, strict=True):
-        (found,) = encoder.encode_tokens([one], layers=[2, -1], layer_combine="concat")
+        (found,) = encoder.units([one], layers=[2, -1], layer_combine="concat")
         np.testing.assert_array_equal(found.vectors, wanted.vectors)
 
 
 def test_token_vectors_are_near_those_of_float32(float32, int8, sentences):
     chosen = sentences[:20]
-    for one, other in zip(int8.encode_tokens(chosen), float32.encode_tokens(chosen), strict=True):
+    for one, other in zip(int8.units(chosen), float32.units(chosen), strict=True):
         assert one.texts == other.texts
         assert similar(one.vectors, other.vectors).mean() > 0.99
 

@@ -5,7 +5,7 @@ import pytest
 
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.model import Embedder
-from bert_embed.settings import POOLINGS, VectorSpec
+from bert_embed.settings import POOLINGS, OutputSpec, VectorSpec
 from tests.support.engines import ENGINES, load_tensorflow
 from tests.support.models.plain_bert import PlainBert, gelu
 from tests.support.models.tiny import write_tiny_huggingface
@@ -41,10 +41,13 @@ def plain(tmp_path_factory):
 def embed(embedder, spec, rows=(0, 1, 2, 3)):
     """The rows in one call: in TensorFlow one padded batch."""
     lengths = [len(ROWS[row]) for row in rows]
-    done = embedder(spec).embed_rows(
+    done = embedder(spec).runner.run(
+        spec,
+        OutputSpec(),
         np.concatenate([ROWS[row] for row in rows]).astype(np.int32),
         np.cumsum([0, *lengths]),
         np.concatenate([TYPES[row] for row in rows]).astype(np.int32),
+        None,
     )
     if embedder.__wrapped__.keywords["load_engine"] is load_tensorflow:
         assert done.batches == 1

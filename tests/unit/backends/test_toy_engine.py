@@ -43,7 +43,7 @@ def both(model, **settings):
 def test_its_vectors_are_those_of_litert(installed, tiny_bundle, model, spec):
     wanted, found = both(tiny_bundle if model == "tiny" else model, **spec)
     np.testing.assert_allclose(found.encode(TEXTS), wanted.encode(TEXTS), atol=NEAR)
-    (tokens,), (wanted_tokens,) = (one.encode_tokens(TEXTS[:1]) for one in (found, wanted))
+    (tokens,), (wanted_tokens,) = (one.units(TEXTS[:1]) for one in (found, wanted))
     np.testing.assert_allclose(tokens.vectors, wanted_tokens.vectors, atol=NEAR)
 
 

@@ -77,7 +77,7 @@ def test_an_encoder_never_imports_tensorflow(tiny_bundle, precision):
         "import sys, bert_embed\n"
         f"encoder = bert_embed.load({tiny_bundle!r}, precision={precision!r})\n"
         "encoder.encode(['a text'], ['another'], pooling='pooler')\n"
-        "encoder.encode_tokens(['a text'], layers=[0, 1], layer_combine='stack')\n"
+        "encoder.units(['a text'], layers=[0, 1], layer_combine='stack')\n"
         "sys.exit(int('tensorflow' in sys.modules))"
     )
     done = subprocess.run(

@@ -62,8 +62,8 @@ def test_dense_modules_behind_the_programs_are_those_of_the_processor(tmp_path):
 
 def test_tokens_and_second_texts_are_those_of_the_processor(tiny_bundle):
     one, other = (
-        encoder(tiny_bundle, engine).encode_tokens(
-            TEXTS, TEXTS[::-1], layers=[0, -1], layer_combine="concat", max_seq_length=12
+        encoder(tiny_bundle, engine).units(
+            TEXTS, texts_b=TEXTS[::-1], layers=[0, -1], layer_combine="concat", max_seq_length=12
         )
         for engine in ("litert", "tensorflow")
     )

@@ -50,14 +50,14 @@ EVERYWHERE = [
     ("method", "texts", "settings", "message"),
     [
         ("encode", ["a", b"b"], {}, "number 1 is"),
-        ("encode_tokens", ["a", b"b"], {}, "number 1 is"),
-        ("encode_words", ["a", b"b"], {}, "got one bytes"),
-        ("encode_tokens", "abc", {"texts_b": ["b"]}, "texts_b is for pairs, texts must be a list"),
+        ("units", ["a", b"b"], {}, "number 1 is"),
+        ("units", ["a", b"b"], {"of": "word"}, "got one bytes"),
+        ("units", "abc", {"texts_b": ["b"]}, "texts_b is for pairs, texts must be a list"),
         (
-            "encode_spans",
+            "units",
             "abc",
-            {"spans": [[(0, 1)]]},
-            "spans[0][0] must be (start, stop), got [(0, 1)]",
+            {"of": [[(0, 1)]]},
+            "of[0][0] must be (start, stop), got [(0, 1)]",
         ),
         (
             "encode",
@@ -72,11 +72,11 @@ EVERYWHERE = [
         ("encode", TEXTS, {"long_text": "window", "stride": "3"}, "stride must be an integer"),
         ("encode", TEXTS, {"stride": 3}, "stride requires long_text window"),
         ("encode", TEXTS, {"texts_b": {"a", "b"}}, "texts_b must be a list of texts, got a set"),
-        ("encode_tokens", TEXTS, {"texts_b": "b"}, "texts_b must be a list of texts, got one str"),
-        ("encode_words", TEXTS, {"word_pooling": 1}, "word_pooling must be one of mean,"),
-        ("encode_words", ["a", {"b": 1}], {}, "texts[1] must be a list of texts, got a dict"),
-        ("encode_words", ["a", 3], {}, "texts[1] must be a list of texts, got a int"),
-        ("encode_words", [["a", 3]], {}, "texts[0] must be str, number 1 is int"),
+        ("units", TEXTS, {"texts_b": "b"}, "texts_b must be a list of texts, got one str"),
+        ("units", TEXTS, {"of": "word", "word_pooling": 1}, "word_pooling must be one of mean,"),
+        ("units", ["a", {"b": 1}], {"of": "word"}, "texts[1] must be a list of texts, got a dict"),
+        ("units", ["a", 3], {"of": "word"}, "texts[1] must be a list of texts, got a int"),
+        ("units", [["a", 3]], {"of": "word"}, "texts[0] must be str, number 1 is int"),
     ],
 )
 def test_a_wrong_argument_is_named(encoder, method, texts, settings, message):
@@ -85,8 +85,9 @@ def test_a_wrong_argument_is_named(encoder, method, texts, settings, message):
 
 @pytest.mark.parametrize(("texts", "settings", "message"), EVERYWHERE)
 def test_a_wrong_argument_is_named_by_every_method(encoder, texts, settings, message):
-    for method in ("encode", "encode_tokens", "encode_words"):
-        refused_by(encoder, method, texts, settings, message)
+    refused_by(encoder, "encode", texts, settings, message)
+    for of in ("token", "word"):
+        refused_by(encoder, "units", texts, settings | {"of": of}, message)
 
 
 def refused_by(encoder, method, texts, settings, message):
@@ -167,7 +168,7 @@ def test_what_is_meant_is_taken(encoder, tiny_bundle):
     np.testing.assert_allclose(np.linalg.norm(loaded.encode(TEXTS), axis=1), 1, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["encode", "encode_tokens", "encode_words"])
+@pytest.mark.parametrize("method", ["encode", "units"])
 def test_texts_may_come_from_a_generator(encoder, method):
     call = getattr(encoder, method)
     listed, generated, array = (
@@ -180,7 +181,7 @@ def test_texts_may_come_from_a_generator(encoder, method):
 
 
 def test_words_may_come_from_generators(encoder):
-    found = encoder.encode_words(iter([iter(["the", "bank"]), "money"]))
+    found = encoder.units(iter([iter(["the", "bank"]), "money"]), "word")
     assert [list(each.texts) for each in found] == [["the", "bank"], ["money"]]
 
 
@@ -205,8 +206,8 @@ NAN = float("nan")
     ],
 )
 def test_a_missing_text_is_named_as_one(encoder, texts, message):
-    for method in ("encode", "encode_tokens", "encode_words"):
-        refused_by(encoder, method, texts, {}, f"texts must be str, number 1 {message}")
+    for method, of in (("encode", {}), ("units", {}), ("units", {"of": "word"})):
+        refused_by(encoder, method, texts, of, f"texts must be str, number 1 {message}")
     refused_by(
         encoder,
         "encode",
@@ -218,11 +219,10 @@ def test_a_missing_text_is_named_as_one(encoder, texts, message):
 
 SENTENCE_TRANSFORMERS = {
     "sentences": (["a"], "sentences is called texts here, and comes first"),
-    "prompt_name": ("query", "prompt_name is not offered: prompt takes name:NAME"),
     "batch_size": (32, "batch_size is not needed: batches are formed by tokens"),
-    "output_value": ("token_embeddings", "output_value is not offered: encode_tokens gives"),
+    "output_value": ("token_embeddings", "output_value is not offered: units gives"),
     "precision": ("int8", "precision is the model's: give it to bert_embed.load; embed stores"),
-    "convert_to_numpy": (True, "convert_to_numpy is not offered: vectors are NumPy arrays"),
+    "convert_to_numpy": (True, "convert_to_numpy is not needed: vectors are NumPy arrays"),
     "convert_to_tensor": (True, "convert_to_tensor is not offered: torch.from_numpy"),
     "device": ("cpu", "device is the model's: give it to bert_embed.load"),
     "normalize_embeddings": (True, "normalize_embeddings is not a setting; did you mean normal"),
@@ -244,7 +244,7 @@ def test_an_argument_of_sentence_transformers_says_what_to_write(encoder, name):
 
 def test_no_texts_give_no_vectors_and_an_empty_text_one(encoder):
     assert encoder.encode([]).shape == (0, encoder.dimension)
-    assert encoder.encode_tokens([]) == []
+    assert encoder.units([]) == []
     np.testing.assert_array_equal(encoder.encode(["", "a"])[0], encoder.encode(""))
     assert np.isfinite(encoder.encode("")).all()
 

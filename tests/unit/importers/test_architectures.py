@@ -82,10 +82,11 @@ def assert_close(found, wanted):
     assert np.abs(found - wanted).max() < max(CLOSE, CLOSE / 10 * np.abs(wanted).max())
 
 
-def all_layers(encoder, *texts, **settings):
+def all_layers(encoder, texts, texts_b=None, **settings):
     """The ids of each row and its hidden states, float32 `[tokens, layers, hidden]`."""
     layers = list(range(encoder.bundle.config.num_hidden_layers + 1))
-    found = encoder.encode_tokens(*texts, layers=layers, layer_combine="stack", **settings)
+    settings |= {"layers": layers, "layer_combine": "stack"}
+    found = encoder.units(texts, texts_b=texts_b, **settings)
     entries = {entry: number for number, entry in enumerate(encoder.tokenizer.vocab)}
     return [([entries[token] for token in one.texts], one.vectors) for one in found]
 
@@ -271,7 +272,7 @@ def test_windows_and_words_of_a_long_text_cover_it(encoders):
     text = LONG
     found = encoders("litert").encode([text], max_seq_length=40, long_text="window", stride=8)
     assert np.linalg.norm(found[0]) == pytest.approx(1, abs=1e-5)
-    (words,) = encoders("litert").encode_words([text])
+    (words,) = encoders("litert").units([text], "word")
     assert words.texts == text.split()
     assert np.isfinite(words.vectors).all()
 

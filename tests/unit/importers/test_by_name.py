@@ -262,7 +262,7 @@ def test_a_late_interaction_model_of_the_cache_is_computed_as_its_files_say(name
         bundle.config.vocab_size - 1,
     )
     assert len(head.skip_ids) > 3
-    query = Encoder(bundle, threads=1).encode_multi_query("the bank")
+    query = Encoder(bundle, threads=1).encode_query("the bank", kind="multi")
     assert len(query.vectors) >= max(query_length, 5)
 
 

@@ -60,7 +60,7 @@ def test_sparse_vectors(models, kind, engine):
         write_mlm, kind, own_decoder=kind in OWN_DECODER, pooling_strategy=pooling
     )
     encoder = Encoder(bundle, threads=1, load_engine=ENGINES[engine])
-    found = encoder.encode_sparse(list(TEXTS))
+    found = encoder.encode(list(TEXTS), kind="sparse")
     for number in range(len(TEXTS)):
         weights = plain_weights(kind, tensors, states(kind, number))
         expected = weights.sum(0) if pooling == "sum" else weights.max(0)
@@ -96,8 +96,8 @@ def test_scores(models, kind, engine):
     assert bundle.default_vectors == ("scores",)
     assert bundle.heads["scores"].labels == tuple(f"label {number}" for number in range(labels))
     encoder = Encoder(bundle, threads=1, load_engine=ENGINES[engine])
-    of_texts = encoder.encode_scores(list(TEXTS))
-    of_pairs = encoder.encode_scores(*map(list, zip(*PAIRS, strict=True)))
+    of_texts = encoder.encode(list(TEXTS), kind="scores")
+    of_pairs = encoder.encode(*map(list, zip(*PAIRS, strict=True)), kind="scores")
     assert of_texts.dtype == np.float32
     for number, found in enumerate([*of_texts, *of_pairs]):
         logits = plain_logits(kind, tensors, states(kind, number), mean)
@@ -108,4 +108,4 @@ def test_scores(models, kind, engine):
         else:
             expected = softmax(logits)
         np.testing.assert_allclose(found, expected, atol=CLOSE)
-    np.testing.assert_allclose(encoder.encode_scores(TEXTS[0]), of_texts[0], atol=1e-6)
+    np.testing.assert_allclose(encoder.encode(TEXTS[0], kind="scores"), of_texts[0], atol=1e-6)

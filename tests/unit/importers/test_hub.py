@@ -201,6 +201,43 @@ def test_what_cannot_be_fetched_is_told(imported, tmp_path, source, message):
     assert not (tmp_path / "bundle").exists()
 
 
+LOAD = """
+import sys
+import bert_embed
+try:
+    print(bert_embed.load(sys.argv[1], local_files_only=sys.argv[2:] == ["local"]).bundle.source)
+except bert_embed.InputError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_a_model_is_downloaded_once_where_it_is_loaded(hub, tmp_path):
+    def load(*words, **environment):
+        settings = {"HF_HOME": str(tmp_path / "home"), "BERT_EMBED_CACHE": str(tmp_path / "kept")}
+        inherited = {name: value for name, value in os.environ.items() if "OFFLINE" not in name}
+        return subprocess.run(
+            [sys.executable, "-c", LOAD, f"{NAME}@v1", *words],
+            cwd=ROOT,
+            env={**inherited, **hub.environment, **settings, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    hub.sent.clear()
+    for refused in (load("local"), load(HF_HUB_OFFLINE="1")):
+        assert "is no folder here, and the Hugging Face cache" in refused.stderr
+    assert hub.sent == []
+    first = load()
+    assert (first.returncode, first.stdout) == (0, f"hf://{NAME}@{COMMIT}\n"), first.stderr
+    assert "fetching a-team/tiny-mpnet@v1 from the Hugging Face hub, only this once" in first.stderr
+    assert "model.safetensors" in hub.sent
+    assert "pytorch_model.bin" not in hub.sent
+    hub.sent.clear()
+    assert load("local").stdout == load().stdout == first.stdout
+    assert hub.sent == []
+
+
 def test_a_hub_that_does_not_answer_is_told(imported):
     done = imported(f"hf://{NAME}@v1", HF_ENDPOINT="http://127.0.0.1:1")
     assert done.returncode == 2

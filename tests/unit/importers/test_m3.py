@@ -9,6 +9,7 @@ from bert_embed.backends.probe import verify
 from bert_embed.base.errors import InputError
 from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
+from bert_embed.model import Request
 from bert_embed.settings import TextSpec
 from bert_embed.text.layout import text_rows
 from tests.support.engines import ENGINES
@@ -42,7 +43,7 @@ def expected(number):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_token_has_the_largest_of_its_weights(bundle, engine):
     encoder = Encoder(bundle, threads=1, load_engine=ENGINES[engine])
-    found = encoder.encode_sparse(list(TEXTS))
+    found = encoder.encode(list(TEXTS), kind="sparse")
     for number in range(len(TEXTS)):
         row, weights = found[number : number + 1], expected(number)
         assert row.indices.tolist() == list(weights)
@@ -54,8 +55,8 @@ def test_a_token_has_the_largest_of_its_weights(bundle, engine):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_all_tokens_but_the_first_have_a_vector_of_unit_length(bundle, engine):
     encoder = Encoder(bundle, threads=1, load_engine=ENGINES[engine])
-    for encode in (encoder.encode_multi, encoder.encode_multi_query):
-        for number, vectors in enumerate(encode(list(TEXTS)).rows()):
+    for encode in (encoder.encode, encoder.encode_query):
+        for number, vectors in enumerate(encode(list(TEXTS), kind="multi").rows()):
             states = STATES[f"xlm-roberta/states/{number}"][1:, -1].astype(np.float64)
             projected = states @ colbert()["weight"].T + colbert()["bias"]
             unit = projected / np.linalg.norm(projected, axis=1, keepdims=True)
@@ -72,13 +73,13 @@ def test_all_kinds_come_from_one_pass_with_the_same_bits_in_any_batch(bundle):
     texts = [text for text in TEXTS if text]
     spec = TextSpec(512, vectors=("dense", "sparse", "multi"))
     rows = text_rows(encoder.tokenizer, spec, texts)
-    all_kinds = encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, spec)[1]
+    all_kinds = encoder.embedder.run(Request(spec, rows=rows)).vectors
     np.testing.assert_array_equal(all_kinds.sentences, encoder.encode(texts))
     np.testing.assert_allclose(np.linalg.norm(all_kinds.sentences, axis=1), 1, atol=1e-6)
     np.testing.assert_array_equal(
-        all_kinds.heads["multi"].vectors, encoder.encode_multi(texts).vectors
+        all_kinds.heads["multi"].vectors, encoder.encode(texts, kind="multi").vectors
     )
-    alone = [encoder.encode_sparse(text) for text in texts]
+    alone = [encoder.encode(text, kind="sparse") for text in texts]
     for name in ("indices", "values"):
         joined = np.concatenate([getattr(one, name) for one in alone])
         np.testing.assert_array_equal(getattr(all_kinds.heads["sparse"], name), joined)
@@ -88,11 +89,11 @@ def test_windows_of_a_text_give_each_token_its_largest_weight(bundle):
     encoder = Encoder(bundle, threads=1)
     windows = {"long_text": "window", "max_seq_length": 16, "stride": 4}
     text = TEXTS[4]
-    found = encoder.encode_sparse(text, **windows)
+    found = encoder.encode(text, **windows, kind="sparse")
     assert found.indices.tolist() == np.unique(found.indices).tolist()
     kept = TextSpec(vectors=("sparse",), merge_windows=False, **windows)
     rows = text_rows(encoder.tokenizer, kept, [text])
-    apart = encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, kept)[1].heads["sparse"]
+    apart = encoder.embedder.run(Request(kept, rows=rows)).vectors.heads["sparse"]
     largest = {}
     for index, value in zip(apart.indices.tolist(), apart.values.tolist(), strict=True):
         largest[index] = max(value, largest.get(index, 0))

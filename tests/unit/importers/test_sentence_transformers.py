@@ -175,7 +175,7 @@ def test_truncate_dim_cuts_behind_the_modules(tmp_path, normalize):
     edit_json(path, truncate_dim=8)
     encoder = Encoder(imported(tmp_path))
     assert_near(encoder.encode(TEXTS), whole[:, :8])
-    assert encoder.encode_tokens(["a"])[0].vectors.shape == (3, 32)
+    assert encoder.units(["a"])[0].vectors.shape == (3, 32)
     cut = whole[:, :5]
     if normalize:  # the caller's `dim` comes before
         cut = cut / np.linalg.norm(cut, axis=1, keepdims=True)

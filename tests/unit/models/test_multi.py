@@ -1,7 +1,7 @@
 """Multi-vectors of late-interaction models, beside those that sentence-transformers makes."""
 
 import json
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from bert_embed.backends.probe import verify
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.encoder import Encoder, TruncationWarning
 from bert_embed.importers import import_model
+from bert_embed.model import Request
 from bert_embed.settings import TextSpec
 from bert_embed.text.layout import text_rows
 from tests.support.engines import ENGINES
@@ -50,8 +51,8 @@ def golden():
 def test_documents_and_queries_are_those_of_sentence_transformers(models, golden, case, engine):
     encoder = Encoder(models(case), threads=1, load_engine=ENGINES[engine])
     encoded = {
-        "document": encoder.encode_multi(TEXTS),
-        "query": encoder.encode_multi_query(TEXTS),
+        "document": encoder.encode(TEXTS, kind="multi"),
+        "query": encoder.encode_query(TEXTS, kind="multi"),
     }
     for role, vectors in encoded.items():
         assert vectors.vectors.dtype == np.float32
@@ -64,7 +65,7 @@ def test_documents_and_queries_are_those_of_sentence_transformers(models, golden
 @pytest.mark.numeric
 @pytest.mark.parametrize("case", ["stanford", "own"])
 def test_pooled_documents_are_those_of_sentence_transformers(encoders, golden, case):
-    pooled = encoders(case).encode_multi(TEXTS, pool_factor=3).rows()
+    pooled = encoders(case).encode(TEXTS, pool_factor=3, kind="multi").rows()
     for number, rows in enumerate(pooled):
         expected = golden[f"{case}/pooled/{number}"]
         assert rows.shape == expected.shape
@@ -77,7 +78,8 @@ def test_pooled_documents_are_those_of_sentence_transformers(encoders, golden, c
 def test_vectors_have_the_same_bits_in_every_batch(models, case, precision):
     encoder = Encoder(models(case), threads=2, precision=precision)
     texts = [*TEXTS, *TEXTS[::-1], "the river", "a bank"]
-    for encode in (encoder.encode_multi, encoder.encode_multi_query):
+    for method in (encoder.encode, encoder.encode_query):
+        encode = partial(method, kind="multi")
         together = encode(texts).rows()
         for number, text in enumerate(texts):
             assert np.array_equal(together[number], encode(text, batch_tokens=16).vectors)
@@ -85,7 +87,10 @@ def test_vectors_have_the_same_bits_in_every_batch(models, case, precision):
 
 def test_maxsim_is_that_of_the_definition(encoders):
     encoder = encoders("stanford")
-    queries, documents = encoder.encode_multi_query(TEXTS[:2]), encoder.encode_multi(TEXTS)
+    queries, documents = (
+        encoder.encode_query(TEXTS[:2], kind="multi"),
+        encoder.encode(TEXTS, kind="multi"),
+    )
     scores = encoder.similarity(queries, documents)
     expected = [
         [(query @ rows.T).max(axis=1).sum() for rows in documents.rows()]
@@ -93,7 +98,7 @@ def test_maxsim_is_that_of_the_definition(encoders):
     ]
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores, expected, rtol=1e-5)
-    one = encoder.encode_multi_query(TEXTS[1])
+    one = encoder.encode_query(TEXTS[1], kind="multi")
     np.testing.assert_array_equal(encoder.similarity(one, documents), scores[1:])
     pairs = encoder.similarity_pairwise(queries, documents[:2])
     np.testing.assert_array_equal(pairs, np.diag(scores))
@@ -106,7 +111,7 @@ def test_maxsim_is_that_of_the_definition(encoders):
 
 
 def test_a_row_of_multi_vectors_is_one(encoders):
-    vectors = encoders("own").encode_multi(TEXTS)
+    vectors = encoders("own").encode(TEXTS, kind="multi")
     assert (vectors.kind, vectors.width) == ("multi", vectors.vectors.shape[1])
     for number, row in enumerate(vectors):
         np.testing.assert_array_equal(row, vectors.rows()[number])
@@ -118,22 +123,17 @@ def test_a_row_of_multi_vectors_is_one(encoders):
         vectors[len(TEXTS)]
 
 
-def test_a_colbert_model_names_what_to_call(encoders):
+def test_a_colbert_model_names_the_kind_to_give(encoders):
     encoder = encoders("own")
-    for call, named in (
-        (encoder.encode, "encode_multi"),
-        (encoder.encode_document, "encode_multi"),
-    ):
+    for call in (encoder.encode, encoder.encode_query, encoder.encode_document):
         for texts in ("a", ["a", "the bank"], []):
-            with pytest.raises(SettingError, match=f"kind must be named, .*: call {named};"):
+            with pytest.raises(SettingError, match=r"kind must be named, .*: give kind='multi';"):
                 call(texts)
-    with pytest.raises(SettingError, match=r"call encode_multi_query; kind='dense' gives"):
-        encoder.encode_query("a")
-    for method, kind in (("encode", "encode_multi"), ("encode_document", "encode_multi")):
-        found = getattr(encoder, method)("the bank", kind="multi", pool_factor=2)
-        np.testing.assert_array_equal(found, getattr(encoder, kind)("the bank", pool_factor=2))
-    asked = encoder.encode_query(TEXTS, kind="multi")
-    np.testing.assert_array_equal(asked.vectors, encoder.encode_multi_query(TEXTS).vectors)
+    found = encoder.encode("the bank", kind="multi", pool_factor=2)
+    document = encoder.encode_document("the bank", kind="multi", pool_factor=2)
+    np.testing.assert_array_equal(found, document)
+    with pytest.raises(SettingError, match="pool_factor is not a setting"):
+        encoder.encode_query("a", kind="multi", pool_factor=2)
     assert encoder.encode_query(TEXTS, kind="dense").shape == (len(TEXTS), encoder.dimension)
     with pytest.raises(SettingError, match="kind sparse: this model makes dense, multi vectors"):
         encoder.encode(TEXTS, kind="sparse")
@@ -162,11 +162,11 @@ def test_a_marker_in_a_text_is_text(encoders, models, case):
 
 def test_windows_give_each_token_of_a_document_once(encoders):
     encoder = encoders("stanford")
-    whole = encoder.encode_multi(TEXTS, max_seq_length=64, long_text="truncate")
-    merged = encoder.encode_multi(TEXTS[:4], max_seq_length=9, long_text="window", stride=3)
+    whole = encoder.encode(TEXTS, max_seq_length=64, long_text="truncate", kind="multi")
+    merged = encoder.encode(TEXTS[:4], max_seq_length=9, long_text="window", stride=3, kind="multi")
     assert np.diff(merged.splits).tolist() == np.diff(whole.splits)[:4].tolist()
-    short = encoder.encode_multi(["a"], max_seq_length=9, long_text="window", stride=3)
-    assert np.array_equal(short.vectors, encoder.encode_multi(["a"]).vectors)
+    short = encoder.encode(["a"], max_seq_length=9, long_text="window", stride=3, kind="multi")
+    assert np.array_equal(short.vectors, encoder.encode(["a"], kind="multi").vectors)
 
 
 def test_kept_windows_have_vectors_of_their_own(encoders, models):
@@ -180,7 +180,7 @@ def test_kept_windows_have_vectors_of_their_own(encoders, models):
         marker=models("stanford").heads["multi"].document_marker,
     )
     rows = text_rows(encoder.tokenizer, spec, ["people could find two banks of the river"])
-    _, vectors = encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, spec)
+    vectors = encoder.embedder.run(Request(spec, rows=rows)).vectors
     assert len(vectors.heads["multi"]) == 2
     assert np.diff(vectors.heads["multi"].splits).tolist() == np.diff(rows.rows.row_splits).tolist()
     assert not np.allclose(vectors.heads["multi"].rows()[0][0], vectors.heads["multi"].rows()[1][0])
@@ -191,7 +191,8 @@ def test_equal_rows_are_computed_once_and_given_to_each_document(encoders, model
     marker = models("stanford").heads["multi"].document_marker
     spec = TextSpec(24, vectors=("multi",), marker=marker)
     rows = text_rows(encoder.tokenizer, spec, ["the bank", "a river", "the bank"])
-    embedded, vectors = encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, spec)
+    done = encoder.embedder.run(Request(spec, rows=rows))
+    embedded, vectors = done.rows, done.vectors
     assert len(embedded.heads["multi"]) == 2
     first, _, third = vectors.heads["multi"].rows()
     assert np.array_equal(first, third)
@@ -217,30 +218,31 @@ def test_a_row_that_is_not_finite_fails(tmp_path):
     encoder = Encoder(bundle, threads=1)
     spec = TextSpec(24, vectors=("multi",), marker=bundle.heads["multi"].document_marker)
     rows = text_rows(encoder.tokenizer, spec, ["the bank", "people", "a river"])
-    embedded, vectors = encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, spec)
-    assert set(embedded.failed) == {1}
+    done = encoder.embedder.run(Request(spec, rows=rows))
+    vectors = done.vectors
+    assert done.rejected == {1: ("infer", "vector is not finite")}
     assert np.diff(vectors.heads["multi"].splits).tolist() == [5, 0, 5]
-    good = encoder.encode_multi(["the bank", "a river"])
+    good = encoder.encode(["the bank", "a river"], kind="multi")
     assert np.array_equal(vectors.heads["multi"].vectors, good.vectors)
 
 
 def test_long_texts_are_cut_with_a_warning(encoders):
     with pytest.warns(TruncationWarning, match="1 of 5 texts was cut at 24 tokens"):
-        encoders("stanford").encode_multi(TEXTS)
+        encoders("stanford").encode(TEXTS, kind="multi")
 
 
 def test_what_a_model_cannot_do_is_refused(encoders, tmp_path):
     write_tiny_huggingface(tmp_path / "source")
     dense = Encoder(import_model(str(tmp_path / "source"), str(tmp_path / "bundle")), threads=1)
-    for encode in (dense.encode_multi, dense.encode_multi_query):
+    for encode in (dense.encode, dense.encode_query):
         with pytest.raises(SettingError, match="multi: this model makes dense vectors alone"):
-            encode("a")
+            encode("a", kind="multi")
     with pytest.raises(SettingError, match="window is for documents"):
-        encoders("own").encode_multi_query("a", long_text="window")
+        encoders("own").encode_query("a", long_text="window", kind="multi")
     with pytest.raises(SettingError, match="pool_factor"):
         TextSpec(24, pool_factor=2)
     with pytest.raises(SettingError, match="pool_factor"):
-        encoders("own").encode_multi("a", pool_factor=0)
+        encoders("own").encode("a", pool_factor=0, kind="multi")
 
 
 def edit(path, **changes):
@@ -280,7 +282,7 @@ def test_chunks_have_vectors_of_their_own_and_the_marker(encoders, models):
     )
     rows = text_rows(encoder.tokenizer, spec, ["people could find two banks of the river"])
     assert (rows.rows.input_ids[rows.rows.row_splits[:-1] + 1] == head.document_marker).all()
-    _, vectors = encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, spec)
-    chunks = encoder.encode_multi(["people could find two", "bank"], max_seq_length=9)
+    vectors = encoder.embedder.run(Request(spec, rows=rows)).vectors
+    chunks = encoder.encode(["people could find two", "bank"], max_seq_length=9, kind="multi")
     assert len(vectors.heads["multi"]) == len(rows.rows.row_splits) - 1 > 1
     assert np.array_equal(vectors.heads["multi"].rows()[0], chunks.rows()[0])

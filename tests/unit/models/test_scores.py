@@ -7,6 +7,7 @@ from bert_embed.backends.probe import verify
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
+from bert_embed.model import Request
 from bert_embed.models.heads.head import Head
 from bert_embed.models.heads.scores import ScoresHead
 from bert_embed.settings import TextSpec
@@ -32,22 +33,25 @@ def encoder(tmp_path_factory):
 def scores(encoder, texts, **text):
     text_spec = TextSpec(**{"max_seq_length": 64, "vectors": ("scores",), **text})
     rows = text_rows(encoder.tokenizer, text_spec, texts)
-    return encoder.embedder.embed_layout(rows.rows, rows.row, rows.layout, text_spec)
+    done = encoder.embedder.run(Request(text_spec, rows=rows))
+    return done.rows, done.vectors
 
 
 @pytest.mark.numeric
 def test_scores_have_the_same_bits_in_any_batch(encoder):
     texts = [*TEXTS, LONG, *(" ".join(WORDS[n : n + 5]) for n in range(40))]
-    together = encoder.encode_scores(texts)
-    np.testing.assert_array_equal(encoder.encode_scores(texts, batch_tokens=20), together)
-    np.testing.assert_array_equal([encoder.encode_scores(text) for text in texts], together)
+    together = encoder.encode(texts, kind="scores")
+    np.testing.assert_array_equal(encoder.encode(texts, batch_tokens=20, kind="scores"), together)
+    np.testing.assert_array_equal([encoder.encode(text, kind="scores") for text in texts], together)
     np.testing.assert_allclose(together.sum(1), 1, atol=1e-6)
 
 
 @pytest.mark.numeric
 def test_int8_stays_near(encoder):
-    near = Encoder(encoder.bundle, threads=1, precision="int8").encode_scores([*TEXTS, LONG])
-    assert np.abs(near - encoder.encode_scores([*TEXTS, LONG])).max() < 0.05
+    near = Encoder(encoder.bundle, threads=1, precision="int8").encode(
+        [*TEXTS, LONG], kind="scores"
+    )
+    assert np.abs(near - encoder.encode([*TEXTS, LONG], kind="scores")).max() < 0.05
 
 
 def test_the_logits_of_windows_are_averaged_by_their_tokens(encoder):
@@ -60,27 +64,25 @@ def test_the_logits_of_windows_are_averaged_by_their_tokens(encoder):
     found = scores(encoder, [TEXTS[0], LONG], **windows)[1].heads["scores"]
     np.testing.assert_allclose(found[1], expected, atol=1e-6)
     np.testing.assert_allclose(apart[1].heads["scores"], softmax(logits.astype(float)), atol=1e-6)
-    np.testing.assert_allclose(found[0], encoder.encode_scores(TEXTS[0]), atol=1e-6)
+    np.testing.assert_allclose(found[0], encoder.encode(TEXTS[0], kind="scores"), atol=1e-6)
 
 
 def test_a_classifier_names_what_to_call(encoder):
     for method in (encoder.encode, encoder.encode_query, encoder.encode_document):
         with pytest.raises(
-            SettingError, match=r"kind must be named, .* scores vectors: call encode_scores"
+            SettingError, match=r"kind must be named, .* scores vectors: give kind='scores'"
         ):
             method(TEXTS)
     with pytest.raises(SettingError, match="kind must be named"):
         encoder.encode(["a"], ["two"])
-    asked = encoder.encode(TEXTS[:2], TEXTS[2:], kind="scores")
-    np.testing.assert_array_equal(asked, encoder.encode_scores(TEXTS[:2], TEXTS[2:]))
     assert encoder.encode("a", kind="scores").shape == (3,)
-    with pytest.raises(SettingError, match="kind scores: call encode_scores"):
+    with pytest.raises(SettingError, match="kind scores are of texts and of pairs: call encode"):
         encoder.encode_query("a", kind="scores")
 
 
 def test_scores_and_dense_vectors_come_from_one_pass(encoder):
     both = scores(encoder, TEXTS, vectors=("dense", "scores"))[1]
-    np.testing.assert_array_equal(both.heads["scores"], encoder.encode_scores(TEXTS))
+    np.testing.assert_array_equal(both.heads["scores"], encoder.encode(TEXTS, kind="scores"))
     np.testing.assert_array_equal(both.sentences, encoder.encode(TEXTS, kind="dense"))
     assert verify(encoder.bundle).problem == ""
 
@@ -90,7 +92,7 @@ def test_a_cross_encoder_names_its_activation(tmp_path):
     as_cross_encoder(tmp_path / "source", "torch.nn.modules.linear.Identity")
     bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
     assert (bundle.heads["scores"].activation, bundle.default_vectors) == ("none", ("scores",))
-    found = Encoder(bundle, threads=1).encode_scores(["who"], ["the bank of the river"])
+    found = Encoder(bundle, threads=1).encode(["who"], ["the bank of the river"], kind="scores")
     assert found.shape == (1, 1)
 
 
@@ -128,11 +130,11 @@ def test_what_is_not_understood_is_refused(tmp_path, config, said):
 
 def test_a_model_without_scores_is_refused_by_name(minilm):
     encoder = Encoder(minilm, threads=1)
-    said = "vectors scores: this model makes dense vectors alone"
+    said = "kind scores: this model makes dense vectors alone"
     with pytest.raises(SettingError, match=said):
-        encoder.encode_scores(["a"])
-    with pytest.raises(SettingError, match="vectors sparse: this model"):
-        encoder.encode_sparse(["a"])
+        encoder.encode(["a"], kind="scores")
+    with pytest.raises(SettingError, match="kind sparse: this model"):
+        encoder.encode(["a"], kind="sparse")
 
 
 def test_a_head_must_have_what_heads_have():
@@ -141,3 +143,27 @@ def test_a_head_must_have_what_heads_have():
 
     with pytest.raises(TypeError, match="abstract method"):
         Halved(labels=("a",))
+
+
+@pytest.mark.slow
+def test_a_cross_encoder_scores_pairs_and_ranks_documents(tmp_path, encoder):
+    write_classifier(tmp_path / "source", "roberta", 1)
+    as_cross_encoder(tmp_path / "source", "torch.nn.modules.linear.Identity")
+    one_label = Encoder(import_model(str(tmp_path / "source"), str(tmp_path / "bundle")), threads=1)
+    wanted = one_label.encode(["who"] * len(TEXTS), list(TEXTS), kind="scores")[:, 0]
+    pairs = [("who", text) for text in TEXTS]
+    np.testing.assert_array_equal(one_label.score(pairs), wanted)
+    one = one_label.score(("who", TEXTS[1]))
+    assert (type(one), one) == (float, wanted[1])
+    assert one_label.score([]).shape == (0,)
+    ranked = one_label.rank("who", TEXTS, k=2)
+    assert [hit.number for hit in ranked] == np.argsort(-wanted, kind="stable")[:2].tolist()
+    assert [hit.score for hit in ranked] == sorted(wanted.tolist(), reverse=True)[:2]
+    for wrong in ([("who",)], ["who"], [("who", 1)]):
+        with pytest.raises(SettingError, match=r"pairs\[0\] must be two texts"):
+            one_label.score(wrong)
+    with pytest.raises(SettingError, match="prompt is of queries or of documents"):
+        one_label.rank("who", TEXTS, prompt="a")
+    assert len(encoder.labels) == 3
+    with pytest.raises(SettingError, match="model must have one label or two, it has 3 labels"):
+        encoder.score(pairs)

@@ -16,6 +16,7 @@ from bert_embed.base.errors import InputError, SettingError
 from bert_embed.bundle.bundle import load_tensors, read_bundle
 from bert_embed.encoder import Encoder, TruncationWarning
 from bert_embed.importers import import_model
+from bert_embed.model import Request
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.text.layout import text_rows
 from tests.support.engines import ENGINES
@@ -53,9 +54,8 @@ def encoder(models):
 def vectors_of(encoder, texts, *, spec=None, batch_tokens=None, **text):
     text_spec = TextSpec(**{"max_seq_length": 64, "vectors": ("sparse",), **text})
     rows = text_rows(encoder.tokenizer, text_spec, texts)
-    return encoder.embedder.embed_layout(
-        rows.rows, rows.row, rows.layout, text_spec, batch_tokens, spec
-    )
+    done = encoder.embedder.run(Request(text_spec, rows=rows, spec=spec, batch_tokens=batch_tokens))
+    return done.rows, done.vectors
 
 
 def whole(vectors):
@@ -239,14 +239,14 @@ def test_vectors_that_a_model_has_not_are_refused(encoder):
 
 
 def test_texts_are_encoded_without_a_layout(encoder):
-    found = encoder.encode_sparse(TEXTS, top_k=30, min_weight=0.2)
+    found = encoder.encode(TEXTS, top_k=30, min_weight=0.2, kind="sparse")
     expected = sparse(encoder, TEXTS, top_k=30, min_weight=0.2)
     np.testing.assert_array_equal(found.values, expected.values)
     np.testing.assert_array_equal(found.indices, expected.indices)
-    one = encoder.encode_sparse(TEXTS[2], max_seq_length=16)
-    np.testing.assert_array_equal(one.values, encoder.encode_sparse(TEXTS)[2].values)
+    one = encoder.encode(TEXTS[2], max_seq_length=16, kind="sparse")
+    np.testing.assert_array_equal(one.values, encoder.encode(TEXTS, kind="sparse")[2].values)
     with pytest.raises(SettingError, match="is not a setting"):
-        encoder.encode_sparse(TEXTS, pooling="mean")
+        encoder.encode(TEXTS, pooling="mean", kind="sparse")
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -260,17 +260,17 @@ def test_queries_have_constant_weights(tmp_path, precision):
         as_router(place / "source", **stored)
         bundle = import_model(str(place / "source"), str(place / "bundle"))
         encoder = Encoder(bundle, threads=1, precision=precision)
-        found = encoder.encode_sparse_query(["the bank of the river", "of", "the"])
+        found = encoder.encode_query(["the bank of the river", "of", "the"], kind="sparse")
         assert np.diff(found.splits).tolist() == [3, 0, 1]
         ids = sorted(VOCABULARY.index(word) for word in ("the", "bank", "river"))
         assert found.indices[:3].tolist() == ids
         np.testing.assert_array_equal(found.values[:3], weights[ids])
-        assert len(encoder.encode_sparse("the").values) > 3
-        few = encoder.encode_sparse_query(["the bank of the river", "of", "the"], top_k=1)
+        assert len(encoder.encode("the", kind="sparse").values) > 3
+        few = encoder.encode_query(["the bank of the river", "of", "the"], top_k=1, kind="sparse")
         assert np.diff(few.splits).tolist() == [1, 0, 1]
         assert few.values[0] == weights[ids].max()
-        least = encoder.encode_sparse_query(
-            "the bank of the river", min_weight=float(few.values[0])
+        least = encoder.encode_query(
+            "the bank of the river", min_weight=float(few.values[0]), kind="sparse"
         )
         assert least.to_dict() == few[0].to_dict()
         assert verify(bundle).problem == ""
@@ -282,7 +282,7 @@ def test_long_queries_with_constant_weights_are_cut_as_texts_are(tmp_path):
     weights = np.ones(len(VOCABULARY), np.float32)
     as_router(tmp_path / "source", weight=weights)
     bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
-    encode = partial(Encoder(bundle, threads=1).encode_sparse_query, max_seq_length=4)
+    encode = partial(Encoder(bundle, threads=1).encode_query, kind="sparse", max_seq_length=4)
     river = VOCABULARY.index("river")
     assert river in encode("bank of the river").indices
     longer = ["bank", "bank of the money river"]
@@ -294,26 +294,22 @@ def test_long_queries_with_constant_weights_are_cut_as_texts_are(tmp_path):
 
 
 def test_queries_of_other_models_are_encoded_as_documents(encoder):
-    found, same = encoder.encode_sparse_query(TEXTS), encoder.encode_sparse(TEXTS)
+    found, same = encoder.encode_query(TEXTS, kind="sparse"), encoder.encode(TEXTS, kind="sparse")
     np.testing.assert_array_equal(found.values, same.values)
-    few = encoder.encode_sparse_query(TEXTS, top_k=5, min_weight=0.1)
+    few = encoder.encode_query(TEXTS, top_k=5, min_weight=0.1, kind="sparse")
     np.testing.assert_array_equal(few.values, same.pruned(5, 0.1).values)
     with pytest.raises(SettingError, match="top_k must be at least 1"):
-        encoder.encode_sparse_query(TEXTS, top_k=0)
+        encoder.encode_query(TEXTS, top_k=0, kind="sparse")
 
 
-def test_a_splade_model_names_what_to_call(encoder):
-    for method, named in (
-        (encoder.encode, "encode_sparse"),
-        (encoder.encode_query, "encode_sparse_query"),
-        (encoder.encode_document, "encode_sparse"),
-    ):
+def test_a_splade_model_names_the_kind_to_give(encoder):
+    for method in (encoder.encode, encoder.encode_query, encoder.encode_document):
         with pytest.raises(
-            SettingError, match=f"kind must be named, .* sparse vectors: call {named};"
+            SettingError, match=r"kind must be named, .* sparse vectors: give kind='sparse';"
         ):
             method(TEXTS)
         found = method(TEXTS, kind="sparse", top_k=3)
-        assert found.to_dicts() == encoder.encode_sparse(TEXTS, top_k=3).to_dicts()
+        assert found.to_dicts() == encoder.encode(TEXTS, top_k=3, kind="sparse").to_dicts()
         assert method(TEXTS[0], kind="sparse", top_k=3).to_dict() == found[0].to_dict()
     assert encoder.encode(TEXTS, kind="dense").shape == (len(TEXTS), encoder.dimension)
     with pytest.raises(SettingError, match="kind multi: this model makes dense, sparse vectors"):
@@ -321,9 +317,9 @@ def test_a_splade_model_names_what_to_call(encoder):
 
 
 def test_sparse_vectors_know_their_width_and_convert(encoder):
-    found = encoder.encode_sparse(TEXTS)
+    found = encoder.encode(TEXTS, kind="sparse")
     matrix = whole(found)
-    assert (found.kind, found.width) == ("sparse", len(VOCABULARY))
+    assert (found.kind, found.width, found.similarity) == ("sparse", len(VOCABULARY), "dot")
     assert found.to_scipy().shape == matrix.shape
     np.testing.assert_array_equal(found.to_scipy().toarray(), matrix)
     assert [row.to_dict() for row in found] == found.to_dicts()
@@ -331,14 +327,14 @@ def test_sparse_vectors_know_their_width_and_convert(encoder):
     for some in (found[1:3], found[np.array([3, 1])], found.pruned(2, 0.0), found[-1]):
         assert some.width == len(VOCABULARY)
     windows = {"long_text": "window", "max_seq_length": 16, "stride": 4}
-    assert encoder.encode_sparse([LONG], **windows).width == len(VOCABULARY)
-    assert encoder.encode_sparse([]).to_scipy().shape == (0, len(VOCABULARY))
+    assert encoder.encode([LONG], **windows, kind="sparse").width == len(VOCABULARY)
+    assert encoder.encode([], kind="sparse").to_scipy().shape == (0, len(VOCABULARY))
     with pytest.raises(IndexError):
         found[len(TEXTS)]
 
 
 def test_the_similarity_of_sparse_vectors_is_their_dot_product(encoder):
-    found = encoder.encode_sparse(TEXTS)
+    found = encoder.encode(TEXTS, kind="sparse")
     matrix = whole(found).astype(float)
     scores = encoder.similarity(found[:2], found)
     assert scores.dtype == np.float32
@@ -418,11 +414,11 @@ def masked_lm(folder, architectures, changes=None, **config):
 @pytest.mark.slow
 def test_a_masked_language_model_makes_sparse_vectors_beside_dense_ones(tmp_path, models):
     encoder = Encoder(masked_lm(tmp_path, ["BertForMaskedLM"]))
-    found, splade = encoder.encode_sparse(TEXTS), Encoder(models("max")[0])
-    assert found.to_dicts() == splade.encode_sparse(TEXTS).to_dicts()
+    found, splade = encoder.encode(TEXTS, kind="sparse"), Encoder(models("max")[0])
+    assert found.to_dicts() == splade.encode(TEXTS, kind="sparse").to_dicts()
     assert encoder.encode(TEXTS, kind="sparse").to_dicts() == found.to_dicts()
     assert encoder.encode(TEXTS).shape == (len(TEXTS), encoder.dimension)
-    for one in (found[0], encoder.encode_sparse_query(TEXTS)[0]):
+    for one in (found[0], encoder.encode_query(TEXTS, kind="sparse")[0]):
         assert one.to_dict() == found.to_dicts()[0]
     assert verify(encoder.bundle).problem == ""
 
@@ -436,11 +432,11 @@ def test_dense_vectors_of_a_masked_language_model_load_no_head(tmp_path):
         for threads in (1, 2):
             encoder = Encoder(bundle, threads=threads, precision=precision)
             dense = encoder.encode(TEXTS)
-            found = encoder.encode_sparse(TEXTS)
+            found = encoder.encode(TEXTS, kind="sparse")
             last = encoder.encode(TEXTS, layers=(1,))
             np.testing.assert_array_equal(encoder.encode(TEXTS), dense)
             np.testing.assert_array_equal(encoder.encode(TEXTS, layers=(1,)), last)
-            assert encoder.encode_sparse(TEXTS).to_dicts() == found.to_dicts()
+            assert encoder.encode(TEXTS, kind="sparse").to_dicts() == found.to_dicts()
 
 
 @pytest.mark.parametrize(
@@ -462,7 +458,7 @@ def test_a_model_without_a_whole_head_of_a_masked_one_is_dense(
     encoder = Encoder(masked_lm(tmp_path, architectures, changes, **config))
     assert encoder.encode(TEXTS).shape == (len(TEXTS), encoder.dimension)
     with pytest.raises(SettingError, match=r"dense vectors alone.*the whole head.*ForMaskedLM am"):
-        encoder.encode_sparse(TEXTS)
+        encoder.encode(TEXTS, kind="sparse")
 
 
 def test_max_active_dims_is_the_models_top_k(tmp_path):
@@ -470,8 +466,8 @@ def test_max_active_dims_is_the_models_top_k(tmp_path):
     path = tmp_path / "source" / "config_sentence_transformers.json"
     path.write_text(json.dumps({"model_type": "SparseEncoder", "max_active_dims": 4}))
     encoder = Encoder(import_model(str(tmp_path / "source"), str(tmp_path / "bundle")))
-    few, asked = encoder.encode_sparse(TEXTS), encoder.encode_sparse(TEXTS, top_k=4)
+    few, asked = encoder.encode(TEXTS, kind="sparse"), encoder.encode(TEXTS, top_k=4, kind="sparse")
     assert few.to_dicts() == asked.to_dicts()
-    assert few.to_dicts() == encoder.encode_sparse_query(TEXTS).to_dicts()
+    assert few.to_dicts() == encoder.encode_query(TEXTS, kind="sparse").to_dicts()
     assert np.diff(few.splits).max() == 4
-    assert np.diff(encoder.encode_sparse(TEXTS, top_k=6).splits).max() == 6
+    assert np.diff(encoder.encode(TEXTS, top_k=6, kind="sparse").splits).max() == 6

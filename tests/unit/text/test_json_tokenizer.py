@@ -118,7 +118,7 @@ def test_entries_that_continue_a_word_are_those_without_a_space(tokenizer, name)
 
 def test_a_pair_is_put_together_as_the_library_does(encoder, name):
     library = tokenizers.Tokenizer.from_file(str(TOKENIZERS / f"{name}.json"))
-    (pair,) = encoder.encode_tokens(["the bank"], ["of the river"])
+    (pair,) = encoder.units(["the bank"], texts_b=["of the river"])
     wanted = library.encode("the bank", "of the river").ids
     assert pair.texts == encoder.tokenizer.tokens(wanted)
 
@@ -143,7 +143,7 @@ def test_a_prompt_is_text_before_the_text(encoder):
     found = encoder.encode(texts, prompt="query: ")
     wanted = encoder.encode([f"query: {text}" for text in texts])
     assert np.abs(found - wanted).max() < 1e-6
-    (tokens,) = encoder.encode_tokens(["the bank"], prompt="query: ")
+    (tokens,) = encoder.units(["the bank"], prompt="query: ")
     assert [text for text in tokens.texts if "bank" in text or "b" in text]
 
 
@@ -154,7 +154,7 @@ def test_a_prompt_that_does_not_count_is_left_out_with_its_space(encoder, name, 
     for prompt in ("", "query: ", "one  "):
         skipped = len(library.encode(prompt).ids) - 1 if prompt else 0  # as sentence-transformers
         for text in ("the bank", "", "(x)"):
-            (tokens,) = encoder.encode_tokens([prompt + text])
+            (tokens,) = encoder.units([prompt + text])
             settings = {"pooling": pooling, "pool_prompt": False, "normalize": False}
             found = encoder.encode(text, prompt=prompt, **settings)
             np.testing.assert_allclose(found, pool[pooling](tokens.vectors[skipped:]), atol=1e-5)
@@ -181,7 +181,7 @@ def test_a_vocabulary_without_the_words_beginning_takes_prompts(tmp_path, prompt
 
 def test_words_and_windows_are_those_of_the_text(encoder):
     text = "The bank, of the river! It is 12.5 m wide. Is it?"
-    (words,) = encoder.encode_words([text])
+    (words,) = encoder.units([text], "word")
     assert words.texts == [
         *("The", "bank", ",", "of", "the", "river", "!", "It", "is", "12", ".", "5", "m"),
         *("wide", ".", "Is", "it", "?"),

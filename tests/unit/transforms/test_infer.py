@@ -84,7 +84,7 @@ def test_one_failed_window_takes_its_document_along_and_no_other(tiny_bundle):
     ]
     assert found.tokens.splits.tolist() == [0, 6, 10]
     assert found.words.texts.to_pylist() == ["a", "b", "c", "d", "money", "bank"]
-    second = encoder.encode_tokens(["c d", "money bank"])
+    second = encoder.units(["c d", "money bank"])
     assert_near(found.tokens.vectors[3:5], second[0].vectors[1:3])
     assert_near(found.words.vectors[2:4], second[0].vectors[1:3])
     assert found.spans.splits.tolist() == [0, 1, 2]

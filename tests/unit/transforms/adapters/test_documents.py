@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bert_embed
+from bert_embed.model import Request
 from bert_embed.transforms import EmbedDocuments
 from bert_embed.transforms.adapters.embed_documents import document, placed
 from bert_embed.transforms.adapters.text_model import Document, batch_weight, text_model_settings
@@ -386,10 +387,10 @@ def test_another_machine_finds_the_model_by_its_name(tiny_bundle):
     here = text_model_settings(tiny_bundle, dim=4)
     elsewhere = replace(here, bundle="/only/on/the/first/machine")
     embedder = elsewhere.load_embedder()
-    vectors, refused, _ = embedder.embed_texts(elsewhere.text_spec, ["one"])
-    assert refused == {}
+    done = embedder.run(Request(elsewhere.text_spec, texts={"texts": ["one"]}))
+    assert done.rejected == {}
     wanted = bert_embed.load(tiny_bundle, dim=4).encode(["one"])
-    assert_near(vectors.sentences, wanted)
+    assert_near(done.vectors.sentences, wanted)
     with pytest.raises(ValueError, match="holds another model than when the job started"):
         replace(elsewhere, fingerprint="another").load_embedder()
 
@@ -486,7 +487,7 @@ def test_the_kinds_that_are_named_come_together(splade, tmp_path):
     assert [row["record"] for row in rejected] == ["\0"]
     encoder = bert_embed.load(splade)
     found = {row["text"]: row["embedding"] for row in embedded}
-    wanted = encoder.encode_sparse([texts[0], texts[2]], top_k=4)
+    wanted = encoder.encode([texts[0], texts[2]], top_k=4, kind="sparse")
     for number, text in enumerate((texts[0], texts[2])):
         entries = slice(*wanted.splits[number : number + 2])
         assert found[text]["sparse"]["indices"] == wanted.indices[entries].tolist()

@@ -80,7 +80,7 @@ def test_an_item_gets_both_sides_of_a_model_that_makes_them(tmp_path):
     [found] = collect(tmp_path, [EmbeddableItem.from_text("one")], written(tmp_path, transform))
     encoder = bert_embed.load(model)
     close([found[0].dense_embedding], encoder.encode(["one"], kind="dense"))
-    wanted = encoder.encode_sparse(["one"], top_k=3)
+    wanted = encoder.encode(["one"], top_k=3, kind="sparse")
     indices, weights = found[0].sparse_embedding
     assert indices == wanted.indices.tolist()
     close([weights], [wanted.values])

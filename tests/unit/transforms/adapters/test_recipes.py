@@ -145,7 +145,7 @@ def test_scores_drop_documents(minilm, tmp_path, monkeypatch):
     texts = ["the bank of the river", "money", "you could find", "two more long words", "a", "find"]
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "in.txt").write_text("\n".join(texts), encoding="utf-8")
-    good = bert_embed.load(classifier).encode_scores(texts)[:, 1]
+    good = bert_embed.load(classifier).encode(texts, kind="scores")[:, 1]
     wanted = [text for text, score in zip(texts, good, strict=True) if score > np.mean(good)]
     exec(recipe("quality =").replace("0.5", str(np.mean(good))), {})
     (kept,) = tmp_path.glob("good-*.txt")
