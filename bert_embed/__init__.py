@@ -34,8 +34,8 @@ if TYPE_CHECKING:
         read_words,
     )
     from bert_embed.settings import VectorSettings, VectorSpec
+    from bert_embed.text.documents import TokenizedTexts
     from bert_embed.text.layout import TextVectors
-    from bert_embed.text.protocol import TokenizedTexts
     from bert_embed.text.tokenizer import Tokenizer
     from bert_embed.transforms.adapters.embed_documents import EmbedDocuments
     from bert_embed.transforms.adapters.mltransform import BertEmbeddings
@@ -88,7 +88,7 @@ _IMPORTED_ON_USE = {
     "SparseVector": "bert_embed.models.heads.vectors",
     "SparseVectors": "bert_embed.models.heads.vectors",
     "TextVectors": "bert_embed.text.layout",
-    "TokenizedTexts": "bert_embed.text.protocol",
+    "TokenizedTexts": "bert_embed.text.documents",
     "Tokenizer": "bert_embed.text.tokenizer",
     "TruncationWarning": "bert_embed.encoder",
     "VectorSpec": "bert_embed.settings",

@@ -119,6 +119,8 @@ class Encoder:
         self.tokenizer = embedder.tokenizer
         self.precision, self.device = precision, embedder.device
         self.max_seq_length = bundle.max_seq_length if max_seq_length is None else max_seq_length
+        # Of calls without settings, by what else decides it
+        self._plain_specs: dict[tuple[str, str | None, int], TextSpec] = {}
         self.embedder = embedder
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -466,7 +468,12 @@ class Encoder:
                 self.bundle.check(spec)
             of_kind = {}
         use = use or (DOCUMENT if kind == "multi" else None)
-        text_spec = self._text_spec(call.texts, use, vectors=(kind,), **of_kind)
+        plain = kind, use, self.max_seq_length
+        text_spec = None if settings else self._plain_specs.get(plain)
+        if text_spec is None:
+            text_spec = self._text_spec(call.texts, use, vectors=(kind,), **of_kind)
+            if not settings:
+                self._plain_specs[plain] = text_spec
         done = self._run(columns, call, text_spec, spec, use == QUERY)
         made = [one.vectors for one in done]
         vectors = _joined([one.sentences if kind == "dense" else one.heads[kind] for one in made])

@@ -33,7 +33,7 @@ from bert_embed.text.layout import (
 from bert_embed.text.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
-    from bert_embed.text.protocol import TextTokenizer
+    from bert_embed.text.documents import TextTokenizer
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,10 @@ class Request:
     strict: bool = False
     first: int = 0
     tell: Callable[[float], object] | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch_tokens is not None:
+            whole_number("batch_tokens", self.batch_tokens, least=1)
 
 
 @dataclass(frozen=True)

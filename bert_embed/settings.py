@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from typing import Any, TypedDict
 
 from bert_embed.base.arguments import (
@@ -111,6 +112,11 @@ class VectorSpec:
         object.__setattr__(self, "dense", dense)
         if self.dim is not None:
             object.__setattr__(self, "dim", whole_number("dim", self.dim, least=1))
+
+    @cached_property
+    def pooled(self) -> "VectorSpec":
+        """What comes before Dense modules, `dim` and `normalize`."""
+        return replace(self, dense=0, dim=None, normalize=False)
 
     @property
     def poolings(self) -> tuple[str, ...]:
@@ -512,6 +518,8 @@ class CallSettings:
     @classmethod
     def sort(cls, settings: Mapping[str, Any], known: type) -> "CallSettings":
         """Sorts the settings of a TypedDict; SettingError for a name that it does not have."""
+        if not settings:
+            return cls({}, {}, False)
         known_names(settings, known.__annotations__)
         vectors = {name: value for name, value in settings.items() if value is not None}
         texts = {

@@ -32,6 +32,27 @@ with open(sys.argv[1], "w") as file:
     json.dump(list(called), file)
 sys.exit(code)
 """
+# Prints the files of the project that a call of a warm model crosses, its threads' included.
+ENCODE = """
+import sys, threading
+
+import bert_embed
+
+encoder = bert_embed.load(sys.argv[1])
+encoder.encode(["warm"])
+crossed = set()
+
+def note(frame, event, argument):
+    name = frame.f_code.co_filename
+    if event == "call" and "/bert_embed/" in name and "site-packages" not in name:
+        crossed.add(name.rpartition("/bert_embed/")[2])
+
+threading.setprofile(note)
+sys.setprofile(note)
+encoder.encode(["the bank"])
+sys.setprofile(None)
+print(*sorted(crossed), sep="\\n")
+"""
 
 
 def place(path):
@@ -56,3 +77,12 @@ def test_the_page_tells_the_way_of_a_document(tmp_path, tiny_bundle):
     steps = [(place(path), function) for path, function in STEPS]
     assert [step for step in steps if step not in called] == []
     assert steps == sorted(steps, key=called.index)
+
+
+@pytest.mark.slow
+def test_one_text_crosses_few_files(tiny_bundle):
+    command = [sys.executable, "-c", ENCODE, tiny_bundle]
+    ran = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    crossed = ran.stdout.split()
+    assert {"encoder.py", "model.py", "text/layout.py", "backends/runner.py"} <= set(crossed)
+    assert len(crossed) <= 13, crossed

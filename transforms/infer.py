@@ -33,8 +33,8 @@ from bert_embed.transforms.worker_bundles import worker_bundle
 if TYPE_CHECKING:
     from bert_embed.backends.choose import EngineLoader
     from bert_embed.model import Embedded, Embedder
+    from bert_embed.text.documents import TextTokenizer
     from bert_embed.text.layout import Layout, Units
-    from bert_embed.text.protocol import TextTokenizer
 
 _VOCABULARIES: "WeakKeyDictionary[TextTokenizer, pa.StringArray]" = WeakKeyDictionary()
 

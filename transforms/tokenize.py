@@ -20,7 +20,7 @@ from bert_embed.transforms.unknown_words import unknown_words
 from bert_embed.transforms.worker_bundles import worker_bundle
 
 if TYPE_CHECKING:
-    from bert_embed.text.protocol import TextTokenizer
+    from bert_embed.text.documents import TextTokenizer
 
 
 _WORD_BORDER = "\x1f"  # the unit separator: keeps different lists of words different

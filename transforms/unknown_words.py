@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from bert_embed.transforms.parts import UnknownWords
 
 if TYPE_CHECKING:
-    from bert_embed.text.protocol import TextTokenizer
+    from bert_embed.text.documents import TextTokenizer
 
 _MOST_FILES = 5  # of a part; those with most such words
 _SAMPLED_TEXTS, _SAMPLED_CHARS = 64, 1000  # of a part, whose scripts are looked at

@@ -41,7 +41,6 @@ def plan_batches(lengths: np.ndarray, budget: int, equal: bool = False) -> list[
     >>> [batch.tolist() for batch in plan_batches(np.array([3, 9, 3, 8]), budget=18)]
     [[1, 3], [0, 2]]
     """
-    budget = whole_number("batch_tokens", budget, least=1)
     lengths = np.asarray(lengths, np.int64)
     missing = lengths.max(initial=0) - lengths
     if missing.max(initial=0) <= np.iinfo(np.uint16).max:

@@ -20,7 +20,7 @@ from bert_embed.text.documents import build_rows
 from bert_embed.text.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
-    from bert_embed.text.protocol import TextTokenizer
+    from bert_embed.text.documents import TextTokenizer
 
 
 # Rounding on other processors changes a hidden state by about 1e-5; another activation, layer or

@@ -247,14 +247,14 @@ class RowRunner:
         had. InputError: a row is too long for the model, or an id not in its vocabulary.
         BrokenModelError: all of several rows failed. NoProgressError: see `run_each`.
         """
-        if self._config.segments < 2:
+        if type_ids is not None and self._config.segments < 2:
             type_ids = None  # both texts of a pair are in the one segment that the model knows
         lengths = np.diff(row_splits)
         _check_rows(self._config, input_ids, lengths)
         if longest is None or lengths.max(initial=0) > longest:
             longest = self._config.max_position_embeddings
         key = (
-            replace(spec, dense=0, dim=None, normalize=False),
+            spec.pooled,
             replace(output_spec, finished=False),
             0 if spec.pool_prompt else prompt_tokens,
         )

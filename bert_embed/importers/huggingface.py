@@ -39,7 +39,7 @@ from bert_embed.importers.weights import (
 from bert_embed.models.bert import ROBERTAS, padding_of
 from bert_embed.models.encoder import EncoderConfig, tensor_shapes
 from bert_embed.models.families import config_from_huggingface
-from bert_embed.text.protocol import TextTokenizer
+from bert_embed.text.documents import TextTokenizer
 
 _CONVERT = "AutoModel.from_pretrained(folder).save_pretrained(new_folder) of transformers"
 # Longest rows of a model whose sentence-transformers files name no length: without a fused

@@ -32,7 +32,7 @@ from bert_embed.models.encoder import DenseModule, EncoderConfig
 from bert_embed.models.heads.head import Head
 from bert_embed.models.heads.multi import MultiHead
 from bert_embed.models.heads.sparse import SparseHead
-from bert_embed.text.protocol import TextTokenizer
+from bert_embed.text.documents import TextTokenizer
 
 HeadRead = tuple[Head, Mapping[str, np.ndarray]]  # and its tensors
 _SPARSE, _MULTI = "sparse_linear.pt", "colbert_linear.pt"

@@ -10,8 +10,8 @@ from bert_embed.base.errors import InputError
 from bert_embed.bundle.bundle import VOCABULARY
 from bert_embed.importers.weights import object_in, optional_object, read_object, refuse_unknown
 from bert_embed.models.encoder import EncoderConfig
+from bert_embed.text.documents import TextTokenizer
 from bert_embed.text.json_tokenizer import JsonTokenizer
-from bert_embed.text.protocol import TextTokenizer
 from bert_embed.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 _OWN = "WordPiece"

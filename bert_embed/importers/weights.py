@@ -34,7 +34,7 @@ from bert_embed.bundle.bundle import (
 from bert_embed.bundle.fingerprints import model_fingerprint
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.kinds import heads_to_json
-from bert_embed.text.protocol import TextTokenizer
+from bert_embed.text.documents import TextTokenizer
 
 
 def read_json(path: Path) -> Any:

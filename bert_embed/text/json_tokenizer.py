@@ -4,18 +4,17 @@ import functools
 import hashlib
 import json
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_embed.base.arguments import text_list
 from bert_embed.base.arrays import splits_of
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.base.threads import native_call
+from bert_embed.text.documents import NO_TOKEN, TextTokenizer, TokenizedTexts
 from bert_embed.text.normalizer import SURROGATES, HubRules, Normalizer
-from bert_embed.text.protocol import NO_TOKEN, TextTokenizer, TokenizedTexts
 
 if TYPE_CHECKING:
     import tokenizers
@@ -107,9 +106,9 @@ class JsonTokenizer(TextTokenizer):
             self._prompt_lengths[prompt] = count
         return self._prompt_lengths[prompt]
 
-    def tokenize_texts(self, texts: Iterable[str], offsets: bool = True) -> TokenizedTexts:
+    def tokenize_texts(self, texts: list[str], offsets: bool = True) -> TokenizedTexts:
         """Returns the tokens of texts; without `offsets`, starts, stops and continues are empty."""
-        texts = [SURROGATES.sub("\ufffd", text) for text in text_list("texts", texts)]
+        texts = [SURROGATES.sub("\ufffd", text) for text in texts]
         if not offsets:
             with native_call():
                 encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)

@@ -18,6 +18,7 @@ from bert_embed.text.documents import (
     Documents,
     Rows,
     Spans,
+    TextTokenizer,
     UnitTexts,
     build_rows,
     merge_tokens,
@@ -26,7 +27,6 @@ from bert_embed.text.documents import (
     unique_rows,
     words_of_text,
 )
-from bert_embed.text.protocol import TextTokenizer
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.text.windows import (
     Windows,

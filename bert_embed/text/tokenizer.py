@@ -3,7 +3,7 @@
 import copy
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,9 +25,9 @@ from bert_embed.base.arrays import splits_of, sums_of
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.base.threads import native_call
 from bert_embed.bundle.bundle import TOKENIZER_JSON, Bundle
+from bert_embed.text.documents import NO_TOKEN, TextTokenizer, TokenizedTexts
 from bert_embed.text.json_tokenizer import JsonTokenizer
 from bert_embed.text.normalizer import GoogleRules, HubRules, Normalizer, Words, safe_cut
-from bert_embed.text.protocol import NO_TOKEN, TextTokenizer, TokenizedTexts
 
 _FEWEST = 1 << 14  # slots of an empty table
 
@@ -445,9 +445,8 @@ class Tokenizer(TextTokenizer):
             self._prompt_lengths[prompt] = len(alone)
         return self._prompt_lengths[prompt]
 
-    def tokenize_texts(self, texts: Iterable[str], offsets: bool = True) -> TokenizedTexts:
+    def tokenize_texts(self, texts: list[str], offsets: bool = True) -> TokenizedTexts:
         """Returns what `encode_with_offsets` does; without `offsets` ids and row splits alone."""
-        texts = text_list("texts", texts)
         plain = np.fromiter(map(str.isascii, texts), bool, len(texts))
         others = np.flatnonzero(~plain)
         mixed = 0 < len(others) < len(texts)

@@ -10,8 +10,7 @@ import numpy as np
 from bert_embed.base.arrays import places, splits_of
 from bert_embed.base.errors import SettingError
 from bert_embed.settings import DEFAULT_STRIDE, SPECIAL_TOKENS, TextSpec, text_room
-from bert_embed.text.documents import Documents, Rows
-from bert_embed.text.protocol import NO_TOKEN
+from bert_embed.text.documents import NO_TOKEN, Documents, Rows
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from bert_embed.transforms.read.streams import decompressed
 from bert_embed.transforms.tokenize import token_block
 
 if TYPE_CHECKING:
-    from bert_embed.text.protocol import TextTokenizer
+    from bert_embed.text.documents import TextTokenizer
 
 
 _PIECE, _ROWS = 16 << 10, 256  # bytes, or rows of Parquet, in a piece

@@ -5,8 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from bert_embed.text.documents import build_rows
-from bert_embed.text.protocol import NO_TOKEN
+from bert_embed.text.documents import NO_TOKEN, build_rows
 from bert_embed.text.windows import build_windows
 
 CLS, SEP = 101, 102
