@@ -1,11 +1,28 @@
-"""Writes docs/options.md, the reference of all flags."""
+"""Writes docs/options.md, the reference of all flags, and what `bert_embed.embed` takes of them."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from bert_embed.pipeline.options import flags, python_call
 from bert_embed.pipeline.options.embed import FLAGS, grouped
 
 PAGE = Path(__file__).with_name("options.md")
+KEYWORDS = Path(python_call.__file__)
+_BEGINS = "    # `python -m docs.options_page` writes these.\n"
+_ENDS = "    # Not flags of `embed`.\n"
+_TYPES: dict[type, str] = {
+    flags.Switch: "bool",
+    flags.Whole: "int",
+    flags.Wholes: "int | Sequence[int]",
+    flags.Decimal: "float",
+    flags.Share: "str | int",
+    flags.Names: "str | Sequence[str]",
+    flags.JoinedNames: "str | Sequence[str]",
+    flags.Place: "Path",
+    flags.Places: "Path | Sequence[Path]",
+    flags.Choice: "str",
+    flags.Text: "str",
+}
 _HEAD = """\
 # Options of embed and tokenize
 
@@ -39,5 +56,17 @@ def _lines() -> Iterator[str]:
             yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+def keywords() -> str:
+    """The text of the module with `EmbedKeywords`, whose fields are the flags."""
+    before, _, rest = KEYWORDS.read_text("utf-8").partition(_BEGINS)
+    lines = [
+        f"    {name}: {_TYPES[type(flag.kind)]} | None\n"
+        for name, flag in FLAGS.items()
+        if name not in ("input", "output")
+    ]
+    return "".join([before, _BEGINS, *lines, _ENDS, rest.partition(_ENDS)[2]])
+
+
 if __name__ == "__main__":
+    KEYWORDS.write_text(keywords(), "utf-8")
     PAGE.write_text(options_page(), "utf-8")

@@ -30,6 +30,7 @@ class EmbedKeywords(TypedDict, total=False):
         config: A YAML file with any of these options; what the call gives wins.
     """
 
+    # `python -m docs.options_page` writes these.
     query: str | None
     input_format: str | None
     document: str | None
@@ -81,6 +82,7 @@ class EmbedKeywords(TypedDict, total=False):
     runner: str | None
     accelerator: str | None
     dry_run: bool | None
+    # Not flags of `embed`.
     beam_args: Sequence[str] | None
     config: Path | None
 

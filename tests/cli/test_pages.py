@@ -5,7 +5,7 @@ import re
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.options.command_line import parse_embed
 from bert_embed.pipeline.options.embed import FLAGS
-from docs.options_page import PAGE, options_page
+from docs.options_page import KEYWORDS, PAGE, keywords, options_page
 from tests.support.command import ROOT, embed, record
 
 PAGE_OF_KEYS = (ROOT / "docs" / "report.md").read_text("utf-8")
@@ -14,6 +14,7 @@ KEYS = PAGE_OF_KEYS.partition("\n## run.json\n")[2].partition("\n## ")[0]
 
 def test_the_page_of_options_is_the_generated_one():
     assert PAGE.read_text("utf-8") == options_page(), "run python -m docs.options_page"
+    assert KEYWORDS.read_text("utf-8") == keywords(), "run python -m docs.options_page"
 
 
 def test_every_flag_takes_effect_from_the_command_line_and_from_yaml(tmp_path):
