@@ -67,6 +67,19 @@ def file_errors() -> Iterator[None]:
         raise UsageError(str(error)) from error
 
 
+# What messages of the steps of a job name, which come as text: at the beginning, and in advice.
+_IN_STEPS = re.compile(r"(^|(?<=; ))(?=(?:output_table|skip_existing|skip_blocks)\b)")
+
+
+def step_message(message: str) -> str:
+    """Returns the message of a step of a job with dashes before the settings that it names.
+
+    >>> step_message("block 3: the model hangs; skip_blocks 3 does without these documents")
+    'block 3: the model hangs; --skip_blocks 3 does without these documents'
+    """
+    return _IN_STEPS.sub("--", message)
+
+
 def flag_message(error: BaseException) -> str:
     """Returns an error's message, with dashes before the settings that it names.
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bert_embed.pipeline.options.embed import FLAGS
+
 ROOT = Path(__file__).resolve().parents[1]
 # `bert_embed/` holds links to the other two.
 PRODUCT = {
@@ -102,3 +104,17 @@ def test_all_that_people_read_is_written_by_the_console():
 def test_importing_loads_nothing_heavy(module, heavy):
     code = f"import sys, bert_embed.{module}; sys.exit({heavy!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_no_layer_below_the_front_ends_knows_a_flag():
+    """They name settings; the command line, YAML and Python each spell them their way."""
+    flag = re.compile(rf"--(no_)?({'|'.join(FLAGS)})\b")
+    named = [
+        f"{path}:{node.lineno}"
+        for path, module in PRODUCT.items()
+        if path.startswith(("bert_embed/", "transforms/"))
+        for node in ast.walk(module)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if flag.search(node.value)
+    ]
+    assert named == []

@@ -231,8 +231,9 @@ def id_columns(file: EarlierFile) -> Iterator[tuple[pa.StringArray, np.ndarray]]
         if getattr(error, "errno", None) is not None:  # of the file system, not of Arrow
             raise
         raise InputError(
-            f"--skip_existing: {file.path} is damaged; remove it and its documents are embedded "
-            "again"
+            f"skip_existing: {file.path} is damaged; remove it and its documents are embedded "
+            "again",
+            "skip_existing",
         ) from error
 
 

@@ -142,7 +142,7 @@ def _naming(block: TokenBlock) -> Iterator[None]:
     except NoProgressError as error:
         raise RuntimeError(
             f"block {number}, {_reach(sources)}: the model hangs, {error}; "
-            f"--skip_blocks {number} does without these documents"
+            f"skip_blocks {number} does without these documents"
         ) from None
 
 

@@ -593,8 +593,8 @@ def vector_settings(folder: _Folder, record: RunRecord | None) -> dict[str, Any]
     if record is not None:
         if record.vectors is None:
             raise InputError(
-                f"{os.fspath(folder)} holds examples, no vectors: make them with `embed --input "
-                f"{os.fspath(folder)}`"
+                f"{os.fspath(folder)} holds examples, no vectors: give it to embed, as input",
+                "input",
             )
         return record.vectors
     for path in (path for name in KINDS for path in vector_files(folder, name)):

@@ -7,6 +7,7 @@ from functools import partial
 
 import apache_beam as beam
 
+from bert_embed.pipeline.errors import step_message
 from bert_embed.pipeline.options.embed import EXAMPLES
 from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.plan import EmbedRun
@@ -111,7 +112,7 @@ class Record(beam.DoFn):
     def process(self, verdict: Verdict) -> Iterator[RunRecord]:
         yield state.finish(self._output, self._record, verdict, self._started)
         if verdict.problems or verdict.refused:
-            raise ReconcileError("; ".join(verdict.problems) or verdict.refused)
+            raise ReconcileError(step_message("; ".join(verdict.problems)) or verdict.refused)
 
 
 def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:

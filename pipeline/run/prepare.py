@@ -114,7 +114,7 @@ def prepare(options: Options, found: OutputState | None = None) -> EmbedRun:
             found = OutputState(absolute(options.output), f"--output {options.output}")
         target = None
         if options.output_table is not None:  # before the input is looked for
-            target = table_name(options.output_table, "--output_table")
+            target = table_name(options.output_table, "output_table")
         job = for_dataflow(options.job, _places(options))
         check_job_server(job, connects=not options.dry_run)
         check_local_runner(job)

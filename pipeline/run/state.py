@@ -23,7 +23,7 @@ from typing import Literal
 
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.console import hide_in, hide_in_flags, hide_secrets
-from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.errors import UsageError, step_message
 from bert_embed.pipeline.options.embed import EXAMPLES, FLAGS
 from bert_embed.pipeline.run.output import OutputState, nearest_folder
 from bert_embed.pipeline.run.plan import EmbedRun
@@ -133,7 +133,7 @@ def finish(output: str, record: RunRecord, verdict: Verdict, started: float) -> 
 
     ReconcileError, and nothing is written, if the folder is another run's by now.
     """
-    error = "; ".join(verdict.problems) or None
+    error = step_message("; ".join(verdict.problems)) or None
     present = None
     with suppress(InputError):
         present = read_record(output)

@@ -106,7 +106,7 @@ def find_input(options: Options, found: OutputState) -> TableInput | None:
         return None
     name, query, expired = None, options.query, None
     if query is None:
-        name = table_name(options.input[0], "--input")
+        name = table_name(options.input[0], "input")
         if name.partition:
             raise UsageError(
                 f"--input {options.input[0]} names a partition; select it with --query"
@@ -267,7 +267,7 @@ def _checked_query(client: "Client", query: str) -> "QueryJob":
 def _query_table(client: "Client", query: str, output: str, location: str) -> TableName:
     dataset = f"{client.project}.{_DATASET}_{location.lower().replace('-', '_')}"
     digest = hashlib.sha256(f"{query}\n{output}".encode()).hexdigest()[:24]
-    return table_name(f"{dataset}.query_{digest}", "--query")
+    return table_name(f"{dataset}.query_{digest}", "query")
 
 
 def _make_dataset(client: "Client", name: TableName, location: str) -> None:
@@ -325,7 +325,7 @@ def find_load(run: EmbedRun, name: TableName) -> TableLoad:
         with translate_errors(f"--output_table: jobs of project {load.project} cannot be run"):
             check_jobs(client)
         for kind in load.kinds:
-            with translate_errors(f"--output_table {load.table_of(kind)}"):
+            with translate_errors(f"output_table {load.table_of(kind)}", "output_table"):
                 KindTable(client, load, kind).check(extra, kind in loaded)
     return load
 

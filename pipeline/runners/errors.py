@@ -8,7 +8,7 @@ import grpc
 
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.console import hide_secrets
-from bert_embed.pipeline.errors import flag_message
+from bert_embed.pipeline.errors import flag_message, step_message
 from bert_embed.transforms.ledger import ReconcileError
 
 # What a runner in Java says when the connection to a worker breaks.
@@ -87,7 +87,7 @@ def root_message(error: BaseException) -> str:
     kind, colon, message = line.partition(": ")
     if kind.endswith("SettingError"):  # begins with the name; a worker sends only the text
         return f"--{message}"
-    return message if colon and kind.rsplit(".", 1)[-1] in _SELF_EXPLANATORY else line
+    return step_message(message if colon and kind.rsplit(".", 1)[-1] in _SELF_EXPLANATORY else line)
 
 
 def explains_itself(error: BaseException) -> bool:

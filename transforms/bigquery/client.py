@@ -78,17 +78,18 @@ class TableName:
         return self.path + (f"${self.partition}" if self.partition else "")
 
 
-def table_name(text: str, flag: str) -> TableName:
+def table_name(text: str, setting: str) -> TableName:
     """Reads `project:dataset.table`, `project.dataset.table` or `bq://project.dataset.table`.
 
-    >>> table_name("my-project:texts.news$20260131", "--output_table").destination
+    >>> table_name("my-project:texts.news$20260131", "output_table").destination
     'my-project.texts.news$20260131'
     """
     match = _NAME.fullmatch(text.removeprefix(SCHEME))
     if match is None:
         raise InputError(
-            f"{flag} {text!r} is not a table: write project:dataset.table, letters, digits and _ "
-            "only (a project and a table may hold dashes)"
+            f"{setting} {text!r} is not a table: write project:dataset.table, letters, digits and "
+            "_ only (a project and a table may hold dashes)",
+            setting,
         )
     return TableName(*(part or "" for part in match.groups()))
 
@@ -102,12 +103,13 @@ def looks_like_table(text: str) -> bool:
     return ":" in text or ("-" in text.split(".")[0] and not text.endswith(_SUFFIXES))
 
 
-def check_column(name: str, flag: str) -> str:
-    """Returns the name of a column; InputError, which names the flag, if it needs quotes."""
+def check_column(name: str, setting: str) -> str:
+    """Returns the name of a column; InputError, which names the setting, if it needs quotes."""
     if _COLUMN.fullmatch(name) is None:
         raise InputError(
-            f"--{flag} {name!r} is not a column of BigQuery: letters, digits and _ only, and no "
-            "name that begins as those of BigQuery's own columns, such as _TABLE_"
+            f"{setting} {name!r} is not a column of BigQuery: letters, digits and _ only, and no "
+            "name that begins as those of BigQuery's own columns, such as _TABLE_",
+            setting,
         )
     return name
 
@@ -182,16 +184,19 @@ def open_streams(
     return [stream.name for stream in opened.streams]
 
 
-def stream_rows(stream: str, what: str) -> Iterator[pa.RecordBatch]:
+def stream_rows(stream: str, what: str, *settings: str) -> Iterator[pa.RecordBatch]:
     """The rows of a stream; the client resumes an interrupted stream where it was."""
-    with translate_errors(f"{what} cannot be read"), read_client() as client:
+    with translate_errors(f"{what} cannot be read", *settings), read_client() as client:
         for page in client.read_rows(stream).rows().pages:
             yield page.to_arrow()
 
 
 @contextmanager
-def translate_errors(what: str) -> Iterator[None]:
-    """Translates the errors of BigQuery's clients into a sentence that begins with `what`."""
+def translate_errors(what: str, *settings: str) -> Iterator[None]:
+    """Translates the errors of BigQuery's clients into a sentence that begins with `what`.
+
+    `settings` are those that it names.
+    """
     with requires("BigQuery", *_PACKAGES):
         import requests
         from google.api_core import exceptions
@@ -201,15 +206,15 @@ def translate_errors(what: str) -> Iterator[None]:
         yield
     except exceptions.NotFound as error:
         raise InputError(
-            f"{what}: there is no such project, dataset or table ({reason(error)})"
+            f"{what}: there is no such project, dataset or table ({reason(error)})", *settings
         ) from error
     except (exceptions.Forbidden, exceptions.Unauthorized, exceptions.PermissionDenied) as error:
         raise InputError(
-            f"{what}: not allowed with the credentials of this machine ({reason(error)})"
+            f"{what}: not allowed with the credentials of this machine ({reason(error)})", *settings
         ) from error
     except exceptions.GoogleAPICallError as error:
         # A traceback would show what `reason` omits.
-        raise InputError(f"{what}: {reason(error)}") from None
+        raise InputError(f"{what}: {reason(error)}", *settings) from None
     except (exceptions.GoogleAPIError, GoogleAuthError, requests.RequestException) as error:
         host = os.environ.get(_REST_EMULATOR) or "bigquery.googleapis.com"
         kind = type(error.__cause__ or error).__name__

@@ -265,36 +265,44 @@ class KindTable:
         """
         from google.api_core.exceptions import NotFound
 
-        name, flag = self.name, f"--output_table {self.name}"
-        with translate_errors(f"{flag}: dataset {name.project}.{name.dataset} cannot be used"):
+        name, shown = self.name, f"{_SETTING} {self.name}"
+        unusable = f"{shown}: dataset {name.project}.{name.dataset} cannot be used"
+        with translate_errors(unusable, _SETTING):
             try:
                 _ = self.location  # asks the service
             except NotFound as error:
                 raise InputError(
-                    f"{flag}: there is no dataset {name.dataset} in project {name.project}; make "
+                    f"{shown}: there is no dataset {name.dataset} in project {name.project}; make "
                     "it where the bucket of the files is: "
-                    f"`bq --location=REGION mk --dataset {name.project}:{name.dataset}`"
+                    f"`bq --location=REGION mk --dataset {name.project}:{name.dataset}`",
+                    _SETTING,
                 ) from error
         fields = table_schema(pa.schema([*self.columns, *(extra or ())]))
         table = get_table(self.client, name)
         if table is None:
             return
         if table.table_type != "TABLE":
-            raise InputError(f"{flag} is a {table.table_type.lower()}, which cannot be loaded")
+            raise InputError(
+                f"{shown} is a {table.table_type.lower()}, which cannot be loaded", _SETTING
+            )
         self._check_fields(table, fields)
         if name.partition:
             ours, parts = PARTITION_TYPES[len(name.partition)], table.time_partitioning
             if parts is None or parts.type_ != ours:
+                theirs = "not partitioned by time" if parts is None else f"by {parts.type_.lower()}"
                 raise InputError(
-                    f"{flag}: ${name.partition} is a partition by {ours.lower()}, but the table is "
-                    f"{'not partitioned by time' if parts is None else 'by ' + parts.type_.lower()}"
+                    f"{shown}: ${name.partition} is a partition by {ours.lower()}, but the table "
+                    f"is {theirs}",
+                    _SETTING,
                 )
         must_be_empty = self.load.disposition == "fail" and not is_loaded
         count = self.rows() if must_be_empty else 0
         if count and last_done(named_jobs(self.client, self.location, self.job_name)) is None:
             raise InputError(
-                f"{flag} has {counted(count, 'row')} already, and --write_disposition is fail: "
-                "choose append or truncate, or another table"
+                f"{shown} has {counted(count, 'row')} already, and write_disposition is fail: "
+                "choose append or truncate, or another table",
+                _SETTING,
+                "write_disposition",
             )
         self._check_vectors(table)
 
@@ -302,8 +310,9 @@ class KindTable:
         why = mismatch(fields, [field.to_api_repr() for field in table.schema])
         if why is not None:
             raise InputError(
-                f"--output_table {self.name} cannot take these vectors: {why}; choose another "
-                "table, or change its columns"
+                f"{_SETTING} {self.name} cannot take these vectors: {why}; choose another "
+                "table, or change its columns",
+                _SETTING,
             )
 
     def _check_vectors(self, table: "Table") -> None:
@@ -319,8 +328,10 @@ class KindTable:
         differs = difference(theirs, ours, ("granularity", "vectors", *KIND_OF, *free))
         if differs is not None:
             raise InputError(
-                f"--output_table {self.name} holds other vectors than this run would add: "
-                f"{differs}; choose another table, or --write_disposition truncate to replace them"
+                f"{_SETTING} {self.name} holds other vectors than this run would add: "
+                f"{differs}; choose another table, or write_disposition truncate to replace them",
+                _SETTING,
+                "write_disposition",
             )
 
     def describe(self, table: "Table") -> None:
@@ -343,6 +354,7 @@ MOST_URIS = 10_000  # that a load job takes
 _MOST_JOB_BYTES = 14 << 40  # a load job takes 15 TB
 _MOST_UPLOAD = 1 << 30  # of local files in one job
 _STAGING_DAYS = 7
+_SETTING = "output_table"
 _DISPOSITIONS = {"append": "WRITE_APPEND", "truncate": "WRITE_TRUNCATE", "fail": "WRITE_EMPTY"}
 
 
@@ -366,7 +378,7 @@ def _load_tables(load: TableLoad, totals: Totals, recorded: Mapping[str, Load]) 
     with bigquery_client(load.project) as client:
         for kind in load.kinds:
             target = KindTable(client, load, kind)
-            with translate_errors(f"--output_table {target.name}"):
+            with translate_errors(f"{_SETTING} {target.name}", _SETTING):
                 earlier = recorded.get(kind)
                 if earlier is not None and _is_kind_loaded(target, earlier):
                     loads[kind] = replace(earlier, now=False)
@@ -383,7 +395,7 @@ def is_loaded(load: TableLoad, recorded: Mapping[str, Load]) -> bool:
     with bigquery_client(load.project) as client:
         for kind in load.kinds:
             target = KindTable(client, load, kind)
-            with translate_errors(f"--output_table {target.name}"):
+            with translate_errors(f"{_SETTING} {target.name}", _SETTING):
                 if kind not in recorded or not _is_kind_loaded(target, recorded[kind]):
                     return False
     return True

@@ -334,6 +334,7 @@ def _as_json(row: dict[str, Any]) -> bytes:
     return orjson.dumps(row, default=str)
 
 
+_SETTING = "skip_existing"  # which names the tables below
 _KEY_BYTES = 64  # of an id and a hash, about: a stream has some million rows
 
 
@@ -345,28 +346,31 @@ def earlier_table_name(text: str) -> str | None:
     """
     if not looks_like_table(text):
         return None
-    name = bigquery.table_name(text, "--skip_existing")
+    name = bigquery.table_name(text, _SETTING)
     if name.partition:
         raise InputError(
-            f"--skip_existing {text} names a partition, which cannot be compared alone: name the "
-            "table, or the output folder of the run that filled the partition"
+            f"{_SETTING} {text} names a partition, which cannot be compared alone: name the table, "
+            "or the output folder of the run that filled the partition",
+            _SETTING,
         )
     return str(name)
 
 
 def table_facts(name: str) -> tuple[int, float, dict[str, Any] | None]:
     """Rows of a table of vectors, its creation in seconds since 1970, its settings or None."""
-    parsed = bigquery.table_name(name, "--skip_existing")
+    parsed = bigquery.table_name(name, _SETTING)
     with (
         bigquery_client(parsed.project) as client,
-        translate_errors(f"--skip_existing {name} cannot be read"),
+        translate_errors(f"{_SETTING} {name} cannot be read", _SETTING),
     ):
         table = client.get_table(parsed.path, **bigquery.first_request())
     missing = {"id", "text_hash"} - {field.name for field in table.schema}
     if missing:
         raise InputError(
-            f"--skip_existing {name} has no column {' and no column '.join(sorted(missing))}; it "
-            "must be a table that --output_format bigquery filled"
+            f"{_SETTING} {name} has no column {' and no column '.join(sorted(missing))}; it must "
+            "be a table that a run with output_format bigquery filled",
+            _SETTING,
+            "output_format",
         )
     created = table.created.timestamp() if table.created else 0.0
     return table.num_rows or 0, created, described_settings(table.description)
@@ -387,10 +391,10 @@ def described_settings(description: str | None) -> dict[str, Any] | None:
 
 def table_streams(name: str) -> list[str]:
     """Streams of ids and hashes of the texts of a table's rows, for `table_columns`."""
-    parsed = bigquery.table_name(name, "--skip_existing")
+    parsed = bigquery.table_name(name, _SETTING)
     with (
         bigquery_client(parsed.project) as client,
-        translate_errors(f"--skip_existing {name} cannot be read"),
+        translate_errors(f"{_SETTING} {name} cannot be read", _SETTING),
     ):
         size = (client.get_table(parsed.path, timeout=PATIENCE).num_rows or 0) * _KEY_BYTES
     return open_streams(parsed, ["id", "text_hash"], parsed.project, size)
@@ -398,7 +402,7 @@ def table_streams(name: str) -> list[str]:
 
 def table_columns(name: str, stream: str) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
     """Ids and int64 hashes of the texts of a stream's rows; InputError if one is null."""
-    for batch in stream_rows(stream, f"--skip_existing {name}"):
+    for batch in stream_rows(stream, f"{_SETTING} {name}", _SETTING):
         if batch["id"].null_count or batch["text_hash"].null_count:
-            raise InputError(f"--skip_existing {name} has a null in id or text_hash")
+            raise InputError(f"{_SETTING} {name} has a null in id or text_hash", _SETTING)
         yield batch["id"].cast(pa.string()), batch["text_hash"].cast(pa.int64()).to_numpy()

@@ -41,21 +41,21 @@ ROWS = st.lists(
     ],
 )
 def test_what_is_no_name_is_refused(name):
-    with pytest.raises(ValueError, match=r"^--output_table .* is not a table"):
-        table_name(name, "--output_table")
+    with pytest.raises(ValueError, match=r"^output_table .* is not a table"):
+        table_name(name, "output_table")
 
 
 @given(st.text())
 def test_a_name_that_passes_is_safe_within_backticks(text):
     try:
-        name = table_name(text, "--input")
+        name = table_name(text, "input")
     except ValueError:
         return
     assert not set("`\\\n'\";") & set(name.path + name.destination)
 
 
 def test_projects_of_domains_and_files():
-    name = table_name("example.com:my-project:d.t", "--input")
+    name = table_name("example.com:my-project:d.t", "input")
     assert name.path == "example.com:my-project.d.t"
     names = {"a.b.gz": False, "dir/p:d.t": False, "bq://p": True, "my-project.d.t": True}
     names |= {"news-2026.jsonl.gz": False, "my-data.train.txt": False, "my-project:d.txt": True}
