@@ -81,6 +81,10 @@ OF_RESULT = (
     *("prompt", "merge_windows", "dim", "normalize", "precision"),
 )
 _NO_ESCAPES = '",;|\t\r\n\0 '
+_OF_TEXTS = (
+    *("granularity", "vectors", "top_k", "min_weight", "pool_factor", "long_text", "stride"),
+    *("merge_windows", "chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
+)
 _OF_VECTORS = ("layers", "layer_combine", "pooling", "normalize", "dim")
 _TO_BIGQUERY = ("output_format", ("bigquery",))
 embed_flag, embed_switch = partial(flag, without="tokenize"), partial(switch, without="tokenize")
@@ -199,7 +203,7 @@ class Options(CheckedOptions):
     granularity: tuple[str, ...] = flag(
         f"what gets vectors, in one pass: some of {', '.join(GRANULARITIES)}",
         "NAME,NAME",
-        ("sentence",),
+        TextSpec.granularity,
         kind=NAMES,
     )
     vectors: tuple[str, ...] | None = embed_flag(
@@ -233,7 +237,9 @@ class Options(CheckedOptions):
     max_seq_length: int | None = flag(
         "longest text in tokens, [CLS] and [SEP] included", "N", kind=POSITIVE
     )
-    long_text: str = flag("what to do with longer texts", default="truncate", choices=LONG_TEXTS)
+    long_text: str = flag(
+        "what to do with longer texts", default=TextSpec.long_text, choices=LONG_TEXTS
+    )
     stride: int | None = flag(
         "tokens that neighbouring windows share "
         f"(default: {DEFAULT_STRIDE}, at most half a window)",
@@ -254,7 +260,7 @@ class Options(CheckedOptions):
     chunk_pooling: str = embed_flag(
         "own: the model reads each chunk alone; late: it reads the document, and a chunk is the "
         "mean of its tokens",
-        default="own",
+        default=TextSpec.chunk_pooling,
         choices=CHUNK_POOLINGS,
     )
     prompt: str | None = flag(
@@ -352,25 +358,13 @@ class Options(CheckedOptions):
         if vectors is None:
             asked = {kind for name, kind in KIND_OF.items() if getattr(self, name) is not None}
             vectors = ("dense", *sorted(asked))
-        late = self.chunk_pooling == "late" and self.long_text == DEFAULTS["long_text"]
-        return TextSpec(
-            max_seq_length=max_seq_length,
-            granularity=self.granularity,
-            long_text="window" if late else self.long_text,
-            stride=self.stride,
-            merge_windows=self.merge_windows is not False,
-            normalize_tokens=self.normalize is True,
-            prompt=prompt,
-            keep_text=self.keep_text,
-            chunk=self.chunk,
-            chunk_tokens=self.chunk_tokens,
-            chunk_overlap=self.chunk_overlap or 0,
-            chunk_pooling=self.chunk_pooling,
-            vectors=vectors if self.vectors is None else self.vectors,
-            top_k=self.top_k,
-            min_weight=self.min_weight or 0.0,
-            pool_factor=self.pool_factor or 1,
-        )
+        given = {name: getattr(self, name) for name in _OF_TEXTS}
+        given = {name: value for name, value in given.items() if value is not None}
+        if self.chunk_pooling == "late" and self.long_text == TextSpec.long_text:
+            given["long_text"] = "window"
+        normalize = self.normalize is True
+        fixed = {"prompt": prompt, "normalize_tokens": normalize, "keep_text": self.keep_text}
+        return TextSpec(max_seq_length, **{"vectors": vectors, **given, **fixed})
 
     @property
     def vector_changes(self) -> dict[str, Any]:
