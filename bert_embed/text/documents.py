@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bert_embed.base.arguments import (
     one_text,
@@ -39,11 +40,11 @@ class TokenizedTexts:
             word ends at white space and punctuation, and each CJK character is one.
     """
 
-    ids: np.ndarray
-    row_splits: np.ndarray
-    starts: np.ndarray
-    stops: np.ndarray
-    continues: np.ndarray
+    ids: NDArray[np.int32]
+    row_splits: NDArray[np.int64]
+    starts: NDArray[np.int32]
+    stops: NDArray[np.int32]
+    continues: NDArray[np.bool_]
 
 
 class TextTokenizer(ABC):
@@ -93,7 +94,7 @@ class TextTokenizer(ABC):
         ids, _ = self.encode_flat([one_text("text", text)])
         return [self.cls_id, *ids.tolist(), self.sep_id] if self.special_tokens else ids.tolist()
 
-    def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+    def encode_flat(self, texts: Iterable[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Returns the ids of all texts, int32 `[tokens]`, and row splits, int64 `[texts + 1]`."""
         tokenized = self.tokenize_texts(text_list("texts", texts), offsets=False)
         return tokenized.ids, tokenized.row_splits
@@ -292,11 +293,11 @@ class Documents:
 
 def _taken(tokens: TokenizedTexts, rows: np.ndarray) -> TokenizedTexts:
     at, splits = take_rows(tokens.row_splits, rows)
-    starts, stops, continues = (
+    columns: list[Any] = [
         column[at] if len(column) else column  # without offsets they are empty
         for column in (tokens.starts, tokens.stops, tokens.continues)
-    )
-    return TokenizedTexts(tokens.ids[at], splits, starts, stops, continues)
+    ]
+    return TokenizedTexts(tokens.ids[at], splits, *columns)
 
 
 def tokenize_documents(
@@ -354,12 +355,12 @@ def _behind_prompt(tokens: TokenizedTexts, chars: int, prompt_tokens: int) -> To
 def _behind_marker(tokens: TokenizedTexts, marker: int) -> TokenizedTexts:
     """Returns tokens with the marker, which is no character, before those of each text."""
     begins = tokens.row_splits[:-1]
-    starts, stops, continues = (
+    columns: list[Any] = [
         np.insert(column, begins, value) if len(column) == len(tokens.ids) else column
         for column, value in ((tokens.starts, -1), (tokens.stops, -1), (tokens.continues, False))
-    )
+    ]
     splits = tokens.row_splits + np.arange(len(tokens.row_splits))
-    return TokenizedTexts(np.insert(tokens.ids, begins, marker), splits, starts, stops, continues)
+    return TokenizedTexts(np.insert(tokens.ids, begins, marker), splits, *columns)
 
 
 def _word_texts(words: Sequence[Sequence[str] | None], documents: Documents) -> UnitTexts:

@@ -1,10 +1,13 @@
 """The names that `bert_embed` offers, and their types as a user's type checker sees them."""
 
+import inspect
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, get_args, get_origin, get_overloads, get_type_hints
 
+import numpy as np
 import pytest
 
 import bert_embed
@@ -77,6 +80,8 @@ tokenizer = bert_embed.Tokenizer("vocab.txt", lower_case=True)
 assert_type(tokenizer.tokens([1]), list[str])
 assert_type(tokenizer.encode("a"), list[int])
 assert_type(tokenizer.encode_with_offsets(["a"]), bert_embed.TokenizedTexts)
+assert_type(tokenizer.encode_with_offsets(["a"]).starts, NDArray[np.int32])
+assert_type(tokenizer.encode_flat(["a"])[1], NDArray[np.int64])
 try:
     encoder.encode(["a"], pooling="median")
     bert_embed.embed("texts", "vectors")
@@ -111,6 +116,35 @@ def test_all_names_exactly_what_is_documented():
     assert {"read_words", "read_spans", "InputError", "SettingError"} <= set(bert_embed.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Model'"):
         bert_embed.Model  # noqa: B018
+
+
+def has_any(hint):
+    """Whether Any is a part of a type; the shape of an array is not told."""
+    if get_origin(hint) is np.ndarray:
+        return has_any(get_args(hint)[1])
+    if getattr(get_origin(hint) or hint, "__module__", "").startswith("numpy._typing"):
+        return False  # of ArrayLike, what NumPy makes arrays of
+    inner = (one for part in get_args(hint) for one in (part if isinstance(part, list) else [part]))
+    return hint in (Any, np.ndarray) or any(map(has_any, inner))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Encoder", "MultiVector", "MultiVectors", "Ranked", "SparseVector", "TextVectors"),
+        *("TokenizedTexts", "read", "read_batches", "read_multi", "read_scores", "read_words"),
+    ],
+)
+def test_no_public_type_is_any(name):
+    value = getattr(bert_embed, name)
+    members = {name: value, **(vars(value) if inspect.isclass(value) else {})}
+    for member, one in members.items():
+        function = getattr(one, "fget", one)
+        if member.startswith("_") or not (inspect.isfunction(function) or inspect.isclass(one)):
+            continue
+        for declared in get_overloads(function) or [function]:
+            hints = get_type_hints(declared, localns={"csr_array": object})
+            assert {key for key, hint in hints.items() if has_any(hint)} == set(), member
 
 
 WRONG = {
