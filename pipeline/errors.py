@@ -46,19 +46,7 @@ class RunFailed(RuntimeError):
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Raises UsageError, with flags, where an input is wrong; other errors are bugs and pass."""
-    try:
-        with file_errors():
-            yield
-    except UsageError:
-        raise
-    except InputError as error:
-        raise UsageError(flag_message(error)) from error
-
-
-@contextmanager
-def file_errors() -> Iterator[None]:
-    """Raises UsageError for a file that cannot be read; settings keep their plain names."""
+    """Raises UsageError for a file that cannot be read; an InputError says what is wrong itself."""
     try:
         yield
     except StorageError:

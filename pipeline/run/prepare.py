@@ -10,7 +10,7 @@ from bert_embed.base.errors import SettingError, StorageError, counted
 from bert_embed.bundle.bundle import Bundle, document_prompt
 from bert_embed.bundle.find import resolve_model
 from bert_embed.bundle.fingerprints import run_fingerprint
-from bert_embed.pipeline.errors import UsageError, file_errors
+from bert_embed.pipeline.errors import UsageError, usage_errors
 from bert_embed.pipeline.options.embed import EXAMPLES, Options, check_kinds
 from bert_embed.pipeline.run.columns import (
     are_examples,
@@ -109,7 +109,7 @@ def prepare(options: Options, found: OutputState | None = None) -> EmbedRun:
     InputError names the option or file; StorageError: a store does not answer at this moment.
     `found` is the output, if the command has read it already.
     """
-    with file_errors():
+    with usage_errors():
         if found is None:
             found = OutputState(absolute(options.output), f"--output {options.output}")
         target = None

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 import bert_embed
+from bert_embed.base.errors import SettingError
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.commands.search import search
-from bert_embed.pipeline.errors import UsageError
 from bert_embed.results.names import OUTPUT_DTYPES
 from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows
 from bert_embed.transforms.parts import Part
@@ -113,7 +113,7 @@ def test_a_query_has_a_prompt_of_its_own_not_that_of_the_documents(tmp_path):
         hits = search(str(tmp_path / "out"), ["baking"], k=1, prompt=asked)[0]
         expected = document @ encoder().encode(["baking"], prompt=used)[0]
         assert abs(hits[0].score - expected) <= 4 * relative_error(MINILM)  # of both vectors, twice
-    with pytest.raises(UsageError, match="--prompt name:passage is none of this model's prompts"):
+    with pytest.raises(SettingError, match=r"^prompt name:passage is none of this model's prompts"):
         search(str(tmp_path / "out"), ["baking"], k=1, prompt="name:passage")[0]
 
 
