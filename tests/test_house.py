@@ -108,7 +108,7 @@ def test_importing_loads_nothing_heavy(module, heavy):
 
 def test_no_layer_below_the_front_ends_knows_a_flag():
     """They name settings; the command line, YAML and Python each spell them their way."""
-    flag = re.compile(rf"--(no_)?({'|'.join(FLAGS)})\b")
+    flag = re.compile(rf"(?<!bq query )--(no_)?({'|'.join(FLAGS)})\b")
     named = [
         f"{path}:{node.lineno}"
         for path, module in PRODUCT.items()

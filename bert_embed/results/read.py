@@ -82,7 +82,7 @@ _ID_ROWS = 1 << 16  # that are read at a time, without their vectors
 def read(folder: Folders, partial: bool = False) -> tuple[list[str | int], NDArray[np.float32]]:
     """Reads the vectors of whole texts that runs wrote, in the input's order.
 
-    Of documents in several outputs that continue each other (`--skip_existing`) only the newest
+    Of documents in several outputs that continue each other (`skip_existing`) only the newest
     version is read.
 
     Args:

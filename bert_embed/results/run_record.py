@@ -85,7 +85,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class QueryRows:
-    """The table with the rows of `--query`, which expires."""
+    """The table with the rows of `query`, which expires."""
 
     name: str
     rows: int
