@@ -113,8 +113,9 @@ programs:
 	@! command -v go > /dev/null || $(MAKE) --no-print-directory build/prism build/flink/bin/container || true
 	@! command -v npm > /dev/null || $(MAKE) --no-print-directory build/pyright/node_modules || true
 
-# Each process loads TensorFlow and the models: some 1.5 GB, so there are at most four.
-PARALLEL := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Tests wait for disks, servers and processes as long as they compute: more processes than two cores. Each loads
+# TensorFlow and the models, some 1.5 GB.
+PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
 
 test: .venv/dev model build/bqemulator-venv/made programs  ## run the tests (ARGS: words for pytest); test-NAME runs others, see CONTRIBUTING.md
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)

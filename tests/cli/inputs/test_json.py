@@ -13,7 +13,7 @@ from tests.support.command import embed, record, rejected, rows
 TEXTS = ["the river", 'a "b" {c}', "x\\", "[é], }{", 'back\\\\"', "two\nlines"]
 RECORDS = [
     {"id": number, "text": f"{TEXTS[number % len(TEXTS)]} {number}", "n": {"a": [1, {"b": "}"}]}}
-    for number in range(200)
+    for number in range(60)
 ]
 FORMS = {
     "array in a line": json.dumps(RECORDS),
