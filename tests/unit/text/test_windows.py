@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_embed.text.windows import build_windows, merge_windows, widest_context, window_tokens
+from bert_embed.models.heads.head import DocumentRows
+from bert_embed.text.windows import build_windows, widest_context, window_tokens
 
 CLS, SEP = 101, 102
 
@@ -97,7 +98,7 @@ def test_merged_vectors_are_means_weighted_by_tokens():
     _, windows = build_windows(ids, splits, 6, CLS, SEP, 1)
     assert windows.count.tolist() == [3, 4, 4, 3, 4]
     vectors = np.arange(10, dtype=np.float32).reshape(5, 2) ** 2
-    merged = merge_windows(vectors, windows)
+    merged = DocumentRows(np.arange(5), windows.splits, windows.count).means(vectors)
     assert merged[0].tolist() == vectors[0].tolist()
     assert merged[2].tolist() == vectors[4].tolist()
     wanted = (4 * vectors[1] + 4 * vectors[2] + 3 * vectors[3]) / 11
