@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_embed.backends.choose import EngineLoader, find_backend, load_engine
+from bert_embed.backends.choose import EngineLoader, load_engine, model_backend
 from bert_embed.backends.processor import available_cores
 from bert_embed.backends.runner import RowRunner
 from bert_embed.base.arguments import seconds, whole_number
@@ -17,6 +17,7 @@ from bert_embed.models.heads.head import Head, TokenPlaces
 from bert_embed.models.heads.multi import MultiHead
 from bert_embed.models.heads.sparse import QUERY_WEIGHTS, SparseHead
 from bert_embed.models.heads.vectors import merged_entries
+from bert_embed.models.static import NO_LIMIT
 from bert_embed.settings import OutputSpec, TextSpec, VectorSpec
 from bert_embed.text.documents import Columns, fill_rows
 from bert_embed.text.layout import (
@@ -127,7 +128,7 @@ class Embedder:
         )
         if inference_timeout is not None:
             inference_timeout = seconds("inference_timeout", inference_timeout)
-        self.device = find_backend(precision, device, engine)[1]
+        self.device = model_backend(bundle.config, precision, device, engine)[1]
         self.tokenizer: TextTokenizer = load_tokenizer(bundle)
         self._static_weights: np.ndarray | None = None  # of queries, read when they are needed
         special = self.tokenizer.cls_id, self.tokenizer.sep_id
@@ -192,7 +193,8 @@ class Embedder:
     def truncation(self, cut: int, total: int, text_spec: TextSpec) -> str:
         """Says how many of the texts were cut, and which settings do something else."""
         length, most = text_spec.max_seq_length, self.bundle.config.max_position_embeddings
-        longer = f"max_seq_length up to {most} keeps more of it, " if length < most else ""
+        upto = "" if most == NO_LIMIT else f" up to {most}"
+        longer = f"max_seq_length{upto} keeps more of it, " if length < most else ""
         were_cut = counted_of(cut, total, "text", "was cut", "were cut")
         return (
             f"{were_cut} at {length} tokens: long_text='window' takes all of a text, "

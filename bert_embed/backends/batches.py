@@ -49,11 +49,11 @@ def plan_batches(lengths: np.ndarray, budget: int, equal: bool = False) -> list[
     ordered = -lengths[order]  # ascending, so that searchsorted finds the first short row
     batches, start = [], 0
     while start < len(order):
-        longest = max(int(-ordered[start]), 1)
-        enough = start if equal else start - (-_FULL_ENOUGH // longest)
+        longest = int(-ordered[start])
+        enough = start if equal else start - (-_FULL_ENOUGH // max(longest, 1))
         least = longest if equal else _LEAST_FILL * longest
         short = int(np.searchsorted(ordered, -least, side="right"))
-        stop = min(start + max(budget // longest, 1), max(short, enough), len(order))
+        stop = min(start + max(budget // max(longest, 1), 1), max(short, enough), len(order))
         batches.append(order[start:stop])
         start = stop
     return batches

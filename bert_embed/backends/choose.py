@@ -8,15 +8,18 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from bert_embed.backends import litert, tensorflow
+from bert_embed.backends import litert, static, tensorflow
 from bert_embed.backends.protocol import Backend, Engine
 from bert_embed.base.arguments import one_of
 from bert_embed.base.environment import missing
 from bert_embed.base.errors import SettingError
 from bert_embed.bundle.bundle import WEIGHTS, Bundle
+from bert_embed.models.encoder import EncoderConfig
 
 # Where several compute the same, the first that is installed does.
 TABLE = (litert.BACKEND, tensorflow.BACKEND)
+# Engines of models that no other computes.
+_OF_MODELS = {static.BACKEND.name: static.BACKEND}
 # Other packages name their `Backend` as an entry point of this group; `engine` must name them.
 GROUP = "bert_embed.backends"
 PRECISIONS = ("float32", "int8", "bfloat16", "float16")
@@ -119,6 +122,24 @@ def find_backend(
     raise _nothing_here(precision, device, engine)
 
 
+def model_backend(
+    config: EncoderConfig, precision: str, device: str | None, engine: str | None = None
+) -> tuple[Backend, str]:
+    """As `find_backend`, for a model of which one engine alone may compute the vectors."""
+    if not config.engine:
+        return find_backend(precision, device, engine)
+    asked = {"precision": precision, "device": torch_device(device), "engine": engine}
+    usual = {"precision": ("float32",), "device": ("auto", "cpu"), "engine": (None, config.engine)}
+    for setting, value in asked.items():
+        if value not in usual[setting]:
+            raise SettingError(
+                setting,
+                f"{value} does not compute this model, a table without layers: take "
+                f"{usual[setting][-1]}",
+            )
+    return _OF_MODELS[config.engine], "cpu"
+
+
 def _is_here(backend: Backend, device: str) -> bool:
     if device != "gpu":
         return backend.installed
@@ -165,7 +186,7 @@ def weight_files(
     bundle: Bundle, precision: str, device: str | None, engine: str | None = None
 ) -> list[str]:
     """Returns the names of the bundle's weights that `load_engine` reads on this machine."""
-    backend, _ = find_backend(precision, device, engine)
+    backend, _ = model_backend(bundle.config, precision, device, engine)
     return [backend.files.get(precision, WEIGHTS)]
 
 
@@ -183,5 +204,5 @@ def load_engine(
     SettingError: this machine does not support the precision on it; InputError: the bundle's files
     are damaged.
     """
-    backend, device = find_backend(precision, device, engine)
+    backend, device = model_backend(bundle.config, precision, device, engine)
     return pkgutil.resolve_name(backend.load)(bundle, special_ids, precision, device, threads)

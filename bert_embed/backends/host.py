@@ -78,7 +78,8 @@ class Wanted:
         if spec.pooling == "pooler":
             outputs["sentences"] = call("pooler", chosen[0][:, 0])
             return outputs
-        counted = counted_tokens(xp, ids, mask, self.special_ids, spec, self.prompt_tokens)
+        head = self.prompt_tokens and self.prompt_tokens + self.config.special_tokens // 2
+        counted = counted_tokens(xp, ids, mask, self.special_ids, spec, head)
         layers = combine_layers(xp, chosen, spec.layer_combine)
         pooled = [pool(xp, layer, counted, mask, spec.poolings) for layer in layers]
         outputs["sentences"] = _joined(xp, pooled)
@@ -101,20 +102,21 @@ def counted_tokens(
     mask: Any,
     special_ids: tuple[int, int],
     spec: VectorSpec,
-    prompt_tokens: int,
+    head: int,
 ) -> Any:
     """float32 `[batch, length]`: 1 where a token counts in the pooling; None if all do.
 
     Special tokens and the prompt count where `spec` says so, and in rows without other tokens.
+    `head` are the tokens up to the prompt's last one; 0 without a prompt.
     """
     inner = None if mask is None else mask > 0
-    if spec.pool_special_tokens and (spec.pool_prompt or not prompt_tokens):
+    if spec.pool_special_tokens and (spec.pool_prompt or not head):
         return None if inner is None else _ones_where(xp, inner)
     whole = inner = xp.ones_like(ids) > 0 if inner is None else inner
     if not spec.pool_special_tokens:
         inner = inner & ~((ids == special_ids[0]) | (ids == special_ids[1]))
-    if prompt_tokens and not spec.pool_prompt:
-        inner = inner & (_places(xp, ids) > prompt_tokens + 1)
+    if head and not spec.pool_prompt:
+        inner = inner & (_places(xp, ids) > head)
     return _ones_where(xp, xp.where(xp.any(inner, axis=1, keepdims=True), inner, whole))
 
 

@@ -1,4 +1,4 @@
-"""Imports a Hugging Face folder, with its sentence-transformers files, into a bundle."""
+"""Imports a Hugging Face folder, or a static model's, with its modules, into a bundle."""
 
 import re
 from collections.abc import Container, Mapping
@@ -26,19 +26,35 @@ from bert_embed.importers.sentence_transformers import (
     is_sentence_transformers,
     read_settings,
 )
-from bert_embed.importers.tokenizer_files import check_prompts, never_in_texts, read_tokenizer
+from bert_embed.importers.tokenizer_files import (
+    check_prompts,
+    never_in_texts,
+    read_bare_tokenizer,
+    read_tokenizer,
+)
 from bert_embed.importers.weights import (
+    INTEGERS,
     check_layer_count,
     check_shapes,
     inside,
+    optional_object,
     read_arrays,
     read_json,
+    read_object,
     refuse_unknown,
     write_bundle,
 )
 from bert_embed.models.bert import ROBERTAS, padding_of
 from bert_embed.models.encoder import EncoderConfig, tensor_shapes
 from bert_embed.models.families import config_from_huggingface
+from bert_embed.models.static import (
+    NO_LIMIT,
+    WORDS,
+    StaticConfig,
+    is_static,
+    most_tokens,
+    unit_length,
+)
 from bert_embed.text.documents import TextTokenizer
 
 _CONVERT = "AutoModel.from_pretrained(folder).save_pretrained(new_folder) of transformers"
@@ -59,12 +75,14 @@ def import_huggingface(
     settings = read_settings(root) if multi is None else multi.settings
     folder = inside(root, settings.encoder)
     refuse_adapter(folder)
+    origin = name or str(root)
+    licence = _card_licence(root) if licence is None else licence
+    if settings.is_static or is_static(optional_object(root / "config.json")):
+        return _import_static(root, folder, dest, settings, origin, licence)
     values = read_json(folder / "config.json")
     config = config_from_huggingface(values)
     refuse_unknown(folder / "config.json", config.unknown_settings(values), frozenset())
-    width = check_widths(settings.dense, settings.defaults.pooled_width(config), root)
-    if (settings.defaults.dim or 0) > width:
-        settings = replace(settings, defaults=replace(settings.defaults, dim=None))
+    settings = _fitting(settings, config, root)
     markers = multi.markers if multi is not None else ()
     tokenizer, max_length = read_tokenizer(folder, config, settings.do_lower_case, markers)
     if multi is None:  # of others they hold a marker
@@ -103,10 +121,80 @@ def import_huggingface(
         top_k=settings.top_k,
         prompts=settings.prompts,
         default_prompt=settings.default_prompt,
-        source=name or str(root),
-        licence=_card_licence(root) if licence is None else licence,
+        source=origin,
+        licence=licence,
     )
     return write_bundle(bundle, {**tensors, **settings.tensors}, tokenizer)
+
+
+def _fitting(settings: Settings, config: EncoderConfig, root: Path) -> Settings:
+    """Checks the modules' widths; returns the settings without a `dim` that cuts nothing."""
+    width = check_widths(settings.dense, settings.defaults.pooled_width(config), root)
+    if (settings.defaults.dim or 0) <= width:
+        return settings
+    return replace(settings, defaults=replace(settings.defaults, dim=None))
+
+
+_STATIC_CONVERT = "save_pretrained of the library that wrote it"
+
+
+def _import_static(
+    root: Path, folder: Path, dest: str, settings: Settings, source: str, licence: str
+) -> Bundle:
+    """Imports a table as the library computes with it that wrote it, which its names say.
+
+    sentence-transformers' counts every token. model2vec's has "embeddings", and may have a row for
+    several tokens, and a weight for each; its unknown token does not count.
+    """
+    tokenizer, most = read_bare_tokenizer(folder)
+    arrays = read_arrays(folder, _STATIC_CONVERT, also=INTEGERS)
+    path = folder / "config.json"
+    of_model2vec = "embeddings" in arrays and path.is_file()
+    name = "embeddings" if "embeddings" in arrays else "embedding.weight"
+    parts = ("mapping", "weights") if name == "embeddings" else ()
+    per_token = {part: (len(tokenizer),) for part in parts if part in arrays}
+    rows, width = (*arrays[name].shape, 0, 0)[:2] if name in arrays else (0, 0)
+    if "mapping" not in per_token:
+        rows = max(rows, len(tokenizer))
+    shapes = {key: array.shape for key, array in arrays.items()}
+    check_shapes(folder, shapes, {name: (rows, width), **per_token}, "a static model")
+    table = arrays[name]
+    if "mapping" in per_token:
+        numbers = arrays["mapping"].astype(np.int64)
+        if not ((numbers >= 0) & (numbers < rows)).all():
+            raise InputError(f"{folder}: mapping must name rows of the {rows} of {name}")
+        table = table[numbers]
+    if "weights" in per_token:
+        table = table * arrays["weights"][:, None]
+    unknown, defaults = -1, settings.defaults
+    if of_model2vec:
+        values = read_object(path)
+        refuse_unknown(path, StaticConfig.unknown_settings(values), frozenset())
+        most = most_tokens(values)
+        defaults = replace(defaults, normalize=unit_length(values) or defaults.normalize)
+        if tokenizer.unk_id is not None:
+            # All zeros, so that a text of unknown tokens alone has the vector of an empty one.
+            unknown, defaults = tokenizer.unk_id, replace(defaults, pool_special_tokens=False)
+            table = np.where(np.arange(len(table))[:, None] == unknown, np.float32(0), table)
+    config = StaticConfig(len(table), width, unknown_id=unknown)
+    settings = _fitting(replace(settings, defaults=defaults), config, root)
+    check_prompts(root / MODEL, settings.prompts, tokenizer)
+    bundle = Bundle(
+        path=str(Path(dest).absolute()),
+        fingerprint="",
+        config=config,
+        max_seq_length=most or NO_LIMIT,
+        defaults=settings.defaults,
+        has_pooler=False,
+        dense=settings.dense,
+        similarity=settings.similarity,
+        prompts=settings.prompts,
+        default_prompt=settings.default_prompt,
+        source=source,
+        licence=licence,
+    )
+    tensors = {WORDS: np.ascontiguousarray(table), **settings.tensors}
+    return write_bundle(bundle, tensors, tokenizer)
 
 
 def _check_padding(folder: Path, values: Mapping[str, Any], tokenizer: TextTokenizer) -> None:

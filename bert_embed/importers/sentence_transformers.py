@@ -180,6 +180,7 @@ class Settings:
     """How a folder's model encodes texts."""
 
     encoder: str = ""  # folder of config.json and weights, relative to the source
+    is_static: bool = False  # a StaticEmbedding, of which tokenizer and table are there
     defaults: VectorSpec = field(default_factory=VectorSpec)
     dense: tuple[DenseModule, ...] = ()  # in order
     tensors: Mapping[str, np.ndarray] = field(default_factory=dict)  # float32, of `dense`
@@ -204,7 +205,7 @@ def read_settings(source: Path) -> Settings:
     """Reads modules.json and the modules; a folder without it has default settings."""
     if not is_sentence_transformers(source):
         return Settings()
-    encoder, pooling, normalize = "", VectorSpec(), False
+    encoder, is_static, pooling, normalize = "", False, VectorSpec(), False
     splade, query_weights = None, None
     modules_listed = listed_modules(source)
     if len(modules_listed) == 1 and modules_listed[0][0] == "Router":
@@ -212,8 +213,8 @@ def read_settings(source: Path) -> Settings:
     modules: list[DenseModule] = []
     tensors: dict[str, np.ndarray] = {}
     for kind, path in _ordered(source, modules_listed):
-        if kind in ("Transformer", "MLMTransformer"):
-            encoder = path
+        if kind in ("Transformer", "MLMTransformer", "StaticEmbedding"):
+            encoder, is_static = path, kind == "StaticEmbedding"
         elif kind == "Pooling":
             pooling = _read_pooling(inside(source, path) / "config.json")
         elif kind == "SpladePooling":
@@ -242,10 +243,11 @@ def read_settings(source: Path) -> Settings:
     if cut is not None and task == "feature-extraction":
         # Cut behind the modules, also where the last one gives unit length
         pooling = replace(pooling, dim=cut, dim_last=normalize)
-    values = read_transformer(inside(source, encoder), task)
+    values = {} if is_static else read_transformer(inside(source, encoder), task)
     width = modules[-1].out_features if modules else 0
     return Settings(
         encoder=encoder,
+        is_static=is_static,
         defaults=replace(pooling, dense=width, normalize=normalize),
         dense=tuple(modules),
         tensors=tensors,
@@ -264,7 +266,8 @@ def read_settings(source: Path) -> Settings:
 
 # The modules that may follow a module: pooling, then Dense modules, then unit length.
 _FOLLOWERS = {
-    "": ("Transformer", "MLMTransformer"),
+    "": ("Transformer", "MLMTransformer", "StaticEmbedding"),
+    "StaticEmbedding": ("Dense", "Normalize"),
     "Transformer": ("Pooling", "SpladePooling"),
     "MLMTransformer": ("SpladePooling",),
     "SpladePooling": (),
@@ -330,8 +333,8 @@ def _ordered(source: Path, modules: list[tuple[str, str]]) -> Iterator[tuple[str
             continue
         if kind not in _FOLLOWERS:
             raise InputError(
-                f"{path}: module {kind} is not supported, only Transformer, Pooling, Dense, "
-                "Normalize and SpladePooling are; take a model without it"
+                f"{path}: module {kind} is not supported, only "
+                f"{', '.join(filter(None, _FOLLOWERS))} are; take a model without it"
             )
         if kind not in _FOLLOWERS[before]:
             raise InputError(
@@ -341,7 +344,7 @@ def _ordered(source: Path, modules: list[tuple[str, str]]) -> Iterator[tuple[str
         before = kind
         yield kind, place
     if before == "":
-        raise InputError(f"{path}: names no Transformer module")
+        raise InputError(f"{path}: names no Transformer module, nor a StaticEmbedding")
 
 
 def _read_pooling(path: Path) -> VectorSpec:

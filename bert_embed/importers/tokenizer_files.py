@@ -476,12 +476,44 @@ def _json_tokenizer(
     return tokenizer
 
 
+def read_bare_tokenizer(folder: Path) -> tuple[TextTokenizer, int | None]:
+    """Returns a tokenizer.json's tokenizer, with nothing around a text, and the most tokens.
+
+    As for model2vec and StaticEmbedding, no other file says anything of it.
+    """
+    path = folder / _FAST
+    fast = read_object(path)
+    files = _Files(folder, {"tokenizer_class": _GENERIC[0]}, fast, {})
+    _check_settings(files)
+    most = object_in(path, fast, "truncation").get("max_length")
+    numbers = object_in(path, files.part("model"), "vocab") if files.kind == _OWN else {}
+    if files.kind == _OWN and _is_own(files, bare=True) and _are_listed(numbers):
+        longest = files.part("model").get("max_input_chars_per_word", _MAX_WORD_CHARS)
+        entries = sorted(numbers, key=lambda entry: numbers[entry])
+        return Tokenizer(entries, bool(files.lower_case), longest, "none", "hub"), most
+    if files.part("model").get("dropout"):
+        raise InputError(f"{path}: dropout must be null, ids would be drawn by chance")
+    bare = {**fast, "post_processor": None, "truncation": None, "padding": None}
+    try:
+        return JsonTokenizer(json.dumps(bare, ensure_ascii=False)), most
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _are_listed(numbers: Mapping[str, Any]) -> bool:
+    """Returns whether the ids of a vocabulary, of which one is [UNK], are those from 0 on."""
+    return "[UNK]" in numbers and sorted(numbers.values()) == list(range(len(numbers)))
+
+
 def _content(token: Any) -> Any:
     return token.get("content") if isinstance(token, dict) else token
 
 
-def _is_own(files: _Files) -> bool:
-    """Returns whether a WordPiece tokenizer.json describes what `Tokenizer` computes."""
+def _is_own(files: _Files, bare: bool = False) -> bool:
+    """Returns whether a WordPiece tokenizer.json describes what `Tokenizer` computes.
+
+    Of one that is `bare` it does not count what is put around texts.
+    """
     for name, settings in _PARTS.items():
         part = files.part(name)
         if not part and files.as_it_is:
@@ -489,7 +521,9 @@ def _is_own(files: _Files) -> bool:
         if any(part.get(setting, usual) != usual for setting, usual in settings):
             return False
     numbers = object_in(files.folder / _FAST, files.part("model"), "vocab")
-    if not _puts_usual_tokens(files, numbers) or files.has_other_special_tokens:
+    if not bare and not _puts_usual_tokens(files, numbers):
+        return False
+    if not bare and files.has_other_special_tokens:
         return False
     return files.lower_case is not None and all(
         isinstance(token, dict)
@@ -625,8 +659,10 @@ def read_vocabulary(path: Path, config: EncoderConfig, source: str) -> list[str]
 
 def check_prompts(path: Path, prompts: Mapping[str, str], tokenizer: TextTokenizer) -> None:
     """Checks that no prompt holds a special token, which would be read as text."""
-    names = {tokenizer.vocab[number] for number in (tokenizer.cls_id, tokenizer.sep_id)}
-    names |= {tokenizer.vocab[number] for number in never_in_texts(tokenizer)}
+    numbers = never_in_texts(tokenizer)
+    if tokenizer.special_tokens:
+        numbers |= {tokenizer.cls_id, tokenizer.sep_id}
+    names = {tokenizer.vocab[number] for number in numbers}
     names |= {name for name in _MASKS if name in tokenizer.vocab}
     for name, prompt in prompts.items():
         if found := sorted(token for token in names if token and token in prompt):

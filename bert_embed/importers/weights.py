@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -190,6 +190,7 @@ _PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _OTHERS = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "model.onnx")
 # safetensors gives bfloat16 under its name alone, which NumPy knows by ml_dtypes.
 _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16, "F64": "<f8"}
+INTEGERS = ("I8", "I32", "I64")  # types that read_arrays takes on request alone
 
 
 def weight_files(folder: Path, convert: str) -> list[Path]:
@@ -246,15 +247,16 @@ def read_arrays(
     convert: str,
     is_used: Callable[[str], bool] = lambda key: True,
     plain_name: Callable[[str], str] = str,
+    also: Container[str] = (),
 ) -> dict[str, np.ndarray]:
     """Returns the float32 tensors of all weight files with a key that `is_used`, by plain names.
 
-    `convert` is as of `weight_files`.
+    `convert` is as of `weight_files`; `also` are types beside floats that they may have.
     """
     arrays: dict[str, np.ndarray] = {}
     keys: dict[str, str] = {}
     for path in weight_files(folder, convert):
-        for key, array in read_safetensors(path, is_used):
+        for key, array in read_safetensors(path, is_used, also):
             name = plain_name(key)
             if not np.array_equal(arrays.setdefault(name, array), array, equal_nan=True):
                 raise InputError(
@@ -266,14 +268,14 @@ def read_arrays(
 
 
 def read_safetensors(
-    path: Path, is_used: Callable[[str], bool] = lambda key: True
+    path: Path, is_used: Callable[[str], bool] = lambda key: True, also: Container[str] = ()
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yields key and array, as float32, of each tensor with a key that `is_used`."""
     try:
         with safe_open(path, framework="np") as file:
             for key in filter(is_used, file.keys()):
                 kind = file.get_slice(key).get_dtype()
-                if kind not in _DTYPES:
+                if kind not in _DTYPES and kind not in also:
                     raise InputError(
                         f"{path}: tensor {key} must be one of {', '.join(_DTYPES)}, is {kind}"
                     )
@@ -309,7 +311,7 @@ def write_bundle(
         here = replace(bundle, path=temporary)
         write_tensors(here, tensors)
         for backend in TABLE:
-            if backend.write and backend.installed:
+            if backend.write and backend.installed and not bundle.config.engine:
                 pkgutil.resolve_name(backend.write)(temporary, bundle, tensors)
         vocabulary = Path(temporary, bundle.tokenizer_file)
         vocabulary.write_text(tokenizer.file_text, encoding="utf-8", newline="\n")

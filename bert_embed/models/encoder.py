@@ -237,6 +237,8 @@ class EncoderConfig(Sizes):
     model_types: ClassVar[Mapping[str, str]] = {}
     # Our names of the activations of config.json.
     activations: ClassVar[Mapping[str, str]] = ACTIVATIONS
+    # The only engine that computes it; "": those of the table.
+    engine: ClassVar[str] = ""
     # What a row of one text has beside it, [CLS] and [SEP].
     special_tokens: ClassVar[int] = 2
     # What may be before the name of a tensor, and other names that mean the same.

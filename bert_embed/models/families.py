@@ -10,6 +10,7 @@ from bert_embed.models.gte import GteConfig
 from bert_embed.models.jina import JinaConfig
 from bert_embed.models.modern_bert import ModernBertConfig
 from bert_embed.models.nomic_bert import NomicBertConfig
+from bert_embed.models.static import StaticConfig
 
 FAMILIES: tuple[type[EncoderConfig], ...] = (
     JinaConfig,  # model_type bert, too, which leads to BertConfig
@@ -17,6 +18,7 @@ FAMILIES: tuple[type[EncoderConfig], ...] = (
     GteConfig,
     ModernBertConfig,
     NomicBertConfig,
+    StaticConfig,
 )
 _BY_MODEL_TYPE = {name: family for family in FAMILIES for name in family.model_types}
 _BY_ARCHITECTURE = {family.architecture: family for family in FAMILIES}

@@ -11,7 +11,7 @@ from itertools import chain, cycle
 import numpy as np
 import orjson
 
-from bert_embed.backends.choose import find_backend
+from bert_embed.backends.choose import model_backend
 from bert_embed.backends.processor import available_cores
 from bert_embed.base.errors import InputError, counted, required
 from bert_embed.pipeline.commands.estimate_sample import Measured, Sample, Stratum, sample_of
@@ -258,7 +258,8 @@ def _speed(run: EmbedRun, sample: Sample, seconds: float) -> Speed | None:
     cores = min(available_cores(), run.options.threads or available_cores())
     tokens = sum(piece.counts[2] for _, measured in sample.strata for piece in measured)
     seconds_per_token = spent / done + sample.tokenize_seconds / max(float(tokens), 1)
-    device = find_backend(run.job.precision, run.job.device, run.job.engine)[1]
+    job = run.job
+    device = model_backend(run.bundle.config, job.precision, job.device, job.engine)[1]
     return Speed(1 / seconds_per_token, done, spent, cores, used, device)
 
 

@@ -10,7 +10,9 @@ from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, counted
 from bert_embed.bundle.bundle import AGAIN, METADATA, WEIGHTS, Bundle
 from bert_embed.bundle.find import resolve_model
+from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.kinds import heads_to_json
+from bert_embed.models.static import NO_LIMIT
 from bert_embed.pipeline.console import answer, say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options.commands import (
@@ -38,8 +40,7 @@ def run_import(options: ModelImportOptions) -> int:
     )
     config = bundle.config
     say(
-        f"{bundle.path}: {config.num_hidden_layers} layers of {config.hidden_size}, "
-        f"{config.hidden_act}, {_tokenizer(bundle)}, "
+        f"{bundle.path}: {_layers(config, config.hidden_act)}, {_tokenizer(bundle)}, "
         f"{config.vocab_size:,} entries, fingerprint {bundle.fingerprint}"
     )
     return ExitCode.DONE
@@ -160,13 +161,15 @@ def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
     rows = {
         "model": bundle.path,
         "fingerprint": bundle.fingerprint,
-        "encoder": f"{config.num_hidden_layers} layers of {config.hidden_size}, "
-        f"{config.num_attention_heads} heads, inner {config.intermediate_size}, "
-        f"{config.hidden_act}, {'a' if bundle.has_pooler else 'no'} pooler",
+        "encoder": _layers(
+            config,
+            f"{config.num_attention_heads} heads, inner {config.intermediate_size}, "
+            f"{config.hidden_act}, {'a' if bundle.has_pooler else 'no'} pooler",
+        ),
         "size": f"{facts['parameters']:,} parameters, {facts['weight_bytes'] / 1e6:,.1f} MB",
         "vocabulary": f"{config.vocab_size:,} entries",
         "tokenizer": _tokenizer(bundle),
-        "length": f"{bundle.max_seq_length} tokens, at most {config.max_position_embeddings}",
+        "length": _length(bundle.max_seq_length, config.max_position_embeddings),
         "vectors": f"{', '.join(parts)}: {facts['width']} numbers",
         "compared by": {"cosine": "cosine", "dot": "dot product"}.get(
             bundle.similarity, f"{bundle.similarity} distance"
@@ -186,6 +189,18 @@ def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
     }
     width = max(map(len, rows))
     return [f"{name:<{width}}  {value}" for name, value in rows.items()]
+
+
+def _layers(config: EncoderConfig, details: str) -> str:
+    if not config.num_hidden_layers:
+        return f"a table of {config.hidden_size}, no layers"
+    return f"{config.num_hidden_layers} layers of {config.hidden_size}, {details}"
+
+
+def _length(length: int, most: int) -> str:
+    if length == NO_LIMIT:
+        return "any number of tokens"
+    return f"{length} tokens, at most {'any number' if most == NO_LIMIT else most}"
 
 
 def _tokenizer(bundle: Bundle) -> str:

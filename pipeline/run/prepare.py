@@ -128,7 +128,7 @@ def prepare(options: Options, found: OutputState | None = None) -> EmbedRun:
             options,
             widths,
         )
-        engine = engine_of(job) if run.kind != EXAMPLES else None
+        engine = engine_of(job, run.bundle) if run.kind != EXAMPLES else None
         load = None if target is None else find_load(run, target)
         run = replace(run, estimated_bytes=size, load=load, engine=engine)
         _check_skip_blocks(run)

@@ -11,6 +11,7 @@ from typing import Any
 
 from bert_embed.base.errors import counted, counted_of
 from bert_embed.bundle.bundle import trained_prompts, unused_prompt
+from bert_embed.models.static import NO_LIMIT
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run.plan import EmbedRun
@@ -394,6 +395,8 @@ def _cut_text(record: RunRecord) -> str:
     if settings["long_text"] != "truncate" or settings.get("chunk") is not None:
         return _rows_text(settings)
     cut = result.counts.truncated
+    if settings["max_seq_length"] == NO_LIMIT:
+        return _rows_text(settings)
     lost = f" ({_percent(result.cut_share)} of all tokens)" if cut else ""
     return f"{counted(cut, 'text')} cut at {settings['max_seq_length']} tokens{lost}"
 
@@ -457,7 +460,10 @@ def _unknown_lines(result: Result) -> Iterator[str]:
 
 def _rows_text(settings: Mapping[str, Any]) -> str:
     """What happens to texts that are longer than a row."""
-    rows = f"{_LONG_TEXTS[settings['long_text']]} {settings['max_seq_length']} tokens"
+    length = settings["max_seq_length"]
+    rows = f"{_LONG_TEXTS[settings['long_text']]} {length} tokens"
+    if length == NO_LIMIT:
+        rows = "texts of any length"
     chunk, most = settings.get("chunk"), settings.get("chunk_tokens")
     if chunk is None:
         return rows

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import apache_beam as beam
 
-from bert_embed.backends.choose import check_machine, check_precision, find_backend
+from bert_embed.backends.choose import check_machine, check_precision, model_backend
 from bert_embed.backends.processor import has_int8_products
 from bert_embed.base.environment import missing
 from bert_embed.bundle.bundle import METADATA, Bundle
@@ -42,11 +42,14 @@ def report_lines(report: bool, output_format: str) -> list[str]:
     return [f"note: {why}; or leave it out with --report false"]
 
 
-def engine_of(job: RunnerOptions) -> str | None:
-    """Name of the engine that computes; None for workers, which choose it by their devices."""
-    if not job.runs_here:
+def engine_of(job: RunnerOptions, bundle: Bundle) -> str | None:
+    """Name of the engine that computes; None for workers, which choose it by their devices.
+
+    SettingError: the model has an engine of its own, which does not compute so.
+    """
+    if not job.runs_here and not bundle.config.engine:
         return None
-    return find_backend(job.precision, job.device, job.engine)[0].name
+    return model_backend(bundle.config, job.precision, job.device, job.engine)[0].name
 
 
 def precision_lines(job: RunnerOptions) -> list[str]:

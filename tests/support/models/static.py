@@ -1,0 +1,125 @@
+"""Small random static models, and what sentence-transformers and model2vec make of them.
+
+`python -m tests.support.models.static` writes tests/data/static.npz; it needs both libraries (6.2.0
+and 0.10.0 made the file that lies there) beside NumPy and safetensors.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from tests.support.models.sentence_transformers import dense, write_modules
+from tests.support.models.tiny import WORDS, small_vocabulary
+
+GOLDEN = Path(__file__).parents[2] / "data" / "static.npz"
+WIDTH = 24
+# model2vec cuts texts at 512 times the characters of the median entry: long ones keep it away.
+ENTRIES = [*small_vocabulary(), *(f"longentry{number}" for number in range(400))]
+TEXTS = (
+    "the bank of the river",
+    "a",
+    "",
+    "two banks, 北 people",  # 北 is an unknown token
+    "北",
+    " ".join(np.random.default_rng(1).choice(WORDS, 600)),
+    "  Straße  école… naïve 🎉",
+)
+LONG = " ".join(np.random.default_rng(2).choice(WORDS, 5_000))
+# Modules of sentence-transformers' kinds, and settings of model2vec's config.json.
+MODULES: dict[str, list[str]] = {"plain": [], "dense": ["Dense", "Normalize"], "unigram": []}
+MODEL2VEC: dict[str, dict[str, Any]] = {
+    "potion": {"normalize": True, "seq_length": 1000000},
+    "weighted": {"normalize": False, "max_length": None},
+    "shared": {"normalize": True, "max_length": 100},
+}
+
+
+def write_static(folder: Path, kind: str) -> None:
+    """Writes a folder of one of `MODULES` or `MODEL2VEC`."""
+    place = folder / "0_StaticEmbedding" if kind in MODULES else folder
+    place.mkdir(parents=True)
+    (place / "tokenizer.json").write_text(json.dumps(tokenizer := _tokenizer(kind)))
+    entries = len(tokenizer["model"]["vocab"])
+    random = np.random.default_rng(5)
+
+    def drawn(*shape: int) -> np.ndarray:
+        return random.normal(size=shape).astype(np.float32)
+
+    if kind in MODULES:
+        save_file({"embedding.weight": drawn(entries, WIDTH)}, place / "model.safetensors")
+        write_modules(folder, ["StaticEmbedding", *MODULES[kind]])
+        (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {}}))
+        if "Dense" in MODULES[kind]:
+            (folder / "1_Dense").mkdir()
+            (folder / "1_Dense" / "config.json").write_text(json.dumps(dense(WIDTH, 10)))
+            layer = {"linear.weight": drawn(10, WIDTH), "linear.bias": drawn(10)}
+            save_file(layer, folder / "1_Dense" / "model.safetensors")
+        return
+    config = {"model_type": "model2vec", "architectures": ["StaticModel"], "hidden_dim": WIDTH}
+    (folder / "config.json").write_text(json.dumps(config | MODEL2VEC[kind]))
+    kinds = ["StaticEmbedding", *(["Normalize"] if MODEL2VEC[kind]["normalize"] else [])]
+    write_modules(folder, kinds)
+    modules = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([modules[0] | {"path": "."}, *modules[1:]]))
+    tensors = {"embeddings": drawn(entries if kind != "shared" else 50, WIDTH)}
+    if kind != "potion":
+        tensors["weights"] = np.abs(drawn(entries))
+    if kind == "shared":
+        tensors["embeddings"] = (tensors["embeddings"] * 40).astype(np.int8)
+        tensors["mapping"] = random.integers(50, size=entries)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def _tokenizer(kind: str) -> dict[str, Any]:
+    if kind == "unigram":
+        return json.loads((GOLDEN.parent / "tokenizers" / "unigram.json").read_text("utf-8"))
+    flags = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": False}
+    ends = {"sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
+    return {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": number, "content": token, "special": True, **flags}
+            for number, token in enumerate(ENTRIES[:5])
+        ],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": True,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": "BertProcessing", **ends} if kind == "plain" else None,
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {entry: number for number, entry in enumerate(ENTRIES)},
+        },
+    }
+
+
+def main() -> None:
+    """Writes the golden vectors."""
+    from model2vec import StaticModel
+    from sentence_transformers import SentenceTransformer
+
+    vectors = {}
+    for kind in (*MODULES, *MODEL2VEC):
+        with tempfile.TemporaryDirectory() as folder:
+            write_static(place := Path(folder) / "model", kind)
+            if kind in MODULES:
+                model = SentenceTransformer(str(place), device="cpu")
+            else:
+                model = StaticModel.from_pretrained(str(place), force_download=False)
+            vectors[kind] = model.encode([*TEXTS, LONG])
+    np.savez_compressed(GOLDEN, **vectors)
+
+
+if __name__ == "__main__":
+    main()
