@@ -42,7 +42,7 @@ def test_every_format_gives_the_same_vectors(tmp_path, tiny_bundle):
 @pytest.mark.parametrize("delimiter", [";", "\t", "|"], ids=["semicolon", "tab", "bar"])
 def test_the_header_says_what_separates_the_columns(tmp_path, tiny_bundle, delimiter):
     commas = tmp_path / "commas.csv"
-    commas.write_bytes(b'id,"a, b",text\n' + b'1,x,"one; two, three"\n2,,"four|\t""five"""\n' * 9)
+    commas.write_bytes(b'id,"a, b",text\n' + b'1,x,"one; two, three"\n2,,"four|\t""five"""\n' * 4)
     written = csv.reader(io.StringIO(commas.read_text()))
     for name, opened in (("other.csv", open), ("other.csv.gz", gzip.open)):
         with opened(tmp_path / name, "wt", newline="") as file:
