@@ -79,6 +79,9 @@ class VectorSpec:
         dim: How many of the first numbers to keep; None keeps all.
         dim_last: Whether `dim` cuts vectors of unit length, which are then shorter, as truncate_dim
             of sentence-transformers does; else they are cut first.
+        layer_weights: Weights of `layers` in sum and mean; () are all 1.
+        token_dense: Output width of the model's modules on tokens, which come before the pooling;
+            0 omits them.
     """
 
     layers: tuple[int, ...] = (-1,)
@@ -90,12 +93,15 @@ class VectorSpec:
     normalize: bool = False
     dim: int | None = None
     dim_last: bool = False
+    layer_weights: tuple[float, ...] = ()
+    token_dense: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", whole_numbers("layers", self.layers))
         if not self.layers:
             raise SettingError("layers", "must name at least one layer")
         one_of("layer_combine", self.layer_combine, LAYER_COMBINES)
+        self._check_weights()
         one_text("pooling", self.pooling)
         names = self.pooling.split(",")
         for name in names:
@@ -112,6 +118,19 @@ class VectorSpec:
         object.__setattr__(self, "dense", dense)
         if self.dim is not None:
             object.__setattr__(self, "dim", whole_number("dim", self.dim, least=1))
+
+    def _check_weights(self) -> None:
+        weights = tuple(map(float, self.layer_weights))
+        object.__setattr__(self, "layer_weights", weights)
+        if weights and (
+            len(weights) != len(self.layers)
+            or self.layer_combine not in ("sum", "mean")
+            or sum(weights) == 0
+        ):
+            raise SettingError(
+                "layer_weights",
+                "must be a number for each of layers, of a sum or mean, that do not cancel out",
+            )
 
     @cached_property
     def pooled(self) -> "VectorSpec":
@@ -175,6 +194,8 @@ class VectorSpec:
     def pooled_width(self, config: EncoderConfig) -> int:
         """Returns the width of the pooling's output, of a stack for one layer."""
         count = len(self.layer_numbers(config))
+        if self.token_dense and self.pooling != "pooler":
+            return self.token_dense * len(self.poolings)
         return (
             config.hidden_size
             * len(self.poolings)
@@ -185,11 +206,11 @@ class VectorSpec:
         return self.dense or self.pooled_width(config)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as JSON-able values, `dim_last` only where it is on."""
+        """Returns the fields as JSON-able values, some only where they are not the defaults."""
         values = {**asdict(self), "layers": list(self.layers)}
-        if not self.dim_last:
-            del values["dim_last"]
-        return values
+        values["layer_weights"] = list(self.layer_weights)
+        seldom = ("dim_last", "layer_weights", "token_dense")
+        return {name: value for name, value in values.items() if value or name not in seldom}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "VectorSpec":
@@ -557,6 +578,8 @@ def spec_with(spec: VectorSpec, **changes: Any) -> VectorSpec:
     changes = {name: value for name, value in changes.items() if value is not None}
     if "dim" in changes:
         changes = {"dim_last": False, **changes}  # the caller's is cut before unit length
+    if changes.keys() & {"layers", "layer_combine"}:
+        changes = {"layer_weights": (), **changes}  # they are of the model's own layers
     changed = replace(spec, **changes)
     if "layers" in changes and len(changed.layers) > 1 and "layer_combine" not in changes:
         raise SettingError(

@@ -18,7 +18,8 @@ from bert_embed.backends.batches import CPU_BATCH_TOKENS, AnyShape
 from bert_embed.backends.protocol import Graph
 from bert_embed.base.arrays import unit_length
 from bert_embed.bundle.bundle import Bundle, load_tensors
-from bert_embed.models.encoder import EncoderConfig, modules_graph
+from bert_embed.models.encoder import EncoderConfig
+from bert_embed.models.modules import OF_TOKENS, modules_graph
 from bert_embed.settings import OutputSpec, VectorSpec
 
 
@@ -71,7 +72,8 @@ class Wanted:
         }
         if self.output_spec.tokens:
             chosen = [states[number] for number in self._token_numbers]
-            outputs["tokens"] = _joined(xp, combine_layers(xp, chosen, spec.layer_combine))
+            combined = combine_layers(xp, chosen, spec.layer_combine, spec.layer_weights)
+            outputs["tokens"] = _joined(xp, combined)
         if not self.output_spec.sentences:
             return outputs
         chosen = [states[number] for number in self._numbers]
@@ -80,20 +82,26 @@ class Wanted:
             return outputs
         head = self.prompt_tokens and self.prompt_tokens + self.config.special_tokens // 2
         counted = counted_tokens(xp, ids, mask, self.special_ids, spec, head)
-        layers = combine_layers(xp, chosen, spec.layer_combine)
+        layers = combine_layers(xp, chosen, spec.layer_combine, spec.layer_weights)
+        if spec.token_dense:
+            layers = [call("token_modules", layer) for layer in layers]
         pooled = [pool(xp, layer, counted, mask, spec.poolings) for layer in layers]
         outputs["sentences"] = _joined(xp, pooled)
         return outputs
 
 
-def combine_layers(xp: Any, states: Sequence[Any], combine: str) -> list[Any]:
+def combine_layers(
+    xp: Any, states: Sequence[Any], combine: str, weights: Sequence[float] = ()
+) -> list[Any]:
     """Returns one array `[batch, length, width]`; for "stack" one for each state."""
     if combine == "stack":
         return list(states)
     if combine == "concat":
         return [_joined(xp, states)]
+    if weights:
+        states = [state * weight for state, weight in zip(states, weights, strict=True)]
     total = sum(states[1:], start=states[0])
-    return [total / len(states) if combine == "mean" else total]
+    return [total / (sum(weights) or len(states)) if combine == "mean" else total]
 
 
 def counted_tokens(
@@ -243,6 +251,8 @@ def tail(bundle: Bundle, ops: Any, name: str, x: Any) -> Any:
         return ops.activated(ops.product(x, "pooler"), "tanh")
     if name == "modules":
         return modules_graph(bundle.dense, ops, x)
+    if name == "token_modules":
+        return modules_graph(bundle.token_dense, ops, ops.flat(x), OF_TOKENS)
     return bundle.heads[name].graph(ops, ops.flat(x))
 
 
@@ -365,11 +375,12 @@ class ArrayOps:
     def activated(self, x: Any, activation: str) -> Any:
         return _ACTIVATIONS[activation](self.xp, x)
 
-    def norm(self, x: Any, name: str) -> Any:
+    def norm(self, x: Any, name: str, epsilon: float | None = None) -> Any:
         xp = self.xp
+        epsilon = self.config.layer_norm_eps if epsilon is None else epsilon
         centred = x - xp.mean(x, axis=-1, keepdims=True)
         variance = xp.mean(centred * centred, axis=-1, keepdims=True)
-        x = centred / xp.sqrt(variance + xp.float32(self.config.layer_norm_eps))
+        x = centred / xp.sqrt(variance + xp.float32(epsilon))
         x, beta = x * self.weights[f"{name}/gamma"], self.weights.get(f"{name}/beta")
         return x if beta is None else x + beta
 
@@ -418,5 +429,4 @@ def host_call(
     """Computes what `Model.call` says with NumPy, for rows without padding."""
     ops = ArrayOps(np, bundle.config, tensors, np.ones(x.shape[:2], np.int32))
     found = tail(bundle, ops, name, x)
-    per_token = name in bundle.heads and bundle.heads[name].per_token
-    return found.reshape(*x.shape[:2], -1) if per_token else found
+    return found.reshape(*x.shape[:2], -1) if name in bundle.per_token else found

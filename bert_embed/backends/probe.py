@@ -160,7 +160,8 @@ def verify(bundle: Bundle) -> Verification:
     # The engines of GPUs and TPUs compute with these weights and settings.
     modules = [module.to_dict() for module in bundle.dense]
     heads = heads_to_json(bundle.heads)
-    settings = bundle.config.to_dict(), bundle.tokenizer_settings, modules, heads
+    before = [module.to_dict() for module in bundle.token_dense]
+    settings = bundle.config.to_dict(), bundle.tokenizer_settings, modules, heads, before
     fingerprint = model_fingerprint(load_tensors(bundle), tokenizer.vocab, *settings)
     return replace(result, same_model=fingerprint == bundle.fingerprint)
 

@@ -19,11 +19,12 @@ import numpy as np
 from bert_embed.base.arguments import one_of, one_text
 from bert_embed.base.arrays import SIMILARITIES
 from bert_embed.base.errors import InputError, SettingError
-from bert_embed.models.encoder import DenseModule, EncoderConfig, tensor_shapes
+from bert_embed.models.encoder import EncoderConfig, tensor_shapes
 from bert_embed.models.families import config_from_dict
 from bert_embed.models.heads.head import Head
 from bert_embed.models.heads.kinds import heads_from_json, heads_to_json
 from bert_embed.models.heads.sparse import SparseHead
+from bert_embed.models.modules import OF_TOKENS, Module, module_from_dict, module_shapes
 from bert_embed.settings import BY_NAME, VectorSpec
 
 SAVED_MODEL = "saved_model.pb"
@@ -85,7 +86,8 @@ class Bundle:
         tokenizer_settings: Those of the model's tokenizer, see `TextTokenizer.settings`.
         defaults: The model's own settings for vectors.
         has_pooler: Whether the weights include the dense layer over [CLS].
-        dense: The model's own layers over pooled vectors, in order.
+        dense: The model's own modules behind the pooling, in order.
+        token_dense: Those before it, over the vectors of tokens.
         heads: What makes other kinds of vectors, by `bert_embed.models.heads.vectors.VECTOR_KINDS`.
         default_vectors: The kinds of vectors that the model is for.
         similarity: How the model's dense vectors are compared, one of `SIMILARITIES`.
@@ -106,7 +108,8 @@ class Bundle:
     tokenizer_settings: Mapping[str, Any] = field(default_factory=dict)
     defaults: VectorSpec = field(default_factory=VectorSpec)
     has_pooler: bool = True
-    dense: tuple[DenseModule, ...] = ()
+    dense: tuple[Module, ...] = ()
+    token_dense: tuple[Module, ...] = ()
     heads: Mapping[str, Head] = field(default_factory=dict)
     default_vectors: tuple[str, ...] = ("dense",)
     similarity: str = "cosine"
@@ -137,6 +140,12 @@ class Bundle:
         return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
 
     @property
+    def per_token(self) -> tuple[str, ...]:
+        """What an engine computes of each token, behind the layers: kinds, or the modules."""
+        kinds = [kind for kind, head in self.heads.items() if head.per_token]
+        return (*kinds, *(["token_modules"] if self.token_dense else []))
+
+    @property
     def heads_apart(self) -> tuple[str, ...]:
         """The kinds, not what the model is for, whose graphs multiply by a table of words."""
         return tuple(
@@ -153,6 +162,13 @@ class Bundle:
             raise SettingError(
                 "pooling",
                 f"must not be pooler for this model, its weights have none: {self.path}",
+            )
+        if spec.token_dense and spec.layer_combine == "concat" and len(spec.layers) > 1:
+            raise SettingError(
+                "layer_combine",
+                f"concat gives {len(spec.layers) * self.config.hidden_size} numbers a token, but "
+                f"the model's Dense module takes {self.token_dense[0].in_features}: take sum, "
+                "mean, stack or last",
             )
         if spec.dense:
             self._check_dense(spec)
@@ -208,7 +224,8 @@ class Bundle:
 
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """Returns the shape of each tensor by name, those of heads included."""
-        shapes = tensor_shapes(self.config, self.has_pooler, self.dense)
+        shapes = tensor_shapes(self.config, self.has_pooler)
+        shapes |= module_shapes(self.dense) | module_shapes(self.token_dense, OF_TOKENS)
         for head in self.heads.values():
             shapes |= head.shapes(self.config)
         return shapes
@@ -299,7 +316,8 @@ def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = N
             config=config_from_dict(metadata["config"]),
             tokenizer_settings=dict(metadata["tokenizer"]),
             defaults=VectorSpec.from_dict(metadata["defaults"]),
-            dense=tuple(DenseModule.from_dict(module) for module in metadata["dense"]),
+            dense=tuple(map(module_from_dict, metadata["dense"])),
+            token_dense=tuple(map(module_from_dict, metadata.get("token_dense", ()))),
             heads=heads_from_json(metadata.get("heads", {}), METADATA),
             default_vectors=tuple(metadata.get("default_vectors", ("dense",))),
             **{name: metadata[name] for name in _SELDOM if name in metadata},
@@ -360,6 +378,8 @@ def write_metadata(folder: str | os.PathLike[str], bundle: Bundle) -> None:
     for name, usual in _SELDOM.items():
         if getattr(bundle, name) != usual:
             metadata[name] = getattr(bundle, name)
+    if bundle.token_dense:
+        metadata["token_dense"] = [module.to_dict() for module in bundle.token_dense]
     if bundle.heads:
         metadata["heads"] = heads_to_json(bundle.heads)
         metadata["default_vectors"] = list(bundle.default_vectors)

@@ -59,7 +59,7 @@ VECTORS = Keys(
     new={
         **{"int8_word_scales": "table", "vectors": ["dense"], "top_k": None, "min_weight": 0.0},
         **{"heads": {}, "pool_factor": 1, "marker": None},
-        "dim_last": False,
+        **{"dim_last": False, "layer_weights": [], "token_dense": 0},
     },
     free=("model_source", "query_prompt", "similarity"),
 )
@@ -119,6 +119,7 @@ def model_fingerprint(
     tokenizer: Mapping[str, Any],
     dense: Sequence[Mapping[str, Any]] = (),
     heads: Mapping[str, Mapping[str, Any]] | None = None,
+    token_dense: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Hash, hexadecimal, of what decides hidden states: not pooling, length, prompts of a run."""
     digest = hashlib.sha256()
@@ -133,6 +134,8 @@ def model_fingerprint(
     }
     if dense:
         values["dense"] = list(dense)
+    if token_dense:
+        values["token_dense"] = list(token_dense)
     if heads:
         values["heads"] = heads
     digest.update(json.dumps(values, sort_keys=True).encode())

@@ -27,11 +27,13 @@ from bert_embed.importers.weights import (
     read_object,
     read_torch,
     refuse_unknown,
+    unknown_setting,
 )
-from bert_embed.models.encoder import DenseModule, EncoderConfig
+from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.head import Head
 from bert_embed.models.heads.multi import MultiHead
 from bert_embed.models.heads.sparse import SparseHead
+from bert_embed.models.modules import DenseModule
 from bert_embed.text.documents import TextTokenizer
 
 HeadRead = tuple[Head, Mapping[str, np.ndarray]]  # and its tensors
@@ -300,6 +302,10 @@ def _read_layer(
     folder: Path, layers: list[DenseModule], takes: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
     """Adds a Dense module to `layers`, and returns its tensors."""
+    path = folder / "config.json"
+    residual = optional_object(path).get("use_residual")
+    if residual:  # PyLate's may be another than sentence-transformers'
+        raise unknown_setting(path, "use_residual", residual)
     layer, arrays = read_dense(folder, takes)
     if layer.activation not in _ACTIVATIONS:
         raise InputError(

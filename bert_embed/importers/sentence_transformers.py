@@ -24,7 +24,7 @@ from bert_embed.importers.weights import (
     refuse_unknown,
     unknown_setting,
 )
-from bert_embed.models.encoder import DenseModule
+from bert_embed.models.modules import OF_TOKENS, POOLED, DenseModule, LayerNormModule, Module
 from bert_embed.settings import VectorSpec
 
 CONVERT = "SentenceTransformer(folder).save_pretrained(new_folder) of sentence-transformers"
@@ -34,6 +34,7 @@ _ACTIVATIONS = {
     "ReLU": "relu",
     "GELU": "gelu",
     "Sigmoid": "sigmoid",
+    "SiLU": "silu",
 }
 _TORCH = re.compile(r"torch\.nn\.(?:\w+\.)*(\w+)$")
 _KNOWN = frozenset(
@@ -44,6 +45,7 @@ _KNOWN = frozenset(
         "activation_function",
         "module_input_name",
         "module_output_name",
+        "use_residual",
     )
 )
 
@@ -51,7 +53,7 @@ _KNOWN = frozenset(
 def read_dense(
     folder: Path, takes: tuple[str, ...] = ("sentence_embedding",)
 ) -> tuple[DenseModule, dict[str, np.ndarray]]:
-    """Returns sizes and float32 weights, "kernel" `[in, out]` and perhaps "bias" `[out]`.
+    """Returns sizes and float32 weights, "kernel" `[in, out]` and perhaps others.
 
     `takes` are the names that what it takes and returns may have.
     """
@@ -62,13 +64,61 @@ def read_dense(
     }
     if module.bias:
         expected["linear.bias"] = (module.out_features,)
+    own_residual = module.residual and module.in_features != module.out_features
+    if own_residual:
+        expected["residual.weight"] = expected["linear.weight"]
     shapes = {name: array.shape for name, array in arrays.items()}
     check_shapes(folder, shapes, expected, "a Dense module")
     weights = {"kernel": arrays["linear.weight"].T}
-    return module, weights | ({"bias": arrays["linear.bias"]} if module.bias else {})
+    weights |= {"bias": arrays["linear.bias"]} if module.bias else {}
+    weights |= {"residual/kernel": arrays["residual.weight"].T} if own_residual else {}
+    return module, weights
 
 
-def check_widths(modules: Iterable[DenseModule], width: int, source: Path) -> int:
+def read_layer_norm(folder: Path) -> tuple[LayerNormModule, dict[str, np.ndarray]]:
+    """Returns the size and float32 weights of a LayerNorm module."""
+    path = folder / "config.json"
+    values = read_object(path)
+    refuse_unknown(path, values, frozenset(("dimension",)))
+    try:
+        module = LayerNormModule(values.get("dimension", 0))
+    except InputError as error:
+        raise InputError(f"{path}: dimension: {error}") from error
+    arrays = read_arrays(folder, CONVERT)
+    parts = {"gamma": "norm.weight", "beta": "norm.bias"}
+    shapes = {name: array.shape for name, array in arrays.items()}
+    expected = dict.fromkeys(parts.values(), (module.in_features,))
+    check_shapes(folder, shapes, expected, "a LayerNorm module")
+    return module, {ours: arrays[theirs] for ours, theirs in parts.items()}
+
+
+def _weighted_layers(folder: Path, encoder: Path) -> VectorSpec:
+    """Returns a spec with the layers of a WeightedLayerPooling and their weights alone."""
+    path = folder / "config.json"
+    values = read_object(path)
+    refuse_unknown(path, values, _WEIGHTED_KNOWN)
+    if optional_object(encoder / "config.json").get("output_hidden_states") is not True:
+        raise InputError(
+            f"{path}: module WeightedLayerPooling does nothing in sentence-transformers, because "
+            f"output_hidden_states of {encoder / 'config.json'} is not true; set it, or remove the "
+            "module from modules.json"
+        )
+    first, last = values.get("layer_start", 4), values.get("num_hidden_layers", 12)
+    if not type(first) is type(last) is int or not 0 <= first <= last:
+        raise InputError(
+            f"{path}: layer_start and num_hidden_layers must be whole numbers, the first not larger"
+            f", got {first!r} and {last!r}"
+        )
+    arrays = read_arrays(folder, CONVERT)
+    shapes = {name: array.shape for name, array in arrays.items()}
+    expected = {"layer_weights": (last + 1 - first,)}
+    check_shapes(folder, shapes, expected, "a WeightedLayerPooling module")
+    weights = tuple(arrays["layer_weights"].tolist())
+    layers = tuple(range(first, last + 1))
+    return VectorSpec(layers=layers, layer_combine="mean", layer_weights=weights)
+
+
+def check_widths(modules: Iterable[Module], width: int, source: Path) -> int:
     """Checks that modules, in order, take what comes before; returns the width of the last one."""
     for number, module in enumerate(modules):
         if module.in_features != width:
@@ -97,6 +147,7 @@ def _read_config(path: Path, takes: tuple[str, ...]) -> DenseModule:
             out_features=values.get("out_features", 0),
             activation=_ACTIVATIONS[match[1]] if match else "identity",
             bias=values.get("bias", True),
+            residual=values.get("use_residual", False),
         )
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
@@ -167,6 +218,12 @@ _HARMLESS = (
     *("unpad_inputs", "use_memory_efficient_attention", "torch_dtype", "dtype"),
 )
 _MODULE_KNOWN = frozenset(("idx", "name", "path", "type", "kwargs"))  # in modules.json
+_WEIGHTED_KNOWN = frozenset(
+    (
+        *("embedding_dimension", "word_embedding_dimension"),
+        *("layer_start", "num_hidden_layers"),
+    )
+)
 _NORMALIZE_KNOWN = frozenset(("module_input_name", "module_output_name"))
 _ROUTER_KNOWN = frozenset(("types", "structure", "parameters"))
 _ROUTES_KNOWN = frozenset(("default_route", "allow_empty_key"))  # among its parameters
@@ -182,8 +239,9 @@ class Settings:
     encoder: str = ""  # folder of config.json and weights, relative to the source
     is_static: bool = False  # a StaticEmbedding, of which tokenizer and table are there
     defaults: VectorSpec = field(default_factory=VectorSpec)
-    dense: tuple[DenseModule, ...] = ()  # in order
-    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)  # float32, of `dense`
+    dense: tuple[Module, ...] = ()  # behind the pooling, in order
+    token_dense: tuple[Module, ...] = ()  # before it, on tokens
+    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)  # float32, of both
     prompts: Mapping[str, str] = field(default_factory=dict)  # by name
     default_prompt: str = ""  # a name; "" for none
     similarity: str = "cosine"  # of dense vectors
@@ -210,7 +268,8 @@ def read_settings(source: Path) -> Settings:
     modules_listed = listed_modules(source)
     if len(modules_listed) == 1 and modules_listed[0][0] == "Router":
         modules_listed, query_weights = _routes(source, modules_listed[0][1])
-    modules: list[DenseModule] = []
+    layers = VectorSpec()
+    modules: dict[str, list[Module]] = {POOLED: [], OF_TOKENS: []}
     tensors: dict[str, np.ndarray] = {}
     for kind, path in _ordered(source, modules_listed):
         if kind in ("Transformer", "MLMTransformer", "StaticEmbedding"):
@@ -219,10 +278,20 @@ def read_settings(source: Path) -> Settings:
             pooling = _read_pooling(inside(source, path) / "config.json")
         elif kind == "SpladePooling":
             splade = read_splade_pooling(inside(source, path) / "config.json")
-        elif kind == "Dense":
-            module, arrays = read_dense(inside(source, path))
-            tensors |= {f"dense/{len(modules)}/{name}": array for name, array in arrays.items()}
-            modules.append(module)
+        elif kind == "WeightedLayerPooling":
+            layers = _weighted_layers(inside(source, path), inside(source, encoder))
+        elif kind in ("Dense", _TOKEN_DENSE, "LayerNorm"):
+            place, prefix = inside(source, path), POOLED
+            module: Module
+            if kind == "LayerNorm":
+                module, arrays = read_layer_norm(place)
+            elif kind == "Dense":
+                module, arrays = read_dense(place)
+            else:
+                (module, arrays), prefix = read_dense(place, ("token_embeddings",)), OF_TOKENS
+            number = len(modules[prefix])
+            tensors |= {f"{prefix}/{number}/{name}": array for name, array in arrays.items()}
+            modules[prefix].append(module)
         elif kind == "Normalize":
             place = inside(source, path) / "config.json"
             values = optional_object(place)
@@ -244,12 +313,20 @@ def read_settings(source: Path) -> Settings:
         # Cut behind the modules, also where the last one gives unit length
         pooling = replace(pooling, dim=cut, dim_last=normalize)
     values = {} if is_static else read_transformer(inside(source, encoder), task)
-    width = modules[-1].out_features if modules else 0
+    widths = {name: some[-1].out_features if some else 0 for name, some in modules.items()}
+    pooling = replace(
+        pooling,
+        layers=layers.layers,
+        layer_combine=layers.layer_combine,
+        layer_weights=layers.layer_weights,
+        token_dense=widths[OF_TOKENS],
+    )
     return Settings(
         encoder=encoder,
         is_static=is_static,
-        defaults=replace(pooling, dense=width, normalize=normalize),
-        dense=tuple(modules),
+        defaults=replace(pooling, dense=widths[POOLED], normalize=normalize),
+        dense=tuple(modules[POOLED]),
+        token_dense=tuple(modules[OF_TOKENS]),
         tensors=tensors,
         prompts=prompts,
         default_prompt=default_prompt,
@@ -264,15 +341,20 @@ def read_settings(source: Path) -> Settings:
     )
 
 
+_TOKEN_DENSE = "Dense on token_embeddings"
+_ON_VECTORS = ("Dense", "LayerNorm", "Normalize")
 # The modules that may follow a module: pooling, then Dense modules, then unit length.
 _FOLLOWERS = {
     "": ("Transformer", "MLMTransformer", "StaticEmbedding"),
-    "StaticEmbedding": ("Dense", "Normalize"),
-    "Transformer": ("Pooling", "SpladePooling"),
+    "StaticEmbedding": _ON_VECTORS,
+    "Transformer": ("Pooling", "SpladePooling", "WeightedLayerPooling", _TOKEN_DENSE),
+    "WeightedLayerPooling": ("Pooling", _TOKEN_DENSE),
+    _TOKEN_DENSE: ("Pooling", _TOKEN_DENSE),
     "MLMTransformer": ("SpladePooling",),
     "SpladePooling": (),
-    "Pooling": ("Dense", "Normalize"),
-    "Dense": ("Dense", "Normalize"),
+    "Pooling": _ON_VECTORS,
+    "Dense": _ON_VECTORS,
+    "LayerNorm": _ON_VECTORS,
     "Normalize": ("Normalize",),
 }
 
@@ -331,6 +413,10 @@ def _ordered(source: Path, modules: list[tuple[str, str]]) -> Iterator[tuple[str
     for kind, place in modules:
         if kind == "Dropout":  # has an effect in training only
             continue
+        if kind == "Dense" and _TOKEN_DENSE in _FOLLOWERS[before]:
+            values = optional_object(inside(source, place) / "config.json")
+            if values.get("module_input_name") == "token_embeddings":
+                kind = _TOKEN_DENSE
         if kind not in _FOLLOWERS:
             raise InputError(
                 f"{path}: module {kind} is not supported, only "
@@ -339,7 +425,7 @@ def _ordered(source: Path, modules: list[tuple[str, str]]) -> Iterator[tuple[str
         if kind not in _FOLLOWERS[before]:
             raise InputError(
                 f"{path}: module {kind} after {before or 'nothing'} is not supported, the order "
-                "must be Transformer, Pooling, Dense, Normalize"
+                "must be Transformer, Pooling, Dense or LayerNorm, Normalize"
             )
         before = kind
         yield kind, place

@@ -303,6 +303,7 @@ def write_bundle(
         tokenizer.settings,
         [module.to_dict() for module in bundle.dense],
         heads_to_json(bundle.heads),
+        [module.to_dict() for module in bundle.token_dense],
     )
     bundle = replace(bundle, fingerprint=fingerprint, tokenizer_settings=tokenizer.settings)
     dest.parent.mkdir(parents=True, exist_ok=True)

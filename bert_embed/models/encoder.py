@@ -8,9 +8,6 @@ import numpy as np
 
 from bert_embed.base.errors import InputError
 
-_MODULE = "dense/{}"  # the name of a module behind the pooling, by its number
-DENSE_ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "sigmoid")
-
 
 class Sizes:
     """A dataclass that JSON can hold."""
@@ -38,36 +35,6 @@ class Sizes:
                 raise InputError(f"{prefix}{name} must be {what}, got {value!r}")
 
 
-@dataclass(frozen=True)
-class DenseModule(Sizes):
-    """A layer over pooled vectors: `activation(x @ kernel + bias)`."""
-
-    kind: ClassVar[str] = "dense"
-
-    in_features: int
-    out_features: int
-    activation: str = "tanh"  # one of `DENSE_ACTIVATIONS`; "gelu" is the exact form, with erf
-    bias: bool = True
-
-    def __post_init__(self) -> None:
-        self._check_positive("in_features", "out_features")
-        if self.activation not in DENSE_ACTIVATIONS:
-            raise InputError(
-                f"activation must be one of {', '.join(DENSE_ACTIVATIONS)}, got {self.activation!r}"
-            )
-        if not isinstance(self.bias, bool):
-            raise InputError(f"bias must be true or false, got {self.bias!r}")
-
-    def shapes(self, name: str) -> dict[str, tuple[int, ...]]:
-        """Returns the shape of each tensor of the module of this name."""
-        return product_shapes({name: (self.in_features, self.out_features)}, self.bias)
-
-    def graph(self, ops: "Ops", x: Any, name: str) -> Any:
-        """Adds the module of this name, on `[rows, in_features]`."""
-        x = ops.product(x, name)
-        return x if self.activation == "identity" else ops.activated(x, self.activation)
-
-
 class Ops(Protocol):
     """Adds operations to a graph, in which weights are known by their names.
 
@@ -93,8 +60,11 @@ class Ops(Protocol):
     def activated(self, x: Any, activation: str) -> Any:
         """Returns "gelu" (erf), "gelu_new" (tanh), "relu", "silu", "tanh", "sigmoid" or "log1p"."""
 
-    def norm(self, x: Any, name: str) -> Any:
-        """Returns rows of mean 0 and variance 1, times gamma; plus beta, if there is one."""
+    def norm(self, x: Any, name: str, epsilon: float | None = None) -> Any:
+        """Returns rows of mean 0 and variance 1, times gamma; plus beta, if there is one.
+
+        `epsilon`, which is added to the variance, is by default the configuration's.
+        """
 
     def product(self, x: Any, name: str) -> Any:
         """Returns `x @ kernel`; plus bias, if there is one."""
@@ -347,27 +317,10 @@ class EncoderConfig(Sizes):
         raise NotImplementedError
 
 
-def tensor_shapes(
-    config: EncoderConfig, pooler: bool = True, dense: Sequence[DenseModule] = ()
-) -> dict[str, tuple[int, ...]]:
+def tensor_shapes(config: EncoderConfig, pooler: bool = True) -> dict[str, tuple[int, ...]]:
     """Returns each tensor's shape by name; a kernel is `[in, out]`, for `x @ kernel + bias`."""
-    shapes = config.shapes()
-    if pooler:
-        shapes |= product_shapes({"pooler": (config.hidden_size, config.hidden_size)})
-    for number, module in enumerate(dense):
-        shapes |= module.shapes(_MODULE.format(number))
-    return shapes
-
-
-def modules_graph(modules: Sequence[DenseModule], ops: Ops, x: Any) -> Any:
-    """Adds a model's modules behind the pooling, in their order, on `[rows, width]`.
-
-    Another kind of module is another class with `shapes` and `graph`, as `DenseModule` has them:
-    every backend then computes it, by its own `Ops`.
-    """
-    for number, module in enumerate(modules):
-        x = module.graph(ops, x, _MODULE.format(number))
-    return x
+    pooled = {"pooler": (config.hidden_size, config.hidden_size)} if pooler else {}
+    return config.shapes() | product_shapes(pooled)
 
 
 def product_shapes(

@@ -132,6 +132,7 @@ def model_facts(bundle: Bundle) -> dict[str, Any]:
         "defaults": bundle.defaults.to_dict(),
         "width": bundle.defaults.width(config),
         "dense": [module.to_dict() for module in bundle.dense],
+        "token_dense": [module.to_dict() for module in bundle.token_dense],
         "heads": heads_to_json(bundle.heads),
         "default_vectors": list(bundle.default_vectors),
         "similarity": bundle.similarity,
@@ -150,9 +151,7 @@ def _json_lines(facts: dict[str, Any]) -> list[str]:
 def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
     """The facts for reading, one a line."""
     config, spec = bundle.config, bundle.defaults
-    modules = [
-        f"{module.in_features}x{module.out_features} {module.activation}" for module in bundle.dense
-    ]
+    modules = [*(f"of tokens {module}" for module in bundle.token_dense), *map(str, bundle.dense)]
     parts = [f"layers {','.join(map(str, spec.layers))} {spec.layer_combine}", spec.pooling]
     parts += ["special tokens counted" if spec.pool_special_tokens else "no special tokens"]
     parts += [] if spec.pool_prompt else ["no prompt"]

@@ -306,6 +306,12 @@ def _text_spec(options: Options, bundle: Bundle, vector_spec: VectorSpec) -> Tex
             f"late takes the mean of tokens and conflicts with pooling {vector_spec.pooling}",
             "pooling",
         )
+    if text_spec.pools_late and vector_spec.token_dense:
+        raise SettingError(
+            "chunk_pooling",
+            "late takes the mean of hidden states, but this model has modules on tokens before its "
+            "pooling: take own",
+        )
     bundle.check_vectors(text_spec.vectors)
     if text_spec.needs_tokens:
         vector_spec.token_shape(bundle.config)

@@ -36,7 +36,7 @@ class LiteRTEngine(HostEngine):
         bundle.verify_files([FILES[precision]])
         super().__init__(bundle, special_ids)
         self._apart = {*bundle.heads_apart}
-        self._per_token = [kind for kind, head in bundle.heads.items() if head.per_token]
+        self._per_token = bundle.per_token
         self._file = Path(bundle.path, FILES[precision])
         # One thread maps the file, which then is in memory once for all processes of a machine;
         # several share a copy, because each interpreter would map the file anew.

@@ -73,7 +73,7 @@ class Encoder(tf.Module):
         """As `bert_embed.backends.host.Model.call`."""
         ops = _TensorFlowOps(self.config, self.weights, mask, self._dtype)
         found = tf.cast(tail(self._bundle, ops, name, x), tf.float32)
-        if name not in self._bundle.heads or not self._bundle.heads[name].per_token:
+        if name not in self._bundle.per_token:
             return found
         return tf.reshape(found, [ops.batch, ops.length, found.shape[-1]])
 
@@ -138,8 +138,9 @@ class _TensorFlowOps:
     def activated(self, x: tf.Tensor, activation: str) -> tf.Tensor:
         return _ACTIVATIONS[activation](x)
 
-    def norm(self, x: tf.Tensor, name: str) -> tf.Tensor:
-        x = _standardized(tf.cast(x, tf.float32), self._config.layer_norm_eps)
+    def norm(self, x: tf.Tensor, name: str, epsilon: float | None = None) -> tf.Tensor:
+        epsilon = self._config.layer_norm_eps if epsilon is None else epsilon
+        x = _standardized(tf.cast(x, tf.float32), epsilon)
         x *= self._weights[f"{name}/gamma"]
         beta = self._weights.get(f"{name}/beta")
         return x if beta is None else x + beta

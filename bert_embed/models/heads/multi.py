@@ -8,9 +8,10 @@ import numpy as np
 
 from bert_embed.base.arrays import splits_of, unit_length
 from bert_embed.base.errors import required
-from bert_embed.models.encoder import DenseModule, EncoderConfig, Ops
+from bert_embed.models.encoder import EncoderConfig, Ops
 from bert_embed.models.heads.head import BatchRows, DocumentRows, Head, TokenPlaces
 from bert_embed.models.heads.vectors import MultiVectors
+from bert_embed.models.modules import DenseModule
 
 _PROTECTED = 1  # first tokens, such as [CLS], that stay as they are
 

@@ -7,7 +7,7 @@ there) beside NumPy and safetensors.
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,11 @@ def dense(width: int, out: int, activation: str = "activation.Tanh", **more: Any
     """Returns the config.json of a Dense module."""
     function = _NN + activation
     return {"in_features": width, "out_features": out, "activation_function": function, **more}
+
+
+def on_tokens(width: int, out: int, activation: str, **more: Any) -> dict[str, Any]:
+    """Returns the config.json of a Dense module before the pooling."""
+    return dense(width, out, activation, module_input_name="token_embeddings", **more)
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -49,12 +54,36 @@ CASES: dict[str, dict[str, Any]] = {
         "prompts": {"query": QUERY, "document": ""},
         "default_prompt": "query",
     },
+    "norm": {
+        "pooling": {"pooling_mode": "mean"},
+        "modules": [
+            {"dimension": 32},
+            dense(32, 20, "activation.SiLU", use_residual=True),
+            dense(20, 20, "activation.Tanh", use_residual=True),
+            {"dimension": 20},
+        ],
+        "normalize": True,
+    },
+    "on_tokens": {
+        "before": [on_tokens(32, 24, "activation.GELU"), on_tokens(24, 40, "activation.Tanh")],
+        "pooling": {"pooling_mode": ["max", "mean"]},
+        "modules": [dense(80, 12, "linear.Identity")],
+    },
+    "weighted": {
+        "before": [
+            {"embedding_dimension": 32, "layer_start": 1, "num_hidden_layers": 3},
+            on_tokens(32, 16, "activation.ReLU", bias=False),
+        ],
+        "pooling": {"pooling_mode": "mean"},
+        "layers": 3,
+    },
 }
 
 
 def write_sentence_transformers(
     folder: Path,
     *,
+    before: Sequence[Mapping[str, Any]] = (),
     pooling: Mapping[str, Any] | None = None,
     modules: Sequence[Mapping[str, Any]] = (),
     normalize: bool = False,
@@ -66,35 +95,67 @@ def write_sentence_transformers(
 
     Args:
         folder: Made if it is not there.
-        pooling: `1_Pooling/config.json`.
-        modules: The config.json of each Dense module.
+        before: The config.json of each module before the pooling, on tokens.
+        pooling: That of the pooling.
+        modules: Those of the modules behind it.
         normalize: Whether vectors have unit length.
         prompts: Those of the model.
         default_prompt: The name of the default one.
         **model: For `write_tiny_huggingface`.
 
     Returns:
-        The encoder's tensors, and "linear.weight" and "linear.bias" of each Dense module.
+        The encoder's tensors, and those of each module but the pooling.
     """
     said = {"word_embedding_dimension": 32, **(pooling or {})}
     tensors = write_tiny_huggingface(folder, pooling=said, **model)
     random = np.random.default_rng(3)
-    names, weights = ["Transformer", "Pooling"], []
-    for number, config in enumerate(modules, 2):
-        place = folder / f"{number}_Dense"
-        place.mkdir()
+    names, weights = ["Transformer"], []
+    for config in (*before, said, *modules):
+        kind = "Pooling" if config is said else _kind(config)
+        place = folder / f"{len(names)}_{kind}"
+        place.mkdir(exist_ok=True)
+        names.append(kind)
         (place / "config.json").write_text(json.dumps(config))
-        shape = config["out_features"], config["in_features"]
-        arrays = {"linear.weight": (random.normal(size=shape) * 0.2).astype(np.float32)}
-        if config.get("bias", True):
-            arrays["linear.bias"] = (random.normal(size=shape[0]) * 0.2).astype(np.float32)
-        save_file(arrays, place / "model.safetensors")
-        names.append("Dense")
-        weights.append(arrays)
+        if config is not said:
+            shapes = _SHAPES[kind](config)
+            arrays = {
+                name: (random.normal(size=shape) * 0.2 + (kind != "Dense")).astype(np.float32)
+                for name, shape in shapes.items()
+            }
+            save_file(arrays, place / "model.safetensors")
+            weights.append(arrays)
+    if "WeightedLayerPooling" in names:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"output_hidden_states": True}))
     write_modules(folder, [*names, *(["Normalize"] if normalize else [])])
     config = {"prompts": prompts or {}, "default_prompt_name": default_prompt}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(config))
     return tensors, weights
+
+
+def _kind(config: Mapping[str, Any]) -> str:
+    if "in_features" in config:
+        return "Dense"
+    return "LayerNorm" if "dimension" in config else "WeightedLayerPooling"
+
+
+def _dense_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    shape = config["out_features"], config["in_features"]
+    shapes: dict[str, tuple[int, ...]] = {"linear.weight": shape}
+    if config.get("bias", True):
+        shapes["linear.bias"] = shape[:1]
+    if config.get("use_residual") and shape[0] != shape[1]:
+        shapes["residual.weight"] = shape
+    return shapes
+
+
+_SHAPES: dict[str, Callable[[Mapping[str, Any]], dict[str, tuple[int, ...]]]] = {
+    "Dense": _dense_shapes,
+    "LayerNorm": lambda config: dict.fromkeys(("norm.weight", "norm.bias"), (config["dimension"],)),
+    "WeightedLayerPooling": lambda config: {
+        "layer_weights": (config["num_hidden_layers"] + 1 - config["layer_start"],)
+    },
+}
 
 
 def write_modules(folder: Path, kinds: Sequence[str]) -> None:

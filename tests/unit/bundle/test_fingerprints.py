@@ -18,7 +18,7 @@ from bert_embed.bundle.fingerprints import (
     run_fingerprint,
 )
 from bert_embed.models.bert import BertConfig
-from bert_embed.models.encoder import DenseModule
+from bert_embed.models.modules import DenseModule
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.transforms.examples.write import ExampleSettings
 from bert_embed.transforms.read.columns import Columns

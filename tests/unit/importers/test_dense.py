@@ -16,7 +16,8 @@ from bert_embed.backends.litert.engine import LiteRTModel
 from bert_embed.backends.litert.model import write_litert
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.bert import BertConfig
-from bert_embed.models.encoder import DENSE_ACTIVATIONS, DenseModule, tensor_shapes
+from bert_embed.models.encoder import tensor_shapes
+from bert_embed.models.modules import DENSE_ACTIVATIONS, DenseModule, module_shapes
 from tests.support.models import plain_bert
 
 CONFIG = BertConfig(9, 4, 1, 2, 8, 8)
@@ -26,12 +27,13 @@ PLAIN = {
     "relu": plain_bert.relu,
     "gelu": plain_bert.gelu,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "silu": lambda x: x / (1 + np.exp(-x)),
 }
 
 
 def random_tensors(dense, seed=0):
     random = np.random.default_rng(seed)
-    shapes = tensor_shapes(CONFIG, dense=dense)
+    shapes = tensor_shapes(CONFIG) | module_shapes(dense)
     return {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
 
 
@@ -67,7 +69,7 @@ def test_a_chain_of_modules_equals_plain_numpy(modules, rows):
 
 def test_the_names_include_the_modules():
     modules = (DenseModule(4, 3, "relu", True), DenseModule(3, 2, "tanh", False))
-    shapes = tensor_shapes(CONFIG, dense=modules)
+    shapes = tensor_shapes(CONFIG) | module_shapes(modules)
     added = {name: shape for name, shape in shapes.items() if name.startswith("dense")}
     assert added == {"dense/0/kernel": (4, 3), "dense/0/bias": (3,), "dense/1/kernel": (3, 2)}
 

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.models.encoder import DenseModule
+from bert_embed.models.modules import DenseModule, LayerNormModule
 from bert_embed.settings import VectorSpec
 from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models import plain_bert
@@ -39,6 +39,7 @@ ACTIVATIONS = {
     "relu": plain_bert.relu,
     "gelu": plain_bert.gelu,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "silu": lambda x: x / (1 + np.exp(-x)),
 }
 
 
@@ -52,19 +53,39 @@ def edit_json(path, **changes):
     path.write_text(json.dumps(values | changes))
 
 
+def plain_module(module, arrays, x):
+    if isinstance(module, LayerNormModule):
+        centred = x - x.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt(centred.var(-1, keepdims=True) + 1e-5)
+        return scaled * arrays["norm.weight"] + arrays["norm.bias"]
+    y = ACTIVATIONS[module.activation](x @ arrays["linear.weight"].T + arrays.get("linear.bias", 0))
+    if module.residual:
+        y = y + (x @ arrays["residual.weight"].T if "residual.weight" in arrays else x)
+    return y
+
+
 def plain_vectors(bundle, tensors, weights, prompt):
     """The chain in float64 NumPy, a text at a time."""
+    count = len(bundle.token_dense) + bool(bundle.defaults.layer_weights)
+    before, weights = weights[:count], weights[count:]
     model, tokenizer = plain_bert.PlainBert(tensors, 4, plain_bert.gelu), load_tokenizer(bundle)
     skipped = len(tokenizer.encode(prompt)) - 1
     skipped *= bool(prompt) and not bundle.defaults.pool_prompt
     for text in TEXTS:
         ids = np.array(tokenizer.encode(prompt + text))
-        last = model.hidden_states(ids, ids * 0)[-1][skipped:]
+        states = model.hidden_states(ids, ids * 0)
+        last, on_tokens = states[-1], before
+        if bundle.defaults.layer_weights:
+            chosen = [states[layer] for layer in bundle.defaults.layers]
+            last = np.average(chosen, axis=0, weights=before[0]["layer_weights"])
+            on_tokens = before[1:]
+        for module, arrays in zip(bundle.token_dense, on_tokens, strict=True):
+            last = plain_module(module, arrays, last)
+        last = last[skipped:]
         places = np.arange(skipped, len(ids)) + 1
         vector = np.concatenate([POOL[each](last, places) for each in bundle.defaults.poolings])
         for module, arrays in zip(bundle.dense, weights, strict=True):
-            vector = vector @ arrays["linear.weight"].T + arrays.get("linear.bias", 0)
-            vector = ACTIVATIONS[module.activation](vector)
+            vector = plain_module(module, arrays, vector)
         yield vector / np.linalg.norm(vector) if bundle.defaults.normalize else vector
 
 
@@ -188,13 +209,13 @@ def test_truncate_dim_cuts_behind_the_modules(tmp_path, normalize):
 @pytest.mark.parametrize(
     ("kinds", "message"),
     [
-        (["Transformer", "WeightedLayerPooling", "Pooling"], "module WeightedLayerPooling is not"),
+        (["Transformer", "Pooling", "WeightedLayerPooling"], "module WeightedLayerPooling after"),
         (
             ["Transformer", "LSTM", "Pooling"],
             "module LSTM is not supported, only StaticEmbedding, Transf",
         ),
         (["Transformer", "CNN", "Pooling"], "module CNN is not supported"),
-        (["Transformer", "Pooling", "LayerNorm"], "module LayerNorm is not supported"),
+        (["Transformer", "LayerNorm", "Pooling"], "module LayerNorm after Transformer is not"),
         (["WordEmbeddings", "Pooling"], "module WordEmbeddings is not supported"),
         (["StaticEmbedding", "Pooling"], "module Pooling after StaticEmbedding is not supported"),
         (["sentence_transformers.base.modules.router.Router"], "module Router is not supported"),
@@ -244,7 +265,7 @@ def test_a_dropout_does_nothing_when_vectors_are_made(tmp_path, tiny_bundle):
             r"must be torch\.nn's Identity, .*, got 'torch\.nn\.modules\.activation\.Mish'",
         ),
         ("2_Dense/config.json", {"activation_function": "mine.Tanh"}, r"got 'mine\.Tanh'"),
-        ("2_Dense/config.json", {"use_residual": True}, "use_residual is not supported"),
+        ("2_Dense/config.json", {"use_residual": True}, "tensor residual.weight is missing"),
         (
             "2_Dense/config.json",
             {"module_input_name": "token_embeddings"},
@@ -358,3 +379,54 @@ def test_an_encoder_in_a_folder_of_its_own_is_found(tmp_path, tiny_bundle):
     bundle = imported(tmp_path)
     assert bundle.max_seq_length == 20
     assert bundle.fingerprint == read_bundle(tiny_bundle).fingerprint
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["norm", "on_tokens", "weighted"])
+def test_modules_are_the_same_on_a_device_that_compiles(tmp_path, name):
+    write_sentence_transformers(tmp_path / "source", **CASES[name])
+    encoder = Encoder(imported(tmp_path), engine="tensorflow", device="cpu")
+    found = encoder.encode(TEXTS, max_seq_length=16, batch_tokens=64, long_text="truncate")
+    assert_near(found, VECTORS[name])
+
+
+def test_layers_of_the_caller_have_no_weights_and_tokens_are_weighted(tmp_path):
+    write_sentence_transformers(tmp_path / "source", **CASES["weighted"])
+    bundle = imported(tmp_path)
+    assert read_bundle(bundle.path).defaults == bundle.defaults
+    assert (
+        VectorSpec.from_dict(json.loads(json.dumps(bundle.defaults.to_dict()))) == bundle.defaults
+    )
+    encoder = Encoder(bundle)
+    stacked = encoder.units(TEXTS[0], layers=[1, 2, 3], layer_combine="stack").vectors
+    weights = np.array(bundle.defaults.layer_weights)
+    mean = (stacked * weights[:, None]).sum(axis=1) / weights.sum()
+    np.testing.assert_allclose(encoder.units(TEXTS[0]).vectors, mean, atol=1e-5)
+    last = encoder.encode(TEXTS, layers=-1, dense=0)
+    assert last.shape == (len(TEXTS), 16)
+    with pytest.raises(ValueError, match="concat gives 64 numbers a token"):
+        encoder.encode(TEXTS, layers=[1, 2], layer_combine="concat")
+    edit_json(tmp_path / "source" / "config.json", output_hidden_states=False)
+    with pytest.raises(ValueError, match="WeightedLayerPooling does nothing in sentence-transf"):
+        imported(tmp_path, "more")
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "changes", "message"),
+    [
+        ("norm", 2, {"dimension": 8}, r"tensor norm\.weight must be \[8\], is \[32\]"),
+        ("norm", 2, {"eps": 0.1}, "eps is not supported"),
+        ("norm", 3, {"activation_function": "torch.nn.Mish"}, "must be torch.nn's .*SiLU"),
+        ("on_tokens", 1, {"in_features": 40}, r"linear\.weight must be \[24, 40\]"),
+        ("weighted", 1, {"layer_start": 4}, "must be whole numbers, the first not larger"),
+        ("weighted", 1, {"num_hidden_layers": 2}, r"layer_weights must be \[2\], is \[3\]"),
+    ],
+)
+def test_settings_of_modules_that_are_not_followed_are_refused(
+    tmp_path, name, number, changes, message
+):
+    write_sentence_transformers(tmp_path / "source", **CASES[name])
+    (folder,) = (tmp_path / "source").glob(f"{number}_[DLW]*")
+    edit_json(folder / "config.json", **changes)
+    with pytest.raises(ValueError, match=message):
+        imported(tmp_path)
