@@ -148,7 +148,8 @@ def _downloaded(model: str) -> Snapshot | None:
     if cached is not None and _is_whole(cached.folder):
         return None
     _LOG.warning("fetching %s from the Hugging Face hub, only this once", model)
-    return fetched_snapshot(name, model)
+    given = model if model.startswith(HUB_SCHEME) else f"{model} (no folder here)"
+    return fetched_snapshot(name, given)
 
 
 def _of_any_organization(name: HubName) -> Snapshot | None:

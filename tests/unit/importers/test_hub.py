@@ -212,11 +212,11 @@ except bert_embed.InputError as error:
 
 
 def test_a_model_is_downloaded_once_where_it_is_loaded(hub, tmp_path):
-    def load(*words, **environment):
+    def load(*words, name=f"{NAME}@v1", **environment):
         settings = {"HF_HOME": str(tmp_path / "home"), "BERT_EMBED_CACHE": str(tmp_path / "kept")}
         inherited = {name: value for name, value in os.environ.items() if "OFFLINE" not in name}
         return subprocess.run(
-            [sys.executable, "-c", LOAD, f"{NAME}@v1", *words],
+            [sys.executable, "-c", LOAD, name, *words],
             cwd=ROOT,
             env={**inherited, **hub.environment, **settings, **environment},
             capture_output=True,
@@ -233,6 +233,8 @@ def test_a_model_is_downloaded_once_where_it_is_loaded(hub, tmp_path):
     assert "fetching a-team/tiny-mpnet@v1 from the Hugging Face hub, only this once" in first.stderr
     assert "model.safetensors" in hub.sent
     assert "pytorch_model.bin" not in hub.sent
+    unknown = load(name="a-team/none")
+    assert "a-team/none (no folder here): could not be fetched (404" in unknown.stderr
     hub.sent.clear()
     assert load("local").stdout == load().stdout == first.stdout
     assert hub.sent == []
