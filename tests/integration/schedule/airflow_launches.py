@@ -154,7 +154,8 @@ def test_kubernetes_takes_the_pod(seen):
     kubeconform = ROOT / "build" / "kubeconform"
     if not kubeconform.exists():
         pytest.skip("kubeconform is not there: make build/kubeconform")
-    schemas = f"{ROOT}/tests/deploy/schemas/{{{{.ResourceKind}}}}_{{{{.ResourceAPIVersion}}}}.json"
+    folder = ROOT / "tests" / "integration" / "deploy" / "schemas"
+    schemas = f"{folder}/{{{{.ResourceKind}}}}_{{{{.ResourceAPIVersion}}}}.json"
     command = [kubeconform, "-strict", "-schema-location", schemas]
     made = subprocess.run(command, input=json.dumps(seen.pod), capture_output=True, text=True)
     assert made.returncode == 0, made.stdout

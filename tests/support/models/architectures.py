@@ -129,11 +129,6 @@ def _config(kind: str) -> dict[str, Any]:
     return config | other
 
 
-def layer_count(kind: str) -> int:
-    """Returns how many layers a kind has."""
-    return gated.LAYERS.get(kind, _LAYERS)
-
-
 def kept_tokens(length: int) -> np.ndarray:
     """Returns the places of the tokens whose states are kept, of a row of `EDGES`."""
     places = {0, 1, 8, 9, *range(62, 67), *range(126, 131), length // 2, length - 2, length - 1}
