@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from bert_embed.importers.weights import (
     read_object,
     read_safetensors,
     refuse_unknown,
+    torch_activation,
 )
-from bert_embed.models.encoder import EncoderConfig, MaskedLM, activation
+from bert_embed.models.encoder import EncoderConfig, activation
 from bert_embed.models.families import FAMILIES
 from bert_embed.models.heads.scores import ScoresHead
 from bert_embed.models.heads.sparse import QUERY_WEIGHTS, SparseHead
@@ -70,7 +71,8 @@ def read_mlm_head(
             f"{folder}: sparse vectors of {config.model_types[values['model_type']]} are not "
             f"supported, those of {known} are"
         )
-    arrays = _read_mlm(folder, names, convert)
+    modules = names.transform, names.norm, names.decoder
+    arrays = _read_modules(folder, config, modules, convert, names.bias)
     bias = arrays.pop(f"{names.decoder}.bias", None)
     other = arrays.pop(names.bias, None) if names.bias else None
     bias = other if bias is None else bias
@@ -108,22 +110,18 @@ def read_mlm_head(
             "masked language model, which makes sparse vectors"
         )
     tensors["heads/sparse/transform/kernel"] = kernel.T
-    shapes = {name: array.shape for name, array in tensors.items()}
-    check_shapes(folder, shapes, head.shapes(config), "the head of a masked language model")
+    check_shapes(folder, tensors, head.shapes(config), "the head of a masked language model")
     return head, tensors
 
 
-def _read_mlm(folder: Path, names: MaskedLM, convert: str) -> dict[str, Any]:
-    modules = (names.transform, names.norm, names.decoder)
-    wanted = {f"{module}.{part}" for module in modules for part in ("weight", "bias")}
-    wanted |= {names.bias} - {""}
-
-    def plain(key: str) -> str:
-        return key.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
-            "LayerNorm.beta", "LayerNorm.bias"
-        )
-
-    return read_arrays(folder, convert, lambda key: plain(key) in wanted, plain)
+def _read_modules(
+    folder: Path, config: EncoderConfig, modules: Iterable[str], convert: str, also: str = ""
+) -> dict[str, np.ndarray]:
+    """Returns weights and biases of modules behind the encoder, and a tensor by its name."""
+    wanted = {f"{module}.{part}" for module in modules for part in ("weight", "bias")} | {also}
+    return read_arrays(
+        folder, convert, lambda key: config.plain_name(key) in wanted, config.plain_name
+    )
 
 
 def read_query_weights(
@@ -164,7 +162,6 @@ _BY_PROBLEM = {
     "multi_label_classification": "sigmoid",
 }
 _BY_TORCH = {"Identity": "none", "Sigmoid": "sigmoid", "Softmax": "softmax"}
-_TORCH = re.compile(r"torch\.nn\.(?:\w+\.)*(\w+)(\(\))?$")
 
 
 def is_classifier(config: EncoderConfig, values: Mapping[str, Any]) -> bool:
@@ -199,7 +196,7 @@ def read_classifier(
     dense, classifier, dense_activation = names.dense, names.logits, names.activation
     if names.setting:
         dense_activation = activation(values, names.setting, config.activations)
-    arrays = _read_classifier(folder, (dense, classifier, names.norm), convert)
+    arrays = _read_modules(folder, config, (dense, classifier, names.norm), convert)
     if f"{classifier}.weight" not in arrays:
         raise InputError(
             f"{folder}: the weights hold no {classifier}.weight, which makes the scores; if the "
@@ -226,23 +223,12 @@ def read_classifier(
         norm_bias="heads/scores/norm/beta" in tensors,
         bias="heads/scores/classifier/bias" in tensors,
     )
-    shapes = {name: array.shape for name, array in tensors.items()}
-    check_shapes(folder, shapes, head.shapes(config), "a classifier's head")
+    check_shapes(folder, tensors, head.shapes(config), "a classifier's head")
     return head, tensors
 
 
 def _turned(array: np.ndarray | None) -> np.ndarray | None:
     return None if array is None else array.T
-
-
-def _read_classifier(folder: Path, modules: tuple[str, ...], convert: str) -> dict[str, np.ndarray]:
-    """Returns the head's tensors; BERT's pooler has the encoder's prefix."""
-    wanted = {f"{module}.{part}" for module in modules for part in ("weight", "bias")}
-
-    def plain(key: str) -> str:
-        return key.removeprefix("bert.")
-
-    return read_arrays(folder, convert, lambda key: plain(key) in wanted, plain)
 
 
 def _labels(path: Path, values: Mapping[str, Any], count: int) -> tuple[str, ...]:
@@ -261,13 +247,7 @@ def _activation(path: Path, values: Mapping[str, Any], labels: int, named: str |
     """Softmax, sigmoid or none, as transformers' pipeline and CrossEncoder decide."""
     named = named or _cross_encoder_activation(path, values)
     if named is not None:
-        match = _TORCH.match(str(named))
-        if match is None or match[1] not in _BY_TORCH:
-            raise InputError(
-                f"{path}: the activation of scores must be torch.nn's {', '.join(_BY_TORCH)}, "
-                f"got {named!r}"
-            )
-        return _BY_TORCH[match[1]]
+        return torch_activation(path, "the activation of scores", named, _BY_TORCH)
     problem = values.get("problem_type")
     if problem is None or (labels == 1 and problem == "single_label_classification"):
         return "sigmoid" if labels == 1 else "softmax"

@@ -75,10 +75,8 @@ def import_huggingface(
     settings = read_settings(root) if multi is None else multi.settings
     folder = inside(root, settings.encoder)
     refuse_adapter(folder)
-    origin = name or str(root)
-    licence = _card_licence(root) if licence is None else licence
     if settings.is_static or is_static(optional_object(root / "config.json")):
-        return _import_static(root, folder, dest, settings, origin, licence)
+        return _import_static(root, folder, dest, settings, name, licence)
     values = read_json(folder / "config.json")
     config = config_from_huggingface(values)
     refuse_unknown(folder / "config.json", config.unknown_settings(values), frozenset())
@@ -107,25 +105,41 @@ def import_huggingface(
         tensors |= of_head
     usual = min(max_length or config.max_position_embeddings, _MOST_TOKENS)
     length = settings.max_seq_length or usual
-    bundle = Bundle(
+    bundle = replace(
+        _bundle(root, dest, config, settings, name, licence),
+        max_seq_length=min(length, config.max_position_embeddings),
+        has_pooler="pooler/kernel" in tensors,
+        heads={kind: head for kind, (head, _) in heads.items()},
+        default_vectors=default_vectors,
+    )
+    return write_bundle(bundle, {**tensors, **settings.tensors}, tokenizer)
+
+
+def _bundle(
+    root: Path,
+    dest: str,
+    config: EncoderConfig,
+    settings: Settings,
+    name: str | None,
+    licence: str | None,
+) -> Bundle:
+    """Returns the bundle of an encoder's `settings`, which `write_bundle` completes."""
+    return Bundle(
         path=str(Path(dest).absolute()),
         fingerprint="",
         config=config,
-        max_seq_length=min(length, config.max_position_embeddings),
+        max_seq_length=config.max_position_embeddings,
         defaults=settings.defaults,
-        has_pooler="pooler/kernel" in tensors,
+        has_pooler=False,
         dense=settings.dense,
         token_dense=settings.token_dense,
-        heads={kind: head for kind, (head, _) in heads.items()},
-        default_vectors=default_vectors,
         similarity=settings.similarity,
         top_k=settings.top_k,
         prompts=settings.prompts,
         default_prompt=settings.default_prompt,
-        source=origin,
-        licence=licence,
+        source=name or str(root),
+        licence=_card_licence(root) if licence is None else licence,
     )
-    return write_bundle(bundle, {**tensors, **settings.tensors}, tokenizer)
 
 
 def _fitting(settings: Settings, config: EncoderConfig, root: Path) -> Settings:
@@ -147,7 +161,12 @@ _STATIC_CONVERT = "save_pretrained of the library that wrote it"
 
 
 def _import_static(
-    root: Path, folder: Path, dest: str, settings: Settings, source: str, licence: str
+    root: Path,
+    folder: Path,
+    dest: str,
+    settings: Settings,
+    origin: str | None,
+    licence: str | None,
 ) -> Bundle:
     """Imports a table as the library computes with it that wrote it, which its names say.
 
@@ -164,8 +183,7 @@ def _import_static(
     rows, width = (*arrays[name].shape, 0, 0)[:2] if name in arrays else (0, 0)
     if "mapping" not in per_token:
         rows = max(rows, len(tokenizer))
-    shapes = {key: array.shape for key, array in arrays.items()}
-    check_shapes(folder, shapes, {name: (rows, width), **per_token}, "a static model")
+    check_shapes(folder, arrays, {name: (rows, width), **per_token}, "a static model")
     table = arrays[name]
     if "mapping" in per_token:
         numbers = arrays["mapping"].astype(np.int64)
@@ -187,20 +205,8 @@ def _import_static(
     config = StaticConfig(len(table), width, unknown_id=unknown)
     settings = _fitting(replace(settings, defaults=defaults), config, root)
     check_prompts(root / MODEL, settings.prompts, tokenizer)
-    bundle = Bundle(
-        path=str(Path(dest).absolute()),
-        fingerprint="",
-        config=config,
-        max_seq_length=most or NO_LIMIT,
-        defaults=settings.defaults,
-        has_pooler=False,
-        dense=settings.dense,
-        similarity=settings.similarity,
-        prompts=settings.prompts,
-        default_prompt=settings.default_prompt,
-        source=source,
-        licence=licence,
-    )
+    bundle = _bundle(root, dest, config, settings, origin, licence)
+    bundle = replace(bundle, max_seq_length=most or NO_LIMIT)
     tensors = {WORDS: np.ascontiguousarray(table), **settings.tensors}
     return write_bundle(bundle, tensors, tokenizer)
 
@@ -285,8 +291,8 @@ def read_tensors(
     read = read_arrays(
         folder,
         convert,
-        lambda key: key not in apart and not ignored.match(_plain_name(key, config)),
-        lambda key: _plain_name(key, config),
+        lambda key: key not in apart and not ignored.match(config.plain_name(key)),
+        config.plain_name,
     )
     arrays: dict[str, np.ndarray] = {}
     for plain, array in read.items():
@@ -296,19 +302,8 @@ def read_tensors(
     shapes = tensor_shapes(config, "pooler.dense.weight" in arrays)
     sources = {name: config.huggingface_tensor(name, values) for name in shapes}
     expected = {source.name: source.shape(shapes[name]) for name, source in sources.items()}
-    shapes_read = {key: array.shape for key, array in arrays.items()}
-    check_shapes(folder, shapes_read, expected, config.model_types[values["model_type"]])
+    check_shapes(folder, arrays, expected, config.model_types[values["model_type"]])
     return {name: source.read(arrays[source.name]) for name, source in sources.items()}
-
-
-def _plain_name(key: str, config: EncoderConfig) -> str:
-    """Returns the name without the family before it, as today's transformers has it."""
-    name = key
-    for prefix in config.prefixes:
-        name = name.removeprefix(prefix)
-    for pattern, replacement in config.renamed:
-        name = re.sub(pattern, replacement, name)
-    return name
 
 
 def _unpacked(name: str, array: np.ndarray, config: EncoderConfig) -> dict[str, np.ndarray]:

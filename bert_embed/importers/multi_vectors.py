@@ -58,8 +58,7 @@ def read_m3(root: Path, config: EncoderConfig, tokenizer: TextTokenizer) -> dict
 def _read_linear(path: Path, shape: tuple[int, int], name: str) -> dict[str, np.ndarray]:
     """Returns the tensors of a linear layer, "weight" of which is `[out, in]`, below a name."""
     arrays = read_torch(path)
-    shapes = {key: array.shape for key, array in arrays.items()}
-    check_shapes(path, shapes, {"weight": shape, "bias": shape[:1]}, "a linear layer")
+    check_shapes(path, arrays, {"weight": shape, "bias": shape[:1]}, "a linear layer")
     return {f"{name}/kernel": arrays["weight"].T, f"{name}/bias": arrays["bias"]}
 
 

@@ -1,7 +1,6 @@
 """Reads the settings of a sentence-transformers folder, such as pooling, Dense and prompts."""
 
 import logging
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from bert_embed.importers.weights import (
     read_json,
     read_object,
     refuse_unknown,
+    torch_activation,
     unknown_setting,
 )
 from bert_embed.models.modules import OF_TOKENS, POOLED, DenseModule, LayerNormModule, Module
@@ -36,7 +36,6 @@ _ACTIVATIONS = {
     "Sigmoid": "sigmoid",
     "SiLU": "silu",
 }
-_TORCH = re.compile(r"torch\.nn\.(?:\w+\.)*(\w+)$")
 _KNOWN = frozenset(
     (
         "in_features",
@@ -67,8 +66,7 @@ def read_dense(
     own_residual = module.residual and module.in_features != module.out_features
     if own_residual:
         expected["residual.weight"] = expected["linear.weight"]
-    shapes = {name: array.shape for name, array in arrays.items()}
-    check_shapes(folder, shapes, expected, "a Dense module")
+    check_shapes(folder, arrays, expected, "a Dense module")
     weights = {"kernel": arrays["linear.weight"].T}
     weights |= {"bias": arrays["linear.bias"]} if module.bias else {}
     weights |= {"residual/kernel": arrays["residual.weight"].T} if own_residual else {}
@@ -86,9 +84,8 @@ def read_layer_norm(folder: Path) -> tuple[LayerNormModule, dict[str, np.ndarray
         raise InputError(f"{path}: dimension: {error}") from error
     arrays = read_arrays(folder, CONVERT)
     parts = {"gamma": "norm.weight", "beta": "norm.bias"}
-    shapes = {name: array.shape for name, array in arrays.items()}
     expected = dict.fromkeys(parts.values(), (module.in_features,))
-    check_shapes(folder, shapes, expected, "a LayerNorm module")
+    check_shapes(folder, arrays, expected, "a LayerNorm module")
     return module, {ours: arrays[theirs] for ours, theirs in parts.items()}
 
 
@@ -110,9 +107,8 @@ def _weighted_layers(folder: Path, encoder: Path) -> VectorSpec:
             f", got {first!r} and {last!r}"
         )
     arrays = read_arrays(folder, CONVERT)
-    shapes = {name: array.shape for name, array in arrays.items()}
     expected = {"layer_weights": (last + 1 - first,)}
-    check_shapes(folder, shapes, expected, "a WeightedLayerPooling module")
+    check_shapes(folder, arrays, expected, "a WeightedLayerPooling module")
     weights = tuple(arrays["layer_weights"].tolist())
     layers = tuple(range(first, last + 1))
     return VectorSpec(layers=layers, layer_combine="mean", layer_weights=weights)
@@ -135,17 +131,14 @@ def _read_config(path: Path, takes: tuple[str, ...]) -> DenseModule:
     refuse_unknown(path, values, _KNOWN)
     check_vector_names(path, values, takes)
     name = values.get("activation_function", "torch.nn.Tanh")
-    match = _TORCH.match(name) if isinstance(name, str) else None
-    if name is not None and (match is None or match[1] not in _ACTIVATIONS):
-        raise InputError(
-            f"{path}: activation_function must be torch.nn's {', '.join(_ACTIVATIONS)}, "
-            f"got {name!r}"
-        )
+    activation = "identity"
+    if name is not None:
+        activation = torch_activation(path, "activation_function", name, _ACTIVATIONS)
     try:
         return DenseModule(
             in_features=values.get("in_features", 0),
             out_features=values.get("out_features", 0),
-            activation=_ACTIVATIONS[match[1]] if match else "identity",
+            activation=activation,
             bias=values.get("bias", True),
             residual=values.get("use_residual", False),
         )

@@ -451,12 +451,7 @@ def _json_tokenizer(
             f"{files.folder}: do_lower_case of sentence-transformers with {_FAST} is not "
             "supported; lower the texts before, and set it to false"
         )
-    if files.part("model").get("dropout"):
-        raise InputError(f"{path}: dropout must be null, ids would be drawn by chance")
-    try:
-        tokenizer = JsonTokenizer(text)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+    tokenizer = _of_library(path, text, files)
     if not tokenizer.special_tokens:
         raise InputError(
             f"{path}: must put one token before a text, and one after it, as BERT's does"
@@ -491,11 +486,15 @@ def read_bare_tokenizer(folder: Path) -> tuple[TextTokenizer, int | None]:
         longest = files.part("model").get("max_input_chars_per_word", _MAX_WORD_CHARS)
         entries = sorted(numbers, key=lambda entry: numbers[entry])
         return Tokenizer(entries, bool(files.lower_case), longest, "none", "hub"), most
+    bare = {**fast, "post_processor": None, "truncation": None, "padding": None}
+    return _of_library(path, json.dumps(bare, ensure_ascii=False), files), most
+
+
+def _of_library(path: Path, text: str, files: _Files) -> JsonTokenizer:
     if files.part("model").get("dropout"):
         raise InputError(f"{path}: dropout must be null, ids would be drawn by chance")
-    bare = {**fast, "post_processor": None, "truncation": None, "padding": None}
     try:
-        return JsonTokenizer(json.dumps(bare, ensure_ascii=False)), most
+        return JsonTokenizer(text)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 

@@ -92,6 +92,17 @@ def refuse_unknown(path: Path, values: Mapping[str, Any], supported: frozenset[s
             raise unknown_setting(path, name, value)
 
 
+_TORCH = re.compile(r"torch\.nn\.(?:\w+\.)*(\w+)(\(\))?$")
+
+
+def torch_activation(path: Path, setting: str, name: Any, known: Mapping[str, str]) -> str:
+    """Returns our name of a class of torch.nn; InputError names the known ones."""
+    match = _TORCH.match(name) if isinstance(name, str) else None
+    if match is None or match[1] not in known:
+        raise InputError(f"{path}: {setting} must be torch.nn's {', '.join(known)}, got {name!r}")
+    return known[match[1]]
+
+
 def unknown_setting(path: Path, name: str, value: Any) -> InputError:
     """The error of a setting that is not supported."""
     return InputError(
@@ -226,19 +237,18 @@ def check_layer_count(path: Path, config: EncoderConfig, prefix: str, names: Ite
 
 def check_shapes(
     place: object,
-    shapes: Mapping[str, Sequence[int]],
+    tensors: Mapping[str, np.ndarray | Sequence[int]],
     expected: Mapping[str, Sequence[int]],
     whole: str = "a BERT encoder",
 ) -> None:
-    """InputError if a tensor is missing, left over or of another shape; names are the format's."""
+    """InputError if a tensor, or the shape of one, is missing, left over or another."""
     for name, shape in expected.items():
-        if name not in shapes:
+        if name not in tensors:
             raise InputError(f"{place}: tensor {name} is missing")
-        if list(shapes[name]) != list(shape):
-            raise InputError(
-                f"{place}: tensor {name} must be {list(shape)}, is {list(shapes[name])}"
-            )
-    if left := set(shapes) - set(expected):
+        found = list(getattr(tensors[name], "shape", tensors[name]))
+        if found != list(shape):
+            raise InputError(f"{place}: tensor {name} must be {list(shape)}, is {found}")
+    if left := set(tensors) - set(expected):
         raise InputError(f"{place}: tensor {min(left)} is not part of {whole}")
 
 

@@ -1,5 +1,6 @@
 """Defines what every encoder has: sizes, names of tensors, and a graph of operations."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
@@ -288,6 +289,14 @@ class EncoderConfig(Sizes):
             for name, value in values.items()
             if name not in known and "dropout" not in name and not name.endswith("_pdrop")
         }
+
+    def plain_name(self, key: str) -> str:
+        """Returns theirs without the family before it, as today's transformers has it."""
+        for prefix in self.prefixes:
+            key = key.removeprefix(prefix)
+        for pattern, replacement in self.renamed:
+            key = re.sub(pattern, replacement, key)
+        return key
 
     def huggingface_tensor(self, name: str, values: Mapping[str, Any]) -> Source:
         """Returns where our tensor is, in the files of a model with this config.json."""
