@@ -1,5 +1,6 @@
 """Submission to Dataflow: what the service and its workers are given, and what the command says."""
 
+import io
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,6 +25,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, embed, files, record
 from tests.support.servers.gcs import GcsServer
 
@@ -208,11 +210,14 @@ def started(dataflow, *arguments, python=()):
         process.wait()
 
 
-def submit(dataflow, *arguments, python=()):
-    """Runs the command to its end: exit code, output, errors."""
-    with started(dataflow, *arguments, python=python) as process:
-        out, errors = process.communicate(timeout=PATIENCE)
-    return process.returncode, out, errors
+def submit(dataflow, *arguments):
+    """Runs the command to its end in this process: exit code, output, errors."""
+    out, errors = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patches, redirect_stdout(out), redirect_stderr(errors):
+        for name, value in dataflow.environment.items():
+            patches.setenv(name, value)
+        code = main(command(dataflow, *arguments))
+    return code, out.getvalue(), errors.getvalue()
 
 
 def environments(graph):
@@ -249,8 +254,9 @@ def run_graph(dataflow, job):
 @pytest.fixture(scope="module")
 def on_processors(dataflow, tiny_bundle):
     asked = (dataflow, tiny_bundle, "cpu", IMAGE, DETACHED)
-    code, out, errors = submit(*asked, python=["-X", "importtime"])
-    assert code == 0, errors
+    with started(*asked, python=["-X", "importtime"]) as process:
+        out, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, errors
     imports = [line for line in errors.splitlines() if line.startswith("import time:")]
     return dataflow.job, out, {line.rpartition("|")[2].strip() for line in imports}
 
