@@ -193,8 +193,8 @@ class Embedder:
     def truncation(self, cut: int, total: int, text_spec: TextSpec) -> str:
         """Says how many of the texts were cut, and which settings do something else."""
         length, most = text_spec.max_seq_length, self.bundle.config.max_position_embeddings
-        upto = "" if most == NO_LIMIT else f" up to {most}"
-        longer = f"max_seq_length{upto} keeps more of it, " if length < most else ""
+        upto = "a larger max_seq_length" if most == NO_LIMIT else f"max_seq_length up to {most}"
+        longer = f"{upto} keeps more of it, " if length < most else ""
         were_cut = counted_of(cut, total, "text", "was cut", "were cut")
         return (
             f"{were_cut} at {length} tokens: long_text='window' takes all of a text, "

@@ -11,6 +11,7 @@ import tensorflow as tf
 import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import data_files, embed, record, rejected, rows, vectors
+from tests.support.models.sentence_transformers import CASES, write_sentence_transformers
 from tests.support.rounding import assert_near
 
 pytestmark = pytest.mark.slow
@@ -189,3 +190,12 @@ def test_every_format_has_the_same_chunks(tmp_path, tiny_bundle, corpus):
 def test_flags_that_conflict_are_refused(tmp_path, tiny_bundle, corpus, capsys, flags, said):
     assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 2
     assert said in capsys.readouterr().err
+
+
+def test_late_chunks_of_a_model_with_modules_on_tokens_are_refused(tmp_path, capsys):
+    write_sentence_transformers(tmp_path / "model", **CASES["weighted"])
+    (tmp_path / "in.txt").write_text("a bank\n", encoding="utf-8")
+    places, late = (str(tmp_path / "model"), tmp_path / "in.txt"), {"chunk_pooling": "late"}
+    assert embed(tmp_path / "out", *places, chunk="sentence", **late) == 2
+    assert "--chunk_pooling late takes the mean of hidden states, but" in capsys.readouterr().err
+    assert embed(tmp_path / "out", *places, chunk="sentence") == 0
