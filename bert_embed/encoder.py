@@ -16,16 +16,16 @@ from bert_embed.base.environment import in_pieces
 from bert_embed.base.errors import SettingError, counted, required
 from bert_embed.bundle.bundle import DOCUMENT, QUERY, Bundle, query_prompt
 from bert_embed.model import Embedded, Embedder, Request
+from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.models.heads.multi import MultiHead
 from bert_embed.models.heads.scores import ScoresHead
+from bert_embed.models.heads.similarities import similarity_matrix, similarity_pairs
 from bert_embed.models.heads.vectors import (
-    VECTOR_KINDS,
     MultiVector,
     MultiVectors,
     SparseVector,
     SparseVectors,
 )
-from bert_embed.results.similarities import similarity_matrix, similarity_pairs
 from bert_embed.settings import (
     CallSettings,
     EncodeSettings,
@@ -458,7 +458,8 @@ class Encoder:
             raise SettingError("texts_b", f"is for pairs, which have no {kind} vectors", "kind")
         columns = text_columns(texts, texts_b)
         of_query = kind == "multi" and use == QUERY
-        call = CallSettings.sort(settings, TextSettings if of_query else _SETTINGS[kind])
+        known = TextSettings if of_query else _SETTINGS.get(kind, TextSettings)
+        call = CallSettings.sort(settings, known)
         if of_query:
             self._check_multi_query(call)
         spec, of_kind = self.spec, call.vectors
@@ -495,7 +496,7 @@ class Encoder:
                 f"must be named, this model is for {' and '.join(made)} vectors: give {named}; "
                 "kind='dense' gives its pooled hidden states, which it was not trained for",
             )
-        if one_of("kind", kind, VECTOR_KINDS) != "dense":
+        if one_of("kind", kind, tuple(ROW_KINDS)) != "dense":
             self.bundle.check_vectors((kind,), "kind")
         return kind
 

@@ -19,7 +19,7 @@ from bert_embed.base.arguments import (
 )
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.models.encoder import EncoderConfig
-from bert_embed.models.heads.vectors import VECTOR_KINDS
+from bert_embed.models.heads.kinds import ROW_KINDS
 
 GRANULARITIES = ("sentence", "token", "word", "span")
 LONG_TEXTS = ("truncate", "window", "reject")
@@ -228,7 +228,7 @@ class OutputSpec:
     sentences: bool = True  # vectors of rows
     finished: bool = True  # with Dense modules, `dim`, `normalize`; not where rows are merged
     tokens: bool = False  # vectors of tokens
-    heads: tuple[str, ...] = ()  # kinds beside dense, in the order of `VECTOR_KINDS`
+    heads: tuple[str, ...] = ()  # kinds beside dense, in the order of `ROW_KINDS`
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ class TextSpec:
     chunk_tokens: int | None = None  # most of a chunk, of whole units; None: one, or a full row
     chunk_overlap: int = 0  # tokens, at most, that neighbouring chunks share
     chunk_pooling: str = "own"  # "own" runs on each chunk, "late" on documents, and takes means
-    vectors: tuple[str, ...] = ("dense",)  # some of `VECTOR_KINDS`, in their order
+    vectors: tuple[str, ...] = ("dense",)  # some of `ROW_KINDS`, in their order
     top_k: int | None = None  # most weights of a sparse vector, the largest; None: all
     min_weight: float = 0.0  # the smallest weight of a sparse vector
     pool_factor: int = 1  # how many tokens' vectors become one of a multi-vector
@@ -272,7 +272,7 @@ class TextSpec:
         self._check_vectors()
 
     def _check_vectors(self) -> None:
-        kinds = _in_order("vectors", self.vectors, VECTOR_KINDS)
+        kinds = _in_order("vectors", self.vectors, tuple(ROW_KINDS))
         object.__setattr__(self, "vectors", kinds)
         if "dense" not in kinds and self.granularity != ("sentence",):
             raise SettingError(

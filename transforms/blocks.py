@@ -14,7 +14,7 @@ import pyarrow as pa
 import xxhash
 
 from bert_embed.base.arrays import take_rows
-from bert_embed.results.kinds import KINDS, ROW_KINDS
+from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
 from bert_embed.transforms.parts import BLOCK_SKIPPED, Part, Rejected
 from bert_embed.transforms.redact import RedactErrors
 
@@ -83,12 +83,6 @@ def nbytes(value: Any) -> int:
     if is_dataclass(value):
         return sum(nbytes(getattr(value, field.name)) for field in fields(value))
     return _SMALL
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Whether values are lists, of fixed or any length."""
-    types = pa.types
-    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
 @dataclass(frozen=True)

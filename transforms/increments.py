@@ -17,7 +17,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_embed.base.errors import InputError, SettingError, StorageError
-from bert_embed.results.kinds import KINDS
+from bert_embed.models.heads.kinds import KINDS
 from bert_embed.storage.files import open_raw
 from bert_embed.transforms.bigquery.read import table_columns, table_streams
 from bert_embed.transforms.blocks import (
@@ -238,7 +238,7 @@ def id_columns(file: EarlierFile) -> Iterator[tuple[pa.StringArray, np.ndarray]]
 
 
 def _parquet_columns(path: str) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
-    from bert_embed.results.files import open_parquet
+    from bert_embed.results.parquet import open_parquet
 
     with open_raw(path) as raw, open_parquet(raw) as file:
         for batch in file.iter_batches(_ROWS, columns=_KEY_COLUMNS):

@@ -9,9 +9,9 @@ from typing import Any
 
 from bert_embed.base.errors import counted
 from bert_embed.base.threads import in_parallel
+from bert_embed.results.formats import format_of
 from bert_embed.results.names import BLOCK_RECORDS, output_name
 from bert_embed.results.run_record import RunRecord
-from bert_embed.results.tf_example import unframed
 from bert_embed.storage.files import checksum, open_raw
 from bert_embed.transforms.ledger import BlockRecord, read_block_record
 from bert_embed.transforms.output_folder import (
@@ -183,16 +183,8 @@ def _content_problem(folder: OutputFolder, name: str, file: OutputFile) -> Probl
 
 def count_rows(path: str) -> int:
     """Rows of a file of an output; ValueError if it is damaged."""
-    if path.endswith(".parquet"):
-        from bert_embed.results.files import open_parquet
-
-        with open_raw(path) as raw, open_parquet(raw) as file:
-            return file.metadata.num_rows
     with open_raw(path) as file:
-        pieces = iter(lambda: file.read(_PIECE), b"")
-        if path.endswith(".tfrecord"):
-            return sum(map(len, unframed(pieces)))
-        return sum(piece.count(b"\n") for piece in pieces)
+        return format_of(path).count(file)
 
 
 def _gap_problems(recorded: Iterable[tuple[int, int]], blocks: int) -> Iterator[Problem]:

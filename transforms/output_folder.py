@@ -11,13 +11,13 @@ from typing import BinaryIO
 
 from bert_embed.base.errors import InputError, StorageError
 from bert_embed.base.threads import in_parallel
-from bert_embed.results.kinds import KINDS
+from bert_embed.models.heads.kind import PIECES
+from bert_embed.models.heads.kinds import KINDS
+from bert_embed.results.formats import EXAMPLES, suffixes
 from bert_embed.results.names import (
     BLOCK_RECORDS,
     PART_NUMBERS,
-    PIECES,
     RUN_FILE,
-    VECTOR_ENDINGS,
     block_record_name,
     by_number,
     file_name,
@@ -133,15 +133,13 @@ def is_foreign(folder: str, name: str) -> bool:
     return False
 
 
-EXAMPLES, REJECTED = "examples", "rejected"
+REJECTED = "rejected"
 SETTINGS_FILE = "examples.json"  # says what holds for all files of examples
 STATE = "_state"  # the run's own bookkeeping, and files that are still being written
 _WORKING = f"{STATE}/working"
 _TEXTS = f"{STATE}/texts"
 _LISTING = f"{STATE}/listing.json.zst"
 _LOCK = f"{STATE}/lock"
-_VECTORS = (*(kind.folder for kind in KINDS.values()), *PIECES.values())
-_KINDS = (*_VECTORS, EXAMPLES, REJECTED)
 RESULTS_OF_VECTORS = CLUSTERS, DUPLICATES = "clusters", "duplicates"
 _BLOCK_RECORD = re.compile(rf"{PART_NUMBERS}\.json")
 _TEXT = re.compile(r"[0-9]{7,}-[0-9]{5,}\.zst")
@@ -234,7 +232,7 @@ class OutputFolder:
     def _check_links(self) -> None:
         """Refuses folders that are links: files of another place would be written and removed."""
         state = join(self.path, STATE)
-        names = [*_KINDS, *RESULTS_OF_VECTORS, STATE]
+        names = [*_endings(), *RESULTS_OF_VECTORS, STATE]
         below = os.listdir(state) if os.path.isdir(state) and not os.path.islink(state) else []
         for place in (*(join(self.path, name) for name in names), *(join(state, n) for n in below)):
             if os.path.islink(place):
@@ -394,24 +392,27 @@ def _sizes_below(root: str) -> dict[str, int]:
     if is_remote(root):
         above = join(root, "")
         sizes = {file.path.removeprefix(above): file.size for file in list_files(above)}
-        return {name: size for name, size in sizes.items() if name.partition("/")[0] in _KINDS}
+        return {name: size for name, size in sizes.items() if name.partition("/")[0] in _endings()}
     return {
         f"{kind}/{name}": size
-        for kind in _KINDS
+        for kind in _endings()
         for name, size in sizes_in(join(root, kind)).items()
     }
 
 
 def _is_ours(name: str) -> bool:
     parsed = parse_name(name)
-    return parsed is not None and parsed.ending in _ENDINGS.get(parsed.kind, ())
+    return parsed is not None and parsed.ending in _endings().get(parsed.kind, ())
 
 
-_ENDINGS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(_VECTORS, VECTOR_ENDINGS),
-    EXAMPLES: (".tfrecord",),
-    REJECTED: (".jsonl",),
-}
+def _endings() -> dict[str, tuple[str, ...]]:
+    """The endings of the files in each folder of a run's data."""
+    vectors = (*(kind.folder for kind in KINDS.values()), *PIECES.values())
+    return {
+        **dict.fromkeys(vectors, suffixes()),
+        EXAMPLES: suffixes(EXAMPLES),
+        REJECTED: (".jsonl",),
+    }
 
 
 def settings_places(file: str) -> list[str]:

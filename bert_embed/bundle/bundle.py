@@ -88,7 +88,7 @@ class Bundle:
         has_pooler: Whether the weights include the dense layer over [CLS].
         dense: The model's own modules behind the pooling, in order.
         token_dense: Those before it, over the vectors of tokens.
-        heads: What makes other kinds of vectors, by `bert_embed.models.heads.vectors.VECTOR_KINDS`.
+        heads: What makes other kinds of vectors, by `bert_embed.models.heads.kinds.ROW_KINDS`.
         default_vectors: The kinds of vectors that the model is for.
         similarity: How the model's dense vectors are compared, one of `SIMILARITIES`.
         top_k: How many weights of a sparse vector the model keeps; None keeps all.

@@ -1,85 +1,27 @@
 """Reads the rows of one file of a run: vectors, whatever they are stored as, and columns."""
 
-import math
-import os
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from itertools import chain, islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bert_embed.base.arrays import splits_of
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError
-from bert_embed.results.kinds import KINDS, Kind
-from bert_embed.results.names import PIECES
+from bert_embed.models.heads.kinds import KINDS
+from bert_embed.results.columns import Columns, Wanted, decoded, read_as_decimals
+from bert_embed.results.formats import format_of
 
-
-def open_parquet(
-    source: BinaryIO | str | os.PathLike[str],
-    buffer_size: int = 0,
-    check_pages: bool = True,
-    metadata: pq.FileMetaData | None = None,
-    read_dictionary: Sequence[str] | None = None,
-) -> pq.ParquetFile:
-    """Opens a file; ArrowInvalid where its footer counts the same rows differently.
-
-    pyarrow reads no more rows than the footer, or a row group, counts, and reports nothing.
-    `metadata` is the footer, if it was read. A value of the leaf columns `read_dictionary`, paths
-    of strings or bytes, is in memory once, however often a dictionary of the file repeats it; other
-    values take four times as long to read so.
-    """
-    file = pq.ParquetFile(
-        source,
-        metadata=metadata,
-        buffer_size=buffer_size,
-        page_checksum_verification=check_pages,
-        read_dictionary=read_dictionary,
-    )
-    if metadata is None:
-        _check_counts(file.metadata)
-    return file
-
-
-def _check_counts(footer: pq.FileMetaData) -> None:
-    flat = [
-        number
-        for number in range(footer.num_columns)
-        if footer.schema.column(number).max_repetition_level == 0
-    ]
-    rows = 0
-    for group in map(footer.row_group, range(footer.num_row_groups)):
-        rows += group.num_rows
-        for column in map(group.column, flat):
-            if column.num_values != group.num_rows:
-                raise pa.ArrowInvalid(
-                    f"{group.num_rows:,} rows in a row group, {column.num_values:,} values in its "
-                    f"column {column.path_in_schema}"
-                )
-    if rows != footer.num_rows:
-        raise pa.ArrowInvalid(f"{footer.num_rows:,} rows in its footer, {rows:,} in its row groups")
-
-
-METADATA_KEY = "bert_embed"  # of the settings of vectors in a Parquet footer or a table
 BATCH_ROWS = 1024  # few enough that their vectors stay in the processor's cache
 POSITION = "position"  # the column with the number of a token, word or span in its document
-_BUFFER = 1 << 20  # bytes of a file, or of a column, that are read at a time
 _UNIT_DOCUMENTS = 64  # whose units are a batch; each has a hundred or so
-# A file of a run has about 128 MiB. A file that declares more than this is not read, because a few
-# bytes of Parquet can declare any number of rows.
-_MOST_BYTES = 8 << 30
-_MULTI_BYTES = 4 << 20  # of multi-vectors in a batch as float32, about
-# What a run notes of each row for itself; it is of no use beside a vector elsewhere.
-_FACTS = ("num_tokens", "num_tokens_full", "truncated", "text_hash")
-_INTEGERS = (*PIECES, "start", "stop", "num_tokens_full")
 # What damaged bytes make Arrow, orjson, zlib and NumPy raise. Arrow's errors of a file's contents
 # are OSErrors, too, without the number that an error of the system has.
 _DAMAGE = (ArithmeticError, EOFError, LookupError, OSError, TypeError, ValueError, zlib.error)
@@ -154,9 +96,9 @@ def row_batches(
     """Reads a file of `embeddings/`, `windows/`, `chunks/` or of what heads make in batches.
 
     Args:
-        path: `.parquet`, `.jsonl` or `.tfrecord`.
+        path: Of the suffix of a format, see `bert_embed.results.formats.FORMATS`.
         settings: The run's settings of its vectors: `shape`, `output_dtype`, `id_type`, `heads`.
-        kind: The kind of its vectors, one of `bert_embed.results.kinds.KINDS`.
+        kind: The kind of its vectors, one of `bert_embed.models.heads.kinds.KINDS`.
         columns: Those to read, as far as the file has them; None for all that say something of a
             document.
         vectors: Whether to decode the vectors.
@@ -172,18 +114,12 @@ def row_batches(
         InputError: The file is damaged.
     """
     types = {"id": settings.get("id_type", "string"), **(types or {})}
-    wanted = _Wanted(KINDS[kind], settings, columns, vectors, min(rows, limit or rows), types)
+    wanted = Wanted(
+        KINDS[kind], settings, columns, vectors, min(rows, limit or rows), types, check_pages
+    )
     name, first = Path(path).name, 0
-    if name.endswith(".tfrecord"):
-        with requires("reading TFRecord files", "tensorflow"):
-            import tensorflow  # noqa: F401 - a missing package is no damage
     with _damage_named(path):
-        if name.endswith(".parquet"):
-            batches = _parquet_rows(file or path, wanted, check_pages)
-        else:
-            read = _example_rows if name.endswith(".tfrecord") else _line_rows
-            batches = read(file or path, name, wanted)
-        for batch in batches:
+        for batch in _batches(file or path, name, wanted):
             if limit is not None:
                 batch = batch.slice(0, limit - first)
             stop = first + len(batch)
@@ -236,185 +172,47 @@ def _damage_named(path: Path | str) -> Iterator[None]:
         ) from error
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """What to read of each row, and how many rows at a time."""
-
-    kind: Kind
-    settings: Mapping[str, Any]
-    columns: Collection[str] | None
-    vectors: bool
-    rows: int
-    types: Mapping[str, str]
-
-    def has(self, name: str) -> bool:
-        """Whether a column is wanted that is no part of the vectors."""
-        if self.columns is None:
-            return name not in (*self.kind.names(self.settings), *_FACTS)
-        return name in self.columns
+def _batches(source: BinaryIO | Path | str, name: str, wanted: Wanted) -> Iterator[Rows]:
+    for columns, settings in _columns(source, name, wanted):
+        others = {column: values for column, values in columns.items() if wanted.has(column)}
+        table = pa.table(others)
+        vectors = np.empty((table.num_rows, 0), np.float32)
+        if wanted.vectors:
+            vectors = decoded(wanted.kind, columns, settings)
+        if others and len(vectors) != table.num_rows:
+            raise InputError(f"{len(vectors)} vectors of {table.num_rows} rows")
+        yield Rows(vectors, table)
 
 
-def _opened(source: BinaryIO | Path | str) -> Any:
-    return open(source, "rb") if isinstance(source, str | Path) else nullcontext(source)
-
-
-def _parquet_rows(
-    source: BinaryIO | Path | str, wanted: _Wanted, check_pages: bool
-) -> Iterator[Rows]:
-    with open_parquet(source, _BUFFER, check_pages) as file:
-        _check_size(file)
-        held, names_of = file.schema_arrow.names, wanted.kind.names(wanted.settings)
-        structs = None if names_of[0] in held else next(iter(wanted.kind.loaded(wanted.settings)))
-        names = [name for name in held if wanted.has(name) and name != structs]
-        vectors_in = [structs] if structs else names_of
-        stored = [name for name in vectors_in if wanted.vectors and name in held]
-        rows = wanted.rows
-        if wanted.vectors and wanted.kind.by_token:
-            numbers_in = f"{structs}.list.element.{names_of[0]}" if structs else names_of[0]
-            rows = min(rows, _multi_rows(file.metadata, numbers_in))
-        for batch in file.iter_batches(rows, columns=[*stored, *names], use_threads=False):
-            vectors = np.empty((len(batch), 0), np.float32)
-            if wanted.vectors:
-                columns = {name: batch[name] for name in stored}
-                if structs:
-                    columns = _lists(columns[structs], names_of)
-                vectors = wanted.kind.of_columns(columns, wanted.settings)
-            yield Rows(vectors, pa.table({name: batch[name] for name in names}))
-
-
-def _lists(structs: pa.ListArray, names: Sequence[str]) -> dict[str, pa.ListArray]:
-    """Lists of structs as a list of each of their fields; `names` are what they are called."""
-    lengths = np.from_dlpack(structs.value_lengths().fill_null(0))
-    splits = pa.array(splits_of(lengths), pa.int32())
-    fields = structs.flatten().flatten()
-    return {
-        name: pa.ListArray.from_arrays(splits, field)
-        for name, field in zip(names, fields, strict=False)
-    }
-
-
-def _multi_rows(footer: pq.FileMetaData, numbers_in: str) -> int:
-    """How many rows of multi-vectors fill a batch, by the mean of the column of their numbers."""
-    numbers = 0
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        columns = [group.column(at) for at in range(group.num_columns)]
-        numbers += sum(
-            column.num_values for column in columns if column.path_in_schema.startswith(numbers_in)
-        )
-    return max(1, _MULTI_BYTES // 4 * footer.num_rows // max(1, numbers))
-
-
-def _check_size(file: pq.ParquetFile) -> None:
-    """Raises InputError if a footer declares far too many bytes or rows."""
-    footer, schema = file.metadata, file.schema_arrow
-    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    kind = schema.field("embedding").type if "embedding" in schema.names else None
-    width = getattr(kind, "list_size", 0)
-    size = max(sum(group.total_byte_size for group in groups), footer.num_rows * (16 + 4 * width))
-    if size > _MOST_BYTES:
-        raise InputError(f"declares {size:,} bytes")
-
-
-def _json_lines(file: BinaryIO) -> Iterator[dict[str, Any]]:
-    size = 0
-    for line in file:
-        size += len(line)
-        if size > _MOST_BYTES:
-            raise InputError("too large to be a file of a run")
-        yield orjson.loads(line)
-
-
-def _line_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> Iterator[Rows]:
-    with _opened(source) as file:
-        lines = _json_lines(file)
-        while batch := list(islice(lines, wanted.rows)):
-            vectors = np.empty((len(batch), 0), np.float32)
-            if wanted.vectors:
-                vectors = wanted.kind.of_lists(batch, wanted.settings)
-            columns = {
-                name: pa.array([row[name] for row in batch], _type_in_json(name, wanted.types))
-                for name in batch[0]
-                if wanted.has(name)
-            }
-            yield Rows(vectors, pa.table(columns))
-
-
-def _type_in_json(name: str, types: Mapping[str, str]) -> pa.DataType:
-    """The type of a column of JSON lines, which have times and decimals as text."""
-    if name in _INTEGERS:
-        return pa.int32()
-    declared = types.get(name, "string")
-    inner = declared.removeprefix("list<item: ").removesuffix(">")
-    in_json = inner in ("bool", "float", "double", "halffloat") or "int" in inner
-    kind = pa.type_for_alias(inner) if in_json else pa.string()
-    return kind if inner == declared else pa.list_(kind)
-
-
-def _example_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> Iterator[Rows]:
-    from bert_embed.results.tf_example import decode_records, unframed
-
-    kinds: dict[str, type] = {"id": bytes, "text": bytes, **dict.fromkeys(_INTEGERS, int)}
-    kinds = {feature: kind for feature, kind in kinds.items() if wanted.has(feature)}
-    numbers = wanted.kind.features(wanted.settings)
-    with _opened(source) as file:
-        records = chain.from_iterable(unframed(iter(lambda: file.read(_BUFFER), b"")))
-        while batch := [record.data for record in islice(records, wanted.rows)]:
-            whole = [record for record in batch if record is not None]
-            features, readable = decode_records(whole, kinds | numbers)
-            if len(readable) < len(batch):
-                raise InputError("a record's checksum differs, or it is not a tf.train.Example")
-            vectors = wanted.kind.of_features(features, wanted.settings)
-            columns = {}
-            for feature, kind in kinds.items():
-                column = features[feature].values
-                if len(column) and kind is int:
-                    columns[feature] = pa.array(column, pa.int32())
-                elif len(column):
-                    columns[feature] = pa.array([text.decode() for text in column.tolist()])
-            if "id" in columns:
-                columns["id"] = columns["id"].cast(pa.type_for_alias(wanted.types["id"]))
-            yield Rows(vectors, pa.table(columns))
+def _columns(
+    source: BinaryIO | Path | str, name: str, wanted: Wanted
+) -> Iterator[tuple[Columns, Mapping[str, Any]]]:
+    """The columns of some rows at a time, and the settings that their vectors are decoded by."""
+    output_format = format_of(name)
+    if output_format.requires:
+        with requires(f"reading {output_format.suffix} files", output_format.requires):
+            __import__(output_format.requires)  # a missing package is no damage
+    if output_format.read is None:
+        raise InputError(f"{name} holds no vectors")
+    settings = read_as_decimals(wanted).settings if output_format.decimals else wanted.settings
+    with open(source, "rb") if isinstance(source, str | Path) else nullcontext(source) as file:
+        for columns in output_format.read(file, wanted):
+            yield columns, settings
 
 
 def _units(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[_Units]:
     """Some documents' ids, splits `[documents + 1]`, columns, and float32 `[units, width]`."""
+    kind, types = KINDS[granularity], {"id": settings.get("id_type", "string")}
+    wanted = Wanted(kind, settings, ("id",), True, _UNIT_DOCUMENTS, types)
     with _damage_named(path):
-        read = _unit_table if path.suffix == ".parquet" else _unit_lines
-        yield from read(path, KINDS[granularity], settings)
-
-
-def _unit_table(path: Path, kind: Kind, settings: Mapping[str, Any]) -> Iterator[_Units]:
-    with open_parquet(path) as file:
-        _check_size(file)
-        table = file.read(columns=["id", kind.folder]).combine_chunks()
-    for batch in table.to_batches(_UNIT_DOCUMENTS):
-        lists = batch[kind.folder]
-        units = lists.flatten()
-        fields = {field.name: units.field(field.name) for field in units.type}
-        columns: dict[str, Any] = {side: fields[side].to_numpy() for side in ("start", "stop")}
-        if kind.name in fields:
-            columns[kind.name] = fields[kind.name].to_pylist()
-        splits = splits_of(lists.value_lengths().to_numpy())
-        yield batch["id"].to_pylist(), splits, columns, kind.of_columns(fields, settings)
-
-
-def _unit_lines(path: Path, kind: Kind, settings: Mapping[str, Any]) -> Iterator[_Units]:
-    key = "features" if kind.name == "token" else kind.folder
-    with path.open("rb") as file:
-        lines = _json_lines(file)
-        while batch := list(islice(lines, _UNIT_DOCUMENTS)):
-            units = [unit for line in batch for unit in line[key]]
-            columns: dict[str, Any] = {}
-            if kind.name == "token":
-                values = [[layer["values"] for layer in unit["layers"]] for unit in units]
-                width = math.prod(kind.shape(settings))
-                vectors = np.array(values, np.float32).reshape(-1, width)
-            else:
-                for side in ("start", "stop"):
-                    columns[side] = np.array([unit[side] for unit in units], np.int32)
-                vectors = kind.of_lists(units, settings)
-            if kind.name != "span":
-                columns[kind.name] = [unit[kind.name] for unit in units]
-            splits = splits_of(np.array([len(line[key]) for line in batch], np.int64))
-            yield [line["id"] for line in batch], splits, columns, vectors
+        for batch, decimals in _columns(path, path.name, wanted):
+            lists = batch[kind.folder]
+            units = lists.flatten()
+            fields = {field.name: units.field(field.name) for field in units.type}
+            columns: dict[str, Any] = {
+                side: fields[side].to_numpy() for side in ("start", "stop") if side in fields
+            }
+            if kind.name in fields:
+                columns[kind.name] = fields[kind.name].to_pylist()
+            splits = splits_of(lists.value_lengths().to_numpy())
+            yield batch["id"].to_pylist(), splits, columns, decoded(kind, fields, decimals)

@@ -116,9 +116,6 @@ def _int8(vectors: np.ndarray) -> Stored:
 
 RUN_FILE = "run.json"
 BLOCK_RECORDS = "_state/blocks"
-# The folders of sentence vectors where each window, or each chunk, has its own.
-PIECES = {"window": "windows", "chunk": "chunks"}
-VECTOR_ENDINGS = (".parquet", ".jsonl", ".tfrecord")
 # Of a block and a part. A run has fewer, and some memory is by the number of a part.
 PART_NUMBERS = "([0-9]{7,12})-([0-9]{5,8})"
 _FILE = re.compile(rf"([a-z]+)/part-{PART_NUMBERS}((?:\.[a-z]+){{1,2}})")
@@ -172,19 +169,13 @@ def output_name(name: str) -> OutputName:
     return parsed
 
 
-def holds_vectors(name: str) -> bool:
-    """Returns whether a name is that of a file of vectors."""
-    parsed = parse_name(name)
-    return parsed is not None and parsed.ending in VECTOR_ENDINGS
-
-
 def by_number(name: str) -> tuple[str, int, int, str]:
     """Returns what sorts files by folder, block and part: names have digits of no fixed number."""
     return parse_name(name) or (name, 0, 0, "")
 
 
 def vectors_of(settings: Mapping[str, Any]) -> Sequence[str]:
-    """Returns which of `VECTOR_KINDS` a run wrote; its record says so unless it is dense alone."""
+    """Returns the vectors that a run wrote; its record names them unless they are dense alone."""
     return settings.get("vectors", ["dense"])
 
 

@@ -18,32 +18,32 @@ import xxhash
 from numpy.typing import NDArray
 
 from bert_embed.backends.processor import available_cores
-from bert_embed.base.arguments import path_text, switch, whole_number
+from bert_embed.base.arguments import one_of, path_text, switch, whole_number
 from bert_embed.base.arrays import splits_of
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, SettingError, counted
 from bert_embed.base.json import json_object
 from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.fingerprints import difference
+from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
 from bert_embed.results.files import (
     BATCH_ROWS,
-    METADATA_KEY,
     DocumentUnits,
     Rows,
     read_units,
     row_batches,
 )
-from bert_embed.results.kinds import KINDS
+from bert_embed.results.formats import holds_vectors
 from bert_embed.results.names import (
     BLOCK_RECORDS,
     RUN_FILE,
     block_record_name,
     by_number,
-    holds_vectors,
     kinds_of,
     output_name,
     vectors_of,
 )
+from bert_embed.results.parquet import METADATA_KEY
 from bert_embed.results.run_record import (
     RunRecord,
     Written,
@@ -79,7 +79,9 @@ _READ_ROWS = 1 << 14  # at a time, of an output that is read whole
 _ID_ROWS = 1 << 16  # that are read at a time, without their vectors
 
 
-def read(folder: Folders, partial: bool = False) -> tuple[list[str | int], NDArray[np.float32]]:
+def read(
+    folder: Folders, partial: bool = False, kind: str = "dense"
+) -> tuple[list[str | int], NDArray[np.float32]]:
     """Reads the vectors of whole texts that runs wrote, in the input's order.
 
     Of documents in several outputs that continue each other (`skip_existing`) only the newest
@@ -89,6 +91,7 @@ def read(folder: Folders, partial: bool = False) -> tuple[list[str | int], NDArr
         folder: Output folder of a run, local, gs:// or s3://; a folder of outputs, a glob, or
             several of all these, whose vectors must be of the same model and settings.
         partial: Whether to read the finished parts of an incomplete run.
+        kind: Which vectors, of those that are one array a document.
 
     Returns:
         The ids, strings or integers as in the input, and float32 `[documents, dim]`, or
@@ -99,15 +102,18 @@ def read(folder: Folders, partial: bool = False) -> tuple[list[str | int], NDArr
         InputError: A folder has no such vectors, its run is not complete, or its files are not
             those that the run wrote; or the vectors of several cannot be used together.
     """
-    settings, batches = _read_rows(folder, "sentence", partial, _READ_ROWS)
-    width = math.prod(settings["shape"])
+    arrays = [name for name, one in ROW_KINDS.items() if one.is_array]
+    made = ROW_KINDS[one_of("kind", kind, arrays)]
+    settings, batches = _read_rows(folder, made.name, partial, _READ_ROWS)
+    shape = made.shape(settings)
+    width = math.prod(shape)
     ids: list[str | int] = []
     vectors = np.empty((0, width), np.float32)  # grows in place: memory never holds them twice
     for batch in batches:
         ids += batch.columns["id"].to_pylist()
         vectors.resize((len(ids), width), refcheck=False)
         vectors[len(ids) - len(batch) :] = batch.vectors
-    return ids, vectors.reshape(-1, *settings["shape"])
+    return ids, vectors.reshape(-1, *shape)
 
 
 def read_batches(
@@ -572,7 +578,7 @@ def check_holds(folder: _Folder, settings: dict[str, Any], granularity: str) -> 
             raise InputError(
                 f"{os.fspath(folder)}/{RUN_FILE} is damaged: no kind is {unknown[0]!r}"
             )
-        readers = [f"bert_embed.{KINDS[kind].reader}" for kind in kinds]
+        readers = [f"bert_embed.{KINDS[kind].read_with}" for kind in kinds]
         flag, wanted = "granularity", granularity
         vectors = KINDS[granularity].vectors
         if vectors not in vectors_of(settings) and KINDS[granularity].by_row:

@@ -12,14 +12,18 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from itertools import pairwise
-from typing import Any, NamedTuple
+from itertools import chain, islice, pairwise
+from typing import Any, BinaryIO, NamedTuple
 
 import google_crc32c
 import numpy as np
+import pyarrow as pa
 
 from bert_embed.base.arrays import splits_of
 from bert_embed.base.errors import InputError, required
+from bert_embed.models.heads.kind import EMBEDDING, Kind, Settings, Type
+from bert_embed.results.columns import INTEGERS, Columns, Wanted
+from bert_embed.results.names import output_dtype
 
 HEADER, FOOTER = 12, 4  # bytes before and after a record
 _LARGEST = 1 << 28  # of a record; a larger one is no document but an attack on memory
@@ -278,3 +282,80 @@ def strings(column: Column) -> list[list[bytes]]:
     """Returns a feature of bytes as a list for each record."""
     values = column.values.tolist()
     return [values[start:stop] for start, stop in pairwise(column.splits.tolist())]
+
+
+def write_tfrecord(file: BinaryIO, table: pa.Table, kind: Kind, settings: Settings) -> None:
+    """Writes a table of vectors of texts.
+
+    `embedding` is a list of floats; other numbers are the little-endian bytes of one string, which
+    `tf.io.decode_raw` takes. A sparse vector is two lists, `indices` and `values`, a score a float.
+    The other features have the names of Parquet columns.
+    """
+    dtype, table = output_dtype(settings), table.combine_chunks()
+    columns = {name: table[name].chunk(0) for name in table.column_names}
+    features = {name: _feature(name, column, dtype) for name, column in columns.items()}
+    file.write(encode_records(features))
+
+
+def _feature(name: str, column: pa.Array, dtype: str) -> Feature:
+    if pa.types.is_string(column.type):
+        return Bytes(column.fill_null("").cast(pa.binary()).to_pylist())
+    if pa.types.is_list(column.type):
+        numbers, splits = column.values.to_numpy(), column.offsets.to_numpy()
+        is_whole = pa.types.is_integer(column.type.value_type)
+        return Ints(numbers, splits) if is_whole else Floats(numbers, splits)
+    if pa.types.is_float32(column.type):
+        return Floats(column.to_numpy()[:, None])
+    if name != EMBEDDING:
+        return one_int(column.to_numpy(zero_copy_only=False))
+    numbers = column.values.to_numpy().reshape(len(column), column.type.list_size)
+    if dtype == "float32":
+        return Floats(numbers)
+    little = numbers.astype(numbers.dtype.newbyteorder("<"))
+    return Bytes([row.tobytes() for row in little])
+
+
+_FEATURES = {"float32": float, "int32": int}  # by the numbers of a column; bytes for others
+_BUFFER = 1 << 20  # bytes of a file that are read at a time
+
+
+def read_tfrecord(source: BinaryIO, wanted: Wanted) -> Iterator[Columns]:
+    """Yields the wanted columns of some rows at a time, as far as Examples have them."""
+    kinds: dict[str, type] = {"id": bytes, "text": bytes, **dict.fromkeys(INTEGERS, int)}
+    kinds = {feature: kind for feature, kind in kinds.items() if wanted.has(feature)}
+    types = wanted.stored
+    numbers = {name: _FEATURES.get(one.numbers, bytes) for name, one in types.items()}
+    records = chain.from_iterable(unframed(iter(lambda: source.read(_BUFFER), b"")))
+    while batch := [record.data for record in islice(records, wanted.rows)]:
+        whole = [record for record in batch if record is not None]
+        features, readable = decode_records(whole, kinds | numbers)
+        if len(readable) < len(batch):
+            raise InputError("a record's checksum differs, or it is not a tf.train.Example")
+        columns = {name: _arrow(features[name], one) for name, one in types.items()}
+        for feature, kind in kinds.items():
+            column = features[feature].values
+            if len(column) and kind is int:
+                columns[feature] = pa.array(column, pa.int32())
+            elif len(column):
+                columns[feature] = pa.array([text.decode() for text in column.tolist()])
+        if "id" in columns:
+            columns["id"] = columns["id"].cast(pa.type_for_alias(wanted.types["id"]))
+        yield columns
+
+
+def _arrow(feature: Column, described: Type) -> pa.Array:
+    """A column of vectors, whose numbers are in bytes where Examples have no such type."""
+    values, little = feature.values, np.dtype(described.numbers).newbyteorder("<")
+    if described.numbers not in _FEATURES:
+        values = np.frombuffer(b"".join(values.tolist()), little)
+    array = pa.array(values, pa.type_for_alias(described.numbers))
+    if described.ragged:
+        return pa.ListArray.from_arrays(pa.array(feature.splits, pa.int32()), array)
+    if described.width:
+        return pa.FixedSizeListArray.from_arrays(array, described.width)
+    return array
+
+
+def count_tfrecord(file: BinaryIO) -> int:
+    """Returns the number of records of a file."""
+    return sum(map(len, unframed(iter(lambda: file.read(_BUFFER), b""))))

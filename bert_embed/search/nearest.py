@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from bert_embed.base.errors import counted, required
+from bert_embed.models.heads.kinds import KINDS
+from bert_embed.models.heads.similarities import DENSE, Similarity
 from bert_embed.results.files import row_batches
-from bert_embed.results.kinds import KINDS
 from bert_embed.results.read import each_file, has_block_records
-from bert_embed.results.similarities import DENSE, Similarity
 
 _PLACES = ("id", "start", "stop")
 _PLACE_ROWS = 1 << 16  # that are read at a time, without their vectors

@@ -15,6 +15,7 @@ import numpy as np
 import bert_embed
 from bert_embed.base.errors import InputError, counted, counted_of
 from bert_embed.base.json import to_json
+from bert_embed.models.heads.kinds import KINDS
 from bert_embed.pipeline.console import hide_in, hide_secrets, say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options.commands import ClusterOptions
@@ -36,7 +37,6 @@ from bert_embed.pipeline.runners.errors import (
 from bert_embed.pipeline.runners.launch import run_on_runner
 from bert_embed.pipeline.runners.local import check_local_runner
 from bert_embed.pipeline.runners.portable import check_job_server, earlier_job_lines
-from bert_embed.results.kinds import KINDS
 from bert_embed.results.names import parse_name
 from bert_embed.results.read import NewestRows, Output, open_outputs, output_folders, vector_names
 from bert_embed.results.run_record import RunRecord, change_running, now

@@ -17,14 +17,14 @@ from bert_embed.base.errors import SettingError, counted
 from bert_embed.bundle.bundle import Bundle, query_prompt
 from bert_embed.bundle.find import resolve_model
 from bert_embed.encoder import Encoder, relevance_label
+from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.pipeline.console import answer, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options.commands import SEARCHED, SearchOptions
 from bert_embed.pipeline.options.embed import DEFAULTS
 from bert_embed.pipeline.run.output import check_model
 from bert_embed.pipeline.texts import with_texts
-from bert_embed.results.kinds import ROW_KINDS
-from bert_embed.results.names import RUN_FILE, kinds_of, parse_name
+from bert_embed.results.names import RUN_FILE, kinds_of, parse_name, vectors_of
 from bert_embed.results.read import (
     Output,
     check_holds,
@@ -344,6 +344,12 @@ def _check_kinds(folder: str, settings: dict[str, Any], by: str | None) -> None:
             f"--by {by} requires {' and '.join(missing)} vectors, but {folder} holds "
             f"{' and '.join(held)} ones: embed with --vectors {','.join(wanted)} and a model that "
             "makes them, such as BAAI/bge-m3"
+        )
+    made = [kind for kind in vectors_of(settings) if kind != "dense"]
+    if not held and made:
+        raise UsageError(
+            f"{folder} holds {' and '.join(made)} vectors, which have no similarity: search an "
+            "output of --vectors dense"
         )
     if not held:
         check_holds(folder, settings, "sentence")  # says how to read what there is

@@ -11,12 +11,13 @@ import pyarrow.parquet as pq
 
 from bert_embed.base.errors import SettingError, counted
 from bert_embed.bundle.find import resolve_model
+from bert_embed.models.heads.kind import PIECES
 from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.source import Cutter, Source
 from bert_embed.pipeline.run.output import check_model
 from bert_embed.results.files import POSITION, Rows
-from bert_embed.results.names import PIECES
+from bert_embed.results.json_lines import json_values
 from bert_embed.storage.files import (
     is_remote,
     join,
@@ -28,7 +29,6 @@ from bert_embed.storage.files import (
     write_whole,
 )
 from bert_embed.text.tokenizer import load_tokenizer
-from bert_embed.transforms.write import json_values
 
 JOURNAL = "export.json"
 _FORMAT = 1

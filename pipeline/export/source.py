@@ -12,11 +12,11 @@ import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
 from bert_embed.base.errors import InputError
+from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.commands import TARGETS, ExportOptions
 from bert_embed.pipeline.run.output import record_of_run
 from bert_embed.results.files import Rows, row_batches, unit_batches
-from bert_embed.results.kinds import KINDS, ROW_KINDS
 from bert_embed.results.names import output_dtype, stored, stored_width, vectors_of
 from bert_embed.results.read import (
     NewestRows,
@@ -150,7 +150,10 @@ def open_source(options: ExportOptions) -> Source:
 
 def _kinds(options: ExportOptions, record: RunRecord) -> tuple[str, ...]:
     """The kinds of vectors to export; UsageError if the outputs hold none that the target takes."""
-    taken = TARGETS[options.to]
+    taken = TARGETS[options.to] or tuple(
+        kind.vectors for kind in ROW_KINDS.values() if kind.is_array
+    )
+    offered = taken
     if options.granularity != "sentence":
         taken = tuple(kind for kind in taken if kind == "dense")
     settings = vector_settings(options.source[0], record)
@@ -159,11 +162,13 @@ def _kinds(options: ExportOptions, record: RunRecord) -> tuple[str, ...]:
     # Documents of dense vectors without one each: `open_outputs` says what there is instead.
     if "dense" in kinds and options.granularity not in settings["granularity"]:
         kinds = kinds if kinds == ("dense",) else tuple(kind for kind in kinds if kind != "dense")
+    if not TARGETS[options.to]:
+        kinds = kinds[:1]
     if not kinds:
         raise UsageError(
-            f"--to {options.to} takes {' or '.join(taken or TARGETS[options.to])} vectors, "
+            f"--to {options.to} takes {' or '.join(taken or offered)} vectors, "
             f"{options.source[0]} holds {' and '.join(held)} ones: embed with --vectors "
-            f"{(taken or TARGETS[options.to])[0]}"
+            f"{(taken or offered)[0]}"
         )
     return kinds
 

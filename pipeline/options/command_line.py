@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Self
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.pipeline.console import answer
 from bert_embed.pipeline.errors import UsageError, flag_message
-from bert_embed.pipeline.options.embed import DEFAULTS, EXAMPLES, FLAGS, Options, grouped
+from bert_embed.pipeline.options.embed import DEFAULTS, FLAGS, Options, grouped
 from bert_embed.pipeline.options.flags import (
     NOT_NEGATIVE,
     SWITCH,
@@ -28,6 +28,7 @@ from bert_embed.pipeline.options.flags import (
     switch,
 )
 from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
+from bert_embed.results.formats import EXAMPLES
 from bert_embed.storage.files import read_bytes
 
 _OF_COMMANDS = ("h", "help", "text", "version")  # what they print is for people

@@ -4,6 +4,7 @@ import math
 from dataclasses import MISSING, dataclass
 from typing import Any
 
+from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.command_line import CommandOptions
 from bert_embed.pipeline.options.flags import (
@@ -19,7 +20,6 @@ from bert_embed.pipeline.options.flags import (
     switch,
 )
 from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
-from bert_embed.results.kinds import ROW_KINDS
 from bert_embed.search.clusters import MOST_CLUSTERS, WHICH_TO_KEEP
 from bert_embed.settings import GRANULARITIES
 
@@ -251,9 +251,10 @@ class DedupOptions(ClusterOptions):
         }
 
 
-# The kinds of vectors that each target takes, as far as the output holds them.
-TARGETS = {
-    "npy": ("dense",),
+# The kinds of vectors that each target takes, as far as the output holds them; npy takes the first
+# that is one array.
+TARGETS: dict[str, tuple[str, ...]] = {
+    "npy": (),
     "faiss": ("dense",),
     "vertex": ("dense", "sparse"),
     "pgvector": ("dense", "sparse"),

@@ -12,7 +12,8 @@ from typing import Any
 from bert_embed.backends.choose import DEVICES, PRECISIONS, torch_device
 from bert_embed.base.errors import SettingError
 from bert_embed.bundle.find import local_place
-from bert_embed.models.heads.vectors import VECTOR_KINDS
+from bert_embed.models.heads.kind import Kind
+from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
 from bert_embed.pipeline.options.flags import (
     AT_LEAST_ZERO,
     BLOCKS,
@@ -35,7 +36,7 @@ from bert_embed.pipeline.options.flags import (
     switch,
 )
 from bert_embed.pipeline.runners.options import ACCELERATORS, DEFAULT_RUNNER, RunnerOptions
-from bert_embed.results.kinds import ROW_KINDS
+from bert_embed.results.formats import EXAMPLES, FORMATS, VECTOR_FORMATS, VECTORS
 from bert_embed.results.names import OUTPUT_DTYPES
 from bert_embed.settings import (
     CHUNK_POOLINGS,
@@ -55,7 +56,6 @@ from bert_embed.settings import (
 from bert_embed.storage.files import absolute
 from bert_embed.transforms.bigquery.client import SCHEME, looks_like_table
 
-EXAMPLES = "examples"  # the output format of `tokenize`
 # The groups of --help, each with its first option; they follow each other as the fields do.
 _GROUPS = {
     "input": "input",
@@ -164,7 +164,7 @@ class Options(CheckedOptions):
     output_format: str = embed_flag(
         "format of the files",
         default="parquet",
-        choices=("parquet", "jsonl", "tfrecord", "bigquery"),
+        choices=VECTOR_FORMATS,
     )
     output_table: str | None = embed_flag(
         "project:dataset.table, optionally with a partition $YYYYMMDD",
@@ -207,7 +207,7 @@ class Options(CheckedOptions):
         kind=NAMES,
     )
     vectors: tuple[str, ...] | None = embed_flag(
-        f"kinds of vectors, in one pass: some of {', '.join(VECTOR_KINDS)} (default: what the "
+        f"kinds of vectors, in one pass: some of {', '.join(ROW_KINDS)} (default: what the "
         "model is for)",
         "NAME,NAME",
         kind=NAMES,
@@ -316,7 +316,7 @@ class Options(CheckedOptions):
     @property
     def command(self) -> str:
         """The command that takes these options."""
-        return "tokenize" if self.output_format == EXAMPLES else "embed"
+        return "tokenize" if FORMATS[self.output_format].holds == EXAMPLES else "embed"
 
     @property
     def job(self) -> RunnerOptions:
@@ -334,7 +334,7 @@ class Options(CheckedOptions):
     @property
     def loads_table(self) -> bool:
         """Whether the vectors go to a BigQuery table."""
-        return self.output_format == "bigquery"
+        return FORMATS[self.output_format].loads
 
     @property
     def truncates(self) -> bool:
@@ -469,13 +469,20 @@ def check_kinds(options: Options, vectors: tuple[str, ...]) -> None:
             raise SettingError(
                 name, f"is for vectors {' and '.join(typed)}, not {','.join(vectors)}", "vectors"
             )
-    for kind in vectors if options.output_format == "tfrecord" else ():
-        if not ROW_KINDS[kind].in_tfrecord:
+    for kind in vectors:
+        if not FORMATS[options.output_format].fits(ROW_KINDS[kind]):
             raise SettingError(
                 "output_format",
-                f"tfrecord is for one vector a text; {kind} requires parquet or jsonl",
+                f"{options.output_format} is for one vector a text; {kind} requires "
+                f"{_fitting(ROW_KINDS[kind])}",
                 "vectors",
             )
+
+
+def _fitting(kind: Kind) -> str:
+    """The formats of files that hold vectors of a kind."""
+    formats = VECTOR_FORMATS.values()
+    return " or ".join(one.name for one in formats if one.fits(kind) and not one.loads)
 
 
 def _check_granularity(options: Options) -> None:
@@ -488,7 +495,7 @@ def _check_granularity(options: Options) -> None:
             raise SettingError(
                 name, "is for vectors of sentences, granularity requests none", "granularity"
             )
-    token_lines = "token" in options.granularity and options.output_format == "jsonl"
+    token_lines = "token" in options.granularity and FORMATS[options.output_format].decimals
     if token_lines and options.output_dtype in ("int8", "ubinary"):
         raise SettingError(
             "output_dtype",
@@ -510,13 +517,14 @@ def _check_input(options: Options) -> None:
 
 
 def _check_files(options: Options) -> None:
-    others = [kind for kind in options.granularity if kind != "sentence"]
-    if options.output_format == "tfrecord" and others:
-        raise SettingError(
-            "output_format",
-            f"tfrecord is for vectors of texts; {others[0]}s require parquet or jsonl",
-        )
-    if options.extra_columns is not None and options.output_format in ("tfrecord", EXAMPLES):
+    written = FORMATS[options.output_format]
+    for kind in options.granularity if written.holds == VECTORS else ():
+        if not written.fits(KINDS[kind]):
+            raise SettingError(
+                "output_format",
+                f"{written.name} is for vectors of texts; {kind}s require {_fitting(KINDS[kind])}",
+            )
+    if options.extra_columns is not None and not written.has_extra:
         raise SettingError(
             "extra_columns", "are for Parquet and JSON lines, not for TFRecord files"
         )

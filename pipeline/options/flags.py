@@ -9,7 +9,7 @@ import math
 import operator
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import MISSING, dataclass, field, fields
 from numbers import Number
 from typing import Any
@@ -81,7 +81,7 @@ class Places:
 class Choice:
     """One of some names; `read` turns another name of one of them into it."""
 
-    choices: tuple[str, ...]
+    choices: Collection[str]
     read: Callable[[str], str] = str
 
     def __call__(self, name: str, value: Any) -> str:
@@ -239,7 +239,7 @@ class Flag:
     @property
     def choices(self) -> tuple[str, ...] | None:
         """The values that are allowed; None for any."""
-        return self.kind.choices if isinstance(self.kind, Choice) else None
+        return tuple(self.kind.choices) if isinstance(self.kind, Choice) else None
 
     @property
     def is_switch(self) -> bool:
@@ -261,12 +261,12 @@ def flag(
     text: str,
     metavar: str | None = None,
     default: Any = None,
-    choices: Iterable[str] | None = None,
+    choices: Collection[str] | None = None,
     **settings: Any,
 ) -> Any:
     """A field with its flag."""
     if choices is not None:
-        settings["kind"] = Choice(tuple(choices))
+        settings["kind"] = Choice(choices)
     return field(default=default, metadata={"flag": Flag(text, default, metavar, **settings)})
 
 

@@ -12,10 +12,11 @@ import numpy as np
 
 from bert_embed.base.environment import requires
 from bert_embed.base.threads import in_parallel
+from bert_embed.models.heads.kinds import KINDS
 from bert_embed.pipeline.options.commands import TSNE
 from bert_embed.results.files import Rows, row_batches
-from bert_embed.results.kinds import KINDS
-from bert_embed.results.names import holds_vectors, kinds_of
+from bert_embed.results.formats import holds_vectors
+from bert_embed.results.names import kinds_of
 from bert_embed.results.read import NewestRows, Output
 from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.files import join, names_in, open_raw

@@ -14,6 +14,7 @@ import xxhash
 from bert_embed.base.arrays import FINE, conditions, cosines, pair_cosines, unit
 from bert_embed.base.errors import InputError, counted
 from bert_embed.bundle.find import resolve_model
+from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.report.sample import MOST_FILES, TEXT_COLUMNS, Directions, some_files
 from bert_embed.results.files import Rows, row_batches
@@ -201,15 +202,15 @@ def head_content(folder: OutputFolder, record: RunRecord, texts: bool) -> list[d
     heads: Mapping[str, Any] = record.settings.get("heads", {})
     shown = {"sparse": _sparse, "multi": _multi, "scores": _scores}
     return [
-        {"kind": kind} | shown[kind](record, _sampled(folder, record, kind, texts))
+        {"kind": kind} | shown.get(kind, _plain)(record, _sampled(folder, record, kind, texts))
         for kind in heads
-        if kind in record.numbers.written
+        if KINDS[kind].folder in record.numbers.written
     ]
 
 
 def _sampled(folder: OutputFolder, record: RunRecord, kind: str, texts: bool) -> Iterator[Rows]:
     """The first rows of files, evenly spread over the output."""
-    names = some_files(folder.path, kind, MOST_FILES)
+    names = some_files(folder.path, KINDS[kind].folder, MOST_FILES)
     limit = max(1, _MOST_ROWS // max(1, len(names)))
     wanted = ("id", *(TEXT_COLUMNS if texts else ()))
     for name in names:
@@ -291,6 +292,12 @@ def _scores(record: RunRecord, batches: Iterable[Rows]) -> dict[str, Any]:
         "histograms": [[label, histogram(scores[:, at])] for at, label in enumerate(labels[:8])],
         "table": {"titles": ["label", "mean", "highest"], "rows": rows},
     }
+
+
+def _plain(record: RunRecord, batches: Iterable[Rows]) -> dict[str, Any]:
+    """Of a kind that nothing else is known of, how many rows there are."""
+    rows = sum(map(len, batches))
+    return {"title": "Other vectors", "rows": rows, "histograms": [], "table": None}
 
 
 _SEED_OF_CLUSTERS = 7

@@ -11,14 +11,15 @@ import pyarrow as pa
 
 from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.bundle import Bundle
+from bert_embed.models.heads.kinds import KINDS
+from bert_embed.models.heads.scores import LABEL
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import DEFAULTS, Options
-from bert_embed.results.kinds import KINDS, LABEL
+from bert_embed.results.columns import is_list, loaded_types
 from bert_embed.settings import TextSpec
 from bert_embed.storage.files import read_bytes
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.client import check_column
-from bert_embed.transforms.blocks import is_list
 from bert_embed.transforms.examples.read import ExampleReading, first_examples
 from bert_embed.transforms.examples.write import ExampleSettings, settings_from_json
 from bert_embed.transforms.output_folder import SETTINGS_FILE, settings_places
@@ -231,7 +232,7 @@ def check_columns(
                     f"column {label.lower()}"
                 )
         settings = {"heads": heads}
-        own += [*KINDS[kind].names(settings), *KINDS[kind].loaded(settings)]
+        own += [*KINDS[kind].names(settings), *loaded_types(KINDS[kind], settings)]
         for name in more:
             if name.lower() in map(str.lower, own):
                 raise UsageError(

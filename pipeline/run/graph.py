@@ -8,13 +8,13 @@ from functools import partial
 import apache_beam as beam
 
 from bert_embed.pipeline.errors import step_message
-from bert_embed.pipeline.options.embed import EXAMPLES
 from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.summary import judged
 from bert_embed.pipeline.runners.dataflow import completed_flags, model_threads
 from bert_embed.pipeline.runners.errors import JobGoesOn
 from bert_embed.pipeline.runners.launch import bundle_for_workers, run_on_runner
+from bert_embed.results.formats import EXAMPLES
 from bert_embed.results.run_record import RunRecord
 from bert_embed.transforms.bigquery.load import with_loads
 from bert_embed.transforms.bigquery.read import ReadTable

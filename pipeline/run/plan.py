@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bert_embed.bundle.bundle import Bundle, query_prompt
-from bert_embed.pipeline.options.embed import EXAMPLES, Options
+from bert_embed.models.heads.kinds import KINDS
+from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.runners.options import RunnerOptions
-from bert_embed.results.kinds import KINDS
+from bert_embed.results.formats import EXAMPLES, FORMATS
 from bert_embed.results.run_record import Goal, QueryRows
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.text.tokenizer import load_tokenizer
@@ -48,7 +49,7 @@ def key_buckets(documents: int, earlier: tuple[EarlierOutput, ...]) -> int:
 def head_settings(bundle: Bundle, text_spec: TextSpec) -> dict[str, dict[str, Any]]:
     """What a run says of the heads that make its vectors, by their kind."""
     return {
-        kind: KINDS[kind].described(bundle.heads[kind], bundle.config, text_spec)
+        kind: bundle.heads[kind].described(bundle.config, text_spec.head_options(kind))
         for kind in text_spec.heads
     }
 
@@ -90,7 +91,7 @@ class EmbedRun:
     @property
     def kind(self) -> str:
         """What the run writes: `vectors`, or only `examples`."""
-        return EXAMPLES if self.options.output_format == EXAMPLES else "vectors"
+        return FORMATS[self.options.output_format].holds
 
     @property
     def folder(self) -> OutputFolder:
@@ -212,9 +213,6 @@ _TEXT_BYTES_A_TOKEN = 4
 _SHORT_CHUNK = 4  # tokens of a short sentence
 _CHUNK_TOKENS = {"sentence": 20, "paragraph": 80, "tokens": 200}
 _ROW_OVERHEAD = 60  # bytes of a row beside its vector: id, counts, hash
-_BYTES_A_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "ubinary": 1 / 8}
-_JSON_BYTES_A_NUMBER = {"float32": 13, "float16": 13, "bfloat16": 13, "int8": 5, "ubinary": 4 / 8}
-_EXAMPLE_OVERHEAD, _TOKEN_BYTES = 350, 8  # of an example, and of each of its tokens
 _COMPRESSION = 4  # times that a text is larger than its compressed file
 
 
@@ -314,13 +312,10 @@ def estimated_size(
     if tokens is None:
         tokens = text_bytes // _TEXT_BYTES_A_TOKEN
     text_size = text_bytes if options.keep_text else 0
-    if options.output_format == EXAMPLES:
-        return documents * _EXAMPLE_OVERHEAD + tokens * _TOKEN_BYTES + text_size
-    kinds = _JSON_BYTES_A_NUMBER if options.output_format == "jsonl" else _BYTES_A_NUMBER
     numbers = documents * widths.document + tokens * widths.token
-    plain = math.ceil(documents * widths.plain * kinds["float32"])
-    vectors = math.ceil(numbers * kinds[options.output_dtype]) + plain
-    return documents * _ROW_OVERHEAD + vectors + text_size
+    plain = documents * widths.plain
+    written = FORMATS[options.output_format]
+    return text_size + written.size(documents, tokens, numbers, plain, options.output_dtype)
 
 
 def part_docs(widths: Widths) -> int:

@@ -11,7 +11,7 @@ from bert_embed.bundle.bundle import Bundle, document_prompt
 from bert_embed.bundle.find import resolve_model
 from bert_embed.bundle.fingerprints import run_fingerprint
 from bert_embed.pipeline.errors import UsageError, usage_errors
-from bert_embed.pipeline.options.embed import EXAMPLES, Options, check_kinds
+from bert_embed.pipeline.options.embed import Options, check_kinds
 from bert_embed.pipeline.run.columns import (
     are_examples,
     check_columns,
@@ -47,6 +47,7 @@ from bert_embed.pipeline.runners.launch import check_computing, check_examples, 
 from bert_embed.pipeline.runners.local import check_local_runner
 from bert_embed.pipeline.runners.options import RunnerOptions
 from bert_embed.pipeline.runners.portable import check_job_server
+from bert_embed.results.formats import EXAMPLES
 from bert_embed.settings import TextSpec, VectorSpec, changed_spec
 from bert_embed.storage.files import absolute
 from bert_embed.text.layout import fit_texts

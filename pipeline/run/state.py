@@ -24,10 +24,11 @@ from typing import Literal
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.console import hide_in, hide_in_flags, hide_secrets
 from bert_embed.pipeline.errors import UsageError, step_message
-from bert_embed.pipeline.options.embed import EXAMPLES, FLAGS
+from bert_embed.pipeline.options.embed import FLAGS
 from bert_embed.pipeline.run.output import OutputState, nearest_folder
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.summary import embedded_nothing, problem_of, summary
+from bert_embed.results.formats import EXAMPLES
 from bert_embed.results.run_record import (
     EarlierRun,
     RunFiles,

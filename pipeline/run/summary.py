@@ -11,12 +11,12 @@ from typing import Any
 
 from bert_embed.base.errors import counted, counted_of
 from bert_embed.bundle.bundle import trained_prompts, unused_prompt
+from bert_embed.models.heads.kind import PIECES
+from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.static import NO_LIMIT
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run.plan import EmbedRun
-from bert_embed.results.kinds import KINDS
-from bert_embed.results.names import PIECES
 from bert_embed.results.run_record import (
     Counts,
     Lengths,
@@ -242,8 +242,8 @@ SELECT id, (SELECT SUM((SELECT MAX((
   )) FROM UNNEST(multi) AS token)) FROM UNNEST(@query) AS q) AS score
 FROM `{path}` ORDER BY score DESC LIMIT 10;
 """,
-    "scores": "SELECT * FROM `{path}` ORDER BY `{first}` DESC LIMIT 10;",
 }
+_NUMBERS = "SELECT * FROM `{path}` ORDER BY `{first}` DESC LIMIT 10;"  # of scores, for one
 # What BigQuery calls the similarities; of distances it knows one.
 _DISTANCES = {
     "cosine": "COSINE",
@@ -532,8 +532,8 @@ def statements(record: RunRecord) -> list[str]:
     lines = []
     for kind, destination in (record.table.tables if record.table else {}).items():
         path = TableName(*destination.partition("$")[0].rsplit(".", 2)).path
-        statement = _STATEMENTS.get(kind, _UNIT_STATEMENT)
         settings, made = record.settings, KINDS[kind]
+        statement = _STATEMENTS.get(kind, _NUMBERS if made.by_row else _UNIT_STATEMENT)
         text = statement.format(
             path=path,
             width=math.prod(made.shape(settings)),

@@ -18,8 +18,8 @@ from bert_embed.pipeline.run.columns import check_extra_name, named_columns
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.runners.beam import BeamFlags
-from bert_embed.results.files import METADATA_KEY
 from bert_embed.results.names import kinds_of
+from bert_embed.results.parquet import METADATA_KEY
 from bert_embed.results.run_record import QueryRows, RunRecord, read_record, run_folders
 from bert_embed.storage.files import FileInfo, absolute, join, read_bytes
 from bert_embed.transforms.bigquery import load as loading

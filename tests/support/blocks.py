@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
-from bert_embed.results.kinds import KINDS
 from bert_embed.results.names import restored, stored
 from bert_embed.results.tf_example import masked_crc
 from bert_embed.transforms.blocks import (

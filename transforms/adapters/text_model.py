@@ -60,7 +60,7 @@ class ModelSettings(VectorSettings, total=False):
     Beside these there are `recipe` and the fields of `bert_embed.VectorSpec`.
 
     Attributes:
-        vectors: Kinds of vectors, some of `bert_embed.models.heads.vectors.VECTOR_KINDS`; None:
+        vectors: Kinds of vectors, some of `bert_embed.models.heads.kinds.ROW_KINDS`; None:
             what the model is for.
         top_k: Most weights of a sparse vector, the largest; None: all.
         min_weight: The smallest weight of a sparse vector.

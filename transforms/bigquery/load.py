@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 
 from bert_embed.base.errors import InputError, counted
 from bert_embed.bundle.fingerprints import difference
-from bert_embed.results.files import METADATA_KEY, open_parquet
-from bert_embed.results.kinds import KINDS
+from bert_embed.models.heads.kinds import KINDS
+from bert_embed.results.columns import is_list, loaded_types
+from bert_embed.results.parquet import METADATA_KEY, open_parquet
 from bert_embed.results.run_record import Load, RunTables
 from bert_embed.settings import KIND_OF
 from bert_embed.storage.files import is_remote, join, open_raw
@@ -36,7 +37,6 @@ from bert_embed.transforms.bigquery.client import (
     translate_errors,
 )
 from bert_embed.transforms.bigquery.read import described_settings
-from bert_embed.transforms.blocks import is_list
 from bert_embed.transforms.output_folder import OutputFolder, parse_name
 from bert_embed.transforms.reconcile import Totals, Verdict
 from bert_embed.transforms.redact import RedactErrors
@@ -98,7 +98,7 @@ def vector_schema(
     if pieces and KINDS[kind].by_row:
         del facts["num_tokens_full"]
         facts |= dict.fromkeys((pieces, "start", "stop"), pa.int32())
-    columns = {"id": pa.string(), **KINDS[kind].loaded(settings), **facts}
+    columns = {"id": pa.string(), **loaded_types(KINDS[kind], settings), **facts}
     return pa.schema(columns | ({"text": pa.string()} if texts else {}))
 
 

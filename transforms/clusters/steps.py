@@ -18,7 +18,7 @@ import xxhash
 
 from bert_embed.base.arrays import FINE, NOT_FINITE, ZERO, unit
 from bert_embed.base.errors import required
-from bert_embed.results.files import open_parquet
+from bert_embed.results.parquet import open_parquet
 from bert_embed.search.clusters import (
     PAIR,
     Assigner,

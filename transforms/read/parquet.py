@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 from bert_embed.base.arrays import sums_of
 from bert_embed.base.errors import InputError, SettingError, StorageError, required
 from bert_embed.base.threads import in_parallel
-from bert_embed.results.files import open_parquet
+from bert_embed.results.columns import is_list
+from bert_embed.results.parquet import open_parquet
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.files import open_listed
 from bert_embed.storage.local import REPLACED
-from bert_embed.transforms.blocks import is_list
 from bert_embed.transforms.parts import (
     BadRecordError,
     BlockSpec,

@@ -50,7 +50,7 @@ class DocumentRows:
 class Head(ABC):
     """A frozen dataclass that JSON can hold; names of its tensors begin with `heads/KIND/`."""
 
-    kind: ClassVar[str]  # one of `VECTOR_KINDS`
+    kind: ClassVar[str]  # one of `bert_embed.models.heads.kinds.ROW_KINDS`
     of_tokens: ClassVar[bool] = False  # whether its vectors are of `DocumentRows.tokens`
 
     @property
@@ -93,6 +93,10 @@ class Head(ABC):
 
         `options` are those that `bert_embed.settings.KIND_OF` names for this kind.
         """
+
+    def described(self, config: EncoderConfig, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what a run's settings say of this head; `options` as of `documents`."""
+        return {}
 
     def of_text(self, vectors: Any, number: int) -> Any:
         """Returns what a record gets of one document: an array, some in a tuple, or a dict."""

@@ -1,15 +1,41 @@
-"""Lists the heads by their kind, and reads and writes them as JSON."""
+"""Lists the kinds of vectors, a row each, and reads and writes heads as JSON."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from bert_embed.base.errors import InputError
+from bert_embed.models.heads.dense import SENTENCE, SPAN, TOKEN, WORD
 from bert_embed.models.heads.head import Head
-from bert_embed.models.heads.multi import MultiHead
-from bert_embed.models.heads.scores import ScoresHead
-from bert_embed.models.heads.sparse import SparseHead
+from bert_embed.models.heads.kind import Kind
+from bert_embed.models.heads.multi import MultiHead, MultiKind
+from bert_embed.models.heads.scores import ScoresHead, ScoresKind
+from bert_embed.models.heads.sparse import SparseHead, SparseKind
 
-HEADS: Mapping[str, type[Head]] = {head.kind: head for head in (SparseHead, MultiHead, ScoresHead)}
+KINDS: dict[str, Kind] = {}  # in the order in which a run names them
+# Those with a row for each document, window or chunk, by what `--vectors` calls them.
+ROW_KINDS: dict[str, Kind] = {}
+HEADS: dict[str, type[Head]] = {}
+
+
+def register_kind(kind: Kind) -> None:
+    """Adds a kind of vectors: whatever reads, writes, searches or describes vectors knows it."""
+    KINDS[kind.name] = kind
+    if kind.by_row:
+        ROW_KINDS[kind.vectors] = kind
+    if kind.head is not None:
+        HEADS[kind.name] = kind.head
+
+
+for _kind in (
+    SENTENCE,
+    TOKEN,
+    WORD,
+    SPAN,
+    SparseKind("sparse", "sparse", 2, SparseHead, "read_sparse"),
+    MultiKind("multi", "multi", 5, MultiHead, "read_multi"),
+    ScoresKind("scores", "scores", 0, ScoresHead, "read_scores"),
+):
+    register_kind(_kind)
 
 
 def heads_from_json(values: Mapping[str, Any], path: str) -> dict[str, Head]:

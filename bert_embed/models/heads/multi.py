@@ -1,5 +1,6 @@
 """MultiHead: a vector for each token of a text, for late interaction, similar ones merged."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,6 +11,8 @@ from bert_embed.base.arrays import splits_of, unit_length
 from bert_embed.base.errors import required
 from bert_embed.models.encoder import EncoderConfig, Ops
 from bert_embed.models.heads.head import BatchRows, DocumentRows, Head, TokenPlaces
+from bert_embed.models.heads.kind import EMBEDDING, Column, Kind, Settings, Type
+from bert_embed.models.heads.similarities import MaxSim
 from bert_embed.models.heads.vectors import MultiVectors
 from bert_embed.models.modules import DenseModule
 
@@ -154,6 +157,9 @@ class MultiHead(Head):
         tokens = required(places.tokens, "places of multi-vectors")
         return pool_tokens(self.chosen(rows, tokens, places.row), options["pool_factor"])
 
+    def described(self, config: EncoderConfig, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {"dim": self.dim, "similarity": "maxsim", **options}
+
     def of_text(self, vectors: MultiVectors, number: int) -> np.ndarray:
         """See `Head.of_text`; float32 `[tokens, dim]`."""
         return vectors[number].vectors
@@ -178,3 +184,32 @@ class MultiHead(Head):
         if self.skip_ids and (self.skips_in_queries or not query):
             keeps = ~np.isin(ids, self.skip_ids)
         return keeps & (place > 0) if self.drops_first else keeps
+
+
+class MultiKind(Kind):
+    """`MultiVectors` of documents, windows or chunks: lists of what a dense vector is stored as."""
+
+    by_token = has_dtype = True
+    similarity = MaxSim
+    structs: ClassVar[Mapping[str, str]] = {EMBEDDING: EMBEDDING}
+
+    def words(self, settings: Settings, unit: str) -> str:
+        head = settings["heads"]["multi"]
+        of = "token that is kept" if head["pool_factor"] == 1 else f"{head['pool_factor']} tokens"
+        return f"{head['dim']} numbers for each {of} of a {unit}"
+
+    def types(self, settings: Settings) -> dict[str, Type]:
+        return {EMBEDDING: Type("float32", ragged=True, width=self.shape(settings)[0])}
+
+    def columns(self, vectors: MultiVectors, settings: Settings) -> dict[str, Column]:
+        return {EMBEDDING: Column(vectors.vectors, vectors.splits)}
+
+    def of_columns(self, columns: Mapping[str, Column], settings: Settings) -> MultiVectors:
+        vectors, splits, _ = columns[EMBEDDING]
+        return MultiVectors(required(splits, "splits"), vectors)
+
+    def numbers(self, settings: Settings) -> Counter[str]:
+        return Counter(token=self.shape(settings)[0])
+
+    def shape(self, settings: Settings) -> Sequence[int]:
+        return [settings["heads"]["multi"]["dim"]]

@@ -1,14 +1,18 @@
 """ScoresHead: numbers of a classifier, of a regression, or of the relevance of a pair."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from bert_embed.base.errors import counted
 from bert_embed.models.encoder import EncoderConfig, Ops, norm_shapes, product_shapes
 from bert_embed.models.heads.head import BatchRows, DocumentRows, Head
+from bert_embed.models.heads.kind import Column, Kind, Settings, Type
 
+LABEL = "label"  # the column with the label of the highest score
 _DENSE, _NORM, _CLASSIFIER = "heads/scores/dense", "heads/scores/norm", "heads/scores/classifier"
 
 
@@ -61,6 +65,9 @@ class ScoresHead(Head):
         """See `Head.documents`; the scores of logits, those of windows merged."""
         return self.activated(places.means(rows))
 
+    def described(self, config: EncoderConfig, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {"labels": list(self.labels), "activation": self.activation}
+
     def of_text(self, vectors: np.ndarray, number: int) -> dict[str, float]:
         """See `Head.of_text`; the scores by their labels."""
         return dict(zip(self.labels, vectors[number].tolist(), strict=True))
@@ -75,3 +82,31 @@ class ScoresHead(Head):
             return (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
         with np.errstate(over="ignore"):  # the score is 0 then
             return (1 / (1 + np.exp(-wide))).astype(np.float32)
+
+
+class ScoresKind(Kind):
+    """float32 `[documents, windows or chunks, labels]`: a column a label, perhaps the highest."""
+
+    def words(self, settings: Settings, unit: str) -> str:
+        return f"{counted(len(self.names(settings)), 'score')} a {unit}"
+
+    def types(self, settings: Settings) -> dict[str, Type]:
+        types = dict.fromkeys(self.names(settings), Type("float32"))
+        is_softmax = settings["heads"]["scores"]["activation"] == "softmax"
+        return types | ({LABEL: Type("string")} if is_softmax else {})
+
+    def names(self, settings: Settings) -> Sequence[str]:
+        return settings["heads"]["scores"]["labels"]
+
+    def columns(self, vectors: np.ndarray, settings: Settings) -> dict[str, Column]:
+        labels = self.names(settings)
+        columns = {label: Column(vectors[:, at]) for at, label in enumerate(labels)}
+        if LABEL in self.types(settings):
+            columns[LABEL] = Column(np.array(labels, object)[vectors.argmax(axis=1)])
+        return columns
+
+    def of_columns(self, columns: Mapping[str, Column], settings: Settings) -> np.ndarray:
+        return np.stack([columns[name].values for name in self.names(settings)], axis=1)
+
+    def numbers(self, settings: Settings) -> Counter[str]:
+        return Counter(plain=len(self.names(settings)))

@@ -1,5 +1,6 @@
 """SparseHead: a weight for each entry of the vocabulary, most of them zero."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -7,8 +8,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bert_embed.base.arrays import splits_of
+from bert_embed.base.errors import required
 from bert_embed.models.encoder import EncoderConfig, Ops, norm_shapes, product_shapes
 from bert_embed.models.heads.head import BatchRows, DocumentRows, Head
+from bert_embed.models.heads.kind import Column, Kind, Settings, Type
+from bert_embed.models.heads.similarities import SparseProducts
 from bert_embed.models.heads.vectors import SparseVectors, merged_entries
 
 QUERY_WEIGHTS = "heads/sparse/query_weights"
@@ -17,6 +21,7 @@ _TRANSFORM, _NORM, _TOKENS = "heads/sparse/transform", "heads/sparse/norm", "hea
 _DECODER, _BIAS = "heads/sparse/decoder", "heads/sparse/decoder_bias"
 # Entries of the vocabulary whose logits are in memory at a time: 8 MB for a batch of 512 tokens.
 _BLOCK = 4096
+_PASSAGE_ENTRIES = 200  # that SPLADE gives a passage
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,9 @@ class SparseHead(Head):
             vectors = vectors.merged(places.splits, self.pooling)
         return vectors.pruned(options["top_k"], options["min_weight"])
 
+    def described(self, config: EncoderConfig, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {"entries": config.vocab_size, "similarity": "dot", **options}
+
     def of_text(self, vectors: SparseVectors, number: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Head.of_text`; entries and weights."""
         row = vectors[number]
@@ -125,3 +133,31 @@ class SparseHead(Head):
         row, place = np.nonzero(counts)
         merged = merged_entries(len(ids), row, ids[row, place], weights[row, place], "max")
         return BatchRows(finite, np.diff(merged.splits), (merged.indices, merged.values))
+
+
+class SparseKind(Kind):
+    """`SparseVectors` of documents, windows or chunks: lists of indices and of values."""
+
+    similarity = SparseProducts
+    structs: ClassVar[Mapping[str, str]] = {"indices": "index", "values": "value"}
+
+    def words(self, settings: Settings, unit: str) -> str:
+        head = settings["heads"]["sparse"]
+        most = f", up to {head['top_k']:,} weights" if head["top_k"] else ""
+        least = f", from {head['min_weight']:g}" if head["min_weight"] else ""
+        return f"a sparse vector over {head['entries']:,} entries a {unit}{most}{least}"
+
+    def types(self, settings: Settings) -> dict[str, Type]:
+        return {"indices": Type("int32", ragged=True), "values": Type("float32", ragged=True)}
+
+    def columns(self, vectors: SparseVectors, settings: Settings) -> dict[str, Column]:
+        parts = {"indices": vectors.indices, "values": vectors.values}
+        return {name: Column(numbers, vectors.splits) for name, numbers in parts.items()}
+
+    def of_columns(self, columns: Mapping[str, Column], settings: Settings) -> SparseVectors:
+        indices, values = columns["indices"], columns["values"].values
+        return SparseVectors(required(indices.splits, "splits"), indices.values, values)
+
+    def numbers(self, settings: Settings) -> Counter[str]:
+        head = settings["heads"]["sparse"]
+        return Counter(plain=2 * min(head["top_k"] or _PASSAGE_ENTRIES, head["entries"]))

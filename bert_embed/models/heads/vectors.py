@@ -1,4 +1,4 @@
-"""Defines the kinds of vectors, and those of them that have no fixed width."""
+"""Defines the vectors that have no fixed width: sparse ones, and several a text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,9 +13,6 @@ from bert_embed.base.environment import requires
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-
-
-VECTOR_KINDS = ("dense", "sparse", "multi", "scores")
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, StorageError
+from bert_embed.models.heads.kind import PIECES
 from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.source import Cutter, Source
 from bert_embed.results.files import POSITION, Rows
-from bert_embed.results.names import PIECES
 
 _COMMENT = "bert-embed export "  # begins the comment of a table
 _PATIENCE = 30  # seconds to connect

@@ -19,8 +19,8 @@ from bert_embed.pipeline.export.folder import (
 )
 from bert_embed.pipeline.export.source import Source
 from bert_embed.results.files import Rows
+from bert_embed.results.json_lines import json_values
 from bert_embed.storage.files import write_whole
-from bert_embed.transforms.write import json_values
 
 _MOST_OBJECTS = 5000  # directly under the root
 _MEGABYTES = 32  # of the vectors of a file, which are about three times as many in JSON

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bert_embed.transforms.write import token_rows
+from bert_embed.models.heads.kinds import KINDS
+from bert_embed.results.json_lines import token_rows
+from bert_embed.transforms.write import vector_table
 from tests.support.blocks import (
     IDS,
     TOKENS,
@@ -105,9 +107,11 @@ def test_numbers_are_rounded_as_python_rounds(vectors):
     tokens = token_vectors(4)
     tokens.vectors[:] = vectors
     block = embedding_block(tokens=tokens)
+    settings = described(block)
+    table = vector_table(block, "token", settings)
     values = [
         token["layers"][0]["values"].tolist()
-        for row in token_rows(block, described(block))
+        for row in token_rows(table, KINDS["token"], settings)
         for token in row["features"]
     ]
     assert values == [[round(float(x), 6) for x in row] for row in vectors]

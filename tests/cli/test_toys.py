@@ -1,0 +1,154 @@
+"""A head and an output format that a file and a row add, through the doors that users have."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import bert_embed
+from bert_embed.bundle.bundle import load_tensors, read_bundle
+from bert_embed.importers.weights import write_bundle
+from bert_embed.models.heads.kinds import HEADS, KINDS, ROW_KINDS, register_kind
+from bert_embed.pipeline.cli import main
+from bert_embed.results.formats import FORMATS, VECTOR_FORMATS, register_format
+from bert_embed.text.tokenizer import load_tokenizer
+from bert_embed.transforms.bigquery.load import table_schema, vector_schema
+from tests.support.arrow_format import ARROW
+from tests.support.command import embed, record
+from tests.support.norm_head import NORM, NormHead
+from tests.support.outputs import content, export
+
+LINES = ["the bank of the river", "money bank", "", "the vault of the bank", "money " * 90]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def toys():
+    """Both are known in this module alone."""
+    tables = (KINDS, ROW_KINDS, HEADS, FORMATS, VECTOR_FORMATS)
+    before = [dict(table) for table in tables]
+    register_kind(NORM)
+    register_format(ARROW)
+    yield
+    for table, kept in zip(tables, before, strict=True):
+        table.clear()
+        table.update(kept)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory, tiny_bundle):
+    plain = read_bundle(tiny_bundle)
+    folder = tmp_path_factory.mktemp("norm") / "bundle"
+    made = replace(
+        plain,
+        path=str(folder),
+        files={},
+        heads={"norm": NormHead()},
+        default_vectors=("norm",),
+    )
+    return write_bundle(made, load_tensors(plain), load_tokenizer(plain)).path
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("corpus") / "in.jsonl"
+    records = [{"id": f"{n}", "text": f"{LINES[n % 5]} {n}"} for n in range(40)]
+    path.write_text("".join(json.dumps(one) + "\n" for one in records))
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(bundle, corpus):
+    """The norms of the texts, by the vectors that the encoder gives."""
+    texts = [json.loads(line)["text"] for line in corpus.read_text().splitlines()]
+    encoder = bert_embed.load(bundle, normalize=False, max_seq_length=24)
+    vectors = encoder.encode(texts, kind="dense", pooling="mean", normalize=False, dense=0)
+    return np.linalg.norm(vectors, axis=1)
+
+
+@pytest.mark.parametrize("output_format", ["parquet", "jsonl", "tfrecord", "arrow"])
+def test_a_head_is_written_read_and_described(
+    tmp_path, bundle, corpus, expected, output_format, capsys
+):
+    output = tmp_path / "out"
+    flags = {"output_format": output_format, "max_seq_length": 24, "report": True}
+    assert embed(output, bundle, corpus, **flags) == 0
+    said = capsys.readouterr()
+    assert "the norm of the mean vector of a document" in said.err + said.out
+    settings = record(output)["vectors"]
+    assert settings["vectors"] == ["norm"]
+    assert settings["heads"] == {"norm": {}}
+    assert record(output)["written"]["norms"]["rows"] == 40
+    ids, norms = bert_embed.read(output, kind="norm")
+    assert ids == [str(number) for number in range(40)]
+    np.testing.assert_allclose(norms[:, 0], expected, rtol=1e-5)
+    assert [head["kind"] for head in content(output)["heads"]] == ["norm"]
+    assert main(["verify", str(output)]) == 0
+    with pytest.raises(ValueError, match=r"none of sentence: read them with .*kind='norm'"):
+        bert_embed.read(output)
+
+
+def test_a_head_without_similarity_is_not_searched(tmp_path, bundle, corpus, capsys):
+    output = tmp_path / "out"
+    assert embed(output, bundle, corpus) == 0
+    assert main(["search", str(output), "the bank"]) == 2
+    assert "holds norm vectors, which have no similarity" in capsys.readouterr().err
+
+
+def test_a_head_is_exported_and_has_columns_in_bigquery(tmp_path, bundle, corpus, expected):
+    output = tmp_path / "out"
+    assert embed(output, bundle, corpus, max_seq_length=24) == 0
+    assert export(output, tmp_path / "npy", "npy") == 0
+    exported = np.load(tmp_path / "npy" / "emb_0000.npy")
+    np.testing.assert_allclose(exported[:, 0], expected, rtol=1e-5)
+    fields = table_schema(vector_schema("norm", None, False, record(output)["vectors"]))
+    assert [(one["name"], one["type"]) for one in fields][:2] == [
+        ("id", "STRING"),
+        ("norm", "FLOAT64"),
+    ]
+
+
+def test_a_head_is_described_with_its_model(bundle, capsys):
+    assert main(["model", "inspect", bundle]) == 0
+    assert "norm" in capsys.readouterr().out
+
+
+def test_a_head_is_encoded_in_python(bundle, expected, corpus):
+    encoder = bert_embed.load(bundle, max_seq_length=24)
+    text = json.loads(corpus.read_text().splitlines()[0])["text"]
+    assert encoder.encode([text], kind="norm")[0, 0] == pytest.approx(expected[0], rel=1e-5)
+
+
+def test_a_format_is_written_resumed_verified_and_read(tmp_path, tiny_bundle, corpus):
+    whole, again = tmp_path / "whole", tmp_path / "again"
+    flags = {"output_format": "arrow", "granularity": "sentence,word", "block_bytes": 300}
+    assert embed(whole, tiny_bundle, corpus, **flags) == 0
+    names = sorted(path.name for path in (whole / "embeddings").iterdir())
+    assert len(names) > 2
+    assert all(name.endswith(".arrow") for name in names)
+    # As a kill between two parts leaves it: a part's files without its record, another without both
+    shutil.copytree(whole, again)
+    described = json.loads((again / "run.json").read_text())
+    run = {**described, "status": "running", "ended": None}
+    (again / "run.json").write_text(json.dumps({k: v for k, v in run.items() if k != "counts"}))
+    records = sorted((again / "_state" / "blocks").iterdir())
+    records[0].unlink()
+    records[-1].unlink()
+    for kind in ("embeddings", "words"):
+        (again / kind / names[-1]).unlink()
+    assert embed(again, tiny_bundle, corpus, **flags) == 0
+    for kind in ("embeddings", "words"):
+        for name in names:
+            assert (again / kind / name).read_bytes() == (whole / kind / name).read_bytes()
+    assert main(["verify", str(again)]) == 0
+    vectors = bert_embed.read(again)[1]
+    plain = tmp_path / "plain"
+    assert embed(plain, tiny_bundle, corpus, **{**flags, "output_format": "parquet"}) == 0
+    np.testing.assert_array_equal(vectors, bert_embed.read(plain)[1])
+    for one, other in zip(bert_embed.read_words(again), bert_embed.read_words(plain), strict=True):
+        assert (one.id, one.texts) == (other.id, other.texts)
+        np.testing.assert_array_equal(one.vectors, other.vectors)
+    first = again / "embeddings" / names[0]
+    first.write_bytes(first.read_bytes()[:-8])
+    assert main(["verify", str(again)]) != 0
