@@ -13,6 +13,12 @@ from bert_embed.pipeline.run.output import check_outside
 from bert_embed.results.read import output_folders
 from bert_embed.storage.files import absolute, is_remote
 
+# The modules of targets that share one; others have the target's name.
+_MODULES = {
+    **dict.fromkeys(("faiss", "npy"), "arrays"),
+    **dict.fromkeys(("opensearch", "pyserini", "qdrant"), "lines"),
+}
+
 
 def run_export(options: ExportOptions) -> int:
     """Exports the vectors of a run; UsageError if DEST cannot take them."""
@@ -21,8 +27,8 @@ def run_export(options: ExportOptions) -> int:
         options = replace(options, source=folders)
         options = replace(options, dest=_checked_dest(options))
         source = open_source(options)
-        target = importlib.import_module(f"bert_embed.pipeline.export.targets.{options.to}")
-        is_new = target.export(source)
+        module = f"bert_embed.pipeline.export.targets.{_MODULES.get(options.to, options.to)}"
+        is_new = getattr(importlib.import_module(module), options.to)(source)
     what = f"{source.width} numbers"
     if source.kinds != ("dense",):
         what = f"{' and '.join(source.kinds)} vectors"

@@ -163,7 +163,7 @@ class _Export:
             self._connection.execute(self._sql.SQL(statement).format(self._table))
 
 
-def export(source: Source) -> bool:
+def pgvector(source: Source) -> bool:
     """Exports to a table; False if it was there already."""
     options = source.options
     _check_size(source)

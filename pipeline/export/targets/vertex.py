@@ -92,7 +92,7 @@ def _embeddings(vectors: Mapping[str, Any], row: int) -> dict[str, Any]:
     return fields
 
 
-def export(source: Source) -> bool:
+def vertex(source: Source) -> bool:
     """Exports to a batch root; False if it was there already."""
     refuse_equal_ids(source, "Vector Search")
     journal = source.options.dest + _JOURNAL

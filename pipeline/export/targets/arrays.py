@@ -1,19 +1,21 @@
-"""Builds `knn.index`, a flat faiss index or, for many vectors, an inverted file; `ids.parquet`."""
+"""Writes arrays of vectors: a faiss index, flat or an inverted file, or npy files; ids beside."""
 
 import importlib
 import math
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
 from bert_embed.base.environment import requires
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.folder import write_files, write_parquet
+from bert_embed.pipeline.export.folder import rows_of_files, write_files, write_parquet
 from bert_embed.pipeline.export.source import Source
 from bert_embed.results.files import Rows
+from bert_embed.results.names import stored_type
 from bert_embed.search.clusters import in_sample
 from bert_embed.storage.files import write_whole
 
@@ -114,12 +116,48 @@ def _number_of_lists(source: Source) -> int:
     return max(1, min(4 * math.isqrt(source.rows), most, source.rows // _PER_LIST))
 
 
-def export(source: Source) -> bool:
+def faiss(source: Source) -> bool:
     """Exports to a faiss index; False if it was there already."""
     index = _Index(source)
     _check_memory(source)
-    return write_files(source, source.rows, _names, index.write)
+    return write_files(source, source.rows, _faiss_names, index.write)
 
 
-def _names(number: int, count: int) -> tuple[str, ...]:
+def _faiss_names(number: int, count: int) -> tuple[str, ...]:
     return "knn.index", "ids.parquet"
+
+
+_MEGABYTES = 128  # of a file of vectors
+
+
+def npy(source: Source) -> bool:
+    """Exports as clip-retrieval and autofaiss read it; False if they were there already."""
+    rows = rows_of_files(source.width, _MEGABYTES)
+    return write_files(source, rows, _npy_names, partial(_write_npy, source))
+
+
+def _npy_names(number: int, count: int) -> tuple[str, ...]:
+    """The two files; numbers have as many digits as keeps names in their order."""
+    digits = max(4, len(str(count - 1)))
+    return f"emb_{number:0{digits}d}.npy", f"metadata_{number:0{digits}d}.parquet"
+
+
+def _write_npy(source: Source, paths: Sequence[str], rows: int, batches: Iterator[Rows]) -> None:
+    """Writes both files in one pass."""
+    vectors, columns = paths
+    header = {
+        "descr": np.lib.format.dtype_to_descr(stored_type(source.dtype)),
+        "fortran_order": False,
+        "shape": (rows, source.numbers_width),
+    }
+
+    def tables(file: BinaryIO) -> Iterator[pa.Table]:
+        for batch in batches:
+            file.write(source.numbers(batch).tobytes())
+            yield batch.columns
+
+    def write_both(file: BinaryIO) -> None:
+        np.lib.format.write_array_header_1_0(file, header)
+        write_whole(columns, lambda out: write_parquet(out, tables(file), source.schema))
+
+    write_whole(vectors, write_both)
