@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_embed.base.arrays import splits_of
-from bert_embed.models.heads.kind import PIECES, stored
+from bert_embed.models.heads.kind import PIECES
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.pipeline.cli import main
+from bert_embed.results.names import stored
 from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.write import write_vectors
