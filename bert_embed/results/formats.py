@@ -22,7 +22,7 @@ VECTORS, EXAMPLES = "vectors", "examples"  # what a run writes
 class OutputFormat:
     """A format of a run's files."""
 
-    name: str  # of `--output_format`
+    name: str  # of the setting `output_format`
     suffix: str  # of its files
     count: Callable[[BinaryIO], int]  # the rows of a file; ValueError if it is damaged
     # Writes vectors of a kind, from a table with the columns of `encoded`; None: no vectors

@@ -54,7 +54,7 @@ class Kind(ABC):
 
     @property
     def vectors(self) -> str:
-        """What `--vectors` calls it."""
+        """What the setting `vectors` calls it."""
         return "dense" if self.head is None else self.name
 
     @property

@@ -12,7 +12,7 @@ from bert_embed.models.heads.scores import ScoresHead, ScoresKind
 from bert_embed.models.heads.sparse import SparseHead, SparseKind
 
 KINDS: dict[str, Kind] = {}  # in the order in which a run names them
-# Those with a row for each document, window or chunk, by what `--vectors` calls them.
+# Those with a row for each document, window or chunk, by what the setting `vectors` calls them.
 ROW_KINDS: dict[str, Kind] = {}
 HEADS: dict[str, type[Head]] = {}
 
