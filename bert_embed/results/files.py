@@ -190,7 +190,7 @@ def _columns(
     """The columns of some rows at a time, and the settings that their vectors are decoded by."""
     output_format = format_of(name)
     if output_format.requires:
-        with requires(f"reading {output_format.suffix} files", output_format.requires):
+        with requires(f"reading {output_format.title} files", output_format.requires):
             __import__(output_format.requires)  # a missing package is no damage
     if output_format.read is None:
         raise InputError(f"{name} holds no vectors")

@@ -39,6 +39,7 @@ class OutputFormat:
     loads: bool = False  # whether the files are loaded into a BigQuery table, as FLOAT64
     decimals: bool = False  # whether floating numbers are decimals, which read back as float32
     requires: str = ""  # the package that reading it takes
+    title: str = ""  # what people call its files, in that message
 
     def fits(self, kind: Kind) -> bool:
         """Whether it holds vectors of a kind."""
@@ -84,6 +85,7 @@ for _format in (
         nested=False,
         has_extra=False,
         requires="tensorflow",
+        title="TFRecord",
     ),
     OutputFormat(
         *("bigquery", ".parquet", count_parquet, write_loadable, read_parquet, _BINARY), loads=True
