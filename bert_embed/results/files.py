@@ -194,10 +194,11 @@ def _columns(
             __import__(output_format.requires)  # a missing package is no damage
     if output_format.read is None:
         raise InputError(f"{name} holds no vectors")
-    settings = read_as_decimals(wanted).settings if output_format.decimals else wanted.settings
+    if output_format.decimals:
+        wanted = read_as_decimals(wanted)
     with open(source, "rb") if isinstance(source, str | Path) else nullcontext(source) as file:
         for columns in output_format.read(file, wanted):
-            yield columns, settings
+            yield columns, wanted.settings
 
 
 def _units(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[_Units]:

@@ -17,7 +17,6 @@ from bert_embed.results.columns import (
     Wanted,
     arrow_type,
     decoded,
-    read_as_decimals,
     stored_types,
     typed_ids,
 )
@@ -155,7 +154,6 @@ def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 def read_lines(source: Any, wanted: Wanted) -> Iterator[Columns]:
     """Yields the wanted columns of some rows at a time."""
-    wanted = read_as_decimals(wanted)
     kind, lines = wanted.kind, _json_lines(source)
     types = {name: arrow_type(one) for name, one in wanted.stored.items()}
     while batch := list(islice(lines, wanted.rows)):
