@@ -469,8 +469,8 @@ def check_kinds(options: Options, vectors: tuple[str, ...]) -> None:
             raise SettingError(
                 name, f"is for vectors {' and '.join(typed)}, not {','.join(vectors)}", "vectors"
             )
-    for kind in vectors:
-        if not FORMATS[options.output_format].fits(ROW_KINDS[kind]):
+    for kind in vectors:  # of which some may be unknown, as TextSpec says then
+        if kind in ROW_KINDS and not FORMATS[options.output_format].fits(ROW_KINDS[kind]):
             raise SettingError(
                 "output_format",
                 f"{options.output_format} is for one vector a text; {kind} requires "

@@ -107,7 +107,7 @@ def test_numbers_are_rounded_as_python_rounds(vectors):
     tokens = token_vectors(4)
     tokens.vectors[:] = vectors
     block = embedding_block(tokens=tokens)
-    settings = described(block)
+    settings = described(block, token_shape=[4])
     table = vector_table(block, "token", settings)
     values = [
         token["layers"][0]["values"].tolist()
