@@ -152,7 +152,7 @@ WRONG = {
     "encoder.encode(['a'], poling='cls')": "Unexpected keyword",
     "encoder.encode(['a'], kind='colbert')": "No overload variant",
     "encoder.units(['a'], 'sentence')": "incompatible type",
-    "encoder.score('a')": "No overload variant",
+    "encoder.score('a')": "incompatible type",
     "encoder.encode(['a'], kind='sparse', pooling='cls')": "No overload variant",
     "bert_embed.read_token('out')": "has no attribute",
     "bert_embed.EmbedDocuments(7)": "incompatible type",
