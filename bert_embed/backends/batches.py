@@ -9,6 +9,7 @@ import numpy as np
 
 from bert_embed.base.arguments import whole_number
 from bert_embed.base.arrays import places
+from bert_embed.base.errors import SettingError
 
 CPU_BATCH_TOKENS = 512  # so that the values between products stay in a core's cache
 _LEAST_FILL = 0.9  # a row shorter than this share of its batch's longest would be mostly padding
@@ -41,6 +42,8 @@ def plan_batches(lengths: np.ndarray, budget: int, equal: bool = False) -> list[
     >>> [batch.tolist() for batch in plan_batches(np.array([3, 9, 3, 8]), budget=18)]
     [[1, 3], [0, 2]]
     """
+    if budget < 1:  # a Request checks it before
+        raise SettingError("batch_tokens", f"must be at least 1, got {budget}")
     lengths = np.asarray(lengths, np.int64)
     missing = lengths.max(initial=0) - lengths
     if missing.max(initial=0) <= np.iinfo(np.uint16).max:

@@ -189,7 +189,8 @@ def test_threads_below_one_are_refused(tiny_bundle):
 
 def test_an_unknown_setting_is_named(tiny_bundle):
     with pytest.raises(
-        ValueError, match="colour is not a setting, those are dense, device, dim, layer_combine"
+        ValueError,
+        match="colour is not a setting, those are dense, device, dim, engine, layer",
     ):
         bert_embed.load(tiny_bundle, colour="red")
 
