@@ -54,7 +54,7 @@ def embed(
     shown = switch("show_progress", show_progress)
     with named_as_in_python():
         parsed = options_of_call({"input": input, "output": output, **options})
-    from bert_embed.pipeline.job import (
+    from bert_embed.pipeline.embedding import (
         run_for_caller,  # imports Beam, so a wrong option comes first
     )
 

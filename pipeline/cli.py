@@ -155,6 +155,6 @@ def _embed(command: str, arguments: list[str], own_process: bool) -> int:
     if own_process:
         light_imports.import_arrow()
         light_imports.import_beam(options)
-    from bert_embed.pipeline.job import start
+    from bert_embed.pipeline.embedding import start
 
     return start(options)

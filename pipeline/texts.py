@@ -17,7 +17,7 @@ from bert_embed.search.nearest import Hit
 from bert_embed.storage.files import absolute, is_remote, join, open_raw
 from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.cut import plan_blocks
-from bert_embed.transforms.listing import files_to_read, input_files, listing_digest
+from bert_embed.transforms.listing import list_input, listing_digest
 from bert_embed.transforms.parts import BlockSpec
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks, quoting_of
@@ -117,17 +117,17 @@ def texts_of_input(
         csv_escape=record.options.get("csv_escape"),
     )
     try:
-        files = input_files(
+        listing = list_input(
             source.patterns,
             source.format,
             absolute(folder),
             whole_files=source.document == "file",
         )
-        if any(file.format == "tfrecord" for file in files):
+        if any(file.format == "tfrecord" for file in listing.files):
             return hits, "the run read examples; `--keep_text` of tokenize and embed keeps texts"
-        if listing_digest(files) != source.listing:
+        if listing_digest(listing.files) != source.listing:
             return hits, "the run's input has changed or is missing"
-        files = files_to_read(files, source.text_column, source.limit, quoting_of(columns))
+        files = listing.first(source.limit, source.text_column, quoting_of(columns))
     except (ValueError, OSError) as error:
         return hits, f"the run's input cannot be read: {error}"
     wanted = {key for hit in itertools.chain.from_iterable(hits) if (key := _key(hit))}

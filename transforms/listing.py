@@ -80,6 +80,25 @@ class Listing:
         """The files that are read, by suffix, the most frequent first: how many."""
         return dict(Counter(map(suffix_of, self.files)).most_common())
 
+    def first(
+        self, limit: int | None, text_column: str = "text", quoting: Quoting = QUOTED
+    ) -> list[InputFile]:
+        """The files with what a plan needs, cut to their first `limit` records; None takes all.
+
+        Files beyond are not looked into, but for a few footers of Parquet that were begun ahead.
+        """
+        with closing(with_footers(self.files, text_column)) as files:
+            if limit is None:
+                return list(files)
+            limited, left = [], limit
+            for file in files:
+                cut, count = _limited(file, left, quoting)
+                limited.append(cut)
+                left -= count
+                if left <= 0:
+                    break
+        return limited
+
 
 def suffix_of(file: InputFile) -> str:
     """The suffix of a file's name in small letters, that of its compression included."""
@@ -92,17 +111,6 @@ def _suffixes(path: str) -> tuple[str, str]:
     end = next((end for end in COMPRESSIONS if name.endswith(end)), "")
     stem = name.removesuffix(end)
     return "." + stem.rsplit(".", 1)[1] if "." in stem else "", end
-
-
-def input_files(
-    patterns: Sequence[str],
-    input_format: str | None = None,
-    output: str | None = None,
-    looks: bool = True,
-    whole_files: bool = False,
-) -> list[InputFile]:
-    """The files that `list_input` lists."""
-    return list_input(patterns, input_format, output, looks, whole_files).files
 
 
 def list_input(
@@ -287,20 +295,6 @@ def _input_file(info: FileInfo, input_format: str | None, looks: bool) -> InputF
     return InputFile(info, kind, compression, info.size)
 
 
-def files_to_read(
-    listed: Sequence[InputFile],
-    text_column: str,
-    limit: int | None = None,
-    quoting: Quoting = QUOTED,
-) -> list[InputFile]:
-    """The files with what a plan needs, cut to their first `limit` records.
-
-    With a limit the footers of further files are not read, but for a few that were begun ahead.
-    """
-    with closing(with_footers(listed, text_column)) as files:
-        return list(files) if limit is None else limit_files(files, limit, quoting)
-
-
 def listing_digest(files: Iterable[InputFile]) -> str:
     """A hash of names, sizes and times: another listing is another run."""
     digest = hashlib.sha256()
@@ -366,22 +360,8 @@ def read_listing(folder: OutputFolder) -> StoredListing | None:
         return None
 
 
-def limit_files(
-    files: Iterable[InputFile], limit: int, quoting: Quoting = QUOTED
-) -> list[InputFile]:
-    """The files with the first `limit` records, in the listing's order; takes no file beyond."""
-    limited = []
-    left = limit
-    for file in files:
-        cut, count = _limited(file, left, quoting)
-        limited.append(cut)
-        left -= count
-        if left <= 0:
-            break
-    return limited
-
-
 def _limited(file: InputFile, limit: int, quoting: Quoting) -> tuple[InputFile, int]:
+    """A file cut to its first records, and how many it then has."""
     if file.format == WHOLE_FILES:
         return file, 1
     if file.format == "csv":

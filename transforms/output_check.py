@@ -134,7 +134,7 @@ def listing_problems(
         elif size != file.bytes:
             yield Problem(name, f"has {size} bytes, {file.bytes} were written", _part_of(name))
     for name in sorted(sizes.keys() - expected.keys()):
-        yield Problem(name, "no block record names it")
+        yield Problem(name, "no block record names it: it counts for nothing and may be removed")
 
 
 def output_problems(folder: OutputFolder, record: RunRecord) -> Iterator[Problem]:
@@ -151,7 +151,8 @@ def output_problems(folder: OutputFolder, record: RunRecord) -> Iterator[Problem
     sizes = folder.data_files()
     wrong = list(listing_problems(block_records, sizes))
     yield from wrong
-    yield from (Problem(name, "does not belong there") for name in folder.other_files())
+    strange = "does not belong there: no run wrote it, and it may be removed"
+    yield from (Problem(name, strange) for name in folder.other_files())
     bad = {problem.name for problem in wrong}
     files = [
         (name, file)

@@ -123,10 +123,10 @@ def main() -> None:
     if args.notes:
         make = partial(NotingHandler, str(Path(run.output) / NAME), args.tokens_a_second)
     handler = make(
-        run.bundle.path,
-        run.bundle.fingerprint,
-        run.vector_spec,
-        run.text_spec,
+        run.work.bundle.path,
+        run.work.bundle.fingerprint,
+        run.work.vector_spec,
+        run.work.text_spec,
         options.batch_tokens,
         options.threads,
         load_engine=None if args.real else load_null,

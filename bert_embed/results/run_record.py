@@ -5,20 +5,19 @@ Nothing else knows the keys of the file; docs/report.md says what each means.
 
 import datetime
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 from bert_embed.base.errors import InputError, required
 from bert_embed.base.json import from_json, json_bytes, json_object, to_json
 from bert_embed.results.names import RUN_FILE
 from bert_embed.storage.file_info import is_glob
-from bert_embed.storage.files import absolute, join, list_files, read_bytes, size_of, write_bytes
+from bert_embed.storage.files import absolute, join, list_files, read_bytes, size_of
 
 FORMAT = 2  # rises when a key gets another meaning
 # `refused`: complete, but more records were rejected than allowed, so that nothing was loaded
 Status = Literal["planned", "running", "done", "refused", "failed", "interrupted"]
-_Record = TypeVar("_Record", bound="JobRecord")
 
 
 @dataclass(frozen=True)
@@ -251,14 +250,6 @@ class JobRecord:
     def to_json(self) -> bytes:
         """The bytes of run.json."""
         return json_bytes(self.to_dict())
-
-
-def change_running(
-    path: str, record: _Record, present: _Record | None, change: Callable[[_Record], _Record]
-) -> None:
-    """Writes a changed record, if the present one says that the same job still runs."""
-    if present is not None and (present.run, present.status) == (record.run, "running"):
-        write_bytes(path, change(present).to_json())
 
 
 @dataclass(frozen=True, kw_only=True)

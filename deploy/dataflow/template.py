@@ -59,7 +59,7 @@ def _places(text: str) -> list[str]:
 def run_template() -> int:
     """Runs `embed` with the words with which a launcher starts this program."""
     options = template_options(sys.argv[1:])
-    from bert_embed.pipeline.job import start  # imports Beam
+    from bert_embed.pipeline.embedding import start  # imports Beam
 
     return start(options)
 

@@ -5,8 +5,8 @@ import importlib.metadata
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 
 import apache_beam as beam
@@ -16,8 +16,9 @@ import bert_embed
 from bert_embed.base.errors import InputError, counted, counted_of
 from bert_embed.base.json import to_json
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.pipeline.console import hide_in, hide_secrets, say, warn
+from bert_embed.pipeline.console import hide_in
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
+from bert_embed.pipeline.job import Attempt, TellProgress, start
 from bert_embed.pipeline.options.commands import ClusterOptions
 from bert_embed.pipeline.progress import shown_progress
 from bert_embed.pipeline.run.output import (
@@ -26,20 +27,13 @@ from bert_embed.pipeline.run.output import (
     nearest_folder,
     record_of_run,
 )
-from bert_embed.pipeline.runners.beam import configure_storage
-from bert_embed.pipeline.runners.dataflow import Places, completed_flags, for_dataflow
-from bert_embed.pipeline.runners.errors import (
-    JobGoesOn,
-    root_message,
-    traceback_lines,
-    was_interrupted,
-)
-from bert_embed.pipeline.runners.launch import run_on_runner
-from bert_embed.pipeline.runners.local import check_local_runner
-from bert_embed.pipeline.runners.portable import check_job_server, earlier_job_lines
+from bert_embed.pipeline.runners.dataflow import Places
+from bert_embed.pipeline.runners.launch import checked_runner
+from bert_embed.pipeline.runners.options import RunnerOptions
+from bert_embed.pipeline.runners.portable import earlier_job_lines
 from bert_embed.results.names import parse_name
 from bert_embed.results.read import NewestRows, Output, open_outputs, output_folders, vector_names
-from bert_embed.results.run_record import RunRecord, change_running, now
+from bert_embed.results.run_record import RunRecord, now
 from bert_embed.search.clusters import default_clusters
 from bert_embed.storage.files import absolute, create_exclusive, is_remote, write_bytes
 from bert_embed.transforms.clusters.graph import ClusterVectors
@@ -65,6 +59,7 @@ class ClusterRun:
 
     options: ClusterOptions  # as given
     job: ClusterJob  # what to do
+    runner: RunnerOptions
     folders: tuple[str, ...]  # the outputs to read
     files: tuple[VectorFile, ...]  # their files of vectors
     sources: tuple[RunRecord, ...]  # the records of the runs whose vectors these are
@@ -83,10 +78,7 @@ def prepare_clusters(options: ClusterOptions) -> ClusterRun:
     """Checks options, runner and input."""
     with usage_errors():
         places = tuple(("DIR", folder) for folder in options.embeddings)
-        for_dataflow(options.job, Places(places, (("OUT", options.output),)))
-        check_job_server(options.job, connects=True)
-        check_local_runner(options.job)
-        configure_storage(options.job)
+        runner = checked_runner(options.job, Places(places, (("OUT", options.output),)))
         folders = tuple(map(absolute, output_folders(options.embeddings)))
         sources = tuple(map(record_of_run, folders))
         outputs = open_outputs(folders, "sentence")
@@ -107,7 +99,8 @@ def prepare_clusters(options: ClusterOptions) -> ClusterRun:
         seed=options.seed,
         **options.duplicates,
     )
-    return ClusterRun(options, job, folders, files, sources, superseded, _fingerprint(job, sources))
+    fingerprint = _fingerprint(job, sources)
+    return ClusterRun(options, job, runner, folders, files, sources, superseded, fingerprint)
 
 
 def _files(
@@ -163,7 +156,7 @@ def check_disk(run: ClusterRun) -> None:
     if is_remote(output):
         return
     free = shutil.disk_usage(nearest_folder(output)).free
-    if run.options.job.runs_here and run.copy_bytes > free:
+    if run.runner.runs_here and run.copy_bytes > free:
         raise UsageError(
             f"{run.options.output} has {free / 1e9:.1f} GB free, but copies of {run.job.rows:,} "
             f"vectors may take {run.copy_bytes / 1e9:.1f} GB until the job is done; choose another "
@@ -172,6 +165,52 @@ def check_disk(run: ClusterRun) -> None:
 
 
 _PACKAGES = ("apache-beam", "numpy", "pyarrow")
+
+
+class ClusterAttempt(Attempt[ClusterRecord]):
+    """What `cluster` or `dedup` does for an output."""
+
+    kept = "what is finished is kept"
+
+    def __init__(self, run: ClusterRun, earlier: ClusterRecord | None) -> None:
+        self.run, self.command, self.runner = run, run.options.command(), run.runner
+        self.output, self.fingerprint = run.job.output, run.fingerprint
+        self.model = run.sources[0].settings["model"][:32]
+        self._earlier = earlier
+
+    def plan(self) -> list[str]:
+        return [*_plan_lines(self.run), *earlier_job_lines(self._earlier)]
+
+    @contextmanager
+    def claimed(self) -> Iterator[ClusterRecord]:
+        with OutputFolder(self.output).held(alone=True):
+            with usage_errors():
+                record = _start(self.run)
+            yield record
+
+    def build(self, record: ClusterRecord) -> Callable[[beam.Pipeline], None]:
+        def add_graph(pipeline: beam.Pipeline) -> None:
+            files = pipeline | "Files" >> beam.Create(list(self.run.files), reshuffle=False)
+            _ = files | "Vectors" >> ClusterVectors(self.run.job, record)
+
+        return add_graph
+
+    def progress(self, tell: TellProgress) -> AbstractContextManager[None]:
+        return shown_progress(self.output, lambda _: str(self.run.job.folder.progress()), tell)
+
+    def read(self) -> ClusterRecord | None:
+        return read_cluster_record(self.run.job.folder)
+
+    def is_complete(self, record: ClusterRecord) -> bool:
+        return _is_done(self.run, record)
+
+    def how_to_continue(self) -> list[str]:
+        return ["the same command continues it"]
+
+    def summary(self, record: ClusterRecord, started: bool) -> list[str]:
+        output = self.run.options.output
+        done = [] if started else [f"nothing to do: {output} is complete since {record.ended}"]
+        return [*done, *_summary_lines(output, record)]
 
 
 def run_clusters(options: ClusterOptions) -> ExitCode:
@@ -183,12 +222,7 @@ def run_clusters(options: ClusterOptions) -> ExitCode:
     if earlier is None or earlier.run != run.fingerprint:  # what was begun is continued
         with usage_errors():
             check_disk(run)
-    with OutputFolder(run.job.output).held(alone=True), usage_errors():
-        record = _start(run)
-        if record.is_done:
-            return _report(run, record, started=False)
-        warn(*_plan_lines(run), *earlier_job_lines(earlier))
-        return _run(run, record)
+    return start(ClusterAttempt(run, earlier))
 
 
 def _record_of_output(run: ClusterRun) -> ClusterRecord | None:
@@ -263,63 +297,6 @@ def _first_record(run: ClusterRun) -> ClusterRecord:
     )
 
 
-def _change(
-    run: ClusterRun, record: ClusterRecord, changed: Callable[[ClusterRecord], ClusterRecord]
-) -> None:
-    """Changes the record of a running job, so that its job is found, or says why it ended."""
-    present = None
-    with suppress(InputError):
-        present = read_cluster_record(run.job.folder)
-    change_running(run.job.folder.record, record, present, changed)
-
-
-def _run(run: ClusterRun, record: ClusterRecord) -> ExitCode:
-    try:
-        with shown_progress(run.job.output, lambda _: str(run.job.folder.progress())):
-            _run_job(run, record)
-    except JobGoesOn as job:
-        if job.why in ("running", "unknown"):
-            warn(f"error: {job}")
-            return ExitCode.FAILED
-        say(*str(job).split("\n"), f"{run.job.folder.record} says when it is done")
-        return ExitCode.DONE if job.why == "requested" else ExitCode.INTERRUPTED
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever a runner raises
-        written = read_cluster_record(run.job.folder)
-        if written is None or not _is_done(run, written):
-            return _report_failure(run, record, error)
-        # The runner lost the connection to a job that wrote its whole output.
-    return _report(run, read_cluster_record(run.job.folder) or record, started=True)
-
-
-def _report_failure(run: ClusterRun, record: ClusterRecord, error: BaseException) -> ExitCode:
-    """Says why the job ended, and writes it to the record."""
-    message = None if was_interrupted(error) else hide_secrets(root_message(error))
-    with suppress(OSError):  # then the record still says running, and the job is continued as well
-        _change(run, record, lambda running: running.stopped(message))
-    if message is None:
-        warn("", "interrupted; the same command continues it")
-        return ExitCode.INTERRUPTED
-    warn(*traceback_lines(error))
-    warn(f"error: the job failed: {message}", "the same command continues it")
-    return ExitCode.FAILED
-
-
-def _run_job(run: ClusterRun, record: ClusterRecord) -> None:
-    job, model = run.options.job, run.sources[0].settings["model"][:32]
-    command = run.options.command()
-    words = completed_flags(job, command, run.job.output, run.fingerprint, model)
-
-    def build(pipeline: beam.Pipeline) -> None:
-        files = pipeline | "Files" >> beam.Create(list(run.files), reshuffle=False)
-        _ = files | "Vectors" >> ClusterVectors(run.job, record)
-
-    def note(submitted: Mapping[str, str]) -> None:
-        """So that the job can be found if this command ends first."""
-        _change(run, record, lambda running: running.submitted(hide_in(submitted)))
-
-    run_on_runner(job, words, build, note)
-
-
 def _plan_lines(run: ClusterRun) -> list[str]:
     """What the job will do."""
     job = run.job
@@ -333,17 +310,6 @@ def _plan_lines(run: ClusterRun) -> list[str]:
             f"{run.copy_bytes / 1e9:.1f} GB in {run.options.output} until the job is done"
         )
     return lines
-
-
-def _report(run: ClusterRun, record: ClusterRecord, started: bool) -> ExitCode:
-    """Says what came out."""
-    if not record.is_done:
-        warn(f"error: {run.job.folder.record} does not say that the job is done")
-        return ExitCode.FAILED
-    if not started:
-        say(f"nothing to do: {run.options.output} is complete since {record.ended}")
-    say(*_summary_lines(run.options.output, record))
-    return ExitCode.DONE
 
 
 def _summary_lines(output: str, record: ClusterRecord) -> list[str]:

@@ -1,12 +1,16 @@
 """Runs `estimate`: says what `embed` with the same flags would take, and writes nothing."""
 
+import io
 import math
 import os
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from itertools import chain, cycle
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate, cycle, groupby, islice
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 import orjson
@@ -14,48 +18,108 @@ import orjson
 from bert_embed.backends.choose import model_backend
 from bert_embed.backends.processor import available_cores
 from bert_embed.base.errors import InputError, counted, required
-from bert_embed.pipeline.commands.estimate_sample import Measured, Sample, Stratum, sample_of
 from bert_embed.pipeline.console import answer, hide_secrets, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message, usage_errors
 from bert_embed.pipeline.options.command_line import EstimateOptions
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run.graph import model_handler
 from bert_embed.pipeline.run.output import OutputState
-from bert_embed.pipeline.run.plan import EmbedRun, Widths, estimated_size
-from bert_embed.pipeline.run.prepare import planned_run, with_dates
+from bert_embed.pipeline.run.plan import EmbedRun, Forecast, Target, Widths, estimated_size
+from bert_embed.pipeline.run.prepare import find_source, plan_work, with_dates
 from bert_embed.pipeline.runners.beam import configure_storage
 from bert_embed.pipeline.runners.options import RunnerOptions
-from bert_embed.storage.files import absolute
+from bert_embed.storage.files import absolute, open_listed
+from bert_embed.text.tokenizer import load_tokenizer
+from bert_embed.transforms.bigquery.read import sample_rows
+from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, join, take
+from bert_embed.transforms.examples.read import example_blocks
+from bert_embed.transforms.parts import WHOLE_FILES, BlockSpec, InputFile, Part, Slice
+from bert_embed.transforms.read.reader import parse_part, parts_of
+from bert_embed.transforms.read.streams import decompressed
 from bert_embed.transforms.redact import RedactErrors
+from bert_embed.transforms.tokenize import token_block
 
-_SIGMAS = 2.0  # 95 of 100 samples lie within
+_PIECE, _ROWS = 16 << 10, 256  # bytes, or rows of Parquet, at each place
+_PLACES = 128  # in each kind of files; what is not larger than all pieces is read as a whole
+_HEAD_PART = 64 << 10  # bytes of text for each place in a file that is read from its start
+_RATIO_BYTES = 4 << 20  # of text from which the compression is measured: bzip2 has large blocks
+_LITTLE = 1 << 10
+_TABLE_ROWS = 20_000
+_SPEED_BYTES = 256 << 10  # of text on which the model is measured
+_CORE_BYTES = 8 << 10  # of it for each core in a block: some batches each
+_EXAMPLE_DOCS = 64  # in a part of a file of examples
+_MOST_DOCS = 1 << 30  # no part ends before its bytes
+_NOWHERE = "bert-embed-estimate"  # stands for the output, which need not be given
+_BUSY = 0.7  # share of the cores: an idle machine of few gives the model more
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A number and its error; the truth lies within it in about 95 of 100 samples."""
+class Piece(NamedTuple):
+    """What is read at one place, or from the beginning of a file for all places in it."""
 
-    value: float
-    error: float | None = 0.0  # 0 where everything was read; None where nothing tells it
+    file: InputFile
+    start: int = 0
+    stop: int | None = None  # None: its end
+    parts: int | None = None  # how many of its first parts; None: all
 
-    def __str__(self) -> str:
-        if self.error == 0:
-            return f"{round(self.value):,}"
-        if self.error is None:
-            return f"about {round(self.value):,}"
-        share = 100 * self.error / self.value if self.value else 100.0
-        return f"{round(self.value):,} ± {share:.1f}%"
+    @property
+    def spec(self) -> BlockSpec:
+        """How it is read."""
+        file = self.file
+        stop = file.stop if self.stop is None else self.stop
+        piece = Slice(0, file.info, self.start, stop)
+        through = file.read_through
+        return BlockSpec(
+            0, file.format, (piece,), file.compression, file.records, read_through=through
+        )
+
+
+def kind_of(file: InputFile) -> str:
+    """How a file is sampled: by its rows, as a whole, from its beginning, or by its bytes."""
+    if file.footer is not None:
+        return "rows"
+    if file.format == WHOLE_FILES:
+        return "files"
+    return "through" if file.read_through else "bytes"
+
+
+def pieces_of(kind: str, files: list[InputFile]) -> tuple[list[Piece], bool]:
+    """The pieces of the files of a kind, at even distances, and whether they are all there is."""
+    size, unit = sum(file.stop for file in files), _ROWS if kind == "rows" else _PIECE
+    if size <= unit * _PLACES:
+        return [Piece(file) for file in files if file.stop], True
+    starts = [0, *accumulate(file.stop for file in files)]
+    pieces: dict[Piece, None] = {}
+    heads: Counter[int] = Counter()
+    for number in range(_PLACES):
+        place = (2 * number + 1) * size // (2 * _PLACES)
+        at = bisect_right(starts, place) - 1
+        file = files[at]
+        if file.stop <= unit:  # with those that follow it
+            pieces[Piece(file)] = None
+            left = unit - file.stop
+            for other in files[at + 1 :]:
+                if (left := left - other.stop) < 0:
+                    break
+                pieces[Piece(other)] = None
+        elif kind == "files":
+            pieces[Piece(file)] = None
+        elif kind == "through":
+            heads[at] += 1
+        else:  # on a grid, so that pieces do not overlap
+            start = (place - starts[at]) // unit * unit
+            pieces[Piece(file, start, min(start + unit, file.stop))] = None
+    return [*pieces, *(Piece(files[at], parts=times) for at, times in heads.items())], False
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What the sample says of the whole input."""
+    """What the sample says of the whole input: all of it is like what was read."""
 
-    documents: Figure
-    tokens: Figure  # with special ones, after texts are cut
-    vectors: Figure
-    records: Figure  # documents and what is rejected
-    text_bytes: float
+    documents: int
+    tokens: int  # with special ones, after texts are cut
+    vectors: int
+    records: int  # documents and what is rejected
+    text_bytes: int
     mean_length: float  # tokens of a document
     p95_length: int
     cut_texts: float  # share of the texts that are cut
@@ -67,86 +131,153 @@ class Figures:
     sampled_share: float
 
 
-def figures_of(sample: Sample, limit: int | None) -> Figures:
-    """The figures of a sample; `limit` is the most records that the run reads."""
-    totals, variances, known = np.zeros(6), np.zeros(6), True
-    text_bytes = size = read = 0.0
-    for stratum, measured in sample.strata:
-        total, variance, tells = _stratum_totals(stratum, measured)
-        totals, variances, known = totals + total, variances + variance, known and tells
-        size += stratum.size
-        read += min(stratum.size, sum(piece.size for piece in measured))
-        text_bytes += sum(
-            _weight(stratum, measured, piece) * piece.text_bytes for piece in measured
+class _Sample:
+    """Reads and tokenizes a sample of a run's input, the same one every time; adds it up."""
+
+    def __init__(self, run: EmbedRun) -> None:
+        self._run, self._tokenizer = run, load_tokenizer(run.work.bundle)
+        # documents, records, tokens, tokens if nothing were cut, cut documents, vectors, bytes
+        self._totals = np.zeros(7)
+        self._lengths: list[tuple[np.ndarray, float]] = []  # tokens of documents; what each is for
+        self._hashes = [np.empty(0, np.int64)]
+        self._text_tokens = self._unknown = self.sampled_tokens = 0
+        self._size = self._read = 0.0
+        self._kept: list[DocumentBlock] = []
+        self._kept_bytes, self._every, self._seen = 0, 1, 0
+        self._tokens: list[TokenBlock] = []
+        self.exact, self.table_rows, self.has_heads = True, 0, False
+        self.seconds = 0.0  # of tokenizing
+        if run.work.table is not None:
+            rows = run.work.table.rows
+            blocks = [
+                (block.part.records, block) for block in sample_rows(run.work.table, _TABLE_ROWS)
+            ]
+            self.table_rows = sum(size for size, _ in blocks)
+            self._add(blocks, rows, self.table_rows == rows, rows)
+            return
+        files = sorted(run.source.files, key=kind_of)  # stable: in the listing's order
+        for kind, group in groupby(files, kind_of):
+            of_kind = list(group)
+            pieces, exact = pieces_of(kind, of_kind)
+            self.has_heads |= any(piece.parts for piece in pieces)
+            size = sum(file.stop for file in of_kind)
+            records = {"rows": size, "files": len(of_kind)}.get(kind)
+            self._add(
+                (each for piece in pieces for each in self._blocks(piece)), size, exact, records
+            )
+
+    def _blocks(self, piece: Piece) -> Iterator[tuple[float, DocumentBlock | TokenBlock]]:
+        """The parts of a piece, and what share of the files each is, in their unit."""
+        run, spec = self._run, piece.spec
+        ratio = 1.0
+        if piece.parts is not None and spec.compression is not None and run.work.reading is None:
+            ratio = _stored_share(spec)
+        if run.work.reading is not None:
+            size = run.source.bytes / max(run.source.documents, 1)
+            examples = example_blocks(spec, run.work.reading, _EXAMPLE_DOCS, _HEAD_PART, ())
+            for tokens in islice(examples, piece.parts):
+                yield size * (len(tokens) + len(tokens.part.rejected)), tokens
+            return
+        for part in islice(parts_of(spec, run.work.columns, _MOST_DOCS, _HEAD_PART), piece.parts):
+            size = ratio * sum(content.size for content in part.contents)
+            yield size, parse_part(spec, part, run.work.columns, time.perf_counter())
+
+    def _add(
+        self,
+        blocks: Iterable[tuple[float, DocumentBlock | TokenBlock]],
+        size: float,
+        exact: bool,
+        records: int | None,
+    ) -> None:
+        """Adds the sample of one kind of files of a size; `records` are theirs, if listing told."""
+        sums, read, lengths = np.zeros(7), 0.0, [np.empty(0, np.int32)]
+        for block_size, block in blocks:
+            read += block_size
+            text_bytes = 0
+            if isinstance(block, DocumentBlock):
+                text_bytes = sum(map(len, block.texts))
+                self._keep(block)
+                started = time.perf_counter()
+                block = token_block(block, self._tokenizer, self._run.work.token_spec)
+                self.seconds += time.perf_counter() - started
+            else:
+                self._tokens = [*self._tokens[-3:], block]
+            tokens, full = int(block.num_tokens.sum()), int(block.num_tokens_full.sum())
+            rows = len(block) + len(block.part.rejected)
+            cut, vectors = int(block.truncated.sum()), self._vectors(block)
+            sums += np.array([len(block), rows, tokens, full, cut, vectors, text_bytes])
+            lengths.append(block.num_tokens)
+            self._hashes.append(block.text_hash)
+            self._text_tokens += block.part.unknown.tokens
+            self._unknown += block.part.unknown.unknown
+            self.sampled_tokens += tokens
+        weight = 1.0 if exact or not read else size / read
+        self._lengths.append((np.concatenate(lengths), weight))
+        sums *= weight
+        if records is not None and sums[1]:
+            sums[:2] *= records / sums[1]
+        self._totals += sums
+        self._size += size
+        self._read += size if exact else min(read, size)
+        self.exact &= exact
+
+    def _vectors(self, block: TokenBlock) -> int:
+        """How many vectors of texts the documents get."""
+        layout = block.layout
+        if layout.chunks is not None:
+            return len(layout.chunks.texts.starts)
+        if self._run.work.text_spec.pieces is not None and layout.windows is not None:
+            return int(layout.windows.splits[-1])
+        return len(block)
+
+    def figures(self) -> Figures:
+        """What the sample says; with `--limit` of the first records alone."""
+        totals, limit = self._totals, self._run.options.limit
+        if limit is not None and totals[1] > limit:
+            totals = totals * limit / totals[1]
+        documents, records, tokens, full, cut, vectors, text_bytes = totals.tolist()
+        lengths = np.concatenate([lengths for lengths, _ in self._lengths])
+        weights = np.concatenate([np.full(len(some), weight) for some, weight in self._lengths])
+        hashes = np.concatenate(self._hashes)
+        return Figures(
+            documents=round(documents),
+            tokens=round(tokens),
+            vectors=round(vectors),
+            records=round(records),
+            text_bytes=round(text_bytes),
+            mean_length=tokens / max(documents, 1),
+            p95_length=_percentile(lengths, weights, 0.95),
+            cut_texts=cut / max(documents, 1),
+            cut_tokens=(full - tokens) / max(full, 1),
+            equal_texts=1 - len(np.unique(hashes)) / len(hashes) if len(hashes) else 0.0,
+            unknown=self._unknown / max(self._text_tokens, 1),
+            exact=self.exact,
+            sampled_documents=len(lengths),
+            sampled_share=self._read / self._size if self._size else 1.0,
         )
-    if limit is not None and totals[1] > limit:
-        totals, variances = totals * limit / totals[1], variances * (limit / totals[1]) ** 2
-    errors = [_SIGMAS * math.sqrt(variance) if known else None for variance in variances.tolist()]
-    documents, records, tokens, _, _, vectors = map(Figure, totals.tolist(), errors)
-    lengths, weights = _lengths(sample)
-    pieces = [piece for _, measured in sample.strata for piece in measured]
-    hashes = np.concatenate([np.empty(0, np.int64), *chain(*(piece.hashes for piece in pieces))])
-    text_tokens = sum(piece.text_tokens for piece in pieces)
-    _, _, kept_tokens, full_tokens, cut_texts, _ = totals.tolist()
-    return Figures(
-        documents=documents,
-        tokens=tokens,
-        vectors=vectors,
-        records=records,
-        text_bytes=text_bytes,
-        mean_length=kept_tokens / max(documents.value, 1),
-        p95_length=_percentile(lengths, weights, 0.95),
-        cut_texts=cut_texts / max(documents.value, 1),
-        cut_tokens=(full_tokens - kept_tokens) / max(full_tokens, 1),
-        equal_texts=1 - len(np.unique(hashes)) / max(len(hashes), 1) if len(hashes) else 0.0,
-        unknown=sum(piece.unknown for piece in pieces) / max(text_tokens, 1),
-        exact=all(stratum.exact for stratum, _ in sample.strata),
-        sampled_documents=len(lengths),
-        sampled_share=read / size if size else 1.0,
-    )
 
+    def _keep(self, block: DocumentBlock) -> None:
+        """Keeps every block, then every second, every fourth: some of all places."""
+        if self._seen % self._every == 0 and len(block):
+            self._kept.append(block)
+            self._kept_bytes += sum(map(len, block.texts))
+        self._seen += 1
+        while self._kept_bytes > _SPEED_BYTES and len(self._kept) > 1:
+            self._kept, self._every = self._kept[::2], 2 * self._every
+            self._kept_bytes = sum(len(text) for block in self._kept for text in block.texts)
 
-def _weight(stratum: Stratum, measured: list[Measured], piece: Measured) -> float:
-    """How many pieces of the whole a measured one stands for."""
-    if stratum.exact or not piece.size:
-        return 1.0
-    return stratum.size * piece.times / (piece.size * sum(other.times for other in measured))
-
-
-def _stratum_totals(
-    stratum: Stratum, measured: list[Measured]
-) -> tuple[np.ndarray, np.ndarray, bool]:
-    """The totals of a kind of files, float64 `[6]`, and their variances, if they are known."""
-    # Pieces are chosen in proportion to their size, so the mean per byte, times all bytes, has no
-    # bias. Places at equal distances err less than random ones, which the variance is of.
-    if stratum.exact or not measured:
-        return sum((piece.counts for piece in measured), np.zeros(6)), np.zeros(6), True
-    used = [piece for piece in measured if piece.size]
-    times = np.array([piece.times for piece in used], np.float64)
-    density = np.stack([piece.counts / piece.size for piece in used])
-    count = times.sum()
-    mean = times @ density / count
-    spread = times @ (density - mean) ** 2 / max(count - 1, 1) / count
-    unread = max(0.0, 1 - sum(piece.size for piece in used) / stratum.size)
-    total, variance = stratum.size * mean, stratum.size**2 * spread * unread
-    if stratum.records is not None and total[1]:  # how many records there are is known
-        total[:2] *= stratum.records / total[1]
-        seen = sum(piece.counts[1] for piece in used)
-        # One more than was seen: that a sample has no rejected record does not say that none is.
-        rejected = ((1 - mean[0] / mean[1]) * seen + 1) / (seen + 2)
-        variance[:2] = stratum.records**2 * rejected * (1 - rejected) / count, 0.0
-    return total, variance, len(used) > 1
-
-
-def _lengths(sample: Sample) -> tuple[np.ndarray, np.ndarray]:
-    """int32 `[documents]`, the tokens of each sampled document; and float64, what it stands for."""
-    lengths, weights = [np.empty(0, np.int32)], [np.empty(0)]
-    for stratum, measured in sample.strata:
-        for piece in measured:
-            lengths += piece.lengths
-            documents = sum(map(len, piece.lengths))
-            weights.append(np.full(documents, _weight(stratum, measured, piece)))
-    return np.concatenate(lengths), np.concatenate(weights)
+    def speed_blocks(self) -> list[TokenBlock]:
+        """Small blocks of the documents that were kept, mixed: each is like the whole."""
+        if not self._kept:
+            return self._tokens
+        bare = [replace(block, part=None) for block in self._kept]  # type: ignore[arg-type]
+        whole = replace(join(bare), part=Part(0, 0))
+        order = np.random.default_rng(0).permutation(len(whole))
+        sizes = np.cumsum([len(whole.texts[row]) for row in order.tolist()])
+        step = _CORE_BYTES * available_cores()
+        groups = np.split(order, np.flatnonzero(np.diff(sizes // step)) + 1)
+        blocks = (take(whole, rows) for rows in groups)
+        return [token_block(block, self._tokenizer, self._run.work.text_spec) for block in blocks]
 
 
 def _percentile(lengths: np.ndarray, weights: np.ndarray, share: float) -> int:
@@ -157,8 +288,35 @@ def _percentile(lengths: np.ndarray, weights: np.ndarray, share: float) -> int:
     return int(lengths[order][np.searchsorted(sums, share * sums[-1])])
 
 
-_NOWHERE = "bert-embed-estimate"  # stands for the output, which need not be given
-_BUSY = 0.7  # share of the cores: an idle machine of few gives the model more
+class _Little(io.RawIOBase):
+    """Gives a decompressor no more bytes than it needs, so that the file's position says what."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._raw.read(min(len(buffer), _LITTLE))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def tell(self) -> int:
+        return self._raw.tell()
+
+
+def _stored_share(spec: BlockSpec) -> float:
+    """How many stored bytes a byte of a compressed file's text takes, by its first megabytes."""
+    info, text_bytes = spec.slices[0].info, 0
+    compression = required(spec.compression, "compression")
+    with open_listed(info) as raw:
+        little = cast("BinaryIO", _Little(raw))
+        for data in decompressed(little, compression, info.path, _HEAD_PART):
+            text_bytes += len(data)
+            if text_bytes >= _RATIO_BYTES:
+                break
+        return raw.tell() / max(text_bytes, 1)
 
 
 @dataclass(frozen=True)
@@ -206,9 +364,11 @@ def run_estimate(options: Options, flags: EstimateOptions) -> int:
     with usage_errors():
         configure_storage(options.job)
         found = OutputState(absolute(options.output or nowhere), f"--output {options.output}")
-        run = planned_run(options, found, job)
+        source = find_source(options, found)
+        work = plan_work(replace(options, skip_existing=()), job, source, found)
+        run = EmbedRun(options, job, source, work, Target(found), Forecast())
         with RedactErrors("read the sample"):
-            sample = sample_of(run)
+            sample = _Sample(run)
     estimate = _estimate(run, sample, flags.price_per_hour, flags.seconds)
     if flags.json:
         answer(orjson.dumps(asdict(estimate)).decode())
@@ -217,14 +377,14 @@ def run_estimate(options: Options, flags: EstimateOptions) -> int:
     return ExitCode.DONE
 
 
-def _estimate(run: EmbedRun, sample: Sample, price: float | None, seconds: float) -> Estimate:
-    figures = figures_of(sample, run.options.limit)
+def _estimate(run: EmbedRun, sample: _Sample, price: float | None, seconds: float) -> Estimate:
+    figures = sample.figures()
     speed = _speed(run, sample, seconds)
-    hours = None if speed is None else figures.tokens.value / speed.tokens_per_second / 3600
+    hours = None if speed is None else figures.tokens / speed.tokens_per_second / 3600
     output_files, output_bytes = _output(run, figures)
     return Estimate(
-        files=1 if run.table is not None else len(run.planned.paths),
-        bytes=run.input_bytes,
+        files=1 if run.work.table is not None else len(run.work.planned.paths),
+        bytes=run.source.bytes,
         figures=figures,
         output_files=output_files,
         output_bytes=output_bytes,
@@ -235,12 +395,12 @@ def _estimate(run: EmbedRun, sample: Sample, price: float | None, seconds: float
     )
 
 
-def _speed(run: EmbedRun, sample: Sample, seconds: float) -> Speed | None:
+def _speed(run: EmbedRun, sample: _Sample, seconds: float) -> Speed | None:
     """The speed on documents of a sample, measured for so many seconds; None where that fails."""
-    blocks = [block for block in sample.blocks if len(block)]
+    blocks = [block for block in sample.speed_blocks() if len(block)]
     if not blocks or not seconds:
         return None
-    handler = model_handler(run)
+    handler = model_handler(run, run.work.bundle.path)
     try:
         model = handler.load_model()
         handler.run_inference(blocks[-1], model)  # the first call fills caches
@@ -256,36 +416,33 @@ def _speed(run: EmbedRun, sample: Sample, seconds: float) -> Speed | None:
             break
     used = (time.process_time() - worked) / spent
     cores = min(available_cores(), run.options.threads or available_cores())
-    tokens = sum(piece.counts[2] for _, measured in sample.strata for piece in measured)
-    seconds_per_token = spent / done + sample.tokenize_seconds / max(float(tokens), 1)
-    job = run.job
-    device = model_backend(run.bundle.config, job.precision, job.device, job.engine)[1]
+    seconds_per_token = spent / done + sample.seconds / max(sample.sampled_tokens, 1)
+    job, config = run.job, run.work.bundle.config
+    device = model_backend(config, job.precision, job.device, job.engine)[1]
     return Speed(1 / seconds_per_token, done, spent, cores, used, device)
 
 
 def _output(run: EmbedRun, figures: Figures) -> tuple[int, int]:
     """About how many files of vectors there will be, and their bytes."""
-    widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
-    vectors, text_bytes = round(figures.vectors.value), round(figures.text_bytes)
-    tokens = round(figures.tokens.value)
-    size = estimated_size(vectors, text_bytes, run.options, widths, tokens)
-    blocks = max(run.planned.blocks, -(-text_bytes // run.request.block_bytes))
-    parts = max(blocks, math.ceil(figures.documents.value / run.part_docs))
-    return parts * len(run.text_spec.kinds), size
+    widths = Widths.of(run.work.text_spec, run.work.vector_spec, run.work.bundle)
+    size = estimated_size(figures.vectors, figures.text_bytes, run.options, widths, figures.tokens)
+    blocks = max(run.work.planned.blocks, -(-figures.text_bytes // run.work.block_bytes))
+    parts = max(blocks, math.ceil(figures.documents / run.work.part_docs))
+    return parts * len(run.work.text_spec.kinds), size
 
 
 def _assumptions(
-    run: EmbedRun, sample: Sample, figures: Figures, speed: Speed | None
+    run: EmbedRun, sample: _Sample, figures: Figures, speed: Speed | None
 ) -> Iterator[str]:
     """A sentence for everything that was not measured."""
-    if run.table is not None and not figures.exact:
+    if run.work.table is not None and not figures.exact:
         yield (
             f"{counted(sample.table_rows, 'row')} of the table, the first of each stream, are like "
             "the others; BigQuery bills reading them"
         )
-    elif any(stratum.heads for stratum, _ in sample.strata):
+    elif sample.has_heads:
         yield "large files that no reader can begin within are like their beginning"
-    if run.reading is not None and not figures.exact:
+    if run.work.reading is not None and not figures.exact:
         yield "the number of examples follows from the size of the first ones"
     if run.options.skip_existing:
         yield "--skip_existing is not considered: every document is counted as new"
@@ -307,20 +464,19 @@ def _assumptions(
 def lines_of(estimate: Estimate) -> Iterator[str]:
     """An estimate for people; an asterisk marks what rests on an assumption."""
     figures = estimate.figures
-    rejected = figures.records.value - figures.documents.value
+    rejected = figures.records - figures.documents
+    about = "" if figures.exact else "about "
     yield f"input: {counted(estimate.files, 'file')}, {estimate.bytes / 1e6:,.1f} MB"
     share = f"{100 * min(figures.sampled_share, 0.99):.2g}%"
     how = "everything was read" if figures.exact else f"{share} was read"
     yield (
-        f"documents: {figures.documents}, about {counted(round(rejected), 'record')} rejected "
+        f"documents: {about}{figures.documents:,}, about {counted(rejected, 'record')} rejected "
         f"({how}: {counted(figures.sampled_documents, 'document')})"
     )
     yield (
-        f"tokens: {figures.tokens}; a document {figures.mean_length:,.1f} on average, 95% have up "
-        f"to {figures.p95_length:,}"
+        f"tokens: {about}{figures.tokens:,}; a document {figures.mean_length:,.1f} on average, 95% "
+        f"have up to {figures.p95_length:,}"
     )
-    if not figures.exact:
-        yield "± is the error of sampling: 95 of 100 samples lie within it"
     yield (
         f"cut: {100 * figures.cut_texts:.1f}% of the texts, {100 * figures.cut_tokens:.1f}% of the "
         f"tokens; [UNK]: {100 * figures.unknown:.2f}% of the tokens"
@@ -330,8 +486,8 @@ def lines_of(estimate: Estimate) -> Iterator[str]:
         f"{'' if figures.exact else ' (within the sample)'}"
     )
     yield (
-        f"output*: {figures.vectors} vectors in about {counted(estimate.output_files, 'file')}, "
-        f"{estimate.output_bytes / 1e6:,.1f} MB"
+        f"output*: {about}{figures.vectors:,} vectors in about "
+        f"{counted(estimate.output_files, 'file')}, {estimate.output_bytes / 1e6:,.1f} MB"
     )
     yield from _speed_lines(estimate)
     yield "* rests on assumptions:"

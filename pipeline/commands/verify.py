@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from bert_embed.base.errors import counted
 from bert_embed.pipeline.console import HIDDEN, say, warn
+from bert_embed.pipeline.embedding import checked_run, start
 from bert_embed.pipeline.errors import ExitCode, UsageError
-from bert_embed.pipeline.job import checked_run, start
 from bert_embed.pipeline.options.commands import VerifyOptions
 from bert_embed.pipeline.options.embed import OF_RESULT, Options
 from bert_embed.pipeline.run.output import record_of_run

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import apache_beam as beam
@@ -11,9 +11,7 @@ from bert_embed.pipeline.errors import step_message
 from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.summary import judged
-from bert_embed.pipeline.runners.dataflow import completed_flags, model_threads
-from bert_embed.pipeline.runners.errors import JobGoesOn
-from bert_embed.pipeline.runners.launch import bundle_for_workers, run_on_runner
+from bert_embed.pipeline.runners.dataflow import model_threads
 from bert_embed.results.formats import EXAMPLES
 from bert_embed.results.run_record import RunRecord
 from bert_embed.transforms.bigquery.load import with_loads
@@ -49,15 +47,20 @@ def build(
     run: EmbedRun,
     record: RunRecord,
     handler: BlockModelHandler | None = None,
+    place: str | None = None,
 ) -> None:
-    """Adds the graph of a run to a pipeline; it completes the record of `claim.start`."""
-    read = job_input(pipeline, run)
+    """Adds the graph of a run to a pipeline; it completes the record of `claimed`.
+
+    `place` is where workers load the bundle, if not where it is.
+    """
+    place = place or run.work.bundle.path
+    read = job_input(pipeline, run, place)
     blocks, parts = read.tokens, (run.output, run.fingerprint)
     if run.kind == EXAMPLES:
         write = WriteParts(*parts, run.example_files.write, run.counting)
     else:
-        write = write_vectors(*parts, run.options.output_format, run.metadata, run.counting)
-        blocks = blocks | "Embed" >> EmbedBlocks(handler or model_handler(run))
+        write = write_vectors(*parts, run.options.output_format, run.work.metadata, run.counting)
+        blocks = blocks | "Embed" >> EmbedBlocks(handler or model_handler(run, place))
     written = blocks | "Write" >> beam.ParDo(write)
     block_records = (*read.finished, written) | "Block records" >> beam.Flatten()
     verdict = reconcile(block_records, read.planned) | "Check files" >> beam.Map(
@@ -65,18 +68,18 @@ def build(
     )
     options = run.options
     verdict |= "Judge" >> beam.Map(judged, options.max_rejected, options.truncates)
-    if run.load is not None:
-        verdict = verdict | "Load" >> beam.Map(with_loads, run.load, record.loads)
+    if run.target.load is not None:
+        verdict = verdict | "Load" >> beam.Map(with_loads, run.target.load, record.loads)
     verdict | "Record" >> beam.ParDo(Record(run.output, record))
 
 
-def model_handler(run: EmbedRun) -> BlockModelHandler:
-    """What runs the model of a run."""
+def model_handler(run: EmbedRun, place: str) -> BlockModelHandler:
+    """What runs the model of a run, which workers load from a place."""
     return BlockModelHandler(
-        run.bundle.path,
-        run.bundle.fingerprint,
-        run.vector_spec,
-        run.text_spec,
+        place,
+        run.work.bundle.fingerprint,
+        run.work.vector_spec,
+        run.work.text_spec,
         run.options.batch_tokens,
         model_threads(run.job),
         run.job.precision,
@@ -84,18 +87,6 @@ def model_handler(run: EmbedRun) -> BlockModelHandler:
         INFERENCE_TIMEOUT,
         engine=run.job.engine,
     )
-
-
-def run_job(run: EmbedRun, record: RunRecord) -> None:
-    """Runs a run's graph; JobGoesOn if the job goes on, as with --no_wait_until_finish."""
-    model = run.bundle.fingerprint[:32]
-    words = completed_flags(run.job, run.options.command, run.output, run.fingerprint, model)
-    bundle = bundle_for_workers(run.bundle, run.options.model, run.job)
-    work = partial(build, run=replace(run, bundle=bundle), record=record)
-    if not run_on_runner(run.job, words, work, partial(state.note_job, run.output, record)):
-        now = state.read_record(run.output)
-        if now is not None and now.status == "running":
-            raise JobGoesOn("requested", f"the job continues on {run.job.runner}")
 
 
 class Record(beam.DoFn):
@@ -115,33 +106,33 @@ class Record(beam.DoFn):
             raise ReconcileError(step_message("; ".join(verdict.problems)) or verdict.refused)
 
 
-def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
+def job_input(pipeline: beam.Pipeline, run: EmbedRun, place: str) -> JobInput:
     """Adds plan, read and tokenize to a pipeline; examples are read after it."""
-    parts, keys = (run.output, run.fingerprint), run.keys
-    if run.table is not None:
+    parts, keys, work = (run.output, run.fingerprint), run.keys, run.work
+    if work.table is not None:
         compare = None if keys is None else partial(compare_documents, keys)
-        read = pipeline | "Read table" >> ReadTable(run.table, *parts, run.part_docs, compare)
-        tokens = _tokens(read["documents"], run)
+        read = pipeline | "Read table" >> ReadTable(work.table, *parts, work.part_docs, compare)
+        tokens = _tokens(read["documents"], run, place)
         return JobInput(tokens, (read["finished"],), read["planned"])
-    cut = run.part_docs, run.request.block_bytes
-    quoting = quoting_of(run.columns)
+    cut = work.part_docs, work.block_bytes
+    quoting = quoting_of(work.columns)
     read_parts = partial(read_records, part_docs=cut[0], block_bytes=cut[1], quoting=quoting)
-    if run.reading is not None:
-        windows = run.reading.windows
+    if work.reading is not None:
+        windows = work.reading.windows
         read_parts = partial(record_parts, part_docs=cut[0], block_bytes=cut[1], windows=windows)
     plan = pipeline | "Plan" >> PlanBlocks(run.request, run.fingerprint, read_parts)
     specs = plan["specs"]
     if keys is not None:
         specs = specs | "Keys" >> CompareKeys(keys)
-    if run.reading is not None:
-        reading, skipped = run.reading, run.options.skip_blocks
+    if work.reading is not None:
+        reading, skipped = work.reading, run.options.skip_blocks
 
         def read(spec: BlockSpec, done: Collection[int]) -> Iterator[TokenBlock]:
             return example_blocks(spec, reading, *cut, done, spec.number in skipped)
 
         tokens, finished = read_unfinished(specs, run.folder, run.fingerprint, read, TokenBlock)
     else:
-        columns = run.columns
+        columns = work.columns
 
         def read(spec: BlockSpec, done: Collection[int]) -> Iterator[DocumentBlock]:
             return document_blocks(spec, columns, *cut, done)
@@ -149,12 +140,12 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
         documents, finished = read_unfinished(
             specs, run.folder, run.fingerprint, read, DocumentBlock
         )
-        tokens = _tokens(documents, run)
+        tokens = _tokens(documents, run, place)
     return JobInput(tokens, (plan["finished"], finished), plan["planned"])
 
 
-def _tokens(documents: beam.PCollection, run: EmbedRun) -> beam.PCollection:
-    bundle, skipped = run.bundle, run.options.skip_blocks
+def _tokens(documents: beam.PCollection, run: EmbedRun, place: str) -> beam.PCollection:
+    work, skipped = run.work, run.options.skip_blocks
     if skipped:
         documents = documents | "SkipBlocks" >> beam.Map(without_blocks, skipped)
-    return documents | "Tokenize" >> TokenizeBlocks(bundle.path, run.token_spec, bundle.fingerprint)
+    return documents | "Tokenize" >> TokenizeBlocks(place, work.token_spec, work.bundle.fingerprint)

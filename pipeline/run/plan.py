@@ -2,10 +2,12 @@
 
 import math
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 from bert_embed.bundle.bundle import Bundle, query_prompt
+from bert_embed.bundle.fingerprints import run_fingerprint
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run.output import OutputState
@@ -21,7 +23,7 @@ from bert_embed.transforms.examples.read import ExampleReading, first_examples
 from bert_embed.transforms.examples.write import ExampleFiles, ExampleSettings
 from bert_embed.transforms.increments import EarlierOutput, KeySettings
 from bert_embed.transforms.ledger import sample_bits
-from bert_embed.transforms.listing import StoredListing
+from bert_embed.transforms.listing import Listing, StoredListing
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import WHOLE_FILES, InputFile, PlannedWork
 from bert_embed.transforms.plan import PlanRequest
@@ -55,43 +57,177 @@ def head_settings(bundle: Bundle, text_spec: TextSpec) -> dict[str, dict[str, An
 
 
 @dataclass(frozen=True)
+class Source:
+    """What a run reads; a table is one file, and has an empty listing."""
+
+    patterns: tuple[str, ...]  # absolute paths, folders and globs, or the table
+    listing: Listing  # the files that were named
+    files: list[InputFile]  # those to read, with `--limit` the first ones
+    digest: str  # of the listing
+    columns: Columns
+    documents: int  # estimated, by the first records of the first file
+    table: TableRequest | None = None  # None if the input is files
+    query_rows: QueryRows | None = None  # of a query's result, which expires
+    examples: bool = False
+    settings: ExampleSettings | None = None  # of examples; None for texts, and where no file says
+    arrived: int = 0  # files that came after an unfinished run there had listed its input
+    unchecked: str | None = None  # why a dry run could not look at the input and the output
+
+    @property
+    def bytes(self) -> int:
+        """As stored; of Parquet, those of its texts."""
+        return sum(file.text_bytes for file in self.files)
+
+    @property
+    def stored(self) -> StoredListing:
+        """What workers plan the run from; no files for a table."""
+        return StoredListing(self.digest, [] if self.table else self.files)
+
+    @property
+    def text_files(self) -> int:
+        """How many are plain text."""
+        return sum(file.format in ("text", WHOLE_FILES) for file in self.files)
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that may change a byte of the output, but for the files that are read."""
+
+    options: Options  # as given
+    bundle: Bundle
+    vector_spec: VectorSpec
+    text_spec: TextSpec
+    columns: Columns
+    metadata: dict[str, Any]  # what the output's files say of the vectors, or examples, they hold
+    digest: str  # of the listing
+    block_bytes: int
+    part_docs: int  # maximum number of documents in a part
+    planned: PlannedWork
+    earlier: tuple[EarlierOutput, ...]  # whose documents are skipped
+    reading: ExampleReading | None  # of examples; None for texts
+    table: TableRequest | None  # divided into blocks; None if the input is files
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything that changes rows or how files are cut."""
+        cut: dict[str, Any] = {
+            "output_format": self.options.output_format,
+            "input_format": self.options.input_format,
+            "block_bytes": self.block_bytes,
+            "part_docs": self.part_docs,
+            "limit": self.options.limit,
+            "listing": self.digest,
+        }
+        if self.earlier:
+            cut["skip_existing"] = [(output.run, output.digest) for output in self.earlier]
+        # Not `vars`, which has what a column set has computed of itself, too.
+        columns = {
+            column.name: getattr(self.columns, column.name) for column in fields(self.columns)
+        }
+        return run_fingerprint(self.metadata, columns, cut)
+
+    @property
+    def token_spec(self) -> TextSpec:
+        """How texts are tokenized."""
+        return token_spec(self.options, self.text_spec)
+
+
+def token_spec(options: Options, text_spec: TextSpec) -> TextSpec:
+    """How texts are tokenized: examples hold each token's place."""
+    kinds = text_spec.granularity
+    if options.output_format != EXAMPLES or "token" in kinds:
+        return text_spec
+    return replace(text_spec, granularity=(*kinds, "token"))
+
+
+def written_examples(options: Options, bundle: Bundle, text_spec: TextSpec) -> ExampleSettings:
+    """How the examples are tokenized that a run writes."""
+    spec = token_spec(options, text_spec)
+    prompt = spec.prompt
+    prompt_tokens = load_tokenizer(bundle).prompt_length(prompt) if prompt else 0
+    return ExampleSettings(
+        tokenizer=bundle.tokenizer_fingerprint,
+        max_seq_length=spec.max_seq_length,
+        long_text=spec.long_text,
+        stride=spec.stride,
+        prompt=prompt,
+        prompt_tokens=prompt_tokens,
+        granularity=spec.granularity,
+        keep_text=spec.keep_text,
+    )
+
+
+def described(
+    options: Options, bundle: Bundle, vector_spec: VectorSpec, text_spec: TextSpec, id_type: str
+) -> dict[str, Any]:
+    """What the files of an output say of the vectors, or examples, that they hold."""
+    if options.output_format == EXAMPLES:
+        examples = asdict(written_examples(options, bundle, text_spec))
+        del examples["run"]
+        examples["granularity"] = list(examples["granularity"])  # as JSON returns it
+        return examples
+    needs_tokens, config = text_spec.needs_tokens, bundle.config
+    heads = head_settings(bundle, text_spec)
+    queries, similarity = query_prompt(bundle, text_spec.prompt), bundle.similarity
+    # Bundles of one model may hold different files for int8, by the version that wrote them.
+    scales = {"int8_word_scales": bundle.int8_word_scales}
+    return {
+        "format": OUTPUT_FORMAT,
+        "model": bundle.fingerprint,
+        "model_source": bundle.source,
+        "tokenizer": bundle.tokenizer_settings,
+        "num_hidden_layers": config.num_hidden_layers,
+        "precision": options.precision,
+        "output_dtype": options.output_dtype,
+        "shape": list(vector_spec.shape(config)),
+        "token_shape": list(vector_spec.token_shape(config)) if needs_tokens else None,
+        "id_type": id_type,
+        **vector_spec.to_dict(),
+        **text_spec.to_dict(),
+        **({"heads": heads} if heads else {}),
+        **({"query_prompt": queries} if queries else {}),
+        **({} if similarity == "cosine" else {"similarity": similarity}),
+        **(scales if options.precision == "int8" else {}),
+    }
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the results go."""
+
+    found: OutputState  # the output, as it was found
+    load: TableLoad | None = None  # None if the vectors stay in files
+    engine: str | None = None  # None for examples, and where workers choose it
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run will take, about."""
+
+    bytes: int = 0  # of the output
+    disk_note: str | None = None  # what to say of a disk that may be too small
+
+
+@dataclass(frozen=True)
 class EmbedRun:
     """A run that is checked: what it reads, computes and writes."""
 
     options: Options  # as given
     job: RunnerOptions
-    found: OutputState  # the output, as it was found
-    bundle: Bundle
-    vector_spec: VectorSpec
-    text_spec: TextSpec
-    request: PlanRequest  # from what the plan is cut into blocks
-    listing: StoredListing  # the files from which it is planned; empty for a table
-    arrived: int  # files that came after an unfinished run there had listed its input
-    patterns: tuple[str, ...]  # absolute paths, folders and globs, or the table
-    planned: PlannedWork  # the plan at this moment
-    columns: Columns
-    part_docs: int  # maximum number of documents in a part
-    input_bytes: int  # as stored; of Parquet, those of its texts
-    estimated_documents: int  # by the first records of the first file
-    settings: ExampleSettings | None  # of examples; None for texts, and where no file says
-    reading: ExampleReading | None  # of examples; None for texts
-    table: TableRequest | None  # None if the input is files
-    query_rows: QueryRows | None  # of a query's result, which expires
-    suffixes: dict[str, int]  # of the files that are read: how many of each
-    text_files: int  # how many are plain text
-    skipped_files: dict[str, int]  # suffixes of the files that are not text: how many were skipped
-    fingerprint: str = ""  # of everything that changes rows or how files are cut
-    estimated_bytes: int = 0
-    earlier: tuple[EarlierOutput, ...] = ()  # whose documents are skipped
-    load: TableLoad | None = None  # None if the vectors stay in files
-    engine: str | None = None  # None for examples, and where workers choose it
-    unchecked: str | None = None  # why a dry run could not look at the input and the output
-    disk_note: str | None = None  # what to say of a disk that may be too small
+    source: Source
+    work: Work
+    target: Target
+    forecast: Forecast
 
     @property
     def kind(self) -> str:
         """What the run writes: `vectors`, or only `examples`."""
         return FORMATS[self.options.output_format].holds
+
+    @property
+    def found(self) -> OutputState:
+        """The output, as it was found."""
+        return self.target.found
 
     @property
     def folder(self) -> OutputFolder:
@@ -104,102 +240,50 @@ class EmbedRun:
         return self.folder.path
 
     @property
+    def fingerprint(self) -> str:
+        """Of everything that changes rows or how files are cut."""
+        return self.work.fingerprint
+
+    @property
+    def request(self) -> PlanRequest:
+        """From what workers plan the run."""
+        return PlanRequest(self.work.block_bytes, self.source.digest, self.output)
+
+    @property
     def example_files(self) -> ExampleFiles:
         """How examples are written."""
-        return ExampleFiles(self.output, self.bundle.tokenizer_fingerprint)
-
-    @property
-    def token_spec(self) -> TextSpec:
-        """How texts are tokenized: examples hold each token's place."""
-        kinds = self.text_spec.granularity
-        if self.kind != EXAMPLES or "token" in kinds:
-            return self.text_spec
-        return replace(self.text_spec, granularity=(*kinds, "token"))
-
-    @property
-    def written_examples(self) -> ExampleSettings:
-        """How the examples are tokenized that this run writes."""
-        text_spec = self.token_spec
-        prompt = text_spec.prompt
-        prompt_tokens = load_tokenizer(self.bundle).prompt_length(prompt) if prompt else 0
-        return ExampleSettings(
-            tokenizer=self.bundle.tokenizer_fingerprint,
-            max_seq_length=text_spec.max_seq_length,
-            long_text=text_spec.long_text,
-            stride=text_spec.stride,
-            prompt=prompt,
-            prompt_tokens=prompt_tokens,
-            granularity=text_spec.granularity,
-            run=self.fingerprint,
-            keep_text=text_spec.keep_text,
-        )
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """The description of the vectors, or examples, that the output's files hold."""
-        if self.kind == EXAMPLES:
-            described = asdict(self.written_examples)
-            del described["run"]
-            described["granularity"] = list(described["granularity"])  # as JSON returns it
-            return described
-        queries = query_prompt(self.bundle, self.text_spec.prompt)
-        similarity = self.bundle.similarity
-        return {
-            "format": OUTPUT_FORMAT,
-            "model": self.bundle.fingerprint,
-            "model_source": self.bundle.source,
-            "tokenizer": self.bundle.tokenizer_settings,
-            "num_hidden_layers": self.bundle.config.num_hidden_layers,
-            "precision": self.options.precision,
-            "output_dtype": self.options.output_dtype,
-            "shape": list(self.vector_spec.shape(self.bundle.config)),
-            "token_shape": list(self.vector_spec.token_shape(self.bundle.config))
-            if self.text_spec.needs_tokens
-            else None,
-            "id_type": self.columns.id_type,
-            **self.vector_spec.to_dict(),
-            **self.text_spec.to_dict(),
-            **({"heads": heads} if (heads := head_settings(self.bundle, self.text_spec)) else {}),
-            **({"query_prompt": queries} if queries else {}),
-            **({} if similarity == "cosine" else {"similarity": similarity}),
-            **self._int8_file,
-        }
-
-    @property
-    def _int8_file(self) -> dict[str, Any]:
-        # Bundles of one model may hold different files for int8, by the version that wrote them.
-        if self.options.precision != "int8":
-            return {}
-        return {"int8_word_scales": self.bundle.int8_word_scales}
+        return ExampleFiles(self.output, self.work.bundle.tokenizer_fingerprint)
 
     @property
     def keys(self) -> KeySettings | None:
         """How the ids of the documents are compared; None if they are not."""
-        if not self.earlier:
+        work = self.work
+        if not work.earlier:
             return None
         return KeySettings(
-            self.earlier,
-            key_buckets(self.estimated_documents, self.earlier),
+            work.earlier,
+            key_buckets(self.source.documents, work.earlier),
             self.folder,
             self.fingerprint,
-            self.columns,
-            self.part_docs,
-            self.request.block_bytes,
-            self.reading,
+            work.columns,
+            work.part_docs,
+            work.block_bytes,
+            work.reading,
         )
 
     @property
     def counting(self) -> Counting:
         """How different texts and ids are counted; ids that are places are all different."""
-        bits = sample_bits(self.estimated_documents)
-        return Counting(bits, ids=bits == 0 and self.columns.id is not None)
+        bits = sample_bits(self.source.documents)
+        return Counting(bits, ids=bits == 0 and self.work.columns.id is not None)
 
     @property
     def goal(self) -> Goal:
         """What the progress of the run is measured against."""
-        stops = [stop for stop in self.planned.stops if stop is not None]
-        covers = sum(stops) if len(stops) == len(self.planned.stops) else None
-        return Goal(self.planned.blocks, covers, self.estimated_documents)
+        planned = self.work.planned
+        stops = [stop for stop in planned.stops if stop is not None]
+        covers = sum(stops) if len(stops) == len(planned.stops) else None
+        return Goal(planned.blocks, covers, self.source.documents)
 
 
 MOST_PART_DOCS = 65_536

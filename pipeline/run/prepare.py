@@ -3,13 +3,12 @@
 import datetime
 import os
 import re
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from typing import Any
 
 from bert_embed.base.errors import SettingError, StorageError, counted
 from bert_embed.bundle.bundle import Bundle, document_prompt
 from bert_embed.bundle.find import resolve_model
-from bert_embed.bundle.fingerprints import run_fingerprint
 from bert_embed.pipeline.errors import UsageError, usage_errors
 from bert_embed.pipeline.options.embed import Options, check_kinds
 from bert_embed.pipeline.run.columns import (
@@ -25,9 +24,14 @@ from bert_embed.pipeline.run.columns import (
 from bert_embed.pipeline.run.output import OutputState, check_folder
 from bert_embed.pipeline.run.plan import (
     EmbedRun,
+    Forecast,
+    Source,
+    Target,
     Widths,
+    Work,
     block_bytes,
     count_documents,
+    described,
     estimated_rows,
     estimated_size,
     head_settings,
@@ -41,29 +45,29 @@ from bert_embed.pipeline.run.tables import (
     find_input,
     find_load,
 )
-from bert_embed.pipeline.runners.beam import BeamFlags, configure_storage
-from bert_embed.pipeline.runners.dataflow import Places, for_dataflow
-from bert_embed.pipeline.runners.launch import check_computing, check_examples, engine_of
-from bert_embed.pipeline.runners.local import check_local_runner
+from bert_embed.pipeline.runners.beam import BeamFlags
+from bert_embed.pipeline.runners.dataflow import Places
+from bert_embed.pipeline.runners.launch import (
+    check_computing,
+    check_examples,
+    checked_runner,
+    engine_of,
+)
 from bert_embed.pipeline.runners.options import RunnerOptions
-from bert_embed.pipeline.runners.portable import check_job_server
 from bert_embed.results.formats import EXAMPLES
 from bert_embed.settings import TextSpec, VectorSpec, changed_spec
 from bert_embed.storage.files import absolute
 from bert_embed.text.layout import fit_texts
 from bert_embed.transforms.bigquery.client import looks_like_table, table_name
 from bert_embed.transforms.cut import plan_blocks
-from bert_embed.transforms.examples.write import ExampleSettings
 from bert_embed.transforms.listing import (
     Listing,
     StoredListing,
-    files_to_read,
     list_input,
     listing_digest,
 )
-from bert_embed.transforms.parts import WHOLE_FILES, InputFile
-from bert_embed.transforms.plan import PlanRequest, planned_work
-from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.parts import WHOLE_FILES
+from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.read.reader import quoting_of
 
 _PLACES = ("input", "query", "output", "output_table", "skip_existing")
@@ -116,57 +120,54 @@ def prepare(options: Options, found: OutputState | None = None) -> EmbedRun:
         target = None
         if options.output_table is not None:  # before the input is looked for
             target = table_name(options.output_table, "output_table")
-        job = for_dataflow(options.job, _places(options))
-        check_job_server(job, connects=not options.dry_run)
-        check_local_runner(job)
-        configure_storage(job)
-        run = _named(planned_run(options, found, job))
-        run = _continued(run) or run
-        widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
-        size = estimated_size(
-            estimated_rows(run.estimated_documents, run.input_bytes, run.text_spec),
-            run.input_bytes,
-            options,
-            widths,
-        )
-        engine = engine_of(job, run.bundle) if run.kind != EXAMPLES else None
-        load = None if target is None else find_load(run, target)
-        run = replace(run, estimated_bytes=size, load=load, engine=engine)
-        _check_skip_blocks(run)
-        if run.unchecked is None:
-            check_folder(found.name, run.output)
-            run = replace(run, disk_note=disk_note(run))
+        job = checked_runner(options.job, _places(options), connects=not options.dry_run)
+        source = find_source(options, found)
+        work = plan_work(options, job, source, found)
+        source, work = _continued(job, source, work, found) or (source, work)
+        _check_skip_blocks(work)
+        engine = None if options.output_format == EXAMPLES else engine_of(job, work.bundle)
+        load = None
+        if target is not None:
+            load = find_load(work, target, found, loaded=source.unchecked is None)
+        size = _output_bytes(source, work)
+        note = None
+        if source.unchecked is None:
+            check_folder(found.name, found.folder.path)
+            note = disk_note(found, source, work, size)
             if job.is_dataflow:
                 place = BeamFlags.of(options.beam_args)["temp_location"]
                 check_folder(f"--temp_location {place}", place)
-        return run
+        forecast = Forecast(size, note)
+        return EmbedRun(options, job, source, work, Target(found, load, engine), forecast)
 
 
-def _named(run: EmbedRun) -> EmbedRun:
-    """The run with its earlier outputs and its fingerprint."""
-    run = replace(run, earlier=earlier_outputs(run.options, run.output, run.metadata))
-    return replace(run, fingerprint=_fingerprint(run))
+def _output_bytes(source: Source, work: Work) -> int:
+    """About how many bytes the output takes."""
+    widths = Widths.of(work.text_spec, work.vector_spec, work.bundle)
+    rows = estimated_rows(source.documents, source.bytes, work.text_spec)
+    return estimated_size(rows, source.bytes, work.options, widths)
 
 
-def _continued(run: EmbedRun) -> EmbedRun | None:
-    """The unfinished run in the output, if it is this one but for files that arrived since."""
+def _continued(
+    job: RunnerOptions, source: Source, work: Work, found: OutputState
+) -> tuple[Source, Work] | None:
+    """What the unfinished run in the output is, if it is this one but for files that arrived."""
     # With these the listing would be another run's, and what is embedded already would be lost.
-    if run.table is not None or run.unchecked is not None:
+    if source.table is not None or source.unchecked is not None:
         return None
-    record = run.found.record
-    if record is None or record.is_done or record.run == run.fingerprint:
+    record, options = found.record, work.options
+    if record is None or record.is_done or record.run == work.fingerprint:
         return None
-    if (stored := run.found.listing) is None:
+    if (stored := found.listing) is None:
         return None
-    options = run.options
-    listing = list_input(options.input, options.input_format, run.output, looks=False)
+    output = found.folder.path
+    listing = list_input(options.input, options.input_format, output, looks=False)
     listed, seen = ({file.info for file in files} for files in (listing.files, stored.files))
     if not seen < listed:
         return None
-    again = _named(planned_run(options, run.found, run.job, stored))
-    if again.fingerprint != record.run:
-        return None
-    return replace(again, arrived=len(listed) - len(seen))
+    source = find_source(options, found, stored, arrived=len(listed) - len(seen))
+    again = plan_work(options, job, source, found)
+    return (source, again) if again.fingerprint == record.run else None
 
 
 def _places(options: Options) -> Places:
@@ -176,57 +177,69 @@ def _places(options: Options) -> Places:
     return Places(tuple(read), (("--output", options.output),))
 
 
-@dataclass(frozen=True)
-class _Source:
-    """The input of a run; a table is one file, and has an empty listing."""
-
-    files: list[InputFile]  # those to read, with `--limit` the first ones
-    digest: str  # of the listing of all files
-    columns: Columns
-    table: TableInput | None = None
-    examples: bool = False
-    settings: ExampleSettings | None = None  # of examples; None for texts, or where no file says
-    listing: Listing = field(default_factory=lambda: Listing([], {}))
-
-
-def _source(options: Options, found: OutputState, stored: StoredListing | None = None) -> _Source:
-    table = find_input(options, found)
-    if table is not None:
-        digest = listing_digest([table.file])
-        return _Source([table.file], digest, table.request.columns, table)
-    whole = options.document == "file"
-    if stored is None:
-        output = found.folder.path
-        listing = list_input(options.input, options.input_format, output, whole_files=whole)
-    else:
-        listing = Listing(stored.files, {})
-    formats = {file.format for file in listing.files}
-    if whole and WHOLE_FILES not in formats:
-        raise UsageError("--document file is for text files, and --input names none")
-    files, digest = listing.files, listing_digest(listing.files)
-    if stored is None:
-        named = named_columns(options)
-        files = files_to_read(files, named.text, options.limit, quoting_of(named))
-    else:
-        digest = stored.digest
-    examples = are_examples(files)
-    settings = example_settings(options, files) if examples else None
-    columns = input_columns(options, files)
-    return _Source(files, digest, columns, None, examples, settings, listing)
-
-
-def planned_run(
-    options: Options, found: OutputState, job: RunnerOptions, stored: StoredListing | None = None
-) -> EmbedRun:
-    """The run as far as input, model and options decide it; nothing is asked of its output."""
-    unchecked = None
+def find_source(
+    options: Options, found: OutputState, stored: StoredListing | None = None, arrived: int = 0
+) -> Source:
+    """The input that options name, or `stored` files of it, from which others `arrived` since."""
+    places = options.input if options.reads_table else tuple(map(absolute, options.input))
     try:
-        source = _source(options, found, stored)
+        if (table := find_input(options, found)) is not None:
+            return _table_source(table)
+        whole = options.document == "file"
+        if stored is None:
+            output = found.folder.path
+            listing = list_input(options.input, options.input_format, output, whole_files=whole)
+        else:
+            listing = Listing(stored.files, {})
+        if whole and WHOLE_FILES not in {file.format for file in listing.files}:
+            raise UsageError("--document file is for text files, and --input names none")
+        files = listing.files
+        if stored is None:
+            named = named_columns(options)
+            files = listing.first(options.limit, named.text, quoting_of(named))
+        examples = are_examples(files)
+        settings = example_settings(options, files) if examples else None
+        columns = input_columns(options, files)
     except (StorageError, PermissionError, QueryNotRun) as error:
         if not options.dry_run:
             raise
-        source = _Source([], listing_digest([]), named_columns(options))
-        unchecked = str(error)
+        return Source(
+            patterns=places,
+            listing=Listing([], {}),
+            files=[],
+            digest=listing_digest([]),
+            columns=named_columns(options),
+            documents=0,
+            unchecked=str(error),
+        )
+    return Source(
+        patterns=places,
+        listing=listing,
+        files=files,
+        digest=listing_digest(listing.files) if stored is None else stored.digest,
+        columns=columns,
+        documents=count_documents(files, options.limit, quoting_of(columns)),
+        examples=examples,
+        settings=settings,
+        arrived=arrived,
+    )
+
+
+def _table_source(table: TableInput) -> Source:
+    return Source(
+        patterns=(str(table.request.table),),
+        listing=Listing([], {}),
+        files=[table.file],
+        digest=listing_digest([table.file]),
+        columns=table.request.columns,
+        documents=table.request.rows,
+        table=table.request,
+        query_rows=table.query_rows,
+    )
+
+
+def plan_work(options: Options, job: RunnerOptions, source: Source, found: OutputState) -> Work:
+    """What is computed, and cut into which blocks, by input, model and options."""
     texts = with_long_text(options, source.settings) if source.examples else options
     bundle = resolve_model(options.model)
     check_computing(job)
@@ -240,47 +253,28 @@ def planned_run(
         raise UsageError(
             "--vectors multi is for texts, which get the model's markers; examples have none"
         )
-    heads = head_settings(bundle, text_spec)
-    check_columns(heads, source.columns.extra, options)
+    check_columns(head_settings(bundle, text_spec), source.columns.extra, options)
     widths = Widths.of(text_spec, vector_spec, bundle)
-    total = sum(file.text_bytes for file in source.files)
     accelerated = job.device in ("gpu", "tpu")
-    named = source.table and source.table.request.table
-    places = options.input if options.reads_table else tuple(map(absolute, options.input))
-    request = PlanRequest(
-        block_bytes=options.block_bytes or block_bytes(total, bundle, widths, accelerated),
-        digest=source.digest,
-        output=found.folder.path,
-    )
-    table = source.table.request.divided(request.block_bytes) if source.table else None
-    return EmbedRun(
+    size = options.block_bytes or block_bytes(source.bytes, bundle, widths, accelerated)
+    table = source.table.divided(size) if source.table else None
+    metadata = described(options, bundle, vector_spec, text_spec, source.columns.id_type)
+    return Work(
         options=options,
-        job=job,
-        found=found,
         bundle=bundle,
         vector_spec=vector_spec,
         text_spec=text_spec,
-        request=request,
-        listing=StoredListing(source.digest, [] if table else source.files),
-        arrived=0,
-        patterns=(str(named),) if named else places,
+        columns=source.columns,
+        metadata=metadata,
+        digest=source.digest,
+        block_bytes=size,
+        part_docs=part_docs(widths),
         planned=table.planned
         if table
-        else planned_work(source.files, plan_blocks(source.files, request.block_bytes)),
-        columns=source.columns,
-        part_docs=part_docs(widths),
-        input_bytes=total,
-        estimated_documents=table.rows
-        if table
-        else count_documents(source.files, options.limit, quoting_of(source.columns)),
-        table=table,
-        query_rows=source.table.query_rows if source.table else None,
-        suffixes=source.listing.suffixes,
-        text_files=sum(file.format in ("text", WHOLE_FILES) for file in source.files),
-        skipped_files=source.listing.skipped,
-        settings=source.settings,
-        unchecked=unchecked,
+        else planned_work(source.files, plan_blocks(source.files, size)),
+        earlier=earlier_outputs(options, found.folder.path, metadata),
         reading=reading_of(bundle, text_spec, source.settings) if source.examples else None,
+        table=table,
     )
 
 
@@ -328,26 +322,10 @@ def _vectors(options: Options, bundle: Bundle) -> tuple[str, ...]:
     return vectors
 
 
-def _check_skip_blocks(run: EmbedRun) -> None:
-    for block in run.options.skip_blocks:
-        if block >= run.planned.blocks:
+def _check_skip_blocks(work: Work) -> None:
+    for block in work.options.skip_blocks:
+        if block >= work.planned.blocks:
             raise UsageError(
-                f"--skip_blocks {block}: the run has {counted(run.planned.blocks, 'block')}, "
-                f"number 0 to {run.planned.blocks - 1}"
+                f"--skip_blocks {block}: the run has {counted(work.planned.blocks, 'block')}, "
+                f"number 0 to {work.planned.blocks - 1}"
             )
-
-
-def _fingerprint(run: EmbedRun) -> str:
-    work: dict[str, Any] = {
-        "output_format": run.options.output_format,
-        "input_format": run.options.input_format,
-        "block_bytes": run.request.block_bytes,
-        "part_docs": run.part_docs,
-        "limit": run.options.limit,
-        "listing": run.request.digest,
-    }
-    if run.earlier:
-        work["skip_existing"] = [(output.run, output.digest) for output in run.earlier]
-    # Not `vars`, which has what a column set has computed of itself, too.
-    columns = {column.name: getattr(run.columns, column.name) for column in fields(run.columns)}
-    return run_fingerprint(run.metadata, columns, work)

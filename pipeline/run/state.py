@@ -16,7 +16,7 @@ import importlib.metadata
 import platform
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Literal
@@ -26,7 +26,7 @@ from bert_embed.pipeline.console import hide_in, hide_in_flags, hide_secrets
 from bert_embed.pipeline.errors import UsageError, step_message
 from bert_embed.pipeline.options.embed import FLAGS
 from bert_embed.pipeline.run.output import OutputState, nearest_folder
-from bert_embed.pipeline.run.plan import EmbedRun
+from bert_embed.pipeline.run.plan import EmbedRun, Source, Work, written_examples
 from bert_embed.pipeline.run.summary import embedded_nothing, problem_of, summary
 from bert_embed.results.formats import EXAMPLES
 from bert_embed.results.run_record import (
@@ -35,7 +35,6 @@ from bert_embed.results.run_record import (
     RunInput,
     RunModel,
     RunRecord,
-    change_running,
     now,
     read_record,
 )
@@ -63,6 +62,7 @@ _PACKAGES = (
     "numpy",
     "pyarrow",
 )
+_LIMITED = {"files", "bytes", "paths", "listing"}  # keys of `input` that --limit changes
 _MOST_PATHS = 20  # of the input that are listed by name
 
 
@@ -76,38 +76,38 @@ def first_record(run: EmbedRun) -> RunRecord:
         started=now(),
         model=RunModel(
             name=hide_secrets(recorded.get("model", run.options.model)),
-            fingerprint=run.bundle.fingerprint,
-            source=hide_secrets(run.bundle.source),
+            fingerprint=run.work.bundle.fingerprint,
+            source=hide_secrets(run.work.bundle.source),
         ),
-        engine=run.engine,
-        vectors=None if run.kind == EXAMPLES else run.metadata,
-        examples=run.metadata if run.kind == EXAMPLES else None,
+        engine=run.target.engine,
+        vectors=None if run.kind == EXAMPLES else run.work.metadata,
+        examples=run.work.metadata if run.kind == EXAMPLES else None,
         input=_input(run),
         files=RunFiles(
             format=run.options.output_format,
-            block_bytes=run.request.block_bytes,
-            part_docs=run.part_docs,
+            block_bytes=run.work.block_bytes,
+            part_docs=run.work.part_docs,
         ),
         plan=run.goal,
-        query_rows=run.query_rows,
-        table=run.load.requested if run.load else None,
+        query_rows=run.source.query_rows,
+        table=run.target.load.requested if run.target.load else None,
         options=options,
         versions=_versions(),
     )
 
 
 def _input(run: EmbedRun) -> RunInput:
-    columns, extra = run.columns, run.columns.extra
-    paths = run.planned.paths if len(run.planned.paths) <= _MOST_PATHS else None
+    columns, extra = run.work.columns, run.work.columns.extra
+    paths = run.work.planned.paths if len(run.work.planned.paths) <= _MOST_PATHS else None
     return RunInput(
-        patterns=tuple(hide_in(run.patterns)),
+        patterns=tuple(hide_in(run.source.patterns)),
         format=run.options.input_format,
         listing=run.request.digest,
-        files=len(run.planned.paths),
+        files=len(run.work.planned.paths),
         paths=None if paths is None else tuple(hide_in(paths)),
-        skipped_files=run.skipped_files,
+        skipped_files=run.source.listing.skipped,
         document=run.options.document,
-        bytes=run.input_bytes,
+        bytes=run.source.bytes,
         text_column=columns.text,
         id_column=columns.id,
         text_b_column=columns.text_b,
@@ -115,7 +115,7 @@ def _input(run: EmbedRun) -> RunInput:
         extra_columns=extra and {column.name: str(column.type) for column in extra},
         limit=run.options.limit,
         skip_existing=tuple(
-            EarlierRun(output.place, output.run, output.digest) for output in run.earlier
+            EarlierRun(output.place, output.run, output.digest) for output in run.work.earlier
         )
         or None,
     )
@@ -151,28 +151,6 @@ def finish(output: str, record: RunRecord, verdict: Verdict, started: float) -> 
     return record
 
 
-def _present(output: str, record: RunRecord) -> RunRecord | None:
-    """What `run.json` says of the same run at this moment; None if it says nothing."""
-    with suppress(InputError):
-        present = read_record(output)
-        if present is not None and present.run == record.run:
-            return present
-    return None
-
-
-def note_job(output: str, record: RunRecord, job: Mapping[str, str]) -> None:
-    """Notes which job computes the run, so that it can be found if this command ends first."""
-    path, present = OutputFolder(output).record, _present(output, record)
-    change_running(path, record, present, lambda running: running.submitted(job))
-
-
-def stop(output: str, record: RunRecord, error: str | None) -> None:
-    """Notes that the job failed with an error, or without one was interrupted; blocks stay."""
-    path, present = OutputFolder(output).record, _present(output, record)
-    shown = None if error is None else hide_secrets(error)
-    change_running(path, record, present, lambda running: running.stopped(shown))
-
-
 def mark_incomplete(output: str, record: RunRecord) -> None:
     """Notes that files of a run are missing, so that the same command continues the run."""
     _write(output, record.incomplete())
@@ -182,24 +160,23 @@ def _write(output: str, record: RunRecord) -> None:
     write_bytes(OutputFolder(output).record, record.to_json())
 
 
-def disk_note(run: EmbedRun) -> str | None:
+def disk_note(found: OutputState, source: Source, work: Work, size: int) -> str | None:
     """A warning if the disk is perhaps too small, by an estimate that may be far off.
 
     A run that was begun is continued, whatever the disk holds.
     """
-    found, options = run.found, run.options
-    begun = found.record is not None and found.record.run == run.fingerprint
-    if begun or run.earlier or is_remote(run.output):  # an increment may be much smaller
+    record, output = found.record, found.folder.path
+    begun = record is not None and record.run == work.fingerprint
+    if begun or work.earlier or is_remote(output):  # an increment may be much smaller
         return None
-    freed = found.record.written("bytes") if found.record and options.overwrite else 0
-    free = shutil.disk_usage(nearest_folder(run.output)).free + freed
-    if run.estimated_bytes <= free:
+    freed = record.written("bytes") if record and work.options.overwrite else 0
+    free = shutil.disk_usage(nearest_folder(output)).free + freed
+    if size <= free:
         return None
     return (
-        f"warning: {found.name} has {free / 1e9:.1f} GB free, but about "
-        f"{run.estimated_documents:,} documents may take {run.estimated_bytes / 1e9:.1f} GB, "
-        "judged by the first lines; should the disk be full, the same command continues once "
-        "there is room"
+        f"warning: {found.name} has {free / 1e9:.1f} GB free, but about {source.documents:,} "
+        f"documents may take {size / 1e9:.1f} GB, judged by the first lines; should the disk be "
+        "full, the same command continues once there is room"
     )
 
 
@@ -252,8 +229,8 @@ def _make_room(run: EmbedRun, found: OutputState) -> None:
 
 def forecast(run: EmbedRun) -> list[str]:
     """What `claimed` would find in the output folder, in one line or none; it writes nothing."""
-    if run.unchecked is not None:
-        why = run.unchecked
+    if run.source.unchecked is not None:
+        why = run.source.unchecked
         return [f"note: input and output were not looked at, so the run has another name: {why}"]
     found = run.found
     state, record = _state(run, found), found.record
@@ -307,10 +284,13 @@ def _claim(run: EmbedRun, found: OutputState) -> RunRecord | None:
         run.folder.prepare()
         if record is None and not create_exclusive(run.folder.record, first.to_json()):
             return None
-        if run.table is None:
-            write_listing(run.folder, run.listing)
+        if run.work.table is None:
+            write_listing(run.folder, run.source.stored)
         if run.kind == EXAMPLES:
-            write_bytes(join(run.output, SETTINGS_FILE), run.written_examples.to_json())
+            work = run.work
+            examples = written_examples(run.options, work.bundle, work.text_spec)
+            settings = replace(examples, run=run.fingerprint).to_json()
+            write_bytes(join(run.output, SETTINGS_FILE), settings)
         if record is None:
             return first
         # What --overwrite loads again stays on record until that is done.
@@ -330,7 +310,8 @@ def _refusal(run: EmbedRun, record: RunRecord) -> str:
         for part in (run.kind, "input", "files")
     }
     changed = [f"--{name}" for names in differ.values() for name in names if name in FLAGS]
-    if not all(name in FLAGS for name in differ["input"]):
+    others = {*differ["input"]} - FLAGS.keys()
+    if others - _LIMITED if "limit" in differ["input"] else others:
         changed.append("the input")
     new = ", with --skip_existing for this one to embed only what is new"
     new = "" if differ[run.kind] else new
@@ -348,13 +329,13 @@ def _complete(run: EmbedRun, found: OutputState) -> RunRecord | None:
     refused = record.status == "refused"
     if refused and problem_of(record, run.options) is None:
         return None  # more may be rejected now: what is left is to load it
-    if not refused and record.table != (run.load.requested if run.load else None):
+    if not refused and record.table != (run.target.load.requested if run.target.load else None):
         return None
     listing = f"{listing_hash(found.files):016x}"
     if listing != record.numbers.listing or len(found.parts) < record.numbers.counts.parts:
         return None
     try:
-        loaded = refused or run.load is None or is_loaded(run.load, record.loads)
+        loaded = refused or run.target.load is None or is_loaded(run.target.load, record.loads)
     except ValueError as error:  # the table cannot be read
         raise UsageError(str(error)) from error
     return record if loaded else None

@@ -259,28 +259,31 @@ SELECT id, each.* FROM `{path}`, UNNEST({folder}) AS each;
 
 def plan_lines(run: EmbedRun) -> list[str]:
     """What a run will read, compute and write."""
+    source, work = run.source, run.work
     listed = (
-        f"{counted(len(run.planned.paths), 'file')}, {run.input_bytes / 1e6:,.1f} MB, about "
-        f"{counted(run.estimated_documents, 'document')}, in {counted(run.planned.blocks, 'block')}"
+        f"{counted(len(work.planned.paths), 'file')}, {source.bytes / 1e6:,.1f} MB, about "
+        f"{counted(source.documents, 'document')}, in {counted(work.planned.blocks, 'block')}"
     )
-    rows = _rows_text(run.text_spec.to_dict())
-    rows += f", prompt {run.text_spec.prompt!r}" if run.text_spec.prompt else ""
+    rows = _rows_text(work.text_spec.to_dict())
+    rows += f", prompt {work.text_spec.prompt!r}" if work.text_spec.prompt else ""
     folder = " (a folder)" if run.output.endswith(_SUFFIXES) else ""
-    written = f"to {run.output}{folder}, about {run.estimated_bytes / 1e6:,.1f} MB"
-    notes = [] if run.disk_note is None else [run.disk_note]
+    written = f"to {run.output}{folder}, about {run.forecast.bytes / 1e6:,.1f} MB"
+    notes = [] if run.forecast.disk_note is None else [run.forecast.disk_note]
     notes += _prompt_notes(run)
-    if run.unchecked is not None:
-        listed, written = f"from {', '.join(run.patterns) or 'the --query'}", f"to {run.output}"
+    if source.unchecked is not None:
+        listed = f"from {', '.join(source.patterns) or 'the --query'}"
+        written = f"to {run.output}"
     if run.kind == "examples":
-        tokenizer = run.bundle.tokenizer_fingerprint
+        tokenizer = work.bundle.tokenizer_fingerprint
         model = f"tokenizer of {run.options.model} ({tokenizer}): {rows}"
         return [listed, *_file_notes(run), model, written, *notes]
-    spec, settings, unit = run.vector_spec, run.metadata, run.text_spec.pieces or "document"
-    earlier = map(_earlier_line, run.earlier)
-    vectors = [KINDS[kind].words(settings, unit) for kind in run.text_spec.kinds]
+    spec, unit = work.vector_spec, work.text_spec.pieces or "document"
+    earlier = map(_earlier_line, work.earlier)
+    vectors = [KINDS[kind].words(work.metadata, unit) for kind in work.text_spec.kinds]
     layers = f"layers {','.join(map(str, spec.layers))} {spec.layer_combine}"
-    parts = [layers] * ("dense" in run.text_spec.vectors) + vectors
-    model = f"model {run.options.model} ({run.bundle.fingerprint[:12]}): {', '.join(parts)}, {rows}"
+    parts = [layers] * ("dense" in work.text_spec.vectors) + vectors
+    name = f"{run.options.model} ({work.bundle.fingerprint[:12]})"
+    model = f"model {name}: {', '.join(parts)}, {rows}"
     return [listed, *_file_notes(run), model + _types_text(run), written, *notes, *earlier]
 
 
@@ -293,29 +296,30 @@ def _types_text(run: EmbedRun) -> str:
 
 def _file_notes(run: EmbedRun) -> Iterator[str]:
     """The suffixes of the files, those that are skipped, what a document is, and its columns."""
+    source, work = run.source, run.work
     notes = []
-    if len(run.planned.paths) > 1:
-        notes.append(_suffix_counts(run.suffixes))
-    if run.skipped_files:
-        notes.append(_skipped_text(run.skipped_files))
+    if len(work.planned.paths) > 1:
+        notes.append(_suffix_counts(source.listing.suffixes))
+    if source.listing.skipped:
+        notes.append(_skipped_text(source.listing.skipped))
     if run.options.document == "file":
         notes.append("each text file is one document")
-    elif run.text_files:
+    elif source.text_files:
         split = ", which --chunk splits" if run.options.chunk else ""
         notes.append(f"each line of plain text is one document{split} (--document file: each file)")
     if notes:
         yield "; ".join(notes)
-    if run.arrived:
-        files = counted(run.arrived, "file", "files")
+    if source.arrived:
+        files = counted(source.arrived, "file", "files")
         yield (
             f"note: {files} arrived since this run began, which goes on without; embed them "
             "afterwards into another output, with --skip_existing for this one"
         )
     if run.options.text_column or run.options.text_b_column:
-        pair = f", paired with {run.columns.text_b}" if run.columns.has_pairs else ""
-        yield f"text: {' + '.join(run.columns.texts)}{pair}"
-    if run.columns.extra:
-        columns = ", ".join(f"{column.name} {column.type}" for column in run.columns.extra)
+        pair = f", paired with {work.columns.text_b}" if work.columns.has_pairs else ""
+        yield f"text: {' + '.join(work.columns.texts)}{pair}"
+    if work.columns.extra:
+        columns = ", ".join(f"{column.name} {column.type}" for column in work.columns.extra)
         yield f"extra columns: {columns}"
 
 
@@ -375,13 +379,13 @@ def _prompt_notes(run: EmbedRun) -> list[str]:
     """Names the prompt that documents do not get, though the model seems to want it."""
     if run.options.prompt is not None:
         return []
-    if (name := unused_prompt(run.bundle)) is not None:
+    if (name := unused_prompt(run.work.bundle)) is not None:
         return [
             f"note: {run.options.model} names a prompt {name}, but none document, so documents get "
             f"none, as in sentence-transformers; --prompt name:{name} puts it there"
         ]
-    trained = trained_prompts(run.bundle)
-    if trained is None or trained.document == run.text_spec.prompt:
+    trained = trained_prompts(run.work.bundle)
+    if trained is None or trained.document == run.work.text_spec.prompt:
         return []
     return [
         f"note: {run.options.model} was trained with {trained.document!r} before each document and "

@@ -16,7 +16,7 @@ from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run.columns import check_extra_name, named_columns
 from bert_embed.pipeline.run.output import OutputState
-from bert_embed.pipeline.run.plan import EmbedRun
+from bert_embed.pipeline.run.plan import Work
 from bert_embed.pipeline.runners.beam import BeamFlags
 from bert_embed.results.names import kinds_of
 from bert_embed.results.parquet import METADATA_KEY
@@ -302,38 +302,40 @@ def with_folder(options: Options) -> Options:
     return replace(options, output=join(place, name))
 
 
-def find_load(run: EmbedRun, name: TableName) -> TableLoad:
-    """The load of a run's vectors into a table, which is checked."""
-    options, extra = run.options, run.columns.extra
+def find_load(work: Work, name: TableName, found: OutputState, loaded: bool) -> TableLoad:
+    """The load of a run's vectors into a table, which is checked.
+
+    `loaded` says whether the output may be asked for what an earlier attempt loaded.
+    """
+    options, extra = work.options, work.columns.extra
     for column in extra or ():
         check_column(column.name, "extra_columns")
     load = TableLoad(
-        output=run.output,
-        run=run.fingerprint,
+        output=found.folder.path,
+        run=work.fingerprint,
         table=name,
         disposition=options.write_disposition or "append",
         project=job_project(options, name),
-        kinds=kinds_of(run.metadata),
-        pieces=run.text_spec.pieces,
-        texts=run.text_spec.keep_text,
+        kinds=kinds_of(work.metadata),
+        pieces=work.text_spec.pieces,
+        texts=work.text_spec.keep_text,
         most_uris=loading.MOST_URIS,
-        vectors=run.metadata,
+        vectors=work.metadata,
         again=options.overwrite,
     )
-    loaded = _recorded_loads(run, load)
+    recorded = _recorded_loads(found.record, load) if loaded else set()
     with bigquery_client(load.project) as client:
         with translate_errors(f"--output_table: jobs of project {load.project} cannot be run"):
             check_jobs(client)
         for kind in load.kinds:
             with translate_errors(f"output_table {load.table_of(kind)}", "output_table"):
-                KindTable(client, load, kind).check(extra, kind in loaded)
+                KindTable(client, load, kind).check(extra, kind in recorded)
     return load
 
 
-def _recorded_loads(run: EmbedRun, load: TableLoad) -> set[str]:
+def _recorded_loads(record: RunRecord | None, load: TableLoad) -> set[str]:
     """The kinds of vectors that an earlier attempt of the run has loaded, by its run.json."""
-    record = None if run.unchecked else run.found.record
-    if record is None or record.run != run.fingerprint or record.table != load.requested:
+    if record is None or record.run != load.run or record.table != load.requested:
         return set()
     return {kind for kind, done in record.loads.items() if done.job is not None}
 

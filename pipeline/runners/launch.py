@@ -11,14 +11,26 @@ from bert_embed.backends.processor import has_int8_products
 from bert_embed.base.environment import missing
 from bert_embed.bundle.bundle import METADATA, Bundle
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.runners.beam import BeamFlags, pipeline_options
-from bert_embed.pipeline.runners.dataflow import run_on_dataflow
-from bert_embed.pipeline.runners.local import run_pipeline
+from bert_embed.pipeline.runners.beam import BeamFlags, configure_storage, pipeline_options
+from bert_embed.pipeline.runners.dataflow import Places, for_dataflow, run_on_dataflow
+from bert_embed.pipeline.runners.local import check_local_runner, run_pipeline
 from bert_embed.pipeline.runners.options import RunnerOptions
-from bert_embed.pipeline.runners.portable import PortableJob, run_on_job_server
+from bert_embed.pipeline.runners.portable import PortableJob, check_job_server, run_on_job_server
 from bert_embed.storage.files import absolute, is_remote, join, read_bytes
 from bert_embed.transforms.cell_labels import without_cell_labels
 from bert_embed.transforms.worker_bundles import publish_bundle
+
+
+def checked_runner(job: RunnerOptions, places: Places, connects: bool = True) -> RunnerOptions:
+    """The runner of a job that reads and writes some places, checked before any work starts.
+
+    Without `connects` no server is asked. UsageError names the flag.
+    """
+    job = for_dataflow(job, places)
+    check_job_server(job, connects)
+    check_local_runner(job)
+    configure_storage(job)
+    return job
 
 
 def check_computing(job: RunnerOptions) -> None:

@@ -24,8 +24,7 @@ from bert_embed.transforms.blocks import (
 )
 from bert_embed.transforms.listing import (
     StoredListing,
-    files_to_read,
-    input_files,
+    list_input,
     listing_digest,
     write_listing,
 )
@@ -204,10 +203,10 @@ def without_rows(block: EmbeddingBlock) -> EmbeddingBlock:
 
 def plan_of(output, source, block_bytes=100, part_docs=1000, run="run", examples=None):
     """PlanBlocks of an input whose listing is in the output."""
-    listed = input_files([str(source)])
+    listed = list_input([str(source)])
     folder = OutputFolder(str(output))
     folder.prepare()
-    listing = StoredListing(listing_digest(listed), files_to_read(listed, "text"))
+    listing = StoredListing(listing_digest(listed.files), listed.first(None))
     write_listing(folder, listing)
     request = PlanRequest(block_bytes, listing.digest, str(output))
     read_parts = partial(read_records, part_docs=part_docs, block_bytes=block_bytes)

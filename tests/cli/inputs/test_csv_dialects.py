@@ -11,7 +11,7 @@ import yaml
 
 from bert_embed.pipeline.cli import main
 from bert_embed.transforms.cut import plan_blocks
-from bert_embed.transforms.listing import files_to_read, input_files
+from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
 from tests.support.command import embed, record, rejected, rows
@@ -27,7 +27,7 @@ TSV = """id\ttext
 
 def read(path, columns, block_bytes=1 << 20):
     """Texts, ids and reasons of a file."""
-    files = files_to_read(input_files([str(path)]), columns.text)
+    files = list_input([str(path)]).first(None, columns.text)
     blocks = [
         block
         for spec in plan_blocks(files, block_bytes)

@@ -7,7 +7,7 @@ import pytest
 import zstandard
 
 from bert_embed import InputError
-from bert_embed.transforms.listing import input_files
+from bert_embed.transforms.listing import list_input
 from tests.support.command import embed, rows
 
 WORDS = "één\ntwee\n"
@@ -77,7 +77,7 @@ def test_they_are_recognized_without_a_mark(tmp_path, codec, language, suffix):
     path.write_bytes((LANGUAGES[language] * 50).encode(codec))
     found = f"is {codec[:6]} without a byte order mark, convert it to UTF-8: iconv -f {codec} "
     with pytest.raises(InputError, match=found):
-        input_files([str(path)])
+        list_input([str(path)])
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_they_are_recognized_without_a_mark(tmp_path, codec, language, suffix):
 )
 def test_other_text_is_not_taken_for_them(tmp_path, data):
     (tmp_path / "in.txt").write_bytes(data)
-    assert [file.format for file in input_files([str(tmp_path / "in.txt")])] == ["text"]
+    assert [file.format for file in list_input([str(tmp_path / "in.txt")]).files] == ["text"]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_other_text_is_not_taken_for_them(tmp_path, data):
 def test_what_is_no_text_is_refused_by_its_name(tmp_path, name, data, message):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(InputError, match=f"{name} {message}"):
-        input_files([str(tmp_path / name)])
+        list_input([str(tmp_path / name)])
 
 
 @pytest.mark.slow

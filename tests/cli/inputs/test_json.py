@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from bert_embed import InputError
-from bert_embed.transforms.listing import input_files
+from bert_embed.transforms.listing import list_input
 from tests.support.command import embed, record, rejected, rows
 
 TEXTS = ["the river", 'a "b" {c}', "x\\", "[é], }{", 'back\\\\"', "two\nlines"]
@@ -53,7 +53,7 @@ def test_objects_need_no_line_of_their_own(tmp_path, tiny_bundle, packed):
 def test_objects_with_nothing_between_them_are_refused(tmp_path):
     (tmp_path / "in.json").write_text("".join(map(json.dumps, RECORDS)))
     with pytest.raises(InputError, match=r"in.json has JSON objects with nothing between them.*jq"):
-        input_files([str(tmp_path / "in.json")])
+        list_input([str(tmp_path / "in.json")])
 
 
 def test_a_malformed_first_line_does_not_make_an_indented_file(tmp_path, tiny_bundle):

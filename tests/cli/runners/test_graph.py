@@ -17,7 +17,7 @@ from bert_embed.pipeline.run.prepare import prepare
 from bert_embed.pipeline.run.summary import summary
 from bert_embed.transforms.cut import plan_blocks
 from bert_embed.transforms.ledger import BlockRecord, distinct, joined, parse_block_record
-from bert_embed.transforms.listing import input_files
+from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.reconcile import SumBlockRecords
 from tests.support.command import embed, record
@@ -141,7 +141,7 @@ def test_the_sample_of_texts_that_the_account_gathers_stops_growing():
 
 def test_the_plan_travels_packed(many_files):
     """A plan's sum is one element, whose size a service bounds."""
-    files = input_files([str(many_files)])
+    files = list_input([str(many_files)]).files
     planned = planned_work(files, plan_blocks(files, 1000))
     assert len(planned.paths) == 2000
     sent = pickle.dumps(planned)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bert_embed.base.errors import SettingError
 from bert_embed.storage.files import FileInfo
 from bert_embed.transforms.cut import default_block_bytes, plan_blocks
-from bert_embed.transforms.listing import input_files, list_input, listing_digest
+from bert_embed.transforms.listing import list_input, listing_digest
 from bert_embed.transforms.parts import InputFile
 
 
@@ -102,20 +102,20 @@ def test_the_digest_covers_name_size_and_time(tmp_path):
 )
 def test_format_and_compression_go_by_suffix(tmp_path, name, kind, compression):
     (tmp_path / name).write_bytes(b"")
-    file = input_files([str(tmp_path)])[0]
+    file = list_input([str(tmp_path)]).files[0]
     assert (file.format, file.compression) == (kind, compression)
-    assert input_files([str(tmp_path)], "jsonl")[0].format == "jsonl"
+    assert list_input([str(tmp_path)], "jsonl").files[0].format == "jsonl"
 
 
 @pytest.mark.parametrize("name", ["a.txt.xz", "a.txt.lz4", "texts.zip", "texts.tar.gz", "a.TAR"])
 def test_other_compressions_and_archives_are_refused_by_name(tmp_path, name):
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(ValueError, match=rf"{name}: \.\w+ files cannot be read"):
-        input_files([str(tmp_path)])
+        list_input([str(tmp_path)])
 
 
 def names(folder, *patterns):
-    files = input_files([str(folder / pattern) for pattern in patterns])
+    files = list_input([str(folder / pattern) for pattern in patterns]).files
     return [str(file.info.path).removeprefix(f"{folder}/") for file in files]
 
 
@@ -136,7 +136,7 @@ def test_names_that_spark_and_arrow_hide_are_hidden_below_folders_and_globs(tmp_
     assert names(tmp_path, "_temporary") == ["_temporary/0/a.txt"]
     assert list_input([str(tmp_path)]).skipped == {"_*": 4}  # those with a dot are not even listed
     with pytest.raises(SettingError, match=r"names only hidden files.*name such a file itself"):
-        input_files([str(tmp_path / "b_" / "[_]a.txt")])
+        list_input([str(tmp_path / "b_" / "[_]a.txt")])
 
 
 @pytest.mark.parametrize(
@@ -157,11 +157,11 @@ def test_a_table_with_a_log_is_refused(tmp_path, kind, log):
     places = [table, table / "*.txt", table / "data", table / "data/*/*.txt"]
     for place in (*places, *([tmp_path] if kind != "Hudi" else [])):
         with pytest.raises(SettingError, match=found):
-            input_files([str(place)])
+            list_input([str(place)])
     globs = [tmp_path / "*/*/*.txt", tmp_path / "**/*.txt", tmp_path / "lake/t*/data/*=*/*"]
     for place in globs:
         with pytest.raises(SettingError, match=found):
-            input_files([str(place)])
+            list_input([str(place)])
     assert names(table, "part-0.txt") == ["part-0.txt"]  # named itself
 
 
@@ -182,8 +182,8 @@ def test_a_table_of_a_store_is_refused_whatever_names_its_files(tmp_path, gcs, k
     lake = table.removesuffix("/table")
     for place in (f"{table}/*.txt", f"{table}/data", f"{lake}/*/*.txt", f"{lake}/**/part*.txt"):
         with pytest.raises(SettingError, match=found):
-            input_files([place])
-    assert [file.info.path for file in input_files([f"{table}/part-0.txt"])] == [
+            list_input([place])
+    assert [file.info.path for file in list_input([f"{table}/part-0.txt"]).files] == [
         f"{table}/part-0.txt"
     ]
 
@@ -191,7 +191,9 @@ def test_a_table_of_a_store_is_refused_whatever_names_its_files(tmp_path, gcs, k
 def test_a_path_that_looks_like_a_glob_is_taken_literally(tmp_path):
     (tmp_path / "a[1].txt").write_text("x")
     (tmp_path / "a1.txt").write_text("x")
-    assert [f.info.path for f in input_files([f"{tmp_path}/a[1].txt"])] == [f"{tmp_path}/a[1].txt"]
+    assert [f.info.path for f in list_input([f"{tmp_path}/a[1].txt"]).files] == [
+        f"{tmp_path}/a[1].txt"
+    ]
 
 
 def test_the_block_size_depends_on_the_input_alone():

@@ -5,14 +5,14 @@ import json
 import pytest
 
 from bert_embed.transforms.cut import plan_blocks
-from bert_embed.transforms.listing import input_files
+from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
 
 
 def read(folder, columns, block_bytes=1 << 20):
     """The blocks of a folder's files."""
-    specs = plan_blocks(input_files([str(folder)]), block_bytes)
+    specs = plan_blocks(list_input([str(folder)]).files, block_bytes)
     return [
         each for spec in specs for each in document_blocks(spec, columns, 1000, block_bytes, {})
     ]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_embed.transforms.cut import plan_blocks
-from bert_embed.transforms.listing import input_files
+from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
 from tests.support.command import embed, record
@@ -28,7 +28,7 @@ def read(path, block_bytes=1 << 16):
     """The texts of a file in their order, each reader's parts put in their place."""
     found = [
         block
-        for spec in plan_blocks(input_files([str(path)]), block_bytes)
+        for spec in plan_blocks(list_input([str(path)]).files, block_bytes)
         for block in document_blocks(spec, Columns(), 500, block_bytes, {})
     ]
     found.sort(key=lambda each: (each.part.block, each.part.number))

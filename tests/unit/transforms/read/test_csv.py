@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bert_embed.storage.files import stat
 from bert_embed.transforms.cut import plan_blocks
-from bert_embed.transforms.listing import files_to_read, input_files
+from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import Slice
 from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.read.columns import Columns
@@ -24,7 +24,7 @@ FIELD = st.text('ab",\n é', max_size=6)
 
 def blocks(folder, columns=None, block_bytes=1 << 20, limit=None, part_docs=1000):
     """The blocks of a folder's files in their order, after the account's own sums."""
-    files = files_to_read(input_files([str(folder)]), "text", limit)
+    files = list_input([str(folder)]).first(limit)
     specs = list(plan_blocks(files, block_bytes))
     found = [
         each
@@ -198,7 +198,7 @@ def test_small_files_share_a_block_each_with_its_own_header(tmp_path):
 def test_a_large_file_is_one_block_of_many_parts(tmp_path):
     rows = [f'"text\n{number}",{number}\n' for number in range(300)]
     (tmp_path / "in.csv").write_text("text,id\n" + "".join(rows))
-    files = files_to_read(input_files([str(tmp_path)]), "text")
+    files = list_input([str(tmp_path)]).first(None)
     specs = list(plan_blocks(files, 200))
     assert [(spec.number, spec.spread) for spec in specs] == [(0, True)]
     found = blocks(tmp_path, block_bytes=200)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bert_embed.base.errors import StorageError
 from bert_embed.transforms.cut import plan_blocks
 from bert_embed.transforms.ledger import block_record
-from bert_embed.transforms.listing import files_to_read, input_files
+from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import cut_file, document_blocks, read_records
@@ -70,7 +70,7 @@ def test_a_file_that_is_cut_has_the_parts_of_one_that_is_read(
     }[kind]
     path = folder / f"in.{kind}{suffix}"
     path.write_bytes(COMPRESS[suffix]((written + "\n" * closed).encode()))
-    listed = files_to_read(input_files([str(path)]), "text")
+    listed = list_input([str(path)]).first(None)
     spec = next(plan_blocks(listed, block_bytes), None)
     if spec is None or not spec.read_through:
         return
@@ -87,7 +87,7 @@ def test_a_file_that_is_cut_has_the_parts_of_one_that_is_read(
 def test_a_stored_text_that_changed_is_refused_by_name(tmp_path):
     path = tmp_path / "in.txt.gz"
     path.write_bytes(gzip.compress(LINES))
-    (spec,) = plan_blocks(input_files([str(path)]), 1 << 12)
+    (spec,) = plan_blocks(list_input([str(path)]).files, 1 << 12)
     output = OutputFolder(str(tmp_path / "out"))
     output.prepare()
     cut = list(cut_file(spec, parts_of(1000, 1 << 12), output))
@@ -106,7 +106,7 @@ def test_a_stored_text_that_changed_is_refused_by_name(tmp_path):
 
 def test_parts_that_are_done_are_not_given_again(tmp_path):
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(LINES))
-    (spec,) = plan_blocks(input_files([str(tmp_path)]), 1 << 12)
+    (spec,) = plan_blocks(list_input([str(tmp_path)]).files, 1 << 12)
     blocks = read([spec], 100, 1 << 12)
     assert len(blocks) > 20
     done = set(range(0, len(blocks), 2))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from bert_embed.base.errors import InputError
 from bert_embed.transforms.cut import plan_blocks
-from bert_embed.transforms.listing import input_files, limit_files
+from bert_embed.transforms.listing import Listing, list_input
 from bert_embed.transforms.read import lines
 from bert_embed.transforms.read.lines import Columns, first_lines
 from bert_embed.transforms.read.parquet import with_footers
@@ -36,9 +36,9 @@ STORED = {
 
 
 def read(path, block_bytes, columns=None, limit=None, part_docs=5):
-    files = list(with_footers(input_files([str(path)]), "text"))
+    files = list(with_footers(list_input([str(path)]).files, "text"))
     if limit is not None:
-        files = limit_files(files, limit)
+        files = Listing(files, {}).first(limit)
     specs = plan_blocks(files, block_bytes)
     for spec in specs:
         yield from document_blocks(spec, columns or Columns(), part_docs, block_bytes, {})
@@ -93,7 +93,7 @@ def test_a_limit_counts_it_and_the_first_lines_pass_over_it(tmp_path, suffix, mo
         b'{"id": "%d", "text": "%s"}' % (n, b"word " * (30 if n in (0, 2) else 1)) for n in range(9)
     ]
     path.write_bytes(STORED[suffix](b"\n".join(rows)))
-    [file] = input_files([str(path)])
+    [file] = list_input([str(path)]).files
     assert first_lines(file, 100).data.startswith(b'{"id": "1"')
     blocks = list(read(path, 64, Columns(id="id"), limit=4))
     assert sorted(each for block in blocks for each in block.ids.to_pylist()) == ["1", "3"]

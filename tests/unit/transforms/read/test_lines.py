@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_embed.transforms.cut import plan_blocks
-from bert_embed.transforms.listing import input_files, limit_files
+from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.lines import first_lines, parse_text, read_parts
 
@@ -41,7 +41,7 @@ def test_any_cutting_gives_each_line_once_in_order(
     folder = tmp_path_factory.mktemp("lines")
     for number, content in enumerate(contents):
         (folder / f"{number}.txt").write_bytes(content)
-    files = input_files([str(folder)])
+    files = list_input([str(folder)]).files
     expected = []
     for number, content in enumerate(contents):
         offset = 0
@@ -64,7 +64,7 @@ def test_a_compressed_file_is_read_to_its_end(
     folder = tmp_path_factory.mktemp("whole")
     compress, suffix = (gzip.compress, "gz") if kind == "gzip" else (zstandard.compress, "zst")
     (folder / f"in.txt.{suffix}").write_bytes(compress(content))
-    spec = next(plan_blocks(input_files([str(folder)]), 1 << 20))
+    spec = next(plan_blocks(list_input([str(folder)]).files, 1 << 20))
     parts = list(read_parts(spec, part_docs, block_bytes))
     assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
     assert parts[-1].end_of_file == content.count(b"\n") + (content[-1:] not in (b"", b"\n"))
@@ -82,7 +82,7 @@ def test_a_limit_keeps_the_first_records(tmp_path_factory, content, limit):
         content = content.replace(b"\r", b"\n")
     expected = (content.split(b"\n") if content else [])[: None if content[-1:] != b"\n" else -1]
     expected = (expected + expected)[:limit]
-    files = limit_files(input_files([str(folder)]), limit)
+    files = list_input([str(folder)]).first(limit)
     found = [line.removesuffix(b"\n") for _, _, line in read_bytes_lines(files)]
     assert found == expected
 
@@ -100,7 +100,7 @@ def read_bytes_lines(files):
 def test_a_file_that_changed_is_refused(tmp_path):
     path = tmp_path / "in.txt"
     path.write_text("one\ntwo\n")
-    spec = next(plan_blocks(input_files([str(path)]), 100))
+    spec = next(plan_blocks(list_input([str(path)]).files, 100))
     path.write_text("one\ntwo\nthree\n")
     with pytest.raises(ValueError, match=r"in\.txt changed after the job started: listed with 8"):
         list(read_parts(spec, 10, 100))
@@ -116,7 +116,7 @@ def test_a_cut_compressed_file_is_an_error(tmp_path, suffix):
     compress = {"gz": gzip.compress, "zst": zstandard.compress, "bz2": bz2.compress}[suffix]
     data = compress(b"".join(b"line %d\n" % n for n in range(5000)))
     (tmp_path / f"in.txt.{suffix}").write_bytes(data[:-20])
-    spec = next(plan_blocks(input_files([str(tmp_path)]), 1 << 20))
+    spec = next(plan_blocks(list_input([str(tmp_path)]).files, 1 << 20))
     with pytest.raises(ValueError, match=rf"in\.txt\.{suffix} is damaged"):
         list(read_parts(spec, 1000, 1000))
 
@@ -124,7 +124,7 @@ def test_a_cut_compressed_file_is_an_error(tmp_path, suffix):
 def test_documents_carry_the_place_where_their_line_begins(tmp_path):
     data = "\ufeffeins\r\n\nzwei ü\n drei".encode()
     (tmp_path / "in.txt").write_bytes(data)
-    lines = first_lines(input_files([str(tmp_path)])[0])
+    lines = first_lines(list_input([str(tmp_path)]).files[0])
     found = parse_text(lines, Columns())
     path = f"{tmp_path}/in.txt"
     assert found.ids.to_pylist() == [f"{path}:0", f"{path}:10", f"{path}:18"]

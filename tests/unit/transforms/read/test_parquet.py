@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from bert_embed.base.errors import InputError
 from bert_embed.transforms.cut import plan_blocks
-from bert_embed.transforms.listing import files_to_read, input_files
+from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
 
 
 def specs_of(folder, block_bytes, limit=None):
-    files = files_to_read(input_files([str(folder)]), "text", limit)
+    files = list_input([str(folder)]).first(limit)
     return files, list(plan_blocks(files, block_bytes))
 
 
@@ -349,7 +349,7 @@ import sys
 from pathlib import Path
 from bert_embed.base.errors import InputError
 from bert_embed.transforms.plan import plan_blocks
-from bert_embed.transforms.listing import files_to_read, input_files
+from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
 
@@ -362,7 +362,7 @@ for bit in bits:
     path.write_bytes(data)
     rows = 0
     try:
-        for spec in plan_blocks(files_to_read(input_files([str(path)]), "text", None), 1 << 20):
+        for spec in plan_blocks(list_input([str(path)]).first(None), 1 << 20):
             for block in document_blocks(spec, Columns(), 1000, 1 << 20, {}):
                 rows += len(block.texts) + len(block.part.rejected)
         print(rows, flush=True)
@@ -453,10 +453,10 @@ def test_a_limit_reads_no_footers_far_beyond_it(tmp_path):
     for number in range(100):
         pq.write_table(pa.table({"text": ["a", "b"]}), tmp_path / f"{number:03d}.parquet")
     (tmp_path / "099.parquet").write_bytes(b"PAR1 no footer")
-    files = files_to_read(input_files([str(tmp_path)]), "text", 3)
+    files = list_input([str(tmp_path)]).first(3)
     assert [(file.info.path[-11:], file.stop) for file in files] == [
         ("000.parquet", 2),
         ("001.parquet", 1),
     ]
     with pytest.raises(InputError, match="099"):
-        files_to_read(input_files([str(tmp_path)]), "text")
+        list_input([str(tmp_path)]).first(None)

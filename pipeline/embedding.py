@@ -1,0 +1,238 @@
+"""Embeds, or tokenizes: checks a run, starts its job, says to people or to Python what came out."""
+
+import logging
+import shlex
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import apache_beam as beam
+
+from bert_embed.base.environment import in_notebook
+from bert_embed.base.errors import InputError, counted, required
+from bert_embed.pipeline import job
+from bert_embed.pipeline.console import answer, hide_in_flags, say, warn
+from bert_embed.pipeline.errors import ExitCode, RunFailed
+from bert_embed.pipeline.job import Attempt, JobStopped, Tell, TellProgress, run_to_end
+from bert_embed.pipeline.options.command_line import command_of
+from bert_embed.pipeline.options.embed import Options
+from bert_embed.pipeline.options.python_call import named_as_in_python, without_dashes
+from bert_embed.pipeline.progress import Counts, progress_of_run, shown_progress
+from bert_embed.pipeline.report.page import page_of, report_after_run
+from bert_embed.pipeline.report.sample import Run
+from bert_embed.pipeline.run import state
+from bert_embed.pipeline.run.graph import build
+from bert_embed.pipeline.run.output import OutputState
+from bert_embed.pipeline.run.plan import EmbedRun
+from bert_embed.pipeline.run.prepare import prepare, with_dates
+from bert_embed.pipeline.run.state import first_record
+from bert_embed.pipeline.run.summary import (
+    crash_lines,
+    load_lines,
+    plan_lines,
+    problem_of,
+    statements,
+    summary_lines,
+)
+from bert_embed.pipeline.run.tables import with_folder
+from bert_embed.pipeline.runners.errors import JobGoesOn, traceback_lines, was_interrupted
+from bert_embed.pipeline.runners.launch import bundle_for_workers, precision_lines, report_lines
+from bert_embed.pipeline.runners.portable import earlier_job_lines, server_notes
+from bert_embed.results.run_record import RunRecord, read_record
+from bert_embed.transforms.crash_markers import clear_crash_markers
+
+_LONG_REPORT = 5.0  # seconds
+
+
+class EmbedAttempt(Attempt[RunRecord]):
+    """What `embed` or `tokenize` does for an output."""
+
+    kept = "finished blocks are kept"
+
+    def __init__(self, run: EmbedRun) -> None:
+        self.run, self.command, self.runner = run, run.options.command, run.job
+        self.output, self.fingerprint = run.output, run.fingerprint
+        self.model = run.work.bundle.fingerprint[:32]
+        self._counts = Counts(run.output, run.fingerprint, run.goal, time.time())
+        self._markers: frozenset[str] = frozenset()  # of crashes before this attempt
+
+    def plan(self) -> list[str]:
+        return [*plan_of(self.run), *earlier_job_lines(self.run.found.record)]
+
+    def claimed(self) -> AbstractContextManager[RunRecord]:
+        return state.claimed(self.run)
+
+    def build(self, record: RunRecord) -> Callable[[beam.Pipeline], None]:
+        run = self.run
+        bundle = bundle_for_workers(run.work.bundle, run.options.model, self.runner)
+        return partial(build, run=run, record=record, place=bundle.path)
+
+    def progress(self, tell: TellProgress) -> AbstractContextManager[None]:
+        self._counts.began, self._markers = time.time(), self.run.folder.markers()
+        return progress_of_run(self._counts, tell)
+
+    def read(self) -> RunRecord | None:
+        return read_record(self.output)
+
+    def suspects(self) -> list[str]:
+        return crash_lines(self.run)
+
+    def ended(self, record: RunRecord, started: bool, tell: Tell, progress: TellProgress) -> None:
+        """Writes the report."""
+        if not self.run.options.report or self.run.kind != "vectors":
+            return
+        from bert_embed.pipeline.texts import sample_texts  # imports Beam
+
+        reported = Run(self.run.folder, record)
+        texts_of = partial(sample_texts, [reported]) if self.run.options.report_texts else None
+        began = time.monotonic()
+        with shown_progress(self.output, lambda _: "writing the report", progress):
+            report_after_run(reported, started, tell, texts_of)
+        if (seconds := time.monotonic() - began) > _LONG_REPORT:
+            tell(f"the report took {seconds:.1f} s more")
+
+    def interrupted(self) -> None:
+        with suppress(OSError, ValueError):  # workers were ended here, no block is to blame
+            clear_crash_markers(self.output, self._markers)
+
+    def how_to_continue(self) -> list[str]:
+        how = (
+            "continue with"
+            if not self.runner.runs_here
+            else (f"{self._finished_text()}, the same command computes the rest")
+        )
+        return [f"{how}:", f"  {shlex.join(hide_in_flags(command_of(self.run.options)))}"]
+
+    def _finished_text(self) -> str:
+        """How much is finished; only what is new since the progress was read is read."""
+        with suppress(OSError, InputError):
+            self._counts.look()
+            progress = self._counts.progress(None)
+            finished, documents = progress.documents, progress.documents_estimated
+            return (
+                f"{finished:,} of about {counted(documents, 'document')} "
+                f"{'is' if finished == 1 else 'are'} finished and kept"
+            )
+        return "finished documents are kept"
+
+    def summary(self, record: RunRecord, started: bool) -> list[str]:
+        since = f"{self.output} holds this run, complete since {record.ended}"
+        lines = [] if started else [f"nothing to do: {since}"]
+        lines += summary_lines(self.output, record, page_of(self.run.folder))
+        if record.table and record.status == "done":
+            lines += [*load_lines(record, started), *statements(record)]
+        return lines
+
+    def problem(self, record: RunRecord) -> str | None:
+        return problem_of(record, self.run.options)
+
+
+def start(options: Options) -> ExitCode:
+    """Prepares a run, runs it unless it is complete, and reports what came out."""
+    run = checked_run(options)
+    if options.dry_run:
+        answer(*forecast(run))
+        return ExitCode.DONE
+    return job.start(EmbedAttempt(run))
+
+
+def checked_run(options: Options, found: OutputState | None = None) -> EmbedRun:
+    """Returns the run that options ask for; InputError and StorageError as `start` raises them."""
+    return prepare(with_folder(with_dates(options)), found)
+
+
+def plan_of(run: EmbedRun) -> list[str]:
+    """The lines of a run's plan."""
+    return [
+        *plan_lines(run),
+        *precision_lines(run.job),
+        *report_lines(run.options.report, run.options.output_format),
+    ]
+
+
+def forecast(run: EmbedRun) -> list[str]:
+    """The lines of a dry run: the plan, and what would be found in the output and the cluster."""
+    return [*plan_of(run), *state.forecast(run), *server_notes(run.job)]
+
+
+_WARNING = "warning: "  # how such lines of a summary begin
+
+
+def run_for_caller(options: Options, shown: bool) -> dict[str, Any]:
+    """Does what `bert_embed.embed` documents; `shown` says whether people read along."""
+    with _undisturbed():
+        with named_as_in_python():
+            run = checked_run(options)
+        if options.dry_run:
+            _tell(shown, *forecast(run))
+            return replace(first_record(run), status="planned").to_dict()
+        return _run_for_caller(run, shown)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Leaves the caller's hook of threads, which a failed job replaces, and root logger alone."""
+    hook, root = threading.excepthook, logging.getLogger()
+    silent = [] if root.handlers else [logging.NullHandler()]
+    root.handlers += silent
+    try:
+        yield
+    finally:
+        threading.excepthook = hook
+        root.handlers = [handler for handler in root.handlers if handler not in silent]
+
+
+def _run_for_caller(run: EmbedRun, shown: bool) -> dict[str, Any]:
+    attempt, live = EmbedAttempt(run), shown and in_notebook()
+    tell = partial(_tell, shown)
+    try:
+        with named_as_in_python():
+            record, started = run_to_end(attempt, tell, None if live else tell)
+    except JobGoesOn as goes_on:
+        present = _written(run)
+        if goes_on.why == "requested" and present is not None:
+            _tell(shown, *str(goes_on).split("\n"))
+            return present
+        raise RunFailed(str(goes_on), present) from None
+    except JobStopped as stopped:
+        error = required(stopped.__cause__, "cause of the end")
+        job.note_end(attempt, error)
+        if was_interrupted(error):
+            raise KeyboardInterrupt from None
+        raise _failure(attempt, error) from None
+    lines = attempt.summary(record, started)
+    if shown:
+        say(*lines)
+    for line in [] if shown else lines:
+        if line.startswith(_WARNING):
+            warnings.warn(without_dashes(line.removeprefix(_WARNING)), stacklevel=4)
+    problem = attempt.problem(record)
+    if problem is not None:
+        raise RunFailed(without_dashes(problem), record.to_dict())
+    return record.to_dict()
+
+
+def _written(run: EmbedRun) -> dict[str, Any] | None:
+    """What `run.json` says now, None if it says nothing."""
+    record = read_record(run.output)
+    return None if record is None else record.to_dict()
+
+
+def _tell(shown: bool, *lines: str) -> None:
+    if shown:
+        warn(*lines)
+
+
+def _failure(attempt: EmbedAttempt, error: BaseException) -> RunFailed:
+    """Not chained to the job's own error, whose traceback may hold secrets."""
+    message = without_dashes(f"the job failed: {job.failure_message(error)}")
+    failed = RunFailed(message, _written(attempt.run))
+    if trace := traceback_lines(error):
+        failed.add_note("\n".join(trace))
+    failed.add_note(f"{attempt.kept}; once this is fixed, the same call continues")
+    return failed

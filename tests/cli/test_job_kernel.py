@@ -1,0 +1,86 @@
+"""All jobs end the same way, whatever they compute: lost connections, lost records, failures."""
+
+import json
+
+import pytest
+
+from bert_embed.pipeline import job
+from bert_embed.pipeline.cli import main
+from tests.support.command import flags_of
+from tests.support.outputs import clustered_vectors, write_output
+
+COMMANDS = ["embed", "tokenize", "cluster", "dedup"]
+RUN_ON_RUNNER = job.run_on_runner
+
+
+@pytest.fixture(params=COMMANDS)
+def words(request, tmp_path, tiny_bundle):
+    """A command that writes to the folder `out`."""
+    if request.param in ("embed", "tokenize"):
+        (tmp_path / "in.txt").write_text("the river\nthe bank\n")
+        return [request.param, *flags_of(tmp_path / "out", tiny_bundle, tmp_path / "in.txt")]
+    source = write_output(tmp_path / "source", clustered_vectors(40))
+    return [request.param, str(source), str(tmp_path / "out"), "--n_clusters=2"]
+
+
+@pytest.fixture
+def ends_with(monkeypatch):
+    """Has the runner raise an error after, or before, it ran the job."""
+
+    def runs(error, after=True, also=lambda: None):
+        def run(*arguments):
+            if after:
+                RUN_ON_RUNNER(*arguments)
+            also()
+            raise error
+
+        monkeypatch.setattr(job, "run_on_runner", run)
+
+    return runs
+
+
+def status(tmp_path):
+    return json.loads((tmp_path / "out" / "run.json").read_text())["status"]
+
+
+def test_a_lost_connection_to_a_job_that_is_done_is_a_note(words, tmp_path, ends_with, capsys):
+    ends_with(OSError("the server is gone"))
+    assert main(words) == 0
+    assert "note: the server is gone; the job is complete" in capsys.readouterr().err
+    assert status(tmp_path) == "done"
+
+
+def test_a_failure_is_noted_and_told_with_what_to_do(
+    words, tmp_path, ends_with, capsys, monkeypatch
+):
+    ends_with(OSError("no space left"), after=False)
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert "error: the job failed: no space left\n" in said
+    assert "kept; once this is fixed, the same command continues\n" in said
+    assert status(tmp_path) == "failed"
+    monkeypatch.undo()
+    assert main(words) == 0
+    assert status(tmp_path) == "done"
+
+
+def test_ctrl_c_is_an_interruption(words, tmp_path, ends_with, capsys):
+    ends_with(KeyboardInterrupt(), after=False)
+    assert main(words) == 130
+    said = capsys.readouterr().err
+    assert "\ninterrupted; " in said
+    assert "the same command co" in said  # computes the rest, or continues it
+    assert "error" not in said
+    assert status(tmp_path) == "interrupted"
+
+
+def test_a_record_that_vanished_fails_the_job(words, tmp_path, monkeypatch, capsys):
+    def run(*arguments):
+        waits = RUN_ON_RUNNER(*arguments)
+        (tmp_path / "out" / "run.json").unlink()
+        return waits
+
+    monkeypatch.setattr(job, "run_on_runner", run)
+    assert main(words) == 1
+    said = "run.json does not say that the job is complete: it was changed or removed meanwhile"
+    assert said in capsys.readouterr().err
