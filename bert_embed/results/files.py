@@ -17,7 +17,7 @@ from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.columns import Columns, Wanted, decoded, read_as_decimals
-from bert_embed.results.formats import format_of
+from bert_embed.results.formats import FORMATS, format_of
 
 BATCH_ROWS = 1024  # few enough that their vectors stay in the processor's cache
 POSITION = "position"  # the column with the number of a token, word or span in its document
@@ -118,6 +118,7 @@ def row_batches(
         KINDS[kind], settings, columns, vectors, min(rows, limit or rows), types, check_pages
     )
     name, first = Path(path).name, 0
+    _check_package(name)
     with _damage_named(path):
         for batch in _batches(file or path, name, wanted):
             if limit is not None:
@@ -184,14 +185,19 @@ def _batches(source: BinaryIO | Path | str, name: str, wanted: Wanted) -> Iterat
         yield Rows(vectors, table)
 
 
+def _check_package(name: str) -> None:
+    """InputError where the package that reads a file is missing, which is no damage."""
+    for one in FORMATS.values():
+        if one.requires and name.endswith(one.suffix):
+            with requires(f"reading {one.title} files", one.requires):
+                __import__(one.requires)
+
+
 def _columns(
     source: BinaryIO | Path | str, name: str, wanted: Wanted
 ) -> Iterator[tuple[Columns, Mapping[str, Any]]]:
     """The columns of some rows at a time, and the settings that their vectors are decoded by."""
     output_format = format_of(name)
-    if output_format.requires:
-        with requires(f"reading {output_format.title} files", output_format.requires):
-            __import__(output_format.requires)  # a missing package is no damage
     if output_format.read is None:
         raise InputError(f"{name} holds no vectors")
     if output_format.decimals:
