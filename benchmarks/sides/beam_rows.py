@@ -17,8 +17,7 @@ from apache_beam.ml.inference.base import KeyedModelHandler, PredictionResult, R
 from apache_beam.ml.inference.tensorflow_inference import TFModelHandlerTensor
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert_embed.backends.tensorflow.export import save
-from bert_embed.backends.tensorflow.model import load_encoder
+from bert_embed.backends.tensorflow.model import load_encoder, save
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
 from bert_embed.text.tokenizer import load_tokenizer

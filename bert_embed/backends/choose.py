@@ -55,12 +55,6 @@ def check_precision(precision: str, device: str = "auto", engine: str | None = N
     )
 
 
-def check_machine(precision: str, device: str = "auto", engine: str | None = None) -> None:
-    """As `find_backend`; TensorFlow loads only if the answer depends on devices."""
-    if device != "auto" or "cpu" not in _devices(precision, engine):
-        find_backend(precision, device, engine)
-
-
 def _devices(precision: str, engine: str | None) -> list[str]:
     """The devices on which an engine, or any that need not be named, computes so."""
     return [device for device in _PLURALS if _computing(precision, device, engine)]

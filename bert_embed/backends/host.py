@@ -363,6 +363,10 @@ class ArrayOps:
         """Takes the mask where tokens are pooled or come as `[batch, length, width]`."""
         self.xp, self.config, self.weights, self.mask = xp, config, weights, mask
 
+    def by_row(self, x: Any) -> Any:
+        """Returns `[batch, length, width]` of `[tokens, width]`."""
+        return self.xp.reshape(x, (*self.mask.shape, x.shape[-1]))
+
     def flat(self, x: Any) -> Any:
         return self.xp.reshape(x, (-1, x.shape[-1]))
 
@@ -395,12 +399,11 @@ class ArrayOps:
             yield products if bias is None else products + self.weights[bias][start : start + block]
 
     def over_tokens(self, x: Any, pooling: Literal["max", "sum", "mean", "first"]) -> Any:
-        xp = self.xp
-        x = xp.reshape(x, (*self.mask.shape, -1))
+        x = self.by_row(x)
         if pooling == "first":
             return x[:, 0]
-        counted = _ones_where(xp, self.mask > 0)
-        return {"max": _max, "sum": _sum, "mean": _mean}[pooling](xp, x, counted)
+        counted = _ones_where(self.xp, self.mask > 0)
+        return {"max": _max, "sum": _sum, "mean": _mean}[pooling](self.xp, x, counted)
 
     def joined(self, parts: list[Any]) -> Any:
         return _joined(self.xp, parts)

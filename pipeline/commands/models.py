@@ -53,8 +53,7 @@ def run_export(options: ModelExportOptions) -> int:
     if os.path.lexists(options.dest):
         raise UsageError(f"{options.dest} exists, name a new folder for the SavedModel")
     with requires("a SavedModel", "tensorflow"):
-        from bert_embed.backends.tensorflow.export import save
-        from bert_embed.backends.tensorflow.model import load_encoder
+        from bert_embed.backends.tensorflow.model import load_encoder, save
 
         save(load_encoder(bundle), options.dest)
     say(f"{options.dest}: a SavedModel with the interface of TF Hub's encoders")

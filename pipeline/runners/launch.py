@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import apache_beam as beam
 
-from bert_embed.backends.choose import check_machine, check_precision, model_backend
+from bert_embed.backends.choose import check_precision, find_backend, model_backend
 from bert_embed.backends.processor import has_int8_products
 from bert_embed.base.environment import missing
 from bert_embed.bundle.bundle import METADATA, Bundle
@@ -35,9 +35,8 @@ def checked_runner(job: RunnerOptions, places: Places, connects: bool = True) ->
 
 def check_computing(job: RunnerOptions) -> None:
     """Raises ValueError if no machine, or not this one if it runs here, computes so."""
-    check_precision(job.precision, job.device, job.engine)
-    if job.runs_here:
-        check_machine(job.precision, job.device, job.engine)
+    check = find_backend if job.runs_here else check_precision
+    check(job.precision, job.device, job.engine)
 
 
 def check_examples(job: RunnerOptions) -> None:

@@ -27,7 +27,9 @@ def load_tensorflow(bundle: Bundle, special_ids: tuple[int, int], *settings: obj
         def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Programs:
             wanted = Wanted(bundle.config, special_ids, spec, output_spec, prompt_tokens)
 
-            @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3)
+            @tf.function(
+                input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3, autograph=False
+            )
             def outputs(*batch: tf.Tensor) -> dict[str, tf.Tensor]:
                 return self._model.outputs(wanted, *batch)
 

@@ -1,17 +1,24 @@
-"""Computes the hidden states of an encoder as a TensorFlow graph."""
+"""An encoder as a TensorFlow graph, and as a SavedModel with the interface of TF Hub's encoders."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow.experimental.numpy as tnp
 
-from bert_embed.backends.host import Wanted, fused_attention, is_normed, query_scale, tail
+from bert_embed.backends.host import (
+    ArrayOps,
+    Wanted,
+    fused_attention,
+    is_normed,
+    query_scale,
+    tail,
+)
 from bert_embed.bundle.bundle import Bundle, load_tensors
 from bert_embed.models.encoder import EncoderConfig
 
-_LEAST = -1e30  # below every number, so that padding is never the maximum
 _MASKED = -1e9  # added to the scores of padding, so that their softmax is exactly 0 and never NaN
 
 
@@ -48,8 +55,7 @@ class Encoder(tf.Module):
         ops = _TensorFlowOps(self.config, self.weights, mask)
         states = self.config.hidden_states(ops, input_ids, type_ids)
         computed = list(islice(states, None if highest is None else highest + 1))
-        whole = [ops.batch, ops.length, self.config.hidden_size]
-        return [tf.reshape(tf.cast(state, tf.float32), whole) for state in computed]
+        return [ops.by_row(tf.cast(state, tf.float32)) for state in computed]
 
     def compute_in(self, dtype: tf.DType) -> None:
         """Stores the weights of products in `dtype` and computes these, and nothing else, in it."""
@@ -73,9 +79,7 @@ class Encoder(tf.Module):
         """As `bert_embed.backends.host.Model.call`."""
         ops = _TensorFlowOps(self.config, self.weights, mask, self._dtype)
         found = tf.cast(tail(self._bundle, ops, name, x), tf.float32)
-        if name not in self._bundle.per_token:
-            return found
-        return tf.reshape(found, [ops.batch, ops.length, found.shape[-1]])
+        return ops.by_row(found) if name in self._bundle.per_token else found
 
 
 def _graph_weights(
@@ -97,13 +101,7 @@ def _is_fused(name: str) -> bool:
     return name.split("/")[-2] in ("query", "key", "value")
 
 
-def _product(weights: Mapping[str, tf.Variable], x: tf.Tensor, name: str) -> tf.Tensor:
-    kernel, bias = weights[f"{name}/kernel"], weights.get(f"{name}/bias")
-    x = tf.matmul(tf.cast(x, kernel.dtype), kernel)
-    return x if bias is None else tf.nn.bias_add(x, bias)
-
-
-class _TensorFlowOps:
+class _TensorFlowOps(ArrayOps):
     """The operations of `bert_embed.models.encoder.Ops` on padded rows."""
 
     def __init__(
@@ -113,7 +111,8 @@ class _TensorFlowOps:
         mask: tf.Tensor,
         dtype: tf.DType = tf.float32,
     ) -> None:
-        self._config, self._weights, self._mask, self._dtype = config, weights, mask, dtype
+        super().__init__(tnp, config, weights, mask)
+        self._dtype = dtype
         shape = tf.shape(mask)
         self.batch, self.length = shape[0], shape[1]
         padding = tf.expand_dims((1.0 - tf.cast(mask, tf.float32)) * _MASKED, 1)
@@ -121,38 +120,33 @@ class _TensorFlowOps:
         self._padding = tf.broadcast_to(padding, [self.batch, self.length, self.length])
 
     def gather(self, table: str, ids: tf.Tensor) -> tf.Tensor:
-        return tf.gather(self._weights[table], ids)
+        return tf.gather(self.weights[table], ids)
 
     def first_rows(self, table: str) -> tf.Tensor:
-        return self._weights[table][: self.length]
+        return self.weights[table][: self.length]
 
-    def flat(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(x, [-1, x.shape[-1]])
+    def by_row(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(x, [self.batch, self.length, x.shape[-1]])
 
     def add(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         return x + tf.cast(y, x.dtype)
-
-    def multiply(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        return x * y
 
     def activated(self, x: tf.Tensor, activation: str) -> tf.Tensor:
         return _ACTIVATIONS[activation](x)
 
     def norm(self, x: tf.Tensor, name: str, epsilon: float | None = None) -> tf.Tensor:
-        epsilon = self._config.layer_norm_eps if epsilon is None else epsilon
-        x = _standardized(tf.cast(x, tf.float32), epsilon)
-        x *= self._weights[f"{name}/gamma"]
-        beta = self._weights.get(f"{name}/beta")
-        return x if beta is None else x + beta
+        return super().norm(tf.cast(x, tf.float32), name, epsilon)
 
     def product(self, x: tf.Tensor, name: str) -> tf.Tensor:
-        return _product(self._weights, x, name)
+        kernel, bias = self.weights[f"{name}/kernel"], self.weights.get(f"{name}/bias")
+        x = tf.matmul(tf.cast(x, kernel.dtype), kernel)
+        return x if bias is None else tf.nn.bias_add(x, bias)
 
     def by_distance(self, table: str) -> tf.Tensor:
         """As the protocol says; what padding adds is included."""
-        places = tf.range(self.length) + (self._config.max_position_embeddings - 1)
+        places = tf.range(self.length) + (self.config.max_position_embeddings - 1)
         places = places[None, :] - tf.range(self.length)[:, None]
-        return tf.expand_dims(tf.gather(self._weights[table], places, axis=1), 1) + self._padding
+        return tf.expand_dims(tf.gather(self.weights[table], places, axis=1), 1) + self._padding
 
     def attention(
         self,
@@ -161,12 +155,12 @@ class _TensorFlowOps:
         added: tf.Tensor | None = None,
         rotation: tuple[tf.Tensor, tf.Tensor] | None = None,
     ) -> tf.Tensor:
-        config = self._config
+        config = self.config
         heads = config.num_attention_heads
         # With heads first they are split without a copy.
         split = [self.batch, self.length, 3 * heads, config.head_width]
         products = self.product(x, f"{layer}/qkv")
-        if is_normed(self._weights, layer):
+        if is_normed(self.weights, layer):
             products = self._normed(products, layer)
         split = tf.reshape(products, split)
         query, key, value = tf.split(tf.transpose(split, [2, 0, 1, 3]), 3, axis=0)
@@ -182,30 +176,20 @@ class _TensorFlowOps:
     def against(
         self, x: tf.Tensor, table: str, bias: str | None, block: int
     ) -> Iterator[tf.Tensor]:
-        rows, x = self._weights[table], tf.cast(x, self._dtype)
+        rows, x = self.weights[table], tf.cast(x, self._dtype)
         for start in range(0, rows.shape[0], block):
             part = tf.cast(rows[start : start + block], self._dtype)
             products = tf.cast(tf.matmul(x, part, transpose_b=True), tf.float32)
             yield (
-                products if bias is None else products + self._weights[bias][start : start + block]
+                products if bias is None else products + self.weights[bias][start : start + block]
             )
 
-    def over_tokens(self, x: tf.Tensor, pooling: str) -> tf.Tensor:
-        x = tf.reshape(tf.cast(x, tf.float32), [self.batch, self.length, x.shape[-1]])
-        if pooling == "first":
-            return x[:, 0]
-        mask = tf.cast(self._mask, tf.float32)[:, :, None]
-        if pooling == "max":
-            return tf.reduce_max(tf.where(mask > 0, x, _LEAST), axis=1)
-        total = tf.reduce_sum(x * mask, axis=1)
-        return total / tf.reduce_sum(mask, axis=1) if pooling == "mean" else total
-
-    def joined(self, parts: list[tf.Tensor]) -> tf.Tensor:
-        return tf.concat(parts, axis=-1)
+    def over_tokens(self, x: tf.Tensor, pooling: Any) -> tf.Tensor:
+        return super().over_tokens(tf.cast(x, tf.float32), pooling)
 
     def _normed(self, products: tf.Tensor, layer: str) -> tf.Tensor:
         query, key, value = tf.split(products, 3, axis=-1)
-        query = self.norm(query, f"{layer}/query_norm") * query_scale(self._config.head_width)
+        query = self.norm(query, f"{layer}/query_norm") * query_scale(self.config.head_width)
         key = self.norm(key, f"{layer}/key_norm")
         return tf.concat([tf.cast(query, value.dtype), tf.cast(key, value.dtype), value], axis=-1)
 
@@ -215,13 +199,6 @@ def _rotated(x: tf.Tensor, factors: tf.Tensor, exchanged_factors: tf.Tensor) -> 
     exchanged = tf.concat([second, first], axis=-1)
     rotated = tf.concat([first, second], axis=-1) * factors + exchanged * exchanged_factors
     return tf.cast(rotated, x.dtype)
-
-
-def _standardized(x: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Returns rows of mean 0 and variance 1; `x` is float32 `[tokens, hidden]`."""
-    centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
-    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
-    return centred * tf.math.rsqrt(variance + epsilon)
 
 
 def _gelu(x: tf.Tensor) -> tf.Tensor:
@@ -247,3 +224,52 @@ _ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 def load_encoder(bundle: Bundle, tensors: Mapping[str, np.ndarray] | None = None) -> Encoder:
     """Returns the model with its weights, an `Encoder`; InputError if they are damaged."""
     return Encoder(bundle, load_tensors(bundle) if tensors is None else tensors)
+
+
+_INPUTS = {
+    name: tf.TensorSpec([None, None], tf.int32, name=name)
+    for name in ("input_word_ids", "input_mask", "input_type_ids")
+}
+
+
+class HubEncoder(tf.Module):
+    """The object that `hub.KerasLayer`, `hub.load` and `tf.saved_model.load` return.
+
+    A call takes a dict of int32 `[batch, length]`: `input_word_ids`, `input_mask` and
+    `input_type_ids`. It returns a dict: `sequence_output` float32 `[batch, length, hidden]`,
+    `encoder_outputs` a list of the same for every layer, and, where the model has a pooler,
+    `pooled_output` and `default`, both float32 `[batch, hidden]`.
+    """
+
+    # hub.KerasLayer reads these attributes; the properties of tf.Module would not be saved.
+    variables: Sequence[tf.Variable] = ()
+    trainable_variables: Sequence[tf.Variable] = ()
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__(name="bert_encoder")
+        self.encoder = encoder
+        self.variables, self.trainable_variables = list(encoder.variables), list(encoder.variables)
+
+    @tf.function(input_signature=[_INPUTS], autograph=False)
+    def __call__(self, inputs):
+        states = self.encoder.hidden_states(
+            inputs["input_word_ids"], inputs["input_mask"], inputs["input_type_ids"]
+        )
+        outputs = {"sequence_output": states[-1], "encoder_outputs": states[1:]}
+        if self.encoder.has_pooler:
+            pooled = self.encoder.call("pooler", states[-1][:, 0], inputs["input_mask"])
+            outputs |= {"pooled_output": pooled, "default": pooled}
+        return outputs
+
+    @tf.function(input_signature=[_INPUTS], autograph=False)
+    def serve(self, inputs):
+        """Returns the same with flat names, as a serving signature requires."""
+        outputs = dict(self(inputs))
+        layers = outputs.pop("encoder_outputs")
+        return outputs | {f"encoder_outputs_{i}": layer for i, layer in enumerate(layers)}
+
+
+def save(encoder: Encoder, folder: str) -> None:
+    """Writes the SavedModel into `folder`."""
+    module = HubEncoder(encoder)
+    tf.saved_model.save(module, folder, signatures=module.serve)

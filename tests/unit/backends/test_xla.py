@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert_embed.backends import choose
-from bert_embed.backends.choose import check_machine, check_precision, find_backend, load_engine
+from bert_embed.backends.choose import check_precision, find_backend, load_engine
 from bert_embed.backends.runner import RowRunner
 from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import read_bundle
@@ -291,10 +291,10 @@ def test_a_machine_without_a_gpu_says_so(tiny_bundle):
         pytest.skip("this machine has one")
     assert find_backend("float32", "auto")[1] == "cpu"
     with pytest.raises(ValueError, match="device gpu: tensorflow sees no GPU"):
-        check_machine("float32", "gpu")
+        find_backend("float32", "gpu")
     for precision in ("bfloat16", "float16"):
         with pytest.raises(ValueError, match=f"precision {precision} requires a GPU"):
-            check_machine(precision, "auto")
+            find_backend(precision, "auto")
     with pytest.raises(ValueError, match="device tpu: TensorFlow finds no TPU"):
         Encoder(read_bundle(tiny_bundle), device="tpu")
 
