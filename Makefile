@@ -21,7 +21,7 @@ GO = GOBIN="$(CURDIR)/$(@D)" GOFLAGS=-modcacherw go install
 .DEFAULT_GOAL := help
 .PHONY: help install lock model embed check test docs notebooks bench images dataflow flink clean
 .PHONY: test-quick test-install test-lowest test-processors test-elsewhere test-flink test-airflow
-.PHONY: test-ecosystem test-export test-images
+.PHONY: test-ecosystem test-export test-images test-accelerators
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -190,6 +190,19 @@ build/readers/%: tests/integration/export_readers/java/%.xml
 	mvn -B -q -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/$@" \
 		|| { rm -rf $@; exit 1; }
 	@touch $@
+
+build/accelerators-venv/made: uv.lock .venv/dev
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
+	$(EXPORT) --only-group accelerators > $(@D)/packages.txt
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python $(EXACTLY) $(@D)/packages.txt
+	$(OVERLAY)
+	@touch $@
+
+# Every numeric test with JAX's programs, on this processor; then they are compiled for the chips.
+test-accelerators: model build/accelerators-venv/made
+	build/accelerators-venv/bin/python -m pytest -k jax tests/unit $(ARGS)
+	build/accelerators-venv/bin/python -m pytest tests/integration/accelerators $(ARGS)
+	build/accelerators-venv/bin/python -m benchmarks.compiled $(COMPILED)
 
 # Where there is no Maven, or it cannot fetch, the tests of these programs are skipped.
 .PHONY: readers

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,20 +16,49 @@ _LEAST_FILL = 0.9  # a row shorter than this share of its batch's longest would 
 _FULL_ENOUGH = 512  # tokens: a smaller batch leaves the matrix products too thin to be fast
 
 
+Shape = tuple[int, int]  # rows, and tokens of a row
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows that run together, in the shape to which they are padded or packed."""
+
+    rows: np.ndarray  # int64 `[rows]`: their numbers
+    shape: Shape
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that are computed, padding included."""
+        return self.shape[0] * self.shape[1]
+
+
+@dataclass(frozen=True)
+class PaddedRows:
+    """Rows of a batch, or some of them, int32 `[rows, longest]` each, padded with 0."""
+
+    input_ids: np.ndarray
+    mask: np.ndarray  # 0 for padding
+    type_ids: np.ndarray  # the segment of each token
+    seen: np.ndarray  # 0 for tokens that no token sees, and for padding
+
+    def some(self, rows: np.ndarray) -> "PaddedRows":
+        """Returns rows by their numbers."""
+        return PaddedRows(*(values[rows] for values in astuple(self)))
+
+
 @dataclass(frozen=True)
 class AnyShape:
     """Pads a batch to its longest row, for engines that run every shape equally well."""
 
     budget: int  # most tokens of a batch, padding included; a longer row is one by itself
     equal: bool = False  # rows of a batch are equally long
-    shapes: Sequence[tuple[int, int]] = ()
 
-    def plan(self, lengths: np.ndarray) -> list[np.ndarray]:
-        return plan_batches(lengths, self.budget, self.equal)
+    def plan(self, lengths: np.ndarray) -> list[Batch]:
+        batches = plan_batches(lengths, self.budget, self.equal)
+        return [Batch(rows, (len(rows), int(lengths[rows[0]]))) for rows in batches]
 
-    def shape(self, rows: int, length: int) -> tuple[int, int]:
-        """Returns the shape as it is."""
-        return rows, length
+    def ahead(self, batches: Sequence[Batch], everything: bool) -> Sequence[Shape]:
+        return ()
 
 
 def plan_batches(lengths: np.ndarray, budget: int, equal: bool = False) -> list[np.ndarray]:
@@ -111,12 +140,10 @@ class FixedShapes:
         """Returns the numbers of rows that batches of this length can have, descending."""
         return sorted({_whole(self.budget // part // length) for part in _PARTS}, reverse=True)
 
-    def shape(self, rows: int, length: int) -> tuple[int, int]:
-        """Returns the shape to which a batch of `plan`, or a part of one, is padded."""
-        padded = self.lengths[int(np.searchsorted(self.lengths, length))]
-        return min(count for count in self.row_counts(padded) if count >= rows), padded
+    def ahead(self, batches: Sequence[Batch], everything: bool) -> Sequence[Shape]:
+        return self.shapes if everything else ()
 
-    def plan(self, lengths: np.ndarray) -> list[np.ndarray]:
+    def plan(self, lengths: np.ndarray) -> list[Batch]:
         """As `plan_batches`; shorter rows complete a batch of a length that has too few."""
         lengths = np.asarray(lengths, np.int64)
         order = np.argsort(-lengths, kind="stable")
@@ -124,10 +151,11 @@ class FixedShapes:
         batches, start = [], 0
         while start < len(order):
             left = int(np.searchsorted(-padded, -padded[start], side="right")) - start
-            counts = self.row_counts(self.lengths[padded[start]])
-            stop = start + min((count for count in counts if count >= left), default=counts[0])
-            batches.append(order[start:stop])
-            start = stop
+            length = self.lengths[padded[start]]
+            counts = self.row_counts(length)
+            count = min((count for count in counts if count >= left), default=counts[0])
+            batches.append(Batch(order[start : start + count], (count, length)))
+            start += count
         return batches
 
 

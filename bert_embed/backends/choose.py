@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from bert_embed.backends import litert, static, tensorflow
+from bert_embed.backends import jax, litert, static, tensorflow
 from bert_embed.backends.protocol import Backend, Engine
 from bert_embed.base.arguments import one_of
 from bert_embed.base.environment import missing
@@ -17,13 +17,14 @@ from bert_embed.bundle.bundle import WEIGHTS, Bundle
 from bert_embed.models.encoder import EncoderConfig
 
 # Where several compute the same, the first that is installed does.
-TABLE = (litert.BACKEND, tensorflow.BACKEND)
+TABLE = (litert.BACKEND, jax.BACKEND, tensorflow.BACKEND)
 # Engines of models that no other computes.
 _OF_MODELS = {static.BACKEND.name: static.BACKEND}
 # Other packages name their `Backend` as an entry point of this group; `engine` must name them.
 GROUP = "bert_embed.backends"
 PRECISIONS = ("float32", "int8", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "gpu", "tpu")
+_NEEDS = {"gpu": "an NVIDIA driver", "tpu": "a TPU VM"}
 _PLURALS = {"cpu": "processors", "gpu": "GPUs", "tpu": "TPUs"}
 # One of them exists where an NVIDIA driver is loaded: on Linux, in containers, on WSL.
 NVIDIA_DRIVER = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/usr/lib/wsl/lib/libcuda.so.1")
@@ -135,12 +136,11 @@ def model_backend(
 
 
 def _is_here(backend: Backend, device: str) -> bool:
-    if device != "gpu":
+    if device == "gpu" and not has_nvidia_driver():
+        return False  # known without TensorFlow, whose import takes seconds
+    if device == "cpu" or not backend.installed:
         return backend.installed
-    # Without a driver it is known without TensorFlow, whose import takes seconds.
-    if not has_nvidia_driver() or not backend.installed:
-        return False
-    return not backend.sees_gpu or pkgutil.resolve_name(backend.sees_gpu)()
+    return not backend.sees or bool(pkgutil.resolve_name(backend.sees)(device))
 
 
 def has_nvidia_driver() -> bool:
@@ -165,11 +165,11 @@ def _nothing_here(precision: str, device: str, engine: str | None) -> SettingErr
     name, package = computing[0].name, computing[0].provider(device)
     if not any(backend.installed for backend in computing):
         return SettingError(setting, missing(value, package))
-    if device == "gpu":
+    if device in _NEEDS:
         return SettingError(
             "device",
-            f"gpu: {name} sees no GPU on this machine; it needs an NVIDIA driver and the packages "
-            f"of {package}",
+            f"{device}: {name} sees no {device.upper()} on this machine; it needs {_NEEDS[device]} "
+            f"and the packages of {package}",
         )
     return SettingError(
         "precision", f"{precision} requires a GPU, and {name} finds none here; take int8 or float32"

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from bert_embed.backends.batches import CPU_BATCH_TOKENS, AnyShape
+from bert_embed.backends.batches import CPU_BATCH_TOKENS, AnyShape, PaddedRows, Shape
 from bert_embed.backends.protocol import Graph
 from bert_embed.base.arrays import unit_length
 from bert_embed.bundle.bundle import Bundle, load_tensors
@@ -298,16 +298,14 @@ class HostEngine(ABC):
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Graph:
         wanted = Wanted(self.config, self.special_ids, spec, output_spec, prompt_tokens)
 
-        def run(
-            input_ids: np.ndarray, mask: np.ndarray, type_ids: np.ndarray
-        ) -> Mapping[str, np.ndarray]:
-            if output_spec.sentences and not mask.all():
+        def run(rows: PaddedRows, shape: Shape) -> Mapping[str, np.ndarray]:
+            if output_spec.sentences and not rows.seen.all():
                 raise ValueError(
                     "pooling counts every token of a row, padding and unseen ones included"
                 )
             with self.model(max(wanted.layers), output_spec.heads) as model:
-                states = model.states(input_ids, type_ids, wanted.layers, mask)
-                return wanted.outputs(np, states, model.call, input_ids)
+                states = model.states(rows.input_ids, rows.type_ids, wanted.layers, rows.seen)
+                return wanted.outputs(np, states, model.call, rows.input_ids)
 
         return run
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_embed.backends.batches import pad_rows
+from bert_embed.backends.batches import PaddedRows, pad_rows
 from bert_embed.backends.choose import load_engine
 from bert_embed.base.errors import InputError, required
 from bert_embed.bundle.bundle import PROBE, Bundle, file_sha256, load_tensors
@@ -86,10 +86,10 @@ def probe_outputs(bundle: Bundle, tokenizer: "TextTokenizer") -> dict[str, np.nd
     states = engine.graph(every, OutputSpec(tokens=True, heads=tuple(bundle.heads)), 0)
     ids, types, mask = _probe_rows(config, tokenizer)
     rows = [
-        (ids[[row], :length], mask[[row], :length], types[[row], :length])
+        PaddedRows(*(values[[row], :length] for values in (ids, mask, types, mask)))
         for row, length in enumerate(mask.sum(1))
     ]
-    found = [states(*row) for row in rows]
+    found = [states(row, row.mask.shape) for row in rows]
     means = np.stack([row["sentences"].reshape(-1, config.hidden_size) for row in found], axis=1)
     outputs = {
         "input_ids": ids[mask > 0],
@@ -101,7 +101,9 @@ def probe_outputs(bundle: Bundle, tokenizer: "TextTokenizer") -> dict[str, np.nd
     }
     if bundle.has_pooler:
         pooler = engine.graph(replace(every, pooling="pooler"), OutputSpec(), 0)
-        outputs["pooler_output"] = np.concatenate([pooler(*row)["sentences"] for row in rows])
+        outputs["pooler_output"] = np.concatenate(
+            [pooler(row, row.mask.shape)["sentences"] for row in rows]
+        )
     if bundle.dense:
         width = bundle.dense[0].in_features
         vectors = np.tile(means[-1], math.ceil(width / means.shape[2]))[:, :width]

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from bert_embed.backends.batches import Batch, PaddedRows, Shape
 from bert_embed.settings import OutputSpec, VectorSpec
 
 
@@ -28,7 +29,7 @@ class Backend:
     write: str = ""
     named_on: tuple[str, ...] = ()  # devices on which it computes only if `engine` names it
     providers: Mapping[str, str] = field(default_factory=dict)  # what to install for a device
-    sees_gpu: str = ""  # returns whether the package finds a GPU, where a driver is
+    sees: str = ""  # of a device but "cpu": whether the package finds it here; "": it is not asked
 
     @property
     def installed(self) -> bool:
@@ -48,10 +49,8 @@ class Backend:
 class Graph(Protocol):
     """A model prepared for one kind of output. Several threads may call it."""
 
-    def __call__(
-        self, input_ids: np.ndarray, mask: np.ndarray, type_ids: np.ndarray
-    ) -> Mapping[str, np.ndarray]:
-        """Runs a batch of int32 `[batch, length]`: ids, 0 for what no token sees, segments.
+    def __call__(self, rows: PaddedRows, shape: Shape) -> Mapping[str, np.ndarray]:
+        """Runs the rows of a batch, or some of them, in the batch's shape.
 
         Returns the requested ones of "sentences" float32 `[batch, pooled width]` and "tokens"
         float32 `[batch, length, width]`, without Dense modules, `dim` and `normalize`, and of the
@@ -62,15 +61,11 @@ class Graph(Protocol):
 class Batching(Protocol):
     """Groups rows to batches, and decides their shapes."""
 
-    @property
-    def shapes(self) -> Sequence[tuple[int, int]]:
-        """All possible shapes, as rows and tokens of a row, to compile in advance; () for any."""
+    def plan(self, lengths: np.ndarray) -> list[Batch]:
+        """Returns the batches of rows of int `[rows]` lengths, which they depend on alone."""
 
-    def plan(self, lengths: np.ndarray) -> list[np.ndarray]:
-        """Returns the row numbers of each batch, the longest row first; int `[rows]` lengths."""
-
-    def shape(self, rows: int, length: int) -> tuple[int, int]:
-        """Returns the shape to which a batch of such rows and longest length is padded."""
+    def ahead(self, batches: Sequence[Batch], everything: bool) -> Sequence[Shape]:
+        """Returns the shapes to compile before batches run: all that can occur, or theirs."""
 
 
 class Engine(Protocol):

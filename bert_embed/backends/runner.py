@@ -10,11 +10,12 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from bert_embed.backends.batches import pad_rows, padded_to
+from bert_embed.backends.batches import Batch, PaddedRows, Shape, pad_rows
 from bert_embed.backends.host import finish
 from bert_embed.backends.protocol import Engine, Graph
 from bert_embed.base.arrays import places
@@ -266,37 +267,33 @@ class RowRunner:
             kind: [] for kind in output_spec.heads
         }
 
-        def call(rows: np.ndarray) -> np.ndarray:
+        def call(shape: Shape, rows: np.ndarray) -> np.ndarray:
             ids, mask = pad_rows(input_ids, row_splits, rows)
             types = ids * 0 if type_ids is None else pad_rows(type_ids, row_splits, rows)[0]
-            shape = batching.shape(*ids.shape)
             seen = mask if attended is None else pad_rows(attended, row_splits, rows)[0]
-            outputs = graph(padded_to(ids, shape), padded_to(seen, shape), padded_to(types, shape))
+            outputs = graph(PaddedRows(ids, mask, types, seen), shape)
             vectors, tokens = self._finished(outputs, spec, output_spec, mask)
             finite = _keep(vectors, tokens, done, rows, row_splits, mask)
             for kind, batches_of in parts_of.items():
-                output = outputs[kind][: len(mask)]
-                if output.ndim == 3:
-                    output = output[:, : mask.shape[1]]
-                part = self._heads[kind].batch_rows(output, ids, mask)
+                part = self._heads[kind].batch_rows(outputs[kind], ids, mask)
                 batches_of.append((rows, part))
                 finite &= part.finite
             return finite
 
-        def finished(rows: np.ndarray) -> Outcome:
-            part = run_halving(rows, call)
+        def finished(batch: Batch) -> Outcome:
+            part = run_halving(batch.rows, partial(call, batch.shape))
             if tell is not None:
-                tell(float(lengths[rows].sum()) / max(len(input_ids), 1))
+                tell(float(lengths[batch.rows].sum()) / max(len(input_ids), 1))
             return part
 
         batches = batching.plan(lengths)
-        shapes = [batching.shape(len(rows), int(lengths[rows[0]])) for rows in batches]
+        ahead = batching.ahead(batches, self._compile_ahead)
         at_once = max(1, min(self._at_once, len(batches)))
         try:
             with self._places.taken(at_once), self._engine.device:
-                if batching.shapes and self._compile_ahead:
+                if ahead:
                     with self._lock:
-                        self._compile(key, graph, batching.shapes, done)
+                        self._compile(key, graph, ahead, done)
                 parts = run_each(finished, batches, at_once, self._timeout)
         except (KeyboardInterrupt, RuntimeError) as error:
             # Where Ctrl-C comes while Python's Condition takes its lock again, it raises that the
@@ -311,7 +308,7 @@ class RowRunner:
         for kind, batches_of in parts_of.items():
             done.heads[kind] = gather_rows(self._heads[kind], len(lengths), batches_of)
         done.tokens, done.batches = len(input_ids), len(batches)
-        done.padded_tokens = sum(rows * length for rows, length in shapes)
+        done.padded_tokens = sum(batch.tokens for batch in batches)
         _refuse_broken_model(done, len(lengths), next((p.error for p in parts if p.error), None))
         return done
 
@@ -330,10 +327,10 @@ class RowRunner:
         """Returns float32 `[rows, width]` and `[rows, length, width]` of the rows of `mask`."""
         vectors, tokens = None, None
         if output_spec.sentences:
-            vectors = outputs["sentences"][: len(mask)]
+            vectors = outputs["sentences"]
             vectors = self.finish(spec, vectors) if output_spec.finished else vectors
         if output_spec.tokens:
-            tokens = outputs["tokens"][: len(mask), : mask.shape[1]]
+            tokens = outputs["tokens"]
             if spec.dim is not None:
                 stacked = spec.token_shape(self._config)[:-1]
                 tokens = tokens.reshape(*mask.shape, *stacked, -1)[..., : spec.dim]
@@ -354,16 +351,20 @@ class RowRunner:
         return EmbeddedRows(vectors, token_vectors)
 
     def _compile(
-        self, key: tuple, graph: Graph, shapes: Sequence[tuple[int, int]], done: EmbeddedRows
+        self, key: tuple, graph: Graph, shapes: Sequence[Shape], done: EmbeddedRows
     ) -> None:
         """Compiles each new shape by running a batch of it, on all cores."""
-        new = [shape for shape in shapes if (key, shape) not in self._compiled]
+        new = [shape for shape in dict.fromkeys(shapes) if (key, shape) not in self._compiled]
         if not new:
             return
         _LOG.info("compiling %d programs, one for each shape of a batch", len(new))
         started = time.perf_counter()
-        batches = [np.ones(shape, np.int32) for shape in new]
-        run_each(lambda ones: graph(ones, ones, ones * 0), batches, self._threads, self._timeout)
+
+        def compile_one(shape: Shape) -> None:
+            ones = np.ones(shape, np.int32)
+            graph(PaddedRows(ones, ones, ones * 0, ones), shape)
+
+        run_each(compile_one, new, self._threads, self._timeout)
         self._compiled.update((key, shape) for shape in new)
         done.compiled, done.compile_seconds = len(new), time.perf_counter() - started
 

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
-from bert_embed.backends.batches import AnyShape
+from bert_embed.backends.batches import AnyShape, PaddedRows, Shape
 from bert_embed.backends.host import HostEngine, HostModel
 from bert_embed.backends.protocol import Backend, Graph
 from bert_embed.bundle.bundle import Bundle
@@ -45,22 +45,21 @@ class StaticEngine(HostEngine):
 
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Graph:
         run = super().graph(spec, output_spec, prompt_tokens)
-        count = len(spec.layers) if spec.layer_combine in ("concat", "stack") else 1
-        width = count * self.config.hidden_size
+        layers = len(spec.layers) if spec.layer_combine in ("concat", "stack") else 1
+        width = layers * self.config.hidden_size
         means = output_spec == OutputSpec(finished=output_spec.finished) and (
-            (spec.pooling, count) == ("mean", 1) and (spec.pool_prompt or not prompt_tokens)
+            (spec.pooling, layers) == ("mean", 1) and (spec.pool_prompt or not prompt_tokens)
         )
         counts_unknown = spec.pool_special_tokens or self._unknown < 0
 
-        def outputs(
-            input_ids: np.ndarray, mask: np.ndarray, type_ids: np.ndarray
-        ) -> Mapping[str, np.ndarray]:
-            rows, length = input_ids.shape
+        def outputs(rows: PaddedRows, shape: Shape) -> Mapping[str, np.ndarray]:
+            input_ids = rows.input_ids
+            count, length = input_ids.shape
             if not length:  # the vector of an empty text is 0, in both libraries
-                sentences = np.zeros((rows, width * len(spec.poolings)), np.float32)
-                return {"sentences": sentences, "tokens": np.zeros((rows, 0, width), np.float32)}
+                sentences = np.zeros((count, width * len(spec.poolings)), np.float32)
+                return {"sentences": sentences, "tokens": np.zeros((count, 0, width), np.float32)}
             if not means:
-                return run(input_ids, mask, type_ids)
+                return run(rows, shape)
             lengths = (
                 length if counts_unknown else (input_ids != self._unknown).sum(axis=1)[:, None]
             )

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # install.sh cpu|gpu|tpu [yes|no]: installs the packages of workers with a processor, an NVIDIA GPU
-# or a TPU; no leaves TensorFlow out, which only processors can do without.
+# or a TPU; no leaves TensorFlow out: JAX computes on GPUs then, as it always does on TPUs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 device=${1:?} tensorflow=${2:-yes}
 case $device-$tensorflow in
-  cpu-yes | cpu-no | gpu-yes | tpu-yes) ;;
-  gpu-no | tpu-no) echo "install.sh: TENSORFLOW=no is for DEVICE=cpu, a $device needs TensorFlow" >&2; exit 2 ;;
+  cpu-yes | cpu-no | gpu-yes | gpu-no | tpu-yes | tpu-no) ;;
   *) echo "install.sh: cpu, gpu or tpu, and yes or no, not $device and $tensorflow" >&2; exit 2 ;;
 esac
 python -m venv /tmp/uv
@@ -19,7 +18,10 @@ packages() {
 locked() { # FLAGS…: the packages of extras or a group, with their hashes
   /tmp/uv/bin/uv export --frozen --quiet --project "$here/../.." --no-emit-project --no-annotate --no-header "$@"
 }
-locked --extra gcp --extra tensorflow >/tmp/lock.txt
+extras=(--extra gcp)
+[[ $tensorflow == no ]] || extras+=(--extra tensorflow)
+case $device-$tensorflow in gpu-no | tpu-*) extras+=(--extra "$device") ;; esac
+locked "${extras[@]}" >/tmp/lock.txt
 entries() { # of|but NAME|NAME…: the lock's entries of these packages, or of all others
   awk -v kind="$1" -v names="^($2)==" '/^[A-Za-z0-9]/ { wanted = ($0 ~ names) == (kind == "of") } wanted' /tmp/lock.txt
 }
@@ -30,23 +32,12 @@ exactly() { # of|but NAME|NAME…: installs these entries, whose files must have
 
 # What builds the one package that has no wheel.
 exactly of 'setuptools|wheel'
-case $device-$tensorflow in
-  cpu-yes) exactly but setuptools ;;
-  cpu-no)
-    exactly but 'setuptools|tensorflow|tensorflow-text|tensorflow-hub|tf-keras|keras|libclang|h5py|astunparse|gast|google-pasta|namex|opt-einsum|optree|termcolor'
-    ;;
-  gpu-yes)
-    exactly but setuptools
-    locked --only-group gpu >/tmp/lock.txt
-    exactly of 'nvidia-.*'
-    ;;
-  tpu-yes)
-    exactly but 'setuptools|tensorflow|tensorflow-text|tensorflow-hub|tf-keras'
-    packages -r "$here/requirements-tpu.txt"
-    packages --no-deps -r "$here/requirements-tpu-text.txt"
-    ;;
-esac
-[[ $device == tpu ]] || python -m pip check # it would miss the package named tensorflow
+exactly but setuptools
+if [[ $device-$tensorflow == gpu-yes ]]; then # TensorFlow's own, of another release than JAX's
+  locked --only-group gpu >/tmp/lock.txt
+  exactly of 'nvidia-.*'
+fi
+python -m pip check
 # Only who compiles against them needs these: TensorFlow's headers, and libclang.
 site=$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 rm -rf /tmp/uv /tmp/lock.txt /tmp/entries.txt "$site/tensorflow/include" "$site/clang"

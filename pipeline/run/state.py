@@ -56,8 +56,9 @@ _PACKAGES = (
     "apache-beam",
     "ai-edge-litert",
     "tensorflow",
-    "tensorflow-cpu",  # this and the next may be installed in place of tensorflow
-    "tensorflow-tpu",
+    "tensorflow-cpu",  # may be installed in place of tensorflow
+    "jax",
+    "libtpu",
     "tensorflow-text",
     "numpy",
     "pyarrow",

@@ -1,15 +1,15 @@
 """Engines for tests: the real one, with something to be done before each batch."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-from bert_embed.backends.batches import CPU_BATCH_TOKENS, AnyShape
+from bert_embed.backends.batches import CPU_BATCH_TOKENS, AnyShape, PaddedRows, Shape
 from bert_embed.backends.choose import load_engine
 from bert_embed.backends.host import Wanted
-from bert_embed.backends.protocol import Engine
+from bert_embed.backends.protocol import Engine, Graph
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.settings import OutputSpec, VectorSpec
 
@@ -33,12 +33,25 @@ def load_tensorflow(bundle: Bundle, special_ids: tuple[int, int], *settings: obj
             def outputs(*batch: tf.Tensor) -> dict[str, tf.Tensor]:
                 return self._model.outputs(wanted, *batch)
 
-            return Programs(outputs, nullcontext)
+            return Programs(outputs, "/CPU:0")
 
     return UncompiledEngine(bundle, special_ids, "float32", "cpu")
 
 
+def load_jax(bundle: Bundle, special_ids: tuple[int, int], *settings: object) -> Engine:
+    """Loads the programs of TPUs and GPUs in float32, compiled for this machine's processor."""
+    return load_engine(bundle, special_ids, "float32", "cpu", engine="jax")
+
+
 ENGINES = {"litert": load_engine, "tensorflow": load_tensorflow}  # in float32 on processors
+if find_spec("jax") is not None:  # in the environment of `make test-accelerators`
+    ENGINES["jax"] = load_jax
+
+
+def run_equal(graph: Graph, ids: np.ndarray, types: np.ndarray) -> Any:
+    """Runs a graph on rows without padding, int32 `[rows, length]` both."""
+    ones = np.ones_like(ids)
+    return graph(PaddedRows(ids, ones, types, ones), ids.shape)
 
 
 class WatchedEngine:
@@ -60,9 +73,9 @@ class WatchedGraph:
     def __init__(self, graph: Any, before: Callable[[np.ndarray], object]) -> None:
         self._graph, self._before = graph, before
 
-    def __call__(self, input_ids: np.ndarray, *rest: np.ndarray) -> Any:
-        self._before(input_ids)
-        return self._graph(input_ids, *rest)
+    def __call__(self, rows: PaddedRows, shape: Shape) -> Any:
+        self._before(rows.input_ids)
+        return self._graph(rows, shape)
 
 
 def load_watched(before: Callable[[np.ndarray], object], *model: Any) -> WatchedEngine:

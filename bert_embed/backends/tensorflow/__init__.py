@@ -1,4 +1,4 @@
-"""TensorFlow: programs that XLA compiles for GPUs and TPUs, and the SavedModel of a model."""
+"""TensorFlow: programs that XLA compiles for GPUs, and the SavedModel of a model."""
 
 from ctypes.util import find_library
 from importlib.util import find_spec
@@ -9,11 +9,11 @@ _SHORT = ("float32", "bfloat16", "float16")
 BACKEND = Backend(
     name="tensorflow",
     package="tensorflow",
-    precisions={"gpu": _SHORT, "tpu": ("float32", "bfloat16"), "cpu": _SHORT},
+    precisions={"gpu": _SHORT, "cpu": _SHORT},
     load="bert_embed.backends.tensorflow.engine:XLAEngine",
     named_on=("cpu",),  # where it is slow
-    providers={"gpu": "tensorflow[and-cuda]", "tpu": "tensorflow-tpu"},
-    sees_gpu="bert_embed.backends.tensorflow:sees_gpu",
+    providers={"gpu": "tensorflow[and-cuda]"},
+    sees="bert_embed.backends.tensorflow:sees",
 )
 
 
@@ -23,10 +23,10 @@ def has_cuda() -> bool:
     return packaged or find_library("cudnn") is not None
 
 
-def sees_gpu() -> bool:
+def sees(device: str) -> bool:
     """Returns whether TensorFlow, whose import takes seconds, finds a GPU."""
     if not has_cuda():
         return False
     import tensorflow as tf
 
-    return bool(tf.config.list_physical_devices("GPU"))
+    return bool(tf.config.list_physical_devices(device.upper()))

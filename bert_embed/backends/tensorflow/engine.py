@@ -1,4 +1,4 @@
-"""XLAEngine: runs models on GPUs and TPUs, with a compiled program for each shape of a batch."""
+"""XLAEngine: runs models on GPUs, with a compiled program for each shape of a batch."""
 
 import contextlib
 import os
@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_embed.backends.batches import FixedShapes
+from bert_embed.backends.batches import FixedShapes, PaddedRows, Shape, padded_to
 from bert_embed.backends.host import Wanted, host_call
 from bert_embed.backends.tensorflow.model import load_encoder
-from bert_embed.base.errors import SettingError
 from bert_embed.bundle.bundle import Bundle, load_tensors
 from bert_embed.settings import OutputSpec, VectorSpec
 
 BATCH_TOKENS = 16384  # enough to use all units of a device
 _AT_ONCE = 3  # one is computed, one is padded or copied back, and one waits
-_ONE_MODEL_AT_A_TIME = threading.Lock()  # all models of the process share the device
-_Function = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
+_ONE_MODEL_AT_A_TIME = threading.Lock()  # all models of the process share the GPU
 
 
 class XLAEngine:
@@ -37,12 +35,16 @@ class XLAEngine:
         device: str,
         threads: int = 1,
     ) -> None:
-        """Loads the weights onto a "gpu" or "tpu", or the processor; `at_once` says the threads."""
+        """Loads the weights onto a "gpu", or the processor; `at_once` says the threads."""
         self._bundle, self._special, self._process = bundle, special_ids, os.getpid()
-        self._place = _TPU() if device == "tpu" else _Device(device)
+        self._place = "/GPU:0" if device == "gpu" else "/CPU:0"
+        # Otherwise the first process takes all memory, and others on the machine get none.
+        for gpu in tf.config.list_physical_devices("GPU") if device == "gpu" else ():
+            with contextlib.suppress(RuntimeError):  # it is in use already
+                tf.config.experimental.set_memory_growth(gpu, True)
         tensors = load_tensors(bundle)
         self._tensors = {name: tensors[name] for name in tensors if name.startswith("dense/")}
-        with self._place.scope():
+        with tf.device(self._place):
             self._model = load_encoder(bundle, tensors)
             if precision != "float32":
                 self._model.compute_in(tf.as_dtype(precision))
@@ -51,7 +53,7 @@ class XLAEngine:
         """See `protocol.Engine`; RuntimeError in a forked process, where TensorFlow would hang."""
         if os.getpid() != self._process:
             raise RuntimeError(
-                "a model on a GPU or TPU cannot be used in a forked process: start processes by "
+                "a model on a GPU cannot be used in a forked process: start processes by "
                 "multiprocessing's method spawn, and load the model in each"
             )
         return FixedShapes(BATCH_TOKENS if batch_tokens is None else batch_tokens, longest)
@@ -60,7 +62,11 @@ class XLAEngine:
         """See `bert_embed.backends.protocol.Engine`."""
         config = self._bundle.config
         wanted = Wanted(config, self._special, spec, output_spec, prompt_tokens)
-        return self._place.programs(partial(self._model.outputs, wanted))
+        batch = [tf.TensorSpec([None, None], tf.int32)] * 3
+        with tf.device(self._place):
+            outputs = partial(self._model.outputs, wanted)
+            function = tf.function(outputs, batch, autograph=False, jit_compile=True)
+            return Programs(function.get_concrete_function(), self._place)
 
     def modules(self, vectors: np.ndarray) -> np.ndarray:
         """See `protocol.Engine`; on the processor, because any row count occurs."""
@@ -70,19 +76,22 @@ class XLAEngine:
 class Programs:
     """A function of a batch as a `bert_embed.backends.protocol.Graph`."""
 
-    def __init__(self, function: Callable[..., Any], scope: Callable[[], Any]) -> None:
-        self._function, self._scope = function, scope
-        self._compiled: set[tuple[int, ...]] = set()
+    def __init__(self, function: Callable[..., Any], place: str) -> None:
+        self._function, self._place = function, place
+        self._compiled: set[Shape] = set()
 
-    def __call__(
-        self, input_ids: np.ndarray, mask: np.ndarray, type_ids: np.ndarray
-    ) -> Mapping[str, np.ndarray]:
-        is_new = input_ids.shape not in self._compiled
-        with self._scope(), _EXACT if is_new else contextlib.nullcontext():
-            outputs = self._function(*map(tf.constant, (input_ids, mask, type_ids)))
-            arrays = {name: values.numpy() for name, values in outputs.items()}
-        self._compiled.add(input_ids.shape)
-        return arrays
+    def __call__(self, rows: PaddedRows, shape: Shape) -> Mapping[str, np.ndarray]:
+        count, length = rows.mask.shape
+        batch = (padded_to(one, shape) for one in (rows.input_ids, rows.seen, rows.type_ids))
+        with (
+            tf.device(self._place),
+            contextlib.nullcontext() if shape in self._compiled else _EXACT,
+        ):
+            outputs = self._function(*map(tf.constant, batch))
+            arrays = {name: values.numpy()[:count] for name, values in outputs.items()}
+        self._compiled.add(shape)
+        per_token = {name: values for name, values in arrays.items() if values.ndim == 3}
+        return arrays | {name: values[:, :length] for name, values in per_token.items()}
 
 
 class _ExactProducts:
@@ -107,52 +116,3 @@ class _ExactProducts:
 
 
 _EXACT = _ExactProducts()
-
-
-class _Device:
-    """A device that TensorFlow places variables and calls on by itself."""
-
-    def __init__(self, device: str) -> None:
-        self._name = "/GPU:0" if device == "gpu" else "/CPU:0"
-        # Otherwise the first process takes all memory, and others on the machine get none.
-        for gpu in tf.config.list_physical_devices("GPU") if device == "gpu" else ():
-            with contextlib.suppress(RuntimeError):  # it is in use already
-                tf.config.experimental.set_memory_growth(gpu, True)
-
-    def scope(self) -> Any:
-        return tf.device(self._name)
-
-    def programs(self, outputs: _Function) -> Programs:
-        batch = [tf.TensorSpec([None, None], tf.int32)] * 3
-        with self.scope():
-            function = tf.function(outputs, batch, autograph=False, jit_compile=True)
-            return Programs(function.get_concrete_function(), self.scope)
-
-
-class _TPU:
-    """The first core of this machine's TPUs, through TensorFlow's TPUStrategy."""
-
-    def __init__(self) -> None:
-        try:
-            cluster = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
-            topology = tf.tpu.experimental.initialize_tpu_system(cluster)
-        except (ValueError, RuntimeError, tf.errors.OpError) as error:
-            raise SettingError(
-                "device",
-                "tpu: TensorFlow finds no TPU on this machine; it needs a TPU VM, and the "
-                "package tensorflow-tpu in the place of tensorflow",
-            ) from error
-        core = tf.tpu.experimental.DeviceAssignment.build(topology, num_replicas=1)
-        self._strategy = tf.distribute.TPUStrategy(cluster, experimental_device_assignment=core)
-
-    def scope(self) -> Any:
-        return self._strategy.scope()
-
-    def programs(self, outputs: _Function) -> Programs:
-        """Traces a program for each shape, because TPUs do not support unknown dimensions."""
-
-        @tf.function(autograph=False)
-        def run(*batch: tf.Tensor) -> Any:
-            return self._strategy.run(outputs, args=batch)
-
-        return Programs(run, contextlib.nullcontext)

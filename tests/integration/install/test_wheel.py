@@ -114,7 +114,7 @@ LACKING = {
         "pip install 'apache-beam[gcp]'"
     ),
     "embed --input {texts} --output out --device gpu": "pip install 'tensorflow[and-cuda]'",
-    "embed --input {texts} --output out --device tpu": "pip install tensorflow-tpu",
+    "embed --input {texts} --output out --device tpu": "pip install 'jax[tpu]'",
     "embed --input {texts} --output out --precision bfloat16": "pip install tensorflow",
     "model import {google} bundle": "pip install tensorflow",
     "export {output} dest --to faiss": "pip install faiss-cpu",

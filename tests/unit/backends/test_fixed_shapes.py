@@ -14,21 +14,13 @@ from bert_embed.backends.batches import FixedShapes, padded_to
 def test_every_row_runs_once_and_in_a_shape_of_the_ladder(lengths, budget, longest):
     ladder = FixedShapes(budget, longest)
     batches = ladder.plan(np.array(lengths, np.int64))
-    assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
+    assert sorted(row for batch in batches for row in batch.rows) == list(range(len(lengths)))
     for batch in batches:
-        own = [lengths[row] for row in batch]
-        shape = ladder.shape(len(batch), own[0])
-        assert shape in ladder.shapes
-        assert max(own) == own[0] <= shape[1]
-        assert len(batch) <= shape[0]
-        assert shape[0] * shape[1] <= max(budget, shape[1])
-
-
-@given(rows=st.integers(1, 2048), length=st.integers(1, 512))
-def test_halves_of_a_batch_have_a_shape_too(rows, length):
-    ladder = FixedShapes(16384, 512)
-    most = ladder.row_counts(ladder.shape(1, length)[1])[0]
-    assert ladder.shape(min(rows, most), length) in ladder.shapes
+        own = [lengths[row] for row in batch.rows]
+        assert batch.shape in ladder.shapes
+        assert max(own) == own[0] <= batch.shape[1]
+        assert len(own) <= batch.shape[0]
+        assert batch.tokens <= max(budget, batch.shape[1])
 
 
 def test_there_are_few_shapes():
@@ -47,9 +39,7 @@ def test_little_is_filled_on_text_of_natural_lengths():
     random = np.random.default_rng(0)
     lengths = np.clip(random.lognormal(2.95, 0.5, 48_000).astype(int), 4, 256)
     ladder = FixedShapes(16384, 256)
-    computed = sum(
-        np.prod(ladder.shape(len(batch), lengths[batch[0]])) for batch in ladder.plan(lengths)
-    )
+    computed = sum(batch.tokens for batch in ladder.plan(lengths))
     assert 1 - lengths.sum() / computed < 0.12
 
 

@@ -1,0 +1,141 @@
+"""JaxEngine: runs models on TPUs and NVIDIA GPUs, on all chips of this machine at once."""
+
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from bert_embed.backends.batches import PaddedRows, Shape
+from bert_embed.backends.host import Wanted, host_call
+from bert_embed.backends.jax import BACKEND
+from bert_embed.backends.jax.packing import PackedRows, most_texts, placed
+from bert_embed.backends.jax.program import program, program_weights
+from bert_embed.base.errors import SettingError
+from bert_embed.bundle.bundle import Bundle, load_tensors
+from bert_embed.bundle.cache import cache_folder
+from bert_embed.settings import OutputSpec, VectorSpec
+
+BATCH_TOKENS = 16384  # of a chip: enough to use all of its units
+_AT_ONCE = 3  # one is computed, one is packed or copied back, and one waits
+_ROWS = "rows"  # the axis of the mesh: each chip has as many rows of a batch
+_MACHINES = {"gpu": "a machine with an NVIDIA driver", "tpu": "a TPU VM", "cpu": "a processor"}
+
+
+def chips(device: str) -> list[jax.Device]:
+    """Returns this machine's chips of a kind; SettingError if JAX finds none."""
+    try:
+        return jax.local_devices(backend=device)
+    except RuntimeError as error:
+        raise SettingError(
+            "device",
+            f"{device}: JAX finds none on this machine ({str(error).splitlines()[0]}); it needs "
+            f"{_MACHINES[device]}, and the packages of {BACKEND.provider(device)}",
+        ) from error
+
+
+class JaxEngine:
+    """Runs each batch as one program, whose rows all chips share; calls may overlap."""
+
+    at_once: int | None = _AT_ONCE
+    device: AbstractContextManager = nullcontext()  # JAX keeps the order of programs itself
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        special_ids: tuple[int, int],
+        precision: str,
+        device: str,
+        threads: int = 1,
+    ) -> None:
+        """Copies the weights to each chip; `at_once` says the threads."""
+        self._bundle, self._special, self._process = bundle, special_ids, os.getpid()
+        tensors = load_tensors(bundle)
+        self._tensors = {name: tensors[name] for name in tensors if name.startswith("dense/")}
+        self._chips = chips(device)
+        if jax.config.jax_compilation_cache_dir is None:  # else it is the user's
+            jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
+        mesh = Mesh(np.array(self._chips), (_ROWS,))
+        self._by_row = NamedSharding(mesh, PartitionSpec(_ROWS))
+        weights = program_weights(bundle.config, tensors, bundle.heads, jax.numpy.dtype(precision))
+        self._weights = jax.device_put(weights, NamedSharding(mesh, PartitionSpec()))
+
+    def batching(self, batch_tokens: int | None, longest: int) -> PackedRows:
+        """See `protocol.Engine`; RuntimeError in a forked process, where JAX would hang."""
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "a model on a GPU or TPU cannot be used in a forked process: start processes by "
+                "multiprocessing's method spawn, and load the model in each"
+            )
+        count = len(self._chips)
+        budget = BATCH_TOKENS * count if batch_tokens is None else batch_tokens
+        return PackedRows(budget, longest, count)
+
+    def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> "Programs":
+        """See `protocol.Engine`."""
+        bundle = self._bundle
+        wanted = Wanted(bundle.config, self._special, spec, output_spec, prompt_tokens)
+        function = jax.jit(partial(program, wanted, bundle.heads, bundle.token_dense))
+        return Programs(partial(function, self._weights), self._by_row)
+
+    def modules(self, vectors: np.ndarray) -> np.ndarray:
+        """See `protocol.Engine`; on the processor, because any row count occurs."""
+        return host_call(self._bundle, self._tensors, "modules", vectors)
+
+
+class Programs:
+    """A function of packed rows as a `bert_embed.backends.protocol.Graph`."""
+
+    def __init__(self, function: Any, by_row: NamedSharding) -> None:
+        self._function, self._by_row = function, by_row
+
+    def __call__(self, rows: PaddedRows, shape: Shape) -> Mapping[str, np.ndarray]:
+        places = placed(rows.mask.sum(axis=1), shape)
+        outputs = self._run(rows, shape, *places)
+        shared = np.bincount(places[0], minlength=shape[0])[places[0]] > 1
+        broken = np.flatnonzero(shared & ~_finite(outputs, rows.mask))
+        # In a product with NaN a weight of 0 is NaN, too: each has a row of its own now, and those
+        # that broke beside another one are whole.
+        for start in range(0, len(broken), shape[0]):
+            alone = broken[start : start + shape[0]]
+            nothing = np.zeros(len(alone), np.int64)
+            again = self._run(rows.some(alone), shape, np.arange(len(alone)), nothing, nothing)
+            for name, values in again.items():
+                outputs[name][alone] = values
+        return outputs
+
+    def _run(
+        self, texts: PaddedRows, shape: Shape, row: np.ndarray, slot: np.ndarray, start: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Runs texts, each in a row, as one of the texts of that row, from its first token on."""
+        mask, length = texts.mask, shape[1]
+        text, token = np.nonzero(mask)
+        at = row[text] * length + start[text] + token
+        lengths = np.zeros((shape[0], most_texts(length)), np.int32)
+        lengths[row, slot] = mask.sum(axis=1)
+
+        def packed(values: np.ndarray) -> np.ndarray:
+            flat = np.zeros(shape[0] * length, np.int32)
+            flat[at] = values[text, token]
+            return flat.reshape(shape)
+
+        unseen = None if texts.seen is mask else packed(1 - texts.seen)
+        batch = packed(texts.input_ids), packed(texts.type_ids), unseen, lengths
+        found = jax.device_get(self._function(*jax.device_put(batch, self._by_row)))
+        outputs = {name: values[row, slot] for name, values in found["texts"].items()}
+        for name, values in found["tokens"].items():
+            outputs[name] = np.zeros((*mask.shape, values.shape[-1]), np.float32)
+            outputs[name][text, token] = values.reshape(-1, values.shape[-1])[at]
+        return outputs
+
+
+def _finite(outputs: Mapping[str, np.ndarray], mask: np.ndarray) -> np.ndarray:
+    """bool `[texts]`: whether all numbers of a text are."""
+    finite = np.ones(len(mask), bool)
+    for values in outputs.values():
+        finite &= np.isfinite(values).reshape(len(mask), -1).all(axis=1)
+    return finite

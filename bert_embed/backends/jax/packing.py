@@ -1,0 +1,151 @@
+"""Packs texts into rows of a few lengths: few programs are compiled, and little is padding."""
+
+import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+
+from bert_embed.backends.batches import Batch, Shape
+
+# Tokens of rows, each with the parts of a batch that programs have: all of its rows, an eighth of
+# them and so on. Attention takes the square of a row's length, so long rows are for long texts.
+_LENGTHS: dict[int, tuple[int, ...]] = {128: (1, 8, 128), 256: (1, 8)}
+_LENGTHS_TO_LONG: dict[int, tuple[int, ...]] = {128: (1, 16), 512: (1, 4), 2048: (1,)}
+_LONG = 512
+_PARTS_OF_LONGEST, _PARTS_OF_LONG, _PARTS_OF_OWN = (1, 8, 32), (1,), (1, 8)
+_FEWEST_TOKENS = 3  # of a text: a row has a place for each so many of its tokens
+_TOO_MUCH = 0.1  # padding of a call, above which its rows get a length of their own
+_STEP = 16  # tokens, in which that length grows
+
+
+def most_texts(length: int) -> int:
+    """Returns how many texts a row of so many tokens can hold."""
+    return max(length // _FEWEST_TOKENS, 1)
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """Packs texts of at most `longest` tokens; a batch has `budget` tokens, padding included.
+
+    Texts that share a row follow each other in a batch.
+
+    >>> batches = PackedRows(budget=512, longest=128).plan(np.array([100, 60, 60, 28]))
+    >>> [(batch.rows.tolist(), batch.shape) for batch in batches]
+    [([0, 3], (1, 128)), ([1, 2], (1, 128))]
+    """
+
+    budget: int
+    longest: int
+    devices: int = 1  # which share the rows of a batch
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """The shapes that batches usually have: eight at most."""
+        return [shape for length in self._parts for shape in self._of_length(length)]
+
+    @cached_property
+    def _parts(self) -> dict[int, tuple[int, ...]]:
+        """By the lengths of rows, ascending, the parts of a batch that programs have."""
+        longest = max(-(-self.longest // 8) * 8, min(_LENGTHS))
+        shorter = _LENGTHS if longest <= _LONG else _LENGTHS_TO_LONG
+        of_longest = _PARTS_OF_LONGEST if longest <= _LONG else _PARTS_OF_LONG
+        return {one: parts for one, parts in shorter.items() if one < longest} | {
+            longest: of_longest
+        }
+
+    def _of_length(self, length: int) -> list[Shape]:
+        parts = self._parts.get(length, _PARTS_OF_OWN)
+        counts = {self._whole(self.budget // part // length) for part in parts}
+        return [(count, length) for count in sorted(counts, reverse=True)]
+
+    def _whole(self, rows: int) -> int:
+        """Returns the rows of a program: as many on each device."""
+        return max(rows // self.devices, 1) * self.devices
+
+    def ahead(self, batches: Sequence[Batch], everything: bool) -> Sequence[Shape]:
+        return [batch.shape for batch in batches]
+
+    def plan(self, lengths: np.ndarray) -> list[Batch]:
+        """Returns the batches of int `[texts]` lengths; they depend on nothing else."""
+        usual = tuple(self._parts)
+        if usual[-1] > _LONG:
+            return self._plan(lengths, usual)
+        # A middle length leaves one more batch that is not full.
+        fewer = usual[0], usual[-1]
+        best = min((self._plan(lengths, chosen) for chosen in (usual, fewer)), key=_tokens)
+        total = int(np.sum(lengths))
+        if total > 2 * self.budget and _tokens(best) > (1 + _TOO_MUCH) * total:
+            best = min(best, self._plan(lengths, (self._own_length(lengths),)), key=_tokens)
+        return best
+
+    def _own_length(self, lengths: np.ndarray) -> int:
+        """Returns the row length with the least padding where it is the only one."""
+        sample = lengths[:: max(len(lengths) // 1000, 1)]
+        longest = int(np.max(lengths))
+        candidates = range(-(-longest // _STEP) * _STEP, max(self._parts) + 1, _STEP)
+        return min(candidates, key=lambda length: length * len(list(_bins(sample, (length,)))))
+
+    def _plan(self, lengths: np.ndarray, chosen: Sequence[int]) -> list[Batch]:
+        bins: dict[int, list[list[int]]] = {}
+        for length, texts in _bins(lengths, chosen):
+            bins.setdefault(length, []).append(texts)
+        batches = []
+        for length, of_length in sorted(bins.items(), reverse=True):
+            shapes, start = self._of_length(length), 0
+            while start < len(of_length):
+                left = len(of_length) - start
+                shape = next((shape for shape in shapes if shape[0] <= left), shapes[-1])
+                texts = list(chain.from_iterable(of_length[start : start + shape[0]]))
+                batches.append(Batch(np.array(texts, np.int64), shape))
+                start += shape[0]
+        return batches
+
+
+def _tokens(batches: Sequence[Batch]) -> int:
+    return sum(batch.tokens for batch in batches)
+
+
+def _bins(lengths: np.ndarray, of_rows: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+    """Yields the length of each row, the least that is enough, and the numbers of its texts.
+
+    A row begins with the longest text that is left; then comes, again and again, the longest that
+    still fits: best fit decreasing.
+    """
+    order = np.argsort(-np.asarray(lengths), kind="stable")
+    waiting: dict[int, list[int]] = {}
+    for number in order[::-1].tolist():
+        waiting.setdefault(int(lengths[number]), []).append(number)
+    known = sorted(waiting)
+    while known:
+        length = of_rows[bisect.bisect_left(of_rows, known[-1])]
+        left = length
+        texts: list[int] = []
+        while len(texts) < most_texts(length):
+            at = bisect.bisect_right(known, left) - 1
+            if at < 0:
+                break
+            left -= known[at]
+            of_size = waiting[known[at]]
+            texts.append(of_size.pop())
+            if not of_size:
+                del known[at]
+        yield length, texts
+
+
+def placed(lengths: np.ndarray, shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns row, number within the row, and first token of each text, int64 `[texts]` each.
+
+    Texts of a batch of `PackedRows`, or some of them, in its order: each goes where the one before
+    it is, if it fits there. They never need more rows than the batch has.
+    """
+    rows, slots, starts = (np.empty(len(lengths), np.int64) for _ in range(3))
+    row, slot, used = 0, 0, 0
+    for number, length in enumerate(np.asarray(lengths).tolist()):
+        if used + length > shape[1] or slot == most_texts(shape[1]):
+            row, slot, used = row + 1, 0, 0
+        rows[number], slots[number], starts[number] = row, slot, used
+        slot, used = slot + 1, used + length
+    return rows, slots, starts

@@ -1,0 +1,311 @@
+"""Computes what a call asks for of packed rows: an encoder's graph in JAX, and the pooling.
+
+Weights are arguments, so that a program is compiled once for all models of its sizes. Numbers are
+float32; those of products are in the precision of their weights.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_embed.backends.host import ArrayOps, Wanted, combine_layers, is_normed, query_scale
+from bert_embed.models.encoder import EncoderConfig
+from bert_embed.models.heads.head import Head
+from bert_embed.models.modules import OF_TOKENS, Module, modules_graph
+from bert_embed.settings import VectorSpec
+
+_LEAST = -1e30  # below every number, so that what does not count is never the maximum
+_UNSEEN = -1e9  # the score of tokens that are not seen: their softmax is exactly 0
+_HIGHEST = jax.lax.Precision.HIGHEST
+Weights = Mapping[str, jax.Array]
+
+
+def program(
+    wanted: Wanted,
+    heads: Mapping[str, Head],
+    token_modules: Sequence[Module],
+    weights: Weights,
+    ids: jax.Array,
+    types: jax.Array,
+    unseen: jax.Array | None,
+    lengths: jax.Array,
+) -> dict[str, dict[str, jax.Array]]:
+    """Runs the encoder up to the highest layer that is used, pools, and applies heads.
+
+    `ids`, `types` and `unseen`, 1 for tokens that no other sees (None: there are none), are int32
+    `[rows, length]`; `lengths`, int32 `[rows, texts]`, are the tokens of each text of a row, 0 for
+    none. Returns float32 arrays, of "texts" `[rows, texts, width]` and of "tokens"
+    `[rows, length, width]`, by the names of `bert_embed.backends.protocol.Graph`.
+    """
+    spec, output_spec, config = wanted.spec, wanted.output_spec, wanted.config
+    layout = _Layout(lengths, ids.shape[1])
+    ops = _Ops(config, weights, layout, unseen)
+    layers = config.hidden_states(ops, ids, types)
+    states = {
+        number: state.astype(jnp.float32)
+        for number, state in enumerate(islice(layers, max(wanted.layers) + 1))
+    }
+    outputs: dict[str, dict[str, jax.Array]] = {"texts": {}, "tokens": {}}
+    for kind in output_spec.heads:
+        head = heads[kind]
+        output = head.graph(ops, states[config.num_hidden_layers]).astype(jnp.float32)
+        outputs["tokens" if head.per_token else "texts"][kind] = output
+    if output_spec.tokens:
+        chosen = [states[number] for number in spec.token_layer_numbers(config)]
+        outputs["tokens"]["tokens"] = ops.joined(_combined(spec, chosen))
+    if output_spec.sentences:
+        chosen = [states[number] for number in spec.layer_numbers(config)]
+        outputs["texts"]["sentences"] = _sentences(wanted, token_modules, ops, layout, ids, chosen)
+    return outputs
+
+
+class _Layout:
+    """Where the texts of packed rows are."""
+
+    def __init__(self, lengths: jax.Array, length: int) -> None:
+        ends = jnp.cumsum(lengths, axis=1)
+        self.starts, self.lengths, self.length = ends - lengths, lengths, length
+        place = jnp.arange(length)
+        # int32 `[rows, length]`: the number of a token's text, behind the last one for padding.
+        self.text = (place[None, :, None] >= ends[:, None]).sum(axis=-1)
+        # float32 `[rows, texts, length]`: 1 for the tokens of a text.
+        self.of_text = (self.text[:, None] == jnp.arange(lengths.shape[1])[:, None]).astype(
+            jnp.float32
+        )
+        started = jnp.where(
+            self.text[..., None] > jnp.arange(lengths.shape[1]), lengths[:, None], 0
+        )
+        self.position = place - started.sum(axis=-1)
+
+    def at(self, x: jax.Array, place: jax.Array) -> jax.Array:
+        """Returns `[rows, texts, width]`: of each text the token at int32 `[rows, texts]`."""
+        return jnp.take_along_axis(x, jnp.clip(place, 0, self.length - 1)[..., None], axis=1)
+
+    def sum(self, x: jax.Array, weights: jax.Array) -> jax.Array:
+        """Returns `[rows, texts, width]` of `[rows, length, width]` and `[rows, length]`."""
+        return jnp.einsum("rtl,rlw->rtw", self.of_text * weights[:, None], x, precision=_HIGHEST)
+
+    def count(self, weights: jax.Array) -> jax.Array:
+        """Returns `[rows, texts, 1]`: the sum of each text's weights, and 1 where it is 0."""
+        total = (self.of_text * weights[:, None]).sum(axis=-1, keepdims=True)
+        return jnp.where(total > 0, total, 1.0)
+
+    def max(self, x: jax.Array, counted: jax.Array) -> jax.Array:
+        """Returns `[rows, texts, width]`: the largest number among the tokens that count."""
+
+        def of_text(number: jax.Array) -> jax.Array:
+            inside = (self.text == number) & (counted > 0)
+            return jnp.where(inside[..., None], x, _LEAST).max(axis=1)
+
+        # One text of each row at a time: all of them at once would be as many copies of `x`.
+        return jnp.moveaxis(jax.lax.map(of_text, jnp.arange(self.lengths.shape[1])), 0, 1)
+
+
+def _combined(spec: VectorSpec, states: Sequence[jax.Array]) -> list[jax.Array]:
+    return combine_layers(jnp, states, spec.layer_combine, spec.layer_weights)
+
+
+def _sentences(
+    wanted: Wanted,
+    token_modules: Sequence[Module],
+    ops: "_Ops",
+    layout: _Layout,
+    ids: jax.Array,
+    states: Sequence[jax.Array],
+) -> jax.Array:
+    """Returns `[rows, texts, pooled width]`; see `bert_embed.backends.host.pool`."""
+    spec = wanted.spec
+    if spec.pooling == "pooler":
+        first = layout.at(states[-1], layout.starts)
+        return jnp.tanh(ops.product(first, "pooler").astype(jnp.float32))
+    whole = (layout.text < layout.lengths.shape[1]).astype(jnp.float32)
+    counted = whole
+    if not spec.pool_special_tokens:
+        counted *= ~jnp.isin(ids, jnp.asarray(wanted.special_ids))
+    if wanted.prompt_tokens and not spec.pool_prompt:
+        counted *= layout.position >= wanted.prompt_tokens + wanted.config.special_tokens // 2
+    if counted is not whole:  # all tokens count where none would
+        some = (layout.of_text * counted[:, None]).max(axis=-1)  # `[rows, texts]`
+        counts = jnp.einsum("rtl,rt->rl", layout.of_text, some, precision=_HIGHEST)
+        counted = jnp.where(counts > 0, counted, whole)
+    layers = _combined(spec, states)
+    if spec.token_dense:
+        layers = [
+            modules_graph(token_modules, ops, layer, OF_TOKENS).astype(jnp.float32)
+            for layer in layers
+        ]
+    pooled = [
+        _POOLINGS[pooling](layout, layer, counted) for layer in layers for pooling in spec.poolings
+    ]
+    return jnp.concatenate(pooled, axis=-1)
+
+
+_Pooling = Callable[[_Layout, jax.Array, jax.Array], jax.Array]
+
+
+def _mean(layout: _Layout, states: jax.Array, counted: jax.Array) -> jax.Array:
+    return layout.sum(states, counted) / layout.count(counted)
+
+
+def _weighted_mean(layout: _Layout, states: jax.Array, counted: jax.Array) -> jax.Array:
+    return _mean(layout, states, counted * (layout.position + 1))
+
+
+def _mean_sqrt_len(layout: _Layout, states: jax.Array, counted: jax.Array) -> jax.Array:
+    return layout.sum(states, counted) / jnp.sqrt(layout.count(counted))
+
+
+def _first(layout: _Layout, states: jax.Array, counted: jax.Array) -> jax.Array:
+    return layout.at(states, layout.starts)
+
+
+def _last(layout: _Layout, states: jax.Array, counted: jax.Array) -> jax.Array:
+    return layout.at(states, layout.starts + layout.lengths - 1)
+
+
+def _last_counted(layout: _Layout, states: jax.Array, counted: jax.Array) -> jax.Array:
+    places = (counted > 0) * jnp.arange(layout.length)
+    return layout.at(states, (layout.of_text * places[:, None]).max(axis=-1).astype(jnp.int32))
+
+
+_POOLINGS: dict[str, _Pooling] = {
+    "mean": _mean,
+    "max": _Layout.max,
+    "mean_sqrt_len": _mean_sqrt_len,
+    "weightedmean": _weighted_mean,
+    "cls": _first,
+    "sep": _last,
+    "lasttoken": _last_counted,
+}
+
+
+def program_weights(
+    config: EncoderConfig, tensors: Mapping[str, np.ndarray], heads: Mapping[str, Head], dtype: Any
+) -> dict[str, np.ndarray]:
+    """Returns what programs read: queries scaled, tables added, products' weights in `dtype`."""
+    unread = {name for head in heads.values() for name in head.unread} | {*config.in_tables}
+    arrays: dict[str, np.ndarray] = {}
+    for name, array in tensors.items():
+        if name in unread or name.startswith("dense/"):
+            continue
+        layer, _, module = name.rpartition("/")[0].rpartition("/")
+        if module == "query" and not is_normed(tensors, layer):
+            array = array * query_scale(config.head_width)
+        arrays[name] = array.astype(dtype) if name.endswith(("/kernel", "/bias")) else array
+    return arrays | config.tables(tensors)
+
+
+class _Ops(ArrayOps):
+    """The operations of `bert_embed.models.encoder.Ops` on `[rows, length, width]` throughout.
+
+    `flat` changes nothing: TPUs lay out `[tokens, width]` anew before every attention. Tokens see
+    those of their own text alone.
+    """
+
+    def __init__(
+        self, config: EncoderConfig, weights: Weights, layout: _Layout, unseen: jax.Array | None
+    ) -> None:
+        super().__init__(jnp, config, weights)
+        self._layout = layout
+        self._dtype = next(
+            array.dtype for name, array in weights.items() if name.endswith("/kernel")
+        )
+        exact = _HIGHEST if self._dtype == jnp.float32 else None
+        self._einsum = partial(jnp.einsum, precision=exact)
+        seen = layout.text[:, :, None] == layout.text[:, None]
+        if unseen is not None:
+            seen &= unseen[:, None] == 0
+        self._seen = seen[:, None]  # bool `[rows, 1, length, length]`
+
+    def gather(self, table: str, ids: jax.Array) -> jax.Array:
+        rows = self.weights[table]
+        if len(rows) == 2:  # a choice costs less than a gather
+            return jnp.where(ids[..., None] > 0, rows[1], rows[0])
+        return rows.at[ids].get(mode="promise_in_bounds")
+
+    def first_rows(self, table: str) -> jax.Array:
+        """See `Ops.first_rows`; `[rows, length, width]`, because positions start with each text."""
+        rows = self.weights[table]
+        return rows.at[jnp.minimum(self._layout.position, len(rows) - 1)].get(
+            mode="promise_in_bounds"
+        )
+
+    def flat(self, x: jax.Array) -> jax.Array:
+        return x
+
+    def add(self, x: jax.Array, y: jax.Array) -> jax.Array:
+        return x + y.astype(x.dtype)
+
+    def activated(self, x: jax.Array, activation: str) -> jax.Array:
+        return super().activated(x.astype(jnp.float32), activation).astype(x.dtype)
+
+    def norm(self, x: jax.Array, name: str, epsilon: float | None = None) -> jax.Array:
+        return super().norm(x.astype(jnp.float32), name, epsilon)
+
+    def product(self, x: jax.Array, name: str) -> jax.Array:
+        kernel, bias = self.weights[f"{name}/kernel"], self.weights.get(f"{name}/bias")
+        x = self._einsum("...i,io->...o", x.astype(kernel.dtype), kernel)
+        return x if bias is None else x + bias
+
+    def by_distance(self, table: str) -> jax.Array:
+        # Within a text, places differ as positions do. Of other texts any column does.
+        rows, places = self.weights[table], np.arange(self._layout.length)
+        middle = rows.shape[1] // 2
+        columns = np.clip(middle + places[None] - places[:, None], 0, rows.shape[1] - 1)
+        return rows[:, columns][None]
+
+    def attention(
+        self,
+        x: jax.Array,
+        layer: str,
+        added: jax.Array | None = None,
+        rotation: tuple[jax.Array, jax.Array] | None = None,
+    ) -> jax.Array:
+        config = self.config
+        query, key, value = (self.product(x, f"{layer}/{n}") for n in ("query", "key", "value"))
+        if is_normed(self.weights, layer):
+            scale = query_scale(config.head_width)
+            query = (self.norm(query, f"{layer}/query_norm") * scale).astype(value.dtype)
+            key = self.norm(key, f"{layer}/key_norm").astype(value.dtype)
+        heads = (*x.shape[:2], config.num_attention_heads, config.head_width)
+        query, key, value = (part.reshape(heads) for part in (query, key, value))
+        if rotation is not None:
+            query, key = (_rotated(part, *rotation) for part in (query, key))
+        scores = self._einsum("blhd,bmhd->bhlm", query, key, preferred_element_type=jnp.float32)
+        scores = jnp.where(self._seen, scores if added is None else scores + added, _UNSEEN)
+        weights = jax.nn.softmax(scores).astype(value.dtype)
+        return self._einsum("bhlm,bmhd->blhd", weights, value).reshape(*x.shape[:2], -1)
+
+    def against(
+        self, x: jax.Array, table: str, bias: str | None, block: int
+    ) -> Iterator[jax.Array]:
+        rows, x = self.weights[table], x.astype(self._dtype)
+        for start in range(0, rows.shape[0], block):
+            part = rows[start : start + block].astype(self._dtype)
+            products = self._einsum("...i,oi->...o", x, part).astype(jnp.float32)
+            yield (
+                products if bias is None else products + self.weights[bias][start : start + block]
+            )
+
+    def over_tokens(self, x: jax.Array, pooling: str) -> jax.Array:
+        """See `Ops.over_tokens`; `[rows, texts, width]`."""
+        x, layout = x.astype(jnp.float32), self._layout
+        if pooling == "first":
+            return layout.at(x, layout.starts)
+        everything = jnp.ones(x.shape[:2], jnp.float32)
+        if pooling == "max":
+            return layout.max(x, everything)
+        return (_mean if pooling == "mean" else _Layout.sum)(layout, x, everything)
+
+
+def _rotated(x: jax.Array, factors: jax.Array, exchanged_factors: jax.Array) -> jax.Array:
+    wide = x.astype(jnp.float32)
+    first, second = jnp.split(wide, 2, axis=-1)
+    exchanged = jnp.concatenate([second, first], axis=-1)
+    turned = wide * factors[..., None, :] + exchanged * exchanged_factors[..., None, :]
+    return turned.astype(x.dtype)

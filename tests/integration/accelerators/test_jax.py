@@ -1,0 +1,185 @@
+"""The programs of TPUs and GPUs, compiled by XLA for this machine's processor."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_embed.backends.choose import load_engine
+from bert_embed.backends.runner import RowRunner
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.importers.huggingface import import_huggingface
+from bert_embed.settings import OutputSpec, VectorSpec
+from tests.support.command import ROOT, embed, rows, vectors
+from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.rounding import assert_near
+
+BROKEN = 40  # the id of a word whose embedding is not a number
+
+
+def in_process(code, folder, **variables):
+    """What a process of its own prints last, as JSON, and its stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "BERT_EMBED_CACHE": str(folder), "JAX_PLATFORMS": "cpu", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_run_writes_what_the_processor_writes(tmp_path, precision):
+    texts = tmp_path / "texts.txt"
+    words = ["the", "bank", "of", "a", "river", "was", "down", "by", "water", "and", "she", "said"]
+    texts.write_text("\n".join(" ".join(words[: 1 + n % 13] * (1 + n % 7)) for n in range(90)))
+    assert embed(tmp_path / "one", "minilm", texts) == 0
+    flags = {"engine": "jax", "device": "cpu", "precision": precision}
+    assert embed(tmp_path / "other", "minilm", texts, **flags) == 0
+    assert rows(tmp_path / "other")["id"] == rows(tmp_path / "one")["id"]
+    one, other = vectors(tmp_path / "one"), vectors(tmp_path / "other")
+    if precision == "float32":
+        assert_near(other, one)
+    else:
+        assert np.vecdot(one, other).min() > 0.999
+
+
+@pytest.fixture(scope="module")
+def broken_bundle(tmp_path_factory):
+    """A model one of whose words is not a number: a row that has it is none, either."""
+    folder = tmp_path_factory.mktemp("broken")
+    words = "embeddings.word_embeddings.weight"
+    table = write_tiny_huggingface(folder / "source")[words].copy()
+    table[BROKEN] = np.nan
+    write_tiny_huggingface(folder / "source", changes={words: table})
+    return import_huggingface(str(folder / "source"), str(folder / "bundle"))
+
+
+def run(bundle, texts, **settings):
+    runner = RowRunner(bundle.config, load_engine(bundle, (2, 3), "float32", **settings), 2)
+    splits = np.concatenate([[0], np.cumsum([len(text) for text in texts])])
+    output_spec = OutputSpec(tokens=True)
+    return runner.run(
+        VectorSpec(), output_spec, np.concatenate(texts), splits, None, batch_tokens=512
+    )
+
+
+def test_what_shares_a_row_changes_nothing(tiny_bundle, broken_bundle):
+    """Among the neighbours: the longest, empty ones, and such as are not numbers."""
+    random = np.random.default_rng(0)
+    texts = [
+        np.array([2, *random.integers(41, 90, length), 3], np.int32)
+        for length in (*range(13), 0, 62, 1, 0, 30, *[2] * 40)
+    ]
+    alone = [run(broken_bundle, [text], engine="jax", device="cpu") for text in texts]
+    hostile = [number for number in range(len(texts)) if number % 5 == 3 and len(texts[number]) > 2]
+    for number in hostile:
+        texts[number][1] = BROKEN
+    together = run(broken_bundle, texts, engine="jax", device="cpu")
+    assert sorted(together.failed) == hostile
+    tokens = np.split(together.token_vectors, np.cumsum([len(text) for text in texts])[:-1])
+    for number, one in enumerate(alone):
+        if number not in hostile:
+            assert_near(together.vectors[number], one.vectors[0])
+            assert_near(tokens[number], one.token_vectors)
+
+
+EIGHT = """
+import json
+import jax
+import bert_embed
+
+texts = ["the bank " * (1 + n % 9) for n in range(200)]
+encoder = bert_embed.load(MODEL, engine="jax", device="cpu")
+vectors = encoder.encode(texts, batch_tokens=4096)
+print(json.dumps({"chips": len(jax.devices()), "vectors": vectors.tolist()}))
+"""
+
+
+def test_eight_chips_share_the_rows_of_each_program(tiny_bundle, tmp_path):
+    code = f"MODEL = {str(tiny_bundle)!r}\n{EIGHT}"
+    found, programs = {}, {}
+    for chips in (1, 8):
+        dump = tmp_path / str(chips)
+        flags = f"--xla_force_host_platform_device_count={chips} --xla_dump_hlo_as_text"
+        found[chips] = in_process(code, tmp_path, XLA_FLAGS=f"{flags} --xla_dump_to={dump}")[0]
+        assert found[chips]["chips"] == chips
+        files = dump.glob("*jit_program*after_optimizations.txt")
+        programs[chips] = [file.read_text() for file in files]
+    assert_near(np.array(found[8]["vectors"]), np.array(found[1]["vectors"]))
+    assert 0 < len(programs[8]) <= 3  # a shape of rows each, for all chips
+    for program in programs[8]:
+        assert "num_partitions=8" in program
+        for collective in ("all-reduce", "all-gather", "all-to-all", "collective-permute"):
+            assert f" {collective}(" not in program
+
+
+AGAIN = """
+import json
+import bert_embed
+encoder = bert_embed.load(MODEL, engine="jax", device="cpu")
+encoder.encode(["the bank of the river", "money"])
+print(json.dumps({}))
+"""
+
+
+def test_a_second_process_compiles_nothing(tiny_bundle, tmp_path):
+    variables = {"JAX_LOG_COMPILES": "1", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    code = f"MODEL = {str(tiny_bundle)!r}\n{AGAIN}"
+    _, first = in_process(code, tmp_path, **variables)
+    _, second = in_process(code, tmp_path, **variables)
+    assert "Persistent compilation cache hit for 'jit_program" not in first
+    assert "Persistent compilation cache hit for 'jit_program" in second
+
+
+def test_a_chip_that_is_not_there_is_refused(tiny_bundle, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("the bank\n")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", device="tpu") == 2
+    said = capsys.readouterr().err
+    assert "--device tpu: jax sees no TPU on this machine" in said
+    assert "it needs a TPU VM and the packages of jax[tpu]" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_batches_are_halved_where_one_does_not_fit(tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    engine = load_engine(bundle, (2, 3), "float32", "cpu", engine="jax")
+    texts = [np.array([2, 40 + n, 3], np.int32) for n in range(40)]
+    graph = engine.graph(VectorSpec(), OutputSpec(), 0)
+
+    class Small:
+        at_once, device, modules = engine.at_once, engine.device, engine.modules
+        batching = engine.batching
+
+        def graph(self, *wanted):
+            def call(some, shape):
+                if len(some.mask) > 5:
+                    raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
+                return graph(some, shape)
+
+            return call
+
+    splits = np.arange(len(texts) + 1) * 3
+    found = RowRunner(bundle.config, Small(), 2).run(
+        VectorSpec(), OutputSpec(), np.concatenate(texts), splits, None, batch_tokens=512
+    )
+    assert found.failed == {}
+    assert_near(found.vectors, run(bundle, texts, device="cpu").vectors)
+
+
+def test_the_page_shows_what_the_compilers_said():
+    kept = json.loads(Path(ROOT, "benchmarks", "results", "compiled.json").read_text())
+    page = Path(ROOT, "docs", "accelerators.md").read_text("utf-8")
+    for chip in ("v5e", "v6e", "H100", "L4"):
+        said = kept[f"MiniLM, 128 x 128, bfloat16, {chip.lower()}"]
+        time = f"{said['milliseconds']:.1f}" if "milliseconds" in said else ""
+        share = f"{said['share of peak']:.0%}" if "share of peak" in said else ""
+        cells = [chip, time, share, f"{said['temporary MB']:.0f} MB", f"{said.get('kernels', '')}"]
+        assert "| " + " | ".join(cells).replace("  ", " ").strip() in page.replace("|  |", "| |")

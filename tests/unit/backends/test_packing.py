@@ -1,0 +1,88 @@
+"""How texts share the rows of a program, whatever their lengths are."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_embed.backends.jax.packing import PackedRows, most_texts, placed
+
+
+def computed(batches):
+    return sum(batch.tokens for batch in batches)
+
+
+def natural(mean, count, longest):
+    """Lengths of English texts are near to log-normal."""
+    random = np.random.default_rng(0)
+    spread = 0.6
+    lengths = random.lognormal(np.log(mean) - spread**2 / 2, spread, count).round().astype(int) + 2
+    return np.clip(lengths, 3, longest)
+
+
+@given(
+    lengths=st.lists(st.integers(2, 300), max_size=300),
+    budget=st.integers(1, 3000),
+    longest=st.integers(300, 9000),
+    chips=st.sampled_from([1, 4, 8]),
+    left_out=st.randoms(use_true_random=False),
+)
+def test_every_text_runs_once_whole_and_in_the_rows_of_its_batch(
+    lengths, budget, longest, chips, left_out
+):
+    lengths = np.array(lengths, np.int64)
+    rows = PackedRows(budget, longest, chips)
+    batches = rows.plan(lengths)
+    assert sorted(text for batch in batches for text in batch.rows) == list(range(len(lengths)))
+    assert rows.ahead(batches, False) == [batch.shape for batch in batches]
+    for batch in batches:
+        count, length = batch.shape
+        assert count % chips == 0
+        some = batch.rows[[left_out.random() < 0.7 for _ in batch.rows]]  # as where others failed
+        for texts in (batch.rows, some):
+            row, slot, start = placed(lengths[texts], batch.shape)
+            assert row.max(initial=0) < count
+            assert slot.max(initial=0) < most_texts(length)
+            stop = start + lengths[texts]
+            assert stop.max(initial=0) <= length
+            same = row[1:] == row[:-1]
+            assert (start[1:][same] == stop[:-1][same]).all()
+            assert (slot[1:][same] == slot[:-1][same] + 1).all()
+            assert (start[1:][~same] == 0).all()
+
+
+@pytest.mark.parametrize("longest", [64, 128, 256, 512, 2048, 8192])
+@pytest.mark.parametrize("chips", [1, 8])
+def test_a_model_has_eight_programs_at_most(longest, chips):
+    rows = PackedRows(16384 * chips, longest, chips)
+    assert len(rows.shapes) <= 8
+    for mean in (8, 25, 100, 400):
+        batches = rows.plan(natural(mean, 3000, longest))
+        assert {batch.shape for batch in batches} <= {*rows.shapes}
+
+
+@pytest.mark.parametrize(
+    ("mean", "longest", "most"),
+    [
+        *((25, 512, 0.03), (25, 128, 0.08), (40, 512, 0.03), (8, 512, 0.08), (120, 512, 0.08)),
+        *((120, 256, 0.08), (250, 512, 0.08), (400, 512, 0.08), (2000, 8192, 0.08)),
+    ],
+)
+@pytest.mark.parametrize("texts", [300, 1000, 20_000])
+def test_little_is_padding_on_texts_of_natural_lengths(mean, longest, most, texts):
+    lengths = natural(mean, texts, longest)
+    assert computed(PackedRows(16384, longest).plan(lengths)) < (1 + most) * lengths.sum()
+
+
+@pytest.mark.parametrize("length", [3, 30, 65, 86, 100, 129, 171, 193, 257, 300, 342, 400, 512])
+def test_little_is_padding_where_all_texts_are_of_a_length(length):
+    lengths = np.full(4000, length)
+    assert computed(PackedRows(16384, 512).plan(lengths)) < 1.1 * lengths.sum()
+
+
+def test_the_same_texts_are_packed_the_same_way():
+    lengths = natural(40, 2000, 512)
+    one, other = (PackedRows(16384, 512).plan(lengths) for _ in range(2))
+    for mine, theirs in zip(one, other, strict=True):
+        assert mine.shape == theirs.shape
+        np.testing.assert_array_equal(mine.rows, theirs.rows)
