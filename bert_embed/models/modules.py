@@ -12,10 +12,8 @@ from bert_embed.base.errors import InputError
 from bert_embed.models.encoder import Ops, Sizes, norm_shapes, product_shapes
 
 DENSE_ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "sigmoid", "silu")
-POOLED, OF_TOKENS = (
-    "dense",
-    "token_dense",
-)  # what names of tensors begin with: behind the pooling, before
+# What names of tensors begin with: of modules behind the pooling, and before it.
+POOLED, OF_TOKENS = "dense", "token_dense"
 _TORCH_EPSILON = 1e-5  # of torch.nn.LayerNorm
 
 
