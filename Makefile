@@ -73,6 +73,8 @@ embed: model build/language_reference.jsonl  ## embed the Python language refere
 # Two of the linters need Go.
 GO_LINTERS := $(if $(shell command -v go),build/actionlint build/kubeconform)
 SCHEMAS := tests/integration/deploy/schemas/{{.ResourceKind}}_{{.ResourceAPIVersion}}.json
+# These import JAX, which is in an environment of its own.
+JAX_ALONE := $(addprefix --ignore bert_embed/backends/jax/,engine.py program.py)
 MANIFESTS := deploy/airflow/bert_embed_pod.yaml deploy/cloud_run/job.yaml deploy/flink/kubernetes.yaml
 check: .venv/dev model $(GO_LINTERS)  ## lint code, scripts, images, workflows and manifests; types, layers, doctests, lock
 	$(BIN)/ruff check .
@@ -87,7 +89,7 @@ check: .venv/dev model $(GO_LINTERS)  ## lint code, scripts, images, workflows a
 	$(BIN)/uv lock --check --quiet
 	@$(PINS) | diff requirements.txt - && $(EXPORT) --only-group build | diff locks/build.txt - && ! grep "://" uv.lock \
 		|| { echo "the pins are not those of pyproject.toml: make lock"; exit 1; }
-	$(BIN)/python -m pytest --doctest-modules --ignore bert_embed/integrations bert_embed tests/test_house.py
+	$(BIN)/python -m pytest --doctest-modules --ignore bert_embed/integrations $(JAX_ALONE) bert_embed tests/test_house.py
 
 build/actionlint build/kubeconform build/prism build/flink/bin/container: requirements.txt
 	@mkdir -p $(@D)

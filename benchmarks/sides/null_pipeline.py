@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bert_embed.backends.batches import PaddedRows, Shape
 from bert_embed.backends.choose import load_engine
 from bert_embed.backends.protocol import Engine
 from bert_embed.bundle.bundle import Bundle
@@ -53,10 +54,8 @@ class NullGraph:
         # No zeros, which Parquet packs to nothing, where real vectors take all their bytes.
         self._vectors = np.random.default_rng(0).standard_normal((_MOST_ROWS, width), np.float32)
 
-    def __call__(
-        self, input_ids: np.ndarray, mask: np.ndarray, type_ids: np.ndarray
-    ) -> Mapping[str, np.ndarray]:
-        return {"sentences": self._vectors[: len(input_ids)]}
+    def __call__(self, rows: PaddedRows, shape: Shape) -> Mapping[str, np.ndarray]:
+        return {"sentences": self._vectors[: len(rows.mask)]}
 
 
 def load_null(bundle: Bundle, *rest: Any) -> NullEngine:

@@ -3,7 +3,7 @@
 import logging
 import os
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -66,6 +66,11 @@ def _computing(precision: str, device: str, engine: str | None) -> list[Backend]
     return [row for row in rows if row.computes(precision, device, named=engine is not None)]
 
 
+def _told(computing: Sequence[Backend]) -> Backend:
+    """The engine that a message names: one that is installed, if there is one."""
+    return next((backend for backend in computing if backend.installed), computing[0])
+
+
 def _named(engine: str) -> Backend:
     known = {backend.name: backend for backend in TABLE}
     if engine in known:
@@ -113,7 +118,8 @@ def find_backend(
         if here := [backend for backend in computing if _is_here(backend, place)]:
             return here[0], place
         if place == "gpu" and computing and has_nvidia_driver():
-            _warn_of_unused_gpu(computing[0].name, computing[0].provider("gpu"))
+            told = _told(computing)
+            _warn_of_unused_gpu(told.name, told.provider("gpu"))
     raise _nothing_here(precision, device, engine)
 
 
@@ -161,9 +167,11 @@ def _warn_of_unused_gpu(engine: str, package: str) -> None:
 def _nothing_here(precision: str, device: str, engine: str | None) -> SettingError:
     devices = _devices(precision, engine)
     setting, value = ("device", device) if "cpu" in devices else ("precision", precision)
-    computing = _computing(precision, devices[0] if device == "auto" else device, engine)
-    name, package = computing[0].name, computing[0].provider(device)
-    if not any(backend.installed for backend in computing):
+    place = devices[0] if device == "auto" else device
+    computing = _computing(precision, place, engine)
+    told = _told(computing)
+    name, package = told.name, told.provider(place)
+    if not told.installed:
         return SettingError(setting, missing(value, package))
     if device in _NEEDS:
         return SettingError(

@@ -519,7 +519,7 @@ def _check_input(options: Options) -> None:
 def _check_files(options: Options) -> None:
     written = FORMATS[options.output_format]
     for kind in options.granularity if written.holds == VECTORS else ():
-        if not written.fits(KINDS[kind]):
+        if kind in KINDS and not written.fits(KINDS[kind]):  # others are refused where kinds are
             raise SettingError(
                 "output_format",
                 f"{written.name} is for vectors of texts; {kind}s require {_fitting(KINDS[kind])}",

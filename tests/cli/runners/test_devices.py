@@ -68,8 +68,9 @@ def test_blocks_are_larger_for_a_device_that_is_asked_for(texts, tmp_path, tiny_
     large = tmp_path / "large.txt"
     large.write_text(texts.read_text() * 600)
     sizes = {}
+    cluster = {"runner": "PortableRunner", "job_endpoint": "localhost:9", "dry_run": True}
     for device in ("auto", "cpu", "tpu"):
-        assert embed(tmp_path / "out", tiny_bundle, large, device=device, dry_run=True) == 0
+        assert embed(tmp_path / "out", tiny_bundle, large, device=device, **cluster) == 0
         said = capsys.readouterr().out
         sizes[device] = said
     assert sizes["auto"] == sizes["cpu"] != sizes["tpu"]

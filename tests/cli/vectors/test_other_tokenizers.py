@@ -107,7 +107,7 @@ def test_pairs_are_rows_of_the_encoder(tmp_path, model):
     first, second = map(list, zip(*pairs, strict=True))
     np.testing.assert_allclose(vectors(tmp_path / "out"), encoder.encode(first, second), atol=1e-5)
     tokenizer = encoder.tokenizer
-    for row, (a, b) in zip(encoder.units(first, second), pairs, strict=True):
+    for row, (a, b) in zip(encoder.units(first, texts_b=second), pairs, strict=True):
         around = 2 + tokenizer.separators
         assert len(row.texts) == sum(len(tokenizer.encode(text)) - 2 for text in (a, b)) + around
 

@@ -113,9 +113,9 @@ LACKING = {
     "acme --region us-central1 --temp_location gs://bucket/tmp --sdk_container_image acme/worker": (
         "pip install 'apache-beam[gcp]'"
     ),
-    "embed --input {texts} --output out --device gpu": "pip install 'tensorflow[and-cuda]'",
+    "embed --input {texts} --output out --device gpu": "pip install 'jax[cuda13]'",
     "embed --input {texts} --output out --device tpu": "pip install 'jax[tpu]'",
-    "embed --input {texts} --output out --precision bfloat16": "pip install tensorflow",
+    "embed --input {texts} --output out --precision bfloat16": "pip install 'jax[cuda13]'",
     "model import {google} bundle": "pip install tensorflow",
     "export {output} dest --to faiss": "pip install faiss-cpu",
     "export {output} postgresql://me@127.0.0.1/db --to pgvector": (

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -122,12 +123,14 @@ def test_commands_that_need_tensorflow_say_so_where_it_is_missing(tmp_path):
     made, _ = commands(
         _MISSING + _COMMANDS,
         ["model", "export", "minilm", tmp_path / "saved"],
-        [*embed, "--precision=bfloat16"],
         [*embed, "--engine=tensorflow"],
+        [*embed, "--precision=bfloat16"],
     )
-    for code, errors in made:
+    needs = ["tensorflow", "tensorflow", "jax[cuda13]"]
+    for (code, errors), package in zip(made, needs, strict=True):
         assert code != 0
-        assert "requires tensorflow, which is not installed here: pip install tensorflow" in errors
+        install = f"pip install {shlex.quote(package)}"
+        assert f"requires {package}, which is not installed here: {install}" in errors
         assert "a bug of this program" not in errors
 
 

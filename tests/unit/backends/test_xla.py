@@ -295,7 +295,7 @@ def test_a_machine_without_a_gpu_says_so(tiny_bundle):
     for precision in ("bfloat16", "float16"):
         with pytest.raises(ValueError, match=f"precision {precision} requires a GPU"):
             find_backend(precision, "auto")
-    with pytest.raises(ValueError, match="device tpu: TensorFlow finds no TPU"):
+    with pytest.raises(ValueError, match=r"device tpu requires jax\[tpu\], which is not installed"):
         Encoder(read_bundle(tiny_bundle), device="tpu")
 
 
