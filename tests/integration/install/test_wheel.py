@@ -151,7 +151,8 @@ def test_what_the_base_lacks_is_named_with_its_package(
 
 
 def test_the_tests_know_every_extra():
-    assert declared_extras() == list(EXTRAS)
+    """But for those of chips, gigabytes of drivers: `make test-accelerators` has their JAX."""
+    assert [extra for extra in declared_extras() if extra not in ("tpu", "gpu")] == list(EXTRAS)
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
