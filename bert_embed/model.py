@@ -97,8 +97,8 @@ class Embedder:
             `bert_embed.encoder.Encoder` takes them.
         inference_timeout: Seconds without a finished batch after which a call raises
             NoProgressError; None waits for ever.
-        compile_ahead: Whether a GPU or TPU compiles the programs of all shapes of a batch before
-            the first one; otherwise each when it occurs.
+        compile_ahead: Whether TensorFlow compiles the programs of all shapes of a batch before the
+            first one, otherwise each when it occurs; JAX compiles those of a call before it.
 
     Attributes:
         runner: Runs rows of token ids.

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -11,6 +11,7 @@ from bert_embed.base.arguments import whole_number
 from bert_embed.base.arrays import places
 from bert_embed.base.errors import SettingError
 
+DEVICE_BATCH_TOKENS = 16384  # of a GPU, or a chip of a TPU: enough to use all of its units
 CPU_BATCH_TOKENS = 512  # so that the values between products stay in a core's cache
 _LEAST_FILL = 0.9  # a row shorter than this share of its batch's longest would be mostly padding
 _FULL_ENOUGH = 512  # tokens: a smaller batch leaves the matrix products too thin to be fast
@@ -43,7 +44,9 @@ class PaddedRows:
 
     def some(self, rows: np.ndarray) -> "PaddedRows":
         """Returns rows by their numbers."""
-        return PaddedRows(*(values[rows] for values in astuple(self)))
+        return PaddedRows(
+            self.input_ids[rows], self.mask[rows], self.type_ids[rows], self.seen[rows]
+        )
 
 
 @dataclass(frozen=True)

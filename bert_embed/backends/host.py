@@ -6,6 +6,7 @@ device. A mask is 1 for tokens and 0 for padding, which is at the end; None says
 """
 
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,7 +20,7 @@ from bert_embed.backends.protocol import Graph
 from bert_embed.base.arrays import unit_length
 from bert_embed.bundle.bundle import Bundle, load_tensors
 from bert_embed.models.encoder import EncoderConfig
-from bert_embed.models.modules import OF_TOKENS, modules_graph
+from bert_embed.models.modules import OF_TOKENS, POOLED, modules_graph
 from bert_embed.settings import OutputSpec, VectorSpec
 
 
@@ -245,6 +246,16 @@ def is_normed(tensors: Mapping[str, Any], layer: str) -> bool:
     return f"{layer}/query_norm/gamma" in tensors
 
 
+def graph_tensors(bundle: Bundle, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns what a program that ends with the pooling reads, but for the encoder's tables."""
+    others = {*bundle.unread, *bundle.config.in_tables}
+    return {
+        name: array
+        for name, array in tensors.items()
+        if name not in others and not name.startswith(f"{POOLED}/")
+    }
+
+
 def tail(bundle: Bundle, ops: Any, name: str, x: Any) -> Any:
     """Adds what `Model.call` computes by some `Ops`; of each token `[tokens, width]`."""
     if name == "pooler":
@@ -312,6 +323,36 @@ class HostEngine(ABC):
     def modules(self, vectors: np.ndarray) -> np.ndarray:
         with self.model(self.config.num_hidden_layers) as model:
             return model.call("modules", vectors)
+
+
+class ProgramEngine:
+    """What engines share whose compiled programs end with the pooling, on a device.
+
+    Modules behind it are computed on the processor, because any row count occurs.
+    """
+
+    at_once: int | None = 3  # one is computed, one is padded or copied back, and one waits
+
+    def __init__(
+        self, bundle: Bundle, special_ids: tuple[int, int], tensors: Mapping[str, np.ndarray]
+    ) -> None:
+        self._bundle, self._special, self._process = bundle, special_ids, os.getpid()
+        self._tensors = {name: tensors[name] for name in tensors if name.startswith(f"{POOLED}/")}
+
+    def wanted(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Wanted:
+        """Returns what the programs of such a graph compute."""
+        return Wanted(self._bundle.config, self._special, spec, output_spec, prompt_tokens)
+
+    def modules(self, vectors: np.ndarray) -> np.ndarray:
+        return host_call(self._bundle, self._tensors, "modules", vectors)
+
+    def check_process(self) -> None:
+        """Raises RuntimeError in a forked process, where the device's runtime would hang."""
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "a model on a GPU or TPU cannot be used in a forked process: start processes by "
+                "multiprocessing's method spawn, and load the model in each"
+            )
 
 
 # erf(x / sqrt 2) is tanh(x P(x^2)) within 7e-8 up to 5.6, and 1 beyond; NumPy has no erf.

@@ -146,6 +146,11 @@ class Bundle:
         return (*kinds, *(["token_modules"] if self.token_dense else []))
 
     @property
+    def unread(self) -> tuple[str, ...]:
+        """The names of tensors that no engine reads, but the host."""
+        return tuple(name for head in self.heads.values() for name in head.unread)
+
+    @property
     def heads_apart(self) -> tuple[str, ...]:
         """The kinds, not what the model is for, whose graphs multiply by a table of words."""
         return tuple(
@@ -261,8 +266,8 @@ def is_weights(name: str) -> bool:
 def write_tensors(bundle: Bundle, tensors: Mapping[str, np.ndarray]) -> None:
     """Writes `WEIGHTS`, and `TABLES` where the host reads some, into the bundle's folder."""
     _write_tensors(Path(bundle.path, WEIGHTS), tensors)
-    if names := [name for head in bundle.heads.values() for name in head.unread]:
-        _write_tensors(Path(bundle.path, TABLES), {name: tensors[name] for name in names})
+    if bundle.unread:
+        _write_tensors(Path(bundle.path, TABLES), {name: tensors[name] for name in bundle.unread})
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:

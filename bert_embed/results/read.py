@@ -217,10 +217,10 @@ def read_scores(
 
 
 def _read_whole(
-    folder: Folders, kind: str, partial: bool, rows: int = BATCH_ROWS
+    folder: Folders, kind: str, partial: bool
 ) -> tuple[list[str | int], list[Any], dict[str, Any]]:
     """All ids of a kind, its vectors, batch by batch, and what the run says of them."""
-    settings, batches = _read_rows(folder, kind, partial, rows)
+    settings, batches = _read_rows(folder, kind, partial)
     ids: list[str | int] = []
     vectors = []
     for batch in batches:

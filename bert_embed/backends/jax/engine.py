@@ -1,6 +1,5 @@
 """JaxEngine: runs models on TPUs and NVIDIA GPUs, on all chips of this machine at once."""
 
-import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -10,38 +9,20 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bert_embed.backends.batches import PaddedRows, Shape
-from bert_embed.backends.host import Wanted, host_call
-from bert_embed.backends.jax import BACKEND
+from bert_embed.backends.batches import DEVICE_BATCH_TOKENS, PaddedRows, Shape
+from bert_embed.backends.host import ProgramEngine
 from bert_embed.backends.jax.packing import PackedRows, most_texts, placed
 from bert_embed.backends.jax.program import program, program_weights
-from bert_embed.base.errors import SettingError
 from bert_embed.bundle.bundle import Bundle, load_tensors
 from bert_embed.bundle.cache import cache_folder
 from bert_embed.settings import OutputSpec, VectorSpec
 
-BATCH_TOKENS = 16384  # of a chip: enough to use all of its units
-_AT_ONCE = 3  # one is computed, one is packed or copied back, and one waits
 _ROWS = "rows"  # the axis of the mesh: each chip has as many rows of a batch
-_MACHINES = {"gpu": "a machine with an NVIDIA driver", "tpu": "a TPU VM", "cpu": "a processor"}
 
 
-def chips(device: str) -> list[jax.Device]:
-    """Returns this machine's chips of a kind; SettingError if JAX finds none."""
-    try:
-        return jax.local_devices(backend=device)
-    except RuntimeError as error:
-        raise SettingError(
-            "device",
-            f"{device}: JAX finds none on this machine ({str(error).splitlines()[0]}); it needs "
-            f"{_MACHINES[device]}, and the packages of {BACKEND.provider(device)}",
-        ) from error
-
-
-class JaxEngine:
+class JaxEngine(ProgramEngine):
     """Runs each batch as one program, whose rows all chips share; calls may overlap."""
 
-    at_once: int | None = _AT_ONCE
     device: AbstractContextManager = nullcontext()  # JAX keeps the order of programs itself
 
     def __init__(
@@ -53,38 +34,28 @@ class JaxEngine:
         threads: int = 1,
     ) -> None:
         """Copies the weights to each chip; `at_once` says the threads."""
-        self._bundle, self._special, self._process = bundle, special_ids, os.getpid()
         tensors = load_tensors(bundle)
-        self._tensors = {name: tensors[name] for name in tensors if name.startswith("dense/")}
-        self._chips = chips(device)
+        super().__init__(bundle, special_ids, tensors)
+        self._chips = jax.local_devices(backend=device)
         if jax.config.jax_compilation_cache_dir is None:  # else it is the user's
             jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
         mesh = Mesh(np.array(self._chips), (_ROWS,))
         self._by_row = NamedSharding(mesh, PartitionSpec(_ROWS))
-        weights = program_weights(bundle.config, tensors, bundle.heads, jax.numpy.dtype(precision))
+        weights = program_weights(bundle, tensors, jax.numpy.dtype(precision))
         self._weights = jax.device_put(weights, NamedSharding(mesh, PartitionSpec()))
 
     def batching(self, batch_tokens: int | None, longest: int) -> PackedRows:
-        """See `protocol.Engine`; RuntimeError in a forked process, where JAX would hang."""
-        if os.getpid() != self._process:
-            raise RuntimeError(
-                "a model on a GPU or TPU cannot be used in a forked process: start processes by "
-                "multiprocessing's method spawn, and load the model in each"
-            )
+        """See `protocol.Engine`, and `check_process`."""
+        self.check_process()
         count = len(self._chips)
-        budget = BATCH_TOKENS * count if batch_tokens is None else batch_tokens
+        budget = DEVICE_BATCH_TOKENS * count if batch_tokens is None else batch_tokens
         return PackedRows(budget, longest, count)
 
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> "Programs":
         """See `protocol.Engine`."""
-        bundle = self._bundle
-        wanted = Wanted(bundle.config, self._special, spec, output_spec, prompt_tokens)
+        wanted, bundle = self.wanted(spec, output_spec, prompt_tokens), self._bundle
         function = jax.jit(partial(program, wanted, bundle.heads, bundle.token_dense))
         return Programs(partial(function, self._weights), self._by_row)
-
-    def modules(self, vectors: np.ndarray) -> np.ndarray:
-        """See `protocol.Engine`; on the processor, because any row count occurs."""
-        return host_call(self._bundle, self._tensors, "modules", vectors)
 
 
 class Programs:

@@ -13,7 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_embed.backends.host import ArrayOps, Wanted, combine_layers, is_normed, query_scale
+from bert_embed.backends.host import (
+    ArrayOps,
+    Wanted,
+    combine_layers,
+    graph_tensors,
+    is_normed,
+    query_scale,
+)
+from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.head import Head
 from bert_embed.models.modules import OF_TOKENS, Module, modules_graph
@@ -185,19 +193,16 @@ _POOLINGS: dict[str, _Pooling] = {
 
 
 def program_weights(
-    config: EncoderConfig, tensors: Mapping[str, np.ndarray], heads: Mapping[str, Head], dtype: Any
+    bundle: Bundle, tensors: Mapping[str, np.ndarray], dtype: Any
 ) -> dict[str, np.ndarray]:
     """Returns what programs read: queries scaled, tables added, products' weights in `dtype`."""
-    unread = {name for head in heads.values() for name in head.unread} | {*config.in_tables}
-    arrays: dict[str, np.ndarray] = {}
-    for name, array in tensors.items():
-        if name in unread or name.startswith("dense/"):
-            continue
+    arrays = graph_tensors(bundle, tensors)
+    for name, array in arrays.items():
         layer, _, module = name.rpartition("/")[0].rpartition("/")
         if module == "query" and not is_normed(tensors, layer):
-            array = array * query_scale(config.head_width)
+            array = array * query_scale(bundle.config.head_width)
         arrays[name] = array.astype(dtype) if name.endswith(("/kernel", "/bias")) else array
-    return arrays | config.tables(tensors)
+    return arrays | bundle.config.tables(tensors)
 
 
 class _Ops(ArrayOps):

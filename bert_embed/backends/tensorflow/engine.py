@@ -1,7 +1,6 @@
 """XLAEngine: runs models on GPUs, with a compiled program for each shape of a batch."""
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -10,21 +9,24 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_embed.backends.batches import FixedShapes, PaddedRows, Shape, padded_to
-from bert_embed.backends.host import Wanted, host_call
+from bert_embed.backends.batches import (
+    DEVICE_BATCH_TOKENS,
+    FixedShapes,
+    PaddedRows,
+    Shape,
+    padded_to,
+)
+from bert_embed.backends.host import ProgramEngine
 from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import Bundle, load_tensors
 from bert_embed.settings import OutputSpec, VectorSpec
 
-BATCH_TOKENS = 16384  # enough to use all units of a device
-_AT_ONCE = 3  # one is computed, one is padded or copied back, and one waits
 _ONE_MODEL_AT_A_TIME = threading.Lock()  # all models of the process share the GPU
 
 
-class XLAEngine:
+class XLAEngine(ProgramEngine):
     """Runs each call as one program of a fixed shape; calls may overlap."""
 
-    at_once: int | None = _AT_ONCE
     device: contextlib.AbstractContextManager = _ONE_MODEL_AT_A_TIME
 
     def __init__(
@@ -36,41 +38,31 @@ class XLAEngine:
         threads: int = 1,
     ) -> None:
         """Loads the weights onto a "gpu", or the processor; `at_once` says the threads."""
-        self._bundle, self._special, self._process = bundle, special_ids, os.getpid()
+        tensors = load_tensors(bundle)
+        super().__init__(bundle, special_ids, tensors)
         self._place = "/GPU:0" if device == "gpu" else "/CPU:0"
         # Otherwise the first process takes all memory, and others on the machine get none.
         for gpu in tf.config.list_physical_devices("GPU") if device == "gpu" else ():
             with contextlib.suppress(RuntimeError):  # it is in use already
                 tf.config.experimental.set_memory_growth(gpu, True)
-        tensors = load_tensors(bundle)
-        self._tensors = {name: tensors[name] for name in tensors if name.startswith("dense/")}
         with tf.device(self._place):
             self._model = load_encoder(bundle, tensors)
             if precision != "float32":
                 self._model.compute_in(tf.as_dtype(precision))
 
     def batching(self, batch_tokens: int | None, longest: int) -> FixedShapes:
-        """See `protocol.Engine`; RuntimeError in a forked process, where TensorFlow would hang."""
-        if os.getpid() != self._process:
-            raise RuntimeError(
-                "a model on a GPU cannot be used in a forked process: start processes by "
-                "multiprocessing's method spawn, and load the model in each"
-            )
-        return FixedShapes(BATCH_TOKENS if batch_tokens is None else batch_tokens, longest)
+        """See `protocol.Engine`, and `check_process`."""
+        self.check_process()
+        return FixedShapes(DEVICE_BATCH_TOKENS if batch_tokens is None else batch_tokens, longest)
 
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> "Programs":
         """See `bert_embed.backends.protocol.Engine`."""
-        config = self._bundle.config
-        wanted = Wanted(config, self._special, spec, output_spec, prompt_tokens)
+        wanted = self.wanted(spec, output_spec, prompt_tokens)
         batch = [tf.TensorSpec([None, None], tf.int32)] * 3
         with tf.device(self._place):
             outputs = partial(self._model.outputs, wanted)
             function = tf.function(outputs, batch, autograph=False, jit_compile=True)
             return Programs(function.get_concrete_function(), self._place)
-
-    def modules(self, vectors: np.ndarray) -> np.ndarray:
-        """See `protocol.Engine`; on the processor, because any row count occurs."""
-        return host_call(self._bundle, self._tensors, "modules", vectors)
 
 
 class Programs:

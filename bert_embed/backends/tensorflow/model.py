@@ -12,6 +12,7 @@ from bert_embed.backends.host import (
     ArrayOps,
     Wanted,
     fused_attention,
+    graph_tensors,
     is_normed,
     query_scale,
     tail,
@@ -35,9 +36,7 @@ class Encoder(tf.Module):
         super().__init__(name="encoder")
         self._bundle, self.config, self.has_pooler = bundle, bundle.config, bundle.has_pooler
         self._dtype = tf.float32
-        unread = {name for head in bundle.heads.values() for name in head.unread}
-        tensors = {name: array for name, array in tensors.items() if name not in unread}
-        arrays = _graph_weights(bundle.config, tensors)
+        arrays = _graph_weights(bundle, tensors)
         self.weights = {name: tf.Variable(array) for name, array in arrays.items()}
 
     def hidden_states(
@@ -82,15 +81,10 @@ class Encoder(tf.Module):
         return ops.by_row(found) if name in self._bundle.per_token else found
 
 
-def _graph_weights(
-    config: EncoderConfig, tensors: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
+def _graph_weights(bundle: Bundle, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Returns the arrays that the graph reads: products of attention fused, tables added."""
-    arrays = {
-        name: array
-        for name, array in tensors.items()
-        if not name.startswith("dense/") and name not in config.in_tables and not _is_fused(name)
-    }
+    config, read = bundle.config, graph_tensors(bundle, tensors)
+    arrays = {name: array for name, array in read.items() if not _is_fused(name)}
     for layer in config.layer_names:
         fused = fused_attention(tensors, layer, config.head_width)
         arrays |= {f"{layer}/qkv/{part}": array for part, array in fused.items()}

@@ -1,4 +1,4 @@
-"""Defines Kind: what files, searches and people are told of one kind of vectors."""
+"""Defines Kind, a kind of vectors: its columns in files, its description, how it is searched."""
 
 from abc import ABC, abstractmethod
 from collections import Counter

@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 
 from tests.support.models import gated, jina
 from tests.support.models.sentence_transformers import write_modules
-from tests.support.models.tiny import WORDS, small_vocabulary
+from tests.support.models.tiny import BERT_NORMALIZER, WORDS, small_vocabulary
 
 GOLDEN = Path(__file__).parents[2] / "data" / "architectures.npz"
 # Longer than the distance from which on MPNet knows no differences.
@@ -207,13 +207,7 @@ def _write_tokenizer(folder: Path, kind: str, vocabulary: list[str]) -> None:
             {"id": vocabulary.index(token), "content": token, "special": True, **usual}
             for token in (*special.values(), "[UNK]")
         ],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
-            "lowercase": True,
-        },
+        "normalizer": BERT_NORMALIZER,
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "post_processor": processor,
         "model": {

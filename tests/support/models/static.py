@@ -13,7 +13,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from tests.support.models.sentence_transformers import dense, write_modules
-from tests.support.models.tiny import WORDS, small_vocabulary
+from tests.support.models.tiny import BERT_NORMALIZER, WORDS, small_vocabulary
 
 GOLDEN = Path(__file__).parents[2] / "data" / "static.npz"
 WIDTH = 24
@@ -85,13 +85,7 @@ def _tokenizer(kind: str) -> dict[str, Any]:
             {"id": number, "content": token, "special": True, **flags}
             for number, token in enumerate(ENTRIES[:5])
         ],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
-            "lowercase": True,
-        },
+        "normalizer": BERT_NORMALIZER,
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "post_processor": {"type": "BertProcessing", **ends} if kind == "plain" else None,
         "model": {

@@ -14,6 +14,14 @@ if will up other about out many then them these so some her would make like him 
 look two more write go see number no way could people my than first water been call who oil its
 now find long down day did get come made may part bank river robber money vault"""
 WORDS = _TEXT.split()
+# Of tokenizer.json, as an uncased BERT model has it
+BERT_NORMALIZER = {
+    "type": "BertNormalizer",
+    "clean_text": True,
+    "handle_chinese_chars": True,
+    "strip_accents": None,
+    "lowercase": True,
+}
 
 
 def small_vocabulary(cased: bool = False) -> list[str]:

@@ -21,14 +21,6 @@ from bert_embed.models.modules import DENSE_ACTIVATIONS, DenseModule, module_sha
 from tests.support.models import plain_bert
 
 CONFIG = BertConfig(9, 4, 1, 2, 8, 8)
-PLAIN = {
-    "identity": lambda x: x,
-    "tanh": np.tanh,
-    "relu": plain_bert.relu,
-    "gelu": plain_bert.gelu,
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "silu": lambda x: x / (1 + np.exp(-x)),
-}
 
 
 def random_tensors(dense, seed=0):
@@ -56,7 +48,9 @@ def test_a_chain_of_modules_equals_plain_numpy(modules, rows):
     wanted = vectors.astype(np.float64)
     for number, module in enumerate(modules):
         bias = tensors.get(f"dense/{number}/bias", 0)
-        wanted = PLAIN[module.activation](wanted @ tensors[f"dense/{number}/kernel"] + bias)
+        wanted = plain_bert.ACTIVATIONS[module.activation](
+            wanted @ tensors[f"dense/{number}/kernel"] + bias
+        )
     with tempfile.TemporaryDirectory() as folder:
         bundle = Bundle(folder, "", CONFIG, 8, dense=modules)
         write_litert(folder, bundle, tensors)

@@ -33,14 +33,6 @@ POOL = {
     "weightedmean": lambda x, places: places @ x / places.sum(),
     "lasttoken": lambda x, places: x[-1],
 }
-ACTIVATIONS = {
-    "identity": lambda x: x,
-    "tanh": np.tanh,
-    "relu": plain_bert.relu,
-    "gelu": plain_bert.gelu,
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "silu": lambda x: x / (1 + np.exp(-x)),
-}
 
 
 def imported(folder, name="bundle"):
@@ -58,7 +50,9 @@ def plain_module(module, arrays, x):
         centred = x - x.mean(-1, keepdims=True)
         scaled = centred / np.sqrt(centred.var(-1, keepdims=True) + 1e-5)
         return scaled * arrays["norm.weight"] + arrays["norm.bias"]
-    y = ACTIVATIONS[module.activation](x @ arrays["linear.weight"].T + arrays.get("linear.bias", 0))
+    y = plain_bert.ACTIVATIONS[module.activation](
+        x @ arrays["linear.weight"].T + arrays.get("linear.bias", 0)
+    )
     if module.residual:
         y = y + (x @ arrays["residual.weight"].T if "residual.weight" in arrays else x)
     return y

@@ -10,7 +10,7 @@ from bert_embed.bundle.bundle import read_bundle
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models.architectures import write_architecture
-from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
+from tests.support.models.tiny import BERT_NORMALIZER, small_vocabulary, write_tiny_huggingface
 
 
 def template(single="[CLS] A [SEP]", pair="[CLS] A [SEP] B.1 [SEP].1"):
@@ -32,13 +32,7 @@ def template(single="[CLS] A [SEP]", pair="[CLS] A [SEP] B.1 [SEP].1"):
 
 FAST = {
     "added_tokens": [{"id": 0, "content": "[PAD]", "special": True}],
-    "normalizer": {
-        "type": "BertNormalizer",
-        "clean_text": True,
-        "handle_chinese_chars": True,
-        "strip_accents": None,
-        "lowercase": True,
-    },
+    "normalizer": BERT_NORMALIZER,
     "pre_tokenizer": {"type": "BertPreTokenizer"},
     "post_processor": template(),
 }
