@@ -5,7 +5,6 @@ import os
 import pkgutil
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any
 
 from bert_embed.backends import jax, litert, static, tensorflow
@@ -75,6 +74,9 @@ def _named(engine: str) -> Backend:
     known = {backend.name: backend for backend in TABLE}
     if engine in known:
         return known[engine]
+    # Here, because the standard library's mail parser comes with it: a tenth of a light command.
+    from importlib.metadata import entry_points
+
     others = {point.name: point for point in entry_points(group=GROUP)}
     return others[one_of("engine", engine, (*known, *others))].load()
 
