@@ -7,7 +7,7 @@ BIN := .venv/bin
 OUT := build/language_reference
 BEAM := $(shell sed -n 's/^apache-beam.*==\([^ ]*\).*/\1/p' requirements.txt)
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Exactly what the lock lists, checked by its hash. uv knows neither pip's index nor its proxy: where
 # uv fails, pip tries.
 EXACTLY := --no-deps --no-build-isolation --require-hashes --requirement
@@ -19,7 +19,7 @@ PINS := $(EXPORT) --no-hashes $(RUNTIME) | sed 's/^apache-beam==/apache-beam[gcp
 GO = GOBIN="$(CURDIR)/$(@D)" GOFLAGS=-modcacherw go install
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock model embed check test docs notebooks bench images dataflow flink clean
+.PHONY: help install wheel lock model embed check test docs notebooks bench images dataflow flink clean
 .PHONY: test-quick test-install test-lowest test-processors test-elsewhere test-flink test-airflow
 .PHONY: test-ecosystem test-export test-images test-accelerators
 
@@ -30,22 +30,31 @@ help:  ## list the targets
 	@$(or $(PYTHON),false) -c '$(SUPPORTED)' 2> /dev/null || { echo "Python 3.11, 3.12 or 3.13" \
 		"with its venv module is needed, found $(or $(PYTHON),none): make PYTHON=/path/to/python3.12"; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
-	$(PIP) --require-hashes --requirement $<
+	$(PIP) install --require-hashes --requirement $<
 	@touch $@
 
-.venv/runtime: uv.lock pyproject.toml .venv/uv
-	@echo "installing the pinned packages into .venv (3.1 GB), and this one to be imported from its folder"
+.venv/base: uv.lock pyproject.toml .venv/uv
+	@echo "installing the pinned packages of the base into .venv (0.6 GB), and this one to be imported from its folder"
+	$(EXPORT) > .venv/base.txt
+	$(UV) $(EXACTLY) .venv/base.txt || $(PIP) install $(EXACTLY) .venv/base.txt
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/runtime: .venv/base
+	@echo "installing TensorFlow, the clients of Google Cloud and openTSNE into .venv (2.5 GB)"
 	$(EXPORT) $(RUNTIME) --extra map > .venv/runtime.txt
-	$(UV) $(EXACTLY) .venv/runtime.txt || $(PIP) $(EXACTLY) .venv/runtime.txt
-	$(PIP) --no-deps --no-build-isolation --editable .
+	$(UV) $(EXACTLY) .venv/runtime.txt || $(PIP) install $(EXACTLY) .venv/runtime.txt
 	@touch $@
 
 .venv/dev: .venv/runtime
 	$(EXPORT) --only-group dev > .venv/dev.txt
-	$(UV) $(EXACTLY) .venv/dev.txt || $(PIP) $(EXACTLY) .venv/dev.txt
+	$(UV) $(EXACTLY) .venv/dev.txt || $(PIP) install $(EXACTLY) .venv/dev.txt
 	@touch $@
 
-install: .venv/runtime  ## make .venv with the pinned packages and bert-embed
+install: .venv/runtime  ## make .venv with bert-embed and all that it can use
+
+wheel: .venv/uv  ## build the package into build/wheel, to be installed with pip
+	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir build/wheel .
 
 # Pins stay as they are unless pyproject.toml rules them out; `make lock UPGRADE=--upgrade` takes the
 # newest ones. The lock names no index: whoever installs from it has one set.
@@ -59,7 +68,7 @@ lock: .venv/uv  ## pin the packages in uv.lock and requirements.txt, and name kn
 	$(EXPORT) --only-group build > locks/build.txt
 	@$(BIN)/uv audit --frozen || echo "the pins have weaknesses, or the service did not answer (see above)"
 
-model: .venv/runtime
+model: .venv/base
 	$(BIN)/python -m bert_embed.bundle.find
 
 build/language_reference.jsonl: examples/write_language_reference.py
@@ -150,7 +159,7 @@ build/flink/libraries: uv.lock .venv/runtime
 	@mkdir -p build/flink
 	rm -rf $@
 	$(EXPORT) --only-group flink > build/flink/libraries.txt
-	$(PIP) --no-deps --target $@ -r build/flink/libraries.txt
+	$(PIP) install --no-deps --target $@ -r build/flink/libraries.txt
 	@touch $@
 
 flink: build/flink/job_server build/flink/libraries build/flink/bin/container  ## fetch what a Flink cluster needs (java, mvn, go)
