@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cost import PRICE_PER_HOUR, cost
 from benchmarks.headline import headline
 from benchmarks.measure import table_lines
 
 _HERE = Path(__file__).parent
 RESULTS = _HERE / "results"
 _ROOT = _HERE.parent
-PAGES = (_HERE / "tables.md", *sorted((_ROOT / "docs").glob("*.md")))
+PAGES = (_ROOT / "README.md", _HERE / "tables.md", *sorted((_ROOT / "docs").glob("*.md")))
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--quick", action="store_true", help="small inputs, nothing kept")
     parser.add_argument("--tables", action="store_true", help="only write the pages anew")
+    parser.add_argument(
+        "--price_per_hour", type=float, default=PRICE_PER_HOUR, help="of the readme's table of cost"
+    )
     parser.add_argument("--set", nargs="+", default=[], metavar="SETTING=VALUE")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -124,7 +128,7 @@ def main() -> int:
     names = args.names or [name for name, one in BENCHMARKS.items() if one.usual]
     failed = [] if args.tables else _run_all(names, args.quick, changes)
     if not args.quick and not changes:
-        write_pages()
+        write_pages(args.price_per_hour)
     if failed:
         print(f"failed: {', '.join(failed)}")
     return 1 if failed else 0
@@ -184,12 +188,15 @@ def keep(record: Mapping[str, Any]) -> None:
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
-def write_pages() -> None:
+def write_pages(price_per_hour: float = PRICE_PER_HOUR) -> None:
     """Writes the tables of every page that has markers for a benchmark's results."""
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*"))]
+    files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*"))]
+    # What was compiled for chips, and not run, is of no machine.
+    results = [one for one in files if all("machine" in record for record in one.values())]
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         new = with_section(text, "headline", headline(results))
+        new = with_section(new, "cost", cost(results, price_per_hour))
         for name in sorted(set().union(*results)):
             sections = [section(one[name]) for one in results if name in one]
             new = with_section(new, name, "\n\n".join(sections))

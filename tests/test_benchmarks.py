@@ -1,9 +1,14 @@
 """The proof that the sides of a benchmark computed the same."""
 
+import json
+
 import pyarrow as pa
 import pytest
 
+from benchmarks.cost import cost
 from benchmarks.end_to_end import difference
+from benchmarks.run import RESULTS
+from tests.support.command import ROOT
 
 
 def test_an_entry_that_one_side_lacks_counts_whole():
@@ -32,3 +37,15 @@ def test_scores_are_compared_label_by_label():
     ours = pa.table({"id": ["0"], "no": [0.25], "yes": [0.75], "label": ["yes"]})
     theirs = pa.table({"id": ["a text"], "no": [0.5], "yes": [0.5]})
     assert difference("scores", ours, theirs) == 0.25
+
+
+def test_the_readme_has_the_cost_of_what_was_measured(tmp_path):
+    """Whoever measures, or has another price, writes the pages anew."""
+    results = [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("*-*.json"))]
+    table = cost(results)
+    assert f"<!-- cost -->\n{table}\n<!-- /cost -->\n" in (ROOT / "README.md").read_text("utf-8")
+    measured = results[1]["end_to_end"]["results"]["ours, int8"]["sentences_per_second"]
+    assert measured == 973.3
+    hours = 1_000_000 / measured / 3600
+    assert f"{hours:.2f} hours, {0.1 * hours:.3f} dollars" in table
+    assert f"{hours:.2f} hours, {0.24 * hours:.3f} dollars" in cost(results, 0.24)

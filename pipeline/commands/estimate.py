@@ -343,6 +343,8 @@ class Estimate:
     speed: Speed | None  # of this machine, as `hours`; None: not measured
     hours: float | None
     cost: float | None  # takes `--price_per_hour`
+    hours_per_million: float | None  # documents
+    cost_per_million: float | None
     assumptions: list[str]
 
 
@@ -381,6 +383,8 @@ def _estimate(run: EmbedRun, sample: _Sample, price: float | None, seconds: floa
     figures = sample.figures()
     speed = _speed(run, sample, seconds)
     hours = None if speed is None else figures.tokens / speed.tokens_per_second / 3600
+    cost = None if hours is None or price is None else hours * price
+    millions = figures.documents / 1e6
     output_files, output_bytes = _output(run, figures)
     return Estimate(
         files=1 if run.work.table is not None else len(run.work.planned.paths),
@@ -390,7 +394,9 @@ def _estimate(run: EmbedRun, sample: _Sample, price: float | None, seconds: floa
         output_bytes=output_bytes,
         speed=speed,
         hours=hours,
-        cost=None if hours is None or price is None else hours * price,
+        cost=cost,
+        hours_per_million=hours / millions if hours is not None and millions else None,
+        cost_per_million=cost / millions if cost is not None and millions else None,
         assumptions=list(_assumptions(run, sample, figures, speed)),
     )
 
@@ -507,4 +513,8 @@ def _speed_lines(estimate: Estimate) -> Iterator[str]:
     )
     if estimate.cost is not None:
         yield f"cost*: {estimate.cost:,.2f} by --price_per_hour"
+    if estimate.hours_per_million is not None:
+        money = estimate.cost_per_million
+        price = "--price_per_hour gives the cost" if money is None else f"{money:,.4g} of cost"
+        yield f"a million such documents*: {estimate.hours_per_million:,.3g} hours; {price}"
     yield "N machines take an Nth of the hours for the same money"

@@ -202,14 +202,24 @@ def test_a_busy_machine_is_named(small, tiny_bundle, monkeypatch, capsys, share,
     assert any(busy in assumption for assumption in found["assumptions"]) == said
 
 
-def test_a_price_is_multiplied_by_the_hours(small, tiny_bundle, capsys):
+def test_a_price_is_multiplied_by_the_hours(small, tiny_bundle, capsys, tmp_path):
     words = [f"--input={small}/in", "--seconds=0.1", "--price_per_hour=2.5"]
     found = estimated(capsys, tiny_bundle, *words)
     tokens = found["figures"]["tokens"]
     assert found["hours"] == pytest.approx(tokens / found["speed"]["tokens_per_second"] / 3600)
     assert found["cost"] == pytest.approx(2.5 * found["hours"])
+    millions = found["figures"]["documents"] / 1e6
+    assert found["hours_per_million"] == pytest.approx(found["hours"] / millions)
+    assert found["cost_per_million"] == pytest.approx(found["cost"] / millions)
     assert main(["estimate", f"--model={tiny_bundle}", *words[:2], "--price_per_hour=1e6"]) == 0
-    assert re.search(r"^cost\*: [\d,]+\.\d\d by --price_per_hour$", capsys.readouterr().out, re.M)
+    said = capsys.readouterr().out
+    assert re.search(r"^cost\*: [\d,]+\.\d\d by --price_per_hour$", said, re.M)
+    assert re.search(r"^a million such documents\*: \S+ hours; \S+ of cost$", said, re.M)
+    assert main(["estimate", f"--model={tiny_bundle}", *words[:2]]) == 0
+    assert "hours; --price_per_hour gives the cost\n" in capsys.readouterr().out
+    (tmp_path / "empty.txt").write_text("")
+    empty = estimated(capsys, tiny_bundle, f"--input={tmp_path}/empty.txt", *words[1:])
+    assert (empty["hours_per_million"], empty["cost_per_million"]) == (None, None)
 
 
 @pytest.mark.parametrize(
