@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
@@ -26,6 +27,7 @@ from bert_embed.base.json import json_object
 from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
+from bert_embed.results.deleted import deleted_batches
 from bert_embed.results.files import (
     BATCH_ROWS,
     DocumentUnits,
@@ -36,6 +38,7 @@ from bert_embed.results.files import (
 from bert_embed.results.formats import holds_vectors
 from bert_embed.results.names import (
     BLOCK_RECORDS,
+    DELETED,
     RUN_FILE,
     block_record_name,
     by_number,
@@ -85,7 +88,7 @@ def read(
     """Reads the vectors of whole texts that runs wrote, in the input's order.
 
     Of documents in several outputs that continue each other (`skip_existing`) only the newest
-    version is read.
+    version is read, and none of a document that the newest marks as deleted.
 
     Args:
         folder: Output folder of a run, local, gs:// or s3://; a folder of outputs, a glob, or
@@ -360,8 +363,33 @@ def later_outputs(outputs: Sequence[Output]) -> list[set[int]]:
     return later
 
 
+def deleted_rows(output: Output) -> Iterator[pa.RecordBatch]:
+    """Yields what an output marks as deleted in those it continues, some rows at a time.
+
+    The column `id` has its type of the vectors' files. Of windows and chunks there is a row for
+    each, with its number in `window` or `chunk`; also of documents that the output holds anew, with
+    fewer of them. InputError if the files are not those that the run wrote.
+    """
+    record = output.record
+    if record is None or not record.is_done or DELETED not in record.numbers.written:
+        return  # files of a run in progress may not be all
+    for name in _vectors_in(output.folder, DELETED, record):
+        place = join(absolute(output.folder), name)
+        with open_raw(place) as file:
+            yield from deleted_batches(file, place)
+
+
+def deleted_among(output: Output, ids: set[str]) -> set[str]:
+    """Returns those of some ids, as text, that an output marks as deleted."""
+    batches = (map(str, batch["id"].to_pylist()) for batch in deleted_rows(output))
+    return set().union(*map(ids.intersection, batches))
+
+
 class NewestRows:
-    """Leaves out the rows of documents that are in a later output, which continues theirs."""
+    """Leaves out the rows of documents that a later output, which continues theirs, replaces.
+
+    It has another version of them, or marks them as deleted.
+    """
 
     def __init__(self, outputs: Sequence[Output], granularity: str) -> None:
         self._outputs, self._granularity = outputs, granularity
@@ -381,7 +409,7 @@ class NewestRows:
         return rows.take(np.flatnonzero(is_newest))
 
     def are_newest(self, number: int, ids: Iterable[str | int]) -> np.ndarray:
-        """bool `[ids]`: whether no later output has the documents of an output."""
+        """bool `[ids]`: whether no later output has the documents of an output, or deletes them."""
         hashes = _hashes(ids)
         if self.has_all(number):
             return np.ones(len(hashes), bool)
@@ -407,8 +435,9 @@ def _hashes(ids: Iterable[str | int]) -> np.ndarray:
 
 
 def _hashes_in(output: Output, granularity: str) -> np.ndarray:
-    """uint64: the hashes of an output's ids, each once."""
+    """uint64: the hashes of the ids that an output has or marks as deleted, each once."""
     hashes = [_hashes(ids) for _, ids in _ids_of_files(output, granularity)]
+    hashes += [_hashes(batch["id"].to_pylist()) for batch in deleted_rows(output)]
     return np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
 
 

@@ -28,6 +28,7 @@ from bert_embed.results.names import RUN_FILE, kinds_of, parse_name, vectors_of
 from bert_embed.results.read import (
     Output,
     check_holds,
+    deleted_among,
     later_outputs,
     output_folders,
     read_run,
@@ -274,7 +275,7 @@ def _nothing_found(output: _Output, kinds: Sequence[str]) -> str:
 def _newest_hits(
     outputs: Sequence[_Output], queries: Sequence[Any], k: int, kind: str
 ) -> list[list[Hit]]:
-    """The best hits of each query, without documents that a later output has."""
+    """The best hits of each query, without documents that a later output has or deletes."""
     later = later_outputs(outputs)
     most = k
     while True:
@@ -290,6 +291,7 @@ def _newest_hits(
         }
         ids_of = {
             number: ids_among(outputs[number].folder, outputs[number].settings, ids, kind)
+            | deleted_among(outputs[number], ids)
             for number in set().union(*later)
         }
         newest = []
