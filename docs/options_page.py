@@ -19,6 +19,7 @@ _TYPES: dict[type, str] = {
     flags.Names: "str | Sequence[str]",
     flags.JoinedNames: "str | Sequence[str]",
     flags.Place: "Path",
+    flags.FileOrUrl: "Path",
     flags.Places: "Path | Sequence[Path]",
     flags.Choice: "str",
     flags.Text: "str",

@@ -19,6 +19,7 @@ from bert_embed.pipeline import job
 from bert_embed.pipeline.console import answer, hide_in_flags, say, warn
 from bert_embed.pipeline.errors import ExitCode, RunFailed
 from bert_embed.pipeline.job import Attempt, JobStopped, Tell, TellProgress, run_to_end
+from bert_embed.pipeline.lineage import Datasets
 from bert_embed.pipeline.options.command_line import command_of
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.options.python_call import named_as_in_python, without_dashes
@@ -26,6 +27,7 @@ from bert_embed.pipeline.progress import Counts, progress_of_run, shown_progress
 from bert_embed.pipeline.report.page import page_of, report_after_run
 from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.run import state
+from bert_embed.pipeline.run.datasets import datasets_of
 from bert_embed.pipeline.run.graph import build
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import EmbedRun
@@ -58,6 +60,7 @@ class EmbedAttempt(Attempt[RunRecord]):
         self.run, self.command, self.runner = run, run.options.command, run.job
         self.output, self.fingerprint = run.output, run.fingerprint
         self.model = run.work.bundle.fingerprint[:32]
+        self.openlineage = run.options.openlineage
         self._counts = Counts(run.output, run.fingerprint, run.goal, time.time())
         self._markers: frozenset[str] = frozenset()  # of crashes before this attempt
 
@@ -78,6 +81,9 @@ class EmbedAttempt(Attempt[RunRecord]):
 
     def read(self) -> RunRecord | None:
         return read_record(self.output)
+
+    def datasets(self, record: RunRecord) -> Datasets:
+        return datasets_of(self.run, record)
 
     def suspects(self) -> list[str]:
         return crash_lines(self.run)

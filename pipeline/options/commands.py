@@ -14,6 +14,7 @@ from bert_embed.pipeline.options.flags import (
     POSITIVE,
     Decimal,
     Whole,
+    events_flag,
     flag,
     flags_of,
     positional,
@@ -196,6 +197,7 @@ class ClusterOptions(CommandOptions):
     )
     seed: int = flag("of the sample and the first centroids", "N", 0, kind=Whole(0, _MOST_SEED))
     overwrite: bool = switch("first remove the files of another cluster or dedup")
+    openlineage: str | None = events_flag()
     runner: str = flag("Beam's runner", "NAME", DEFAULT_RUNNER)
     beam_args: tuple[str, ...] = ()
 

@@ -30,6 +30,7 @@ from bert_embed.pipeline.options.flags import (
     JoinedNames,
     Place,
     Places,
+    events_flag,
     flag,
     flags_of,
     one_text,
@@ -297,6 +298,7 @@ class Options(CheckedOptions):
         choices=ACCELERATORS,
     )
     dry_run: bool = switch("print the plan and stop")
+    openlineage: str | None = events_flag()
     beam_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

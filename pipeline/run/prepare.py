@@ -21,7 +21,7 @@ from bert_embed.pipeline.run.columns import (
     text_options,
     with_long_text,
 )
-from bert_embed.pipeline.run.output import OutputState, check_folder
+from bert_embed.pipeline.run.output import OutputState, check_events_place, check_folder
 from bert_embed.pipeline.run.plan import (
     EmbedRun,
     Forecast,
@@ -117,6 +117,7 @@ def prepare(options: Options, found: OutputState | None = None) -> EmbedRun:
     with usage_errors():
         if found is None:
             found = OutputState(absolute(options.output), f"--output {options.output}")
+        check_events_place(options.openlineage, found.folder.path)
         target = None
         if options.output_table is not None:  # before the input is looked for
             target = table_name(options.output_table, "output_table")

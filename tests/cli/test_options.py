@@ -26,6 +26,7 @@ _TYPES = {
     flags.Text: (str, str),
     flags.JoinedNames: (str, str | Sequence[str]),
     flags.Place: (str, PathLike),
+    flags.FileOrUrl: (str, PathLike),
     flags.Places: (tuple[str, ...], PathLike | Sequence[PathLike]),
     flags.Choice: (str, str),
     flags.Whole: (int, int),
