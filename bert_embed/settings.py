@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, TypedDict
@@ -46,7 +46,10 @@ _SELDOM = {
     "min_weight": 0.0,
     "pool_factor": 1,
     "marker": None,
+    "chunk_context": [],
 }
+HEADINGS = "headings"  # in chunk_context, the headings of Markdown above a chunk
+COLUMN = "column:"  # in chunk_context, before the name of a column that it may stand before
 KIND_OF = {"top_k": "sparse", "min_weight": "sparse", "pool_factor": "multi"}  # of TextSpec
 BY_NAME = "name:"  # before the name of a model's prompt, where its text may stand
 SPECIAL_TOKENS = 2  # [CLS] before, and [SEP] after the text of a row
@@ -253,6 +256,7 @@ class TextSpec:
     min_weight: float = 0.0  # the smallest weight of a sparse vector
     pool_factor: int = 1  # how many tokens' vectors become one of a multi-vector
     marker: int | None = None  # id before each text that the model's multi-vectors need
+    chunk_context: tuple[str, ...] = ()  # columns, and `HEADINGS`, before each chunk of a row
 
     def __post_init__(self) -> None:
         kinds = _in_order("granularity", self.granularity, GRANULARITIES)
@@ -290,7 +294,27 @@ class TextSpec:
             if kind not in kinds and getattr(self, name) != _SELDOM[name]:
                 raise SettingError(name, f"requires vectors {kind}", "vectors")
 
+    def _check_context(self) -> None:
+        names = text_list("chunk_context", self.chunk_context)
+        object.__setattr__(self, "chunk_context", tuple(names))
+        if not names:
+            return
+        if self.chunk is None:
+            raise SettingError("chunk_context", "requires chunk", "chunk")
+        if not all(self.context_columns) or len({*names}) < len(names):
+            raise SettingError(
+                "chunk_context", f"must name columns, each once, got {','.join(names)!r}"
+            )
+        if self.reads_headings and self.pools_late:
+            raise SettingError(
+                "chunk_context",
+                f"{HEADINGS} conflicts with chunk_pooling late, by which the model reads headings "
+                "where they stand",
+                "chunk_pooling",
+            )
+
     def _check_chunks(self) -> None:
+        self._check_context()
         one_of("chunk_pooling", self.chunk_pooling, CHUNK_POOLINGS)
         whole_number("chunk_overlap", self.chunk_overlap)
         if self.chunk_tokens is not None:
@@ -355,6 +379,16 @@ class TextSpec:
         return self.chunk_pooling == "late"
 
     @property
+    def reads_headings(self) -> bool:
+        """Whether the headings of Markdown above a chunk are before it."""
+        return HEADINGS in self.chunk_context
+
+    @property
+    def context_columns(self) -> tuple[str, ...]:
+        """The columns whose values are before each chunk."""
+        return context_columns(self.chunk_context)
+
+    @property
     def fills_chunks(self) -> bool:
         """Whether a chunk holds as many sentences, paragraphs or words as fit."""
         return self.chunk == "tokens" or self.chunk_tokens is not None
@@ -365,7 +399,9 @@ class TextSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as JSON-able values."""
-        lists = {"granularity": list(self.granularity), "vectors": list(self.vectors)}
+        lists = {
+            name: list(getattr(self, name)) for name in ("granularity", "vectors", "chunk_context")
+        }
         values = {**asdict(self), **lists}
         return {
             name: value
@@ -377,6 +413,15 @@ class TextSpec:
     def from_dict(cls, values: Mapping[str, Any]) -> "TextSpec":
         """Builds what `to_dict` returned, from a mapping that may hold more."""
         return cls(**{one.name: values[one.name] for one in fields(cls) if one.name in values})
+
+
+def context_columns(names: Iterable[str]) -> tuple[str, ...]:
+    """The columns of chunk_context.
+
+    >>> context_columns(["title", "headings", "column:headings"])
+    ('title', 'headings')
+    """
+    return tuple(name.removeprefix(COLUMN) for name in names if name != HEADINGS)
 
 
 def _in_order(setting: str, values: Any, known: tuple[str, ...]) -> tuple[str, ...]:

@@ -96,6 +96,7 @@ class DocumentBlock:
     texts_b: list[str] | None = None  # "" for a document without; None: no pairs
     words: list[list[str] | None] | None = None  # None where a text did not come as a list of words
     spans: list[list[tuple[int, int]]] | None = None  # code points [start, stop); None: unasked
+    contexts: list[str] | None = None  # before each chunk, "" without one; None: of no columns
     extra: pa.Table | None = None  # a row a document
 
     def __len__(self) -> int:
@@ -120,7 +121,7 @@ class TokenBlock:
     part: Part
     ids: pa.StringArray
     sources: pa.StringArray
-    text_hash: np.ndarray  # int64 [documents], XXH3 of each text's UTF-8
+    text_hash: np.ndarray  # int64 [documents], XXH3 of what `hashed_texts` returns
     layout: "Layout"  # how documents were cut into rows: one each, or windows
     row: np.ndarray  # int32 [rows of the layout], the distinct row that each equals
     rows: "Rows"  # the distinct ones, with [CLS] and [SEP]

@@ -101,6 +101,7 @@ SUMMED = (
     "padded_tokens",
     "batches",
     "compiled",
+    "cut_contexts",
 )
 
 
@@ -141,6 +142,7 @@ class BlockRecord:
     id_hashes: str | None = None  # None where ids are not counted
     files: dict[str, OutputFile] = field(default_factory=dict)  # by name
     seconds: dict[str, float] = field(default_factory=dict)
+    cut_contexts: int = 0  # documents with a context of chunks that was cut
     reused: bool = False  # an earlier attempt wrote it; not kept in the file
 
     def __post_init__(self) -> None:
@@ -173,6 +175,7 @@ def block_record(
         blank=sum(rejection.blank for rejection in part.rejected),
         unfit=part.unfit,
         truncated=int(truncated.sum()),
+        cut_contexts=part.cut_contexts,
         tokens=int(num_tokens.sum()),
         text_tokens=part.unknown.tokens,
         unknown_tokens=part.unknown.unknown,
@@ -223,6 +226,8 @@ def block_record_bytes(record: BlockRecord, run: str) -> bytes:
     """A record as JSON, with the fingerprint of its run."""
     row = {"format": _FORMAT, "run": run} | asdict(record)
     del row["reused"]
+    if not record.cut_contexts:  # as in most runs
+        del row["cut_contexts"]
     return orjson.dumps(row, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE)
 
 

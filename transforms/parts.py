@@ -253,6 +253,7 @@ class Part:
     skipped: int = 0  # documents that an earlier output has
     seconds: dict[str, float] = field(default_factory=dict)  # wall time of each stage
     unknown: UnknownWords = field(default_factory=UnknownWords)  # in what was tokenized
+    cut_contexts: int = 0  # documents with a context of chunks that was cut
 
     @property
     def name(self) -> str:

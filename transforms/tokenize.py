@@ -65,6 +65,7 @@ def token_block(block: DocumentBlock, tokenizer: "TextTokenizer", spec: TextSpec
         texts_b=block.texts_b,
         words=block.words,
         spans=block.spans,
+        contexts=block.contexts,
     )
     rejected = tuple(
         Rejected(
@@ -81,7 +82,7 @@ def token_block(block: DocumentBlock, tokenizer: "TextTokenizer", spec: TextSpec
     unknown = unknown_words(
         tokens.ids, tokens.row_splits, good.sources, tokenizer.unk_id, good.texts, tokenizer
     )
-    part = replace(block.part, unknown=unknown)
+    part = replace(block.part, unknown=unknown, cut_contexts=tokenized.layout.cut_contexts)
     return TokenBlock(
         part=part.then("tokenize", time.perf_counter() - started, rejected),
         ids=good.ids,
@@ -96,7 +97,7 @@ def token_block(block: DocumentBlock, tokenizer: "TextTokenizer", spec: TextSpec
 
 
 def hashed_texts(block: DocumentBlock) -> list[str]:
-    """The text that identifies a document's content: text, second text, words and spans."""
+    """The text that identifies a document's content: text, second text, words, spans, context."""
     texts = block.texts
     if block.words is not None:
         texts = [
@@ -107,6 +108,11 @@ def hashed_texts(block: DocumentBlock) -> list[str]:
         texts = [
             f"{one}{_WORD_BORDER}{other}" if other else one
             for one, other in zip(texts, block.texts_b, strict=True)
+        ]
+    if block.contexts is not None:  # whose change changes the vectors
+        texts = [
+            f"{text}{_WORD_BORDER}{context}" if context else text
+            for text, context in zip(texts, block.contexts, strict=True)
         ]
     if block.spans is not None:
         texts = [

@@ -58,7 +58,7 @@ VECTORS = Keys(
     ),
     new={
         **{"int8_word_scales": "table", "vectors": ["dense"], "top_k": None, "min_weight": 0.0},
-        **{"heads": {}, "pool_factor": 1, "marker": None},
+        **{"heads": {}, "pool_factor": 1, "marker": None, "chunk_context": []},
         **{"dim_last": False, "layer_weights": [], "token_dense": 0},
     },
     free=("model_source", "query_prompt", "similarity"),
@@ -74,7 +74,7 @@ EXAMPLES = Keys(
 # Where texts and ids come from, in the order in which they are hashed.
 COLUMNS = Keys(
     always=("text", "id", "text_b", "spans", "extra", "id_type"),
-    new={"csv_quoting": "minimal", "csv_escape": None},
+    new={"csv_quoting": "minimal", "csv_escape": None, "context": ()},
 )
 # What is read, and how the output is cut into files.
 WORK = Keys(

@@ -214,6 +214,7 @@ class Result:
     documents_per_second: float | None
     tokens_per_second: float | None
     unfit: dict[str, int] = field(default_factory=dict)  # null values, by extra column
+    cut_contexts: int = 0  # documents with a context of chunks that was cut
 
 
 @dataclass(frozen=True, kw_only=True)

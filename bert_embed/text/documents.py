@@ -250,19 +250,22 @@ class Documents:
 
     texts: list[str]  # without prompt
     tokens: TokenizedTexts  # of prompt and text; offsets, if any, are -1 for the prompt
-    prompt_tokens: int = 0  # the same in each document
+    # Before each text, the prompt's and those of a context: int64 [documents] where these differ
+    prompt_tokens: int | np.ndarray = 0
     second: TokenizedTexts | None = None  # empty where a document has none; None without pairs
     words: UnitTexts | None = None  # the words, if some are the caller's; else None
     has_own_words: np.ndarray | None = None  # bool [documents]: words are the caller's
     spans: UnitTexts | None = None  # what to compute vectors of
     special: int = 2  # [CLS] and [SEP], which a row of one text has; none where a model has none
+    contexts: Sequence[str] | None = None  # what its columns put before the chunks of each
+    cut_contexts: np.ndarray | None = None  # bool [documents], of contexts among `prompt_tokens`
 
     def __len__(self) -> int:
         return len(self.texts)
 
     @property
-    def head(self) -> int:
-        """How many tokens of a row come before its text: [CLS] and the prompt's."""
+    def head(self) -> int | np.ndarray:
+        """How many tokens of a row come before its text: [CLS] and those of `prompt_tokens`."""
         return self.special // 2 + self.prompt_tokens
 
     @property
@@ -288,7 +291,15 @@ class Documents:
             words=None if self.words is None else self.words.take(rows),
             has_own_words=None if self.has_own_words is None else self.has_own_words[rows],
             spans=None if self.spans is None else self.spans.take(rows),
+            prompt_tokens=_of_rows(self.prompt_tokens, rows),
+            contexts=None if self.contexts is None else [self.contexts[row] for row in rows],
+            cut_contexts=None if self.cut_contexts is None else self.cut_contexts[rows],
         )
+
+
+def _of_rows(numbers: int | np.ndarray, rows: np.ndarray) -> Any:
+    """Those of some rows; one number is that of all."""
+    return numbers[rows] if isinstance(numbers, np.ndarray) else numbers
 
 
 def _taken(tokens: TokenizedTexts, rows: np.ndarray) -> TokenizedTexts:
@@ -310,6 +321,7 @@ def tokenize_documents(
     texts_b: Sequence[str] | None = None,
     words: Sequence[Sequence[str] | None] | None = None,
     spans: Spans | None = None,
+    contexts: Sequence[str] | None = None,
 ) -> Documents:
     """Tokenizes documents in one call, or two for pairs; with `offsets` of tokens on request.
 
@@ -317,13 +329,21 @@ def tokenize_documents(
 
     `texts_b` are "" where a document has none; `words` None for one that is a text, else joined by
     spaces in `texts`; `spans` ranges of characters. SettingError: the prompt merges with texts.
+    `contexts` are before each text, and count as its prompt; then `offsets` are necessary.
     """
     listed = list(texts)
-    tokens = tokenizer.tokenize_texts(
-        [prompt + text for text in listed] if prompt else listed, offsets
-    )
-    prompt_tokens = tokenizer.prompt_length(prompt)
-    if prompt and offsets:
+    before = [prompt + context + " " if context else prompt for context in contexts or ()]
+    joined = [prompt + text for text in listed] if prompt else listed
+    if contexts is not None:
+        joined = [head + text for head, text in zip(before, listed, strict=True)]
+    tokens = tokenizer.tokenize_texts(joined, offsets)
+    prompt_tokens: int | np.ndarray = tokenizer.prompt_length(prompt)
+    if contexts is not None:
+        chars = np.array(list(map(len, before)), np.int64)
+        of_context = np.array([bool(context) for context in contexts], bool)
+        prompt_tokens = np.where(of_context, _tokens_within(tokens, chars - 1), prompt_tokens)
+        tokens = _behind_prompt(tokens, chars, prompt_tokens)
+    elif prompt and offsets:
         tokens = _behind_prompt(tokens, len(prompt), prompt_tokens)
     if marker is not None:
         tokens, prompt_tokens = _behind_marker(tokens, marker), prompt_tokens + 1
@@ -342,10 +362,22 @@ def tokenize_documents(
     return replace(documents, words=word_texts, has_own_words=has_own_words)
 
 
-def _behind_prompt(tokens: TokenizedTexts, chars: int, prompt_tokens: int) -> TokenizedTexts:
-    """Returns offsets from the beginning of the text, -1 for tokens of the prompt."""
+def _tokens_within(tokens: TokenizedTexts, chars: np.ndarray) -> np.ndarray:
+    """int64 `[texts]`: how many tokens end within the first `chars` characters of each text."""
+    lengths = np.diff(tokens.row_splits)
+    within = tokens.stops <= np.repeat(chars, lengths)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    return np.bincount(row[within], minlength=len(lengths)).astype(np.int64)
+
+
+def _behind_prompt(
+    tokens: TokenizedTexts, chars: int | np.ndarray, prompt_tokens: int | np.ndarray
+) -> TokenizedTexts:
+    """Returns offsets from the beginning of the text, -1 for tokens before it."""
     lengths = np.diff(tokens.row_splits)
     number = np.arange(len(tokens.ids)) - np.repeat(tokens.row_splits[:-1], lengths)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    chars, prompt_tokens = _of_rows(chars, row), _of_rows(prompt_tokens, row)
     of_text = number >= prompt_tokens
     starts = np.where(of_text, np.maximum(tokens.starts - chars, 0), -1).astype(np.int32)
     stops = np.where(of_text, tokens.stops - chars, -1).astype(np.int32)

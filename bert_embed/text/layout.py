@@ -14,6 +14,7 @@ from bert_embed.models.heads.head import DocumentRows, Head, TokenPlaces
 from bert_embed.models.heads.kinds import HEADS
 from bert_embed.models.heads.multi import MultiHead
 from bert_embed.settings import TextSpec, text_room
+from bert_embed.text.contexts import ChunkContexts, late_contexts
 from bert_embed.text.documents import (
     Documents,
     Rows,
@@ -35,6 +36,7 @@ from bert_embed.text.windows import (
     default_stride,
     widest_context,
     window_rows,
+    window_spans,
     window_tokens,
 )
 
@@ -76,6 +78,7 @@ class Layout:
     spans: Units | None = None
     chunks: Units | None = None  # whose tokens are pooled in their documents
     num_tokens_full: np.ndarray | None = None  # int32 [documents], if nothing were truncated
+    cut_contexts: int = 0  # documents with a context of chunks that was cut
     head_tokens: TokenPlaces | None = None  # for heads that are `of_tokens`
 
 
@@ -135,38 +138,39 @@ def _in_windows(
         raise SettingError(setting, f"{value}is for single texts, these are pairs")
     tokens, prompt = documents.tokens, documents.prompt_tokens
     texts, special = (tokens.ids, tokens.row_splits), (tokenizer.cls_id, tokenizer.sep_id)
-    chunks = None
+    chunks = contexts = None
+    if spec.chunk_context and not spec.pools_late:
+        contexts = ChunkContexts.of(documents, spec, tokenizer)
     if spec.chunk is not None:
-        chunks = chunk_windows(documents, spec)
+        chunks = chunk_windows(documents, spec, 0 if contexts is None else contexts.tokens)
     if chunks is not None and not spec.pools_late:
         windows = chunks
-        rows = window_rows(*texts, windows, *special, prompt)
+        if contexts is None:
+            rows = window_rows(*texts, windows, *special, prompt)
+        else:
+            rows = contexts.rows(documents, chunks, spec, tokenizer)
     else:
         stride = required(spec.stride, "stride")  # `fit_texts` sets it
         rows, windows = build_windows(*texts, spec.max_seq_length, *special, stride, prompt)
     num_tokens = (np.diff(tokens.row_splits) + documents.special).astype(np.int32)
-    layout = Layout(num_tokens, np.zeros(len(documents), bool), windows)
+    cut = documents.cut_contexts if contexts is None else contexts.cut
+    count = 0 if cut is None else int(cut.sum())
+    layout = Layout(num_tokens, np.zeros(len(documents), bool), windows, cut_contexts=count)
     if chunks is not None and spec.pools_late:
         outputs = row_tokens(documents, rows, windows, tokenizer.separators)
         ranges = _late_chunks(documents, outputs, chunks)
         return rows, replace(layout, tokens=outputs, chunks=ranges)
     if spec.keeps_windows:
-        starts, stops = _window_spans(documents, windows)
+        starts, stops = window_spans(documents, windows)
         lengths = np.diff(rows.row_splits).astype(np.int32)
         layout = replace(layout, starts=starts, stops=stops, window_tokens=lengths)
     return rows, layout
 
 
-def _window_spans(documents: Documents, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
-    tokens = documents.tokens
-    begins = tokens.row_splits[windows.document] + documents.prompt_tokens + windows.first
-    return tokens.starts[begins], tokens.stops[begins + windows.count - 1]
-
-
 def _late_chunks(documents: Documents, tokens: RowTokens, chunks: Windows) -> Units:
     """Returns chunks as ranges among the tokens of the output."""
-    begins = tokens.splits[chunks.document] + documents.head + chunks.first
-    texts = UnitTexts(chunks.splits, *_window_spans(documents, chunks))
+    begins = (tokens.splits[:-1] + documents.head)[chunks.document] + chunks.first
+    texts = UnitTexts(chunks.splits, *window_spans(documents, chunks))
     return Units(texts, begins, begins + chunks.count, np.zeros(len(begins), bool))
 
 
@@ -196,9 +200,12 @@ def row_tokens(
 
 
 def widest_tokens(
-    rows: Rows, windows: Windows | None, head: int, tail: int = 1
+    rows: Rows, windows: Windows | None, head: int | np.ndarray, tail: int = 1
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Splits, row and place of tokens where context is widest, `head` before and `tail` behind."""
+    """Splits, row and place of tokens where context is widest, `head` before and `tail` behind.
+
+    `head` is one number, or int64 `[documents]`.
+    """
     if windows is None:
         lengths = np.diff(rows.row_splits)
         row = np.repeat(np.arange(len(lengths)), lengths)
@@ -210,7 +217,8 @@ def widest_tokens(
     place = places(np.zeros(len(lengths), np.int64), np.diff(splits))
     window, inside = widest_context(windows)
     of_text = places(splits[:-1] + head, lengths)
-    row[of_text], place[of_text] = window, head + inside
+    heads = np.broadcast_to(head, len(lengths))
+    row[of_text], place[of_text] = window, heads[windows.document[window]] + inside
     if tail:
         sep = splits[1:] - 1
         row[sep], place[sep] = last_window, np.diff(rows.row_splits)[last_window] - 1
@@ -355,12 +363,19 @@ def text_rows(
     texts_b: Sequence[str] | None = None,
     words: Sequence[Sequence[str] | None] | None = None,
     spans: Spans | None = None,
+    contexts: Sequence[str] | None = None,
     with_empty: bool = False,
 ) -> TextRows:
     """Tokenizes texts in one call; one too long to "reject" gets no rows.
 
-    Nor does one without tokens, unless `with_empty` says so.
+    Nor does one without tokens, unless `with_empty` says so. `contexts` are those that the chunks
+    of each text have of its columns, "" without one.
     """
+    late = cut = None
+    if spec.chunk_context and contexts is None:
+        contexts = [""] * len(texts)
+    if contexts is not None and spec.pools_late:
+        late, cut = late_contexts(contexts, spec, tokenizer)
     documents = tokenize_documents(
         tokenizer,
         texts,
@@ -370,7 +385,9 @@ def text_rows(
         texts_b=texts_b,
         words=words,
         spans=spans,
+        contexts=late,
     )
+    documents = replace(documents, contexts=contexts, cut_contexts=cut)
     empty = (documents.lengths == 0) & (not with_empty)
     bad = empty
     if spec.long_text == "reject":

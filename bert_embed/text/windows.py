@@ -58,22 +58,26 @@ def build_windows(
     cls_id: int,
     sep_id: int,
     stride: int,
-    prompt_tokens: int = 0,
+    prompt_tokens: int | np.ndarray = 0,
 ) -> tuple[Rows, Windows]:
     """Rows of `[CLS]`, prompt, tokens, `[SEP]` that cover each text, none of them empty.
 
     `ids` are int32 `[tokens]`, all texts end to end, each after its prompt; `row_splits` int64
-    `[documents + 1]`. Neighbouring rows of a text that does not fit one share `stride` tokens.
+    `[documents + 1]`. Neighbouring rows of a text that does not fit one share `stride` tokens,
+    fewer where `prompt_tokens`, int64 `[documents]` where they differ, leave less room.
     """
     special = SPECIAL_TOKENS * (cls_id != NO_TOKEN)
-    longest = window_tokens(max_seq_length, prompt_tokens, stride, special)
     lengths = np.diff(row_splits) - prompt_tokens
-    step = longest - stride
-    counts = np.where(lengths <= longest, 1, -(-(lengths - stride) // step))
+    if not isinstance(prompt_tokens, np.ndarray):
+        window_tokens(max_seq_length, prompt_tokens, stride, special)
+    longest = np.broadcast_to(text_room(max_seq_length, 0, special) - prompt_tokens, lengths.shape)
+    shared = np.minimum(stride, longest - 1)
+    step = longest - shared
+    counts = np.where(lengths <= longest, 1, -(-(lengths - shared) // step))
     splits = splits_of(counts)
     document = np.repeat(np.arange(len(lengths)), counts)
-    first = (np.arange(splits[-1]) - splits[document]) * step
-    windows = Windows(splits, first, np.minimum(longest, lengths[document] - first))
+    first = (np.arange(splits[-1]) - splits[document]) * step[document]
+    windows = Windows(splits, first, np.minimum(longest[document], lengths[document] - first))
     return window_rows(ids, row_splits, windows, cls_id, sep_id, prompt_tokens), windows
 
 
@@ -83,21 +87,29 @@ def window_rows(
     windows: Windows,
     cls_id: int,
     sep_id: int,
-    prompt_tokens: int = 0,
+    prompt_tokens: int | np.ndarray = 0,
 ) -> Rows:
     """Builds a row `[CLS] prompt tokens [SEP]` for each window; arguments as `build_windows`."""
     document = windows.document
     begin = int(cls_id != NO_TOKEN)
-    borders = splits_of(windows.count + prompt_tokens + begin * SPECIAL_TOKENS)
+    prompt = np.broadcast_to(prompt_tokens, len(windows.splits) - 1)[document]
+    borders = splits_of(windows.count + prompt + begin * SPECIAL_TOKENS)
     out = np.full(borders[-1], sep_id, np.int32)
     if begin:
         out[borders[:-1]] = cls_id
-    begins, prompt = row_splits[document], np.full(len(document), prompt_tokens)
-    after_cls = borders[:-1] + begin
+    begins, after_cls = row_splits[document], borders[:-1] + begin
     out[places(after_cls, prompt)] = ids[places(begins, prompt)]
-    texts = places(begins + prompt_tokens + windows.first, windows.count)
-    out[places(after_cls + prompt_tokens, windows.count)] = ids[texts]
+    texts = places(begins + prompt + windows.first, windows.count)
+    out[places(after_cls + prompt, windows.count)] = ids[texts]
     return Rows(out, borders, None, np.zeros(len(document), bool))
+
+
+def window_spans(documents: Documents, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
+    """int32 `[windows]` each: first character, and one past the last; in code points."""
+    tokens = documents.tokens
+    before = tokens.row_splits[:-1] + documents.prompt_tokens
+    begins = before[windows.document] + windows.first
+    return tokens.starts[begins], tokens.stops[begins + windows.count - 1]
 
 
 def widest_context(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
@@ -127,14 +139,22 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _LOCALE = "en"  # ICU's rules for sentences are those of UAX #29, the same for nearly all languages
 
 
-def chunk_windows(documents: Documents, spec: TextSpec) -> Windows:
-    """Divides documents into chunks; a token belongs to that in which its sentence begins."""
-    most = spec.most_chunk_tokens(documents.prompt_tokens, documents.special)
+def chunk_windows(documents: Documents, spec: TextSpec, taken: int | np.ndarray = 0) -> Windows:
+    """Divides documents into chunks; a token belongs to that in which its sentence begins.
+
+    `taken`, int64 `[documents]`, are tokens of a row beside prompt and chunk.
+    """
+    room = text_room(spec.max_seq_length, 0, documents.special) - documents.prompt_tokens - taken
+    most = spec.chunk_tokens or room
+    if not spec.pools_late:  # a chunk that is pooled in its document may be longer than a row
+        most = np.minimum(most, room)
+    limits = np.broadcast_to(most, len(documents))
     at, splits = documents.text_tokens()
     starts, inside = documents.tokens.starts[at], documents.tokens.continues[at]
     starts_in = _STARTS.get(spec.chunk or "")
     first, last = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for text, (begin, end) in zip(documents.texts, pairwise(splits.tolist()), strict=True):
+    of_texts = zip(documents.texts, pairwise(splits.tolist()), limits.tolist(), strict=True)
+    for text, (begin, end), most in of_texts:
         token_starts = starts[begin:end]
         units = None if starts_in is None else _borders(token_starts, starts_in(text))
         # Few paragraphs are so short that a whole one could be shared.
@@ -165,6 +185,7 @@ def _ranges(
     `units` are where sentences begin, and the number of tokens, None for words; `inside`, bool
     `[tokens]`, continue a word; a chunk may begin within the one before at `finer`.
     """
+    overlap = min(spec.chunk_overlap, most - 1)
     long = np.empty(0, np.int64) if units is None else np.flatnonzero(np.diff(units) > most)
     if units is not None and not len(long) and not spec.fills_chunks:
         return units[:-1], units[1:]
@@ -176,7 +197,7 @@ def _ranges(
     within = [words[first:last] for first, last in zip(after, upto, strict=True)]
     if spec.fills_chunks:
         borders = np.sort(np.concatenate([units, *within]))
-        return _columns(packed(borders, most, spec.chunk_overlap, finer))
+        return _columns(packed(borders, most, overlap, finer))
     ranges: list[tuple[int, int]] = []
     divided = dict(zip(long.tolist(), within, strict=True))
     for number, (start, stop) in enumerate(pairwise(units.tolist())):

@@ -79,12 +79,12 @@ OF_RESULT = (
     *("keep_text", "report", "report_texts", "granularity", "vectors", "top_k", "min_weight"),
     *("pool_factor", "recipe", "layers", "layer_combine", "pooling", "max_seq_length"),
     *("long_text", "stride", "chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
-    *("prompt", "merge_windows", "dim", "normalize", "precision"),
+    *("chunk_context", "prompt", "merge_windows", "dim", "normalize", "precision"),
 )
 _NO_ESCAPES = '",;|\t\r\n\0 '
 _OF_TEXTS = (
     *("granularity", "vectors", "top_k", "min_weight", "pool_factor", "long_text", "stride"),
-    *("merge_windows", "chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
+    *("merge_windows", "chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling", "chunk_context"),
 )
 _OF_VECTORS = ("layers", "layer_combine", "pooling", "normalize", "dim")
 _TO_BIGQUERY = ("output_format", ("bigquery",))
@@ -263,6 +263,12 @@ class Options(CheckedOptions):
         "mean of its tokens",
         default=TextSpec.chunk_pooling,
         choices=CHUNK_POOLINGS,
+    )
+    chunk_context: tuple[str, ...] | None = embed_flag(
+        "what the model sees before each chunk: columns such as title, and headings for those of "
+        "Markdown above it (a column of that name is column:headings)",
+        "NAME,NAME",
+        kind=NAMES,
     )
     prompt: str | None = flag(
         "text put before each text, or name:NAME for one of the model's prompts (default: that "

@@ -70,6 +70,7 @@ class EmbedKeywords(TypedDict, total=False):
     chunk_tokens: int | None
     chunk_overlap: int | None
     chunk_pooling: str | None
+    chunk_context: str | Sequence[str] | None
     prompt: str | None
     merge_windows: bool | None
     dim: int | None

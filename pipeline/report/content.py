@@ -92,6 +92,7 @@ def _result(results: Sequence[Result]) -> Result:
         },
         rejected=_added(result.rejected for result in results),
         unfit=_added(result.unfit for result in results),
+        cut_contexts=sum(result.cut_contexts for result in results),
         cut_share=share(whole["full_tokens"] - whole["tokens"], whole["full_tokens"]),
         unknown=_unknown(results),
         equal_texts=Surplus(sum(result.equal_texts.surplus for result in results), exact=False),
@@ -161,7 +162,7 @@ _MOST_COLUMNS = 8
 _SETTINGS = (
     *("granularity", "shape", "token_shape", "precision", "output_dtype", "normalize", "pooling"),
     *("layers", "max_seq_length", "long_text", "chunk", "prompt", "vectors", "top_k", "min_weight"),
-    "pool_factor",
+    *("pool_factor", "chunk_context"),
 )
 
 
@@ -193,6 +194,7 @@ def report_content(
         "skipped_files": record.input.skipped_files,
         "rejected": rejected[0] if one else joined_rejected(rejected),
         "unfit": record.numbers.unfit,
+        "cut_contexts": record.numbers.cut_contexts,
         "lengths": result["lengths"],
         "tokens": {
             name: result[name] for name in ("tokens", "full_tokens", "cut_share", "padding_share")

@@ -16,7 +16,7 @@ from bert_embed.models.heads.scores import LABEL
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import DEFAULTS, Options
 from bert_embed.results.columns import is_list, loaded_types
-from bert_embed.settings import TextSpec
+from bert_embed.settings import HEADINGS, TextSpec, context_columns
 from bert_embed.storage.files import read_bytes
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.client import check_column
@@ -64,6 +64,7 @@ def named_columns(options: Options, existing: Collection[str] = ()) -> Columns:
         spans=("start", "stop") if "span" in options.granularity else None,
         csv_quoting=options.csv_quoting,
         csv_escape=options.csv_escape,
+        context=context_columns(options.chunk_context or ()),
     )
 
 
@@ -146,6 +147,11 @@ def _refuse_columns(options: Options, columns: Columns) -> None:
     for flag in ("text_column", "id_column", "text_b_column", "extra_columns"):
         if getattr(options, flag):
             raise UsageError(f"--{flag} is for {_RECORDS}, but the input is plain text")
+    if columns.context:
+        raise UsageError(
+            f"--chunk_context {columns.context[0]} is a column of {_RECORDS}, but the input is "
+            f"plain text; {HEADINGS} are those of Markdown"
+        )
     if columns.spans:
         raise UsageError(f"--granularity span reads {_RECORDS}, but the input is plain text")
 
@@ -168,8 +174,8 @@ def _json_fields(columns: Columns, files: list[InputFile]) -> Iterator[Iterable[
 
 def _check_fields(columns: Columns, records: list[dict[str, Any]], file: InputFile) -> None:
     extra = columns.extra or pa.schema([])
-    # Extra columns, and some of several texts, may be missing in some records.
-    optional = {*extra.names, *(columns.texts if len(columns.texts) > 1 else ())}
+    # Extra columns, contexts, and some of several texts, may be missing in some records.
+    optional = {*extra.names, *columns.context, *(columns.texts if len(columns.texts) > 1 else ())}
     for flag, name in columns.requested:
         if not any(name in record for record in records[: None if name in optional else 1]):
             place = f"not in the first record of {file.info.path}"

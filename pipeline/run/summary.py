@@ -150,6 +150,7 @@ def summary(totals: Totals, elapsed: float) -> Result:
         documents_per_second=None if nothing_new else round(counts["new_documents"] / elapsed, 1),
         tokens_per_second=None if nothing_new else round(counts["new_tokens"] / elapsed, 1),
         unfit=dict(sorted(totals.unfit.items())),
+        cut_contexts=counts["cut_contexts"],
     )
 
 
@@ -367,6 +368,7 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> li
         f"{_cut_text(record)}",
         *_unknown_lines(result),
         *_unfit_lines(record),
+        *_context_lines(result),
         *_equal_lines(record),
         f"{result.elapsed_seconds:.1f} s{' this time' if again else ''}: {_speed(result)} "
         f"(seconds per stage{', of all attempts' if again else ''}: {stages})",
@@ -432,6 +434,12 @@ def _unfit_lines(record: RunRecord) -> Iterator[str]:
         yield f"warning: extra column {name}: {values} not {kinds.get(name)}, and null"
 
 
+def _context_lines(result: Result) -> Iterator[str]:
+    if result.cut_contexts:
+        documents = counted(result.cut_contexts, "document")
+        yield f"contexts of {documents} were cut, at half of what the model reads at a time"
+
+
 def _unknown_lines(result: Result) -> Iterator[str]:
     """The share of [UNK]; and warnings where much of the text did not reach the model."""
     unknown = result.unknown
@@ -476,7 +484,8 @@ def _rows_text(settings: Mapping[str, Any]) -> str:
         units = "words" if chunk == "tokens" else "sentences"
         size += f", neighbours sharing whole {units} of up to {overlap} tokens"
     late = f", pooled late: {rows}" if settings["chunk_pooling"] == "late" else ""
-    return f"chunks by {chunk}{size}{late}"
+    names = ", ".join(settings.get("chunk_context", ()))
+    return f"chunks by {chunk}{size}{f', each after its {names}' if names else ''}{late}"
 
 
 def _speed(result: Result) -> str:

@@ -55,6 +55,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "id_column": ("STRING", *_INTEGERS),
     "text_column": ("STRING",),
     "text_b_column": ("STRING",),
+    "chunk_context": ("STRING",),
     SPANS: _INTEGERS,
 }
 _LISTED = {
@@ -188,7 +189,9 @@ def _table_columns(options: Options, schema: tuple[dict[str, Any], ...], shown: 
     columns = replace(named_columns(options), id=options.id_column or "id")
     present = {field["name"]: _type_and_mode(field) for field in schema}
     required = {name: flag for flag, name in reversed(columns.requested)}
-    single = ["id_column", "text_b_column"] + ["text_column"] * (len(columns.texts) > 1)
+    single = ["id_column", "text_b_column", "chunk_context"] + ["text_column"] * (
+        len(columns.texts) > 1
+    )
     for name, flag in required.items():
         kind, often = _present(present, flag, name, shown)
         types = _KINDS[flag]

@@ -132,14 +132,18 @@ def test_every_flag_that_takes_commas_takes_a_list(tmp_path):
         "pooling": ["mean", "max"],
         "skip_blocks": [1, 2],
     }
-    assert lists.keys() == {name for name, flag in FLAGS.items() if flag.has_several}
+    of_chunks = {"chunk_context": ["title", "headings"]}
+    several = {name for name, flag in FLAGS.items() if flag.has_several}
+    assert lists.keys() | of_chunks.keys() == several
     config = tmp_path / "run.yaml"
-    others = {"input": "a", "output": "b", "layer_combine": "sum"}
-    config.write_text(yaml.safe_dump(others | lists))
-    words = [f"--{name}={','.join(map(str, values))}" for name, values in lists.items()]
-    typed = parse_embed([*(f"--{name}={value}" for name, value in others.items()), *words])
-    assert parse_embed([f"--config={config}"]) == typed
-    assert options_of_call(others | lists) == typed
+    places = {"input": "a", "output": "b"}
+    for given, others in ((lists, {"layer_combine": "sum"}), (of_chunks, {"chunk": "sentence"})):
+        others |= places
+        config.write_text(yaml.safe_dump(others | given))
+        words = [f"--{name}={','.join(map(str, values))}" for name, values in given.items()]
+        typed = parse_embed([*(f"--{name}={value}" for name, value in others.items()), *words])
+        assert parse_embed([f"--config={config}"]) == typed
+        assert options_of_call(others | given) == typed
 
 
 def test_empty_lists_are_as_if_not_given():

@@ -30,6 +30,7 @@ class Columns:
     id_type: str = "string"  # in Parquet and JSON lines; or the integer type of the id's one column
     csv_quoting: str = "minimal"  # or `none`: quotes in CSV are characters like others
     csv_escape: str | None = None  # makes the next character of CSV one like others
+    context: tuple[str, ...] = ()  # the fields that are before each chunk of the text
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
@@ -50,6 +51,7 @@ class Columns:
             ("text_b_column", self.text_b),
         ]
         pairs += [(SPANS, name) for name in self.spans or ()]
+        pairs += [("chunk_context", name) for name in self.context]
         pairs += [("extra_columns", name) for name in (self.extra.names if self.extra else ())]
         return [(flag, name) for flag, name in pairs if name is not None]
 

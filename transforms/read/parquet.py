@@ -55,6 +55,7 @@ _LISTED = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.ty
 _REQUIRED = {
     "text_column": "must be a string, or a list of strings",
     "text_b_column": "must be a string",
+    "chunk_context": "must be a string",
     "id_column": "must be a string or an integer (pandas makes integers with nulls double, write "
     "them as Int64)",
     SPANS: "must be an integer, or a list of integers",

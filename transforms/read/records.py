@@ -200,9 +200,10 @@ _MOST_ID_CHARS = 4096  # as long as a path may be; all ids of a part are in memo
 Span = tuple[int, int]
 
 # Id (None where records have none of their own), text (a list of words joined by one space),
-# second text ("" where there is none), words if the text came as a list, spans, and the values of
-# the extra columns. A plain tuple: creating named ones took a quarter of the reading time.
-Record = tuple[str | None, str, str, list[str] | None, Sequence[Span], tuple[Any, ...]]
+# second text and context of chunks ("" where there is none), words if the text came as a list,
+# spans, and the values of the extra columns. A plain tuple: creating named ones took a quarter of
+# the reading time.
+Record = tuple[str | None, str, str, str, list[str] | None, Sequence[Span], tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -226,6 +227,7 @@ class Documents:
     texts_b: list[str] | None = None
     words: list[list[str] | None] | None = None
     spans: list[list[tuple[int, int]]] | None = None
+    contexts: list[str] | None = None
     extra: pa.Table | None = None
     unfit: Counter[str] = field(default_factory=Counter)  # values of extra columns that are null
 
@@ -249,6 +251,8 @@ def _completed(documents: Documents, columns: Columns, listed: bool) -> Document
     missing: dict[str, Any] = {}
     if columns.has_pairs and documents.texts_b is None:
         missing["texts_b"] = [""] * count
+    if columns.context and documents.contexts is None:
+        missing["contexts"] = [""] * count
     if listed and documents.words is None:
         missing["words"] = [None] * count
     if columns.spans and documents.spans is None:
@@ -273,11 +277,12 @@ def record_of(fields: Mapping[str, Any], columns: Columns, extra: tuple[Any, ...
     if not text or text.isspace():
         raise BadRecordError(BLANK_LINE)
     text_b = _text_b_of(fields, columns.text_b) if columns.text_b else ""
+    context = _context_of(fields, columns.context) if columns.context else ""
     spans: Sequence[Span] = ()
     if columns.spans:
         spans = _spans_of(fields, columns.spans, len(text) if words is None else len(words))
         spans = spans if words is None else _in_code_points(spans, words)
-    return document, text, text_b, words, spans, extra
+    return document, text, text_b, context, words, spans, extra
 
 
 def documents_of(
@@ -304,8 +309,8 @@ def documents_of(
         )
     rows = np.array(good, np.int64)
     sources = places if len(rows) == len(places) else places.take(pa.array(rows))
-    ids, texts, texts_b, words, spans, extra = (
-        map(list, zip(*records, strict=True)) if records else ([],) * 6
+    ids, texts, texts_b, contexts, words, spans, extra = (
+        map(list, zip(*records, strict=True)) if records else ([],) * 7
     )
     unfit: Counter[str] = Counter()
     documents = Documents(
@@ -316,6 +321,7 @@ def documents_of(
         texts_b=texts_b if columns.text_b else None,
         words=words if any(words) else None,
         spans=spans if columns.spans else None,
+        contexts=contexts if columns.context else None,
         extra=_extra_table(extra, columns.extra, unfit) if columns.extra else None,
         unfit=unfit,
     )
@@ -353,6 +359,13 @@ def _text_b_of(record: Mapping[str, Any], column: str) -> str:
     if text is not None and not isinstance(text, str):
         raise BadRecordError("second text is not a string")
     return "" if text is None or text.isspace() else text
+
+
+def _context_of(record: Mapping[str, Any], names: Sequence[str]) -> str:
+    values = [value for name in names if (value := record.get(name)) is not None]
+    if not all(isinstance(value, str) for value in values):
+        raise BadRecordError("context is not a string")
+    return " ".join(stripped for value in values if (stripped := value.strip()))
 
 
 def _spans_of(record: Mapping[str, Any], columns: tuple[str, str], length: int) -> list[Span]:

@@ -68,6 +68,25 @@ def test_blocks_are_the_same_every_time_and_sorted(table, form, tiny_bundle, tmp
         assert len(found) > 3
 
 
+def test_a_column_is_the_context_of_chunks(bigquery, tiny_bundle, tmp_path, capsys):
+    name = f"test-project.in_{next(_NUMBERS)}.t"
+    documents = [
+        {"id": "a", "text": "The bank. A river.", "title": "Seven stars", "n": 1},
+        {"id": "b", "text": "The bank. A river.", "title": None, "n": 2},
+    ]
+    bigquery.fill(name, [*SCHEMA, ("title", "STRING", "NULLABLE")], documents)
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, documents)))
+    flags = {"chunk": "sentence", "chunk_context": "title"}
+    assert embed(tmp_path / "file", tiny_bundle, tmp_path / "in.jsonl", **flags) == 0
+    assert embed(tmp_path / "table", tiny_bundle, shown(name), **flags) == 0
+    assert rows(tmp_path / "table")["text_hash"] == rows(tmp_path / "file")["text_hash"]
+    assert_near(vectors(tmp_path / "table"), vectors(tmp_path / "file"))
+    for column, said in (("n", "it must be STRING"), ("headline", "is no column of")):
+        other = flags | {"chunk_context": column}
+        assert embed(tmp_path / "no", tiny_bundle, shown(name), **other) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_finished_blocks_are_not_embedded_again(table, tiny_bundle, tmp_path):
     output = tmp_path / "out"
     assert embed(output, tiny_bundle, shown(table), **SMALL) == 0

@@ -1,0 +1,241 @@
+"""--chunk_context: what the model sees before each chunk, and nothing else of a chunk changes."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import pytest
+
+import bert_embed
+from tests.support.command import embed, record, rejected, rows, vectors
+from tests.support.models.architectures import write_architecture
+
+pytestmark = pytest.mark.slow
+
+MARKDOWN = (
+    "# The river\n\nA bank.\n\n## Red stars ##\n\nSeven of them. Is it?\n\n# End\n\nThe bank."
+)
+DOCUMENTS = [
+    {"id": "a", "title": "Seven banks", "part": " two ", "text": "The bank of a river. Red stars!"},
+    {"id": "b", "title": "Straße 北京", "part": None, "text": MARKDOWN},
+    {"id": "c", "title": " ", "part": None, "text": "  Unaffable words? The river bank."},
+    {"id": "d", "title": None, "part": None, "text": MARKDOWN},
+]
+# The context of each chunk of `MARKDOWN`, a paragraph or less
+ABOVE = ["", "The river", "The river", "The river Red stars", "", "End"]
+
+
+def write(path, documents):
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in documents), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("contexts") / "in.jsonl", DOCUMENTS)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+def test_a_chunk_has_the_vector_of_prompt_context_and_text_as_one_text(
+    tmp_path, tiny_bundle, source, family
+):
+    model, prompt = tiny_bundle, "bank: "
+    if family != "bert":
+        write_architecture(tmp_path / "model", family)
+        model = str(tmp_path / "model")
+    flags = {"chunk": "paragraph", "prompt": prompt, "keep_text": True}
+    context = {"chunk_context": "title,part,headings"}
+    assert embed(tmp_path / "out", model, source, **flags, **context) == 0
+    assert embed(tmp_path / "plain", model, source, **flags) == 0
+    found, plain = rows(tmp_path / "out"), rows(tmp_path / "plain")
+    for name in ("id", "chunk", "start", "stop", "text", "truncated"):
+        assert found[name] == plain[name], name
+    before = {"a": ["Seven banks two"], "b": [f"Straße 北京 {one}".strip() for one in ABOVE]}
+    before |= {"c": [""], "d": ABOVE}
+    contexts = [
+        before[name][chunk] for name, chunk in zip(found["id"], found["chunk"], strict=True)
+    ]
+    encoder = bert_embed.load(model)
+    joined = [
+        f"{prompt}{context} {text}" for context, text in zip(contexts, found["text"], strict=True)
+    ]
+    with_context = np.array(list(map(bool, contexts)))
+    assert with_context.sum() == 11
+    wanted = encoder.encode([text for text, has in zip(joined, with_context, strict=True) if has])
+    np.testing.assert_allclose(vectors(tmp_path / "out")[with_context], wanted, atol=1e-5)
+    lengths = [len(encoder.tokenizer.encode(text)) for text in joined]
+    assert np.array(found["num_tokens"])[with_context].tolist() == [
+        length for length, has in zip(lengths, with_context, strict=True) if has
+    ]
+    # Without a context a chunk is the same in both; a change of any other vector shows.
+    same = (vectors(tmp_path / "out") == vectors(tmp_path / "plain")).all(axis=1)
+    assert same.tolist() == (~with_context).tolist()
+    settings = record(tmp_path / "out")
+    assert settings["vectors"]["chunk_context"] == ["title", "part", "headings"]
+    assert settings["run"] != record(tmp_path / "plain")["run"]
+    assert "chunk_context" not in record(tmp_path / "plain")["vectors"]
+
+
+def test_late_chunks_leave_the_context_out_of_their_mean(tmp_path, tiny_bundle, source):
+    flags = {"chunk": "sentence", "chunk_pooling": "late", "prompt": "red: ", "keep_text": True}
+    flags |= {"max_seq_length": 64, "no_normalize": True}
+    assert embed(tmp_path / "out", tiny_bundle, source, chunk_context="title", **flags) == 0
+    assert embed(tmp_path / "plain", tiny_bundle, source, **flags) == 0
+    found, plain = rows(tmp_path / "out"), rows(tmp_path / "plain")
+    for name in ("id", "chunk", "start", "stop", "text"):
+        assert found[name] == plain[name], name
+    encoder = bert_embed.load(tiny_bundle)
+    for document in DOCUMENTS:
+        own = [row for row, name in enumerate(found["id"]) if name == document["id"]]
+        context = (document["title"] or "").strip()
+        text = f"{context} {document['text']}" if context else document["text"]
+        shift = len(text) - len(document["text"])
+        spans = [(found["start"][row] + shift, found["stop"][row] + shift) for row in own]
+        wanted = encoder.units(text, spans, prompt="red: ", max_seq_length=64).vectors
+        np.testing.assert_allclose(vectors(tmp_path / "out")[own], wanted, atol=1e-5)
+    # In windows, each of which has the context before it, no chunk is lost.
+    windows = flags | {"max_seq_length": 16, "stride": 9, "chunk_tokens": 40}
+    windows["chunk_context"] = "title"
+    assert embed(tmp_path / "windows", tiny_bundle, source, **windows) == 0
+    texts = rows(tmp_path / "windows")["text"]
+    assert " ".join(texts).split() == " ".join(found["text"]).split()
+    assert np.isfinite(vectors(tmp_path / "windows")).all()
+
+
+@pytest.mark.parametrize("pooling", ["own", "late"])
+def test_a_long_context_is_cut_and_counted_and_chunks_leave_room(
+    tmp_path, tiny_bundle, pooling, capsys
+):
+    text = "the bank of a river. " * 12
+    source = write(
+        tmp_path / "in.jsonl",
+        [
+            {"id": "long", "title": "river bank " * 40, "text": text},
+            {"id": "word", "title": "x" * 90, "text": text},
+            {"id": "short", "title": "red star", "text": text},
+        ],
+    )
+    flags = {"chunk": "tokens", "max_seq_length": 16, "keep_text": True, "chunk_pooling": pooling}
+    context = {"chunk_context": "title"}
+    assert embed(tmp_path / "out", tiny_bundle, source, **flags, **context) == 0
+    said = capsys.readouterr().out
+    assert "contexts of 2 documents were cut, at half of what the model reads at a time" in said
+    assert record(tmp_path / "out")["cut_contexts"] == 2
+    found = rows(tmp_path / "out")
+    for name in ("long", "short"):
+        own = [text for text, each in zip(found["text"], found["id"], strict=True) if each == name]
+        assert "".join(own).replace(" ", "") == text.replace(" ", "")
+    if pooling == "late":
+        return
+    assert max(found["num_tokens"]) <= 16
+    first = found["id"].index("long")
+    context = "river bank " * 3 + "river "
+    encoder = bert_embed.load(tiny_bundle)
+    assert len(encoder.tokenizer.encode(context)) == 2 + 14 // 2
+    wanted = encoder.encode(context + found["text"][first])
+    np.testing.assert_allclose(vectors(tmp_path / "out")[first], wanted, atol=1e-5)
+    assert "cut_contexts" not in record_of_short(tmp_path, tiny_bundle, flags)
+
+
+def record_of_short(tmp_path, model, flags):
+    source = write(tmp_path / "short.jsonl", DOCUMENTS[:1])
+    assert embed(tmp_path / "short", model, source, chunk_context="title", **flags) == 0
+    return record(tmp_path / "short")
+
+
+def test_every_kind_of_input_gives_the_same_contexts(tmp_path, tiny_bundle, source):
+    flags = {"chunk": "sentence", "chunk_context": "title,part"}
+    table = pa.Table.from_pylist(DOCUMENTS)
+    title = table["title"].combine_chunks().dictionary_encode()
+    pq.write_table(table.set_column(1, "title", title), tmp_path / "in.parquet")
+    csv.write_csv(table, tmp_path / "in.csv")
+    assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 0
+    wanted = vectors(tmp_path / "out")
+    for kind in ("csv", "parquet"):
+        assert embed(tmp_path / kind, tiny_bundle, tmp_path / f"in.{kind}", **flags) == 0
+        np.testing.assert_allclose(vectors(tmp_path / kind), wanted, atol=1e-6)
+        assert rows(tmp_path / kind)["text_hash"] == rows(tmp_path / "out")["text_hash"]
+    again = {"chunk": "sentence", "chunk_context": ["title", "part"], "report": False}
+    bert_embed.embed(str(source), str(tmp_path / "call"), model=tiny_bundle, **again)
+    assert record(tmp_path / "call")["run"] == record(tmp_path / "out")["run"]
+
+
+def test_a_column_called_headings_is_not_the_headings_of_markdown(tmp_path, tiny_bundle):
+    document = {"id": "a", "headings": "red star", "text": "# The river\n\nA bank."}
+    source = write(tmp_path / "in.jsonl", [document])
+    flags = {"chunk": "paragraph", "keep_text": True}
+    contexts = {"headings": "The river", "column:headings": "red star"}
+    contexts |= {"headings,column:headings": "red star The river"}
+    encoder = bert_embed.load(tiny_bundle)
+    for number, (name, context) in enumerate(contexts.items()):
+        output = tmp_path / str(number)
+        assert embed(output, tiny_bundle, source, chunk_context=name, **flags) == 0
+        wanted = encoder.encode(f"{context} A bank.")
+        np.testing.assert_allclose(vectors(output)[1], wanted, atol=1e-5)
+
+
+def test_a_document_whose_title_changed_is_embedded_again(tmp_path, tiny_bundle, source):
+    flags = {"chunk": "sentence", "chunk_context": "title,headings"}
+    assert embed(tmp_path / "day1", tiny_bundle, source, **flags) == 0
+    assert embed(tmp_path / "plain", tiny_bundle, source, chunk="sentence") == 0
+    hashes, plain = rows(tmp_path / "day1"), rows(tmp_path / "plain")
+    same = {
+        name: one == other
+        for name, one, other in zip(
+            hashes["id"], hashes["text_hash"], plain["text_hash"], strict=True
+        )
+    }
+    assert same == {"a": False, "b": False, "c": True, "d": True}
+    changed = [DOCUMENTS[0] | {"title": "Eight banks"}, *DOCUMENTS[1:3]]
+    changed.append(DOCUMENTS[3] | {"title": "new"})
+    day2 = write(tmp_path / "day2.jsonl", changed)
+    skip = {"skip_existing": tmp_path / "day1"}
+    assert embed(tmp_path / "day2", tiny_bundle, day2, **flags, **skip) == 0
+    counts = record(tmp_path / "day2")["counts"]
+    assert (counts["embedded"], counts["skipped"]) == (2, 2)
+    assert set(rows(tmp_path / "day2")["id"]) == {"a", "d"}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "flags", "said"),
+    [
+        ("jsonl", {"chunk_context": "headline"}, "--chunk_context headline is not in the first"),
+        ("csv", {"chunk_context": "headline"}, "--chunk_context headline is not a column of"),
+        ("parquet", {"chunk_context": "headline"}, "--chunk_context headline is not a column of"),
+        ("parquet", {"chunk_context": "n"}, "is int64; must be a string"),
+        ("txt", {"chunk_context": "title"}, "--chunk_context title is a column of JSON lines"),
+        ("jsonl", {"chunk_context": "title,title"}, "must name columns, each once"),
+        ("jsonl", {"chunk_context": "title,"}, "must name columns, each once"),
+        ("jsonl", {"chunk_context": "title", "chunk": ""}, "--chunk_context requires --chunk"),
+        (
+            "jsonl",
+            {"chunk_context": "headings", "chunk_pooling": "late"},
+            "--chunk_context headings conflicts with --chunk_pooling late",
+        ),
+    ],
+)
+def test_what_cannot_be_a_context_is_refused_before_work(
+    tmp_path, tiny_bundle, capsys, suffix, flags, said
+):
+    source = tmp_path / f"in.{suffix}"
+    table = pa.table({"id": ["a"], "title": ["t"], "text": ["The bank."], "n": [1]})
+    if suffix == "parquet":
+        pq.write_table(table, source)
+    elif suffix == "csv":
+        csv.write_csv(table, source)
+    else:
+        write(source, table.to_pylist())
+    flags = {name: value for name, value in ({"chunk": "sentence"} | flags).items() if value}
+    assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_context_that_is_no_string_is_rejected_with_its_reason(tmp_path, tiny_bundle):
+    source = write(tmp_path / "in.jsonl", [DOCUMENTS[0], DOCUMENTS[1] | {"title": 7}])
+    flags = {"chunk": "sentence", "chunk_context": "title"}
+    assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 0
+    found = [(each["id"], each["reason"]) for each in rejected(tmp_path / "out")]
+    assert found == [("b", "context is not a string")]

@@ -1,0 +1,88 @@
+"""Contexts of chunks: the headings of Markdown, and what is cut of a long one."""
+
+import numpy as np
+import pytest
+
+from bert_embed.settings import TextSpec
+from bert_embed.text.contexts import contexts_above, cut_contexts, markdown_headings
+from bert_embed.text.layout import text_rows
+from bert_embed.text.tokenizer import Tokenizer
+
+PIECES = ["the", "bank", "of", "a", "river", "un", "##aff", "##able", "##s", "red", *".!?#"]
+TOKENIZER = Tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("# One\n\ntext\n## Two ##\n###### Six #x", [(1, "One"), (2, "Two"), (6, "Six #x")]),
+        ("#no\n####### no\n    # no\n\\# no\na # no", []),
+        ("```\n# no\n~~~\n````\n# One", [(1, "One")]),
+        ("~~~ python\n# no", []),
+        ("One\n===\n\n Two \n ---\r\nthree\nlines\n---", [(1, "One"), (2, "Two")]),
+        ("- item\n---\n> quote\n---\n| table |\n---\n\n---\n    code\n---", []),
+        ("#\n# #\n#\tTab\t", [(1, ""), (1, ""), (1, "Tab")]),
+        ("", []),
+        ("# " + " " * 50_000 + "x", [(1, "x")]),
+    ],
+)
+def test_headings_are_those_of_markdown(text, found):
+    headings = markdown_headings(text)
+    assert [(one.level, one.text) for one in headings] == found
+    for one in headings:
+        assert text[one.start :].startswith(one.text.split(" ")[0] or "#") or (
+            text[one.start] == "#"
+        )
+
+
+def test_a_heading_ends_sections_of_its_level_and_is_above_what_follows_it():
+    text = "# A\na\n### B\nb\n## C\nc\n# D\nd"
+    starts, contexts = contexts_above(text, "title", headings=True)
+    at = [int(np.searchsorted(starts, text.index(one), side="right")) - 1 for one in "abcd"]
+    assert [contexts[place] for place in at] == ["title A", "title A B", "title A C", "title D"]
+    own = [int(np.searchsorted(starts, text.index(one), side="right")) - 1 for one in ("#", "## C")]
+    assert [contexts[place] for place in own] == ["title", "title A"]
+
+
+def test_a_context_is_cut_at_the_end_of_a_word():
+    contexts = ["the bank", "the bank of unaffables", "unaffables of", ""]
+    cut = cut_contexts(TOKENIZER, contexts, 3)
+    assert [cut[one] for one in contexts] == [
+        ("the bank", 2),
+        ("the bank of", 3),
+        ("unaffable", 3),
+        ("", 0),
+    ]
+    assert {kept for kept, _ in cut_contexts(TOKENIZER, contexts, 0).values()} == {""}
+
+
+def test_windows_of_a_document_begin_with_its_context():
+    spec = TextSpec(
+        12,
+        chunk="sentence",
+        chunk_tokens=16,
+        chunk_pooling="late",
+        long_text="window",
+        stride=9,
+        chunk_context=("title",),
+        prompt="red ",
+    )
+    texts = ["The bank. A river of unaffables! The bank of a river.", "A bank."]
+    found = text_rows(TOKENIZER, spec, texts, contexts=["bank of river " * 5, ""])
+    shown = [
+        TOKENIZER.tokens(found.rows.input_ids[first:last])
+        for first, last in zip(found.rows.row_splits[:-1], found.rows.row_splits[1:], strict=True)
+    ]
+    *long, short = shown
+    head = ["[CLS]", "red", "bank", "of", "river", "bank"]
+    assert all(row[:6] == head and len(row) <= 12 for row in long)
+    assert short == ["[CLS]", "red", "a", "bank", ".", "[SEP]"]
+    tokens = found.layout.tokens
+    assert found.layout.cut_contexts == 1
+    ids = found.rows.input_ids[found.rows.row_splits[tokens.row] + tokens.place]
+    chunks = [
+        "".join(TOKENIZER.tokens(ids[first:last])).replace("##", "")
+        for first, last in zip(found.layout.chunks.first, found.layout.chunks.last, strict=True)
+    ]
+    first = "thebank.ariverofunaffables!"
+    assert chunks == [first, "thebankofariver.", "abank."]
