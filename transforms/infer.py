@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -54,6 +54,9 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Embedder"]):
     inference_timeout: float | None = None
     load_engine: "EngineLoader | None" = None  # pickled for workers; None: that of `choose`
     engine: str | None = None  # as `Embedder` takes it
+    programs: str = ""  # as `Bundle.programs`
+    # Variables that a device's runtime reads when it starts, in a worker process.
+    environment: Mapping[str, str] = field(default_factory=dict)
     made_by: int = field(default_factory=os.getpid, init=False)  # process, perhaps not this
 
     def __post_init__(self) -> None:
@@ -66,6 +69,7 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Embedder"]):
 
         if os.getpid() != self.made_by:  # a worker process, not the one that called us
             set_up_process()
+            os.environ.update(self.environment)
         with activity("loading the model"):
             if self.load_engine is None:  # which checks the files that it reads
                 needed = partial(
@@ -79,7 +83,7 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Embedder"]):
                 bundle = worker_bundle(self.bundle, self.fingerprint)
                 bundle.verify_files()
             return Embedder(
-                bundle,
+                replace(bundle, programs=self.programs),
                 self.spec,
                 threads=self.threads,
                 precision=self.precision,

@@ -11,12 +11,13 @@ from bert_embed.base.errors import InputError
 from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.bundle import FORMAT, METADATA, Bundle, is_weights, read_bundle
 from bert_embed.bundle.cache import cache_folder, kept_in, made_once
-from bert_embed.storage.files import copy_file, is_remote, join, list_files
+from bert_embed.storage.files import copy_file, is_remote, join, list_files, make_folder
 from bert_embed.transforms.steps import activity
 
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 2
 _COPIES = 4  # at once: each is held in memory
+PROGRAMS = "programs"  # folder in that of a published bundle, with what its workers compiled
 
 
 def publish_bundle(bundle: Bundle, temp_location: str) -> str:
@@ -32,7 +33,9 @@ def publish_bundle(bundle: Bundle, temp_location: str) -> str:
 
 
 def _copy(bundle: Bundle, name: str, folder: str) -> None:
-    copy_file(os.path.join(bundle.path, name), join(folder, name))
+    target = join(folder, name)
+    make_folder(os.path.dirname(target))
+    copy_file(os.path.join(bundle.path, name), target)
 
 
 def worker_bundle(
@@ -104,6 +107,7 @@ def _fetch(url: str, folder: Path, weights: Sequence[str] | None) -> None:
 def _download(url: str, folder: Path, weights: Sequence[str] | None) -> None:
     root = join(url, "")
     names = [file.path.removeprefix(root) for file in list_files(root)]
+    names = [name for name in names if not name.startswith(f"{PROGRAMS}/")]
     if METADATA not in names:
         raise InputError(f"{url}: the model's copy for workers was removed, start the job again")
     for name in names:

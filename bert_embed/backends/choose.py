@@ -3,6 +3,7 @@
 import logging
 import os
 import pkgutil
+import shlex
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -148,7 +149,19 @@ def _is_here(backend: Backend, device: str) -> bool:
         return False  # known without TensorFlow, whose import takes seconds
     if device == "cpu" or not backend.installed:
         return backend.installed
+    if not backend.has_plugin(device):
+        return False
     return not backend.sees or bool(pkgutil.resolve_name(backend.sees)(device))
+
+
+def chip_memory(
+    config: EncoderConfig, precision: str, device: str, engine: str | None = None
+) -> list[int]:
+    """Returns the bytes of each GPU or TPU chip here on which a model would run, if they say it."""
+    backend, device = model_backend(config, precision, device, engine)
+    if device == "cpu" or not backend.memory:
+        return []
+    return list(pkgutil.resolve_name(backend.memory)(device))
 
 
 def has_nvidia_driver() -> bool:
@@ -175,6 +188,9 @@ def _nothing_here(precision: str, device: str, engine: str | None) -> SettingErr
     name, package = told.name, told.provider(place)
     if not told.installed:
         return SettingError(setting, missing(value, package))
+    if not told.has_plugin(place):
+        problem = f"{value}: {name} is here without its plugin for {_PLURALS[place]}"
+        return SettingError(setting, f"{problem}: pip install {shlex.quote(package)}")
     if device in _NEEDS:
         return SettingError(
             "device",

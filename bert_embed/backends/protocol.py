@@ -29,12 +29,21 @@ class Backend:
     write: str = ""
     named_on: tuple[str, ...] = ()  # devices on which it computes only if `engine` names it
     providers: Mapping[str, str] = field(default_factory=dict)  # what to install for a device
-    sees: str = ""  # of a device but "cpu": whether the package finds it here; "": it is not asked
+    # Of a device but "cpu": modules that the package needs for it, of which one is enough.
+    plugins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    sees: str = ""  # of such a device: whether the package finds it here; "": it is not asked
+    # Of such a device: the bytes of each chip of this machine, none where that is not known.
+    memory: str = ""
 
     @property
     def installed(self) -> bool:
         """Whether this machine has the package."""
         return find_spec(self.package) is not None
+
+    def has_plugin(self, device: str) -> bool:
+        """Whether this machine has what the package needs for a device."""
+        plugins = self.plugins.get(device)
+        return plugins is None or any(find_spec(plugin) for plugin in plugins)
 
     def provider(self, device: str) -> str:
         """Returns what to install for a device."""

@@ -99,6 +99,8 @@ class Bundle:
         int8_word_scales: What has a scale of its own in the int8 word embeddings: each "row", or,
             in bundles of earlier versions, the whole "table".
         files: The sha256 of each file, by name relative to `path`.
+        programs: Where the workers of a job keep what they compile, "" for nowhere. It is code, so
+            bundle.json cannot say it.
     """
 
     path: str
@@ -120,6 +122,7 @@ class Bundle:
     licence: str = ""
     int8_word_scales: str = "row"
     files: Mapping[str, str] = field(default_factory=dict)
+    programs: str = ""
 
     def __post_init__(self) -> None:
         one_of("similarity", self.similarity, SIMILARITIES)

@@ -50,17 +50,16 @@ state_of_tree() {
 }
 
 choose_image() { # worker|template
+  local known="t4, l4, a100, a100-80gb, h100, v5e, v6e, t4-2, l4-2, a100-2, a100-80gb-2, h100-2, t4-4, l4-4, a100-4,"
+  known+=" a100-80gb-4, h100-4, v5e-4, v6e-4, l4-8, a100-8, a100-80gb-8, h100-8, v5e-8, v6e-8"
+  [[ -z $ACCELERATOR || ", $known, " == *", ${ACCELERATOR%-1}, "* ]] || die "ACCELERATOR $ACCELERATOR is none of $known"
   case $ACCELERATOR in
     "") device=cpu ;;
-    v5e | v6e) device=tpu ;;
-    t4 | l4 | a100 | a100-80gb | h100) device=gpu ;;
-    *) die "ACCELERATOR $ACCELERATOR is none of t4, l4, a100, a100-80gb, h100, v5e, v6e" ;;
+    v*) device=tpu ;;
+    *) device=gpu ;;
   esac
-  tpu_type=v5litepod-1
-  [[ $ACCELERATOR != v6e ]] || tpu_type=v6e-1
   target=$1
   name=bert-embed-$device
-  [[ $ACCELERATOR != v6e ]] || name+=-v6e
   local tag
   tag=${TAG:-$(state_of_tree)} # so that a launcher never starts workers of another version
   template=$BUCKET/templates/$name-$tag.json
@@ -79,14 +78,14 @@ build_image() {
   fi
   if [[ $BUILD == docker ]]; then
     show_and_run env DOCKER_BUILDKIT=1 docker build --platform linux/amd64 --file deploy/docker/Dockerfile \
-      --build-arg "DEVICE=$device" --build-arg "TPU_TYPE=$tpu_type" --target "$target" --tag "$image" .
+      --build-arg "DEVICE=$device" --target "$target" --tag "$image" .
     show_and_run docker push "$image"
   else
     local account=()
     [[ -z $BUILD_ACCOUNT ]] || account=(--service-account "projects/$PROJECT/serviceAccounts/$BUILD_ACCOUNT")
     show_and_run gcloud builds submit --project "$PROJECT" --region "$REGION" "${account[@]}" \
       --gcs-source-staging-dir "$BUCKET/tmp/build" --config deploy/docker/cloudbuild.yaml \
-      --substitutions "_IMAGE=$image,_CACHE=${image%:*}:cache,_DEVICE=$device,_TPU_TYPE=$tpu_type,_TARGET=$target" .
+      --substitutions "_IMAGE=$image,_CACHE=${image%:*}:cache,_DEVICE=$device,_TARGET=$target" .
   fi
 }
 

@@ -36,7 +36,12 @@ from bert_embed.pipeline.options.flags import (
     one_text,
     switch,
 )
-from bert_embed.pipeline.runners.options import ACCELERATORS, DEFAULT_RUNNER, RunnerOptions
+from bert_embed.pipeline.runners.options import (
+    ACCELERATORS,
+    DEFAULT_RUNNER,
+    RunnerOptions,
+    accelerator_name,
+)
 from bert_embed.results.formats import EXAMPLES, FORMATS, VECTOR_FORMATS, VECTORS
 from bert_embed.results.names import OUTPUT_DTYPES
 from bert_embed.settings import (
@@ -300,8 +305,9 @@ class Options(CheckedOptions):
     threads: int | None = embed_flag("default: all processors", "N", kind=POSITIVE)
     runner: str = flag("Beam's runner", "NAME", DEFAULT_RUNNER)
     accelerator: str | None = embed_flag(
-        "accelerator of every worker; also chooses --device, --machine_type and the disk",
-        choices=ACCELERATORS,
+        "accelerator of every worker, with the number of chips; also chooses --device, "
+        "--machine_type and the disk",
+        kind=Choice(ACCELERATORS, accelerator_name),
     )
     dry_run: bool = switch("print the plan and stop")
     openlineage: str | None = events_flag()
@@ -566,18 +572,7 @@ def _check_output_table(options: Options) -> None:
         )
 
 
-def _check_job(options: Options) -> None:
-    if options.accelerator is not None and not options.job.is_dataflow:
-        raise SettingError(
-            "accelerator",
-            "requires runner DataflowRunner; for other runners give device",
-            "runner",
-            "device",
-        )
-
-
 _CHECKS = (
-    _check_job,
     _check_required,
     _check_vectors,
     _check_granularity,

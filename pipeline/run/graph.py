@@ -11,7 +11,8 @@ from bert_embed.pipeline.errors import step_message
 from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.summary import judged
-from bert_embed.pipeline.runners.dataflow import model_threads
+from bert_embed.pipeline.runners.dataflow import accelerator_of, model_threads
+from bert_embed.pipeline.runners.launch import programs_place
 from bert_embed.results.formats import EXAMPLES
 from bert_embed.results.run_record import RunRecord
 from bert_embed.transforms.bigquery.load import with_loads
@@ -75,6 +76,7 @@ def build(
 
 def model_handler(run: EmbedRun, place: str) -> BlockModelHandler:
     """What runs the model of a run, which workers load from a place."""
+    accelerator = accelerator_of(run.job)
     return BlockModelHandler(
         place,
         run.work.bundle.fingerprint,
@@ -86,6 +88,8 @@ def model_handler(run: EmbedRun, place: str) -> BlockModelHandler:
         run.job.device,
         INFERENCE_TIMEOUT,
         engine=run.job.engine,
+        programs=programs_place(run.job, place),
+        environment=accelerator.environment if accelerator else {},
     )
 
 

@@ -50,6 +50,7 @@ from bert_embed.pipeline.runners.dataflow import Places
 from bert_embed.pipeline.runners.launch import (
     check_computing,
     check_examples,
+    check_memory,
     checked_runner,
     engine_of,
 )
@@ -255,6 +256,7 @@ def plan_work(options: Options, job: RunnerOptions, source: Source, found: Outpu
             "--vectors multi is for texts, which get the model's markers; examples have none"
         )
     check_columns(head_settings(bundle, text_spec), source.columns.extra, options)
+    check_memory(job, bundle, options.batch_tokens, text_spec.max_seq_length)
     widths = Widths.of(text_spec, vector_spec, bundle)
     accelerated = job.device in ("gpu", "tpu")
     size = options.block_bytes or block_bytes(source.bytes, bundle, widths, accelerated)

@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from bert_embed.pipeline.runners.options import (
     DEFAULT_RUNNER,
     RunnerOptions,
-    accelerator_type,
+    accelerator_part,
     device_of,
 )
 
@@ -95,8 +95,12 @@ class BeamFlags:
     @property
     def accelerator_type(self) -> str | None:
         """The service's name of the accelerator that either of them names."""
-        accelerator = self.worker_accelerator or self.hinted_accelerator
-        return accelerator_type(accelerator) if accelerator else None
+        return accelerator_part(self.worker_accelerator or self.hinted_accelerator or "", "type")
+
+    @property
+    def topology(self) -> str | None:
+        """How the chips of that TPU are arranged."""
+        return accelerator_part(self.worker_accelerator or "", "topology")
 
     @property
     def device(self) -> str | None:

@@ -14,6 +14,7 @@ from apache_beam.runners.runner import PipelineState
 
 import bert_embed
 from bert_embed.base.environment import requires
+from bert_embed.base.errors import counted
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.runners.beam import ONE_PROCESS, BeamFlags
 from bert_embed.pipeline.runners.errors import JobFailed, JobGoesOn
@@ -46,6 +47,18 @@ class Places:
     written: tuple[tuple[str, str], ...]
 
 
+def accelerator_of(job: RunnerOptions) -> Accelerator | None:
+    """What each worker of a Dataflow job computes on, if it is one that we know."""
+    if not job.is_dataflow:
+        return None
+    if job.accelerator is not None:
+        return ACCELERATORS[job.accelerator]
+    flags = BeamFlags.of(job.beam_args)
+    wanted = flags.accelerator_type, flags.topology
+    known = (one for one in ACCELERATORS.values() if (one.type, one.topology) == wanted)
+    return next(known, None)
+
+
 def check_dataflow(job: RunnerOptions, flags: BeamFlags, places: Places) -> None:
     """Refuses flags that conflict or are missing, and a machine without Dataflow's client."""
     chosen = ACCELERATORS.get(job.accelerator or "")
@@ -56,7 +69,7 @@ def check_dataflow(job: RunnerOptions, flags: BeamFlags, places: Places) -> None
     for problem in (
         *_accelerators(job, flags, type_name),
         *_devices(job, flags, type_name),
-        *_machines(flags, chosen),
+        *_machines(job, flags, chosen),
         *_packaging(flags, type_name),
     ):
         raise UsageError(problem)
@@ -140,7 +153,7 @@ def _devices(job: RunnerOptions, flags: BeamFlags, type_name: str | None) -> Ite
         )
 
 
-def _machines(flags: BeamFlags, chosen: Accelerator | None) -> Iterator[str]:
+def _machines(job: RunnerOptions, flags: BeamFlags, chosen: Accelerator | None) -> Iterator[str]:
     if chosen is None and flags.accelerator_type is None:
         return
     disk = flags["disk_size_gb"]
@@ -150,11 +163,28 @@ def _machines(flags: BeamFlags, chosen: Accelerator | None) -> Iterator[str]:
             f"{LEAST_ACCELERATOR_DISK_GB} or more"
         )
     machine = flags["machine_type"]
-    if chosen and chosen.topology and machine and machine != chosen.machine_type:
+    if chosen and machine and not _has(machine, chosen):
         yield (
-            f"--machine_type {machine} has more chips than the one that a process computes on; "
-            f"give {chosen.machine_type}, or leave it out"
+            f"--machine_type {machine} does not have the {counted(chosen.chips, 'chip')} of "
+            f"--accelerator {job.accelerator}; give {chosen.machine_type}, or leave it out"
         )
+    of_type = [one.topology for one in ACCELERATORS.values() if one.type == flags.accelerator_type]
+    topologies = [topology for topology in of_type if topology]
+    if topologies and flags.topology not in topologies:
+        yield (
+            f"--dataflow_service_options worker_accelerator: {flags.accelerator_type} has topology "
+            f"{', '.join(topologies)} in one machine, got {flags.topology}"
+        )
+
+
+def _has(machine: str, chosen: Accelerator) -> bool:
+    """Whether a type of machine can have these chips; a GPU is in others than we know."""
+    if chosen.topology:
+        return machine == chosen.machine_type
+    of_type = (one for one in ACCELERATORS.values() if one.type == chosen.type)
+    chips = {one.machine_type: one.chips for one in of_type}
+    # Any n1 can have any number of T4.
+    return machine.startswith("n1-") or chips.get(machine, chosen.chips) == chosen.chips
 
 
 def _packaging(flags: BeamFlags, type_name: str | None) -> Iterator[str]:

@@ -6,19 +6,26 @@ from importlib.util import find_spec
 
 import apache_beam as beam
 
-from bert_embed.backends.choose import check_precision, find_backend, model_backend
+from bert_embed.backends.choose import check_precision, chip_memory, find_backend, model_backend
+from bert_embed.backends.jax.memory import check_fits
 from bert_embed.backends.processor import has_int8_products
 from bert_embed.base.environment import missing
+from bert_embed.base.errors import SettingError
 from bert_embed.bundle.bundle import METADATA, Bundle
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.runners.beam import BeamFlags, configure_storage, pipeline_options
-from bert_embed.pipeline.runners.dataflow import Places, for_dataflow, run_on_dataflow
+from bert_embed.pipeline.runners.dataflow import (
+    Places,
+    accelerator_of,
+    for_dataflow,
+    run_on_dataflow,
+)
 from bert_embed.pipeline.runners.local import check_local_runner, run_pipeline
 from bert_embed.pipeline.runners.options import RunnerOptions
 from bert_embed.pipeline.runners.portable import PortableJob, check_job_server, run_on_job_server
 from bert_embed.storage.files import absolute, is_remote, join, read_bytes
 from bert_embed.transforms.cell_labels import without_cell_labels
-from bert_embed.transforms.worker_bundles import publish_bundle
+from bert_embed.transforms.worker_bundles import PROGRAMS, publish_bundle
 
 
 def checked_runner(job: RunnerOptions, places: Places, connects: bool = True) -> RunnerOptions:
@@ -26,6 +33,13 @@ def checked_runner(job: RunnerOptions, places: Places, connects: bool = True) ->
 
     Without `connects` no server is asked. UsageError names the flag.
     """
+    if job.accelerator is not None and not job.is_dataflow:
+        raise SettingError(
+            "accelerator",
+            "requires runner DataflowRunner; for other runners give device",
+            "runner",
+            "device",
+        )
     job = for_dataflow(job, places)
     check_job_server(job, connects)
     check_local_runner(job)
@@ -37,6 +51,24 @@ def check_computing(job: RunnerOptions) -> None:
     """Raises ValueError if no machine, or not this one if it runs here, computes so."""
     check = find_backend if job.runs_here else check_precision
     check(job.precision, job.device, job.engine)
+
+
+def check_memory(
+    job: RunnerOptions, bundle: Bundle, batch_tokens: int | None, longest: int
+) -> None:
+    """Raises SettingError if a model does not fit in the chips of the workers, or of this machine.
+
+    `batch_tokens` and `longest` are tokens of a batch and of its longest text.
+    """
+    if (found := accelerator_of(job)) is not None:
+        chip, memory = f"one of {found.type}", [found.memory_gb * 10**9] * found.chips
+    elif job.runs_here and job.device in ("gpu", "tpu"):
+        chip = f"a {job.device.upper()} of this machine"
+        memory = chip_memory(bundle.config, job.precision, job.device, job.engine)
+    else:
+        return
+    if memory:
+        check_fits(bundle, job.precision, batch_tokens, longest, chip, memory)
 
 
 def check_examples(job: RunnerOptions) -> None:
@@ -83,6 +115,16 @@ def bundle_for_workers(bundle: Bundle, model: str, job: RunnerOptions) -> Bundle
     if is_remote(model) and read_bytes(join(model, METADATA)) is not None:
         return replace(bundle, path=model.rstrip("/"))
     return bundle
+
+
+def programs_place(job: RunnerOptions, place: str) -> str:
+    """Where workers keep the programs that they compile of a model at a place; "": each its own.
+
+    Beside a model that a job copied there. Elsewhere a model could bring programs, which are code.
+    """
+    temp_location = BeamFlags.of(job.beam_args)["temp_location"]
+    ours = temp_location and place.startswith(join(absolute(temp_location), ""))
+    return join(place, PROGRAMS) if ours and not job.runs_here else ""
 
 
 def run_on_runner(

@@ -1,6 +1,8 @@
 """Where a job runs and on what: all that runners ask for; the accelerators of Dataflow."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 # TensorFlow's CUDA libraries are newer than the driver that Dataflow installs by default.
 _DRIVER = "install-nvidia-driver:5xx"
@@ -8,41 +10,105 @@ _DRIVER = "install-nvidia-driver:5xx"
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One GPU or TPU of a worker, on which one process computes."""
+    """The GPUs or TPU chips of a worker, on all of which one process computes."""
 
-    type: str  # the service's name for it
+    type: str  # the service's name for one
     device: str  # the `--device` that computes on it
-    machine_type: str  # the default machine
+    memory_gb: int  # of each chip
+    chips: int
+    machine_type: str  # which has so many
     topology: str | None = None  # how a TPU's chips are arranged
+    runtime: str = ""  # what a TPU's runtime calls such chips
 
     @property
     def service_option(self) -> str:
-        """The value of `--dataflow_service_options` that gives every worker one."""
-        rest = f"topology:{self.topology}" if self.topology else f"count:1;{_DRIVER}"
+        """The value of `--dataflow_service_options` that gives every worker these."""
+        rest = f"topology:{self.topology}" if self.topology else f"count:{self.chips};{_DRIVER}"
         return f"worker_accelerator=type:{self.type};{rest}"
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a TPU's runtime must know where it cannot ask the machine: it is alone, and this."""
+        if self.topology is None:
+            return {}
+        return {
+            "TPU_SKIP_MDS_QUERY": "1",
+            "TPU_ACCELERATOR_TYPE": f"{self.runtime}-{self.chips}",
+            "TPU_CHIPS_PER_HOST_BOUNDS": f"{self.topology.replace('x', ',')},1",
+            "TPU_HOST_BOUNDS": "1,1,1",
+            "TPU_WORKER_HOSTNAMES": "localhost",
+            "TPU_WORKER_ID": "0",
+        }
 
-ACCELERATORS = {
-    "t4": Accelerator("nvidia-tesla-t4", "gpu", "n1-standard-8"),
-    "l4": Accelerator("nvidia-l4", "gpu", "g2-standard-8"),
-    "a100": Accelerator("nvidia-tesla-a100", "gpu", "a2-highgpu-1g"),
-    "a100-80gb": Accelerator("nvidia-a100-80gb", "gpu", "a2-ultragpu-1g"),
-    "h100": Accelerator("nvidia-h100-80gb", "gpu", "a3-highgpu-1g"),
-    "v5e": Accelerator("tpu-v5-lite-podslice", "tpu", "ct5lp-hightpu-1t", "1x1"),
-    "v6e": Accelerator("tpu-v6e-slice", "tpu", "ct6e-standard-1t", "1x1"),
+
+def _of_kind(
+    name: str,
+    type_name: str,
+    memory_gb: int,
+    machines: Mapping[int, str],
+    topologies: Mapping[int, str] = MappingProxyType({}),
+    runtime: str = "",
+) -> dict[str, Accelerator]:
+    """The accelerators of a kind by `--accelerator`, with a machine for each number of chips."""
+    device = "tpu" if topologies else "gpu"
+    return {
+        f"{name}-{chips}".removesuffix("-1"): Accelerator(
+            type_name, device, memory_gb, chips, machine, topologies.get(chips), runtime
+        )
+        for chips, machine in machines.items()
+    }
+
+
+def _sizes(machine: str, *numbers: int) -> dict[int, str]:
+    return {number: machine.format(number) for number in numbers}
+
+
+_GPUS = 1, 2, 4, 8  # in a machine
+_TPUS = {1: "1x1", 4: "2x2", 8: "2x4"}
+_BY_KIND = {
+    **_of_kind(
+        *("t4", "nvidia-tesla-t4", 16),
+        {1: "n1-standard-8", 2: "n1-standard-16", 4: "n1-standard-32"},
+    ),
+    **_of_kind(
+        *("l4", "nvidia-l4", 24),
+        {1: "g2-standard-8", 2: "g2-standard-24", 4: "g2-standard-48", 8: "g2-standard-96"},
+    ),
+    **_of_kind("a100", "nvidia-tesla-a100", 40, _sizes("a2-highgpu-{}g", *_GPUS)),
+    **_of_kind("a100-80gb", "nvidia-a100-80gb", 80, _sizes("a2-ultragpu-{}g", *_GPUS)),
+    **_of_kind("h100", "nvidia-h100-80gb", 80, _sizes("a3-highgpu-{}g", *_GPUS)),
+    **_of_kind(
+        *("v5e", "tpu-v5-lite-podslice", 16, _sizes("ct5lp-hightpu-{}t", *_TPUS), _TPUS),
+        "v5litepod",
+    ),
+    **_of_kind("v6e", "tpu-v6e-slice", 32, _sizes("ct6e-standard-{}t", *_TPUS), _TPUS, "v6e"),
 }
+
+# Those of one chip first, as messages list them.
+ACCELERATORS = dict(sorted(_BY_KIND.items(), key=lambda item: item[1].chips))
+
+
+def accelerator_name(text: str) -> str:
+    """The name in `ACCELERATORS` that a text may say with the number 1.
+
+    >>> accelerator_name("v5e-1"), accelerator_name("v5e-8"), accelerator_name("a100-80gb-1")
+    ('v5e', 'v5e-8', 'a100-80gb')
+    """
+    return text.removesuffix("-1")
+
+
 CPU_MACHINE_TYPE = "n2-standard-8"  # 4 GB a core, and AVX-512 with VNNI for --precision int8
 CPU_DISK_GB, ACCELERATOR_DISK_GB, LEAST_ACCELERATOR_DISK_GB = 50, 100, 50
 
 
-def accelerator_type(value: str) -> str | None:
-    """The type that an accelerator option or hint names.
+def accelerator_part(value: str, wanted: str) -> str | None:
+    """A part of an accelerator option or hint, such as its type, None without it.
 
-    >>> accelerator_type("type:nvidia-l4;count:1;install-nvidia-driver")
+    >>> accelerator_part("type:nvidia-l4;count:1;install-nvidia-driver", "type")
     'nvidia-l4'
     """
     parts = (part.partition(":") for part in value.split(";"))
-    return next((rest for name, _, rest in parts if name == "type"), None)
+    return next((rest for name, _, rest in parts if name == wanted), None)
 
 
 def device_of(type_name: str) -> str:

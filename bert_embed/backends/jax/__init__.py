@@ -13,7 +13,9 @@ BACKEND = Backend(
     load="bert_embed.backends.jax.engine:JaxEngine",
     named_on=("cpu",),  # where it is slow
     providers={"gpu": "jax[cuda13]", "tpu": "jax[tpu]"},
+    plugins={"gpu": ("jax_cuda13_plugin", "jax_cuda12_plugin"), "tpu": ("libtpu",)},
     sees="bert_embed.backends.jax:sees",
+    memory="bert_embed.backends.jax:memory",
 )
 
 
@@ -25,3 +27,11 @@ def sees(device: str) -> bool:
         return bool(jax.local_devices(backend=device))
     except RuntimeError:
         return False
+
+
+def memory(device: str) -> list[int]:
+    """Returns the bytes that programs may use of each chip of this machine, if the chips say it."""
+    import jax
+
+    said = [chip.memory_stats() for chip in jax.local_devices(backend=device)]
+    return [stats["bytes_limit"] for stats in said if stats and "bytes_limit" in stats]

@@ -1,6 +1,6 @@
 """JaxEngine: runs models on TPUs and NVIDIA GPUs, on all chips of this machine at once."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -11,10 +11,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_embed.backends.batches import DEVICE_BATCH_TOKENS, PaddedRows, Shape
 from bert_embed.backends.host import ProgramEngine
+from bert_embed.backends.jax.cache import ProgramCache
 from bert_embed.backends.jax.packing import PackedRows, most_texts, placed
 from bert_embed.backends.jax.program import program, program_weights
 from bert_embed.bundle.bundle import Bundle, load_tensors
-from bert_embed.bundle.cache import cache_folder
 from bert_embed.settings import OutputSpec, VectorSpec
 
 _ROWS = "rows"  # the axis of the mesh: each chip has as many rows of a batch
@@ -37,8 +37,7 @@ class JaxEngine(ProgramEngine):
         tensors = load_tensors(bundle)
         super().__init__(bundle, special_ids, tensors)
         self._chips = jax.local_devices(backend=device)
-        if jax.config.jax_compilation_cache_dir is None:  # else it is the user's
-            jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
+        self._cache = ProgramCache(bundle)
         mesh = Mesh(np.array(self._chips), (_ROWS,))
         self._by_row = NamedSharding(mesh, PartitionSpec(_ROWS))
         weights = program_weights(bundle, tensors, jax.numpy.dtype(precision))
@@ -54,21 +53,30 @@ class JaxEngine(ProgramEngine):
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> "Programs":
         """See `protocol.Engine`."""
         wanted, bundle = self.wanted(spec, output_spec, prompt_tokens), self._bundle
-        function = jax.jit(partial(program, wanted, bundle.heads, bundle.token_dense))
-        return Programs(partial(function, self._weights), self._by_row)
+        function = partial(program, wanted, bundle.heads, bundle.token_dense)
+        function.__name__ = self._cache.name  # type: ignore[attr-defined]
+        compiled = partial(jax.jit(function), self._weights)
+        return Programs(compiled, self._by_row, self._cache.share)
 
 
 class Programs:
     """A function of packed rows as a `bert_embed.backends.protocol.Graph`."""
 
-    def __init__(self, function: Any, by_row: NamedSharding) -> None:
-        self._function, self._by_row = function, by_row
+    def __init__(
+        self, function: Any, by_row: NamedSharding, compiled: Callable[[], object]
+    ) -> None:
+        """Takes what to call after a program was compiled, which is at the first of its shape."""
+        self._function, self._by_row, self._compiled = function, by_row, compiled
+        self._shapes: set[Shape] = set()
 
     def __call__(self, rows: PaddedRows, shape: Shape) -> Mapping[str, np.ndarray]:
         places = placed(rows.mask.sum(axis=1), shape)
         outputs = self._run(rows, shape, *places)
+        if shape not in self._shapes:
+            self._shapes.add(shape)
+            self._compiled()
         shared = np.bincount(places[0], minlength=shape[0])[places[0]] > 1
-        broken = np.flatnonzero(shared & ~_finite(outputs, rows.mask))
+        broken = np.flatnonzero(shared & ~_unspoiled(outputs, len(rows.mask)))
         # In a product with NaN a weight of 0 is NaN, too: each has a row of its own now, and those
         # that broke beside another one are whole.
         for start in range(0, len(broken), shape[0]):
@@ -104,9 +112,13 @@ class Programs:
         return outputs
 
 
-def _finite(outputs: Mapping[str, np.ndarray], mask: np.ndarray) -> np.ndarray:
-    """bool `[texts]`: whether all numbers of a text are."""
-    finite = np.ones(len(mask), bool)
+def _unspoiled(outputs: Mapping[str, np.ndarray], texts: int) -> np.ndarray:
+    """bool `[texts]`: whether no text in the same row broke these.
+
+    What spoils a text spoils each of its tokens, so that one is looked at: whether all numbers are
+    finite is for `bert_embed.backends.runner` to say.
+    """
+    unspoiled = np.ones(texts, bool)
     for values in outputs.values():
-        finite &= np.isfinite(values).reshape(len(mask), -1).all(axis=1)
-    return finite
+        unspoiled &= np.isfinite(values[:, 0] if values.ndim > 2 else values).all(axis=-1)
+    return unspoiled

@@ -315,6 +315,8 @@ def test_an_image_brings_the_code_and_nothing_of_it_is_staged(on_processors, dat
     [
         ("t4", "n1-standard-8", "type:nvidia-tesla-t4;count:1;install-nvidia-driver:5xx"),
         ("v5e", "ct5lp-hightpu-1t", "type:tpu-v5-lite-podslice;topology:1x1"),
+        ("v6e-8", "ct6e-standard-8t", "type:tpu-v6e-slice;topology:2x4"),
+        ("l4-4", "g2-standard-48", "type:nvidia-l4;count:4;install-nvidia-driver:5xx"),
     ],
 )
 def test_an_accelerator_is_given_to_every_worker(dataflow, tiny_bundle, name, machine, option):
@@ -331,9 +333,14 @@ def test_an_accelerator_is_given_to_every_worker(dataflow, tiny_bundle, name, ma
     assert set(map(len, environments(graph).values())) == {0}, "never a hint, too"
     # A device makes batches of the few shapes that it compiles:
     # tests/unit/backends/test_xla.py.
-    device = {"t4": "gpu", "v5e": "tpu"}[name]
+    device = "tpu" if "topology" in option else "gpu"
     assert vars(handler(graph))["device"] == device
     assert vars(handler(graph))["threads"] is None
+    [model] = dataflow.gcs.root.glob("dataflow/tmp/bundles/*")
+    assert vars(handler(graph))["programs"] == f"gs://dataflow/tmp/bundles/{model.name}/programs"
+    told = vars(handler(graph))["environment"]
+    assert told.get("TPU_ACCELERATOR_TYPE") == {"v5e": "v5litepod-1", "v6e-8": "v6e-8"}.get(name)
+    assert told.get("TPU_CHIPS_PER_HOST_BOUNDS") == {"v5e": "1,1,1", "v6e-8": "2,4,1"}.get(name)
     assert record(dataflow.gcs.root / "dataflow" / name)["options"].get("device", "auto") == device
     assert (job["labels"]["run"], job["labels"]["team"]) == ("mine", "a")
 

@@ -92,7 +92,26 @@ def test_all_that_is_missing_is_named_at_once(corpus, tiny_bundle, capsys):
         ),
         (
             {"accelerator": "v5e", "machine_type": "ct5lp-hightpu-4t"},
-            "--machine_type ct5lp-hightpu-4t has more chips than the one",
+            "--machine_type ct5lp-hightpu-4t does not have the 1 chip of --accelerator v5e; give",
+        ),
+        (
+            {"accelerator": "v5e-8", "machine_type": "ct5lp-hightpu-4t"},
+            "does not have the 8 chips of --accelerator v5e-8; give ct5lp-hightpu-8t",
+        ),
+        (
+            {"accelerator": "h100-2", "machine_type": "a3-highgpu-8g"},
+            "does not have the 2 chips of --accelerator h100-2; give a3-highgpu-2g",
+        ),
+        ({"accelerator": "v5e-16"}, "--accelerator must be one of t4, l4, a100,"),
+        ({"accelerator": "v7"}, "l4-8, a100-8, a100-80gb-8, h100-8, v5e-8, v6e-8, got 'v7'"),
+        (
+            {"dataflow_service_options": V5E.replace("1x1", "4x4")},
+            "tpu-v5-lite-podslice has topology 1x1, 2x2, 2x4 in one machine, got 4x4",
+        ),
+        (
+            {"accelerator": "v5e-4", "batch_tokens": 9_000_000, "dry_run": True},
+            "--batch_tokens 9000000 does not fit: this model and texts of up to 256 tokens take at "
+            "least 41.6 GB a chip, and one of tpu-v5-lite-podslice has 16.0 GB",
         ),
         ({"accelerator": "t4", "disk_size_gb": 30}, "--disk_size_gb 30 is too small"),
         (
