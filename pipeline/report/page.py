@@ -17,7 +17,7 @@ from bert_embed.bundle.cache import package_variables
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.report.content import Texts, report_content
 from bert_embed.pipeline.report.sample import Run
-from bert_embed.storage.files import is_remote, write_whole
+from bert_embed.storage.files import is_remote, sweep_temporary, write_whole
 from bert_embed.transforms.output_folder import REPORT_PAGE, OutputFolder, is_foreign
 
 MOST_BYTES = 4_800_000
@@ -156,6 +156,7 @@ def report_after_run(
     rows = max((kind.rows for kind in run.record.numbers.written.values()), default=0)
     try:
         if started or not folder.has_page:
+            sweep_temporary(folder.path)  # what a command left that was killed as it wrote the page
             if rows > _MANY and not is_remote(folder.path):
                 _write_apart(folder, texts_of is not None)
             else:
