@@ -21,7 +21,8 @@ if TYPE_CHECKING:
         SparseVector,
         SparseVectors,
     )
-    from bert_embed.pipeline import RunFailed, embed
+    from bert_embed.pipeline import RunFailed, compare, embed
+    from bert_embed.pipeline.comparison.result import Comparison
     from bert_embed.results.files import DocumentUnits
     from bert_embed.results.read import (
         read,
@@ -45,6 +46,7 @@ __all__ = [
     "BertEmbeddings",
     "BertModelHandler",
     "Bundle",
+    "Comparison",
     "DocumentUnits",
     "EmbedDocuments",
     "Encoder",
@@ -62,6 +64,7 @@ __all__ = [
     "TruncationWarning",
     "VectorSpec",
     "__version__",
+    "compare",
     "embed",
     "load",
     "read",
@@ -78,7 +81,9 @@ _IMPORTED_ON_USE = {
     "BertModelHandler": "bert_embed.transforms.adapters.model_handler",
     "EmbedDocuments": "bert_embed.transforms.adapters.embed_documents",
     "RunFailed": "bert_embed.pipeline",
+    "compare": "bert_embed.pipeline",
     "embed": "bert_embed.pipeline",
+    "Comparison": "bert_embed.pipeline.comparison.result",
     "Bundle": "bert_embed.bundle.bundle",
     "DocumentUnits": "bert_embed.results.files",
     "Encoder": "bert_embed.encoder",

@@ -1,4 +1,4 @@
-"""Embeds a corpus of text: `bert-embed` on the command line, `embed` in Python."""
+"""Embeds a corpus of text: `bert-embed` on the command line, `embed` and `compare` in Python."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack
@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 from bert_embed.pipeline.errors import RunFailed
 
 if TYPE_CHECKING:
+    from bert_embed.pipeline.comparison.result import Comparison
     from bert_embed.pipeline.options.python_call import EmbedKeywords, Path
 
-__all__ = ["RunFailed", "embed"]
+__all__ = ["RunFailed", "compare", "embed"]
 
 
 def embed(
@@ -59,3 +60,48 @@ def embed(
     )
 
     return run_for_caller(parsed, shown)
+
+
+def compare(
+    old: "Path",
+    new: "Path",
+    *,
+    queries: "Path | None" = None,
+    sample: int | None = None,
+    by: str | None = None,
+    seed: int = 0,
+    old_model: "Path | None" = None,
+    new_model: "Path | None" = None,
+    output: "Path | None" = None,
+) -> "Comparison":
+    """Compares two outputs of the same documents, as `bert-embed compare` does.
+
+    Args:
+        old: Output of a run, a folder of outputs that continue each other, or a glob.
+        new: Another, of whatever model, number type, dim or kind of vectors.
+        queries: File of JSON lines, each with `text`, and optionally `relevant`, a list of ids;
+            None draws documents that both outputs have.
+        sample: How many documents to draw; None is 200.
+        by: "dense", "sparse" or "multi"; None is what each output holds, dense first.
+        seed: Of the documents drawn and of the confidence intervals.
+        old_model: Where the model of `old` is, if it was moved; only for `queries`.
+        new_model: Likewise of `new`.
+        output: File for the report of `new` with the comparison in it.
+
+    Returns:
+        The figures, with confidence intervals (`docs/compare.md`).
+
+    Raises:
+        SettingError: An argument is wrong.
+        InputError: The outputs cannot be compared, or are damaged.
+    """
+    from bert_embed.pipeline.options.commands import CompareOptions
+    from bert_embed.pipeline.options.python_call import named_as_in_python
+
+    with named_as_in_python():
+        options = CompareOptions(
+            *(old, new, queries, sample, by, seed, old_model, new_model, output)  # type: ignore[arg-type]
+        )
+        from bert_embed.pipeline.comparison.command import compare_and_report
+
+        return compare_and_report(options)

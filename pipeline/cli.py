@@ -29,6 +29,7 @@ _OF_TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_hub")
 # neither `--help` nor a mistyped flag waits for Beam.
 _COMMANDS = {
     "search": ("options.commands:SearchOptions", "commands.search:run_search"),
+    "compare": ("options.commands:CompareOptions", "comparison.command:run_compare"),
     "watch": ("options.commands:WatchOptions", "watch:run_watch"),
     "verify": ("options.commands:VerifyOptions", "commands.verify:run_verify"),
     "report": ("options.commands:ReportOptions", "commands.report:run_report"),
@@ -50,6 +51,7 @@ commands:
   embed      --input GLOB --output DIR       text to vectors
   estimate   --input GLOB                    tokens, files and hours of such an embed
   search     DIR... QUERY                    the nearest documents in runs' outputs
+  compare    OLD NEW                         how two outputs of the same documents differ
   watch      DIR                             how far a run is, on any runner
   verify     DIR                             check that an output is as its run wrote it
   report     DIR                             write report.html, which shows a run and its vectors
@@ -128,7 +130,7 @@ def _run(words: list[str], own_process: bool) -> int:
         raise UsageError(f"unknown command {command}; {hint}")
     kind, run = _COMMANDS[command]
     options = _named(kind).parse(arguments)
-    if own_process and command == "search":
+    if own_process and command in ("search", "compare"):
         light_imports.import_arrow()
     return int(_named(run)(options))
 

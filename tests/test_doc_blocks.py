@@ -58,6 +58,10 @@ ELSEWHERE = {
         "import apache_beam as beam\nfrom apache_beam.options",
     ): "tests/unit/transforms/adapters/test_recipes.py",
     ("docs/beam.md", "pipeline:"): "tests/integration/notebooks/test_yaml.py",
+    (
+        "docs/compare.md",
+        "neighbours of",
+    ): "a part of what compare prints; tests/cli/search/test_compare.py",
     ("docs/bigquery.md", ".venv/bin/bert-embed"): "tests/cli/bigquery/test_docs.py",
     ("docs/cloud.md", "bert-embed"): "tests/cli/runners/test_dataflow_deploy.py",
     ("docs/output.md", "python -m examples.train"): "tests/cli/examples/test_train_classifier.py",

@@ -66,6 +66,7 @@ def known():
     commands = (
         ["card"],
         ["cluster"],
+        ["compare"],
         ["dedup"],
         ["embed"],
         ["estimate"],

@@ -410,7 +410,7 @@ class NewestRows:
 
     def are_newest(self, number: int, ids: Iterable[str | int]) -> np.ndarray:
         """bool `[ids]`: whether no later output has the documents of an output, or deletes them."""
-        hashes = _hashes(ids)
+        hashes = id_hashes(ids)
         if self.has_all(number):
             return np.ones(len(hashes), bool)
         later = self._later_ids(frozenset(self._later[number]))
@@ -422,6 +422,15 @@ class NewestRows:
         for name, ids in _ids_of_files(self._outputs[number], self._granularity):
             yield name, self.are_newest(number, ids)
 
+    def hashes(self) -> np.ndarray:
+        """uint64 `[rows]`: the hash of the id of each row of a newest version, in their order."""
+        hashes = [
+            id_hashes(ids)[self.are_newest(number, ids)]
+            for number, output in enumerate(self._outputs)
+            for _, ids in _ids_of_files(output, self._granularity)
+        ]
+        return np.concatenate([np.empty(0, np.uint64), *hashes])
+
     def _ids_in(self, numbers: frozenset[int]) -> np.ndarray:
         """uint64, in order: the hashes of the ids in some outputs."""
         for number in numbers - self._ids_of.keys():
@@ -429,15 +438,15 @@ class NewestRows:
         return np.unique(np.concatenate([self._ids_of[number] for number in numbers]))
 
 
-def _hashes(ids: Iterable[str | int]) -> np.ndarray:
+def id_hashes(ids: Iterable[str | int]) -> np.ndarray:
     """uint64 `[ids]`: a hash of each, of 64 bits: of 10^8 ids hardly two have the same."""
     return np.array([xxhash.xxh3_64_intdigest(str(name).encode()) for name in ids], np.uint64)
 
 
 def _hashes_in(output: Output, granularity: str) -> np.ndarray:
     """uint64: the hashes of the ids that an output has or marks as deleted, each once."""
-    hashes = [_hashes(ids) for _, ids in _ids_of_files(output, granularity)]
-    hashes += [_hashes(batch["id"].to_pylist()) for batch in deleted_rows(output)]
+    hashes = [id_hashes(ids) for _, ids in _ids_of_files(output, granularity)]
+    hashes += [id_hashes(batch["id"].to_pylist()) for batch in deleted_rows(output)]
     return np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
 
 

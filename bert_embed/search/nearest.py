@@ -1,6 +1,7 @@
 """Finds the vectors of a run that are nearest to queries, exactly, in one pass over its files."""
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,12 @@ class Hit:
 
 
 def nearest(
-    folder: str, settings: dict[str, Any], queries: Any, k: int, kind: str = "sentence"
+    folder: str,
+    settings: dict[str, Any],
+    queries: Any,
+    k: int,
+    kind: str = "sentence",
+    among: Callable[[Sequence[str | int]], np.ndarray] | None = None,
 ) -> list[list[Hit]]:
     """Finds the `k` best hits of each query; of equal ones the first in the input's order.
 
@@ -55,12 +61,13 @@ def nearest(
             `MultiVectors`.
         k: Most hits of a query.
         kind: The kind of vectors to search, one of `KINDS` that has a similarity.
+        among: Says of some ids, bool `[ids]`, whose rows may be hits; None for all.
     """
     similarity = KINDS[kind].similarity
     if kind == "sentence":
         similarity = DENSE[settings.get("similarity", "cosine")]
     measured = required(similarity, "similarity")(queries)
-    scan = _Scan(folder, settings, measured, k, kind, not has_block_records(folder))
+    scan = _Scan(folder, settings, measured, k, kind, not has_block_records(folder), among)
     for hits in each_file(folder, kind, scan):
         scan.keep(hits)
     return scan.best
@@ -90,10 +97,11 @@ class _Scan:
         k: int,
         kind: str,
         check_pages: bool,
+        among: Callable[[Sequence[str | int]], np.ndarray] | None,
     ) -> None:
         self._folder, self._settings = folder, settings
         self._similarity, self._k = similarity, k
-        self._kind, self._check_pages = kind, check_pages
+        self._kind, self._check_pages, self._among = kind, check_pages, among
         self.best: list[list[Hit]] = [[] for _ in range(len(similarity))]
         self._floor = np.full(len(similarity), -np.inf)  # below it no hit is among the best
 
@@ -113,11 +121,16 @@ class _Scan:
         rows = [np.empty(0, np.int64)] * len(similarity)
         floor, first, not_finite = self._floor.copy(), 0, 0
         batches = row_batches(
-            path, self._settings, kind=self._kind, columns=(), check_pages=self._check_pages
+            *(path, self._settings),
+            kind=self._kind,
+            columns=() if self._among is None else ("id",),
+            check_pages=self._check_pages,
         )
         for batch in batches:
             finite = similarity.finite(batch.vectors)
             not_finite += len(batch) - len(finite)
+            if self._among is not None:
+                finite = finite[self._among(batch.columns["id"].to_pylist())[finite]]
             vectors = batch.vectors[finite] if len(finite) < len(batch) else batch.vectors
             for number, near, exact in similarity.scored(vectors, floor, self._k):
                 both = np.append(scores[number], exact)

@@ -28,7 +28,7 @@ def run_report(options: ReportOptions) -> int:
         if options.output is None and len(folders) > 1:
             raise UsageError(f"--output FILE is missing, {len(folders)} outputs have one report")
         for folder in folders:
-            _check_place(options.output, folder)
+            check_place(options.output, folder)
         records = [record_of_run(folder) for folder in folders]
         if records[0].vectors is not None:
             open_outputs(folders, kinds_of(records[0].vectors)[0])  # refuses other vectors
@@ -44,7 +44,8 @@ def run_report(options: ReportOptions) -> int:
     return ExitCode.DONE
 
 
-def _check_place(file: str | None, run: str) -> None:
+def check_place(file: str | None, run: str) -> None:
+    """Refuses a file for a page that lies among those of a run, or is there and is no page."""
     if file is None:
         return
     folder = os.path.dirname(absolute(file))

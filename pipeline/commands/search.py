@@ -206,7 +206,7 @@ def search(
     is not complete, or why no texts are shown.
     """
     named = [folders] if isinstance(folders, str) else folders
-    outputs = [_opened(folder, model, by) for folder in named]
+    outputs = [opened(folder, model, by) for folder in named]
     kinds = _kinds(outputs, by)
     _check_comparable(outputs, kinds)
     with usage_errors():
@@ -318,7 +318,7 @@ def _best(of_outputs: Sequence[list[list[Hit]]], k: int) -> list[list[Hit]]:
     ]
 
 
-def _opened(folder: str, model: str | None, by: str | None) -> _Output:
+def opened(folder: str, model: str | None, by: str | None) -> _Output:
     """Reads what an output says of its vectors, and finds their model."""
     with usage_errors():
         record = read_run(folder)

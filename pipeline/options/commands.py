@@ -4,12 +4,14 @@ import math
 from dataclasses import MISSING, dataclass
 from typing import Any
 
+from bert_embed.base.errors import SettingError
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.command_line import CommandOptions
 from bert_embed.pipeline.options.flags import (
     DIRS,
     NAMES,
+    PLACE,
     PLACES,
     POSITIVE,
     Decimal,
@@ -24,6 +26,7 @@ from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
 from bert_embed.search.clusters import MOST_CLUSTERS, WHICH_TO_KEEP
 from bert_embed.settings import GRANULARITIES
 
+_MOST_SEED = 2**32 - 1
 PCA, TSNE = PROJECTIONS = ("pca", "tsne")  # how vectors become places on a map
 # What `search --by` takes, and the kinds of vectors that each compares.
 SEARCHED = {
@@ -71,6 +74,49 @@ class SearchOptions(CommandOptions):
     def query(self) -> str:
         """The one query, unless a file holds queries."""
         return self.words[-1]
+
+
+_SAMPLE = 200
+
+
+@dataclass(frozen=True)
+class CompareOptions(CommandOptions):
+    """Says how two outputs of the same documents differ: neighbours, relevance, drift, cost."""
+
+    old: str = positional("OLD", "a run's output, a folder of outputs or a glob", kind=PLACE)
+    new: str = positional("NEW", "likewise, of another model, number type, dim or day", kind=PLACE)
+    queries: str | None = flag(
+        "queries, a JSON object with text and optionally relevant, a list of ids, a line "
+        "(default: documents that both have)",
+        "FILE",
+    )
+    sample: int | None = flag(
+        f"documents to draw as queries (default: {_SAMPLE})", "N", kind=POSITIVE
+    )
+    by: str | None = flag(
+        "vectors to compare on both sides (default: of each what it holds, dense first)",
+        choices=tuple(name for name in SEARCHED if name != "hybrid"),
+    )
+    seed: int = flag(
+        "of the documents drawn and the confidence intervals", "N", 0, kind=Whole(0, _MOST_SEED)
+    )
+    old_model: str | None = flag("where the model of OLD is, if it was moved, for --queries")
+    new_model: str | None = flag("where the model of NEW is, likewise")
+    output: str | None = flag("also write the report of NEW, with the comparison in it", "FILE")
+    json: bool = switch("print one JSON object")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.queries is not None and self.sample is not None:
+            raise SettingError("sample", "draws documents and conflicts with queries", "queries")
+        for name in ("old_model", "new_model"):
+            if self.queries is None and getattr(self, name) is not None:
+                raise SettingError(name, "requires queries", "queries")
+
+    @property
+    def drawn(self) -> int:
+        """How many documents are drawn as queries."""
+        return self.sample or _SAMPLE
 
 
 @dataclass(frozen=True)
@@ -181,7 +227,6 @@ class ModelVerifyOptions(ModelInspectOptions):
 
 _EPS = 0.01  # NeMo Curator's default
 _MOST_NEAREST = 64
-_MOST_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.resources import files
 from typing import Any
@@ -23,7 +23,7 @@ from bert_embed.transforms.output_folder import REPORT_PAGE, OutputFolder, is_fo
 MOST_BYTES = 4_800_000
 _PROGRAMS = (  # one program, in this order
     *("dom.js", "charts.js", "map.js"),
-    *("overview.js", "documents.js", "facts.js", "page.js"),
+    *("overview.js", "documents.js", "facts.js", "comparison.js", "page.js"),
 )
 _WIDTHS = (240, 160, 110, 70, 40, 20, 5, 1)  # letters of a text, as many as the page allows
 _LONGEST_ID = 100
@@ -106,10 +106,12 @@ def write_page(
     path: str | None = None,
     projection: str | None = None,
     texts_of: Texts | None = None,
+    comparison: Mapping[str, Any] | None = None,
 ) -> str:
     """Writes the page of finished runs, as `report_content`; returns its path.
 
-    Without a path it is that of the page in the output of the one run.
+    Without a path it is that of the page in the output of the one run. `comparison` is what
+    `compare` found, with these runs as the new side.
     """
     folder, record = runs[0].folder, runs[0].record
     if path is None and is_foreign(folder.path, REPORT_PAGE):
@@ -118,7 +120,7 @@ def write_page(
             "another --output"
         )
     path = path or folder.page
-    data = page(report_content(runs, projection, texts_of))
+    data = page(report_content(runs, projection, texts_of) | {"comparison": comparison})
     shows_more = texts_of is not None and not record.settings.get("keep_text")
     write_whole(path, lambda file: file.write(data), mode=_PRIVATE_MODE if shows_more else _MODE)
     return path

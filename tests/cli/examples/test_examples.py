@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bert_embed.bundle.find import resolve_model
 from bert_embed.importers.huggingface import import_huggingface
-from examples import bank_cosines, sts_benchmark
+from examples import bank_cosines, compare_precisions, sts_benchmark
 from examples.bank_cosines import SENTENCE, banks
 from examples.sts_benchmark import Pair, pearson, ranks, read_pairs, spearman
 from tests.support.models.tiny import write_tiny_huggingface
@@ -166,3 +166,19 @@ def test_a_model_that_splits_the_word_is_refused(tmp_path):
     bundle = import_huggingface(str(tmp_path / "model"), str(tmp_path / "bundle"))
     with pytest.raises(ValueError, match="must know the word 'bank'"):
         banks(bundle)
+
+
+def test_the_table_of_precisions_shows_what_each_loses(minilm, tmp_path, capsys):
+    texts = [text for pair in read_pairs(PAIRS) for text in (pair.first, pair.second)]
+    (tmp_path / "in.txt").write_text("\n".join(dict.fromkeys(texts)))
+    words = [str(tmp_path / "in.txt"), str(tmp_path / "out")]
+    assert compare_precisions.main(words) == 0
+    titles, *rows = capsys.readouterr().out.splitlines()
+    assert titles.endswith("rank correlation")
+    names = [row[:7].rstrip() for row in rows]
+    assert names == ["float32", "int8", "ubinary", "dim 128"]
+    sizes = [int(row[7:].split()[0].replace(",", "")) for row in rows]
+    assert sizes[0] > sizes[1] > sizes[2]
+    tenth = [float(re.findall(r"\d\.\d{3}", row)[3]) for row in rows[1:3]]
+    assert 1 >= tenth[0] > tenth[1] > 0.3
+    assert compare_precisions.main([str(tmp_path / "none"), str(tmp_path / "out")]) == 2

@@ -1,5 +1,6 @@
 """Commands import no package that they do not use."""
 
+import shutil
 import subprocess
 import sys
 
@@ -55,7 +56,14 @@ def test_a_run_that_names_a_store_has_its_clients(text, tiny_bundle):
     assert {"apache_beam", "google.cloud.storage"} <= modules
 
 
-def test_search_imports_neither_beam_nor_tensorflow_nor_pandas(output):
-    printed, modules = imported("search", str(output), "a vault")
-    assert "money of the vault" in printed
+@pytest.mark.parametrize(
+    ("command", "shown"), [("search", "money of the vault"), ("compare", "no first ten")]
+)
+def test_light_commands_import_neither_beam_nor_tensorflow_nor_pandas(
+    command, shown, output, tmp_path
+):
+    shutil.copytree(output, tmp_path / "copy")
+    others = ["a vault"] if command == "search" else [str(tmp_path / "copy")]
+    printed, modules = imported(command, str(output), *others)
+    assert shown in printed
     assert not modules & {"apache_beam", "tensorflow", "pandas", "google.cloud.storage"}

@@ -1,0 +1,1 @@
+"""Compares two outputs of the same documents: neighbours, relevance, drift, cost."""

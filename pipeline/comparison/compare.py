@@ -1,0 +1,437 @@
+"""Compares two sides: draws or reads queries, searches both in one pool, measures what differs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bert_embed.base.arrays import FINE, conditions, unit
+from bert_embed.base.errors import InputError, SettingError, counted, required
+from bert_embed.bundle.fingerprints import difference
+from bert_embed.pipeline.commands.search import opened, query_vectors
+from bert_embed.pipeline.comparison.result import (
+    Changed,
+    ClusterShare,
+    ComparedSide,
+    Comparison,
+    Measure,
+    Neighbour,
+    Relevance,
+)
+from bert_embed.pipeline.comparison.sides import Side, Survey, Vector, is_in, open_side
+from bert_embed.pipeline.console import warn
+from bert_embed.pipeline.errors import usage_errors
+from bert_embed.pipeline.options.commands import CompareOptions
+from bert_embed.pipeline.run.output import lies_in
+from bert_embed.results.read import Output, id_hashes
+from bert_embed.search.clusters import Assigner, default_clusters, train
+from bert_embed.search.nearest import Hit
+from bert_embed.search.rankings import (
+    DEPTH,
+    FIRST,
+    estimates,
+    ndcg,
+    overlap,
+    rank_correlation,
+    recall,
+    reciprocal_rank,
+)
+from bert_embed.storage.files import absolute, read_bytes
+
+_CHANGED, _SHOWN = 10, 3  # queries that are shown, and neighbours of each on a side
+_MOST_CLUSTERS = 32
+_SAMPLE_ROWS = 8192  # from which centroids are computed
+_SAMPLE_BYTES = 64 << 20
+# Settings in which vectors of one space may differ: number types, and how texts are cut.
+_SAME_SPACE = (
+    *("output_dtype", "precision", "int8_word_scales", "id_type", "granularity", "token_shape"),
+    *("max_seq_length", "long_text", "stride", "merge_windows", "word_pooling"),
+    *("chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling", "chunk_context"),
+    *("vectors", "heads", "top_k"),
+    *("min_weight", "pool_factor", "format"),
+)
+_Ranking = list[Hit]
+
+
+@dataclass(frozen=True)
+class _Query:
+    """A query: a document of the pool, or a text."""
+
+    text: str | None
+    document: Hit | None = None
+    relevant: frozenset[str] = frozenset()  # ids of the pool
+    outside: int = 0  # relevant documents that the pool lacks
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Vectors of OLD from which centroids are computed, and where they are."""
+
+    vectors: np.ndarray  # float32 `[rows, width]`, of unit length
+    hits: list[Hit]
+
+
+def compared(options: CompareOptions) -> Comparison:
+    """Compares two outputs; InputError, before any work, if they cannot be compared."""
+    with usage_errors():
+        named = {"OLD": options.old, "NEW": options.new}
+        old, new = (open_side(name, options.by) for name in named.values())
+        _check_apart(old, new, options)
+        given = None if options.queries is None else read_queries(options.queries)
+        vectors: list[Any] | None = None
+        if given is not None:
+            texts = [required(query.text, "text of a query") for query in given]
+            models = (options.old_model, options.new_model)
+            vectors = [
+                _embedded(side, texts, model)
+                for side, model in zip((old, new), models, strict=True)
+            ]
+        pool = _pool(old, new, options, least=1 if given else 2)
+        if given is not None:
+            given = _within(given, pool)
+        return _compared(old, new, pool, given, vectors, options)
+
+
+def _check_apart(old: Side, new: Side, options: CompareOptions) -> None:
+    """Refuses one and the same output; several days may begin with the same one."""
+
+    def among(outputs: Sequence[Output], others: Sequence[Output]) -> bool:
+        return all(
+            any(
+                lies_in(one.folder, other.folder) and lies_in(other.folder, one.folder)
+                for other in others
+            )
+            for one in outputs
+        )
+
+    if among(old.outputs, new.outputs) and among(new.outputs, old.outputs):
+        raise InputError(f"OLD {options.old} and NEW {options.new} are the same output: give two")
+
+
+def _pool(old: Side, new: Side, options: CompareOptions, least: int) -> np.ndarray:
+    """uint64, in order: the hashes of the ids that both sides have."""
+    for name, side in ((options.old, old), (options.new, new)):
+        if not len(side.hashes):
+            raise InputError(
+                f"{name} holds no {side.kind.vectors} vectors: there is nothing to compare"
+            )
+    pool = np.intersect1d(old.documents, new.documents, assume_unique=True)
+    if len(pool) < least:
+        common = "no id" if not len(pool) else "only one id"
+        raise InputError(
+            f"{options.old} and {options.new} have {common} in common (of "
+            f"{counted(len(old.documents), 'document')} and {len(new.documents):,}): embed both "
+            "from the same input, with the same --id_column"
+        )
+    return pool
+
+
+def read_queries(path: str) -> list[_Query]:
+    """The queries of a file of JSON lines, each with `text` and perhaps `relevant` ids."""
+    data = read_bytes(absolute(path))
+    if data is None:
+        raise SettingError("queries", f"{path} does not exist")
+    queries = []
+    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        if line.strip():
+            queries.append(_query(line, f"{path}, line {number}:"))
+    if not queries:
+        raise SettingError("queries", f"{path} must hold a JSON object a line, but it is empty")
+    return queries
+
+
+def _query(line: bytes, place: str) -> _Query:
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise SettingError("queries", f'{place} is not JSON: give {{"text": …}}') from error
+    text = values.get("text") if isinstance(values, dict) else None
+    if not isinstance(text, str) or not text.strip():
+        raise SettingError("queries", f"{place} has no text, a string that is not blank")
+    relevant = values.get("relevant") or []
+    is_ids = isinstance(relevant, list) and all(type(one) in (str, int) for one in relevant)
+    if not is_ids:
+        raise SettingError("queries", f"{place} relevant must be a list of ids")
+    return _Query(text, relevant=frozenset(map(str, relevant)))
+
+
+def _embedded(side: Side, texts: Sequence[str], model: str | None) -> Any:
+    """The vectors of queries by the model of a side, with its prompt for queries."""
+    output = opened(side.outputs[0].folder, model, side.kind.vectors)
+    side.settings.setdefault("similarity", output.settings["similarity"])
+    return query_vectors(output, texts, output.query_prompt(None), side.kind.name)
+
+
+def _compared(
+    old: Side,
+    new: Side,
+    pool: np.ndarray,
+    given: list[_Query] | None,
+    vectors: list[Any] | None,
+    options: CompareOptions,
+) -> Comparison:
+    draw = np.random.default_rng(options.seed)
+    space = _space(old, new)
+    wanted = np.empty(0, np.uint64)
+    if given is None:
+        wanted = np.sort(draw.choice(pool, min(options.drawn, len(pool)), replace=False))
+    training = wanted[:0] if space is not None else _training(old, draw)
+    rows = [side.rows_of(at) for side, at in ((old, np.union1d(wanted, training)), (new, wanted))]
+    unusable = 0
+    if given is None:
+        given, vectors, unusable = _own_queries((old, new), rows, wanted.tolist())
+        if not given:
+            raise InputError(
+                f"none of {counted(len(wanted), 'document')} drawn from both outputs has a vector "
+                "that can be a query: all are missing, zero or not finite"
+            )
+    depth = DEPTH + 1 if given[0].document is not None else DEPTH
+    found = [
+        side.neighbours(queries, depth, pool)
+        for side, queries in zip((old, new), required(vectors, "queries"), strict=True)
+    ]
+    rankings = [
+        [
+            [hit for hit in hits if query.document is None or str(hit.id) != str(query.document.id)]
+            for query, hits in zip(given, of_side, strict=True)
+        ]
+        for of_side in found
+    ]
+    pairs = [
+        ([str(hit.id) for hit in one[:DEPTH]], [str(hit.id) for hit in other[:DEPTH]])
+        for one, other in zip(*rankings, strict=True)
+    ]
+    values = np.array(
+        [[*(overlap(*pair, first) for first in FIRST), rank_correlation(*pair)] for pair in pairs]
+    )
+    at_1, at_10, at_100, correlation = estimates(values, options.seed)
+    sample = _sampled(rows[0], training)
+    clusters, moved, surveys = _drift(old, new, sample, options.seed)
+    figures = [
+        _figures(side, survey, missing)
+        for side, survey, missing in (
+            (old, surveys[0], len(new.documents) - len(pool)),
+            (new, surveys[1], len(old.documents) - len(pool)),
+        )
+    ]
+    return Comparison(
+        old=figures[0],
+        new=figures[1],
+        pool=len(pool),
+        queries=len(given),
+        unusable_queries=unusable,
+        seed=options.seed,
+        overlap_at_1=at_1,
+        overlap_at_10=at_10,
+        overlap_at_100=at_100,
+        rank_correlation=correlation,
+        relevance=_relevance(given, pairs, options.seed),
+        changed=_changed((old, new), given, rankings, values),
+        clusters=clusters,
+        moved=moved,
+        not_comparable=space or (None if clusters else "OLD has no vector with a direction"),
+    )
+
+
+def _own_queries(
+    sides: tuple[Side, Side], rows: list[dict[int, tuple[Hit, Vector]]], wanted: list[int]
+) -> tuple[list[_Query], list[Any], int]:
+    """Drawn documents as queries, each by its own first row; and how many have no vector."""
+    usable = [
+        document
+        for document in wanted
+        if all(
+            document in of_side and side.is_usable(of_side[document][1])
+            for side, of_side in zip(sides, rows, strict=True)
+        )
+    ]
+    if not usable:
+        return [], [], len(wanted)
+    queries = [_Query(None, rows[1][document][0]) for document in usable]
+    vectors = [
+        side.queries([of_side[document][1] for document in usable])
+        for side, of_side in zip(sides, rows, strict=True)
+    ]
+    return queries, vectors, len(wanted) - len(usable)
+
+
+def _within(queries: list[_Query], pool: np.ndarray) -> list[_Query]:
+    """Queries of which only those relevant documents count that the pool has."""
+    named = sorted(set().union(*(query.relevant for query in queries)))
+    in_pool = {one for one, has in zip(named, is_in(id_hashes(named), pool), strict=True) if has}
+    if named and not in_pool:
+        raise SettingError(
+            "queries",
+            f"names {counted(len(named), 'relevant document')}, none of which both outputs have",
+        )
+    return [
+        replace(query, relevant=found, outside=len(query.relevant - found))
+        for query in queries
+        for found in (query.relevant & in_pool,)
+    ]
+
+
+def _relevance(
+    queries: Sequence[_Query], pairs: Sequence[tuple[list[str], list[str]]], seed: int
+) -> Relevance | None:
+    """Measures of relevance; None if no query names a relevant document."""
+    judged = [
+        (pair, query.relevant) for pair, query in zip(pairs, queries, strict=True) if query.relevant
+    ]
+    if not judged:
+        return None
+    values = np.array(
+        [
+            [
+                measure(ranking, relevant)
+                for measure in (ndcg, recall, reciprocal_rank)
+                for ranking in pair
+            ]
+            for pair, relevant in judged
+        ]
+    )
+    values = np.hstack([values, values[:, 1::2] - values[:, ::2]])
+    found = estimates(values, seed)
+    measures = [Measure(found[2 * at], found[2 * at + 1], found[6 + at]) for at in range(3)]
+    without = sum(1 for query in queries if query.outside and not query.relevant)
+    return Relevance(len(judged), without, sum(query.outside for query in queries), *measures)
+
+
+def _changed(
+    sides: tuple[Side, Side],
+    queries: Sequence[_Query],
+    rankings: list[list[_Ranking]],
+    values: np.ndarray,
+) -> tuple[Changed, ...]:
+    """The queries whose first ten changed most; of equal ones those of the least correlation."""
+    overlaps, correlations = values[:, 1], values[:, -1]
+    order = [at for at in np.lexsort((correlations, overlaps)).tolist() if overlaps[at] < 1]
+    order = order[:_CHANGED]
+    # Of each query the first neighbours on a side that are not among the first of the other
+    gone: list[list[list[tuple[int, Hit]]]] = []
+    for one, other in ((0, 1), (1, 0)):
+        gone.append([])
+        for at in order:
+            others = {str(hit.id) for hit in rankings[other][at][: FIRST[1]]}
+            ranked = enumerate(rankings[one][at][: FIRST[1]], 1)
+            new = [(rank, hit) for rank, hit in ranked if str(hit.id) not in others]
+            gone[one].append(new[:_SHOWN])
+    documents = [queries[at].document for at in order]
+    texts = []
+    for number, side in enumerate(sides):
+        hits = [hit for few in gone[number] for _, hit in few]
+        if number:  # queries are rows of NEW
+            hits += [hit for hit in documents if hit is not None]
+        shown, problem = side.texts(hits)
+        if problem is not None:
+            warn(f"note: no texts of {side.outputs[0].folder} are shown: {problem}")
+        texts.append(shown)
+
+    def neighbours(number: int, place: int) -> tuple[Neighbour, ...]:
+        return tuple(
+            Neighbour(hit.id, rank, texts[number].get(_place(hit)))
+            for rank, hit in gone[number][place]
+        )
+
+    return tuple(
+        Changed(
+            None if document is None else document.id,
+            queries[at].text if document is None else texts[1].get(_place(document)),
+            float(overlaps[at]),
+            float(correlations[at]),
+            neighbours(0, place),
+            neighbours(1, place),
+        )
+        for place, (at, document) in enumerate(zip(order, documents, strict=True))
+    )
+
+
+def _place(hit: Hit) -> tuple[str, str, int]:
+    return hit.folder, hit.file, hit.row
+
+
+def _space(old: Side, new: Side) -> str | None:
+    """Why clusters of OLD say nothing of NEW's vectors; None if both are of one space."""
+    if {old.kind.vectors, new.kind.vectors} != {"dense"}:
+        return "clusters are of dense vectors"
+    if old.settings["model"] != new.settings["model"]:
+        return "the vectors are of different models"
+    differs = difference(new.settings, old.settings, _SAME_SPACE)
+    return differs and differs.replace(" there", " in NEW").replace(" here", " in OLD")
+
+
+def _training(old: Side, draw: np.random.Generator) -> np.ndarray:
+    """uint64, in order: documents of OLD from which centroids are computed."""
+    width = int(np.prod(old.settings["shape"]))
+    most = max(1, min(_SAMPLE_ROWS, _SAMPLE_BYTES // (4 * width), len(old.documents)))
+    return np.sort(draw.choice(old.documents, most, replace=False))
+
+
+def _sampled(rows: Mapping[int, tuple[Hit, Vector]], documents: np.ndarray) -> _Sample | None:
+    """The usable rows of some documents; None if there are none."""
+    found = [rows[document] for document in documents.tolist() if document in rows]
+    if not found:
+        return None
+    vectors = np.stack([np.asarray(vector) for _, vector in found])
+    fine = np.flatnonzero(conditions(vectors) == FINE)
+    return _Sample(unit(vectors[fine]), [found[at][0] for at in fine.tolist()])
+
+
+def _drift(
+    old: Side, new: Side, sample: _Sample | None, seed: int
+) -> tuple[tuple[ClusterShare, ...] | None, float | None, tuple[Survey, Survey]]:
+    """Surveys of both sides; with the sample's clusters, and how much their shares moved."""
+    assigner = None
+    if sample is not None and len(sample.hits):
+        clusters = min(_MOST_CLUSTERS, default_clusters(len(sample.hits)))
+        centroids = train(sample.vectors, clusters, seed)
+        assigner = Assigner(centroids)
+    surveys = old.survey(assigner), new.survey(assigner)
+    if assigner is None or sample is None:
+        return None, None, surveys
+    shares = [survey.clusters / max(int(survey.clusters.sum()), 1) for survey in surveys]
+    nearest = (sample.vectors @ centroids.T).argmax(axis=0)
+    hits = [sample.hits[at] for at in nearest.tolist()]
+    texts, _ = old.texts(hits)
+    found = [
+        ClusterShare(one, other, hit.id, texts.get(_place(hit)))
+        for one, other, hit in zip(*(share.tolist() for share in shares), hits, strict=True)
+    ]
+    found.sort(key=lambda share: -abs(share.new - share.old))
+    return tuple(found), float(np.abs(shares[1] - shares[0]).sum()) / 2, surveys
+
+
+def _figures(side: Side, survey: Survey, missing: int) -> ComparedSide:
+    record = side.record
+    numbers, settings = record.numbers, side.settings
+    size = sum(
+        numbers.written[place].bytes for place in side.kind.places if place in numbers.written
+    )
+    dense = side.kind.vectors == "dense"
+    return ComparedSide(
+        outputs=tuple(output.folder for output in side.outputs),
+        model=record.model.name,
+        fingerprint=settings["model"],
+        vectors=side.kind.vectors,
+        output_dtype=settings["output_dtype"] if side.kind.has_dtype else "float32",
+        shape=tuple(settings["shape"]) if dense else (),
+        similarity=side.similarity,
+        documents=len(side.documents),
+        rows=len(side.hashes),
+        missing=missing,
+        bytes=size,
+        bytes_per_row=size / side.written if side.written else None,
+        tokens=numbers.tokens,
+        tokens_per_second=numbers.tokens_per_second,
+        seconds=numbers.elapsed_seconds,
+        median_tokens=numbers.lengths.p50,
+        p90_tokens=numbers.lengths.p90,
+        cut_share=numbers.cut_share,
+        unknown_share=numbers.unknown.share,
+        mean_norm=survey.total / survey.norms if survey.norms else None,
+        min_norm=survey.least if survey.norms else None,
+        max_norm=survey.greatest if survey.norms else None,
+        unusable=survey.unusable,
+    )

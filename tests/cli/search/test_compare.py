@@ -1,0 +1,281 @@
+"""Compare finds what differs between two outputs, and counts what it leaves out."""
+
+import json
+
+import numpy as np
+import pytest
+
+import bert_embed
+from bert_embed.base.errors import InputError
+from bert_embed.pipeline.cli import main
+from bert_embed.search.rankings import overlap, rank_correlation
+from tests.cli.outputs.test_deleted import mark_deleted
+from tests.support.command import embed
+from tests.support.daily import three_days
+from tests.support.outputs import (
+    clustered_vectors,
+    content_of,
+    finished_run,
+    run_of_kinds,
+    write_output,
+)
+
+VECTORS = clustered_vectors(400)
+IDS = [f"d/{number}" for number in range(400)]
+
+
+def compare(capsys, *words):
+    capsys.readouterr()
+    assert main(["compare", *map(str, words), "--json"]) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys, *words):
+    capsys.readouterr()
+    assert main(["compare", *map(str, words)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory):
+    return write_output(tmp_path_factory.mktemp("old") / "out", VECTORS, IDS)
+
+
+def neighbours(folder, queries, pool):
+    """The ids that a plain computation over all vectors finds, without the document itself."""
+    ids, vectors = bert_embed.read(folder)
+    ids, vectors = [str(each) for each in ids], vectors.astype(np.float64)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    found = []
+    for query in queries:
+        scores = vectors @ vectors[ids.index(query)]
+        ranked = [ids[row] for row in np.argsort(-scores, kind="stable")]
+        found.append([each for each in ranked if each in pool and each != query][:100])
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "ubinary"])
+def test_figures_are_those_of_a_plain_computation(old, dtype, tmp_path, capsys):
+    rows = np.r_[20:400, 0:5]  # in another order, without some, with others
+    ids = [IDS[row] for row in rows] + ["new/1", "new/2"]
+    vectors = np.vstack([VECTORS[rows, :16], VECTORS[:2, :16]])  # as --dim 16
+    new = write_output(tmp_path / "new", vectors, ids, 2, dtype)
+    found = compare(capsys, old, new, "--sample=999")
+    pool = {IDS[row] for row in rows}
+    assert found["pool"] == found["queries"] == len(pool)
+    assert (found["old"]["missing"], found["new"]["missing"]) == (2, 15)
+    assert found["new"]["output_dtype"] == dtype
+    queries = sorted(pool)
+    pairs = list(zip(neighbours(old, queries, pool), neighbours(new, queries, pool), strict=True))
+    # Equal cosines of bits may come in another order than NumPy's rounding gives them.
+    near = 0.02 if dtype == "ubinary" else 1e-3
+    for first in (1, 10, 100):
+        wanted = np.mean([overlap(*pair, first) for pair in pairs])
+        assert found[f"overlap_at_{first}"]["mean"] == pytest.approx(wanted, abs=near)
+    wanted = np.mean([rank_correlation(*pair) for pair in pairs])
+    assert found["rank_correlation"]["mean"] == pytest.approx(wanted, abs=near)
+    assert found["overlap_at_10"]["low"] < found["overlap_at_10"]["mean"]
+    # The sizes are of the files, the drift says why it has no clusters.
+    size = sum(path.stat().st_size for path in new.glob("embeddings/*"))
+    assert (found["new"]["bytes"], found["new"]["tokens_per_second"]) == (size, 5.0)
+    assert found["clusters"] is None
+    assert "shape is [16] in NEW" in found["not_comparable"]
+
+
+def test_equal_vectors_have_equal_neighbours_and_no_drift(old, tmp_path, capsys):
+    new = write_output(tmp_path / "new", VECTORS, IDS, 1)
+    found = compare(capsys, old, new)
+    for name in ("overlap_at_1", "overlap_at_10", "overlap_at_100", "rank_correlation"):
+        assert found[name] == {"mean": 1.0, "low": 1.0, "high": 1.0, "queries": 200}
+    assert (found["changed"], found["moved"]) == ([], 0.0)
+    assert sum(cluster["old"] for cluster in found["clusters"]) == pytest.approx(1)
+    assert found == compare(capsys, old, new)
+    assert main(["compare", str(old), str(new)]) == 0
+    assert "no first ten neighbours changed" in capsys.readouterr().out
+
+
+def test_a_corpus_that_drifts_moves_between_clusters(old, tmp_path, capsys):
+    centre = VECTORS[7]
+    rows = np.vstack([VECTORS[:200], centre + 0.01 * VECTORS[200:]])
+    new = write_output(tmp_path / "new", rows, IDS)
+    found = compare(capsys, old, new)
+    assert 0.4 < found["moved"] < 0.6  # half of the documents are now in one cluster
+    grown = found["clusters"][0]
+    assert grown["new"] - grown["old"] == pytest.approx(found["moved"], abs=0.05)
+    assert isinstance(grown["example"], str)
+    assert len(found["changed"]) == 10
+    worst = found["changed"][0]
+    assert worst["overlap_at_10"] <= found["changed"][-1]["overlap_at_10"] < 1
+    assert worst["lost"][0]["id"] not in {near["id"] for near in worst["gained"]}
+
+
+def test_ids_may_be_numbers_be_twice_and_lack_vectors(tmp_path, capsys):
+    vectors = VECTORS[:60].copy()
+    vectors[3], vectors[4] = np.nan, 0
+    numbers = list(range(50)) + list(range(10))  # ten of them twice
+    old = write_output(tmp_path / "old", vectors, numbers)
+    new = write_output(tmp_path / "new", VECTORS[:50], [str(number) for number in range(50)])
+    found = compare(capsys, old, new, "--sample=50")
+    assert (found["pool"], found["queries"], found["unusable_queries"]) == (50, 48, 2)
+    sides = found["old"], found["new"]
+    assert [(side["rows"], side["documents"], side["unusable"]) for side in sides] == [
+        (60, 50, 2),
+        (50, 50, 0),
+    ]
+    assert main(["compare", str(old), str(new)]) == 0
+    printed = capsys.readouterr().out
+    assert "OLD has 60 rows of 50 documents" in printed
+    assert "2 documents drawn without a vector on a side: left out" in printed
+
+
+@pytest.mark.parametrize("output_format", ["parquet", "jsonl", "tfrecord"])
+def test_chunks_count_by_their_best_in_every_format(output_format, tmp_path, capsys):
+    kept = output_format != "tfrecord"
+    settings = {"output_format": output_format, "extra": False, "kept": kept}
+    settings["settings"] = {"keep_text": kept}
+    old = finished_run(tmp_path / "old", [30, 0, 12], chunks=True, **settings)
+    new = finished_run(tmp_path / "new", [42], **settings)
+    found = compare(capsys, old, new)
+    assert (found["pool"], found["old"]["rows"], found["new"]["rows"]) == (42, 84, 42)
+    if kept:
+        assert found["changed"][0]["text"].startswith("Text\t")
+        assert found["changed"][0]["lost"][0]["text"]
+
+
+@pytest.mark.parametrize("kind", ["sparse", "multi"])
+def test_each_side_is_searched_by_its_own_kind(kind, tmp_path, capsys):
+    old = run_of_kinds(tmp_path / "old", [kind])
+    both = run_of_kinds(tmp_path / "new", ["dense", kind])
+    found = compare(capsys, old, both)
+    assert [found[side]["vectors"] for side in ("old", "new")] == [kind, "dense"]
+    assert found["not_comparable"] == "clusters are of dense vectors"
+    assert found["unusable_queries"] >= 2  # the first row of each block is empty
+    found = compare(capsys, old, both, f"--by={kind}")
+    assert found["overlap_at_100"]["mean"] == found["rank_correlation"]["mean"] == 1
+    assert found["new"]["vectors"] == kind
+    assert found["old"]["max_norm"] > 0
+
+
+@pytest.mark.slow
+def test_of_days_the_newest_versions_count_without_deleted_ones(tmp_path, tiny_bundle, capsys):
+    three_days(tmp_path, tmp_path / "out", tiny_bundle)
+    found = compare(capsys, tmp_path / "out" / "monday", tmp_path / "out")
+    assert (found["pool"], found["new"]["documents"], found["old"]["missing"]) == (3, 4, 1)
+    mark_deleted(tmp_path / "out" / "tuesday", ["2", "3"])
+    found = compare(capsys, tmp_path / "out" / "monday", tmp_path / "out")
+    assert (found["pool"], found["new"]["documents"], found["new"]["missing"]) == (2, 3, 1)
+
+
+TEXTS = {
+    "call": "Objects with a __call__ method can be called like functions.",
+    "bread": "Knead the dough for ten minutes and let it rise.",
+    "sea": "The ship left the harbour at dawn.",
+    "ocean": "Sailors crossed the wide ocean.",
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, minilm):
+    """The same texts by a real model, and by one whose numbers say nothing, of two dims."""
+    folder = tmp_path_factory.mktemp("models")
+    lines = [json.dumps({"id": name, "text": text}) for name, text in TEXTS.items()]
+    (folder / "in.jsonl").write_text("\n".join(lines))
+    assert embed(folder / "real", "minilm", folder / "in.jsonl") == 0
+    assert embed(folder / "dim", "minilm", folder / "in.jsonl", dim=2, limit=3) == 0
+    return folder
+
+
+@pytest.mark.slow
+def test_queries_are_embedded_by_each_model_and_relevance_is_measured(models, tmp_path, capsys):
+    queries = [
+        {"text": "how do I bake a loaf", "relevant": ["bread"]},
+        {"text": "a boat on the water", "relevant": ["sea", "ocean", "nowhere"]},
+        {"text": "a cat", "relevant": ["nowhere"]},
+        {"text": "a dog"},
+    ]
+    lines = tmp_path / "queries.jsonl"
+    lines.write_text("\n".join(map(json.dumps, queries)) + "\n\n")
+    page = tmp_path / "page.html"
+    real, small = models / "real", models / "dim"
+    found = compare(capsys, real, small, f"--queries={lines}", f"--output={page}")
+    assert (found["pool"], found["queries"], found["new"]["missing"]) == (3, 4, 1)
+    relevance = found["relevance"]
+    # "ocean" is beyond the limit of the second; "nowhere" is in no output.
+    assert (relevance["queries"], relevance["without"], relevance["outside"]) == (2, 1, 3)
+    ids = {folder: bert_embed.read(folder) for folder in (real, small)}
+    for side, folder, dim in (("old", real, None), ("new", small, 2)):
+        encoder = bert_embed.load("minilm", dim=dim)
+        ranks = []
+        for query, wanted in ((queries[0], "bread"), (queries[1], "sea")):
+            names, vectors = ids[folder]
+            pool = [row for row, name in enumerate(names) if name != "ocean"]
+            scores = vectors[pool] @ encoder.encode(query["text"])
+            order = np.argsort(-scores, kind="stable")
+            ranks.append(1 + [names[pool[row]] for row in order].index(wanted))
+        assert relevance["mrr"][side]["mean"] == pytest.approx(np.mean(1 / np.array(ranks)))
+        gains = 1 / np.log2(1 + np.array(ranks))
+        assert relevance["ndcg_at_10"][side]["mean"] == pytest.approx(gains.mean())
+        assert relevance["recall_at_100"][side]["mean"] == 1
+    assert relevance["mrr"]["difference"]["mean"] == pytest.approx(
+        relevance["mrr"]["new"]["mean"] - relevance["mrr"]["old"]["mean"]
+    )
+    shown = content_of(page.read_text("utf-8"))
+    assert shown["comparison"]["relevance"] == relevance
+    assert shown["run"]["output"] == str(small)
+    again = bert_embed.compare(real, small, queries=lines)
+    assert isinstance(again, bert_embed.Comparison)
+    assert json.loads(json.dumps(again.to_dict())) == found
+    capsys.readouterr()
+    assert main(["compare", str(real), str(small), f"--queries={lines}"]) == 0
+    printed = capsys.readouterr().out
+    assert "nDCG@10" in printed
+    assert "3 relevant documents not in both outputs: left out" in printed
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("", "must hold a JSON object a line, but it is empty"),
+        ('{"text": "a"}\n{"text": ', "line 2: is not JSON"),
+        ('["a"]', "line 1: has no text"),
+        ('{"text": " "}', "line 1: has no text"),
+        ('{"text": "a", "relevant": "d/1"}', "line 1: relevant must be a list of ids"),
+        ('{"text": "a", "relevant": [1.5]}', "line 1: relevant must be a list of ids"),
+    ],
+)
+def test_bad_queries_are_named_by_their_line(line, sentence, old, tmp_path, capsys):
+    new = write_output(tmp_path / "new", VECTORS, IDS)
+    (tmp_path / "queries.jsonl").write_text(line)
+    told = refused(capsys, old, new, f"--queries={tmp_path}/queries.jsonl")
+    assert told.startswith("error: --queries ")
+    assert sentence in told
+    assert "--queries" in refused(capsys, old, new, f"--queries={tmp_path}/none.jsonl")
+
+
+def test_what_cannot_be_compared_is_refused_in_a_sentence(old, tmp_path, capsys):
+    others = write_output(tmp_path / "others", VECTORS[:9], list(range(9)))
+    assert "have no id in common (of 400 documents and 9)" in refused(capsys, old, others)
+    one = write_output(tmp_path / "one", VECTORS[:1], IDS[:1], 1)
+    assert "have only one id in common" in refused(capsys, old, one)
+    none = write_output(tmp_path / "none", VECTORS[:0], [], 1)
+    assert f"{none} holds no dense vectors" in refused(capsys, old, none)
+    assert "are the same output: give two" in refused(capsys, old, old / ".." / "out")
+    assert "is not the output of a run" in refused(capsys, old, tmp_path / "missing")
+    scores = finished_run(
+        tmp_path / "scores",
+        [2],
+        settings={"vectors": ["scores"], "heads": {"scores": {"labels": ["a"]}}},
+    )
+    assert "holds vectors of scores, none that can be searched" in refused(capsys, old, scores)
+    assert "none of --by sparse" in refused(capsys, old, one, "--by=sparse")
+    half = finished_run(tmp_path / "half", [2], status="running")
+    assert "the run is not complete (status running)" in refused(capsys, old, half)
+    assert "--sample draws documents and conflicts with --queries" in refused(
+        capsys, old, one, "--sample=3", "--queries=q"
+    )
+    assert "--old_model requires --queries" in refused(capsys, old, one, "--old_model=m")
+    assert "is there and is no page" in refused(capsys, old, one, f"--output={old / 'run.json'}")
+    with pytest.raises(InputError, match=r"^sample must be a whole number of at least 1, got 0"):
+        bert_embed.compare(old, one, sample=0)
