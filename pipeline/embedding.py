@@ -29,6 +29,7 @@ from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.datasets import datasets_of
 from bert_embed.pipeline.run.graph import build
+from bert_embed.pipeline.run.like import like_lines
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.prepare import prepare, with_dates
@@ -156,6 +157,7 @@ def plan_of(run: EmbedRun) -> list[str]:
     """The lines of a run's plan."""
     return [
         *plan_lines(run),
+        *like_lines(run),
         *precision_lines(run.job),
         *report_lines(run.options.report, run.options.output_format),
     ]

@@ -27,6 +27,7 @@ from bert_embed.pipeline.options.flags import (
     one_text,
     switch,
 )
+from bert_embed.pipeline.options.like import options_like
 from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
 from bert_embed.results.formats import EXAMPLES
 from bert_embed.storage.files import read_bytes
@@ -232,6 +233,8 @@ def read_options(
     check_beam_words(words, flags, job, program)
     try:
         every = below | {name: FLAGS[name].kind(name, value) for name, value in values.items()}
+        if every.get("like") is not None:
+            every = options_like(every) | every
         options = Options(**every | fixed, beam_args=(*file_words, *words))
     except SettingError as error:
         if error.setting in below and error.setting not in values:
@@ -296,7 +299,7 @@ _DESCRIPTIONS = {
 EVERYDAY = {
     *("input", "query", "document", "text_column", "id_column", "extra_columns", "limit"),
     *("output", "overwrite", "output_format", "output_table", "output_dtype"),
-    *("skip_existing", "keep_text", "max_rejected"),
+    *("skip_existing", "keep_text", "max_rejected", "like"),
     *("model", "granularity", "vectors", "layers", "layer_combine", "pooling", "max_seq_length"),
     *("long_text", "chunk", "chunk_tokens", "prompt", "normalize", "precision"),
     *("runner", "dry_run"),

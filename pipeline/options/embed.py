@@ -145,6 +145,12 @@ class Options(CheckedOptions):
         "CHAR",
     )
     limit: int | None = flag("read only the first N records", "N", kind=POSITIVE)
+    like: str | None = embed_flag(
+        "take input, columns, chunks and settings of this output's run where no flag gives them; "
+        "with another --model its own layers, prompt, length",
+        "DIR",
+        kind=PLACE,
+    )
 
     output: str = flag(
         "folder of the run; with --output_format bigquery it need not be given",
@@ -399,7 +405,7 @@ class Options(CheckedOptions):
         """What `run.json` keeps of them: those that were given, with absolute paths."""
         values = {name: value for name, value in asdict(self).items() if value != DEFAULTS[name]}
         return values | {
-            name: _absolute(name, value)
+            name: recorded_place(name, value)
             for name, value in values.items()
             if name in FLAGS and isinstance(FLAGS[name].kind, Place | Places)
         }
@@ -425,9 +431,10 @@ def grouped() -> dict[str, list[str]]:
     return groups
 
 
-def _absolute(name: str, value: Any) -> Any:
+def recorded_place(name: str, value: Any) -> Any:
+    """A place, or several, as `run.json` keeps it."""
     if not isinstance(value, str):
-        return tuple(_absolute(name, place) for place in value)
+        return tuple(recorded_place(name, place) for place in value)
     if name == "model":
         place = local_place(value)
         return value if place is None else str(place)

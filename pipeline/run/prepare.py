@@ -21,7 +21,12 @@ from bert_embed.pipeline.run.columns import (
     text_options,
     with_long_text,
 )
-from bert_embed.pipeline.run.output import OutputState, check_events_place, check_folder
+from bert_embed.pipeline.run.output import (
+    OutputState,
+    check_events_place,
+    check_folder,
+    lies_in,
+)
 from bert_embed.pipeline.run.plan import (
     EmbedRun,
     Forecast,
@@ -119,6 +124,14 @@ def prepare(options: Options, found: OutputState | None = None) -> EmbedRun:
         if found is None:
             found = OutputState(absolute(options.output), f"--output {options.output}")
         check_events_place(options.openlineage, found.folder.path)
+        output = found.folder.path
+        if options.like is not None and (
+            lies_in(output, options.like) or lies_in(options.like, output)
+        ):
+            raise UsageError(
+                f"--output {options.output} is --like {options.like}, or one lies in the other: "
+                "choose another folder, so that both stay"
+            )
         target = None
         if options.output_table is not None:  # before the input is looked for
             target = table_name(options.output_table, "output_table")
