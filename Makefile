@@ -1,7 +1,9 @@
 # Every target sets up what it needs by itself: a .venv with pinned packages, the default model.
-SUPPORTED := import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
-# The newest supported Python there is, unless .venv has one already.
-PYTHON ?= $(shell for each in .venv/bin/python python3.13 python3.12 python3.11 python3; do \
+SUPPORTED := import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
+# For newer ones TensorFlow has no wheels, which the tests need.
+COMPLETE := import sys; sys.exit(sys.version_info >= (3, 14))
+# The newest Python there is that has all packages, else 3.14, unless .venv has one already.
+PYTHON ?= $(shell for each in .venv/bin/python python3.13 python3.12 python3.11 python3.14 python3; do \
 	"$$each" -c '$(SUPPORTED)' 2> /dev/null && command -v "$$each" && break; done)
 BIN := .venv/bin
 OUT := build/language_reference
@@ -27,7 +29,7 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 .venv/uv: locks/build.txt
-	@$(or $(PYTHON),false) -c '$(SUPPORTED)' 2> /dev/null || { echo "Python 3.11, 3.12 or 3.13" \
+	@$(or $(PYTHON),false) -c '$(SUPPORTED)' 2> /dev/null || { echo "Python 3.11 to 3.14" \
 		"with its venv module is needed, found $(or $(PYTHON),none): make PYTHON=/path/to/python3.12"; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	$(PIP) install --require-hashes --requirement $<
@@ -41,12 +43,19 @@ help:  ## list the targets
 	@touch $@
 
 .venv/runtime: .venv/base
-	@echo "installing TensorFlow, the clients of Google Cloud and openTSNE into .venv (2.5 GB)"
+	@$(BIN)/python -c '$(COMPLETE)' && echo "installing TensorFlow, the clients of Google Cloud and openTSNE into" \
+		".venv (2.5 GB)" || echo "installing the clients of Google Cloud and openTSNE into .venv (0.4 GB), but not" \
+		"TensorFlow, which has no wheels for Python 3.14"
 	$(EXPORT) $(RUNTIME) --extra map > .venv/runtime.txt
 	$(UV) $(EXACTLY) .venv/runtime.txt || $(PIP) install $(EXACTLY) .venv/runtime.txt
 	@touch $@
 
-.venv/dev: .venv/runtime
+.venv/complete: .venv/uv
+	@$(BIN)/python -c '$(COMPLETE)' || { echo "the tests need TensorFlow, which has no wheels for Python 3.14:" \
+		"rm -rf .venv, then make PYTHON=/path/to/python3.13"; exit 1; }
+	@touch $@
+
+.venv/dev: .venv/complete .venv/runtime
 	$(EXPORT) --only-group dev > .venv/dev.txt
 	$(UV) $(EXACTLY) .venv/dev.txt || $(PIP) install $(EXACTLY) .venv/dev.txt
 	@touch $@

@@ -11,6 +11,8 @@ from typing import Any
 
 from bert_embed.base.errors import InputError, counted
 
+_WITHOUT_TENSORFLOW = (3, 14)  # the first Python that it has no wheels for, as in pyproject.toml
+
 
 @contextmanager
 def requires(what: str, *packages: str) -> Iterator[None]:
@@ -23,11 +25,14 @@ def requires(what: str, *packages: str) -> Iterator[None]:
 
 def missing(what: str, *packages: str) -> str:
     """Returns the sentence for packages that are not installed, with the command for it."""
+    needs = f"{what} requires {' and '.join(packages)}"
+    if "tensorflow" in packages and sys.version_info >= _WITHOUT_TENSORFLOW:
+        python = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
+        return (
+            f"{needs}; TensorFlow has no wheels for {python}: make an environment with Python 3.13"
+        )
     which = "which is" if len(packages) == 1 else "which are"
-    return (
-        f"{what} requires {' and '.join(packages)}, {which} not installed here: "
-        f"pip install {shlex.join(packages)}"
-    )
+    return f"{needs}, {which} not installed here: pip install {shlex.join(packages)}"
 
 
 def in_notebook() -> bool:

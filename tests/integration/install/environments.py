@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.support.command import ROOT
 
 FOLDER = ROOT / "build" / "install"
-PYTHONS = ("3.11.2", "3.12", "3.13")  # the oldest is Debian 12's
+PYTHONS = ("3.11.2", "3.12", "3.13", "3.14")  # the oldest is Debian 12's
 _UV = Path(sys.executable).with_name("uv")
 _PINS = ROOT / "requirements.txt"
 

@@ -14,6 +14,7 @@ from tests.integration.install.environments import (
     declared_extras,
     environment,
     find_python,
+    uv,
 )
 from tests.support.command import ROOT
 from tests.support.models.google import write_tiny_google
@@ -91,13 +92,46 @@ def test_the_base_embeds_and_searches_from_an_empty_cache_beside_other_peoples_m
     embed_and_search(base, strangers, texts, empty_cache)
 
 
+# As uv names what docs/install.md names.
+MACHINES = (
+    *("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"),
+    *("aarch64-apple-darwin", "x86_64-pc-windows-msvc"),
+)
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.14"])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_every_pin_of_the_base_has_a_wheel(tmp_path, machine, python):
+    pins = tmp_path / "base.txt"
+    uv(["export", "--frozen", "--no-emit-project", "--output-file", pins])
+    asked = ["--python-platform", machine, "--python-version", python]
+    install = ["pip", "install", "--dry-run", "--target", tmp_path / "site", *asked]
+    uv([*install, "--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement", pins])
+
+
+def python_or_skip(version):
+    if python := find_python(version):
+        return python
+    return pytest.skip(f"there is no Python {version} here")
+
+
 @pytest.mark.parametrize("version", PYTHONS)
 def test_each_supported_python_embeds_and_searches(wheel, tmp_path, texts, version):
-    python = find_python(version)
-    if python is None:
-        pytest.skip(f"there is no Python {version} here")
+    python = python_or_skip(version)
     cache = tmp_path / "cache"  # what one Python imported is no proof for the next one
     embed_and_search(environment(f"python{version}", wheel, (), python), tmp_path, texts, cache)
+
+
+def test_make_says_that_the_tests_need_a_python_that_tensorflow_is_for(tmp_path):
+    """Before it installs more than pip and uv."""
+    python = python_or_skip("3.14")
+    for name in ("Makefile", "locks", "requirements.txt"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    words = ["make", "-C", tmp_path, ".venv/dev", f"PYTHON={python}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "the tests need TensorFlow, which has no wheels for Python 3.14" in done.stdout
+    assert not list((tmp_path / ".venv").glob("lib/*/site-packages/numpy"))
 
 
 CLOUD = "pip install google-cloud-storage"

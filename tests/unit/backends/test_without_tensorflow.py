@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from bert_embed.base.environment import missing
 from tests.support.command import ROOT, record
 
 pytestmark = pytest.mark.slow
@@ -96,6 +97,14 @@ def test_an_engine_that_needs_tensorflow_says_so_where_it_is_not_installed(tiny_
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert "requires tensorflow, which is not installed here" in done.stderr.splitlines()[-1]
+
+
+def test_a_python_that_tensorflow_has_no_wheels_for_is_named(monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 14, 0, "final", 0))
+    said = missing("tfhub:a/model", "tensorflow", "tensorflow-hub")
+    assert said.startswith("tfhub:a/model requires tensorflow and tensorflow-hub; TensorFlow has")
+    assert said.endswith("no wheels for Python 3.14: make an environment with Python 3.13")
+    assert missing("to_scipy", "scipy").endswith("pip install scipy")
 
 
 def test_a_run_of_tfrecords_says_what_its_report_needs_before_it_starts(tmp_path, tiny_bundle):
