@@ -23,7 +23,7 @@ GO = GOBIN="$(CURDIR)/$(@D)" GOFLAGS=-modcacherw go install
 .DEFAULT_GOAL := help
 .PHONY: help install wheel lock model embed check test docs notebooks bench images dataflow flink clean
 .PHONY: test-quick test-install test-lowest test-processors test-elsewhere test-flink test-airflow
-.PHONY: test-ecosystem test-export test-images test-accelerators
+.PHONY: test-ecosystem test-export test-images test-accelerators test-aarch64
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -149,6 +149,14 @@ test-processors test-elsewhere: test-%: .venv/dev model
 # Clean environments with the built wheel, for each extra and each Python that is here.
 test-install: .venv/dev
 	$(BIN)/python -m pytest tests/integration/install $(ARGS)
+
+# An emulated machine: Debian's Python, the wheel and its base, for aarch64.
+build/aarch64/made: uv.lock tests/integration/aarch64/machine.py .venv/dev
+	$(BIN)/python -m tests.integration.aarch64.machine
+	@touch $@
+
+test-aarch64: model build/aarch64/made
+	$(BIN)/python -m pytest tests/integration/aarch64 $(ARGS)
 
 build/lowest-venv/made: pyproject.toml tests/integration/install/lowest.py .venv/dev
 	$(BIN)/python -m tests.integration.install.lowest
