@@ -16,7 +16,7 @@ from bert_embed.base.arrays import splits_of
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.results.columns import Columns, Wanted, decoded, read_as_decimals
+from bert_embed.results.columns import Columns, Wanted, decoded, packed_signs, read_as_decimals
 from bert_embed.results.formats import FORMATS, format_of
 
 BATCH_ROWS = 1024  # few enough that their vectors stay in the processor's cache
@@ -91,6 +91,7 @@ def row_batches(
     chosen: np.ndarray | None = None,
     types: Mapping[str, str] | None = None,
     check_pages: bool = True,
+    packed: bool = False,
     file: BinaryIO | None = None,
 ) -> Iterator[Rows]:
     """Reads a file of `embeddings/`, `windows/`, `chunks/` or of what heads make in batches.
@@ -108,6 +109,7 @@ def row_batches(
         types: Arrow types of the extra columns by name, as `run.json` spells them.
         check_pages: Whether to compare pages of Parquet with their checksums, which is not needed
             if the file's own checksum was compared.
+        packed: Whether dense vectors are returned as ubinary stores them, uint8 `[rows, bytes]`.
         file: The file, if it is open, seekable.
 
     Raises:
@@ -115,20 +117,17 @@ def row_batches(
     """
     types = {"id": settings.get("id_type", "string"), **(types or {})}
     wanted = Wanted(
-        KINDS[kind], settings, columns, vectors, min(rows, limit or rows), types, check_pages
+        *(KINDS[kind], settings, columns, vectors, min(rows, limit or rows), types, check_pages),
+        packed=packed,
     )
     name, first = Path(path).name, 0
     _check_package(name)
     with _damage_named(path):
-        for batch in _batches(file or path, name, wanted):
+        for batch in _batches(file or path, name, wanted, chosen):
             if limit is not None:
                 batch = batch.slice(0, limit - first)
-            stop = first + len(batch)
-            if chosen is None:
-                yield batch
-            elif len(inside := chosen[slice(*np.searchsorted(chosen, [first, stop]))]):
-                yield batch.take(inside - first)
-            first = stop
+            yield batch
+            first += len(batch)
             if first == limit:
                 return
 
@@ -173,13 +172,24 @@ def _damage_named(path: Path | str) -> Iterator[None]:
         ) from error
 
 
-def _batches(source: BinaryIO | Path | str, name: str, wanted: Wanted) -> Iterator[Rows]:
+def _batches(
+    source: BinaryIO | Path | str, name: str, wanted: Wanted, chosen: np.ndarray | None
+) -> Iterator[Rows]:
+    first = 0
     for columns, settings in _columns(source, name, wanted):
+        if chosen is not None:  # before they are decoded, which takes longer than to read them
+            stop = first + len(next(iter(columns.values())))
+            inside = chosen[slice(*np.searchsorted(chosen, [first, stop]))] - first
+            first = stop
+            if not len(inside):
+                continue
+            columns = {name: values.take(pa.array(inside)) for name, values in columns.items()}
         others = {column: values for column, values in columns.items() if wanted.has(column)}
         table = pa.table(others)
         vectors = np.empty((table.num_rows, 0), np.float32)
         if wanted.vectors:
-            vectors = decoded(wanted.kind, columns, settings)
+            decode = packed_signs if wanted.packed else decoded
+            vectors = decode(wanted.kind, columns, settings)
         if others and len(vectors) != table.num_rows:
             raise InputError(f"{len(vectors)} vectors of {table.num_rows} rows")
         yield Rows(vectors, table)

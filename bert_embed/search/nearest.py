@@ -1,21 +1,25 @@
 """Finds the vectors of a run that are nearest to queries, exactly, in one pass over its files."""
 
+import itertools
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from bert_embed.base.errors import counted, required
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.models.heads.similarities import DENSE, Similarity
-from bert_embed.results.files import row_batches
-from bert_embed.results.read import each_file, has_block_records
+from bert_embed.models.heads.similarities import DENSE, SignBits, Similarity
+from bert_embed.results.files import BATCH_ROWS, row_batches
+from bert_embed.results.names import restored, stored_width
+from bert_embed.results.read import each_file, has_block_records, open_vectors, vector_names
 
-_PLACES = ("id", "start", "stop")
-_PLACE_ROWS = 1 << 16  # that are read at a time, without their vectors
+PLACES = ("id", "start", "stop")
+_SIGN_ROWS = 1 << 14  # of ubinary that are read at a time: 800 KB of 384 bits
+PLACE_ROWS = 1 << 16  # that are read at a time, without their vectors
 _LOG = logging.getLogger(__name__)
 
 
@@ -32,6 +36,12 @@ class Hit:
     start: int | None = None
     stop: int | None = None  # code point after its last, likewise
     text: str | None = None  # the document or window; None where it is not known
+    exact: float | None = None  # of a candidate by its signs, the similarity of its whole vector
+
+    @property
+    def by_whole_vector(self) -> "Hit":
+        """A candidate by its signs, with the similarity of its whole vector as score."""
+        return replace(self, score=self.score if self.exact is None else self.exact, exact=None)
 
     @property
     def place(self) -> str:
@@ -46,6 +56,7 @@ def nearest(
     k: int,
     kind: str = "sentence",
     among: Callable[[Sequence[str | int]], np.ndarray] | None = None,
+    by_signs: bool = False,
 ) -> list[list[Hit]]:
     """Finds the `k` best hits of each query; of equal ones the first in the input's order.
 
@@ -62,15 +73,43 @@ def nearest(
         k: Most hits of a query.
         kind: The kind of vectors to search, one of `KINDS` that has a similarity.
         among: Says of some ids, bool `[ids]`, whose rows may be hits; None for all.
+        by_signs: Whether the hits are those of ubinary vectors that share most signs with the
+            query, which is several times faster; `Hit.exact` has their similarity.
     """
     similarity = KINDS[kind].similarity
     if kind == "sentence":
         similarity = DENSE[settings.get("similarity", "cosine")]
     measured = required(similarity, "similarity")(queries)
-    scan = _Scan(folder, settings, measured, k, kind, not has_block_records(folder), among)
+    exact = None
+    if by_signs:
+        exact, measured = queries, SignBits(queries)
+    scan = _Scan(folder, settings, measured, k, kind, not has_block_records(folder), among, exact)
     for hits in each_file(folder, kind, scan):
         scan.keep(hits)
     return scan.best
+
+
+def spread_rows(folder: str, settings: dict[str, Any], count: int) -> list[Hit]:
+    """Returns up to `count` rows of an output's vectors of texts, evenly spread; scores are 0."""
+    names = vector_names(folder)
+    if not names:
+        return []
+    chosen = [names[at] for at in np.unique(np.linspace(0, len(names) - 1, count).astype(int))]
+    hits: list[Hit] = []
+    for number, name in enumerate(chosen):
+        wanted = -(-(count - len(hits)) // (len(chosen) - number))
+        with open_vectors(folder, name) as path:
+            batches = row_batches(path, settings, columns=PLACES, vectors=False, rows=PLACE_ROWS)
+            tables = [batch.columns for batch in batches]
+        if tables:
+            table = pa.concat_tables(tables)
+            rows = np.unique(np.linspace(0, len(table) - 1, min(wanted, len(table))).astype(int))
+            places = table.take(pa.array(rows)).to_pylist()
+            hits += [
+                Hit(0.0, folder, name, row, **place)
+                for row, place in zip(rows.tolist(), places, strict=True)
+            ]
+    return hits
 
 
 def ids_among(
@@ -79,7 +118,7 @@ def ids_among(
     """Returns those of some ids, as text, whose vectors an output has."""
 
     def among(path: Path) -> set[str]:
-        batches = row_batches(path, settings, kind=kind, vectors=False, rows=_PLACE_ROWS)
+        batches = row_batches(path, settings, kind=kind, vectors=False, rows=PLACE_ROWS)
         in_batches = (map(str, batch.columns["id"].to_pylist()) for batch in batches)
         return set().union(*map(ids.intersection, in_batches))
 
@@ -98,10 +137,12 @@ class _Scan:
         kind: str,
         check_pages: bool,
         among: Callable[[Sequence[str | int]], np.ndarray] | None,
+        exact: np.ndarray | None = None,
     ) -> None:
         self._folder, self._settings = folder, settings
         self._similarity, self._k = similarity, k
         self._kind, self._check_pages, self._among = kind, check_pages, among
+        self._exact = exact  # the queries whose candidates are wanted by their signs
         self.best: list[list[Hit]] = [[] for _ in range(len(similarity))]
         self._floor = np.full(len(similarity), -np.inf)  # below it no hit is among the best
 
@@ -119,12 +160,17 @@ class _Scan:
         similarity = self._similarity
         scores = [np.empty(0)] * len(similarity)
         rows = [np.empty(0, np.int64)] * len(similarity)
+        by_signs = self._exact is not None
+        size = 0 if self._exact is None else stored_width("ubinary", self._exact.shape[1])
+        bits = [np.empty((0, size), np.uint8)] * len(similarity)
         floor, first, not_finite = self._floor.copy(), 0, 0
         batches = row_batches(
             *(path, self._settings),
             kind=self._kind,
             columns=() if self._among is None else ("id",),
+            rows=_SIGN_ROWS if by_signs else BATCH_ROWS,
             check_pages=self._check_pages,
+            packed=by_signs,
         )
         for batch in batches:
             finite = similarity.finite(batch.vectors)
@@ -137,6 +183,8 @@ class _Scan:
                 order = np.argsort(-both, kind="stable")[: self._k]
                 scores[number] = both[order]
                 rows[number] = np.append(rows[number], finite[near] + first)[order]
+                if by_signs:
+                    bits[number] = np.concatenate([bits[number], vectors[near]])[order]
                 if len(order) == self._k:
                     floor[number] = max(floor[number], both[order[-1]])
             first += len(batch)
@@ -145,22 +193,31 @@ class _Scan:
             holds = counted(not_finite, "vector")
             _LOG.warning("%s holds %s with NaN or infinity, which are left out", name, holds)
         places = self._places(path, np.unique(np.concatenate(rows)))
+        whole = [self._exact_scores(number, few) for number, few in enumerate(bits)]
         return [
             [
-                Hit(score, self._folder, name, row, **places[row])
-                for score, row in zip(of_query.tolist(), in_file.tolist(), strict=True)
+                Hit(score, self._folder, name, row, **places[row], exact=exact)
+                for score, row, exact in zip(of_query.tolist(), in_file.tolist(), few, strict=False)
             ]
-            for of_query, in_file in zip(scores, rows, strict=True)
+            for of_query, in_file, few in zip(scores, rows, whole, strict=True)
         ]
+
+    def _exact_scores(self, number: int, bits: np.ndarray) -> Iterable[float | None]:
+        """The similarity of a query and candidates, uint8 `[rows, bytes]`; None for all others."""
+        if self._exact is None:
+            return itertools.repeat(None)
+        vectors = restored(bits, None, "ubinary", self._exact.shape[1])
+        similarity = DENSE[self._settings.get("similarity", "cosine")]
+        return similarity(self._exact).exact(vectors, self._exact[number]).tolist()
 
     def _places(self, path: Path, rows: np.ndarray) -> dict[int, dict[str, Any]]:
         """Ids, and code points of windows, of some rows of a file, int64 in order."""
         batches = row_batches(
             *(path, self._settings),
             kind=self._kind,
-            columns=_PLACES,
+            columns=PLACES,
             vectors=False,
-            rows=_PLACE_ROWS,
+            rows=PLACE_ROWS,
             chosen=rows,
         )
         places = [place for batch in batches for place in batch.columns.to_pylist()]

@@ -13,18 +13,29 @@ import numpy as np
 
 from bert_embed.backends.choose import weight_files
 from bert_embed.base.arrays import unit
-from bert_embed.base.errors import SettingError, counted
+from bert_embed.base.errors import SettingError, counted, counted_of
 from bert_embed.bundle.bundle import Bundle, query_prompt
 from bert_embed.bundle.find import resolve_model
 from bert_embed.encoder import Encoder, relevance_label
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.pipeline.console import answer, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
-from bert_embed.pipeline.options.commands import SEARCHED, SearchOptions
+from bert_embed.pipeline.options.commands import (
+    CANDIDATES,
+    RECALL_SAMPLE,
+    SEARCHED,
+    SearchOptions,
+)
 from bert_embed.pipeline.options.embed import DEFAULTS
 from bert_embed.pipeline.run.output import check_model
 from bert_embed.pipeline.texts import with_texts
-from bert_embed.results.names import RUN_FILE, kinds_of, parse_name, vectors_of
+from bert_embed.results.names import (
+    RUN_FILE,
+    kinds_of,
+    output_dtype,
+    parse_name,
+    vectors_of,
+)
 from bert_embed.results.read import (
     Output,
     check_holds,
@@ -35,7 +46,8 @@ from bert_embed.results.read import (
     vector_settings,
 )
 from bert_embed.results.run_record import run_folders
-from bert_embed.search.nearest import Hit, ids_among, nearest
+from bert_embed.search.nearest import Hit, ids_among, nearest, spread_rows
+from bert_embed.search.rescore import Place, Recall, place_of, rescored, vectors_at
 from bert_embed.settings import VectorSpec
 from bert_embed.storage.files import absolute, read_bytes
 
@@ -107,6 +119,9 @@ def run_search(options: SearchOptions) -> int:
         *(folders, queries, options.k, options.model, options.prompt),
         by=options.by,
         rerank=options.rerank,
+        candidates=options.candidates,
+        rescore_with=options.rescore_with,
+        recall_sample=options.recall_sample,
     )
     for number, (query, hits) in enumerate(zip(queries, hits_of_queries, strict=True), 1):
         if options.json:
@@ -196,6 +211,9 @@ def search(
     prompt: str | None = None,
     by: str | None = None,
     rerank: str | None = None,
+    candidates: int | None = None,
+    rescore_with: str | None = None,
+    recall_sample: int | None = None,
 ) -> list[list[Hit]]:
     """Finds the documents nearest to each query, exactly, in one pass over the files of vectors.
 
@@ -204,21 +222,35 @@ def search(
     outputs that continue each other (`--skip_existing`) only the newest version is found.
     `rerank` is a cross-encoder that scores the first hundred hits again. A note says where a run
     is not complete, or why no texts are shown.
+
+    With `candidates`, `CANDIDATES` with `rescore_with`, so many hits of each query are found by the
+    signs of ubinary vectors, or else by the vectors of the outputs, and scored by their vectors, or
+    by those of the outputs `rescore_with`. A note says which share of the exact hits that finds,
+    for `recall_sample` documents as queries.
     """
     named = [folders] if isinstance(folders, str) else folders
     outputs = [opened(folder, model, by) for folder in named]
     kinds = _kinds(outputs, by)
     _check_comparable(outputs, kinds)
+    stages = None
+    if candidates is not None or rescore_with is not None:
+        larger = [] if rescore_with is None else _larger(rescore_with, outputs, model)
+        stages = _Stages(outputs, larger, candidates or CANDIDATES, prompt)
+        stages.check(kinds, k)
     with usage_errors():
         reranker = None if rerank is None else Reranker(rerank)
         wanted = k if reranker is None else max(k, RERANKED)
         most = wanted if len(kinds) == 1 else max(wanted, FUSED)
-        rankings = [
-            _newest_hits(
-                outputs, _queries(outputs, queries, prompt, kind), most, ROW_KINDS[kind].name
-            )
-            for kind in kinds
-        ]
+        if stages is not None:
+            sample = RECALL_SAMPLE if recall_sample is None else recall_sample
+            rankings = [stages.search(queries, wanted, k, sample)]
+        else:
+            rankings = [
+                _newest_hits(
+                    outputs, _queries(outputs, queries, prompt, kind), most, ROW_KINDS[kind].name
+                )
+                for kind in kinds
+            ]
     best = rankings[0]
     if len(kinds) > 1:
         best = [fused(of_query)[:wanted] for of_query in zip(*rankings, strict=True)]
@@ -272,15 +304,136 @@ def _nothing_found(output: _Output, kinds: Sequence[str]) -> str:
     return f"{output.folder} has no vectors"
 
 
+def _larger(named: str, outputs: Sequence[_Output], model: str | None) -> list[_Output]:
+    """The outputs whose vectors score candidates again; UsageError if theirs mean others."""
+    found = []
+    for folder in _named_outputs([named]):
+        with usage_errors():
+            record = read_run(folder)
+        fingerprint = None if record is None else record.model.fingerprint
+        same = fingerprint == outputs[0].settings["model"]
+        found.append(opened(folder, model if same else None, "dense"))
+    _check_comparable(found, ("dense",))
+    return found
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """Search by candidates, which small vectors find and larger ones score."""
+
+    outputs: Sequence[_Output]
+    larger: Sequence[_Output]  # none: the vectors of `outputs`, of which signs find the candidates
+    candidates: int
+    prompt: str | None
+
+    @property
+    def by_signs(self) -> bool:
+        """Whether the signs of the outputs' vectors find the candidates."""
+        return all(output_dtype(output.settings) == "ubinary" for output in self.outputs)
+
+    def check(self, kinds: Sequence[str], k: int) -> None:
+        """Refuses what has no small vectors, or nothing larger to score them again."""
+        flag = "--rescore_with" if self.larger else "--candidates"
+        if kinds != ("dense",):
+            raise UsageError(f"{flag} is for dense vectors, and conflicts with {','.join(kinds)}")
+        if not self.larger and not self.by_signs:
+            dtype = output_dtype(self.outputs[0].settings)
+            raise UsageError(
+                f"--candidates is for ubinary vectors, but {self.outputs[0].folder} holds {dtype} "
+                "ones, which are compared as they are; --rescore_with names larger vectors"
+            )
+        if self.candidates < k:
+            raise UsageError(f"--candidates must be at least --k, {k}, got {self.candidates}")
+
+    def search(self, queries: Sequence[str], most: int, k: int, sample: int) -> list[list[Hit]]:
+        """The `most` best hits of each query; says how many of `k` so many documents would miss."""
+        asked, problem = self._sample(sample)
+        texts = [*queries, *(hit.text or "" for hit in asked)]
+        vectors = _queries(self.outputs, texts, self.prompt, "dense")
+        hits = _newest_hits(self.outputs, vectors, self.candidates, "sentence", self.by_signs)
+        hits = self._scored(hits, texts, len(queries))
+        if asked:
+            self._tell_recall(asked, hits[len(queries) :], k)
+        elif sample:
+            warn(f"note: the recall of {self._candidates} is not measured: {problem}")
+        return [few[:most] for few in hits[: len(queries)]]
+
+    @property
+    def _candidates(self) -> str:
+        return f"{self.candidates} candidates by {output_dtype(self.outputs[0].settings)} vectors"
+
+    def _scored(
+        self, hits: Sequence[Sequence[Hit]], texts: Sequence[str], count: int
+    ) -> list[list[Hit]]:
+        """The candidates by their larger vectors; says how many of the first queries have none."""
+        if not self.larger:
+            again = [[hit.by_whole_vector for hit in few] for few in hits]
+            return [sorted(few, key=lambda hit: -hit.score) for few in again]
+        wanted = {place_of(hit) for few in hits for hit in few}
+        vectors: dict[Place, np.ndarray] = {}
+        for output in self.larger:  # of increments the last one has the newest version
+            vectors |= vectors_at(output.folder, output.settings, wanted)
+        shown = {place_of(hit) for few in hits[:count] for hit in few}
+        if missing := len(shown - vectors.keys()):
+            lacking = counted_of(missing, len(shown), "candidate", "is", "are")
+            warn(f"note: {lacking} not in {self._names}, and left out")
+        queries = _queries(self.larger, texts, self.prompt, "dense")[0]
+        return rescored(hits, vectors, queries, self.larger[0].settings["similarity"])
+
+    @property
+    def _names(self) -> str:
+        return " and ".join(output.folder for output in self.larger or self.outputs)
+
+    def _sample(self, count: int) -> tuple[list[Hit], str | None]:
+        """Evenly spread rows of the largest output with their texts, or why there are none."""
+        output = max(
+            self.outputs,
+            key=lambda one: (
+                one.record.numbers.counts.embedded if one.record and one.record.is_done else 0
+            ),
+        )
+        if not count:
+            return [], None
+        if output.record is None or not output.record.is_done:
+            return [], "no complete run says what its input is"
+        hits = spread_rows(output.folder, output.settings, count)
+        [found], problem = with_texts([hits], output.settings, output.record, output.folder)
+        return [hit for hit in found if hit.text and not hit.text.isspace()], problem
+
+    def _tell_recall(self, asked: Sequence[Hit], found: Sequence[Sequence[Hit]], k: int) -> None:
+        """Says which share of the nearest by exact search is among the hits, without the asked."""
+        outputs = self.larger or self.outputs
+        queries = _queries(outputs, [hit.text or "" for hit in asked], self.prompt, "dense")
+        exact = _newest_hits(outputs, queries, k + 1, "sentence")
+        others = [
+            [
+                [place for place in map(place_of, few) if place != place_of(own)][:k]
+                for few, own in zip(hits, asked, strict=True)
+            ]
+            for hits in (found, exact)
+        ]
+        recall = Recall.of(*others)
+        dtype = output_dtype(outputs[0].settings)
+        warn(
+            f"recall@{k} {recall.share:.3f} ± {recall.error:.3f}: the share of the {k} nearest by "
+            f"exact search of {self._names} ({dtype}) that {self._candidates} hold, for "
+            f"{counted(recall.queries, 'document')} of {asked[0].folder} as queries"
+        )
+
+
 def _newest_hits(
-    outputs: Sequence[_Output], queries: Sequence[Any], k: int, kind: str
+    outputs: Sequence[_Output],
+    queries: Sequence[Any],
+    k: int,
+    kind: str,
+    by_signs: bool = False,
 ) -> list[list[Hit]]:
     """The best hits of each query, without documents that a later output has or deletes."""
     later = later_outputs(outputs)
     most = k
     while True:
         hits_of = [
-            nearest(output.folder, output.settings, vectors, most, kind)
+            nearest(output.folder, output.settings, vectors, most, kind, by_signs=by_signs)
             for output, vectors in zip(outputs, queries, strict=True)
         ]
         ids = {

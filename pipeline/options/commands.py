@@ -9,6 +9,7 @@ from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.command_line import CommandOptions
 from bert_embed.pipeline.options.flags import (
+    AT_LEAST_ZERO,
     DIRS,
     NAMES,
     PLACE,
@@ -27,6 +28,8 @@ from bert_embed.search.clusters import MOST_CLUSTERS, WHICH_TO_KEEP
 from bert_embed.settings import GRANULARITIES
 
 _MOST_SEED = 2**32 - 1
+CANDIDATES = 100  # that `search` scores again
+RECALL_SAMPLE = 32  # documents as queries
 PCA, TSNE = PROJECTIONS = ("pca", "tsne")  # how vectors become places on a map
 # What `search --by` takes, and the kinds of vectors that each compares.
 SEARCHED = {
@@ -54,12 +57,30 @@ class SearchOptions(CommandOptions):
     rerank: str | None = flag(
         "a cross-encoder that puts the first hundred hits in its own order", "MODEL"
     )
+    candidates: int | None = flag(
+        "take so many by the signs of ubinary vectors, or with --rescore_with by the output's own "
+        f"vectors, and score them again (with --rescore_with: {CANDIDATES})",
+        "N",
+        kind=POSITIVE,
+    )
+    rescore_with: str | None = flag(
+        "output, or folder or glob of them, whose vectors score the candidates again", "DIR"
+    )
+    recall_sample: int | None = flag(
+        "documents as queries that say what share of the exact hits the candidates hold; 0 leaves "
+        f"it out (default: {RECALL_SAMPLE})",
+        "N",
+        kind=AT_LEAST_ZERO,
+    )
     model: str | None = flag("where the model is, if it was moved")
     prompt: str | None = flag("before the query (default: as the output records)")
     json: bool = switch("print JSON, a line for each query")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        two_stages = self.candidates is not None or self.rescore_with is not None
+        if self.recall_sample is not None and not two_stages:
+            raise UsageError("--recall_sample requires --candidates or --rescore_with")
         if not self.folders:
             raise UsageError("QUERY is missing: give it behind the output, in quotes")
         if self.queries is None and not self.query.strip():

@@ -54,7 +54,7 @@ class Cosines:
         near = self._near(vectors, floor, k)
         for number in np.flatnonzero(near.any(axis=0)).tolist():
             rows = np.flatnonzero(near[:, number])
-            yield number, rows, self._exact(vectors[rows], self._queries[number])
+            yield number, rows, self.exact(vectors[rows], self._queries[number])
 
     def _near(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> np.ndarray:
         """bool `[rows, queries]`: the candidates."""
@@ -62,7 +62,7 @@ class Cosines:
         products = self._products(vectors) / np.maximum(lengths, _TINY)[:, None]
         return _reaching(products, floor, k, self._margin)
 
-    def _exact(self, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+    def exact(self, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
         """float64 `[rows]`: the scores."""
         return cosines(vectors, query)
 
@@ -80,7 +80,7 @@ class DotProducts(Cosines):
         margin = self._margin * _longest(vectors) * np.sqrt(np.vecdot(self._queries, self._queries))
         return _reaching(self._products(vectors), floor, k, margin)
 
-    def _exact(self, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+    def exact(self, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
         return (vectors.astype(np.float64) * query).sum(axis=1)
 
 
@@ -93,7 +93,7 @@ class EuclideanDistances(Cosines):
         margin = 2 * self._margin * (_longest(vectors) + np.sqrt(squares)) ** 2
         return _reaching(rough, -(floor**2), k, margin)
 
-    def _exact(self, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+    def exact(self, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
         return -np.sqrt(((vectors.astype(np.float64) - query) ** 2).sum(axis=1))
 
 
@@ -101,11 +101,50 @@ class ManhattanDistances(Cosines):
     """Sums of absolute differences of dense vectors, as negative numbers."""
 
     def _near(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> np.ndarray:
-        exact = np.stack([self._exact(vectors, query) for query in self._queries], axis=1)
+        exact = np.stack([self.exact(vectors, query) for query in self._queries], axis=1)
         return _reaching(exact, floor, k, 0)
 
-    def _exact(self, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+    def exact(self, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
         return -np.abs(vectors.astype(np.float64) - query).sum(axis=1)
+
+
+class SignBits:
+    """Signs that dense vectors share with a query; rows are uint8, as ubinary stores them.
+
+    A score is the cosine of the signs: 1 - 2 * the share of bits that differ (Hamming distance).
+    """
+
+    def __init__(self, queries: np.ndarray) -> None:
+        self._width = queries.shape[1]
+        self._bits = _words(np.packbits(queries > 0, axis=-1)).T
+
+    def __len__(self) -> int:
+        return len(self._bits)
+
+    def finite(self, vectors: np.ndarray) -> np.ndarray:
+        return np.arange(len(vectors))
+
+    def scored(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> Iterator[_Scored]:
+        words = _words(vectors)
+        most = (1 - floor) * self._width / 2  # bits that may differ
+        for number, bits in enumerate(self._bits):
+            differ = np.zeros(len(vectors), np.min_scalar_type(self._width))
+            for column, word in zip(words, bits, strict=True):
+                differ += np.bitwise_count(column ^ word)
+            limit = most[number] + 0.5  # integers, whatever rounding did
+            if np.isinf(limit) and len(differ) > k:
+                limit = np.partition(differ, k - 1)[k - 1]
+            near = np.flatnonzero(differ <= min(limit, self._width))
+            if len(near):
+                yield number, near, 1 - 2 * differ[near] / self._width
+
+
+def _words(packed: np.ndarray) -> np.ndarray:
+    """uint64 `[words, rows]` of uint8 `[rows, bytes]`; bits that are no number are 0."""
+    rows, size = packed.shape
+    words = np.zeros((rows, -(-size // 8) * 8), np.uint8)
+    words[:, :size] = packed
+    return np.ascontiguousarray(words.view(np.uint64).T)
 
 
 DENSE: dict[str, type[Cosines]] = {
