@@ -132,7 +132,7 @@ class EmbedAttempt(Attempt[RunRecord]):
         lines = [] if started else [f"nothing to do: {since}"]
         lines += summary_lines(self.output, record, page_of(self.run.folder))
         if record.table and record.status == "done":
-            lines += [*load_lines(record, started), *statements(record)]
+            lines += [*load_lines(record, started), *statements(self.output, record)]
         return lines
 
     def problem(self, record: RunRecord) -> str | None:

@@ -1,4 +1,6 @@
-"""Finds what is new: keys, hashes of ids and texts, of the input against those of earlier outputs.
+"""Finds what is new, changed and gone: keys of the input against those of earlier outputs.
+
+A key is the hash of an id and that of a text.
 
 The hash of the id distributes keys to buckets, each compared within one worker's memory.
 """
@@ -6,8 +8,9 @@ The hash of the id distributes keys to buckets, each compared within one worker'
 import hashlib
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import PurePosixPath
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 import apache_beam as beam
 import numpy as np
@@ -17,7 +20,10 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_embed.base.errors import InputError, SettingError, StorageError
+from bert_embed.models.heads.kind import PIECES
 from bert_embed.models.heads.kinds import KINDS
+from bert_embed.results.deleted import deleted_batches
+from bert_embed.results.names import DELETED
 from bert_embed.storage.files import open_raw
 from bert_embed.transforms.bigquery.read import table_columns, table_streams
 from bert_embed.transforms.blocks import (
@@ -48,13 +54,17 @@ class _Columns:
         return len(next(iter(vars(self).values())))
 
     def take(self, rows: np.ndarray) -> Self:
-        """Some rows, by their numbers or a mask."""
+        """Some rows, by their numbers, or a mask where no column is of Arrow."""
         return take(self, rows)
 
     @classmethod
     def joined(cls, several: Iterable[Self]) -> Self:
         """Rows end to end."""
-        return join([cls(*(np.empty(0, dtype) for dtype in cls.DTYPES)), *several])
+        return join([cls(*map(_no_rows, cls.DTYPES)), *several])
+
+
+def _no_rows(dtype: Any) -> Any:
+    return pa.array([], dtype) if isinstance(dtype, pa.DataType) else np.empty(0, dtype)
 
 
 _C = TypeVar("_C", bound=_Columns)
@@ -62,12 +72,12 @@ _C = TypeVar("_C", bound=_Columns)
 
 @dataclass(frozen=True)
 class InputKeys(_Columns):
-    """The keys of the input, a row a record."""
+    """The keys of the input, a row a record, those that were rejected with an id among them."""
 
     DTYPES: ClassVar = (np.uint64, np.int64, np.int64, np.int64)
     id_hash: np.ndarray  # uint64, XXH3 of the id
     text_hash: np.ndarray  # int64, as in the output
-    block: np.ndarray  # int64, number of the record's block
+    block: np.ndarray  # int64, number of the record's block; `_REJECTED` or `_UNREAD` of others
     place: np.ndarray  # int64, part and row of the document
 
 
@@ -75,13 +85,17 @@ class InputKeys(_Columns):
 class EarlierKeys(_Columns):
     """The keys of earlier outputs, a row a document; a later output's replace an earlier one's."""
 
-    DTYPES: ClassVar = (np.uint64, np.int64, np.int32)
+    DTYPES: ClassVar = (np.uint64, np.int64, np.int32, np.int32, np.bool_, pa.string())
     id_hash: np.ndarray  # uint64, this and the next as in `InputKeys`
     text_hash: np.ndarray
     output: np.ndarray  # int32, number of the output
+    pieces: np.ndarray  # int32, windows or chunks of the document; 0 where it is one row
+    deleted: np.ndarray  # bool, the output marks it, or some of its chunks, as deleted
+    ids: pa.StringArray
 
 
 _K = TypeVar("_K", InputKeys, EarlierKeys)
+_REJECTED, _UNREAD = -1, -2  # in place of a block: without a document; without an id, too
 
 
 @dataclass(frozen=True)
@@ -110,7 +124,11 @@ def dealt_out(keys: _C, number: np.ndarray) -> Iterator[tuple[int, _C]]:
 
 def already_embedded(inputs: InputKeys, earlier: EarlierKeys) -> np.ndarray:
     """bool `[records]`: whether the last output with a record's id has its text, too."""
-    last = _last_of_each_id(earlier)
+    return _have_text(inputs, _last_of_each_id(earlier))
+
+
+def _have_text(inputs: InputKeys, last: EarlierKeys) -> np.ndarray:
+    """bool `[records]`: whether a row has both their id and their text."""
     ids = np.concatenate([last.id_hash, inputs.id_hash])
     texts = np.concatenate([last.text_hash, inputs.text_hash])
     order = np.lexsort((texts, ids))
@@ -124,17 +142,53 @@ def already_embedded(inputs: InputKeys, earlier: EarlierKeys) -> np.ndarray:
 
 
 def _last_of_each_id(earlier: EarlierKeys) -> EarlierKeys:
-    """The rows of each id in the last output that has it."""
+    """The rows of each id in the last output that has it; none if the last one deletes it."""
     order = np.lexsort((-earlier.output, earlier.id_hash))
     ids = earlier.id_hash[order]
     starts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1])[: len(ids)])
     output = earlier.output[order]
     last = np.repeat(output[starts], np.diff(np.append(starts, len(order))))
-    return earlier.take(order[output == last])
+    rows = order[output == last]
+    return earlier.take(rows[~earlier.deleted[rows]])
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What became of the documents of earlier outputs, and how many of the input are new."""
+
+    new: int
+    changed: int
+    earlier: int  # documents of the earlier outputs, their newest versions
+    unread: int  # records of the input without an id
+    gone: EarlierKeys  # a row for each document that the input lacks
+    replaced: EarlierKeys  # for each document with pieces whose text is another now
+
+
+def compared(inputs: InputKeys, earlier: EarlierKeys) -> tuple[np.ndarray, Changes]:
+    """Which records need not be embedded, bool `[records]`, and what changed."""
+    last = _last_of_each_id(earlier)
+    order = np.lexsort((-last.pieces, last.id_hash))
+    ids = last.id_hash[order]
+    documents = last.take(order[np.append(True, ids[1:] != ids[:-1])[: len(ids)]])
+    existing = _have_text(inputs, last)
+    read = inputs.block >= 0
+    had = np.isin(inputs.id_hash, documents.id_hash)
+    changed = read & had & ~existing
+    there = np.isin(documents.id_hash, inputs.id_hash[inputs.block != _UNREAD])
+    other = np.isin(documents.id_hash, inputs.id_hash[changed]) & (documents.pieces > 0)
+    changes = Changes(
+        new=int((read & ~had).sum()),
+        changed=int(changed.sum()),
+        earlier=len(documents),
+        unread=int((inputs.block == _UNREAD).sum()),
+        gone=documents.take(np.flatnonzero(~there)),
+        replaced=documents.take(np.flatnonzero(other)),
+    )
+    return existing & read, changes
 
 
 _ROWS = 1 << 16  # read at a time
-_KEY_COLUMNS = ["id", "text_hash"]
+_KEY_COLUMNS = ("id", "text_hash")
 
 
 @dataclass(frozen=True)
@@ -148,6 +202,7 @@ class EarlierOutput:
     documents: int
     complete: bool = True
     run: str | None = None
+    deletes: bool = False  # whether it marks documents of earlier ones as deleted
 
 
 @dataclass(frozen=True)
@@ -159,6 +214,7 @@ class EarlierFile:
     folder: str
     path: str | None
     stream: str = ""
+    deletes: bool = False  # its ids are those that the output marks as deleted
 
 
 def key_files(folder: str) -> tuple[tuple[str, str] | None, dict[str, int]]:
@@ -166,14 +222,20 @@ def key_files(folder: str) -> tuple[tuple[str, str] | None, dict[str, int]]:
     sizes = OutputFolder(folder).data_files()
     for kind in sorted(KINDS.values(), key=lambda kind: kind.size):
         for place in kind.places:
-            for ending in (".parquet", ".jsonl"):
-                of_kind = _of_kind(sizes, place, ending)
+            for ending in (".parquet", ".jsonl", ".tfrecord"):
+                of_kind = files_of_kind(sizes, place, ending)
                 if of_kind and (kind.name, ending) != ("token", ".jsonl"):
                     return (place, ending), of_kind
     return None, {}
 
 
-def _of_kind(sizes: dict[str, int], kind: str, ending: str) -> dict[str, int]:
+def deleted_files(folder: str) -> dict[str, int]:
+    """Names and sizes of the files with the ids that an output marks as deleted."""
+    return files_of_kind(OutputFolder(folder).data_files(), DELETED, ".parquet")
+
+
+def files_of_kind(sizes: dict[str, int], kind: str, ending: str) -> dict[str, int]:
+    """Those of some names and sizes that are of a kind."""
     parsed = {name: parse_name(name) for name in sizes}
     return {
         name: sizes[name]
@@ -195,36 +257,56 @@ def earlier_files(output: EarlierOutput) -> list[EarlierFile]:
             for number, stream in enumerate(table_streams(output.place))
         ]
     folder = OutputFolder(output.place)
-    sizes = _of_kind(folder.data_files(), *output.files)
-    if sizes_digest(sizes) != output.digest:
+    present = folder.data_files()
+    sizes = files_of_kind(present, *output.files)
+    deleted = files_of_kind(present, DELETED, ".parquet") if output.deletes else {}
+    if sizes_digest(sizes | deleted) != output.digest:
         raise SettingError(
             "skip_existing",
             f"{output.place} changed while the job was being started; run it again",
         )
     return [
-        EarlierFile(output.number, number, output.place, folder.path_of(name))
-        for number, name in enumerate(sorted(sizes))
+        EarlierFile(
+            *(output.number, number, output.place, folder.path_of(name)), deletes=name in deleted
+        )
+        for number, name in enumerate(sorted(sizes | deleted))
     ]
 
 
 def earlier_keys(file: EarlierFile) -> Iterator[EarlierKeys]:
     """The keys of a file, some rows at a time; neighbouring windows of a document give one key."""
-    for ids, text_hash in id_columns(file):
+    for ids, text_hash, piece in id_columns(file):
         hashes = id_hashes(ids)
         again = (hashes[1:] == hashes[:-1]) & (text_hash[1:] == text_hash[:-1])
-        first = np.append(True, ~again)[: len(hashes)]
-        output = np.full(len(hashes), file.output, np.int32)
-        yield EarlierKeys(hashes, text_hash, output).take(first)
+        first = np.flatnonzero(np.append(True, ~again)[: len(hashes)])
+        rows = len(first)
+        last = np.append(first[1:], len(hashes))[:rows] - 1
+        yield EarlierKeys(
+            id_hash=hashes[first],
+            text_hash=text_hash[first],
+            output=np.full(rows, file.output, np.int32),
+            pieces=np.zeros(rows, np.int32) if piece is None else piece[last].astype(np.int32) + 1,
+            deleted=np.full(rows, file.deletes),
+            ids=ids.take(pa.array(first)),
+        )
 
 
-def id_columns(file: EarlierFile) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
-    """Ids, and int64 hashes of the texts, some rows at a time; InputError if damaged."""
+# Ids, int64 hashes of the texts, and the numbers of windows or chunks where rows are these
+IdColumns: TypeAlias = tuple[pa.StringArray, np.ndarray, np.ndarray | None]
+
+
+def id_columns(file: EarlierFile) -> Iterator[IdColumns]:
+    """The columns of keys, some rows at a time; InputError if a file is damaged."""
     if file.path is None:
-        yield from table_columns(file.folder, file.stream)
+        yield from ((*columns, None) for columns in table_columns(file.folder, file.stream))
         return
-    read = _parquet_columns if PurePosixPath(file.path).suffix == ".parquet" else _line_columns
+    if file.deletes:
+        with open_raw(file.path) as raw:
+            for batch in deleted_batches(raw, file.path):
+                yield batch["id"].cast(pa.string()), np.zeros(len(batch), np.int64), None
+        return
     try:
-        yield from read(file.path)
+        yield from _READERS[PurePosixPath(file.path).suffix](file.path)
     except StorageError:
         raise
     except (pa.ArrowException, OSError, KeyError, TypeError, orjson.JSONDecodeError) as error:
@@ -237,26 +319,45 @@ def id_columns(file: EarlierFile) -> Iterator[tuple[pa.StringArray, np.ndarray]]
         ) from error
 
 
-def _parquet_columns(path: str) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
+def _parquet_columns(path: str) -> Iterator[IdColumns]:
     from bert_embed.results.parquet import open_parquet
 
     with open_raw(path) as raw, open_parquet(raw) as file:
-        for batch in file.iter_batches(_ROWS, columns=_KEY_COLUMNS):
-            yield batch["id"].cast(pa.string()), batch["text_hash"].to_numpy()
+        piece = next((name for name in PIECES if name in file.schema_arrow.names), None)
+        names = [*_KEY_COLUMNS, *([] if piece is None else [piece])]
+        for batch in file.iter_batches(_ROWS, columns=names):
+            numbers = None if piece is None else batch[piece].to_numpy()
+            yield batch["id"].cast(pa.string()), batch["text_hash"].to_numpy(), numbers
 
 
-def _line_columns(path: str) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
-    ids: list[str] = []
-    hashes: list[int] = []
+def _line_columns(path: str) -> Iterator[IdColumns]:
     with open_raw(path) as file:
-        for line in file:
-            row = orjson.loads(line)
-            ids.append(str(row["id"]))
-            hashes.append(row["text_hash"])
-            if len(ids) == _ROWS:
-                yield pa.array(ids, pa.string()), np.array(hashes, np.int64)
-                ids, hashes = [], []
-    yield pa.array(ids, pa.string()), np.array(hashes, np.int64)
+        while rows := [orjson.loads(line) for line in islice(file, _ROWS)]:
+            ids = pa.array([str(row["id"]) for row in rows], pa.string())
+            piece = next((name for name in PIECES if name in rows[0]), None)
+            numbers = None if piece is None else np.array([row[piece] for row in rows], np.int32)
+            yield ids, np.array([row["text_hash"] for row in rows], np.int64), numbers
+
+
+def _record_columns(path: str) -> Iterator[IdColumns]:
+    from bert_embed.results.tf_example import decode_records, unframed
+
+    with open_raw(path) as file:
+        records = chain.from_iterable(unframed(iter(lambda: file.read(_READ_BYTES), b"")))
+        while batch := [record.data for record in islice(records, _ROWS)]:
+            whole = [data for data in batch if data is not None]
+            kinds = {"id": bytes, "text_hash": int, **dict.fromkeys(PIECES, int)}
+            features, readable = decode_records(whole, kinds)
+            if len(readable) < len(batch):
+                raise KeyError("a record without id and text_hash")
+            piece = next((name for name in PIECES if features[name].counts.all()), None)
+            numbers = None if piece is None else features[piece].values
+            ids = [name.decode() for name in features["id"].values.tolist()]
+            yield pa.array(ids, pa.string()), features["text_hash"].values, numbers
+
+
+_READ_BYTES = 1 << 20
+_READERS = {".parquet": _parquet_columns, ".jsonl": _line_columns, ".tfrecord": _record_columns}
 
 
 _MOST_HELD = 1 << 20  # keys that a worker gathers before it passes them on: fewer tiny buckets
@@ -313,17 +414,27 @@ class _HeldKeys(beam.DoFn):
             yield from in_buckets(type(held[0]).joined(held), self._buckets)
 
 
-class ReadKeys(_HeldKeys):
-    """Reads the keys of the documents of BlockSpecs."""
+class _AllBut(Container[int]):
+    """All numbers but some."""
 
-    def __init__(self, settings: KeySettings) -> None:
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self._numbers = frozenset(numbers)
+
+    def __contains__(self, number: object) -> bool:
+        return number not in self._numbers
+
+
+class ReadKeys(_HeldKeys):
+    """Reads the keys of the parts of BlockSpecs: of those that are `finished`, or the others."""
+
+    def __init__(self, settings: KeySettings, finished: bool = False) -> None:
         super().__init__(settings.buckets)
-        self._settings = settings
+        self._settings, self._finished = settings, finished
 
     def process(self, spec: BlockSpec) -> Iterator[Keyed]:
         ours = self._settings
         with RedactErrors("read ids"):
-            for block in ours.blocks(spec, spec.done):
+            for block in ours.blocks(spec, _AllBut(spec.done) if self._finished else spec.done):
                 yield from self._hold(input_keys(block))
 
 
@@ -337,13 +448,16 @@ class KeysOf(_HeldKeys):
 
 
 def input_keys(block: DocumentBlock | TokenBlock) -> InputKeys:
-    """The keys of a part's documents."""
+    """The keys of a part's documents, and of its records that gave none."""
     texts = block.text_hash if isinstance(block, TokenBlock) else text_hashes(hashed_texts(block))
+    rejected = [one for one in block.part.rejected if not (one.blank and one.id is None)]
+    others = np.zeros(len(rejected), np.int64)
+    number = [_UNREAD if one.id is None else _REJECTED for one in rejected]
     return InputKeys(
-        id_hash=id_hashes(block.ids),
-        text_hash=texts,
-        block=np.full(len(block), block.part.block, np.int64),
-        place=places(block.part.number, len(block)),
+        id_hash=np.append(id_hashes(block.ids), id_hashes([one.id or "" for one in rejected])),
+        text_hash=np.append(texts, others),
+        block=np.append(np.full(len(block), block.part.block), number).astype(np.int64),
+        place=np.append(places(block.part.number, len(block)), others),
     )
 
 
@@ -359,20 +473,31 @@ class ReadEarlier(_HeldKeys):
 BLOCK_RANGE = 256  # blocks whose skipped documents are joined to them together
 
 
+# BlockSpecs with what to skip, and by bucket what changed
+Compared: TypeAlias = tuple[beam.PCollection, beam.PCollection]
+
+
 @dataclass
 class CompareKeys(Step):
-    """Adds to BlockSpecs which documents to skip."""
+    """Adds to BlockSpecs which documents to skip, and says what changed.
+
+    The second collection has the BlockSpecs of parts that an earlier attempt finished: what they
+    hold is in the input, too.
+    """
 
     settings: KeySettings
 
-    def expand(self, specs: beam.PCollection[BlockSpec]) -> beam.PCollection[BlockSpec]:
+    def expand(self, collections: tuple[beam.PCollection, beam.PCollection]) -> Compared:
+        specs, finished = collections
         keys = specs | "ReadKeys" >> beam.ParDo(ReadKeys(self.settings))
+        others = finished | "ReadFinished" >> beam.ParDo(ReadKeys(self.settings, finished=True))
+        keys = (keys, others) | "AllKeys" >> beam.Flatten()
         return (specs, keys) | "SkipExisting" >> SkipExisting(self.settings)
 
 
 def compare_documents(
     settings: KeySettings, specs: beam.PCollection, documents: beam.PCollection
-) -> beam.PCollection:
+) -> Compared:
     """As `SkipExisting`, of BlockSpecs and the documents of their blocks."""
     keys = documents | "Keys" >> beam.ParDo(KeysOf(settings.buckets))
     return (specs, keys) | "SkipExisting" >> SkipExisting(settings)
@@ -380,13 +505,11 @@ def compare_documents(
 
 @dataclass
 class SkipExisting(Step):
-    """Adds to BlockSpecs which documents to skip, by the keys of the input."""
+    """Adds to BlockSpecs which documents to skip, by the keys of the input; says what changed."""
 
     settings: KeySettings
 
-    def expand(
-        self, collections: tuple[beam.PCollection, beam.PCollection]
-    ) -> beam.PCollection[BlockSpec]:
+    def expand(self, collections: tuple[beam.PCollection, beam.PCollection]) -> Compared:
         specs, keys = collections
         pipeline = specs.pipeline
         files = (
@@ -395,34 +518,45 @@ class SkipExisting(Step):
             | "List" >> beam.FlatMap(earlier_files)
             | "SpreadFiles" >> beam.Reshuffle()
         )
-        skipped = (
+        outcome = (
             {
                 "input": keys,
                 "earlier": files | "EarlierKeys" >> beam.ParDo(ReadEarlier(self.settings.buckets)),
             }
             | "GroupKeys" >> beam.CoGroupByKey()
-            | "Compare" >> beam.FlatMap(_compare)
+            | "Compare" >> beam.ParDo(_Compare()).with_outputs("changes", main="skipped")
         )
-        return (
+        specs = (
             {
                 "specs": specs | "KeyByBlockRange" >> beam.WithKeys(_block_range),
-                "skipped": skipped,
+                "skipped": outcome.skipped,
             }
             | "JoinByBlockRange" >> beam.CoGroupByKey()
             | "AttachSkips" >> beam.FlatMap(_attach_skips)
             | "Spread" >> beam.Reshuffle()
         )
+        return specs, outcome.changes
 
 
 def _block_range(spec: BlockSpec) -> int:
     return spec.number // BLOCK_RANGE
 
 
-def _compare(bucket: tuple[int, dict[str, Iterable[Any]]]) -> Iterator[tuple[int, Places]]:
-    """The places of a bucket's documents to skip, by the ranges of their blocks."""
-    inputs = InputKeys.joined(bucket[1]["input"])
-    skipped = inputs.take(already_embedded(inputs, EarlierKeys.joined(bucket[1]["earlier"])))
-    yield from dealt_out(Places(skipped.block, skipped.place), skipped.block // BLOCK_RANGE)
+class _Compare(beam.DoFn):
+    """Gives the places of a bucket's documents to skip, by the ranges of their blocks."""
+
+    def process(
+        self, bucket: tuple[int, dict[str, Iterable[Any]]]
+    ) -> Iterator[
+        tuple[int, Places] | beam.pvalue.TaggedOutput[Literal["changes"], tuple[int, Changes]]
+    ]:
+        number, keys = bucket
+        with RedactErrors("compare ids"):
+            inputs = InputKeys.joined(keys["input"])
+            existing, changes = compared(inputs, EarlierKeys.joined(keys["earlier"]))
+        yield beam.pvalue.TaggedOutput("changes", (number, changes))
+        skipped = inputs.take(existing)
+        yield from dealt_out(Places(skipped.block, skipped.place), skipped.block // BLOCK_RANGE)
 
 
 def _attach_skips(block_range: tuple[int, dict[str, Iterable[Any]]]) -> Iterator[BlockSpec]:

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
-from bert_embed.base.errors import counted
+from bert_embed.base.errors import InputError, counted
 from bert_embed.base.threads import in_parallel
+from bert_embed.results.deleted import deleted_batches
 from bert_embed.results.formats import format_of
-from bert_embed.results.names import BLOCK_RECORDS, output_name
+from bert_embed.results.names import BLOCK_RECORDS, DELETED, output_name
 from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.files import checksum, open_raw
 from bert_embed.transforms.ledger import BlockRecord, read_block_record
@@ -50,7 +51,7 @@ def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
     with their block record leave nothing behind that names them.
     """
     with activity("checking the output"):
-        sizes, recorded = folder.data_files(), folder.recorded_parts()
+        sizes, recorded = _of_parts(folder.data_files()), folder.recorded_parts()
     totals = verdict.totals
     lost = _uncovered(totals.parts, recorded)
     if not lost and listing_hash(sizes) == totals.listing:
@@ -80,6 +81,11 @@ def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
     if len(problems) > _MOST_NAMED:
         lines.append(f"and {len(problems) - _MOST_NAMED} further files")
     return replace(verdict, problems=(*verdict.problems, *lines))
+
+
+def _of_parts(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Names and sizes without those of deleted ids, which are of no part."""
+    return {name: size for name, size in sizes.items() if output_name(name).kind != DELETED}
 
 
 def _uncovered(
@@ -148,7 +154,8 @@ def output_problems(folder: OutputFolder, record: RunRecord) -> Iterator[Problem
             )
         else:
             block_records[part] = block_record
-    sizes = folder.data_files()
+    present = folder.data_files()
+    sizes = _of_parts(present)
     wrong = list(listing_problems(block_records, sizes))
     yield from wrong
     strange = "does not belong there: no run wrote it, and it may be removed"
@@ -163,7 +170,16 @@ def output_problems(folder: OutputFolder, record: RunRecord) -> Iterator[Problem
     for problem in in_parallel(lambda each: _content_problem(folder, *each), files):
         if problem is not None:
             yield problem
-    yield from _count_problems(block_records, record)
+    deleted: Counter = Counter()
+    for name in present.keys() - sizes.keys():
+        try:
+            with open_raw(folder.path_of(name)) as raw:
+                rows = sum(len(batch) for batch in deleted_batches(raw, name))
+        except InputError:
+            yield Problem(name, "is damaged")
+            continue
+        deleted.update(written_counts({name: OutputFile(present[name], "", rows)}))
+    yield from _count_problems(block_records, record, deleted)
 
 
 def _content_problem(folder: OutputFolder, name: str, file: OutputFile) -> Problem | None:
@@ -216,14 +232,17 @@ def _gap_problems(recorded: Iterable[tuple[int, int]], blocks: int) -> Iterator[
 
 
 def _count_problems(
-    block_records: dict[tuple[int, int], BlockRecord], record: RunRecord
+    block_records: dict[tuple[int, int], BlockRecord], record: RunRecord, others: Counter
 ) -> Iterator[Problem]:
-    """Compares the sums of the block records with run.json, and finds parts without one."""
+    """Compares the sums of the block records, and of `others`, with run.json; finds parts without.
+
+    `others` are files, bytes and rows of a kind that is of no part.
+    """
     yield from _gap_problems(block_records, record.plan.blocks)
     if not record.is_done:
         yield Problem(RUN_FILE, f"the run is not complete (status {record.status})")
         return
-    sums: Counter = Counter()
+    sums = Counter(others)
     for block_record in block_records.values():
         sums.update(
             records=block_record.records,

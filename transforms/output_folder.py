@@ -16,6 +16,7 @@ from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.formats import EXAMPLES, suffixes
 from bert_embed.results.names import (
     BLOCK_RECORDS,
+    DELETED,
     PART_NUMBERS,
     RUN_FILE,
     block_record_name,
@@ -412,6 +413,7 @@ def _endings() -> dict[str, tuple[str, ...]]:
         **dict.fromkeys(vectors, suffixes()),
         EXAMPLES: suffixes(EXAMPLES),
         REJECTED: (".jsonl",),
+        DELETED: (".parquet",),
     }
 
 

@@ -37,7 +37,7 @@ class PlanBlocks(Step):
 
     Gives a dict: `specs`, the BlockSpecs of what is not finished, where a file that `read_parts`
     reads from its start may have one for each part; `finished`, the BlockRecords that an earlier
-    attempt wrote; and `planned`, one PlannedWork of all.
+    attempt wrote, `begun`, the BlockSpecs of these; and `planned`, one PlannedWork of all.
     """
 
     request: PlanRequest
@@ -56,13 +56,14 @@ class PlanBlocks(Step):
             | "SpreadBegun" >> beam.Reshuffle()
             | "Look"
             >> beam.ParDo(_Look(folder, self.run, self.read_parts)).with_outputs(
-                "finished", main="specs"
+                "finished", "begun", main="specs"
             )
         )
         specs = (plan.specs, begun.specs) | "Specs" >> beam.Flatten()
         return {
             "specs": specs | "Spread" >> beam.Reshuffle(),
             "finished": begun.finished,
+            "begun": begun.begun,
             "planned": plan.planned,
         }
 
@@ -107,9 +108,15 @@ class _Look(beam.DoFn):
 
     def process(
         self, begun: BegunBlocks
-    ) -> Iterator[BlockSpec | beam.pvalue.TaggedOutput[Literal["finished"], BlockRecord]]:
+    ) -> Iterator[
+        BlockSpec
+        | beam.pvalue.TaggedOutput[Literal["finished"], BlockRecord]
+        | beam.pvalue.TaggedOutput[Literal["begun"], BlockSpec]
+    ]:
         for spec, block_records in finished_blocks(self._folder, self._run, begun):
             yield from (beam.pvalue.TaggedOutput("finished", record) for record in block_records)
+            if spec.done:
+                yield beam.pvalue.TaggedOutput("begun", spec)
             if spec.complete:
                 continue
             if not spec.spread:

@@ -3,13 +3,13 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 import apache_beam as beam
 
 from bert_embed.base.errors import counted
-from bert_embed.results.run_record import Load
+from bert_embed.results.run_record import Changes, Load
 from bert_embed.transforms.ledger import SUMMED, BlockRecord, Distinct, joined
 from bert_embed.transforms.output_folder import OutputFile
 from bert_embed.transforms.parts import PlannedWork
@@ -175,6 +175,19 @@ class Verdict:
     problems: tuple[str, ...]
     refused: str | None = None
     loads: dict[str, Load] = field(default_factory=dict)
+    changes: Changes | None = None  # of a run that compares its input with earlier outputs
+
+
+def with_files(verdict: Verdict, files: dict[str, OutputFile]) -> Verdict:
+    """The verdict with further files, which are of no part."""
+    totals = verdict.totals
+    listing = listing_hash({name: file.bytes for name, file in files.items()})
+    totals = replace(
+        totals,
+        written=totals.written + written_counts(files),
+        listing=(totals.listing + listing) % _HASHES,
+    )
+    return replace(verdict, totals=totals)
 
 
 def reconcile(

@@ -140,6 +140,18 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class Changes:
+    """What an increment found: documents of its input, and of the outputs that it continues."""
+
+    new: int
+    changed: int
+    gone: int  # documents that earlier outputs have and the input lacks
+    earlier: int  # documents of the earlier outputs
+    unread: int = 0  # records of the input without an id
+    withheld: str | None = None  # why those that are gone are not marked as deleted
+
+
+@dataclass(frozen=True)
 class Written:
     """The files of one kind: how many, their bytes and their rows."""
 
@@ -215,6 +227,7 @@ class Result:
     tokens_per_second: float | None
     unfit: dict[str, int] = field(default_factory=dict)  # null values, by extra column
     cut_contexts: int = 0  # documents with a context of chunks that was cut
+    changes: Changes | None = None  # of a run with `skip_existing`
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options.commands import CardOptions
 from bert_embed.pipeline.report.content import pooled
 from bert_embed.pipeline.report.sample import Run
-from bert_embed.results.names import kinds_of, vectors_of
+from bert_embed.results.names import DELETED, kinds_of, vectors_of
 from bert_embed.results.read import open_outputs, output_folders
 from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.file_info import is_glob
@@ -44,7 +44,7 @@ def run_card(options: CardOptions) -> int:
         None, map(parse_name, (name for run in runs for name in run.folder.data_files()))
     )
     globs = {name.kind: f"{above}{name.kind}/*{name.ending}" for name in parsed}
-    kinds = globs.keys() - {EXAMPLES, "rejected"}
+    kinds = globs.keys() - {EXAMPLES, DELETED, "rejected"}
     record = pooled(runs)
     globs = {kind: globs[kind] for kind in record.numbers.written if kind in kinds}
     title = os.path.basename(top.rstrip("/"))

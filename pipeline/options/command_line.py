@@ -299,7 +299,7 @@ _DESCRIPTIONS = {
 EVERYDAY = {
     *("input", "query", "document", "text_column", "id_column", "extra_columns", "limit"),
     *("output", "overwrite", "output_format", "output_table", "output_dtype"),
-    *("skip_existing", "keep_text", "max_rejected", "like"),
+    *("skip_existing", "max_deleted", "keep_text", "max_rejected", "like"),
     *("model", "granularity", "vectors", "layers", "layer_combine", "pooling", "max_seq_length"),
     *("long_text", "chunk", "chunk_tokens", "prompt", "normalize", "precision"),
     *("runner", "dry_run"),

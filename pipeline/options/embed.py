@@ -80,7 +80,8 @@ _MISSING = {
 OF_RESULT = (
     *("input_format", "document", "text_column", "text_b_column", "extra_columns", "id_column"),
     *("csv_quoting", "csv_escape"),
-    *("limit", "max_rejected", "skip_blocks", "block_bytes", "output_format", "output_dtype"),
+    *("limit", "max_rejected", "max_deleted", "skip_blocks"),
+    *("block_bytes", "output_format", "output_dtype"),
     *("keep_text", "report", "report_texts", "granularity", "vectors", "top_k", "min_weight"),
     *("pool_factor", "recipe", "layers", "layer_combine", "pooling", "max_seq_length"),
     *("long_text", "stride", "chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
@@ -197,6 +198,12 @@ class Options(CheckedOptions):
         "DIR_OR_TABLE",
         (),
         kind=PLACES,
+    )
+    max_deleted: str = embed_flag(
+        "if the input lacks more of the earlier outputs' documents, mark none as deleted",
+        "N|P%",
+        "20%",
+        kind=SHARE,
     )
     keep_text: bool = switch("write the texts beside their vectors")
     report: bool = embed_switch("write report.html once the run is complete", True)

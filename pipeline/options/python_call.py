@@ -51,6 +51,7 @@ class EmbedKeywords(TypedDict, total=False):
     write_disposition: str | None
     output_dtype: str | None
     skip_existing: Path | Sequence[Path] | None
+    max_deleted: str | int | None
     keep_text: bool | None
     report: bool | None
     report_texts: bool | None

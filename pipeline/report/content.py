@@ -97,6 +97,7 @@ def _result(results: Sequence[Result]) -> Result:
         unknown=_unknown(results),
         equal_texts=Surplus(sum(result.equal_texts.surplus for result in results), exact=False),
         equal_ids=None,
+        changes=None,
         padding_share=share(
             whole["padded_tokens"] - whole["computed_tokens"], whole["padded_tokens"]
         ),
@@ -188,6 +189,7 @@ def report_content(
         "run": _run(record, [run.place for run in runs]),
         "counts": result["counts"],
         "written": result["written"],
+        "changes": result.get("changes"),
         "files": counts_by_file(block_records[0], record.input.paths)
         if one
         else counts_by_output(runs),

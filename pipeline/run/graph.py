@@ -10,14 +10,15 @@ import apache_beam as beam
 from bert_embed.pipeline.errors import step_message
 from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.plan import EmbedRun
-from bert_embed.pipeline.run.summary import judged
+from bert_embed.pipeline.run.summary import judged, judged_changes, reads_all
 from bert_embed.pipeline.runners.dataflow import accelerator_of, model_threads
 from bert_embed.pipeline.runners.launch import programs_place
-from bert_embed.results.formats import EXAMPLES
+from bert_embed.results.formats import EXAMPLES, FORMATS
 from bert_embed.results.run_record import RunRecord
 from bert_embed.transforms.bigquery.load import with_loads
 from bert_embed.transforms.bigquery.read import ReadTable
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, without_blocks
+from bert_embed.transforms.deleted import WriteDeleted
 from bert_embed.transforms.examples.read import example_blocks, record_parts
 from bert_embed.transforms.increments import CompareKeys, compare_documents
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
@@ -41,6 +42,7 @@ class JobInput:
     tokens: beam.PCollection  # TokenBlocks to embed or write
     finished: tuple[beam.PCollection, ...]  # block records that earlier attempts wrote
     planned: beam.PCollection  # the one PlannedWork
+    changes: beam.PCollection | None = None  # by bucket, where earlier outputs are compared with
 
 
 def build(
@@ -69,6 +71,18 @@ def build(
     )
     options = run.options
     verdict |= "Judge" >> beam.Map(judged, options.max_rejected, options.truncates)
+    if read.changes is not None and run.keys is not None:
+        settings = run.work.metadata
+        if FORMATS[options.output_format].loads:  # BigQuery's ids are strings
+            settings = settings | {"id_type": "string"}
+        deleted = WriteDeleted(
+            run.output,
+            settings,
+            run.work.text_spec.pieces,
+            run.keys.buckets,
+            partial(judged_changes, allowed=options.max_deleted, is_whole=reads_all(run)),
+        )
+        verdict = (verdict, read.changes) | "Deleted" >> deleted
     if run.target.load is not None:
         verdict = verdict | "Load" >> beam.Map(with_loads, run.target.load, record.loads)
     verdict | "Record" >> beam.ParDo(Record(run.output, record))
@@ -117,7 +131,7 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun, place: str) -> JobInput:
         compare = None if keys is None else partial(compare_documents, keys)
         read = pipeline | "Read table" >> ReadTable(work.table, *parts, work.part_docs, compare)
         tokens = _tokens(read["documents"], run, place)
-        return JobInput(tokens, (read["finished"],), read["planned"])
+        return JobInput(tokens, (read["finished"],), read["planned"], read.get("changes"))
     cut = work.part_docs, work.block_bytes
     quoting = quoting_of(work.columns)
     read_parts = partial(read_records, part_docs=cut[0], block_bytes=cut[1], quoting=quoting)
@@ -125,9 +139,9 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun, place: str) -> JobInput:
         windows = work.reading.windows
         read_parts = partial(record_parts, part_docs=cut[0], block_bytes=cut[1], windows=windows)
     plan = pipeline | "Plan" >> PlanBlocks(run.request, run.fingerprint, read_parts)
-    specs = plan["specs"]
+    specs, changes = plan["specs"], None
     if keys is not None:
-        specs = specs | "Keys" >> CompareKeys(keys)
+        specs, changes = (specs, plan["begun"]) | "Keys" >> CompareKeys(keys)
     if work.reading is not None:
         reading, skipped = work.reading, run.options.skip_blocks
 
@@ -145,7 +159,7 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun, place: str) -> JobInput:
             specs, run.folder, run.fingerprint, read, DocumentBlock
         )
         tokens = _tokens(documents, run, place)
-    return JobInput(tokens, (plan["finished"], finished), plan["planned"])
+    return JobInput(tokens, (plan["finished"], finished), plan["planned"], changes)
 
 
 def _tokens(documents: beam.PCollection, run: EmbedRun, place: str) -> beam.PCollection:

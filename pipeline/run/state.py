@@ -27,7 +27,7 @@ from bert_embed.pipeline.errors import UsageError, step_message
 from bert_embed.pipeline.options.embed import FLAGS
 from bert_embed.pipeline.run.output import OutputState, nearest_folder
 from bert_embed.pipeline.run.plan import EmbedRun, Source, Work, written_examples
-from bert_embed.pipeline.run.summary import embedded_nothing, problem_of, summary
+from bert_embed.pipeline.run.summary import embedded_nothing, is_withheld, problem_of, summary
 from bert_embed.results.formats import EXAMPLES
 from bert_embed.results.run_record import (
     EarlierRun,
@@ -143,7 +143,7 @@ def finish(output: str, record: RunRecord, verdict: Verdict, started: float) -> 
         if present.run != record.run:
             raise ReconcileError(f"{output} holds another run now, which replaced this one")
         record = replace(record, job=present.job or record.job)
-    result = summary(verdict.totals, time.time() - started)
+    result = summary(verdict.totals, time.time() - started, verdict.changes)
     record = record.finished(result, verdict.loads, error, verdict.refused)
     _write(output, record)
     if error is None:
@@ -328,6 +328,8 @@ def _complete(run: EmbedRun, found: OutputState) -> RunRecord | None:
     if record is None or not record.is_done or _state(run, found) != "same":
         return None
     refused = record.status == "refused"
+    if not refused and is_withheld(run, record):
+        return None  # more may be deleted now
     if refused and problem_of(record, run.options) is None:
         return None  # more may be rejected now: what is left is to load it
     if not refused and record.table != (run.target.load.requested if run.target.load else None):

@@ -17,7 +17,9 @@ from bert_embed.models.static import NO_LIMIT
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run.plan import EmbedRun
+from bert_embed.results.names import DELETED
 from bert_embed.results.run_record import (
+    Changes,
     Counts,
     Lengths,
     Result,
@@ -78,8 +80,7 @@ def problem(
     bad, records = counts.rejected - blank, counts.records - blank
     beside = f"(beside {counted(blank, 'blank line')}) " if blank else ""
     were = counted_of(bad, records, "record", f"{beside}was", f"{beside}were")
-    is_share = allowed.endswith("%")
-    whole = is_share and Decimal(allowed[:-1]) == 100
+    whole = allowed.endswith("%") and Decimal(allowed[:-1]) == 100
     if _is_nothing(counts) and not whole and not counts.skipped:
         reasons = Counter(rejected)
         reasons[BLANK_LINE] -= blank
@@ -93,14 +94,53 @@ def problem(
             f"nothing of {counted(counts.records, 'record')} was embedded, so nothing was loaded: "
             "--write_disposition truncate would have emptied the table (append leaves it as it is)"
         )
-    # In binary fractions, 29% of 100 would be less than 29.
-    most = Decimal(allowed[:-1]) * records / 100 if is_share else int(allowed)
-    if bad <= most:
+    if bad <= _most(allowed, records):
         return None
     return (
         f"{were} rejected, --max_rejected allows {allowed}: rejected/ has them with their reasons; "
         f"--max_rejected {bad} accepts the run, whose vectors are kept"
     )
+
+
+def judged_changes(verdict: Verdict, changes: Changes, allowed: str, is_whole: bool) -> Verdict:
+    """The verdict with what changed; documents that are gone are deleted if nothing speaks against.
+
+    `allowed` is --max_deleted; `is_whole` says whether the run reads all of its input.
+    """
+    why = withheld(changes, allowed, is_whole)
+    if verdict.problems or verdict.refused:
+        why = "the run is refused"
+    return replace(verdict, changes=replace(changes, withheld=why if changes.gone else None))
+
+
+def withheld(changes: Changes, allowed: str, is_whole: bool) -> str | None:
+    """Why documents that are gone are not marked as deleted; None if they are."""
+    if not is_whole:
+        return "the input is not read as a whole"
+    if changes.unread:
+        return f"the id of {counted(changes.unread, 'record')} of the input could not be read"
+    if changes.gone > _most(allowed, changes.earlier):
+        return f"--max_deleted allows {allowed}"
+    return None
+
+
+def is_withheld(run: EmbedRun, record: RunRecord) -> bool:
+    """Whether a complete run did not mark what is gone as deleted, and would by its options now."""
+    changes = record.numbers.changes
+    if changes is None or changes.withheld is None:
+        return False
+    return withheld(changes, run.options.max_deleted, reads_all(run)) is None
+
+
+def reads_all(run: EmbedRun) -> bool:
+    """Whether a run sees all documents of its input; `tokenize` may have rejected some before."""
+    return run.options.limit is None and not run.source.examples
+
+
+def _most(allowed: str, total: int) -> Decimal:
+    """The number that an option allows, which is one, or a share of a total."""
+    # In binary fractions, 29% of 100 would be less than 29.
+    return Decimal(allowed[:-1]) * total / 100 if allowed.endswith("%") else Decimal(allowed)
 
 
 def _counts(totals: Totals) -> Counts:
@@ -117,7 +157,7 @@ def _counts(totals: Totals) -> Counts:
     )
 
 
-def summary(totals: Totals, elapsed: float) -> Result:
+def summary(totals: Totals, elapsed: float, changes: Changes | None = None) -> Result:
     """The numbers of a run, from the sum of its block records.
 
     Rates are of what this attempt computed, over its whole time, start-up included; None if that is
@@ -151,6 +191,7 @@ def summary(totals: Totals, elapsed: float) -> Result:
         tokens_per_second=None if nothing_new else round(counts["new_tokens"] / elapsed, 1),
         unfit=dict(sorted(totals.unfit.items())),
         cut_contexts=counts["cut_contexts"],
+        changes=changes,
     )
 
 
@@ -355,6 +396,7 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> li
         f"{counted(counts.records, 'record')}: {counts.embedded:,} {done}, {skipped}"
         f"{counts.rejected:,} rejected{f' ({rejected})' if rejected else ''}"
     ]
+    lines += _change_lines(result)
     if counts.records == 0:
         lines.append("warning: the input holds no records")
     if record.input.skipped_files:
@@ -375,6 +417,23 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> li
         f"{record.kind} in {output}{f' (rows: {rows})' if rows else ''}, everything about the "
         f"run in {output}/run.json{f', the report in {page}' if page else ''}",
     ]
+
+
+def _change_lines(result: Result) -> Iterator[str]:
+    """What is new, changed and gone since the earlier outputs."""
+    changes = result.changes
+    if changes is None:
+        return
+    listed = f" ({DELETED}/ lists them)" if changes.gone and not changes.withheld else ""
+    yield (
+        f"{changes.new:,} new, {changes.changed:,} changed, {changes.gone:,} gone of "
+        f"{counted(changes.earlier, 'document')} of earlier outputs{listed}"
+    )
+    if changes.withheld is not None and not changes.withheld.endswith((" 0", " 0%")):
+        kept = f"{counted(changes.gone, 'document')} not in the input kept"
+        limit = changes.withheld.startswith("--max_deleted")
+        advice = f"; if they are gone, the same command with --max_deleted {changes.gone} says so"
+        yield f"warning: {kept}, as {changes.withheld}{advice if limit else ''}"
 
 
 def _prompt_notes(run: EmbedRun) -> list[str]:
@@ -540,9 +599,30 @@ def load_lines(record: RunRecord, started: bool) -> list[str]:
     return lines
 
 
-def statements(record: RunRecord) -> list[str]:
+_DELETE_STATEMENT = """\
+-- {path}: removes what is gone; for local files, bq load --source_format=PARQUET fills {gone}
+LOAD DATA OVERWRITE `{gone}` FROM FILES (format = 'PARQUET', uris = ['{files}/*.parquet']);
+DELETE FROM `{path}` AS old WHERE EXISTS (SELECT * FROM `{gone}` AS gone WHERE {same});
+"""
+
+
+def _delete_lines(output: str, record: RunRecord, path: str) -> list[str]:
+    """SQL that deletes from a table what an increment marks as deleted."""
+    if DELETED not in record.numbers.written:
+        return []
+    same = "CAST(gone.id AS STRING) = old.id"
+    piece = next((name for name, kind in PIECES.items() if kind in record.numbers.written), None)
+    if piece is not None:
+        same += f" AND IFNULL(gone.{piece}, old.{piece}) = old.{piece}"
+    text = _DELETE_STATEMENT.format(
+        path=path, gone=f"{path}_{DELETED}", files=f"{output}/{DELETED}", same=same
+    )
+    return text.splitlines()
+
+
+def statements(output: str, record: RunRecord) -> list[str]:
     """SQL to continue with: an index over the vectors of a run's table, and a search in it."""
-    lines = []
+    lines: list[str] = []
     for kind, destination in (record.table.tables if record.table else {}).items():
         path = TableName(*destination.partition("$")[0].rsplit(".", 2)).path
         settings, made = record.settings, KINDS[kind]
@@ -555,4 +635,6 @@ def statements(record: RunRecord) -> list[str]:
             distance=_DISTANCES[settings.get("similarity", "cosine")],
         )
         lines += text.splitlines()
+        if made.by_row or not PIECES.values() & record.numbers.written.keys():
+            lines += _delete_lines(output, record, path)
     return lines

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from bert_embed.pipeline.run.columns import check_extra_name, named_columns
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import Work
 from bert_embed.pipeline.runners.beam import BeamFlags
-from bert_embed.results.names import kinds_of
+from bert_embed.results.names import DELETED, kinds_of
 from bert_embed.results.parquet import METADATA_KEY
 from bert_embed.results.run_record import QueryRows, RunRecord, read_record, run_folders
 from bert_embed.storage.files import FileInfo, absolute, join, read_bytes
@@ -38,7 +39,12 @@ from bert_embed.transforms.bigquery.client import (
 from bert_embed.transforms.bigquery.load import KindTable, TableLoad
 from bert_embed.transforms.bigquery.read import TableRequest, earlier_table_name, table_facts
 from bert_embed.transforms.examples.write import are_settings
-from bert_embed.transforms.increments import EarlierOutput, key_files, sizes_digest
+from bert_embed.transforms.increments import (
+    EarlierOutput,
+    deleted_files,
+    key_files,
+    sizes_digest,
+)
 from bert_embed.transforms.output_folder import SETTINGS_FILE
 from bert_embed.transforms.parts import InputFile
 from bert_embed.transforms.read.columns import SPANS, Columns, no_column
@@ -366,7 +372,7 @@ def _places(named: str, output: str) -> Iterator[str]:
     path = absolute(named).rstrip("/")
     if path == output.rstrip("/"):
         raise UsageError(f"--skip_existing {named} is the --output of this run")
-    folders = run_folders(path)
+    folders = _in_order(run_folders(path))
     if not folders:
         raise UsageError(
             f"--skip_existing {named} names no output of a run: no run.json in it or a folder below"
@@ -376,6 +382,25 @@ def _places(named: str, output: str) -> Iterator[str]:
         holds_examples = are_settings(read_bytes(join(folder, SETTINGS_FILE)))
         if folder == path or (folder != output.rstrip("/") and not holds_examples):
             yield folder
+
+
+def _in_order(folders: list[str]) -> list[str]:
+    """Folders of runs by name, but for those that continue others, which come after them."""
+    earlier: dict[str, set[str]] = {}
+    run_in: dict[str, str] = {}
+    for folder in folders:
+        with suppress(InputError):  # `_record` says what is wrong
+            if (record := read_record(folder)) is not None:
+                run_in[folder] = record.run
+                earlier[folder] = {one.run for one in record.input.earlier if one.run is not None}
+    ordered: list[str] = []
+    left = list(folders)
+    while left:
+        waited = {run_in[folder] for folder in left if folder in run_in}
+        ready = (one for one in left if not (earlier.get(one, set()) - {run_in.get(one)}) & waited)
+        ordered.append(next(ready, left[0]))
+        left.remove(ordered[-1])
+    return ordered
 
 
 def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutput:
@@ -391,6 +416,8 @@ def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutp
         return EarlierOutput(number, place, None, digest=f"{place} {created}", documents=rows)
     record = _record(place)
     files, sizes = key_files(place)
+    deletes = record.is_done and DELETED in record.numbers.written
+    deleted = deleted_files(place) if deletes else {}
     _check_same(place, record.settings, vectors)
     if files is None and kinds_of(record.settings) == ("token",):
         raise UsageError(
@@ -402,10 +429,11 @@ def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutp
         number=number,
         place=place,
         files=files or ("", ""),
-        digest=sizes_digest(sizes),
+        digest=sizes_digest(sizes | deleted),
         documents=sum(sizes.values()) // _ROW_BYTES if result is None else result.counts.embedded,
         complete=record.is_done,
         run=record.run,
+        deletes=deletes,
     )
 
 
@@ -417,11 +445,6 @@ def _record(folder: str) -> RunRecord:
         raise UsageError(f"--skip_existing {folder} cannot be compared: {error}") from error
     if record is None or record.vectors is None:
         raise UsageError(f"--skip_existing {folder} holds examples of `tokenize`, not vectors")
-    if record.files.format == "tfrecord":
-        raise UsageError(
-            f"--skip_existing {folder} holds TFRecord files, which are not compared: name an "
-            "output in Parquet or JSON lines, or a table"
-        )
     return record
 
 

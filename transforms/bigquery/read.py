@@ -96,14 +96,15 @@ class ReadTable(Step):
     """Reads those documents of a table that are not finished; begins a pipeline.
 
     Gives a dict: `documents` and `finished`, as `read_unfinished` gives them, `planned`, one
-    PlannedWork. `compare` takes BlockSpecs and their DocumentBlocks, and adds what to skip.
+    PlannedWork. `compare` takes BlockSpecs and their DocumentBlocks, adds what to skip, and gives
+    `changes`.
     """
 
     request: TableRequest
     output: str
     run: str
     part_docs: int
-    compare: Callable[..., dict[str, beam.PCollection]] | None = None
+    compare: Callable[..., tuple[beam.PCollection, beam.PCollection]] | None = None
 
     def expand(self, begin: beam.pvalue.PBegin):  # a dict has no type that Beam would check
         request = begin | "Request" >> beam.Create([self.request])
@@ -114,7 +115,7 @@ class ReadTable(Step):
             | "Rows" >> beam.FlatMap(_dealt_rows, self.request)
         )
         # A block without rows has a block record, too.
-        specs = request | "Blocks" >> beam.FlatMap(_specs)
+        specs, changes = request | "Blocks" >> beam.FlatMap(_specs), None
         if self.compare is not None:
             passed_as_block(DocumentBlock)
             whole = (rows, specs | "Key blocks" >> beam.Map(_keyed, self.request))
@@ -122,7 +123,7 @@ class ReadTable(Step):
             documents = whole | "Documents" >> beam.FlatMap(
                 _whole_blocks, self.request, self.part_docs
             )
-            specs = self.compare(specs, documents)
+            specs, changes = self.compare(specs, documents)
         # Not CoGroupByKey, which shows its elements in messages.
         blocks = (
             (rows, specs | "Key" >> beam.Map(_keyed, self.request))
@@ -142,7 +143,8 @@ class ReadTable(Step):
             blocks, folder, self.run, read, DocumentBlock, lambda block: _spec(block.number)
         )
         planned = request | "Planned" >> beam.Map(lambda request: request.planned)
-        return {"documents": documents, "finished": finished, "planned": planned}
+        outputs = {"documents": documents, "finished": finished, "planned": planned}
+        return outputs if changes is None else outputs | {"changes": changes}
 
 
 def _spec(number: int) -> BlockSpec:

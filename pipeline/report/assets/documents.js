@@ -19,7 +19,7 @@ function clusterName(number) {
 
 function mapSection() {
   if (!content.map) {
-    const kinds = Object.keys(content.written).filter((kind) => kind !== "rejected");
+    const kinds = Object.keys(content.written).filter((kind) => !["rejected", "deleted"].includes(kind));
     const why =
       content.vectors || !kinds.length || !content.counts.embedded
         ? "There are too few different vectors for a map."

@@ -57,11 +57,18 @@ function helps(share, what) {
 
 /** What a reader should know first: [whether it is fine, a sentence]. */
 function notes() {
-  const { counts, tokens, unknown, equal_texts: equal, vectors } = content;
+  const { changes, counts, tokens, unknown, equal_texts: equal, vectors } = content;
   const made = [];
   const add = (healthy, text) => made.push([healthy, text]);
   if (!counts.records) add(false, "The input held no records.");
   else if (!counts.embedded && counts.rejected) add(false, "Nothing was embedded: see the reasons below.");
+  if (changes) {
+    const kept = changes.withheld ? `, but kept, as ${changes.withheld}` : "";
+    add(
+      !changes.withheld,
+      `${whole(changes.new)} documents are new, ${whole(changes.changed)} changed, and ${whole(changes.gone)} of ${whole(changes.earlier)} in earlier outputs are gone${kept}.`,
+    );
+  }
   if (counts.parts_reused) {
     add(
       true,

@@ -13,6 +13,9 @@ def test_what_a_table_has_is_not_embedded_again(bigquery, tmp_path, tiny_bundle,
     assert embed(tmp_path / "one", tiny_bundle, day1, **into) == 0
     flags = {"skip_existing": TABLE}
     assert embed(tmp_path / "two", tiny_bundle, day2, **flags, **into) == 0
+    said = capsys.readouterr().out
+    assert f"uris = ['{tmp_path}/two/deleted/*.parquet']" in said
+    assert "DELETE FROM `test-project.increments.v` AS old WHERE EXISTS" in said
     assert counts(tmp_path / "one") == (60, 60, 0, 0)
     assert counts(tmp_path / "two") == (60, 3, 56, 1)
     found = bigquery.rows("SELECT id, COUNT(*) FROM `test-project.increments.v` GROUP BY id")

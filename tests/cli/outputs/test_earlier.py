@@ -205,19 +205,14 @@ def test_a_run_on_cloud_storage_skips_what_is_there(days, tiny_bundle, gcs, caps
     assert "nothing to do" in capsys.readouterr().out
 
 
-def test_examples_and_tfrecord_files_are_no_outputs_to_compare_with(tmp_path, tiny_bundle, capsys):
+def test_examples_are_no_outputs_to_compare_with(tmp_path, tiny_bundle, capsys):
     (tmp_path / "in.txt").write_text("the bank\nriver\n")
     source, runs = tmp_path / "in.txt", tmp_path / "runs"
     words = [f"--input={source}", f"--model={tiny_bundle}"]
     assert main(["tokenize", *words, f"--output={runs}/examples"]) == 0
     assert embed(runs / "first", tiny_bundle, source) == 0
-    assert embed(tmp_path / "rec", tiny_bundle, source, output_format="tfrecord") == 0
     out = tmp_path / "out"
-    for named, message in (
-        (runs / "examples", "holds examples of `tokenize`, not vectors"),
-        (tmp_path / "rec", "holds TFRecord files, which are not compared"),
-    ):
-        assert embed(out, tiny_bundle, source, skip_existing=named) == 2
-        assert message in capsys.readouterr().err
+    assert embed(out, tiny_bundle, source, skip_existing=runs / "examples") == 2
+    assert "holds examples of `tokenize`, not vectors" in capsys.readouterr().err
     assert embed(out, tiny_bundle, source, skip_existing=runs) == 0
     assert record(out)["counts"]["skipped"] == 2

@@ -1,6 +1,7 @@
 """Keys against plain dicts."""
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,9 @@ def earlier_of(rows):
         id_hashes([document for document, _, _ in rows]),
         np.array([text for _, text, _ in rows], np.int64),
         np.array([output for _, _, output in rows], np.int32),
+        np.zeros(len(rows), np.int32),
+        np.zeros(len(rows), bool),
+        pa.array([document for document, _, _ in rows], pa.string()),
     )
 
 

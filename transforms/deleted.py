@@ -1,0 +1,166 @@
+"""Writes which documents of earlier outputs the input lacks, once all else of a run is written."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from bert_embed.results.deleted import write_deleted
+from bert_embed.results.names import DELETED
+from bert_embed.results.run_record import Changes as ChangeCounts
+from bert_embed.transforms.increments import (
+    Changes,
+    EarlierFile,
+    EarlierKeys,
+    ReadEarlier,
+    deleted_files,
+    key_files,
+)
+from bert_embed.transforms.output_folder import OutputFile, OutputFolder
+from bert_embed.transforms.reconcile import Verdict, with_files
+from bert_embed.transforms.redact import RedactErrors
+from bert_embed.transforms.steps import Step
+
+Files = dict[str, OutputFile]
+
+
+@dataclass
+class WriteDeleted(Step):
+    """Adds to the Verdict of a run what changed, and to its output the ids that are gone.
+
+    Takes the Verdict and, by bucket, the changes. `judge` says of both how many documents there
+    are, and whether those that are gone are marked as deleted.
+
+    Attributes:
+        output: The output.
+        settings: What the run says of its vectors.
+        piece: What the rows of a document are, a name of `PIECES`; None if it has one.
+        buckets: Of ids.
+        judge: See above.
+    """
+
+    output: str
+    settings: Mapping[str, Any]
+    piece: str | None
+    buckets: int
+    judge: Callable[[Verdict, ChangeCounts], Verdict]
+
+    def expand(
+        self, collections: tuple[beam.PCollection, beam.PCollection]
+    ) -> beam.PCollection[Verdict]:
+        verdict, changes = collections
+        counts = changes | "Count" >> beam.Map(_counts) | "Sum" >> beam.CombineGlobally(_sum)
+        verdict = verdict | "Judge changes" >> beam.Map(self.judge, beam.pvalue.AsSingleton(counts))
+        is_marked = verdict | "Is marked" >> beam.Map(_is_marked)
+        # What became of the chunks of changed documents is in the files alone: parts may have been
+        # written by an earlier attempt.
+        files = (
+            is_marked
+            | "List" >> beam.FlatMap(_written_pieces, self.output, self.piece)
+            | "Spread" >> beam.Reshuffle()
+        )
+        pieces = files | "Pieces" >> beam.ParDo(ReadEarlier(self.buckets))
+        write = _Write(self.output, self.settings, self.piece)
+        written = (
+            {"changes": changes, "pieces": pieces}
+            | "By bucket" >> beam.CoGroupByKey()
+            | "Write" >> beam.ParDo(write, beam.pvalue.AsSingleton(is_marked))
+        )
+        return verdict | "Add files" >> beam.Map(
+            _with_files, beam.pvalue.AsIter(written), self.output
+        )
+
+
+def _counts(bucket: tuple[int, Changes]) -> ChangeCounts:
+    changes = bucket[1]
+    return ChangeCounts(
+        new=changes.new,
+        changed=changes.changed,
+        gone=len(changes.gone),
+        earlier=changes.earlier,
+        unread=changes.unread,
+    )
+
+
+def _sum(several: Iterable[ChangeCounts]) -> ChangeCounts:
+    numbers = [(one.new, one.changed, one.gone, one.earlier, one.unread) for one in several]
+    new, changed, gone, earlier, unread = np.sum([(0,) * 5, *numbers], axis=0).tolist()
+    return ChangeCounts(new, changed, gone, earlier, unread)
+
+
+def _is_marked(verdict: Verdict) -> bool:
+    return verdict.changes is not None and verdict.changes.withheld is None
+
+
+def _written_pieces(is_marked: bool, output: str, piece: str | None) -> Iterator[EarlierFile]:
+    """The files that tell how many windows or chunks the run's own documents have."""
+    if not is_marked or piece is None:
+        return
+    _, names = key_files(output)
+    folder = OutputFolder(output)
+    for number, name in enumerate(sorted(names)):
+        yield EarlierFile(0, number, output, folder.path_of(name))
+
+
+class _Write(beam.DoFn):
+    """Writes the file of a bucket; an empty one has none."""
+
+    def __init__(self, output: str, settings: Mapping[str, Any], piece: str | None) -> None:
+        self._folder, self._settings, self._piece = OutputFolder(output), settings, piece
+
+    def process(
+        self, bucket: tuple[int, dict[str, Iterable[Any]]], is_marked: bool
+    ) -> Iterator[Files]:
+        if not is_marked:
+            return
+        number, found = bucket
+        with RedactErrors("write deleted ids"):
+            pieces = EarlierKeys.joined(found["pieces"])
+            for changes in found["changes"]:
+                table = deleted_table(changes, pieces, self._piece)
+                write = partial(write_deleted, table=table, settings=self._settings)
+                if rows := table.num_rows:
+                    yield self._folder.write(DELETED, number, 0, ".parquet", write, rows)
+
+
+def deleted_table(changes: Changes, pieces: EarlierKeys, piece: str | None) -> pa.Table:
+    """The ids that are gone, in order; with `piece` a row for each window or chunk that is.
+
+    `pieces` are the run's own documents. A document of an output that does not tell its chunks has
+    one row without a number.
+    """
+    gone = changes.gone
+    if piece is None:
+        return pa.table({"id": gone.ids}).sort_by("id")
+    order = np.lexsort((-pieces.pieces, pieces.id_hash))
+    hashes = pieces.id_hash[order]
+    firsts = order[np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)]]
+    now = dict(zip(pieces.id_hash[firsts].tolist(), pieces.pieces[firsts].tolist(), strict=True))
+    ids: list[str] = []
+    numbers: list[int | None] = []
+    for name, count in zip(gone.ids.to_pylist(), gone.pieces.tolist(), strict=True):
+        rows = range(count) if count else [None]
+        ids += [name] * len(rows)
+        numbers += rows
+    replaced = changes.replaced
+    columns = replaced.ids.to_pylist(), replaced.id_hash.tolist(), replaced.pieces.tolist()
+    for name, id_hash, count in zip(*columns, strict=True):
+        rows = range(now.get(id_hash, count), count)  # one that was rejected keeps its chunks
+        ids += [name] * len(rows)
+        numbers += rows
+    table = pa.table({"id": pa.array(ids, pa.string()), piece: pa.array(numbers, pa.int32())})
+    return table.sort_by([("id", "ascending"), (piece, "ascending")])
+
+
+def _with_files(verdict: Verdict, files: Iterable[Files], output: str) -> Verdict:
+    """Counts the files; removes those that an earlier attempt left."""
+    written: Files = {}
+    for of_bucket in files:
+        written |= of_bucket
+    left = deleted_files(output).keys() - written.keys()
+    OutputFolder(output).remove_files(sorted(left))
+    return with_files(verdict, written)
