@@ -1,6 +1,7 @@
 """Writes numbered files into a folder whose journal says of which export they are."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Any, BinaryIO
 
@@ -14,7 +15,7 @@ from bert_embed.bundle.find import resolve_model
 from bert_embed.models.heads.kind import PIECES
 from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.source import Cutter, Source
+from bert_embed.pipeline.export.source import Cutter, Source, row_names
 from bert_embed.pipeline.run.output import check_model
 from bert_embed.results.files import POSITION, Rows
 from bert_embed.results.json_lines import json_values
@@ -58,8 +59,11 @@ def write_files(
     names: Callable[[int, int], tuple[str, ...]],
     write: Callable[[Sequence[str], int, Iterator[Rows]], None],
     journal: str | None = None,
+    others: Mapping[str, Sequence[bytes]] | None = None,
 ) -> bool:
     """Writes the numbered files that are not there yet; False if the export was complete.
+
+    `others` are further files by name, whose parts are given.
 
     `names` takes a number and the count of numbers; `write` takes paths and the count of their
     rows, and writes each whole or not at all. `journal`, by default `export.json` in DEST, says
@@ -69,7 +73,8 @@ def write_files(
     journal = journal or join(dest, JOURNAL)
     count = -(-source.rows // rows)
     numbered = [names(number, count) for number in range(count)]
-    wanted = {name for names_of_number in numbered for name in names_of_number}
+    others = others or {}
+    wanted = {name for names_of_number in (*numbered, others) for name in names_of_number}
     present = _files_below(dest)
     is_claimed = _is_claimed(dest, journal, source, wanted, present)
     if is_claimed and wanted <= present:
@@ -78,8 +83,12 @@ def write_files(
         make_folder(dest)
         sweep_temporary(dest)
     if not is_claimed:
-        content = {"format": _FORMAT, "export": _export(source)}
-        write_bytes(journal, orjson.dumps(content, option=_OPTIONS))
+        write_journal(source, journal)
+    for name in others.keys() - present:
+        path = join(dest, name)
+        if not is_remote(dest):
+            make_folder(path.rpartition("/")[0])
+        write_whole(path, partial(_write_parts, parts=others[name]))
     cutter = Cutter(source)
     for number, names_of_number in enumerate(numbered):
         in_files = min(rows, source.rows - number * rows)
@@ -89,6 +98,63 @@ def write_files(
         for _ in batches:  # of files that are there: read, not written
             pass
     return True
+
+
+def _write_parts(file: BinaryIO, parts: Iterable[bytes]) -> None:
+    file.writelines(parts)
+
+
+_DELETED_ROWS = 100_000  # of a file
+
+
+def deleted_names(source: Source) -> list[str]:
+    """What an increment deletes, as `row_id` names it; UsageError where nothing names it."""
+    if not source.continued:
+        return []
+    if source.options.granularity != "sentence":
+        raise UsageError(
+            f"--granularity {source.options.granularity} takes all outputs together: "
+            f"{source.place} continues {source.continued[0].output}, and does not say how many "
+            "rows a document had there"
+        )
+    names = [name for batch in source.deleted() for name in row_names(batch)]
+    if any(name.endswith("#None") for name in names):
+        raise UsageError(
+            f"{source.place} deletes documents of a table, which does not say how many chunks they "
+            "have: export to pgvector, or all outputs together"
+        )
+    return names
+
+
+def deleted_files(
+    names: Sequence[str], pattern: str, line: Callable[[str], bytes]
+) -> dict[str, list[bytes]]:
+    """The files that tell a program what to delete, a line each; `pattern` takes their number."""
+    starts = range(0, len(names), _DELETED_ROWS)
+    return {
+        pattern.format(number): [line(name) for name in names[start : start + _DELETED_ROWS]]
+        for number, start in enumerate(starts)
+    }
+
+
+def earlier_export(source: Source) -> dict[str, Any] | None:
+    """What DEST holds, as `Source.identity`, if the outputs continue it or are in it; else None."""
+    try:
+        export = orjson.loads(read_bytes(join(source.options.dest, JOURNAL)) or b"{}")["export"]
+        ours = _export(source)
+        if any(export.get(name) != ours[name] for name in ours.keys() - {"source"}):
+            return None
+        held = export["source"]
+        return held if source.continues(held, source.options.dest) else None
+    except (AttributeError, KeyError, TypeError, orjson.JSONDecodeError):
+        return None  # `write_files` says what is wrong
+
+
+def write_journal(source: Source, journal: str, identity: Mapping[str, Any] | None = None) -> None:
+    """Writes which export this is: of a source, or of another `identity` with the same options."""
+    export = _export(source) | ({} if identity is None else {"source": identity})
+    content = {"format": _FORMAT, "export": export}
+    write_bytes(journal, orjson.dumps(content, option=_OPTIONS))
 
 
 def _is_claimed(
@@ -159,8 +225,14 @@ PARTS = (*PIECES, POSITION)  # columns that number the rows of a document
 Lines = Callable[[Rows, dict[str, Any], int], Iterable[dict[str, Any]]]
 
 
-def write_lines(source: Source, name: str, lines: Lines, journal: str | None = None) -> bool:
-    """Writes files `NAME_0000.jsonl`; False if they are there. `journal`: see `write_files`."""
+def write_lines(
+    source: Source,
+    name: str,
+    lines: Lines,
+    journal: str | None = None,
+    others: Mapping[str, Sequence[bytes]] | None = None,
+) -> bool:
+    """Writes files `NAME_0000.jsonl`; False if they are there; the rest is as of `write_files`."""
 
     def write(paths: Sequence[str], rows: int, batches: Iterator[Rows]) -> None:
         written = (line for batch in batches for line in _encoded(batch, lines))
@@ -168,7 +240,7 @@ def write_lines(source: Source, name: str, lines: Lines, journal: str | None = N
 
     rows = rows_of_files(numbers_of_row(source), _MEGABYTES)
     return write_files(
-        source, rows, lambda number, _: (f"{name}_{number:04d}.jsonl",), write, journal
+        source, rows, lambda number, _: (f"{name}_{number:04d}.jsonl",), write, journal, others
     )
 
 

@@ -9,23 +9,25 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from xxhash import xxh3_64_hexdigest
+from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from bert_embed.base.errors import InputError
+from bert_embed.models.heads.kind import PIECES
 from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.commands import TARGETS, ExportOptions
 from bert_embed.pipeline.run.output import record_of_run
-from bert_embed.results.files import Rows, row_batches, unit_batches
+from bert_embed.results.files import POSITION, Rows, row_batches, unit_batches
 from bert_embed.results.names import output_dtype, stored, stored_width, vectors_of
 from bert_embed.results.read import (
     NewestRows,
     Output,
+    deleted_rows,
     open_outputs,
     vector_files,
     vector_settings,
 )
-from bert_embed.results.run_record import RunRecord
+from bert_embed.results.run_record import EarlierRun, RunRecord
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,69 @@ class Source:
             **({} if self.kinds == ("dense",) else {"kinds": list(self.kinds)}),
             **({} if self.similarity == "cosine" else {"similarity": self.similarity}),
         }
+
+    @property
+    def continued(self) -> list[EarlierRun]:
+        """The runs that these continue and that are not among them: an increment has some."""
+        runs = {record.run for record in self.records}
+        earlier = (one for record in self.records for one in record.input.earlier)
+        return list({one.output: one for one in earlier if one.run not in runs}.values())
+
+    def is_in(self, present: Mapping[str, Any]) -> bool:
+        """Whether an export, by its `identity`, has all outputs; what was added since stays."""
+        return {record.run for record in self.records} <= set(present["run"].split())
+
+    def continues(self, present: Mapping[str, Any], place: str) -> bool:
+        """Whether the outputs are among those of an export, by its `identity`, or continue them.
+
+        UsageError names the `place` of an export that lacks an output between both.
+        """
+        ours = self.identity
+        others = (ours.keys() | present.keys()) - {"run", "rows"}
+        if any(ours.get(name) != present.get(name) for name in others):
+            return False
+        held = set(present["run"].split())
+        if self.is_in(present):
+            runs = {record.run for record in self.records}
+            return runs != held or ours["rows"] == present["rows"]
+        new = [record for record in self.records if record.run not in held]
+        if self.files is not None or not held <= {one.run for r in new for one in r.input.earlier}:
+            return False
+        for one in self.continued:
+            if one.run is not None and one.run not in held:
+                raise UsageError(
+                    f"{place} lacks {one.output}, which {self.place} continues: export that first"
+                )
+        return True
+
+    def only_new(self, present: Mapping[str, Any]) -> "Source":
+        """The outputs that an export, by its `identity`, does not have."""
+        held = set(present["run"].split())
+        pairs = zip(self.options.source, self.records, strict=True)
+        new = tuple(folder for folder, record in pairs if record.run not in held)
+        return open_source(replace(self.options, source=new))
+
+    def runs_after(self, present: Mapping[str, Any]) -> str:
+        """What the `identity` of an export says of its runs once these were added."""
+        return " ".join([present["run"], *(record.run for record in self.records)])
+
+    def deleted(self) -> Iterator[pa.RecordBatch]:
+        """Yields what an increment marks as deleted, as `deleted_rows`, and does not hold itself.
+
+        Of several increments a later one may hold again what an earlier one deletes.
+        """
+        if not self.continued:
+            return
+        held = self._row_keys() if len(self.outputs) > 1 else np.empty(0, np.uint64)
+        for output in self.outputs:
+            for batch in deleted_rows(output):
+                is_gone = ~np.isin(_keys(batch), held)
+                yield batch.filter(pa.array(is_gone))
+
+    def _row_keys(self) -> np.ndarray:
+        """uint64: the keys of all rows."""
+        keys = [_keys(rows.columns) for rows in self.batches()]
+        return np.unique(np.concatenate([np.empty(0, np.uint64), *keys]))
 
     @property
     def similarity(self) -> str:
@@ -91,6 +156,20 @@ class Source:
     def place(self) -> str:
         """The outputs, for messages."""
         return ", ".join(self.options.source)
+
+
+def row_names(columns: pa.RecordBatch | pa.Table) -> list[str]:
+    """The id of each document, or `DOCUMENT#NUMBER` of its windows, chunks or words."""
+    ids = map(str, columns["id"].to_pylist())
+    part = next((name for name in (*PIECES, POSITION) if name in columns.schema.names), None)
+    if part is None:
+        return list(ids)
+    return [f"{name}#{number}" for name, number in zip(ids, columns[part].to_pylist(), strict=True)]
+
+
+def _keys(columns: pa.RecordBatch | pa.Table) -> np.ndarray:
+    """uint64 `[rows]`: a hash of the name of each row."""
+    return np.array([xxh3_64_intdigest(name.encode()) for name in row_names(columns)], np.uint64)
 
 
 class Cutter:
@@ -132,7 +211,7 @@ def open_source(options: ExportOptions) -> Source:
         )
     newest = NewestRows(outputs, _granularity(options, kinds))
     rows, schema, names = _counted(options, outputs, newest, kinds, records)
-    if schema is None:
+    if schema is None and not any(record.input.earlier for record in records):
         raise UsageError(f"{', '.join(options.source)} holds no vectors to export")
     return Source(
         options=options,
@@ -143,7 +222,7 @@ def open_source(options: ExportOptions) -> Source:
         kinds=kinds,
         width=math.prod(shape),
         rows=rows,
-        schema=schema,
+        schema=pa.schema([("id", pa.string())]) if schema is None else schema,
         files=None if all(record.is_done for record in records) else names,
     )
 

@@ -3,27 +3,36 @@
 import importlib
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bert_embed.base.environment import requires
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.folder import rows_of_files, write_files, write_parquet
+from bert_embed.pipeline.export.folder import (
+    JOURNAL,
+    earlier_export,
+    rows_of_files,
+    write_files,
+    write_journal,
+    write_parquet,
+)
 from bert_embed.pipeline.export.source import Source
 from bert_embed.results.files import Rows
 from bert_embed.results.names import stored_type
 from bert_embed.search.clusters import in_sample
-from bert_embed.storage.files import write_whole
+from bert_embed.storage.files import copy_file, join, open_raw, remove, size_of, write_whole
 
 _FLAT_ROWS = 100_000  # up to which `auto` compares a query with all vectors: some milliseconds
 _PROBES = 32  # lists that a search looks into, unless its reader sets another number
 _PER_LIST = 40  # vectors of the sample for each centroid; faiss asks for 39 to 256
 _SAMPLE_MEGABYTES = 512
 _SEED = 20
+_KEPT_ROWS = 1 << 16  # of an earlier index that are copied at a time
 _METRICS = {
     "cosine": "METRIC_INNER_PRODUCT",
     "dot": "METRIC_INNER_PRODUCT",
@@ -51,9 +60,55 @@ class _Index:
                 yield batch.columns
 
         path, ids = paths
-        write_whole(ids, lambda out: write_parquet(out, tables(), self._source.schema))
+        self._write(ids, path, index, tables(), self._source.schema)
+
+    def _write(
+        self, ids: str, path: str, index: Any, tables: Iterable[pa.Table], schema: pa.Schema
+    ) -> None:
+        write_whole(ids, lambda out: write_parquet(out, tables, schema))
         write = self._faiss.write_index_binary if self._binary else self._faiss.write_index
         write_whole(path, lambda out: write(index, self._faiss.PyCallbackIOWriter(out.write)))
+
+    def extend(self, dest: str) -> int:
+        """Writes both files anew beside those of earlier outputs; returns how many rows they have.
+
+        Documents that the source has, or deletes, are removed before its rows are added.
+        """
+        ids_path, path = join(dest, "ids.parquet"), join(dest, "knn.index")
+        with open_raw(ids_path) as file:
+            table = pq.read_table(file)
+        with open_raw(path) as file:
+            reader = self._faiss.PyCallbackIOReader(file.read)
+            read = self._faiss.read_index_binary if self._binary else self._faiss.read_index
+            old = read(reader)
+        clone = self._faiss.clone_binary_index if self._binary else self._faiss.clone_index
+        index = clone(old)
+        index.reset()  # what it was trained to stays
+        added = [batch.columns for batch in self._source.batches()]
+        changed = [batch["id"] for batch in self._source.deleted()]
+        ids = {
+            str(name)
+            for names in (*changed, *(rows["id"] for rows in added))
+            for name in names.to_pylist()
+        }
+        kept = np.array([str(name) not in ids for name in table["id"].to_pylist()], bool)
+        for start in range(0, len(kept), _KEPT_ROWS):
+            rows = kept[start : start + _KEPT_ROWS]
+            index.add(old.reconstruct_n(start, len(rows))[rows])
+        for batch in self._source.batches():
+            index.add(self._vectors(batch))
+        tables = [
+            table.filter(pa.array(kept)),
+            *(rows.select(table.column_names) for rows in added),
+        ]
+        self._write(
+            join(dest, _NEXT + "ids.parquet"),
+            join(dest, _NEXT + "knn.index"),
+            index,
+            tables,
+            table.schema,
+        )
+        return int(index.ntotal)
 
     def _trained(self) -> Any:
         """An empty index; its centroids are the same every time on the same kind of machine."""
@@ -120,11 +175,36 @@ def faiss(source: Source) -> bool:
     """Exports to a faiss index; False if it was there already."""
     index = _Index(source)
     _check_memory(source)
-    return write_files(source, source.rows, _faiss_names, index.write)
+    present = earlier_export(source)
+    if present is None or present == source.identity:
+        return write_files(source, max(source.rows, 1), _faiss_names, index.write)
+    dest = source.options.dest
+    if source.is_in(present):
+        _take_places(dest)
+        return False
+    if missing := [name for name in _faiss_names(0, 1) if size_of(join(dest, name)) is None]:
+        raise UsageError(f"{dest} lacks {missing[0]}: repeat the export of the earlier outputs")
+    new = source.only_new(present)
+    identity = {**source.identity, "rows": _Index(new).extend(dest), "run": new.runs_after(present)}
+    write_journal(source, join(dest, JOURNAL), identity)
+    _take_places(dest)
+    return True
 
 
 def _faiss_names(number: int, count: int) -> tuple[str, ...]:
     return "knn.index", "ids.parquet"
+
+
+_NEXT = ".next-"  # begins the name of a file that is whole, until it takes the place of another
+
+
+def _take_places(dest: str) -> None:
+    """Ends an increment: its files take their places, of which a kill may have left some."""
+    for name in _faiss_names(0, 1):
+        path = join(dest, _NEXT + name)
+        if size_of(path) is not None:
+            copy_file(path, join(dest, name))
+            remove([path])
 
 
 _MEGABYTES = 128  # of a file of vectors

@@ -4,8 +4,12 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
+
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.folder import (
+    deleted_files,
+    deleted_names,
     entry_names,
     named_weights,
     refuse_equal_ids,
@@ -48,7 +52,13 @@ def opensearch(source: Source) -> bool:
             document[_FIELDS["sparse"]] = named_weights(vectors["sparse"], row, names)
         yield document
 
-    return write_lines(source, "bulk", lines)
+    names_gone = deleted_names(source)
+    deletes = deleted_files(names_gone, "bulk_deleted_{:04d}.jsonl", _delete_action)
+    return write_lines(source, "bulk", lines, others=deletes)
+
+
+def _delete_action(name: str) -> bytes:
+    return orjson.dumps({"delete": {"_id": name}}, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def qdrant(source: Source) -> bool:
@@ -65,11 +75,19 @@ def qdrant(source: Source) -> bool:
                 named[kind] = {"indices": one.indices, "values": one.values}
             elif len(one):  # Qdrant refuses an empty multi-vector
                 named[kind] = one.vectors
-        # Qdrant takes integers from 0 on and UUIDs as ids, and no texts.
-        point = uuid.uuid5(uuid.NAMESPACE_URL, row_id(values))
-        yield {"id": str(point), "vector": named, "payload": values}
+        yield {"id": _point(row_id(values)), "vector": named, "payload": values}
 
-    return write_lines(source, "points", lines)
+    deletes = deleted_files(deleted_names(source), "deleted_{:04d}.txt", _point_line)
+    return write_lines(source, "points", lines, others=deletes)
+
+
+def _point(name: str) -> str:
+    """Qdrant takes integers from 0 on and UUIDs as ids, and no texts."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, name))
+
+
+def _point_line(name: str) -> bytes:
+    return f"{_point(name)}\n".encode()
 
 
 def pyserini(source: Source) -> bool:

@@ -6,7 +6,7 @@ One transaction makes the table, its rows and its index, so a killed export leav
 import importlib
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -51,6 +51,10 @@ _TYPES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 )
 
 
+def _comment(identity: Mapping[str, Any]) -> str:
+    return _COMMENT + json.dumps(identity, sort_keys=True)
+
+
 class _Export:
     """Fills one table through one connection, in one transaction."""
 
@@ -72,26 +76,80 @@ class _Export:
     def run(self) -> bool:
         """Makes the table and its index; False if all was there."""
         identity = self._source.identity | {"index": self._index}
-        comment = _COMMENT + json.dumps(identity, sort_keys=True)
-        if self._is_there(comment):
-            return False
+        comment = _comment(identity)
+        present = self._present()
+        if present is not None:
+            is_new = not self._source.is_in(present)
+            if is_new:
+                self._continue(present, identity)
+            return is_new
         self._create(comment)
-        self._copy()
+        self._copy(self._table)
         self._make_index()
         return True
 
-    def _is_there(self, comment: str) -> bool:
-        """Whether the table is of this export; UsageError if it is another one."""
+    def _present(self) -> dict[str, Any] | None:
+        """Of which export the table is, None if there is none; UsageError if it is another one."""
         self._connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [self._name])
         name = self._table.as_string(self._connection)
         exists, present = self._connection.execute(
             "SELECT to_regclass(%s), obj_description(to_regclass(%s), 'pg_class')", [name, name]
         ).fetchone()
-        if exists is None or present == comment:
-            return exists is not None
+        if exists is None:
+            return None
         is_export = (present or "").startswith(_COMMENT)
+        if is_export:
+            described = json.loads(present.removeprefix(_COMMENT))
+            same_index = described.pop("index", None) == self._index
+            if same_index and self._source.continues(described, f"--table {self._name}"):
+                return described
         what = "holds another export" if is_export else "exists and is not of an export"
         raise UsageError(f"--table {self._name} {what}; choose another name, or drop it")
+
+    def _continue(self, present: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+        """Puts the rows of new outputs in the place of those that they replace or delete."""
+        self._source = self._source.only_new(present)
+        self._check_columns()
+        table, execute = self._table, self._connection.execute
+        names = self._sql.Identifier("bert_embed_new"), self._sql.Identifier("bert_embed_gone")
+        rows, gone = names
+        like = "CREATE TEMP TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WHERE false"
+        key, all_columns = self._sql.SQL("id"), self._sql.SQL("*")
+        execute(self._sql.SQL(like).format(rows, all_columns, table))
+        execute(self._sql.SQL(like).format(gone, key, table))
+        if self._source.rows:
+            self._copy(rows)
+        statement = self._sql.SQL("COPY {} FROM STDIN").format(gone)
+        with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+            for batch in self._source.deleted():
+                for name in batch["id"].to_pylist():
+                    copy.write_row([name])
+        old = self._sql.SQL(
+            "DELETE FROM {} WHERE id IN (SELECT id FROM {} UNION SELECT id FROM {})"
+        ).format(table, rows, gone)
+        removed = execute(old).rowcount
+        columns = self._sql.SQL(", ").join(self._sql.Identifier(name) for name, _ in self._columns)
+        insert = self._sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {}")
+        if self._source.rows:
+            execute(insert.format(table, columns, columns, rows))
+        count = present["rows"] - removed + self._source.rows
+        runs = self._source.runs_after(present)
+        self._describe(_comment({**identity, "run": runs, "rows": count}))
+
+    def _check_columns(self) -> None:
+        """UsageError if the table has other columns than the new rows."""
+        query = (
+            "SELECT attname FROM pg_attribute WHERE attnum > 0 AND "
+            "attrelid = to_regclass(%s) AND NOT attisdropped ORDER BY attnum"
+        )
+        name = self._table.as_string(self._connection)
+        present = [row[0] for row in self._connection.execute(query, [name]).fetchall()]
+        wanted = [column for column, _ in self._columns]
+        if self._source.rows and present != wanted:
+            raise UsageError(
+                f"--table {self._name} has the columns {', '.join(present)}, but "
+                f"{self._source.place} has {', '.join(wanted)}: export into another table"
+            )
 
     def _create(self, comment: str) -> None:
         columns = [
@@ -106,11 +164,14 @@ class _Export:
                 self._sql.SQL(", ").join(map(self._sql.Identifier, keys)),
             )
         )
+        self._describe(comment)
+
+    def _describe(self, comment: str) -> None:
         statement = self._sql.SQL("COMMENT ON TABLE {} IS {}")
         self._connection.execute(statement.format(self._table, self._sql.Literal(comment)))
 
-    def _copy(self) -> None:
-        statement = self._sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(self._table)
+    def _copy(self, table: Any) -> None:
+        statement = self._sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(table)
         with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
             copy.set_types([kind.split("(")[0] for _, kind in self._columns])
             for batch in Cutter(self._source).take(self._source.rows):

@@ -12,6 +12,8 @@ import pyarrow as pa
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.folder import (
     PARTS,
+    deleted_files,
+    deleted_names,
     numbers_of_row,
     refuse_equal_ids,
     rows_of_files,
@@ -96,7 +98,11 @@ def vertex(source: Source) -> bool:
     """Exports to a batch root; False if it was there already."""
     refuse_equal_ids(source, "Vector Search")
     journal = source.options.dest + _JOURNAL
-    return write_files(source, rows_per_file(source), _names, _Datapoints(source).write, journal)
+    deletes = deleted_files(
+        deleted_names(source), "delete/deleted_{:04d}.txt", lambda name: f"{name}\n".encode()
+    )
+    write = _Datapoints(source).write
+    return write_files(source, rows_per_file(source), _names, write, journal, deletes)
 
 
 def rows_per_file(source: Source) -> int:
