@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from bert_embed.backends.choose import model_backend
+from bert_embed.backends.jax.speed import compiled_precisions, compiled_speed
 from bert_embed.backends.processor import available_cores
 from bert_embed.base.errors import InputError, counted, required
 from bert_embed.pipeline.console import answer, hide_secrets, warn
@@ -27,7 +28,12 @@ from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import EmbedRun, Forecast, Target, Widths, estimated_size
 from bert_embed.pipeline.run.prepare import find_source, plan_work, with_dates
 from bert_embed.pipeline.runners.beam import configure_storage
-from bert_embed.pipeline.runners.options import RunnerOptions
+from bert_embed.pipeline.runners.options import (
+    ACCELERATORS,
+    DATAFLOW,
+    DEFAULT_RUNNER,
+    RunnerOptions,
+)
 from bert_embed.storage.files import absolute, open_listed
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.read import sample_rows
@@ -332,6 +338,16 @@ class Speed:
 
 
 @dataclass(frozen=True)
+class Chips:
+    """What a worker with an accelerator would do, as its compiler estimates: nothing ran."""
+
+    name: str
+    chips: int
+    tokens_per_second: float  # of all of them
+    like: str  # the model that was compiled
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Everything that `estimate` found, as its JSON has it."""
 
@@ -341,6 +357,7 @@ class Estimate:
     output_files: int
     output_bytes: int  # about right
     speed: Speed | None  # of this machine, as `hours`; None: not measured
+    accelerator: Chips | None  # with `--accelerator`, in place of `speed`
     hours: float | None
     cost: float | None  # takes `--price_per_hour`
     hours_per_million: float | None  # documents
@@ -357,11 +374,14 @@ def run_estimate(options: Options, flags: EstimateOptions) -> int:
             "as --input, without --query and --limit"
         )
     nowhere = os.path.join(tempfile.gettempdir(), _NOWHERE)
+    chosen = ACCELERATORS.get(options.accelerator or "")
     job = RunnerOptions(
-        device=options.device,
+        runner=DATAFLOW if chosen else DEFAULT_RUNNER,  # here there need be no such chip
+        device=chosen.device if chosen else options.device,
         engine=options.engine,
         precision=options.precision,
         threads=options.threads,
+        accelerator=options.accelerator,
     )
     with usage_errors():
         configure_storage(options.job)
@@ -381,8 +401,10 @@ def run_estimate(options: Options, flags: EstimateOptions) -> int:
 
 def _estimate(run: EmbedRun, sample: _Sample, price: float | None, seconds: float) -> Estimate:
     figures = sample.figures()
-    speed = _speed(run, sample, seconds)
-    hours = None if speed is None else figures.tokens / speed.tokens_per_second / 3600
+    chips = _chips(run)
+    speed = None if run.job.accelerator else _speed(run, sample, seconds)
+    known = chips or speed
+    hours = None if known is None else figures.tokens / known.tokens_per_second / 3600
     cost = None if hours is None or price is None else hours * price
     millions = figures.documents / 1e6
     output_files, output_bytes = _output(run, figures)
@@ -393,11 +415,12 @@ def _estimate(run: EmbedRun, sample: _Sample, price: float | None, seconds: floa
         output_files=output_files,
         output_bytes=output_bytes,
         speed=speed,
+        accelerator=chips,
         hours=hours,
         cost=cost,
         hours_per_million=hours / millions if hours is not None and millions else None,
         cost_per_million=cost / millions if cost is not None and millions else None,
-        assumptions=list(_assumptions(run, sample, figures, speed)),
+        assumptions=list(_assumptions(run, sample, figures, speed, chips)),
     )
 
 
@@ -428,6 +451,23 @@ def _speed(run: EmbedRun, sample: _Sample, seconds: float) -> Speed | None:
     return Speed(1 / seconds_per_token, done, spent, cores, used, device)
 
 
+def _chips(run: EmbedRun) -> Chips | None:
+    """The speed of the accelerator of a run; None without one, or where its compiler gives none."""
+    name, precision = run.job.accelerator, run.job.precision
+    if name is None:
+        return None
+    kind, chips = name.partition("-")[0], ACCELERATORS[name].chips
+    found = compiled_speed(run.work.bundle.config, precision, kind)
+    if found is not None:
+        return Chips(name, chips, chips * found.tokens_per_second, found.like)
+    if computed := compiled_precisions(kind):
+        advice = f"it did so of {' and '.join(computed)}: give --precision {computed[0]}"
+    else:
+        advice = f"measure on such a machine, with --device {ACCELERATORS[name].device}"
+    warn(f"note: no compiler estimated {precision} on {kind}; {advice}")
+    return None
+
+
 def _output(run: EmbedRun, figures: Figures) -> tuple[int, int]:
     """About how many files of vectors there will be, and their bytes."""
     widths = Widths.of(run.work.text_spec, run.work.vector_spec, run.work.bundle)
@@ -438,7 +478,7 @@ def _output(run: EmbedRun, figures: Figures) -> tuple[int, int]:
 
 
 def _assumptions(
-    run: EmbedRun, sample: _Sample, figures: Figures, speed: Speed | None
+    run: EmbedRun, sample: _Sample, figures: Figures, speed: Speed | None, chips: Chips | None
 ) -> Iterator[str]:
     """A sentence for everything that was not measured."""
     if run.work.table is not None and not figures.exact:
@@ -462,6 +502,12 @@ def _assumptions(
         yield (
             f"the measurement used {speed.cores_used:.1f} of {counted(speed.cores, 'core')}, "
             "as on a busy machine, and the run uses no more"
+        )
+    if chips is not None:
+        yield (
+            f"the speed is estimated by the compiler, not measured, from the operations of "
+            f"{chips.like} in full rows of 128 tokens; transfers, reading and tokenizing take no "
+            "time beside it"
         )
     if speed is not None:
         yield "reading and writing take no time beside tokenizing and the model; nor does starting"
@@ -501,16 +547,23 @@ def lines_of(estimate: Estimate) -> Iterator[str]:
 
 
 def _speed_lines(estimate: Estimate) -> Iterator[str]:
-    speed = estimate.speed
-    if speed is None:
+    speed, chips = estimate.speed, estimate.accelerator
+    if speed is None and chips is None:
         yield "speed: not measured, so no hours"
         return
     hours = required(estimate.hours, "hours")
     duration = f"{hours:,.1f} hours" if hours >= 1 else f"{60 * hours:,.1f} minutes"
-    yield (
-        f"this machine: {speed.tokens_per_second:,.0f} tokens/s on {speed.cores} cores (measured, "
-        f"{speed.seconds:.1f} s), {duration} for all"
-    )
+    if speed is not None:
+        yield (
+            f"this machine: {speed.tokens_per_second:,.0f} tokens/s on {speed.cores} cores "
+            f"(measured, {speed.seconds:.1f} s), {duration} for all"
+        )
+    if chips is not None:
+        yield (
+            f"{chips.name}*: {chips.tokens_per_second:,.0f} tokens/s on "
+            f"{counted(chips.chips, 'chip')} (estimated by the compiler, not measured), {duration} "
+            "for all"
+        )
     if estimate.cost is not None:
         yield f"cost*: {estimate.cost:,.2f} by --price_per_hour"
     if estimate.hours_per_million is not None:

@@ -314,7 +314,8 @@ class EstimateOptions(CheckedOptions):
 
     json: bool = switch("print JSON")
     price_per_hour: float | None = flag(
-        "of a machine like this one, in any currency: multiplied by the hours",
+        "of a machine like this one, or with --accelerator, in any currency: multiplied by the "
+        "hours",
         "N",
         kind=NOT_NEGATIVE,
     )

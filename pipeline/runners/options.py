@@ -120,6 +120,7 @@ def device_of(type_name: str) -> str:
     return "tpu" if type_name.startswith("tpu") else "gpu"
 
 
+DATAFLOW = "DataflowRunner"
 DEFAULT_RUNNER = "FnApiRunner"  # DirectRunner picks another runner by what the network allows
 # Runners whose own flags Beam's Python side does not know: unknown flags are passed on to them.
 _FOREIGN_RUNNERS = ("flinkrunner", "portablerunner", "sparkrunner")

@@ -12,7 +12,7 @@ import pytest
 
 from bert_embed.backends.processor import available_cores
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed, record
+from tests.support.command import ROOT, embed, record
 from tests.support.models.tiny import WORDS
 
 MOST = 64  # tokens of a row
@@ -250,3 +250,38 @@ def test_a_store_and_a_table_are_sampled_too(small, tiny_bundle, gcs, bigquery, 
     found = estimated(capsys, tiny_bundle, f"--input={table}", *QUICK)["figures"]
     assert found["documents"] == 40
     assert found["exact"]
+
+
+def test_an_accelerator_has_the_speed_that_its_compiler_estimates(small, tiny_bundle, capsys):
+    words = [f"--input={small}/in", "--precision=bfloat16", "--price_per_hour=2", *QUICK]
+    one = estimated(capsys, tiny_bundle, *words, "--accelerator=v5e-1")
+    eight = estimated(capsys, tiny_bundle, *words, "--accelerator=v5e-8")
+    assert (eight["speed"], eight["accelerator"]["chips"]) == (None, 8)
+    speeds = [found["accelerator"]["tokens_per_second"] for found in (one, eight)]
+    assert speeds[1] == pytest.approx(8 * speeds[0])
+    assert eight["hours"] == pytest.approx(eight["figures"]["tokens"] / speeds[1] / 3600)
+    assert eight["cost"] == pytest.approx(2 * eight["hours"])
+    assert main(["estimate", "--model=minilm", *words, "--accelerator=v5e-8"]) == 0
+    said = capsys.readouterr().out
+    table = json.loads((ROOT / "benchmarks" / "results" / "compiled.json").read_text())
+    milliseconds = table["MiniLM, 128 x 128, bfloat16, v5e"]["milliseconds"]
+    [speed] = re.findall("v5e-8\\*: (.*) tokens/s on 8 chips .estimated by the compiler, not", said)
+    assert int(speed.replace(",", "")) == pytest.approx(8 * 128 * 128e3 / milliseconds, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--accelerator=v5e"], "no compiler estimated float32 on v5e; it did so of bfloat16"),
+        (
+            ["--accelerator=l4-4", "--precision=bfloat16"],
+            "measure on such a machine, with --device",
+        ),
+    ],
+)
+def test_what_no_compiler_estimated_has_no_hours(small, tiny_bundle, capsys, flags, said):
+    words = ["estimate", f"--input={small}/in", f"--model={tiny_bundle}", *QUICK, *flags]
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert "speed: not measured, so no hours" in shown.out

@@ -9,6 +9,8 @@ import sys
 import pytest
 import yaml
 
+from bert_embed.pipeline.options.command_line import parse_embed
+from bert_embed.pipeline.runners.options import ACCELERATORS
 from tests.support.command import ROOT
 from tests.support.daily import DAYS, daily, write_day, write_settings
 
@@ -16,7 +18,10 @@ DEPLOY = ROOT / "deploy"
 CRON = DEPLOY / "cron"
 MANIFESTS = {
     path: next(yaml.safe_load_all((DEPLOY / path).read_text("utf-8")))
-    for path in ("cloud_run/job.yaml", "flink/kubernetes.yaml", "airflow/bert_embed_pod.yaml")
+    for path in (
+        *("cloud_run/job.yaml", "flink/kubernetes.yaml", "airflow/bert_embed_pod.yaml"),
+        *("gke/tpu.yaml", "gke/gpu.yaml"),
+    )
 }
 TERRAFORM = "\n".join(path.read_text("utf-8") for path in sorted(DEPLOY.glob("terraform/*.tf")))
 
@@ -43,6 +48,23 @@ def test_containers_run_the_daily_script_with_its_settings():
     account = job["serviceAccountName"].partition("@")[0]
     for made in (secret["secretName"], account):
         assert f'"${{var.name}}{made.removeprefix("bert-embed")}"' in TERRAFORM
+
+
+@pytest.mark.parametrize("device", ["tpu", "gpu"])
+def test_a_pod_asks_for_the_chips_that_its_command_computes_on(device):
+    pod = MANIFESTS[f"gke/{device}.yaml"]["spec"]
+    [container] = pod["containers"]
+    options = parse_embed(container["args"])
+    assert (options.device, options.command) == (device, container["command"][-1])
+    assert f"/bert-embed-{device}:" in container["image"]
+    wanted = {name.rpartition("-")[2]: value for name, value in pod["nodeSelector"].items()}
+    known = [(one.type, one.topology, one.chips) for one in ACCELERATORS.values()]
+    [chips] = [
+        int(count)
+        for name, count in container["resources"]["limits"].items()
+        if name in ("google.com/tpu", "nvidia.com/gpu")
+    ]
+    assert (wanted["accelerator"], wanted.get("topology"), chips) in known
 
 
 @pytest.fixture(scope="module")
