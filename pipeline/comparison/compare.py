@@ -80,17 +80,21 @@ def compared(options: CompareOptions) -> Comparison:
         old, new = (open_side(name, options.by) for name in named.values())
         _check_apart(old, new, options)
         given = None if options.queries is None else read_queries(options.queries)
-        vectors: list[Any] | None = None
+        models = []
         if given is not None:
-            texts = [required(query.text, "text of a query") for query in given]
-            models = (options.old_model, options.new_model)
-            vectors = [
-                _embedded(side, texts, model)
-                for side, model in zip((old, new), models, strict=True)
+            models = [
+                _with_model(old, options.old_model, "old_model"),
+                _with_model(new, options.new_model, "new_model"),
             ]
         pool = _pool(old, new, options, least=1 if given else 2)
+        vectors: list[Any] | None = None
         if given is not None:
             given = _within(given, pool)
+            texts = [required(query.text, "text of a query") for query in given]
+            vectors = [
+                query_vectors(model, texts, model.query_prompt(None), side.kind.name)
+                for side, model in zip((old, new), models, strict=True)
+            ]
         return _compared(old, new, pool, given, vectors, options)
 
 
@@ -130,7 +134,10 @@ def _pool(old: Side, new: Side, options: CompareOptions, least: int) -> np.ndarr
 
 def read_queries(path: str) -> list[_Query]:
     """The queries of a file of JSON lines, each with `text` and perhaps `relevant` ids."""
-    data = read_bytes(absolute(path))
+    try:
+        data = read_bytes(absolute(path))
+    except IsADirectoryError as error:
+        raise SettingError("queries", f"{path} is a folder, give a file") from error
     if data is None:
         raise SettingError("queries", f"{path} does not exist")
     queries = []
@@ -157,11 +164,17 @@ def _query(line: bytes, place: str) -> _Query:
     return _Query(text, relevant=frozenset(map(str, relevant)))
 
 
-def _embedded(side: Side, texts: Sequence[str], model: str | None) -> Any:
-    """The vectors of queries by the model of a side, with its prompt for queries."""
-    output = opened(side.outputs[0].folder, model, side.kind.vectors)
+def _with_model(side: Side, model: str | None, setting: str) -> Any:
+    """The first output of a side with its model; SettingError names the setting of this model."""
+    try:
+        output = opened(side.outputs[0].folder, model, side.kind.vectors)
+    except InputError as error:
+        problem = str(error).removeprefix("--")
+        if not problem.startswith("model "):
+            raise
+        raise SettingError(setting, problem.removeprefix("model ")) from error
     side.settings.setdefault("similarity", output.settings["similarity"])
-    return query_vectors(output, texts, output.query_prompt(None), side.kind.name)
+    return output
 
 
 def _compared(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert_embed.base.arrays import FINE, conditions, splits_of, unit
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import InputError, SettingError
 from bert_embed.models.heads.kind import Kind
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.models.heads.vectors import MultiVector, MultiVectors, SparseVector, SparseVectors
@@ -241,15 +241,15 @@ def open_side(name: str, by: str | None) -> Side:
     for folder in folders:
         record_of_run(folder)
     settings = vector_settings(folders[0], record_of_run(folders[0]))
-    held = searchable(settings)
-    kind = held[0] if by is None and held else by
-    if kind not in held:
-        kinds = " and ".join(kinds_of(settings))
-        wanted = "that can be searched" if kind is None else f"of --by {by}"
+    held, kinds = searchable(settings), " and ".join(kinds_of(settings))
+    if not held:
         raise InputError(
-            f"{name} holds vectors of {kinds}, none {wanted}: compare outputs of "
-            f"--vectors {kind or ' or '.join(searched())}",
+            f"{name} holds vectors of {kinds}, which have no similarity: compare outputs of "
+            f"{', '.join(searched())} vectors"
         )
+    kind = held[0] if by is None else by
+    if kind not in held:
+        raise SettingError("by", f"{by} asks for vectors that {name} lacks, it holds {kinds}")
     return Side(open_outputs(folders, ROW_KINDS[kind].name), ROW_KINDS[kind])
 
 

@@ -251,7 +251,18 @@ def test_bad_queries_are_named_by_their_line(line, sentence, old, tmp_path, caps
     told = refused(capsys, old, new, f"--queries={tmp_path}/queries.jsonl")
     assert told.startswith("error: --queries ")
     assert sentence in told
-    assert "--queries" in refused(capsys, old, new, f"--queries={tmp_path}/none.jsonl")
+    for place in ("none.jsonl", "new"):
+        told = refused(capsys, old, new, f"--queries={tmp_path}/{place}")
+        assert told.startswith(f"error: --queries {tmp_path}/{place} ")
+
+
+def test_a_model_that_is_gone_is_named_by_its_flag(old, tmp_path, capsys):
+    new = write_output(tmp_path / "new", VECTORS, IDS)
+    (tmp_path / "queries.jsonl").write_text('{"text": "a"}')
+    words = [f"--queries={tmp_path}/queries.jsonl", f"--old_model={tmp_path}/gone"]
+    assert refused(capsys, old, new, *words).startswith("error: --old_model must be there: ")
+    words[1] = "--old_model=minilm"
+    assert "--old_model " in refused(capsys, old, new, *words)
 
 
 def test_what_cannot_be_compared_is_refused_in_a_sentence(old, tmp_path, capsys):
@@ -268,8 +279,8 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(old, tmp_path, capsys)
         [2],
         settings={"vectors": ["scores"], "heads": {"scores": {"labels": ["a"]}}},
     )
-    assert "holds vectors of scores, none that can be searched" in refused(capsys, old, scores)
-    assert "none of --by sparse" in refused(capsys, old, one, "--by=sparse")
+    assert "holds vectors of scores, which have no similarity" in refused(capsys, old, scores)
+    assert "--by sparse asks for vectors that" in refused(capsys, old, one, "--by=sparse")
     half = finished_run(tmp_path / "half", [2], status="running")
     assert "the run is not complete (status running)" in refused(capsys, old, half)
     assert "--sample draws documents and conflicts with --queries" in refused(
