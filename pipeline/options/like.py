@@ -1,12 +1,15 @@
 """Takes the options of `embed` from the run of another output: what it read, and how."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from bert_embed.base.errors import SettingError
 from bert_embed.pipeline.console import HIDDEN
 from bert_embed.pipeline.options.embed import DEFAULTS, FLAGS, OF_RESULT, recorded_place
-from bert_embed.storage.files import absolute
+from bert_embed.storage.file_info import is_glob
+from bert_embed.storage.files import absolute, is_remote
+from bert_embed.transforms.bigquery.client import looks_like_table
 
 # What suits one model, and says nothing of another.
 _OF_MODEL = (
@@ -51,4 +54,10 @@ def options_like(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in values.keys() - given.keys():
         if HIDDEN in str(values[name]):
             raise SettingError("like", f"{place} hides a secret in {name}: give it", name)
+    for source in values.get("input", ()):
+        is_local = not is_remote(source) and not looks_like_table(source)
+        if is_local and not is_glob(source) and not os.path.exists(source):
+            raise SettingError(
+                "like", f"{place} read {source}, which is not there: give input", "input"
+            )
     return {"model": model} | values

@@ -37,10 +37,9 @@ def _cost(place: str, record: RunRecord, run: EmbedRun) -> str:
     speed = numbers.tokens_per_second
     hours = "hours unknown, its record has no speed"
     if speed:
-        hours = (
-            f"{tokens / speed / 3600:,.2f} hours at the {speed:,.0f} tokens a second of "
-            f"{record.model.name} there"
-        )
+        spent = tokens / speed / 3600
+        shown = f"{spent:,.2f}" if spent >= 0.1 else f"{spent:.2g}"
+        hours = f"{shown} hours at the {speed:,.0f} tokens a second of {record.model.name} there"
     return (
         f"by {place}: about {counted(round(share * counts.embedded), 'document')}, "
         f"{counted(round(tokens), 'token')}, {hours}; `estimate` measures this model here"

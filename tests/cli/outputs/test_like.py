@@ -99,7 +99,10 @@ def test_a_part_costs_a_part_and_a_dry_run_writes_nothing(old, tmp_path, capsys)
         ({"status": "running"}, "the run is not complete (status running)"),
         ({"options": {}}, "does not say what its run read: give --input"),
         ({"options": {"input": ["https://a/***"]}}, "hides a secret in --input: give it"),
-        ({"options": {"input": ["/no/where.jsonl"]}}, "/no/where.jsonl"),
+        (
+            {"options": {"input": ["/no/where.jsonl"]}},
+            "read /no/where.jsonl, which is not there: give --input",
+        ),
         ({"vectors": None, "examples": {}}, "holds examples, no vectors"),
         ({"command": "cluster"}, "is the output of `cluster`"),
         (None, "is not the output of a run"),

@@ -168,6 +168,17 @@ def test_of_days_the_newest_versions_count_without_deleted_ones(tmp_path, tiny_b
     assert (found["pool"], found["new"]["documents"], found["new"]["missing"]) == (2, 3, 1)
 
 
+def test_an_output_in_a_store_is_compared_as_a_local_one(old, gcs, tmp_path, capsys):
+    new = write_output(tmp_path / "new", VECTORS[:300, :8], IDS[:300])
+    bucket = gcs.client.create_bucket("compared")
+    for path in new.rglob("*.*"):
+        bucket.blob(f"new/{path.relative_to(new)}").upload_from_filename(path)
+    stored, local = compare(capsys, old, "gs://compared/new"), compare(capsys, old, new)
+    assert stored["new"].pop("outputs") == ["gs://compared/new"]
+    assert local["new"].pop("outputs") == [str(new)]
+    assert stored == local
+
+
 TEXTS = {
     "call": "Objects with a __call__ method can be called like functions.",
     "bread": "Knead the dough for ten minutes and let it rise.",
