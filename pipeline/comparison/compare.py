@@ -52,7 +52,8 @@ _SAME_SPACE = (
     *("vectors", "heads", "top_k"),
     *("min_weight", "pool_factor", "format"),
 )
-_Ranking = list[Hit]
+_AT_ONCE = 1000  # queries: a pass over all vectors each, so that few hits are in memory
+_TEN = FIRST[1]
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,14 @@ class _Query:
     document: Hit | None = None
     relevant: frozenset[str] = frozenset()  # ids of the pool
     outside: int = 0  # relevant documents that the pool lacks
+
+
+@dataclass(frozen=True)
+class _Rankings:
+    """The neighbours of each query on a side."""
+
+    ids: list[list[str]]  # at most `DEPTH` of each
+    first: list[list[Hit]]  # the first ten
 
 
 @dataclass(frozen=True)
@@ -200,22 +209,11 @@ def _compared(
                 f"none of {counted(len(wanted), 'document')} drawn from both outputs has a vector "
                 "that can be a query: all are missing, zero or not finite"
             )
-    depth = DEPTH + 1 if given[0].document is not None else DEPTH
-    found = [
-        side.neighbours(queries, depth, pool)
+    rankings = [
+        _rankings(side, queries, given, pool)
         for side, queries in zip((old, new), required(vectors, "queries"), strict=True)
     ]
-    rankings = [
-        [
-            [hit for hit in hits if query.document is None or str(hit.id) != str(query.document.id)]
-            for query, hits in zip(given, of_side, strict=True)
-        ]
-        for of_side in found
-    ]
-    pairs = [
-        ([str(hit.id) for hit in one[:DEPTH]], [str(hit.id) for hit in other[:DEPTH]])
-        for one, other in zip(*rankings, strict=True)
-    ]
+    pairs = list(zip(rankings[0].ids, rankings[1].ids, strict=True))
     values = np.array(
         [[*(overlap(*pair, first) for first in FIRST), rank_correlation(*pair)] for pair in pairs]
     )
@@ -241,11 +239,25 @@ def _compared(
         overlap_at_100=at_100,
         rank_correlation=correlation,
         relevance=_relevance(given, pairs, options.seed),
-        changed=_changed((old, new), given, rankings, values),
+        changed=_changed((old, new), given, [ranking.first for ranking in rankings], values),
         clusters=clusters,
         moved=moved,
         not_comparable=space or (None if clusters else "OLD has no vector with a direction"),
     )
+
+
+def _rankings(side: Side, vectors: Any, queries: Sequence[_Query], pool: np.ndarray) -> _Rankings:
+    """The neighbours of each query on a side; a document is none of its own."""
+    found = _Rankings([], [])
+    own = queries[0].document is not None
+    for at in range(0, len(queries), _AT_ONCE):
+        hits = side.neighbours(vectors[at : at + _AT_ONCE], DEPTH + own, pool)
+        for query, few in zip(queries[at : at + _AT_ONCE], hits, strict=True):
+            itself = query.document and str(query.document.id)
+            others = [hit for hit in few if str(hit.id) != itself][:DEPTH]
+            found.ids.append([str(hit.id) for hit in others])
+            found.first.append(others[:_TEN])
+    return found
 
 
 def _own_queries(
@@ -315,7 +327,7 @@ def _relevance(
 def _changed(
     sides: tuple[Side, Side],
     queries: Sequence[_Query],
-    rankings: list[list[_Ranking]],
+    rankings: list[list[list[Hit]]],
     values: np.ndarray,
 ) -> tuple[Changed, ...]:
     """The queries whose first ten changed most; of equal ones those of the least correlation."""
@@ -327,8 +339,8 @@ def _changed(
     for one, other in ((0, 1), (1, 0)):
         gone.append([])
         for at in order:
-            others = {str(hit.id) for hit in rankings[other][at][: FIRST[1]]}
-            ranked = enumerate(rankings[one][at][: FIRST[1]], 1)
+            others = {str(hit.id) for hit in rankings[other][at]}
+            ranked = enumerate(rankings[one][at], 1)
             new = [(rank, hit) for rank, hit in ranked if str(hit.id) not in others]
             gone[one].append(new[:_SHOWN])
     documents = [queries[at].document for at in order]

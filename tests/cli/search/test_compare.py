@@ -267,13 +267,14 @@ def test_bad_queries_are_named_by_their_line(line, sentence, old, tmp_path, caps
         assert told.startswith(f"error: --queries {tmp_path}/{place} ")
 
 
-def test_a_model_that_is_gone_is_named_by_its_flag(old, tmp_path, capsys):
-    new = write_output(tmp_path / "new", VECTORS, IDS)
+@pytest.mark.slow
+def test_a_wrong_model_is_named_by_its_flag(models, tiny_bundle, tmp_path, capsys):
     (tmp_path / "queries.jsonl").write_text('{"text": "a"}')
-    words = [f"--queries={tmp_path}/queries.jsonl", f"--old_model={tmp_path}/gone"]
-    assert refused(capsys, old, new, *words).startswith("error: --old_model must be there: ")
-    words[1] = "--old_model=minilm"
-    assert "--old_model " in refused(capsys, old, new, *words)
+    words = [models / "real", models / "dim", f"--queries={tmp_path}/queries.jsonl"]
+    told = refused(capsys, *words, f"--old_model={tmp_path}/gone")
+    assert told.startswith("error: --old_model must be there: ")
+    told = refused(capsys, *words, f"--new_model={tiny_bundle}")
+    assert told.startswith(f"error: --new_model {tiny_bundle} has the fingerprint ")
 
 
 def test_what_cannot_be_compared_is_refused_in_a_sentence(old, tmp_path, capsys):
