@@ -237,7 +237,7 @@ test-accelerators: model build/accelerators-venv/made
 .PHONY: readers
 readers:
 	@! command -v mvn > /dev/null || $(MAKE) --no-print-directory \
-		$(addprefix build/readers/,anserini elasticsearch opensearch) || true
+		$(addprefix build/readers/,anserini elasticsearch opensearch lakes) || true
 
 test-export: build/export-venv/made readers
 	build/export-venv/bin/python -m pytest tests/integration/export_readers $(ARGS)

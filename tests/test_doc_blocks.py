@@ -67,6 +67,7 @@ ELSEWHERE = {
     ("docs/output.md", "python -m examples.train"): "tests/cli/examples/test_train_classifier.py",
     ("docs/export.md", ".venv/bin/pip install"): "tests/integration/export_readers/test_docs.py",
     ("docs/export.md", "import faiss"): "tests/integration/export_readers/test_docs.py",
+    ("docs/export.md", "import os\nimport polars"): "tests/integration/export_readers/test_docs.py",
     ("docs/export.md", "import lancedb"): "tests/integration/export_readers/test_docs.py",
     ("docs/export.md", "rows = ds.dataset"): "tests/integration/export_readers/test_docs.py",
     (

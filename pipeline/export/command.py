@@ -18,6 +18,7 @@ _MODULES = {
     **dict.fromkeys(("faiss", "npy"), "arrays"),
     **dict.fromkeys(("opensearch", "pyserini", "qdrant"), "lines"),
 }
+_LAKES = ("iceberg", "delta")  # tables that take the files of runs as they lie
 
 
 def run_export(options: ExportOptions) -> int:
@@ -26,6 +27,10 @@ def run_export(options: ExportOptions) -> int:
         folders = tuple(map(absolute, output_folders(options.source)))
         options = replace(options, source=folders)
         options = replace(options, dest=_checked_dest(options))
+        if options.to in _LAKES:
+            lakes = importlib.import_module("bert_embed.pipeline.export.targets.lakes")
+            say(*map(hide_secrets, lakes.register(options)))
+            return ExitCode.DONE
         source = open_source(options)
         module = f"bert_embed.pipeline.export.targets.{_MODULES.get(options.to, options.to)}"
         is_new = getattr(importlib.import_module(module), options.to)(source)

@@ -329,12 +329,14 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "opensearch": ("dense", "sparse"),
     "pyserini": ("sparse",),
     "qdrant": ("dense", "sparse", "multi"),
+    "iceberg": ("dense", "sparse", "multi", "scores"),  # the first that an output holds
+    "delta": ("dense", "sparse", "multi", "scores"),
 }
 # The indexes of each target, its default first.
 INDEXES = {"faiss": ("auto", "flat", "ivf"), "pgvector": ("none", "hnsw", "ivfflat")}
 _ONLY_FOR = {
     "index": tuple(INDEXES),
-    "table": ("pgvector",),
+    "table": ("pgvector", "iceberg"),
     "model": ("opensearch", "pyserini"),
     **dict.fromkeys(("restricts", "numeric_restricts", "embedding_metadata"), ("vertex",)),
 }
@@ -353,7 +355,7 @@ class ExportOptions(CommandOptions):
         "kind of index (faiss: auto, flat, ivf; pgvector: none, hnsw, ivfflat; the first is the "
         "default)"
     )
-    table: str = flag("name of the table (pgvector)", default="embeddings")
+    table: str = flag("name of the table (pgvector, iceberg)", default="embeddings")
     model: str | None = flag(
         "where the model is, if it was moved, for the tokens of sparse vectors (opensearch, "
         "pyserini)"

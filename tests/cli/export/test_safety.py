@@ -120,7 +120,7 @@ def test_an_unfinished_run_is_exported_only_if_that_is_asked_for(tmp_path, capsy
         (
             {"target": "nope"},
             "--to must be one of npy, faiss, vertex, pgvector, opensearch, pyserini, qdrant, "
-            "got 'nope'",
+            "iceberg, delta, got 'nope'",
         ),
         ({"index": "flat"}, "--index is for --to faiss or pgvector, not for npy"),
         (
@@ -172,7 +172,10 @@ def test_stacks_and_empty_outputs_are_refused(run, tmp_path, capsys):
 def test_help_names_every_target(capsys):
     with pytest.raises(SystemExit):
         main(["export", "--help"])
-    assert "{npy,faiss,vertex,pgvector,opensearch,pyserini,qdrant}" in capsys.readouterr().out
+    assert (
+        "{npy,faiss,vertex,pgvector,opensearch,pyserini,qdrant,iceberg,delta}"
+        in capsys.readouterr().out
+    )
 
 
 MEASURE = """

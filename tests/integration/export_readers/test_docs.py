@@ -88,3 +88,13 @@ def test_the_statement_for_postgresql_finds_the_nearest(monkeypatch):
             rows = connection.execute(found["sql"]).fetchall()
     assert rows[0] == ("d/0", "Text\t0\nwith ümlaut")
     assert len(rows) == 5
+
+
+def test_a_table_of_each_lake_is_read_by_polars(capsys):
+    section = PAGE.split("\n## Iceberg and Delta\n")[1].split("\n## ")[0]
+    found = dict(re.findall(r"^```(\w+)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE))
+    for command in found["bash"].splitlines()[1:]:
+        assert main(shlex.split(command.removeprefix(".venv/bin/bert-embed "))) == 0
+    capsys.readouterr()
+    exec(compile(found["python"], "lakes", "exec"), {})
+    assert capsys.readouterr().out.startswith("20 20 file:///")

@@ -155,6 +155,8 @@ LACKING = {
     "export {output} postgresql://me@127.0.0.1/db --to pgvector": (
         "pip install pgvector 'psycopg[binary]'"
     ),
+    "export {output} dest --to iceberg": "pip install 'pyiceberg[sql-sqlite]'",
+    "export {output} . --to delta": "pip install deltalake",
     "report {output} --projection tsne": "pip install openTSNE",
 }
 
