@@ -6,11 +6,18 @@ TensorFlow.
 
 import importlib
 import os
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.version import __version__
+
+if sys.platform == "win32":  # it has neither flock nor the paths that outputs are named by
+    raise ImportError(
+        "bert-embed does not run on Windows: run it in WSL, the Windows Subsystem for Linux, or in "
+        "its Docker image"
+    )
 
 if TYPE_CHECKING:
     from bert_embed.bundle.bundle import Bundle

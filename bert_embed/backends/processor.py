@@ -3,6 +3,7 @@
 import ctypes
 import math
 import os
+import platform
 import sys
 from pathlib import Path, PurePosixPath
 
@@ -61,7 +62,6 @@ def _words(path: Path) -> list[str]:
 
 
 CPUINFO = Path("/proc/cpuinfo")  # Linux' words on the processor; elsewhere it is missing
-_NUMBERS = ("vendor_id", "cpu family", "model")
 _INT8 = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")  # x86's three, and Arm's
 
 
@@ -84,15 +84,10 @@ def flags() -> frozenset[str]:
     return frozenset((said.get("flags") or said.get("Features") or "").split())
 
 
-def name() -> str:
-    """Returns maker, family and model, such as `AuthenticAMD 25 17`; "" if unknown."""
-    said = facts()
-    return " ".join(said[number] for number in _NUMBERS if number in said)
-
-
 def has_int8_products() -> bool:
     """Returns whether this processor has instructions for products in int8, which are fast."""
-    return not flags().isdisjoint(_INT8)
+    apple = (sys.platform, platform.machine()) == ("darwin", "arm64")  # each of them has asimddp
+    return apple or not flags().isdisjoint(_INT8)
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as glibc's malloc.h numbers them

@@ -230,3 +230,10 @@ def test_a_wheel_offers_no_other_name(wheel, tmp_path):
     found = places(python, tmp_path)
     assert found.pop("bert_embed") is not None
     assert set(found.values()) == {None}
+
+
+def test_windows_is_told_where_to_run():
+    code = "import sys; sys.platform = 'win32'; import bert_embed"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: bert-embed does not run on Windows: run it in WSL")

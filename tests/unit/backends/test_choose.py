@@ -1,5 +1,8 @@
 """What a precision asks of the model and of the machine."""
 
+import platform
+import sys
+
 import pytest
 
 import bert_embed
@@ -58,6 +61,14 @@ def test_int8_that_gains_nothing_is_noted_once(
     assert said.count("--precision int8 is no faster than float32 on this processor") == noted
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", dry_run=True) == 0
     assert "--precision" not in "".join(capsys.readouterr())
+
+
+def test_apples_processors_have_int8_products_though_macos_lists_none(processor, monkeypatch):
+    processor("")
+    assert not processors.has_int8_products()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    assert processors.has_int8_products()
 
 
 def test_another_gpu_than_the_first_is_refused(tiny_bundle, tmp_path, capsys):
