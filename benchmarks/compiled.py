@@ -3,20 +3,24 @@
     python -m benchmarks.compiled              # compare the programs of every run with the table
     python -m benchmarks.compiled --all        # all programs, as every night
     python -m benchmarks.compiled --all --keep # and keep the figures
+    python -m benchmarks.compiled --only h100  # those with this in their names
 
-Needs the packages of `make test-accelerators`. Nothing runs: milliseconds are the TPU compiler's
-estimate, a roofline without what transfers and launches take; the GPU compiler gives none. Compare
-them with each other, not with a clock.
+Needs the packages of `make test-accelerators`. Nothing runs: milliseconds and cycles are estimates
+of the TPU compiler, a roofline and a sum over all instructions, without what transfers and launches
+take; the GPU compiler gives none. Compare them with each other, not with a clock. A share of the
+peak counts the operations of the model, not those that a program spends to get them. Programs that
+are not in the table yet are printed, and compared with nothing.
 """
 
 import argparse
 import json
+import math
 import os
 import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -30,11 +34,18 @@ from jax.sharding import SingleDeviceSharding
 from bert_embed.backends.batches import Shape
 from bert_embed.backends.host import Wanted
 from bert_embed.backends.jax.packing import PackedRows, most_texts
-from bert_embed.backends.jax.program import program
+from bert_embed.backends.jax.program import program, weight_type
+from bert_embed.base.errors import counted
 from bert_embed.models.bert import BertConfig
 from bert_embed.models.encoder import EncoderConfig, tensor_shapes
+from bert_embed.models.gte import GteConfig
 from bert_embed.models.heads.head import Head
+from bert_embed.models.heads.multi import MultiHead
+from bert_embed.models.heads.scores import ScoresHead
+from bert_embed.models.heads.sparse import SparseHead
+from bert_embed.models.jina import JinaConfig
 from bert_embed.models.modern_bert import ModernBertConfig
+from bert_embed.models.modules import DenseModule
 from bert_embed.models.nomic_bert import NomicBertConfig
 from bert_embed.settings import OutputSpec, VectorSpec
 
@@ -48,6 +59,7 @@ _WITHOUT_CHIP = {
     "TPU_MIN_LOG_LEVEL": "3",
 }
 RESULTS = Path(__file__).with_name("results") / "compiled.json"
+_COMPARED = ("milliseconds", "million cycles", "temporary MB", "executable MB", "kernels")
 _WORSE = 1.1  # times the kept figure, at which a comparison fails
 # bfloat16 operations a second of one chip, as published.
 PEAKS = {"v5e": 197e12, "v6e": 918e12}
@@ -59,45 +71,91 @@ _GPUS = {
     "l4": (8, 9, 58, 128, 2.04, 300096000000, 23580639232, 50331648, 102400, 101376, 1536),
 }
 TARGETS = (*_TOPOLOGIES, *_GPUS)
+_BERT = (30522, 768, 12, 12, 3072)
 MODELS: dict[str, EncoderConfig] = {
     "MiniLM": BertConfig(30522, 384, 6, 12, 1536, 512),
-    "bert-base": BertConfig(30522, 768, 12, 12, 3072, 512),
+    "bert-base": BertConfig(*_BERT, 512),
     "Nomic": NomicBertConfig(30528, 768, 12, 12, 3072, 2048, "silu"),
     "ModernBERT": ModernBertConfig(
         50368, 768, 22, 12, 1152, 8192, type_vocab_size=0, full_attention=tuple(range(0, 22, 3))
     ),
+    "MPNet": BertConfig(30527, *_BERT[1:], 512, type_vocab_size=0, relative_buckets=32),
+    "GTE": GteConfig(*_BERT, 8192, type_vocab_size=0),
+    "Jina": JinaConfig(*_BERT, 8192),
+    "Jina of code": JinaConfig(*_BERT, 8192, qk_norm=True),
+}
+HEADS: dict[str, Head] = {
+    "sparse": SparseHead(),
+    "multi": MultiHead(128, (DenseModule(384, 128, "identity", bias=False),)),
+    "scores": ScoresHead(("no", "yes")),
 }
 _TOKENS = 16384  # of a batch, as the engine has them
 
 
 @dataclass(frozen=True)
 class Case:
-    """A program to compile."""
+    """A program to compile: of all layers, or, with less to compile, of some."""
 
     model: str
     target: str
     precision: str
     shape: Shape
+    layers: int = 0
+    head: str = ""  # else vectors of texts
 
     @property
     def name(self) -> str:
         """How the table names it."""
         rows = " x ".join(map(str, self.shape))
-        return f"{self.model}, {rows}, {self.precision}, {self.target}"
+        layers = f", {counted(self.layers, 'layer')}" if self.layers else ""
+        head = f", {self.head} head" if self.head else ""
+        return f"{self.model}{head}{layers}, {rows}, {self.precision}, {self.target}"
+
+    @property
+    def config(self) -> EncoderConfig:
+        """Of the layers that are compiled."""
+        config = MODELS[self.model]
+        if not self.layers:
+            return config
+        changed: dict[str, Any] = {"num_hidden_layers": self.layers}
+        if isinstance(config, ModernBertConfig):
+            full = config.full_attention
+            changed["full_attention"] = tuple(one for one in full if one < self.layers)
+        return replace(config, **changed)
+
+    @property
+    def operations(self) -> int:
+        """What the layers need: 2 for each weight of a token's products and 4 for each score."""
+        config, (rows, length) = self.config, self.shape
+        kernels = [
+            math.prod(shape)
+            for name, shape in config.shapes().items()
+            if name.startswith("layers/") and name.endswith("/kernel")
+        ]
+        scores = 4 * length * config.hidden_size * config.num_hidden_layers
+        return rows * length * (2 * sum(kernels) + scores)
 
 
 def cases(everything: bool) -> Iterator[Case]:
-    """Yields the programs of every run, or all."""
-    short, *others = PackedRows(_TOKENS, 512).shapes
-    for target in TARGETS:
-        yield Case("MiniLM", target, "bfloat16", short)
-        for model in MODELS if everything else ():
-            shapes = [short, *others] if model == "MiniLM" else [short]
-            for precision in ("bfloat16", "float32"):
-                for shape in shapes:
-                    case = Case(model, target, precision, shape)
-                    if case != Case("MiniLM", target, "bfloat16", short):
-                        yield case
+    """Yields the programs of every run, or all; those of GPUs, which take seconds, first."""
+    usual, *others = PackedRows(_TOKENS, 512).shapes
+    for target in reversed(TARGETS):
+        yield Case("MiniLM", target, "bfloat16", usual)
+    for model in MODELS:
+        if model != "MiniLM":
+            yield Case(model, "h100", "bfloat16", usual, layers=2)
+    for head in HEADS:
+        yield Case("MiniLM", "h100", "bfloat16", usual, layers=1, head=head)
+    for target in reversed(TARGETS) if everything else ():
+        for model in MODELS:
+            if model != "MiniLM":
+                yield Case(model, target, "bfloat16", usual)
+        for head in HEADS:
+            yield Case("MiniLM", target, "bfloat16", usual, head=head)
+        for shape in others:
+            yield Case("MiniLM", target, "bfloat16", shape)
+        for shape in (usual, *others):
+            yield Case("MiniLM", target, "float32", shape)
 
 
 @cache
@@ -145,71 +203,69 @@ runtime_version {{ major: 13 minor: 0 patch: 0 }}
 """
 
 
-def compiled(
-    wanted: Wanted, target: str, precision: str, shape: Shape, heads: Mapping[str, Head]
-) -> Any:
+def compiled(case: Case) -> Any:
     """Compiles a program for a chip; returns JAX's executable."""
-    place = SingleDeviceSharding(chip(target))
+    config, shape = case.config, case.shape
+    heads = {case.head: HEADS[case.head]} if case.head else {}
+    output_spec = OutputSpec(sentences=not heads, heads=tuple(heads))
+    wanted = Wanted(config, (101, 102), VectorSpec(), output_spec)
+    place = SingleDeviceSharding(chip(case.target))
 
     def of(shape: tuple[int, ...], dtype: Any = np.int32) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=place)
 
-    config = wanted.config
-    shapes = tensor_shapes(config, pooler=wanted.spec.pooling == "pooler")
+    shapes = tensor_shapes(config, pooler=False)
     for head in heads.values():
         shapes |= head.shapes(config)
     arrays = {name: of(size, np.float32) for name, size in shapes.items()}
     tables = {name: np.zeros(size, np.float32) for name, size in shapes.items()}
     arrays |= {name: of(table.shape, np.float32) for name, table in config.tables(tables).items()}
-    dtype = jnp.dtype(precision)
-    weights = {
-        name: of(array.shape, dtype) if name.endswith(("/kernel", "/bias")) else array
-        for name, array in arrays.items()
-    }
+    dtype = jnp.dtype(case.precision)
+    weights = {name: of(array.shape, weight_type(name, dtype)) for name, array in arrays.items()}
     rows, texts = of(shape), of((shape[0], most_texts(shape[1])))
     function = jax.jit(partial(program, wanted, heads, ()))
     lowered = function.lower(weights, rows, rows, None, texts)
     return lowered.compile()
 
 
-def figures(executable: Any, target: str) -> dict[str, float]:
+def figures(executable: Any, case: Case) -> dict[str, float]:
     """What the compiler says of a program."""
     found = executable.runtime_executable()
     memory = found.get_compiled_memory_stats()
     said = {"temporary MB": round(memory.temp_size_in_bytes / 1e6, 1)}
     text = found.hlo_modules()[0].to_string()
     entry = text[text.index("\nENTRY ") :].split("\n}")[0]
-    if target in _GPUS:
+    if case.target in _GPUS:
         kernels = re.findall(r"= .* (?:fusion|custom-call|reduce|scatter|sort)\(", entry)
         return said | {"kernels": len(kernels)}
     cost = executable.cost_analysis()
     cost = cost[0] if isinstance(cost, list) else cost
     # Each custom call counts as -1 second.
     seconds = cost["optimal_seconds"] + len(re.findall(r" custom-call\(", entry))
+    cycles = sum(map(int, re.findall(r'"estimated_cycles":"(\d+)"', text)))
     return said | {
-        "TFLOP": round(cost["flops"] / 1e12, 4),
+        "executable MB": round(memory.generated_code_size_in_bytes / 1e6, 1),
         "milliseconds": round(1000 * seconds, 3),
-        "share of peak": round(cost["flops"] / seconds / PEAKS[target], 4),
+        "million cycles": round(cycles / 1e6, 2),
+        "share of peak": round(case.operations / seconds / PEAKS[case.target], 4),
+        "million tokens a second": round(math.prod(case.shape) / seconds / 1e6, 3),
     }
 
 
 def measured(case: Case) -> dict[str, float]:
     """Compiles a case; returns its figures."""
-    wanted = Wanted(MODELS[case.model], (101, 102), VectorSpec(), OutputSpec())
     started = time.perf_counter()
-    executable = compiled(wanted, case.target, case.precision, case.shape, {})
+    executable = compiled(case)
     print(f"{case.name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
-    return figures(executable, case.target)
+    return figures(executable, case)
 
 
 def worse(kept: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
-    """Says which figures are worse by a tenth."""
+    """Says which figures are worse by a tenth; none are of a program that nobody kept."""
     return [
         f"{name} {kept[name]:g} -> {value:g}"
         for name, value in now.items()
-        if name in ("milliseconds", "temporary MB", "kernels")
-        and name in kept
-        and value > _WORSE * kept[name]
+        if name in _COMPARED and name in kept and value > _WORSE * kept[name]
     ]
 
 
@@ -217,18 +273,24 @@ def main() -> None:
     """Compiles, prints, and compares with the table or keeps it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--all", action="store_true", help="all programs, not those of every run")
-    parser.add_argument("--keep", action="store_true", help="keep the figures in results/")
+    parser.add_argument("--only", default="", help="programs with this in their names")
+    parser.add_argument("--table", type=Path, default=RESULTS, help="the figures that are kept")
+    parser.add_argument("--keep", action="store_true", help="keep the figures in the table")
     arguments = parser.parse_args()
-    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    kept = json.loads(arguments.table.read_text())
+    chosen = [case for case in cases(arguments.all) if arguments.only in case.name]
+    if not chosen:
+        parser.error(f"--only {arguments.only}: no program has this in its name")
     problems = []
-    for case in cases(arguments.all):
+    for case in chosen:
         now = measured(case)
         print(case.name, json.dumps(now), flush=True)
-        problems += [f"{case.name}: {one}" for one in worse(kept.get(case.name, {}), now)]
         if arguments.keep:
             kept[case.name] = now
-            RESULTS.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
-    if problems and not arguments.keep:
+            arguments.table.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+        else:
+            problems += [f"{case.name}: {one}" for one in worse(kept.get(case.name, {}), now)]
+    if problems:
         sys.exit("worse than the table:\n" + "\n".join(problems))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -43,9 +44,14 @@ def load_jax(bundle: Bundle, special_ids: tuple[int, int], *settings: object) ->
     return load_engine(bundle, special_ids, "float32", "cpu", engine="jax")
 
 
+def load_jax_as_tpu(bundle: Bundle, special_ids: tuple[int, int], *settings: object) -> Engine:
+    """Does so with what TPUs compute in another way than other chips."""
+    return _AsTPU(load_jax(bundle, special_ids), lambda ids: None)
+
+
 ENGINES = {"litert": load_engine, "tensorflow": load_tensorflow}  # in float32 on processors
 if find_spec("jax") is not None:  # in the environment of `make test-accelerators`
-    ENGINES["jax"] = load_jax
+    ENGINES |= {"jax": load_jax, "jax as on a TPU": load_jax_as_tpu}
 
 
 def run_equal(graph: Graph, ids: np.ndarray, types: np.ndarray) -> Any:
@@ -76,6 +82,19 @@ class WatchedGraph:
     def __call__(self, rows: PaddedRows, shape: Shape) -> Any:
         self._before(rows.input_ids)
         return self._graph(rows, shape)
+
+
+class _AsTPU(WatchedEngine):
+    def graph(self, *wanted: Any) -> Any:
+        from bert_embed.backends.jax import program
+
+        graph = super().graph(*wanted)
+
+        def call(rows: PaddedRows, shape: Shape) -> Any:
+            with mock.patch.object(program, "_by_platform", lambda tpu, others: tpu):
+                return graph(rows, shape)
+
+        return call
 
 
 def load_watched(before: Callable[[np.ndarray], object], *model: Any) -> WatchedEngine:

@@ -29,6 +29,12 @@ from bert_embed.settings import VectorSpec
 
 _LEAST = -1e30  # below every number, so that what does not count is never the maximum
 _UNSEEN = -1e9  # the score of tokens that are not seen: their softmax is exactly 0
+_FEW = 512  # rows of a table, up to which a TPU is faster by a product than by a gather
+# How queries, keys and values are laid out: rows b, heads h, their width d, tokens l. With tokens
+# side by side a TPU lays out nothing anew; a GPU has fewer kernels with heads side by side.
+_OF_TPU, _OF_OTHERS = "bhdl", "blhd"
+_FINITE = 80.0  # a score whose exponential, and the sum of a row of them, a float32 can hold
+_LEAST_SUM = 1e-30  # of exponentials: of a smaller one, some are cut off
 _HIGHEST = jax.lax.Precision.HIGHEST
 Weights = Mapping[str, jax.Array]
 
@@ -201,8 +207,17 @@ def program_weights(
         layer, _, module = name.rpartition("/")[0].rpartition("/")
         if module == "query" and not is_normed(tensors, layer):
             array = array * query_scale(bundle.config.head_width)
-        arrays[name] = array.astype(dtype) if name.endswith(("/kernel", "/bias")) else array
+        arrays[name] = array.astype(weight_type(name, dtype))
     return arrays | bundle.config.tables(tensors)
+
+
+def weight_type(name: str, dtype: Any) -> Any:
+    """Returns the number type of a tensor in programs whose products are in `dtype`.
+
+    So is the table of words: gathers are quick from where a TPU's cores are, if it fits there.
+    """
+    short = name.endswith(("/kernel", "/bias")) or name == "embeddings/word"
+    return dtype if short else np.float32
 
 
 class _Ops(ArrayOps):
@@ -231,14 +246,16 @@ class _Ops(ArrayOps):
         rows = self.weights[table]
         if len(rows) == 2:  # a choice costs less than a gather
             return jnp.where(ids[..., None] > 0, rows[1], rows[0])
-        return rows.at[ids].get(mode="promise_in_bounds")
+        return _at(rows, ids)
 
     def first_rows(self, table: str) -> jax.Array:
         """See `Ops.first_rows`; `[rows, length, width]`, because positions start with each text."""
-        rows = self.weights[table]
-        return rows.at[jnp.minimum(self._layout.position, len(rows) - 1)].get(
-            mode="promise_in_bounds"
-        )
+        rows, length = self.weights[table], self._layout.length
+        position = jnp.minimum(self._layout.position, len(rows) - 1)
+        if length > _FEW:
+            return _at(rows, position)
+        chosen = partial(_chosen, count=min(length, len(rows)))
+        return _by_platform(tpu=chosen, others=_at)(rows, position)
 
     def flat(self, x: jax.Array) -> jax.Array:
         return x
@@ -250,7 +267,21 @@ class _Ops(ArrayOps):
         return super().activated(x.astype(jnp.float32), activation).astype(x.dtype)
 
     def norm(self, x: jax.Array, name: str, epsilon: float | None = None) -> jax.Array:
-        return super().norm(x.astype(jnp.float32), name, epsilon)
+        in_two_passes = partial(super().norm, name=name, epsilon=epsilon)
+        x = x.astype(jnp.float32)
+        if self._dtype == jnp.float32:
+            return in_two_passes(x)
+        in_one_pass = partial(self._norm_in_one_pass, name=name, epsilon=epsilon)
+        return _by_platform(tpu=in_one_pass, others=in_two_passes)(x)
+
+    def _norm_in_one_pass(self, x: jax.Array, name: str, epsilon: float | None) -> jax.Array:
+        """Mean and variance at once: what that rounds is far below what products have rounded."""
+        epsilon = self.config.layer_norm_eps if epsilon is None else epsilon
+        mean = x.mean(axis=-1, keepdims=True)
+        variance = jnp.maximum((x * x).mean(axis=-1, keepdims=True) - mean * mean, 0.0)
+        x = (x - mean) * jax.lax.rsqrt(variance + epsilon)
+        x, beta = x * self.weights[f"{name}/gamma"], self.weights.get(f"{name}/beta")
+        return x if beta is None else x + beta
 
     def product(self, x: jax.Array, name: str) -> jax.Array:
         kernel, bias = self.weights[f"{name}/kernel"], self.weights.get(f"{name}/bias")
@@ -271,20 +302,58 @@ class _Ops(ArrayOps):
         added: jax.Array | None = None,
         rotation: tuple[jax.Array, jax.Array] | None = None,
     ) -> jax.Array:
-        config = self.config
-        query, key, value = (self.product(x, f"{layer}/{n}") for n in ("query", "key", "value"))
-        if is_normed(self.weights, layer):
-            scale = query_scale(config.head_width)
-            query = (self.norm(query, f"{layer}/query_norm") * scale).astype(value.dtype)
-            key = self.norm(key, f"{layer}/key_norm").astype(value.dtype)
-        heads = (*x.shape[:2], config.num_attention_heads, config.head_width)
-        query, key, value = (part.reshape(heads) for part in (query, key, value))
+        of_tpu, of_others = (
+            partial(self._attention, layout, layer, added, rotation)
+            for layout in (_OF_TPU, _OF_OTHERS)
+        )
+        return _by_platform(tpu=of_tpu, others=of_others)(x)
+
+    def _attention(
+        self,
+        layout: str,
+        layer: str,
+        added: jax.Array | None,
+        rotation: tuple[jax.Array, jax.Array] | None,
+        x: jax.Array,
+    ) -> jax.Array:
+        query, key, value = (
+            self._heads(layout, x, layer, name) for name in ("query", "key", "value")
+        )
         if rotation is not None:
-            query, key = (_rotated(part, *rotation) for part in (query, key))
-        scores = self._einsum("blhd,bmhd->bhlm", query, key, preferred_element_type=jnp.float32)
+            query, key = (_rotated(layout, part, *rotation) for part in (query, key))
+        of_keys = layout.replace("l", "m")
+        scores = self._einsum(
+            f"{layout},{of_keys}->bhlm", query, key, preferred_element_type=jnp.float32
+        )
         scores = jnp.where(self._seen, scores if added is None else scores + added, _UNSEEN)
-        weights = jax.nn.softmax(scores).astype(value.dtype)
-        return self._einsum("bhlm,bmhd->blhd", weights, value).reshape(*x.shape[:2], -1)
+        if layout == _OF_TPU:
+            weights, share = _exponentials(scores, query, key, added)
+        else:
+            weights, share = jax.nn.softmax(scores), None
+        mixed = self._einsum(
+            f"bhlm,{of_keys}->blhd",
+            weights.astype(value.dtype),
+            value,
+            preferred_element_type=None if share is None else jnp.float32,
+        )
+        if share is not None:
+            mixed = mixed * jnp.einsum("bhl->blh", share)[..., None]
+        return mixed.astype(value.dtype).reshape(*x.shape[:2], -1)
+
+    def _heads(self, layout: str, x: jax.Array, layer: str, name: str) -> jax.Array:
+        """Returns the queries, keys or values of all heads, in a layout."""
+        module, config = f"{layer}/{name}", self.config
+        split = config.num_attention_heads, config.head_width
+        normed = name != "value" and is_normed(self.weights, layer)
+        if layout == _OF_TPU and not normed:
+            kernel, bias = self.weights[f"{module}/kernel"], self.weights.get(f"{module}/bias")
+            x = self._einsum("bli,ihd->bhdl", x.astype(kernel.dtype), kernel.reshape(-1, *split))
+            return x if bias is None else x + bias.reshape(*split, 1)
+        x = self.product(x, module)
+        if normed:
+            x = self.norm(x, f"{module}_norm")
+            x *= query_scale(config.head_width) if name == "query" else 1
+        return jnp.einsum(f"blhd->{layout}", x.astype(self._dtype).reshape(*x.shape[:2], *split))
 
     def against(
         self, x: jax.Array, table: str, bias: str | None, block: int
@@ -308,9 +377,55 @@ class _Ops(ArrayOps):
         return (_mean if pooling == "mean" else _Layout.sum)(layout, x, everything)
 
 
-def _rotated(x: jax.Array, factors: jax.Array, exchanged_factors: jax.Array) -> jax.Array:
+def _exponentials(
+    scores: jax.Array, query: jax.Array, key: jax.Array, added: jax.Array | None
+) -> tuple[jax.Array, jax.Array]:
+    """The softmax of `[rows, heads, length, length]` scores, of `_OF_TPU`, not yet divided.
+
+    Returns exponentials and, `[rows, heads, length]`, what to multiply a row of them by. The
+    largest score would be a pass of its own over all of them. No score is above the product of the
+    lengths of query and key, which costs nothing; where that is too large to tell anything, and the
+    exponentials come to nothing, the result is NaN, which fails the text.
+    """
+    squares, of_keys = (jnp.square(part.astype(jnp.float32)).sum(axis=2) for part in (query, key))
+    most = jnp.sqrt(squares * of_keys.max(axis=-1, keepdims=True))
+    if added is not None:
+        most += jnp.maximum(added.max(), 0.0)
+    exponentials = jnp.exp(scores - jnp.maximum(most - _FINITE, 0.0)[..., None])
+    total = exponentials.sum(axis=-1)
+    return exponentials, jnp.where(total > _LEAST_SUM, 1.0 / total, jnp.nan)
+
+
+def _rotated(
+    layout: str, x: jax.Array, factors: jax.Array, exchanged_factors: jax.Array
+) -> jax.Array:
+    """Turns queries or keys of a layout by factors `[rows, length, head width]`."""
+    width = layout.index("d")
+    factors, exchanged_factors = (
+        jnp.einsum(f"blhd->{layout}", part[:, :, None]) for part in (factors, exchanged_factors)
+    )
     wide = x.astype(jnp.float32)
-    first, second = jnp.split(wide, 2, axis=-1)
-    exchanged = jnp.concatenate([second, first], axis=-1)
-    turned = wide * factors[..., None, :] + exchanged * exchanged_factors[..., None, :]
-    return turned.astype(x.dtype)
+    first, second = jnp.split(wide, 2, axis=width)
+    exchanged = jnp.concatenate([second, first], axis=width)
+    return (wide * factors + exchanged * exchanged_factors).astype(x.dtype)
+
+
+def _at(rows: jax.Array, numbers: jax.Array) -> jax.Array:
+    """Returns the rows of a table with some numbers, all of which it has."""
+    return rows.at[numbers].get(mode="promise_in_bounds")
+
+
+def _chosen(rows: jax.Array, numbers: jax.Array, count: int) -> jax.Array:
+    """As `_at`, of the first rows, by a product with ones and zeros, which is exact.
+
+    A TPU gathers row by row.
+    """
+    ones = jax.nn.one_hot(numbers, count, dtype=rows.dtype)
+    return jnp.einsum("blp,pw->blw", ones, rows[:count], precision=_HIGHEST)
+
+
+def _by_platform(
+    tpu: Callable[..., jax.Array], others: Callable[..., jax.Array]
+) -> Callable[..., jax.Array]:
+    """Returns a function that is the one or the other, by the chip the program is for."""
+    return partial(jax.lax.platform_dependent, tpu=tpu, default=others)

@@ -1,0 +1,88 @@
+"""The table of what compilers say of our programs, and the command that compares with it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.command import ROOT
+
+TABLE = ROOT / "benchmarks" / "results" / "compiled.json"
+CASE = "MiniLM, 128 x 128, bfloat16, h100"  # seconds to compile
+
+
+def compared(table, *arguments):
+    command = [sys.executable, "-m", "benchmarks.compiled", "--only", CASE, "--table", table]
+    return subprocess.run(
+        [*map(str, command), *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_program_that_got_worse_fails_and_names_the_figure(tmp_path):
+    kept = json.loads(TABLE.read_text())
+    assert compared(TABLE).returncode == 0
+    table = tmp_path / "compiled.json"
+    kernels = kept[CASE]["kernels"]
+    kept[CASE]["kernels"] = int(kernels / 1.11)
+    table.write_text(json.dumps(kept))
+    done = compared(table)
+    assert done.returncode == 1
+    assert f"{CASE}: kernels {int(kernels / 1.11)} -> {kernels}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("figure", "kept", "now", "fails"),
+    [
+        ("milliseconds", 10, 11, False),
+        ("milliseconds", 10, 11.1, True),
+        ("temporary MB", 10, 11.1, True),
+        ("million cycles", 10, 11.1, True),
+        ("executable MB", 10, 11.1, True),
+        ("share of peak", 0.5, 0.6, False),
+        ("share of peak", 0.5, 0.4, False),  # said by the milliseconds
+    ],
+)
+def test_a_tenth_is_too_much(figure, kept, now, fails):
+    from benchmarks.compiled import worse
+
+    assert bool(worse({figure: kept}, {figure: now})) == fails
+
+
+def test_keep_writes_the_figures_that_the_next_comparison_reads(tmp_path):
+    table = tmp_path / "compiled.json"
+    table.write_text("{}")
+    assert compared(table, "--keep").returncode == 0
+    assert json.loads(table.read_text()) == {CASE: json.loads(TABLE.read_text())[CASE]}
+
+
+def test_every_run_compiles_each_family_head_and_chip_and_the_table_has_all_of_it():
+    from benchmarks.compiled import HEADS, MODELS, TARGETS, cases
+
+    chosen = list(cases(everything=False))
+    assert {case.model for case in chosen} == set(MODELS)
+    assert {case.target for case in chosen if case.model == "MiniLM"} == set(TARGETS)
+    assert {case.head for case in chosen} == {"", *HEADS}
+    names = [case.name for case in cases(everything=True)]
+    assert len(set(names)) == len(names)
+    kept = json.loads(TABLE.read_text())
+    assert {case.name for case in chosen} <= set(kept) <= set(names)
+
+
+def test_the_page_shows_what_the_compilers_said():
+    kept = json.loads(TABLE.read_text())
+    page = (ROOT / "docs" / "accelerators.md").read_text("utf-8")
+    shown = [name for name in kept if len(name.split(", ")) == 4 and "128 x 128" in name]
+    assert len(shown) >= 4
+    for name in shown:
+        model, _, precision, chip = name.split(", ")
+        said = kept[name]
+        cells = [model, {"h100": "H100", "l4": "L4"}.get(chip, chip), "", "", "", "", ""]
+        assert precision == "bfloat16"
+        if "milliseconds" in said:
+            cells[2] = f"{said['milliseconds']:.1f}"
+            cells[3] = f"{said['share of peak']:.0%}"
+            cells[4] = f"{said['million tokens a second']:.1f}"
+        cells[5] = f"{said['temporary MB']:.0f} MB"
+        cells[6] = str(said.get("kernels", ""))
+        assert " ".join(f"| {cell}".rstrip() for cell in cells) in page
