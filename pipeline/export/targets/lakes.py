@@ -398,13 +398,18 @@ class _Delta(_Lake):
         return pa.table(table.get_add_actions())["path"].to_pylist()
 
     def _without(self, path: str, run: _Run, ids: Any) -> tuple[_File | None, int]:
-        """A copy of a file without the rows that go, and how many these are; None if none go."""
+        """A copy of a file without the rows that go, and how many these are; None if none go.
+
+        Where all go nothing is written, and the copy has no rows.
+        """
         place = join(self._dest, path)
         with open_raw(place) as stored, pq.ParquetFile(stored) as file:
             gone, count = _among(file.read(["id"])["id"], ids)
             if not count:
                 return None, 0
             kept = file.read().filter(pc.invert(gone))
+        if not kept.num_rows:
+            return _File(place, 0, 0, kept.schema), count
         name = f"{run.fingerprint}-{xxh3_64_hexdigest(path.encode())}.parquet"
         copy = join(join(self._dest, _COPIES), name)
         if not is_remote(copy):

@@ -173,6 +173,24 @@ def test_an_older_output_is_not_registered_after_a_newer_one(lake, dest, days, c
     assert table_of(lake, dest).num_rows == 2
 
 
+def test_integer_ids_and_whole_files_go(lake, dest, tmp_path, tiny_bundle, capsys):
+    """A second day has every document of the first anew; the output is named twice."""
+    flags = {"report": False, "id_column": "id"}
+    for day, text in enumerate(("the river", "the bank")):
+        lines = [json.dumps({"id": number, "text": f"{text} {number}"}) for number in range(5)]
+        (tmp_path / f"{day}.jsonl").write_text("\n".join(lines))
+        earlier = {"skip_existing": tmp_path / "0"} if day else {}
+        source = tmp_path / f"{day}.jsonl"
+        assert embed(tmp_path / str(day), tiny_bundle, source, **flags, **earlier) == 0
+    outputs = [str(tmp_path / day) for day in ("0", "0", "1")]
+    assert main(["export", *outputs, str(dest), f"--to={lake}"]) == 0
+    assert capsys.readouterr().out.endswith("5 rows in 1 file, 5 rows replaced or deleted\n")
+    table = table_of(lake, dest)
+    ids, vectors = bert_embed.read(tmp_path / "1")
+    assert vectors_by_id(table) == dict(zip(ids, map(tuple, vectors.tolist()), strict=True))
+    assert (table.num_rows, len(files_of(lake, dest))) == (5, 1)
+
+
 def test_outputs_that_do_not_continue_each_other_keep_all_their_rows(lake, dest, tmp_path):
     for name in ("x", "y"):
         assert export(with_run(tmp_path, name, [5]), dest, lake) == 0
