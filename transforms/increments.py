@@ -6,6 +6,7 @@ The hash of the id distributes keys to buckets, each compared within one worker'
 """
 
 import hashlib
+import importlib
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -19,6 +20,7 @@ import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, SettingError, StorageError
 from bert_embed.models.heads.kind import PIECES
 from bert_embed.models.heads.kinds import KINDS
@@ -342,6 +344,8 @@ def _line_columns(path: str) -> Iterator[IdColumns]:
 def _record_columns(path: str) -> Iterator[IdColumns]:
     from bert_embed.results.tf_example import decode_records, unframed
 
+    with requires("skip_existing of TFRecord files", "tensorflow"):
+        importlib.import_module("tensorflow")
     with open_raw(path) as file:
         records = chain.from_iterable(unframed(iter(lambda: file.read(_READ_BYTES), b"")))
         while batch := [record.data for record in islice(records, _ROWS)]:

