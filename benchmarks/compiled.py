@@ -35,6 +35,7 @@ from bert_embed.backends.batches import Shape
 from bert_embed.backends.host import Wanted
 from bert_embed.backends.jax.packing import PackedRows, most_texts
 from bert_embed.backends.jax.program import program, weight_type
+from bert_embed.backends.jax.speed import operations_of_token
 from bert_embed.base.errors import counted
 from bert_embed.models.bert import BertConfig
 from bert_embed.models.encoder import EncoderConfig, tensor_shapes
@@ -125,15 +126,8 @@ class Case:
 
     @property
     def operations(self) -> int:
-        """What the layers need: 2 for each weight of a token's products and 4 for each score."""
-        config, (rows, length) = self.config, self.shape
-        kernels = [
-            math.prod(shape)
-            for name, shape in config.shapes().items()
-            if name.startswith("layers/") and name.endswith("/kernel")
-        ]
-        scores = 4 * length * config.hidden_size * config.num_hidden_layers
-        return rows * length * (2 * sum(kernels) + scores)
+        """What the layers need of products, by the weights and scores of each token."""
+        return math.prod(self.shape) * operations_of_token(self.config, self.shape[1])
 
 
 def cases(everything: bool) -> Iterator[Case]:
@@ -152,6 +146,8 @@ def cases(everything: bool) -> Iterator[Case]:
                 yield Case(model, target, "bfloat16", usual)
         for head in HEADS:
             yield Case("MiniLM", target, "bfloat16", usual, head=head)
+        for layers in (3, 6):  # one and two of each kind: all 22 take minutes
+            yield Case("ModernBERT", target, "bfloat16", usual, layers=layers)
         for shape in others:
             yield Case("MiniLM", target, "bfloat16", shape)
         for shape in (usual, *others):
@@ -245,6 +241,7 @@ def figures(executable: Any, case: Case) -> dict[str, float]:
     cycles = sum(map(int, re.findall(r'"estimated_cycles":"(\d+)"', text)))
     return said | {
         "executable MB": round(memory.generated_code_size_in_bytes / 1e6, 1),
+        "TFLOP": round(case.operations / 1e12, 4),
         "milliseconds": round(1000 * seconds, 3),
         "million cycles": round(cycles / 1e6, 2),
         "share of peak": round(case.operations / seconds / PEAKS[case.target], 4),
