@@ -43,7 +43,7 @@ def test_ndcg_is_that_of_scikit_learn(ranking, relevant):
     assert ndcg(ranking, relevant) == pytest.approx(ndcg_score(gains, scores, k=10))
 
 
-# What trec_eval 9.0.8 prints for run and qrels of these: ndcg_cut_10, recall_100, recip_rank.
+# nDCG@10, recall@100 and reciprocal rank, computed by hand from their definitions.
 @pytest.mark.parametrize(
     ("ranking", "relevant", "figures"),
     [
