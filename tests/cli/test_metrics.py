@@ -20,6 +20,7 @@ STABLE = {
     "documents",
     "skipped",
     "truncated",
+    "cut_contexts",
     "tokens",
     "full_tokens",
     "text_tokens",

@@ -9,9 +9,8 @@ import bert_embed
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.cli import main
 from bert_embed.search.rankings import overlap, rank_correlation
-from tests.cli.outputs.test_deleted import mark_deleted
 from tests.support.command import embed
-from tests.support.daily import three_days
+from tests.support.daily import THREE_DAYS, three_days, write
 from tests.support.outputs import (
     clustered_vectors,
     content_of,
@@ -163,7 +162,10 @@ def test_of_days_the_newest_versions_count_without_deleted_ones(tmp_path, tiny_b
     three_days(tmp_path, tmp_path / "out", tiny_bundle)
     found = compare(capsys, tmp_path / "out" / "monday", tmp_path / "out")
     assert (found["pool"], found["new"]["documents"], found["old"]["missing"]) == (3, 4, 1)
-    mark_deleted(tmp_path / "out" / "tuesday", ["2", "3"])
+    left = {name: text for name, text in THREE_DAYS["wednesday"].items() if name != 2}
+    thursday = write(tmp_path / "thursday.jsonl", left)
+    flags = {"skip_existing": tmp_path / "out", "max_deleted": 1}
+    assert embed(tmp_path / "out" / "thursday", tiny_bundle, thursday, **flags) == 0
     found = compare(capsys, tmp_path / "out" / "monday", tmp_path / "out")
     assert (found["pool"], found["new"]["documents"], found["new"]["missing"]) == (2, 3, 1)
 
