@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         SparseVector,
         SparseVectors,
     )
-    from bert_embed.pipeline import RunFailed, compare, embed
+    from bert_embed.pipeline import RunFailed, compare, embed, nearest
     from bert_embed.pipeline.comparison.result import Comparison
     from bert_embed.results.files import DocumentUnits
     from bert_embed.results.read import (
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         read_tokens,
         read_words,
     )
+    from bert_embed.search.nearest import Hit
     from bert_embed.settings import VectorSettings, VectorSpec
     from bert_embed.text.documents import TokenizedTexts
     from bert_embed.text.layout import TextVectors
@@ -57,6 +58,7 @@ __all__ = [
     "DocumentUnits",
     "EmbedDocuments",
     "Encoder",
+    "Hit",
     "InputError",
     "MultiVector",
     "MultiVectors",
@@ -74,6 +76,7 @@ __all__ = [
     "compare",
     "embed",
     "load",
+    "nearest",
     "read",
     "read_batches",
     "read_multi",
@@ -90,10 +93,12 @@ _IMPORTED_ON_USE = {
     "RunFailed": "bert_embed.pipeline",
     "compare": "bert_embed.pipeline",
     "embed": "bert_embed.pipeline",
+    "nearest": "bert_embed.pipeline",
     "Comparison": "bert_embed.pipeline.comparison.result",
     "Bundle": "bert_embed.bundle.bundle",
     "DocumentUnits": "bert_embed.results.files",
     "Encoder": "bert_embed.encoder",
+    "Hit": "bert_embed.search.nearest",
     "MultiVector": "bert_embed.models.heads.vectors",
     "MultiVectors": "bert_embed.models.heads.vectors",
     "Ranked": "bert_embed.encoder",

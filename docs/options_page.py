@@ -34,8 +34,8 @@ Every flag of `embed`; `tokenize` takes those with a `*`. Other commands list th
 ```
 
 - A switch is `--normalize` or `--no_normalize`, or takes a value: `--normalize=false`.
-- `--config FILE` reads flags from a YAML file, one `name: value` a line, without dashes. A switch
-  is true or false, several values are a list. The command line wins.
+- `--config FILE`, of every command, reads flags from a YAML file, one `name: value` a line, without
+  dashes. A switch is true or false, several values are a list. The command line wins.
 - Every option of Apache Beam and its runners is a flag, too."""
 
 

@@ -1,15 +1,17 @@
-"""Embeds a corpus of text: `bert-embed` on the command line, `embed` and `compare` in Python."""
+"""Embeds a corpus and looks into what was written: `bert-embed`, or these functions in Python."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from bert_embed.base.errors import SettingError
 from bert_embed.pipeline.errors import RunFailed
 
 if TYPE_CHECKING:
     from bert_embed.pipeline.comparison.result import Comparison
     from bert_embed.pipeline.options.python_call import EmbedKeywords, Path
+    from bert_embed.search.nearest import Hit
 
-__all__ = ["RunFailed", "compare", "embed"]
+__all__ = ["RunFailed", "compare", "embed", "nearest"]
 
 
 def embed(
@@ -105,3 +107,69 @@ def compare(
         from bert_embed.pipeline.comparison.command import compare_and_report
 
         return compare_and_report(options)
+
+
+def nearest(
+    folders: "Path | Sequence[Path]",
+    queries: Sequence[str],
+    k: int = 10,
+    *,
+    by: str | None = None,
+    model: "Path | None" = None,
+    prompt: str | None = None,
+    rerank: "Path | None" = None,
+    candidates: int | None = None,
+    rescore_with: "Path | None" = None,
+    recall_sample: int | None = None,
+) -> "list[list[Hit]]":
+    """Finds the documents nearest to each text, as `bert-embed search` does.
+
+    Args:
+        folders: Output of a run, a folder of outputs or a glob, or a list of them.
+        queries: Texts, which the outputs' model embeds with its prompt for queries.
+        k: How many documents to find for each.
+        by: "dense", "sparse", "multi" or "hybrid"; None is what the outputs hold, dense first.
+        model: Where the model is, if it was moved.
+        prompt: Before each query, in place of the model's own.
+        rerank: A cross-encoder that puts the first hundred hits in its own order.
+        candidates: Take so many by the signs of `ubinary` vectors, or with `rescore_with` by the
+            outputs' own vectors, and score them again.
+        rescore_with: Output, folder or glob of the vectors that score the candidates again.
+        recall_sample: How many documents are queries to say which share of the exact hits the
+            candidates hold; None is 32, and 0 leaves it out.
+
+    Returns:
+        The hits of each query, the nearest first, with score, id and text.
+
+    Raises:
+        SettingError: An argument is wrong.
+        InputError: The outputs cannot be searched together, or are damaged.
+    """
+    from bert_embed.pipeline.options.commands import SearchOptions
+    from bert_embed.pipeline.options.python_call import named_as_in_python
+
+    if isinstance(queries, str):
+        raise SettingError("queries", "must be a list of texts, got one text: put it in a list")
+    with named_as_in_python():
+        listed = (
+            [folders] if isinstance(folders, str) or not isinstance(folders, Sequence) else folders
+        )
+        options = SearchOptions(
+            words=(*listed, "queries"),  # type: ignore[arg-type]
+            k=k,
+            by=by,
+            rerank=rerank,  # type: ignore[arg-type]
+            candidates=candidates,
+            rescore_with=rescore_with,  # type: ignore[arg-type]
+            recall_sample=recall_sample,
+            model=model,  # type: ignore[arg-type]
+            prompt=prompt,
+        )
+        from bert_embed.pipeline.commands.search import search
+
+        return search(
+            options.folders,
+            list(queries),
+            *(options.k, options.model, options.prompt, options.by, options.rerank),
+            *(options.candidates, options.rescore_with, options.recall_sample),
+        )

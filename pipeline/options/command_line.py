@@ -8,7 +8,8 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -221,7 +222,8 @@ def read_options(
     is missing, or any is unknown or wrong.
     """
     path = None if config is None else one_text("config", config)
-    below, file_words = ({}, []) if path is None else _read_config(path, flags)
+    ours = {name: one for name, one in FLAGS.items() if f"--{name}" in flags}
+    below, file_words = ({}, []) if path is None else _read_config(path, ours)
     job = RunnerOptions(one_text("runner", (below | dict(values)).get("runner", DEFAULT_RUNNER)))
     if path is not None:
         try:
@@ -244,8 +246,8 @@ def read_options(
     return options
 
 
-def _read_config(path: str, flags: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The values of our options in a YAML file, and the flags of Beam in it as words."""
+def _read_config(path: str, flags: Mapping[str, Flag]) -> tuple[dict[str, Any], list[str]]:
+    """The values of our flags in a YAML file, and the other flags in it as words."""
     try:
         data = read_bytes(path)
         if data is None:
@@ -258,9 +260,9 @@ def _read_config(path: str, flags: Sequence[str]) -> tuple[dict[str, Any], list[
     for key, value in _settings(path, text).items():
         name = str(key)
         try:
-            if name in FLAGS and f"--{name}" in flags:
+            if name in flags:
                 if value is not None:
-                    values[name] = FLAGS[name].kind(name, value)
+                    values[name] = flags[name].kind(name, value)
             else:
                 words += beam_words(name, value)
         except SettingError as error:
@@ -414,6 +416,18 @@ def add_flag(
     group.add_argument(f"--{name}", action=action, required=flag.default is MISSING, **described)
 
 
+_CONFIG = "YAML file with any of these flags; the command line wins"
+
+
+def _config_of(words: Sequence[str]) -> str | None:
+    """The YAML file that a command line names."""
+    parser = Parser(add_help=False)
+    parser.add_argument("--config")
+    with suppress(UsageError):  # which the command's own parser tells
+        return parser.parse_known_args(words)[0].config
+    return None
+
+
 @dataclass(frozen=True)
 class CommandOptions(CheckedOptions):
     """The options of a command, which the docstring describes; `beam_args` takes Beam's flags."""
@@ -440,19 +454,46 @@ class CommandOptions(CheckedOptions):
         flags = flags_of(cls)
         takes_beam = "beam_args" in cls.__dataclass_fields__
         command, beam = cls.command(), "Also takes every option of Apache Beam." * takes_beam
+        named = {name: one for name, one in flags.items() if not one.is_positional}
+        path = _config_of(arguments)
+        below, file_words = ({}, []) if path is None else _read_config(path, named)
+        if file_words and not takes_beam:
+            name = file_words[0].removeprefix("--").partition("=")[0]
+            near = nearest_flag(f"--{name}", [f"--{one}" for one in named])
+            hint = f"; did you mean {near.removeprefix('--')}?" if near else ""
+            raise SettingError("config", f"{path}: {command} has no flag {name}{hint}")
         places = [one.metavar or "" for one in flags.values() if one.is_positional]
         required = [name for name, one in flags.items() if one.default is MISSING]
         required = [f"--{name} {name.upper()}" for name in required[len(places) :]]
         usage = " ".join([program(), command, *places, *required, "[flags]"])
         parser = Parser(command, f"{cls.__doc__} {beam}", usage=usage)
         for name, described in flags.items():
-            add_flag(parser, name, described, bare_switches=True)
-        if not takes_beam:
-            return cls(**vars(parser.parse_intermixed_args(arguments)))
-        namespace, words = parser.parse_known_intermixed_args(arguments)
+            given = name in below  # argparse need not miss it
+            shown = replace(described, default=None) if given else described
+            add_flag(parser, name, shown, bare_switches=True)
+        parser.add_argument("--config", metavar="FILE", help=_CONFIG)
+        words: list[str] = []
+        if takes_beam:
+            namespace, words = parser.parse_known_intermixed_args(arguments)
+        else:
+            namespace = parser.parse_intermixed_args(arguments)
         values = vars(namespace)
+        values.pop("config")
+        try:
+            return cls._of(below | values, [*file_words, *words], parser, places)
+        except SettingError as error:
+            if error.setting in below and error.setting not in values:
+                raise SettingError("config", f"{path}: {error}") from error
+            raise
+
+    @classmethod
+    def _of(
+        cls, values: dict[str, Any], words: Sequence[str], parser: "Parser", places: Sequence[str]
+    ) -> Self:
+        if "beam_args" not in cls.__dataclass_fields__:
+            return cls(**values)
         job = RunnerOptions(values.get("runner", DEFAULT_RUNNER))
-        alone = f"give {' and '.join(places)} once; {command} takes no other words"
+        alone = f"give {' and '.join(places)} once; {cls.command()} takes no other words"
         known = list(parser._option_string_actions)
         check_beam_words(words, known, job, parser.prog, alone)
         return cls(**values | {"beam_args": tuple(words)})
@@ -471,8 +512,7 @@ def command_parser(command: str, everything: bool = True) -> argparse.ArgumentPa
         + ("" if everything else f"\n{rest}"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    config = "YAML file with any of these flags; the command line wins"
-    parser.add_argument("--config", metavar="FILE", help=config)
+    parser.add_argument("--config", metavar="FILE", help=_CONFIG)
     if command == "tokenize":
         parser.add_argument("--text", metavar="TEXT", help="print the tokens of this text instead")
     if command == "estimate":

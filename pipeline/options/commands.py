@@ -80,7 +80,9 @@ class SearchOptions(CommandOptions):
         super().__post_init__()
         two_stages = self.candidates is not None or self.rescore_with is not None
         if self.recall_sample is not None and not two_stages:
-            raise UsageError("--recall_sample requires --candidates or --rescore_with")
+            raise SettingError(
+                "recall_sample", "requires candidates or rescore_with", "candidates", "rescore_with"
+            )
         if not self.folders:
             raise UsageError("QUERY is missing: give it behind the output, in quotes")
         if self.queries is None and not self.query.strip():

@@ -15,6 +15,12 @@ import bert_embed
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.options import flags
 from bert_embed.pipeline.options.command_line import parse_embed
+from bert_embed.pipeline.options.commands import (
+    CompareOptions,
+    DedupOptions,
+    ExportOptions,
+    SearchOptions,
+)
 from bert_embed.pipeline.options.embed import FLAGS, Options
 from bert_embed.pipeline.options.python_call import EmbedKeywords, options_of_call
 from bert_embed.pipeline.options.python_call import Path as PathLike
@@ -180,6 +186,45 @@ def test_a_file_for_tokenize_holds_no_option_of_embed_alone(tmp_path, capsys):
     assert f"error: --config {config}: unknown flag --pooling" in capsys.readouterr().err
     assert main(["embed", "--input=a", "--output=b", "--output_format=examples"]) == 2
     assert "--output_format must be one of parquet" in capsys.readouterr().err
+
+
+CONFIGS = [
+    (SearchOptions, ("out", "a text"), "k: 3\nby: sparse\njson: true\n"),
+    (CompareOptions, ("old", "new"), "sample: 20\nseed: 4\n"),
+    (ExportOptions, ("out", "dest"), "to: delta\n"),
+    (DedupOptions, ("out", "dest"), "eps: 0.1\nmax_num_workers: 3\n"),
+]
+
+
+@pytest.mark.parametrize(("options", "places", "content"), CONFIGS)
+def test_every_command_takes_a_file_of_its_flags(tmp_path, options, places, content):
+    config = tmp_path / "flags.yaml"
+    config.write_text(content)
+    settings = dict(line.split(": ") for line in content.splitlines())
+    words = [
+        f"--{name}" if value == "true" else f"--{name}={value}" for name, value in settings.items()
+    ]
+    assert options.parse([*places, f"--config={config}"]) == options.parse([*places, *words])
+    if "sample" in settings:
+        assert options.parse([*places, "--config", str(config), "--sample=7"]).sample == 7
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("smaple: 3", "compare has no flag smaple; did you mean sample?"),
+        ("old: out", "compare has no flag old"),
+        ("sample: 0", "sample must be a whole number of at least 1, got 0"),
+        ("sample: 3\nsample: 4", "names sample twice"),
+    ],
+)
+def test_a_wrong_flag_in_a_file_of_a_command_is_named(tmp_path, capsys, content, message):
+    config = tmp_path / "flags.yaml"
+    config.write_text(content)
+    assert main(["compare", "old", "new", f"--config={config}"]) == 2
+    error = capsys.readouterr().err
+    assert str(config) in error
+    assert message in error
 
 
 def test_windows_of_late_chunks_may_share_more_tokens():

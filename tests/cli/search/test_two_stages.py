@@ -165,3 +165,15 @@ def test_without_texts_the_recall_is_not_measured(outputs, tmp_path, tiny_bundle
     empty.write_text("")
     assert embed(tmp_path / "none", tiny_bundle, empty, output_dtype="ubinary") == 0
     assert main(["search", str(tmp_path / "none"), "bank", "--candidates=50"]) == 0
+
+
+def test_python_finds_what_the_command_finds(outputs, capsys):
+    ours = {"candidates": CANDIDATES, "recall_sample": 0}
+    hits = bert_embed.nearest([outputs / "ubinary"], QUERIES, K, **ours)
+    assert [[(hit.id, hit.start, hit.score) for hit in few] for few in hits] == found(
+        str(outputs / "ubinary"), candidates=CANDIDATES
+    )
+    with pytest.raises(bert_embed.SettingError, match="must be a list of texts"):
+        bert_embed.nearest(outputs / "ubinary", QUERIES[0])
+    with pytest.raises(bert_embed.SettingError, match="recall_sample requires candidates"):
+        bert_embed.nearest(outputs / "ubinary", QUERIES, recall_sample=3)
