@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from bert_embed.pipeline import RunFailed, compare, embed, nearest
     from bert_embed.pipeline.comparison.result import Comparison
+    from bert_embed.pipeline.export.command import export
     from bert_embed.results.files import DocumentUnits
     from bert_embed.results.read import (
         read,
@@ -75,6 +76,7 @@ __all__ = [
     "__version__",
     "compare",
     "embed",
+    "export",
     "load",
     "nearest",
     "read",
@@ -93,6 +95,7 @@ _IMPORTED_ON_USE = {
     "RunFailed": "bert_embed.pipeline",
     "compare": "bert_embed.pipeline",
     "embed": "bert_embed.pipeline",
+    "export": "bert_embed.pipeline.export.command",
     "nearest": "bert_embed.pipeline",
     "Comparison": "bert_embed.pipeline.comparison.result",
     "Bundle": "bert_embed.bundle.bundle",

@@ -47,6 +47,8 @@ def test_npy_files_map_into_memory_and_their_tables_go_with_them(runs, tmp_path,
     found = np.load(tmp_path / "npy" / "emb_0000.npy", mmap_mode="r")
     ids, vectors = bert_embed.read(source)
     assert isinstance(found, np.memmap)
+    said = bert_embed.export([source], tmp_path / "npy", "npy")  # in Python, once more
+    assert said == [f"{tmp_path}/npy: {TOTAL:,} rows of 20 numbers, nothing to do"]
     np.testing.assert_array_equal(found, expected(dtype, vectors), strict=True)
     table = pq.read_table(tmp_path / "npy" / "metadata_0000.parquet")
     assert table["id"].to_pylist() == ids
