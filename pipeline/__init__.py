@@ -166,9 +166,10 @@ def nearest(
             prompt=prompt,
         )
         from bert_embed.pipeline.commands.search import search
+        from bert_embed.results.read import output_folders
 
         return search(
-            options.folders,
+            output_folders(options.folders),
             list(queries),
             *(options.k, options.model, options.prompt, options.by, options.rerank),
             *(options.candidates, options.rescore_with, options.recall_sample),

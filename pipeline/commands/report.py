@@ -51,6 +51,8 @@ def check_place(file: str | None, run: str) -> None:
     folder = os.path.dirname(absolute(file))
     if not is_remote(file) and not os.path.isdir(folder):
         raise UsageError(f"--output {file} cannot be written: there is no folder {folder}")
+    if os.path.isdir(file):
+        raise UsageError(f"--output {file} is a folder; give a file")
     with usage_errors(), suppress(FileNotFoundError), open_raw(absolute(file)) as page:
         if page.read(len(_PAGE)).lower() != _PAGE:
             raise UsageError(f"--output {file} is there and is no page; give another name")

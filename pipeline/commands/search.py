@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_embed.backends.choose import weight_files
 from bert_embed.base.arrays import unit
-from bert_embed.base.errors import SettingError, counted, counted_of
+from bert_embed.base.errors import InputError, SettingError, counted, counted_of
 from bert_embed.bundle.bundle import Bundle, query_prompt
 from bert_embed.bundle.find import resolve_model
 from bert_embed.encoder import Encoder, relevance_label
@@ -228,6 +228,8 @@ def search(
     by those of the outputs `rescore_with`. A note says which share of the exact hits that finds,
     for `recall_sample` documents as queries.
     """
+    if not queries:
+        return []
     named = [folders] if isinstance(folders, str) else folders
     outputs = [opened(folder, model, by) for folder in named]
     kinds = _kinds(outputs, by)
@@ -374,6 +376,11 @@ class _Stages:
         for output in self.larger:  # of increments the last one has the newest version
             vectors |= vectors_at(output.folder, output.settings, wanted)
         shown = {place_of(hit) for few in hits[:count] for hit in few}
+        if shown and not shown & vectors.keys():
+            raise InputError(
+                f"{self._names} has none of the {counted(len(shown), 'candidate')}: rescore with "
+                "an output of the same documents, by their ids"
+            )
         if missing := len(shown - vectors.keys()):
             lacking = counted_of(missing, len(shown), "candidate", "is", "are")
             warn(f"note: {lacking} not in {self._names}, and left out")

@@ -213,17 +213,19 @@ def read_options(
     flags: Sequence[str] = _FLAGS_OF_EMBED,
     program: str = "bert-embed embed",
     needed: Sequence[str] = ("input", "output"),
+    others: Sequence[str] = (),
     **fixed: Any,
 ) -> Options:
     """The options of a command line, a call or a template, above those of a YAML file.
 
     `values` are of our options, `words` of Beam; `flags` and `program` are for the messages about
-    mistyped flags; `fixed` are options that the command itself sets. InputError if a needed option
+    mistyped flags; `others` are names in the file that are no options, and `fixed` are options that
+    the command itself sets. InputError if a needed option
     is missing, or any is unknown or wrong.
     """
     path = None if config is None else one_text("config", config)
     ours = {name: one for name, one in FLAGS.items() if f"--{name}" in flags}
-    below, file_words = ({}, []) if path is None else _read_config(path, ours)
+    below, file_words = ({}, []) if path is None else _read_config(path, ours, others)
     job = RunnerOptions(one_text("runner", (below | dict(values)).get("runner", DEFAULT_RUNNER)))
     if path is not None:
         try:
@@ -246,20 +248,17 @@ def read_options(
     return options
 
 
-def _read_config(path: str, flags: Mapping[str, Flag]) -> tuple[dict[str, Any], list[str]]:
-    """The values of our flags in a YAML file, and the other flags in it as words."""
-    try:
-        data = read_bytes(path)
-        if data is None:
-            raise FileNotFoundError(f"{path} is not there")
-        text = data.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError("config", f"{path} cannot be read: {error}") from error
+def _read_config(
+    path: str, flags: Mapping[str, Flag], others: Sequence[str] = ()
+) -> tuple[dict[str, Any], list[str]]:
+    """The values of our flags in a YAML file, and those of neither us nor `others` as words."""
     values: dict[str, Any] = {}
     words: list[str] = []
-    for key, value in _settings(path, text).items():
+    for key, value in _settings(path).items():
         name = str(key)
         try:
+            if name in others:
+                continue
             if name in flags:
                 if value is not None:
                     values[name] = flags[name].kind(name, value)
@@ -270,10 +269,17 @@ def _read_config(path: str, flags: Mapping[str, Flag]) -> tuple[dict[str, Any], 
     return values, words
 
 
-def _settings(path: str, text: str) -> dict[str, Any]:
+def _settings(path: str) -> dict[str, Any]:
     """The flags in a YAML file; SettingError if it is not such a file."""
     import yaml
 
+    try:
+        data = read_bytes(path)
+        if data is None:
+            raise FileNotFoundError(f"{path} is not there")
+        text = data.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError("config", f"{path} cannot be read: {error}") from error
     try:
         root = yaml.compose(text, yaml.SafeLoader)
         names = [key.value for key, _ in root.value] if isinstance(root, yaml.MappingNode) else []
@@ -551,8 +557,13 @@ def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> tuple[Option
     config = values.pop("config", None)
     own = {name: values.pop(name) for name in list(values) if name not in FLAGS}
     flags = list(parser._option_string_actions)
-    needed = ("input",) if command == "estimate" else ("input", "output")
-    return read_options(values, words, config, flags, parser.prog, needed, **fixed), own
+    if command != "estimate":
+        return read_options(values, words, config, flags, parser.prog, **fixed), own
+    ours = flags_of(EstimateOptions)
+    if config is not None:
+        others = [name for name in map(str, _settings(config)) if name not in ours]
+        own = _read_config(config, ours, others)[0] | own
+    return read_options(values, words, config, flags, parser.prog, ("input",), tuple(ours)), own
 
 
 def plain_words(arguments: Sequence[str]) -> list[str]:

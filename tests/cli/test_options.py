@@ -14,7 +14,7 @@ import yaml
 import bert_embed
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.options import flags
-from bert_embed.pipeline.options.command_line import parse_embed
+from bert_embed.pipeline.options.command_line import parse_embed, parse_estimate
 from bert_embed.pipeline.options.commands import (
     CompareOptions,
     DedupOptions,
@@ -207,6 +207,14 @@ def test_every_command_takes_a_file_of_its_flags(tmp_path, options, places, cont
     assert options.parse([*places, f"--config={config}"]) == options.parse([*places, *words])
     if "sample" in settings:
         assert options.parse([*places, "--config", str(config), "--sample=7"]).sample == 7
+
+
+def test_a_file_for_estimate_holds_its_own_flags_and_those_of_embed(tmp_path):
+    config = tmp_path / "flags.yaml"
+    config.write_text("input: a\nprice_per_hour: 0.1\nlimit: 3\nskip_blocks: [1, 2]\njson: true\n")
+    options, own = parse_estimate([f"--config={config}", "--no_json"])
+    assert (options.input, options.limit, options.skip_blocks) == (("a",), 3, (1, 2))
+    assert (own.price_per_hour, own.json) == (0.1, False)
 
 
 @pytest.mark.parametrize(

@@ -139,8 +139,10 @@ def _registered(lake: _Lake, runs: Sequence[_Run], dest: str) -> Iterator[str]:
             _check_same(run, described, dest)
     names = {name for run in runs for name in (run.fingerprint, *run.output.earlier)}
     known = {} if described is None else lake.known(names)
+    there = set(known)
     for run in runs:
-        _check_order(run, known, dest)
+        _check_order(run, there, dest)
+        there.add(run.fingerprint)
     for run in runs:
         folder = run.output.folder
         if run.fingerprint in known:
@@ -230,14 +232,15 @@ def _unfit(kind: pa.DataType) -> str | None:
     return None if fits else str(kind)
 
 
-def _check_order(run: _Run, known: Mapping[str, set[str]], dest: str) -> None:
-    if run.fingerprint in known:
+def _check_order(run: _Run, there: Set[str], dest: str) -> None:
+    """UsageError if a run continues one that is not there: its rows would not be all."""
+    if run.fingerprint in there:
         return
-    for other, earlier in known.items():
-        if run.fingerprint in earlier:
+    for one in required(run.output.record, "record of the run").input.earlier:
+        if one.run is not None and one.run not in there:
             raise UsageError(
-                f"{run.output.folder} is older than the run {other}, which DEST {dest} has "
-                "already: its rows would replace newer ones. Register all outputs in a new table"
+                f"DEST {dest} lacks {one.output}, which {run.output.folder} continues: register "
+                "that first, or both in one command"
             )
 
 
@@ -257,6 +260,11 @@ class _Iceberg(_Lake):
             raise UsageError(
                 f"--to iceberg keeps its catalog in a file of SQLite: DEST must be a local folder, "
                 f"got {options.dest}"
+            )
+        if "." in options.table:
+            raise UsageError(
+                f"--table {options.table}: tables of Iceberg are in the namespace {_NAMESPACE} "
+                "here, give a name without dots"
             )
         with requires("--to iceberg", "pyiceberg[sql-sqlite]"):
             catalogs = importlib.import_module("pyiceberg.catalog.sql")

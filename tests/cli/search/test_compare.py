@@ -301,6 +301,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(old, tmp_path, capsys)
         capsys, old, one, "--sample=3", "--queries=q"
     )
     assert "--old_model requires --queries" in refused(capsys, old, one, "--old_model=m")
+    assert "is a folder; give a file" in refused(capsys, old, one, f"--output={tmp_path}")
     assert "is there and is no page" in refused(capsys, old, one, f"--output={old / 'run.json'}")
     with pytest.raises(InputError, match=r"^sample must be a whole number of at least 1, got 0"):
         bert_embed.compare(old, one, sample=0)

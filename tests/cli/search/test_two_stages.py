@@ -173,7 +173,19 @@ def test_python_finds_what_the_command_finds(outputs, capsys):
     assert [[(hit.id, hit.start, hit.score) for hit in few] for few in hits] == found(
         str(outputs / "ubinary"), candidates=CANDIDATES
     )
+    every = bert_embed.nearest(outputs / "half*", QUERIES[:1], 1)  # a glob
+    assert [hit.folder for hit in every[0]] == [str(outputs / "half")]
+    assert bert_embed.nearest(outputs / "ubinary", [], 1) == []
     with pytest.raises(bert_embed.SettingError, match="must be a list of texts"):
         bert_embed.nearest(outputs / "ubinary", QUERIES[0])
     with pytest.raises(bert_embed.SettingError, match="recall_sample requires candidates"):
         bert_embed.nearest(outputs / "ubinary", QUERIES, recall_sample=3)
+
+
+def test_an_output_of_other_documents_rescores_none(outputs, tiny_bundle, tmp_path, capsys):
+    (tmp_path / "in.jsonl").write_text('{"id": "elsewhere", "text": "the river"}\n')
+    assert embed(tmp_path / "other", tiny_bundle, tmp_path / "in.jsonl") == 0
+    words = ["search", str(outputs / "ubinary"), QUERIES[0], "--candidates=20", "--recall_sample=0"]
+    capsys.readouterr()
+    assert main([*words, f"--rescore_with={tmp_path / 'other'}"]) == 2
+    assert f"{tmp_path / 'other'} has none of the 20 candidates" in capsys.readouterr().err

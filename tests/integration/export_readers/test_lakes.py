@@ -151,11 +151,13 @@ def test_an_increment_replaces_and_deletes_in_one_commit(lake, dest, days, at_on
     assert len(kept) == 4  # no file of a run was changed
 
 
-def test_an_older_output_is_not_registered_after_a_newer_one(lake, dest, days, capsys):
+def test_an_output_is_not_registered_without_one_that_it_continues(lake, dest, days, capsys):
+    assert export(days / "1", dest, lake) == 2
+    assert f"which {days / '1'} continues: register that first" in capsys.readouterr().err
+    assert export(days / "0", dest, lake) == 0
     assert export(days / "1", dest, lake) == 0
-    assert export(days / "0", dest, lake) == 2
-    assert "is older than the run" in capsys.readouterr().err
-    assert table_of(lake, dest).num_rows == 2
+    assert export(days / "0", dest, lake) == 0
+    assert table_of(lake, dest).num_rows == 3
 
 
 def test_integer_ids_and_whole_files_go(lake, dest, tmp_path, tiny_bundle, capsys):
@@ -256,6 +258,8 @@ def test_places_that_a_lake_cannot_take_are_refused(tmp_path, capsys):
     assert "give a folder above the outputs" in capsys.readouterr().err
     assert export(run, "gs://bucket/lake", "iceberg") == 2
     assert "DEST must be a local folder" in capsys.readouterr().err
+    assert main(["export", str(run), str(tmp_path / "a"), "--to=iceberg", "--table=a.c"]) == 2
+    assert "give a name without dots" in capsys.readouterr().err
     for lake in LAKES:
         assert export(run, run / "lake", lake) == 2
         assert "lies in the output itself" in capsys.readouterr().err
