@@ -212,7 +212,7 @@ def test_every_command_takes_a_file_of_its_flags(tmp_path, options, places, cont
 def test_a_file_for_estimate_holds_its_own_flags_and_those_of_embed(tmp_path):
     config = tmp_path / "flags.yaml"
     config.write_text("input: a\nprice_per_hour: 0.1\nlimit: 3\nskip_blocks: [1, 2]\njson: true\n")
-    options, own = parse_estimate([f"--config={config}", "--no_json"])
+    options, own = parse_estimate([f"--config={config}", "--json=false"])
     assert (options.input, options.limit, options.skip_blocks) == (("a",), 3, (1, 2))
     assert (own.price_per_hour, own.json) == (0.1, False)
 
