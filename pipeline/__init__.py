@@ -1,5 +1,6 @@
 """Embeds a corpus and looks into what was written: `bert-embed`, or these functions in Python."""
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -151,9 +152,7 @@ def nearest(
     if isinstance(queries, str):
         raise SettingError("queries", "must be a list of texts, got one text: put it in a list")
     with named_as_in_python():
-        listed = (
-            [folders] if isinstance(folders, str) or not isinstance(folders, Sequence) else folders
-        )
+        listed = [folders] if isinstance(folders, str | os.PathLike) else folders
         options = SearchOptions(
             words=(*listed, "queries"),  # type: ignore[arg-type]
             k=k,

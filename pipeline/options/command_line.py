@@ -7,8 +7,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -235,17 +235,26 @@ def read_options(
                 raise SettingError("config", f"{path}: {flag_message(error)}") from error
             raise
     check_beam_words(words, flags, job, program)
-    try:
+    with _naming_file(path, below, values):
         every = below | {name: FLAGS[name].kind(name, value) for name, value in values.items()}
         if every.get("like") is not None:
             every = options_like(every) | every
         options = Options(**every | fixed, beam_args=(*file_words, *words))
+    options.require(*needed)
+    return options
+
+
+@contextmanager
+def _naming_file(
+    path: str | None, below: Mapping[str, Any], values: Mapping[str, Any]
+) -> Iterator[None]:
+    """Names the YAML file in a SettingError of what it alone gives, `below` the `values`."""
+    try:
+        yield
     except SettingError as error:
         if error.setting in below and error.setting not in values:
             raise SettingError("config", f"{path}: {error}") from error
         raise
-    options.require(*needed)
-    return options
 
 
 def _read_config(
@@ -485,12 +494,8 @@ class CommandOptions(CheckedOptions):
             namespace = parser.parse_intermixed_args(arguments)
         values = vars(namespace)
         values.pop("config")
-        try:
+        with _naming_file(path, below, values):
             return cls._of(below | values, [*file_words, *words], parser, places)
-        except SettingError as error:
-            if error.setting in below and error.setting not in values:
-                raise SettingError("config", f"{path}: {error}") from error
-            raise
 
     @classmethod
     def _of(

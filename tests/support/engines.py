@@ -1,7 +1,12 @@
 """Engines for tests: the real one, with something to be done before each batch."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -13,6 +18,7 @@ from bert_embed.backends.host import Wanted
 from bert_embed.backends.protocol import Engine, Graph
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.settings import OutputSpec, VectorSpec
+from tests.support.command import ROOT
 
 
 def load_tensorflow(bundle: Bundle, special_ids: tuple[int, int], *settings: object) -> Engine:
@@ -100,3 +106,17 @@ class _AsTPU(WatchedEngine):
 def load_watched(before: Callable[[np.ndarray], object], *model: Any) -> WatchedEngine:
     """Loads the real engine; with `functools.partial`, what an Encoder takes as `load_engine`."""
     return WatchedEngine(load_engine(*model), before)
+
+
+def jax_process(code: str, cache: Path, *words: str, **variables: str) -> tuple[Any, str]:
+    """What a process of its own with JAX on this processor prints last, as JSON; and its stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=ROOT,
+        env={**os.environ, "BERT_EMBED_CACHE": str(cache), "JAX_PLATFORMS": "cpu", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr

@@ -1,10 +1,5 @@
 """The programs of TPUs and GPUs, compiled by XLA for this machine's processor."""
 
-import json
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -13,25 +8,12 @@ from bert_embed.backends.runner import RowRunner
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.settings import OutputSpec, VectorSpec
-from tests.support.command import ROOT, embed, rows, vectors
+from tests.support.command import embed, rows, vectors
+from tests.support.engines import jax_process
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import assert_near
 
 BROKEN = 40  # the id of a word whose embedding is not a number
-
-
-def in_process(code, folder, **variables):
-    """What a process of its own prints last, as JSON, and its stderr."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={**os.environ, "BERT_EMBED_CACHE": str(folder), "JAX_PLATFORMS": "cpu", **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -108,7 +90,7 @@ def test_eight_chips_share_the_rows_of_each_program(tiny_bundle, tmp_path):
     for chips in (1, 8):
         dump = tmp_path / str(chips)
         flags = f"--xla_force_host_platform_device_count={chips} --xla_dump_hlo_as_text"
-        found[chips] = in_process(code, tmp_path, XLA_FLAGS=f"{flags} --xla_dump_to={dump}")[0]
+        found[chips] = jax_process(code, tmp_path, XLA_FLAGS=f"{flags} --xla_dump_to={dump}")[0]
         assert found[chips]["chips"] == chips
         files = dump.glob("*jit_program*after_optimizations.txt")
         programs[chips] = [file.read_text() for file in files]
@@ -132,8 +114,8 @@ print(json.dumps({}))
 def test_a_second_process_compiles_nothing(tiny_bundle, tmp_path):
     variables = {"JAX_LOG_COMPILES": "1", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     code = f"MODEL = {str(tiny_bundle)!r}\n{AGAIN}"
-    _, first = in_process(code, tmp_path, **variables)
-    _, second = in_process(code, tmp_path, **variables)
+    _, first = jax_process(code, tmp_path, **variables)
+    _, second = jax_process(code, tmp_path, **variables)
     assert "Persistent compilation cache hit for 'jit_program" not in first
     assert "Persistent compilation cache hit for 'jit_program" in second
 

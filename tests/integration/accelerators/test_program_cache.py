@@ -1,8 +1,5 @@
 """Workers with chips: what one compiles others find; what cannot compute is refused."""
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +7,8 @@ import pytest
 
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.transforms.worker_bundles import publish_bundle
-from tests.support.command import ROOT, embed
+from tests.support.command import embed
+from tests.support.engines import jax_process
 
 # What a worker does; says how many programs it compiled and found, and their seconds.
 WORKER = """
@@ -45,16 +43,7 @@ def worker(place, machine, programs=None, **variables):
     """A process on a machine, which is a cache folder; what it says, and its stderr."""
     fingerprint = Path(place).name.partition("-")[0] if "/bundles/" in place else ""
     programs = f"{place}/programs" if programs is None else programs
-    done = subprocess.run(
-        [sys.executable, "-c", WORKER, place, fingerprint, programs],
-        cwd=ROOT,
-        env={**os.environ, "BERT_EMBED_CACHE": str(machine), "JAX_PLATFORMS": "cpu", **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+    return jax_process(WORKER, machine, place, fingerprint, programs, **variables)
 
 
 @pytest.mark.parametrize("store", ["local", "gs"])

