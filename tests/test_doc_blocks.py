@@ -45,14 +45,6 @@ ELSEWHERE = {
     ("README.md", "import bert_embed"): "test_the_python_of_a_page_gives_these_shapes",
     ("docs/beam.md", "python -m examples.embed_stream"): "tests/cli/examples/test_embed_stream.py",
     ("docs/beam.md", _SCORED): "tests/unit/transforms/adapters/test_recipes.py",
-    ("docs/beam.md", "import json\n\nimport apache_beam as beam\nfrom apache_beam.opt"): (
-        "tests/unit/transforms/adapters/test_recipes.py"
-    ),
-    (
-        "docs/beam.md",
-        "import apache_beam as beam\nimport pyarrow as pa\nfrom bert_embed import EmbedDocuments\n"
-        "from google",
-    ): "tests/unit/transforms/adapters/test_recipes.py",
     (
         "docs/beam.md",
         "import apache_beam as beam\nfrom apache_beam.options",

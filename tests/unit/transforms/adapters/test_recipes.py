@@ -1,4 +1,4 @@
-"""The recipes of docs/beam.md for scores, Pub/Sub and the Storage Write API run as they stand."""
+"""The recipes of docs/beam.md, for Pub/Sub and the Storage Write API, too, run as they stand."""
 
 import json
 import os
@@ -27,6 +27,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1 import types
 
 import bert_embed
+from examples import append_to_bigquery
 from tests.support.models.heads import write_classifier
 from tests.support.rounding import MINILM, assert_near
 
@@ -153,19 +154,17 @@ def test_scores_drop_documents(minilm, tmp_path, monkeypatch):
 
 
 def test_texts_of_pubsub_become_vectors_there(minilm, tmp_path):
-    program = tmp_path / "stream.py"
-    program.write_text(
-        recipe("ReadFromPubSub").replace("DataflowRunner", "BundleBasedDirectRunner")
-    )
+    places = ["projects/my-project/subscriptions/texts", f"{TOPICS}/vectors", f"{TOPICS}/rejected"]
+    program = ["-m", "examples.embed_pubsub", *places, "--runner=BundleBasedDirectRunner"]
     sent = {"a": b"one text", "b": b" ", "c": b"\xff", "d": "ein Wörtchen".encode()}
     messages = [{"data": data, "attributes": {"id": name}} for name, data in sent.items()]
     with pubsub_server() as server:
-        server.subscriptions["projects/my-project/subscriptions/texts"] = f"{TOPICS}/texts"
+        server.subscriptions[places[0]] = f"{TOPICS}/texts"
         server.publish(types.PublishRequest(topic=f"{TOPICS}/texts", messages=messages))
         log = (tmp_path / "log").open("w")
         environment = {**os.environ, "PUBSUB_EMULATOR_HOST": server.address}
         stream = subprocess.Popen(
-            [sys.executable, program], cwd=ROOT, env=environment, stdout=log, stderr=log
+            [sys.executable, *program], cwd=ROOT, env=environment, stdout=log, stderr=log
         )
         try:
             until = time.monotonic() + PATIENCE
@@ -215,7 +214,7 @@ def test_the_unit_test_passes(minilm):
     namespace["test_blank_reviews_are_rejected"]()
 
 
-def test_vectors_are_appended_to_a_table(minilm, bigquery, monkeypatch):
+def test_vectors_are_appended_to_a_table(minilm, bigquery, tmp_path, monkeypatch):
     fields = [("id", "STRING", "NULLABLE"), ("embedding", "FLOAT64", "REPEATED")]
     bigquery.fill("test-project.recipes.vectors", fields, [])
     address = bigquery.environment["BIGQUERY_STORAGE_EMULATOR_HOST"]
@@ -226,9 +225,9 @@ def test_vectors_are_appended_to_a_table(minilm, bigquery, monkeypatch):
         return client(transport=BigQueryWriteGrpcTransport(channel=channel))
 
     monkeypatch.setattr(storage, "BigQueryWriteClient", of_emulator)
-    block = recipe("AppendRowsStream").replace("my-project", "test-project")
-    block = block.replace("my_dataset", "recipes")
-    exec(compile(block, "recipe", "exec"), {"__name__": "recipe"})
+    lines = [{"id": "a", "text": "one text"}, {"id": "b", "text": "two"}]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    append_to_bigquery.main(f"{tmp_path}/in.jsonl", "test-project.recipes.vectors", [])
     rows = bigquery.rows("SELECT id, embedding FROM `test-project.recipes.vectors` ORDER BY id")
     assert [name for name, _ in rows] == ["a", "b"]
     wanted = bert_embed.load("minilm").encode(["one text", "two"])
