@@ -53,42 +53,55 @@ class JaxEngine(ProgramEngine):
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> "Programs":
         """See `protocol.Engine`."""
         wanted, bundle = self.wanted(spec, output_spec, prompt_tokens), self._bundle
-        function = partial(program, wanted, bundle.heads, bundle.token_dense)
-        function.__name__ = self._cache.name  # type: ignore[attr-defined]
-        compiled = partial(jax.jit(function), self._weights)
-        return Programs(compiled, self._by_row, self._cache.share)
+
+        def compiled(exact: bool) -> Any:
+            function = partial(program, wanted, bundle.heads, bundle.token_dense, exact=exact)
+            function.__name__ = self._cache.name  # type: ignore[attr-defined]
+            return partial(jax.jit(function), self._weights)
+
+        return Programs(compiled(False), compiled(True), self._by_row, self._cache.share)
 
 
 class Programs:
     """A function of packed rows as a `bert_embed.backends.protocol.Graph`."""
 
     def __init__(
-        self, function: Any, by_row: NamedSharding, compiled: Callable[[], object]
+        self, function: Any, exact: Any, by_row: NamedSharding, compiled: Callable[[], object]
     ) -> None:
-        """Takes what to call after a program was compiled, which is at the first of its shape."""
-        self._function, self._by_row, self._compiled = function, by_row, compiled
+        """Takes what to call after a program was compiled, which is at the first of its shape.
+
+        `exact` computes what `function` could not, and is compiled only if that happens.
+        """
+        self._function, self._exact = function, exact
+        self._by_row, self._compiled = by_row, compiled
         self._shapes: set[Shape] = set()
 
     def __call__(self, rows: PaddedRows, shape: Shape) -> Mapping[str, np.ndarray]:
         places = placed(rows.mask.sum(axis=1), shape)
-        outputs = self._run(rows, shape, *places)
+        outputs = self._run(self._function, rows, shape, *places)
         if shape not in self._shapes:
             self._shapes.add(shape)
             self._compiled()
-        shared = np.bincount(places[0], minlength=shape[0])[places[0]] > 1
-        broken = np.flatnonzero(shared & ~_unspoiled(outputs, len(rows.mask)))
+        broken = np.flatnonzero(~_unspoiled(outputs, len(rows.mask)))
         # In a product with NaN a weight of 0 is NaN, too: each has a row of its own now, and those
-        # that broke beside another one are whole.
+        # that broke beside another one are whole, as are those that broke in a TPU's softmax.
         for start in range(0, len(broken), shape[0]):
             alone = broken[start : start + shape[0]]
             nothing = np.zeros(len(alone), np.int64)
-            again = self._run(rows.some(alone), shape, np.arange(len(alone)), nothing, nothing)
+            places = np.arange(len(alone)), nothing, nothing
+            again = self._run(self._exact, rows.some(alone), shape, *places)
             for name, values in again.items():
                 outputs[name][alone] = values
         return outputs
 
     def _run(
-        self, texts: PaddedRows, shape: Shape, row: np.ndarray, slot: np.ndarray, start: np.ndarray
+        self,
+        function: Any,
+        texts: PaddedRows,
+        shape: Shape,
+        row: np.ndarray,
+        slot: np.ndarray,
+        start: np.ndarray,
     ) -> dict[str, np.ndarray]:
         """Runs texts, each in a row, as one of the texts of that row, from its first token on."""
         mask, length = texts.mask, shape[1]
@@ -104,7 +117,7 @@ class Programs:
 
         unseen = None if texts.seen is mask else packed(1 - texts.seen)
         batch = packed(texts.input_ids), packed(texts.type_ids), unseen, lengths
-        found = jax.device_get(self._function(*jax.device_put(batch, self._by_row)))
+        found = jax.device_get(function(*jax.device_put(batch, self._by_row)))
         outputs = {name: values[row, slot] for name, values in found["texts"].items()}
         for name, values in found["tokens"].items():
             outputs[name] = np.zeros((*mask.shape, values.shape[-1]), np.float32)
@@ -113,12 +126,12 @@ class Programs:
 
 
 def _unspoiled(outputs: Mapping[str, np.ndarray], texts: int) -> np.ndarray:
-    """bool `[texts]`: whether no text in the same row broke these.
+    """bool `[texts]`: whether nothing broke these.
 
-    What spoils a text spoils each of its tokens, so that one is looked at: whether all numbers are
-    finite is for `bert_embed.backends.runner` to say.
+    What spoils a token spoils all of its numbers, so that one is looked at: whether all are finite
+    is for `bert_embed.backends.runner` to say.
     """
     unspoiled = np.ones(texts, bool)
     for values in outputs.values():
-        unspoiled &= np.isfinite(values[:, 0] if values.ndim > 2 else values).all(axis=-1)
+        unspoiled &= np.isfinite(values[..., 0] if values.ndim > 2 else values).all(axis=-1)
     return unspoiled

@@ -48,17 +48,19 @@ def program(
     types: jax.Array,
     unseen: jax.Array | None,
     lengths: jax.Array,
+    exact: bool = False,
 ) -> dict[str, dict[str, jax.Array]]:
     """Runs the encoder up to the highest layer that is used, pools, and applies heads.
 
     `ids`, `types` and `unseen`, 1 for tokens that no other sees (None: there are none), are int32
     `[rows, length]`; `lengths`, int32 `[rows, texts]`, are the tokens of each text of a row, 0 for
     none. Returns float32 arrays, of "texts" `[rows, texts, width]` and of "tokens"
-    `[rows, length, width]`, by the names of `bert_embed.backends.protocol.Graph`.
+    `[rows, length, width]`, by the names of `bert_embed.backends.protocol.Graph`. Not `exact`, a
+    TPU may find none for a text that has some: see `_exponentials`.
     """
     spec, output_spec, config = wanted.spec, wanted.output_spec, wanted.config
     layout = _Layout(lengths, ids.shape[1])
-    ops = _Ops(config, weights, layout, unseen)
+    ops = _Ops(config, weights, layout, unseen, exact)
     layers = config.hidden_states(ops, ids, types)
     states = {
         number: state.astype(jnp.float32)
@@ -228,15 +230,20 @@ class _Ops(ArrayOps):
     """
 
     def __init__(
-        self, config: EncoderConfig, weights: Weights, layout: _Layout, unseen: jax.Array | None
+        self,
+        config: EncoderConfig,
+        weights: Weights,
+        layout: _Layout,
+        unseen: jax.Array | None,
+        exact: bool,
     ) -> None:
         super().__init__(jnp, config, weights)
-        self._layout = layout
+        self._layout, self._exact = layout, exact
         self._dtype = next(
             array.dtype for name, array in weights.items() if name.endswith("/kernel")
         )
-        exact = _HIGHEST if self._dtype == jnp.float32 else None
-        self._einsum = partial(jnp.einsum, precision=exact)
+        precision = _HIGHEST if self._dtype == jnp.float32 else None
+        self._einsum = partial(jnp.einsum, precision=precision)
         seen = layout.text[:, :, None] == layout.text[:, None]
         if unseen is not None:
             seen &= unseen[:, None] == 0
@@ -326,7 +333,7 @@ class _Ops(ArrayOps):
             f"{layout},{of_keys}->bhlm", query, key, preferred_element_type=jnp.float32
         )
         scores = jnp.where(self._seen, scores if added is None else scores + added, _UNSEEN)
-        if layout == _OF_TPU:
+        if layout == _OF_TPU and not self._exact:
             weights, share = _exponentials(scores, query, key, added)
         else:
             weights, share = jax.nn.softmax(scores), None
@@ -385,7 +392,7 @@ def _exponentials(
     Returns exponentials and, `[rows, heads, length]`, what to multiply a row of them by. The
     largest score would be a pass of its own over all of them. No score is above the product of the
     lengths of query and key, which costs nothing; where that is too large to tell anything, and the
-    exponentials come to nothing, the result is NaN, which fails the text.
+    exponentials come to nothing, the result is NaN, and the text is run again by an exact program.
     """
     squares, of_keys = (jnp.square(part.astype(jnp.float32)).sum(axis=2) for part in (query, key))
     most = jnp.sqrt(squares * of_keys.max(axis=-1, keepdims=True))

@@ -9,10 +9,11 @@ from bert_embed.bundle.bundle import read_bundle
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.settings import OutputSpec, VectorSpec
 from tests.support.command import embed, rows, vectors
-from tests.support.engines import jax_process
+from tests.support.engines import jax_process, load_jax_as_tpu
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import assert_near
 
+SIGNS = {"query": 1, "key": -1}
 BROKEN = 40  # the id of a word whose embedding is not a number
 
 
@@ -43,8 +44,8 @@ def broken_bundle(tmp_path_factory):
     return import_huggingface(str(folder / "source"), str(folder / "bundle"))
 
 
-def run(bundle, texts, **settings):
-    runner = RowRunner(bundle.config, load_engine(bundle, (2, 3), "float32", **settings), 2)
+def run(bundle, texts, load=load_engine, **settings):
+    runner = RowRunner(bundle.config, load(bundle, (2, 3), "float32", **settings), 2)
     splits = np.concatenate([[0], np.cumsum([len(text) for text in texts])])
     output_spec = OutputSpec(tokens=True)
     return runner.run(
@@ -70,6 +71,22 @@ def test_what_shares_a_row_changes_nothing(tiny_bundle, broken_bundle):
         if number not in hostile:
             assert_near(together.vectors[number], one.vectors[0])
             assert_near(tokens[number], one.token_vectors)
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_scores_far_below_their_bound_are_no_reason_to_reject(tmp_path, layer):
+    """All keys point away from all queries: a TPU's first program has no share for any of them."""
+    attention = f"encoder.layer.{layer}.attention.self"
+    away = {f"{attention}.{name}.bias": np.full(32, 8.0 * sign) for name, sign in SIGNS.items()}
+    write_tiny_huggingface(tmp_path / "source", changes=away)
+    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    texts = [np.array([2, *range(41, 41 + count), 3], np.int32) for count in (1, 30, 5, 62, 0)]
+    expected = run(bundle, texts)
+    found = run(bundle, texts, load_jax_as_tpu)
+    assert found.failed == {}
+    # Scores of hundreds are rounded by 1e-5.
+    np.testing.assert_allclose(found.vectors, expected.vectors, atol=1e-4)
+    np.testing.assert_allclose(found.token_vectors, expected.token_vectors, atol=1e-4)
 
 
 EIGHT = """
