@@ -31,9 +31,9 @@ _COMMANDS = {
     "search": ("options.commands:SearchOptions", "commands.search:run_search"),
     "compare": ("options.commands:CompareOptions", "comparison.command:run_compare"),
     "watch": ("options.commands:WatchOptions", "watch:run_watch"),
-    "verify": ("options.commands:VerifyOptions", "commands.verify:run_verify"),
-    "report": ("options.commands:ReportOptions", "commands.report:run_report"),
-    "card": ("options.commands:CardOptions", "commands.card:run_card"),
+    "verify": ("options.commands:VerifyOptions", "commands.outputs:run_verify"),
+    "report": ("options.commands:ReportOptions", "commands.outputs:run_report"),
+    "card": ("options.commands:CardOptions", "commands.outputs:run_card"),
     "export": ("options.commands:ExportOptions", "export.command:run_export"),
     "cluster": ("options.commands:ClusterOptions", "commands.clusters:run_clusters"),
     "dedup": ("options.commands:DedupOptions", "commands.clusters:run_clusters"),
@@ -150,7 +150,7 @@ def _embed(command: str, arguments: list[str], own_process: bool) -> int:
 
         return run_estimate(options, own)
     if command == "tokenize" and any(word.partition("=")[0] == "--text" for word in arguments):
-        from bert_embed.pipeline.commands.tokens import run_tokens
+        from bert_embed.pipeline.commands.models import run_tokens
 
         return run_tokens(arguments)
     options = (parse_embed if command == "embed" else parse_tokenize)(arguments)

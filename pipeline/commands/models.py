@@ -1,8 +1,10 @@
-"""Runs `model import`, `model export`, `model inspect` and `model verify`."""
+"""Runs `model import`, `model export`, `model inspect` and `model verify`; `tokenize --text`."""
 
+import argparse
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +17,15 @@ from bert_embed.models.heads.kinds import heads_to_json
 from bert_embed.models.static import NO_LIMIT
 from bert_embed.pipeline.console import answer, say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
+from bert_embed.pipeline.options.command_line import Parser, add_flag
 from bert_embed.pipeline.options.commands import (
     ModelExportOptions,
     ModelImportOptions,
     ModelInspectOptions,
     ModelVerifyOptions,
 )
+from bert_embed.pipeline.options.embed import DEFAULTS, FLAGS
+from bert_embed.text.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
     from bert_embed.backends.probe import Verification
@@ -207,3 +212,28 @@ def _tokenizer(bundle: Bundle) -> str:
         return f"{settings['kind']} of {bundle.tokenizer_file}"
     casing = "lower case" if settings["lower_case"] else "cased"
     return f"WordPiece, {casing}, words of up to {settings['max_word_chars']} characters"
+
+
+def run_tokens(arguments: Sequence[str]) -> int:
+    """Prints tokens, their ids and their places in the text, one token a line."""
+    parser = Parser("tokenize", "Prints the tokens of a text, their ids and their places.")
+    parser.add_argument("--text", required=True)
+    add_flag(parser, "model", FLAGS["model"])
+    words = parser.parse_args(arguments, argparse.Namespace(model=DEFAULTS["model"]))
+    bundle = resolve_model(words.model, needed=lambda bundle: ())  # no weights
+    tokenizer = load_tokenizer(bundle)
+    encoded = tokenizer.encode_with_offsets([words.text])
+    begin, end = (
+        [(tokenizer.vocab[number], number, "")] if tokenizer.special_tokens else []
+        for number in (tokenizer.cls_id, tokenizer.sep_id)
+    )
+    rows = [*begin]
+    for token, number, start, stop in zip(
+        tokenizer.tokens(encoded.ids), encoded.ids, encoded.starts, encoded.stops, strict=True
+    ):
+        rows.append((token, int(number), f"{start}:{stop}"))
+    rows += end
+    width = max((len(token) for token, _, _ in rows), default=0)
+    for token, number, place in rows:
+        answer(f"{token:<{width}}  {number:>6}  {place}".rstrip())
+    return ExitCode.DONE

@@ -41,7 +41,7 @@ def compare_and_report(options: CompareOptions) -> Comparison:
     if options.output is None:
         return compared(options)
     # These import Beam.
-    from bert_embed.pipeline.commands.report import check_place
+    from bert_embed.pipeline.commands.outputs import check_place
     from bert_embed.pipeline.report.page import write_page
 
     folders = [absolute(folder) for folder in output_folders(options.new)]

@@ -18,7 +18,7 @@ from bert_embed.storage.files import absolute, is_remote
 # The modules of targets that share one; others have the target's name.
 _MODULES = {
     **dict.fromkeys(("faiss", "npy"), "arrays"),
-    **dict.fromkeys(("opensearch", "pyserini", "qdrant"), "lines"),
+    **dict.fromkeys(("opensearch", "pyserini", "qdrant", "vertex"), "lines"),
 }
 _LAKES = ("iceberg", "delta")  # tables that take the files of runs as they lie
 
@@ -92,10 +92,10 @@ def exported(options: ExportOptions) -> list[str]:
         options = replace(options, source=folders)
         options = replace(options, dest=_checked_dest(options))
         if options.to in _LAKES:
-            lakes = importlib.import_module("bert_embed.pipeline.export.targets.lakes")
+            lakes = importlib.import_module("bert_embed.pipeline.export.lakes")
             return [*map(hide_secrets, lakes.register(options))]
         source = open_source(options)
-        module = f"bert_embed.pipeline.export.targets.{_MODULES.get(options.to, options.to)}"
+        module = f"bert_embed.pipeline.export.{_MODULES.get(options.to, options.to)}"
         is_new = getattr(importlib.import_module(module), options.to)(source)
     what = f"{source.width} numbers"
     if source.kinds != ("dense",):

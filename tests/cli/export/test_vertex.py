@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import bert_embed
+from bert_embed.pipeline.export.lines import rows_per_file
 from bert_embed.pipeline.export.source import open_source
-from bert_embed.pipeline.export.targets.vertex import rows_per_file
 from bert_embed.pipeline.options.commands import ExportOptions
 from tests.support.command import embed
 from tests.support.outputs import contents, export, finished_run

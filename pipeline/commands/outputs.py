@@ -1,0 +1,253 @@
+"""Runs `verify`, `card` and `report`, which are about finished outputs."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import yaml
+
+from bert_embed.base.errors import counted
+from bert_embed.pipeline.console import HIDDEN, say, warn
+from bert_embed.pipeline.embedding import checked_run, start
+from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
+from bert_embed.pipeline.options.commands import TSNE, CardOptions, ReportOptions, VerifyOptions
+from bert_embed.pipeline.options.embed import OF_RESULT, Options
+from bert_embed.pipeline.report.content import pooled
+from bert_embed.pipeline.report.page import write_page
+from bert_embed.pipeline.report.sample import Run, check_projection, lacks_tsne
+from bert_embed.pipeline.run.output import lies_in, record_of_run
+from bert_embed.pipeline.run.plan import EmbedRun
+from bert_embed.pipeline.run.state import mark_incomplete
+from bert_embed.results.names import DELETED, kinds_of, vectors_of
+from bert_embed.results.read import open_outputs, output_folders
+from bert_embed.results.run_record import RunRecord
+from bert_embed.storage.file_info import is_glob
+from bert_embed.storage.files import absolute, is_remote, join, open_raw, write_bytes
+from bert_embed.transforms.bigquery.client import looks_like_table
+from bert_embed.transforms.output_check import Problem, output_problems
+from bert_embed.transforms.output_folder import (
+    CARD,
+    CARD_BEGINS,
+    EXAMPLES,
+    OutputFolder,
+    is_foreign,
+    parse_name,
+)
+
+_PAGE = b"<!doctype html>"  # how the files begin that a report may replace
+
+
+def run_verify(options: VerifyOptions) -> int:
+    """Runs `verify DIR`, with `--repair` a job too; FAILED if a file is not as its run wrote it."""
+    folder, record = read_folder(options.output)
+    problems = list(output_problems(folder, record))
+    say(*(f"{folder.path}: {problem}" for problem in problems))
+    if problems and options.repair:
+        with folder.held(alone=True):  # no run is at work there
+            run = prepare_repair(folder, record, problems, options)
+        if (code := start(run.options)) == ExitCode.INTERRUPTED:
+            return code
+        folder, record = read_folder(options.output)
+        problems = list(output_problems(folder, record))
+        say(*(f"{folder.path}: not repaired: {problem}" for problem in problems))
+    if problems:
+        advice = "" if options.repair else "; --repair computes missing and damaged parts again"
+        warn(f"error: {counted(len(problems), 'problem')} in {folder.path}{advice}")
+        return ExitCode.FAILED
+    files, size = record.written("files"), record.written("bytes")
+    say(f"{folder.path}: {counted(files, 'file')}, {counted(size, 'byte')}, all as written")
+    return ExitCode.DONE
+
+
+def read_folder(output: str) -> tuple[OutputFolder, RunRecord]:
+    """The folder of a run, and its record; InputError if it is no output, or damaged."""
+    record = record_of_run(output, advice=None)
+    return OutputFolder(absolute(output)), record
+
+
+def prepare_repair(
+    folder: OutputFolder, record: RunRecord, problems: Sequence[Problem], own: VerifyOptions
+) -> EmbedRun:
+    """Removes damaged and extra files if the same run can start; returns it to write them again."""
+    options = _options(folder, record, own)
+    warn(
+        f"repairing {folder.path} with {options.runner}; as its run.json says, this reads "
+        f"{', '.join((*options.input, *options.skip_existing))} and the model {options.model}"
+    )
+    run = checked_run(options)
+    if run.fingerprint != record.run:
+        raise UsageError(
+            f"{folder.path} cannot be repaired: its input, model or program has changed since it "
+            "was written; embed into a new folder"
+        )
+    parts = {problem.part for problem in problems if problem.part is not None}
+    names = folder.data_files()
+    damaged = {problem.name for problem in problems}
+    folder.remove_block_records(sorted(parts))
+    folder.remove_files(name for name in names if name in damaged or _part(name) in parts)
+    mark_incomplete(folder.path, record)
+    return run
+
+
+def _part(name: str) -> tuple[int, int] | None:
+    parsed = parse_name(name)
+    return parsed and (parsed.block, parsed.part)
+
+
+def _options(folder: OutputFolder, record: RunRecord, own: VerifyOptions) -> Options:
+    """The options of a run: what it computes by its record, where it runs by this command.
+
+    Somebody else may have written run.json. So it names what is read, and nothing more: no runner
+    or program, no query, no table to load or to pay for, no folder to write to.
+    """
+    stored = record.options
+    # Not as given: a folder of runs may hold later ones now.
+    earlier = tuple(run.output for run in record.input.earlier)
+    read = {name: stored[name] for name in ("input", "model") if name in stored}
+    if HIDDEN in str((read, {name: stored[name] for name in OF_RESULT if name in stored})):
+        raise _needs_its_command(folder, "holds no secrets")
+    tables = record.table, stored.get("query"), stored.get("output_table")
+    if any(table is not None for table in tables) or any(map(looks_like_table, earlier)):
+        raise _needs_its_command(folder, "names BigQuery, which only a command may")
+    options = Options.from_record(
+        stored,
+        **read,
+        output=folder.path,
+        skip_existing=earlier,
+        runner=own.runner,
+        beam_args=own.beam_args,
+    )
+    if options.reads_table:
+        raise _needs_its_command(folder, "names BigQuery, which only a command may")
+    options.require("input")
+    return options
+
+
+def _needs_its_command(folder: OutputFolder, why: str) -> UsageError:
+    return UsageError(
+        f"{folder.path} cannot be repaired without its command: run.json {why}; remove the listed "
+        "files and run the command again"
+    )
+
+
+def run_card(options: CardOptions) -> int:
+    """Runs `card DIR`; UsageError without complete runs, or where README.md is somebody else's."""
+    with usage_errors():
+        folders = output_folders(options.output)
+        runs = [Run(*read_folder(folder)) for folder in folders]
+        for folder, run in zip(folders, runs, strict=True):
+            if not run.record.is_done or run.record.vectors is None:
+                raise UsageError(f"{folder} is not the output of a complete run of `embed`")
+        open_outputs(folders, kinds_of(runs[0].record.settings)[0])  # refuses other vectors
+    top = absolute(options.output)
+    if is_glob(options.output) and not os.path.isdir(options.output):
+        raise UsageError(f"{options.output} is a glob: give the folder that is to have the card")
+    place = join(top, CARD)
+    if is_foreign(top, CARD):
+        raise UsageError(
+            f"{place} is not one that `card` wrote; give it another name, then run `card` again"
+        )
+    above = "" if top.rstrip("/") == runs[0].place.rstrip("/") else "*/"
+    parsed = filter(
+        None, map(parse_name, (name for run in runs for name in run.folder.data_files()))
+    )
+    globs = {name.kind: f"{above}{name.kind}/*{name.ending}" for name in parsed}
+    kinds = globs.keys() - {EXAMPLES, DELETED, "rejected"}
+    record = pooled(runs)
+    globs = {kind: globs[kind] for kind in record.numbers.written if kind in kinds}
+    title = os.path.basename(top.rstrip("/"))
+    write_bytes(place, _card(record, title, globs).encode())
+    say(f"wrote {place}")
+    return ExitCode.DONE
+
+
+def _card(record: RunRecord, title: str, globs: Mapping[str, str]) -> str:
+    """What the vectors are and how many, and which files of each folder a reader opens."""
+    vectors, result = record.settings, record.numbers
+    counts = result.counts
+    front = {
+        "pretty_name": title,
+        "tags": ["embeddings", "bert"],
+        "configs": [{"config_name": kind, "data_files": glob} for kind, glob in globs.items()],
+    }
+    rows = {
+        "documents": f"{counts.embedded:,} of {counted(counts.records, 'record')}",
+        "rejected": f"{counts.rejected:,}",
+        "cut at the model's length": f"{counts.truncated:,}",
+        "tokens": f"{result.tokens:,}",
+        **(_dense(vectors) if "dense" in vectors_of(vectors) else {}),
+        **{kind: _head(head) for kind, head in vectors.get("heads", {}).items()},
+        "number type": vectors["output_dtype"],
+        "model": f"{record.model.source}, fingerprint {vectors['model']}",
+        "prompt": json.dumps(vectors["prompt"]),
+        "computed in": vectors["precision"],
+        "made": f"{record.ended}, by bert-embed on apache-beam {record.versions['apache-beam']}",
+    }
+    if "query_prompt" in vectors:
+        rows["prompt of queries"] = json.dumps(vectors["query_prompt"], ensure_ascii=False)
+    table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
+    front_matter = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
+    folders = ", ".join(f"`{kind}/`" for kind in globs)
+    about = f"BERT embeddings in {folders}; `run.json` has everything about the run."
+    return f"{CARD_BEGINS}{front_matter}---\n\n# {title}\n\n{about}\n\n| | |\n|---|---|\n{table}\n"
+
+
+def _dense(vectors: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "numbers of a vector": " x ".join(map(str, vectors["shape"] or vectors["token_shape"])),
+        "layers": f"{', '.join(map(str, vectors['layers']))}, {vectors['layer_combine']}",
+        "pooling": vectors["pooling"],
+        "length 1": "yes" if vectors["normalize"] else "no",
+    }
+
+
+def _head(head: Mapping[str, Any]) -> str:
+    """What a run says of a head, in words."""
+    said = {name: value for name, value in head.items() if value not in (None, 0)}
+    texts = (", ".join(map(str, v)) if isinstance(v, list) else str(v) for v in said.values())
+    return "; ".join(f"{name} {text}" for name, text in zip(said, texts, strict=True))
+
+
+def run_report(options: ReportOptions) -> int:
+    """Runs `report DIR...`."""
+    from bert_embed.pipeline.texts import sample_texts  # imports Beam
+
+    check_projection(options.projection)
+    with usage_errors():
+        folders = [absolute(folder) for folder in output_folders(options.folders)]
+        if options.output is None and len(folders) > 1:
+            raise UsageError(f"--output FILE is missing, {len(folders)} outputs have one report")
+        for folder in folders:
+            check_place(options.output, folder)
+        records = [record_of_run(folder) for folder in folders]
+        if records[0].vectors is not None:
+            open_outputs(folders, kinds_of(records[0].vectors)[0])  # refuses other vectors
+        runs = [
+            Run(OutputFolder(folder), record)
+            for folder, record in zip(folders, records, strict=True)
+        ]
+        texts_of = None if options.no_texts else partial(sample_texts, runs, tell=warn)
+        place = options.output and absolute(options.output)
+        projection = options.projection or (None if lacks_tsne() else TSNE)
+        written = write_page(runs, place, projection, texts_of)
+    say(f"wrote {written}")
+    return ExitCode.DONE
+
+
+def check_place(file: str | None, run: str) -> None:
+    """Refuses a file for a page that lies among those of a run, or is there and is no page."""
+    if file is None:
+        return
+    folder = os.path.dirname(absolute(file))
+    if not is_remote(file) and not os.path.isdir(folder):
+        raise UsageError(f"--output {file} cannot be written: there is no folder {folder}")
+    if os.path.isdir(file):
+        raise UsageError(f"--output {file} is a folder; give a file")
+    with usage_errors(), suppress(FileNotFoundError), open_raw(absolute(file)) as page:
+        if page.read(len(_PAGE)).lower() != _PAGE:
+            raise UsageError(f"--output {file} is there and is no page; give another name")
+    if lies_in(folder, run) and not lies_in(run, folder):
+        raise UsageError(f"--output {file} lies among the files of the run; give another folder")

@@ -1,1 +1,0 @@
-"""Writes rows as each target expects them."""
