@@ -26,7 +26,7 @@ from benchmarks import measure
 from benchmarks.corpus import FOLDER, numbered_sentences, write_lines
 from benchmarks.scale_plan import listed
 from benchmarks.sides.null_pipeline import NAME
-from bert_embed.transforms.cut import default_block_bytes, plan_blocks
+from bert_embed.transforms.parts import default_block_bytes, plan_blocks
 
 WORK = FOLDER / "scale"
 _SMALL_FILES = 400

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from benchmarks import measure
 from bert_embed.storage.file_info import FileInfo
-from bert_embed.transforms.cut import plan_blocks
 from bert_embed.transforms.ledger import (
     BegunBlocks,
     BlockRecord,
@@ -27,7 +26,7 @@ from bert_embed.transforms.ledger import (
 )
 from bert_embed.transforms.listing import listing_digest
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder, part_name
-from bert_embed.transforms.parts import BlockSpec, InputFile
+from bert_embed.transforms.parts import BlockSpec, InputFile, plan_blocks
 from bert_embed.transforms.plan import CountedSpecs
 from bert_embed.transforms.reconcile import SumBlockRecords, verdict
 

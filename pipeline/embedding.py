@@ -45,6 +45,7 @@ from bert_embed.pipeline.run.tables import with_folder
 from bert_embed.pipeline.runners.errors import JobGoesOn, traceback_lines, was_interrupted
 from bert_embed.pipeline.runners.launch import bundle_for_workers, precision_lines, report_lines
 from bert_embed.pipeline.runners.portable import earlier_job_lines, server_notes
+from bert_embed.pipeline.texts import sample_texts
 from bert_embed.results.run_record import RunRecord, read_record
 from bert_embed.transforms.crash_markers import clear_crash_markers
 
@@ -92,8 +93,6 @@ class EmbedAttempt(Attempt[RunRecord]):
         """Writes the report."""
         if not self.run.options.report or self.run.kind != "vectors":
             return
-        from bert_embed.pipeline.texts import sample_texts  # imports Beam
-
         reported = Run(self.run.folder, record)
         texts_of = partial(sample_texts, [reported]) if self.run.options.report_texts else None
         began = time.monotonic()

@@ -16,9 +16,8 @@ from bert_embed.results.run_record import RunRecord
 from bert_embed.search.nearest import Hit
 from bert_embed.storage.files import absolute, is_remote, join, open_raw
 from bert_embed.transforms.bigquery.client import looks_like_table
-from bert_embed.transforms.cut import plan_blocks
 from bert_embed.transforms.listing import list_input, listing_digest
-from bert_embed.transforms.parts import BlockSpec
+from bert_embed.transforms.parts import BlockSpec, plan_blocks
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks, quoting_of
 

@@ -9,8 +9,8 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.results.deleted import write_deleted
 from bert_embed.results.names import DELETED
+from bert_embed.results.parquet import write_deleted
 from bert_embed.results.run_record import Changes as ChangeCounts
 from bert_embed.transforms.increments import (
     Changes,

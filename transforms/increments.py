@@ -24,8 +24,8 @@ from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, SettingError, StorageError
 from bert_embed.models.heads.kind import PIECES
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.results.deleted import deleted_batches
 from bert_embed.results.names import DELETED
+from bert_embed.results.parquet import deleted_batches
 from bert_embed.storage.files import open_raw
 from bert_embed.transforms.bigquery.read import table_columns, table_streams
 from bert_embed.transforms.blocks import (

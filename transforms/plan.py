@@ -7,7 +7,6 @@ from typing import Any, Literal
 import apache_beam as beam
 
 from bert_embed.base.errors import InputError
-from bert_embed.transforms.cut import plan_blocks
 from bert_embed.transforms.ledger import BegunBlocks, BlockRecord, begun_blocks, finished_blocks
 from bert_embed.transforms.listing import read_listing
 from bert_embed.transforms.output_folder import OutputFolder
@@ -16,6 +15,7 @@ from bert_embed.transforms.parts import (
     InputFile,
     PlannedWork,
     ReadPart,
+    plan_blocks,
 )
 from bert_embed.transforms.read.reader import cut_file
 from bert_embed.transforms.redact import RedactErrors

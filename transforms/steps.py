@@ -1,4 +1,4 @@
-"""What the Beam steps of a run share: their base, a coder for blocks, metrics, signs of life.
+"""What the Beam steps of a run share: base, labels, coder, reading, metrics, signs of life.
 
 The metrics count the record of each part once its files are written, twice where a bundle is
 retried: they are for watching. The exact counts are in run.json.
@@ -10,13 +10,18 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
+from apache_beam.utils.interactive_utils import is_in_ipython
 
-from bert_embed.transforms.blocks import nbytes
-from bert_embed.transforms.ledger import SUMMED, BlockRecord
+from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, nbytes
+from bert_embed.transforms.crash_markers import crash_marker
+from bert_embed.transforms.ledger import SUMMED, BlockRecord, finished_parts, is_complete
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.parts import BlockSpec
+from bert_embed.transforms.redact import RedactErrors
 
 
 class Step(beam.PTransform):
@@ -52,6 +57,8 @@ def passed_as_block(block: type) -> None:
 
 
 NAMESPACE = "bert_embed"
+
+
 _OTHERWISE = ("embedded", "blank")  # counted as `documents` and by the reason
 
 
@@ -80,6 +87,8 @@ def reason_name(reason: str) -> str:
 
 
 _doing: list[str] = []  # of any thread; the one that began last says what people see
+
+
 _lock = threading.Lock()  # of what follows
 
 
@@ -108,6 +117,8 @@ class PartInWork:
 
 
 PartsInWork = dict[tuple[int, int], PartInWork]  # by their blocks' numbers and their own
+
+
 _watching: list[PartsInWork] = []
 
 
@@ -139,3 +150,82 @@ def computing(
             part.share += share
 
     return tell
+
+
+@contextmanager
+def without_cell_labels() -> Iterator[None]:
+    """Leaves the numbers of notebook cells out of the labels of pipelines that are built meanwhile.
+
+    Beam imports its DataFrames for them, in IPython at every step: with pandas 3 this fails, and
+    with older ones it loads JavaScript of other hosts into the notebook.
+    """
+    kept = beam.pipeline.alter_label_if_ipython
+    beam.pipeline.alter_label_if_ipython = _same_label
+    try:
+        yield
+    finally:
+        beam.pipeline.alter_label_if_ipython = kept
+
+
+def mend_cell_labels() -> None:
+    """Leaves these numbers out for good where Beam cannot make them, which fails every pipeline."""
+    if not is_in_ipython():
+        return
+    try:
+        import apache_beam.runners.interactive.interactive_environment  # noqa: F401
+    except (AttributeError, ImportError):  # pandas 3 lacks what Beam's DataFrames are made of
+        beam.pipeline.alter_label_if_ipython = _same_label
+
+
+def _same_label(transform: Any, inputs: Any) -> None:
+    """Changes nothing; takes what Beam's function takes."""
+
+
+def read_unfinished(
+    elements: beam.PCollection,
+    folder: OutputFolder,
+    run: str,
+    read: Callable[..., Iterator[DocumentBlock | TokenBlock]],
+    block: type,
+    spec_of: Callable[[Any], BlockSpec] | None = None,
+) -> tuple[beam.PCollection, beam.PCollection]:
+    """Reads blocks of any input, but for the parts that earlier attempts of the run finished.
+
+    The plan holds back what was finished when it was made; this step looks again, because a bundle
+    may be retried. `read` takes an element, a BlockSpec or what `spec_of` takes, and numbers of
+    parts to leave out, and gives records of type `block`. Gives what was read, and finished
+    BlockRecords.
+    """
+    passed_as_block(block)
+    step = beam.ParDo(_Read(folder, run, read, spec_of))
+    outputs = elements | "Read" >> step.with_outputs("finished", main="blocks")
+    outputs.blocks.element_type = block
+    return outputs.blocks, outputs.finished
+
+
+class _Read(beam.DoFn):
+    """Reads one block; the only step that looks for finished parts and leaves crash markers."""
+
+    def __init__(
+        self,
+        folder: OutputFolder,
+        run: str,
+        read: Callable[..., Iterator[DocumentBlock | TokenBlock]],
+        spec_of: Callable[[Any], BlockSpec] | None,
+    ) -> None:
+        self._folder, self._run = folder, run
+        self._read, self._spec_of = read, spec_of
+
+    def process(
+        self, element: Any
+    ) -> Iterator[
+        DocumentBlock | TokenBlock | beam.pvalue.TaggedOutput[Literal["finished"], BlockRecord]
+    ]:
+        spec = element if self._spec_of is None else self._spec_of(element)
+        finished = finished_parts(self._folder, self._run, spec)
+        for record in finished.values():
+            yield beam.pvalue.TaggedOutput("finished", record)
+        if not is_complete(spec, finished):
+            done = {*spec.done, *finished}
+            with RedactErrors("read"), crash_marker(self._folder.path, self._run, spec):
+                yield from self._read(element, done)

@@ -1,4 +1,4 @@
-"""Reads and writes vectors in Parquet files, also as BigQuery loads them."""
+"""Reads and writes vectors in Parquet files, also as BigQuery loads them, and deleted ids."""
 
 import json
 import os
@@ -23,6 +23,7 @@ _MULTI_BYTES = 4 << 20  # of multi-vectors in a batch as float32, about
 _NUMBERS = f"{EMBEDDING}.list.element"
 _VECTORS = (_NUMBERS, f"{_NUMBERS}.list.element", "values.list.element")  # of heads, the latter
 _ALL_DIFFERENT = ("id", "text_hash")  # a dictionary of these would only be larger
+_BATCH_ROWS = 1 << 16
 
 
 def open_parquet(
@@ -174,3 +175,37 @@ def count_parquet(file: BinaryIO) -> int:
     """Returns the number of rows of a file."""
     with open_parquet(file) as parquet:
         return parquet.metadata.num_rows
+
+
+def write_deleted(file: BinaryIO, table: pa.Table, settings: Settings) -> None:
+    """Writes ids as one row group, of the type of the output's ids; equal tables, equal bytes.
+
+    Args:
+        file: Where to write it.
+        table: The column `id`; of windows and chunks also their number, `window` or `chunk`: a row
+            for each that is gone.
+        settings: What the run says of its vectors.
+    """
+    pq.write_table(
+        typed_ids(table, settings),
+        file,
+        compression="zstd",
+        use_dictionary=False,
+        write_page_checksum=True,
+        row_group_size=max(table.num_rows, 1),
+    )
+
+
+def deleted_batches(file: BinaryIO, name: str) -> Iterator[pa.RecordBatch]:
+    """Yields what `write_deleted` wrote, some rows at a time; InputError if it is damaged."""
+    try:
+        with open_parquet(file) as parquet:
+            for batch in parquet.iter_batches(_BATCH_ROWS, use_threads=False):
+                batch.schema.field("id")
+                yield batch
+    except (pa.ArrowException, OSError, KeyError) as error:
+        if getattr(error, "errno", None) is not None:  # of the file system, not of Arrow
+            raise
+        raise InputError(
+            f"{name} is damaged: `bert-embed verify --repair` writes a file of a run again"
+        ) from error

@@ -27,7 +27,6 @@ from bert_embed.base.json import json_object
 from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
-from bert_embed.results.deleted import deleted_batches
 from bert_embed.results.files import (
     BATCH_ROWS,
     DocumentUnits,
@@ -46,7 +45,7 @@ from bert_embed.results.names import (
     output_name,
     vectors_of,
 )
-from bert_embed.results.parquet import METADATA_KEY
+from bert_embed.results.parquet import METADATA_KEY, deleted_batches
 from bert_embed.results.run_record import (
     RunRecord,
     Written,

@@ -21,6 +21,7 @@ from bert_embed.pipeline.report.sample import Run, check_projection, lacks_tsne
 from bert_embed.pipeline.run.output import lies_in, record_of_run
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.state import mark_incomplete
+from bert_embed.pipeline.texts import sample_texts
 from bert_embed.results.names import DELETED, kinds_of, vectors_of
 from bert_embed.results.read import open_outputs, output_folders
 from bert_embed.results.run_record import RunRecord
@@ -213,8 +214,6 @@ def _head(head: Mapping[str, Any]) -> str:
 
 def run_report(options: ReportOptions) -> int:
     """Runs `report DIR...`."""
-    from bert_embed.pipeline.texts import sample_texts  # imports Beam
-
     check_projection(options.projection)
     with usage_errors():
         folders = [absolute(folder) for folder in output_folders(options.folders)]

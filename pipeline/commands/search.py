@@ -46,8 +46,17 @@ from bert_embed.results.read import (
     vector_settings,
 )
 from bert_embed.results.run_record import run_folders
-from bert_embed.search.nearest import Hit, ids_among, nearest, spread_rows
-from bert_embed.search.rescore import Place, Recall, place_of, rescored, vectors_at
+from bert_embed.search.nearest import (
+    Hit,
+    Place,
+    Recall,
+    ids_among,
+    nearest,
+    place_of,
+    rescored,
+    spread_rows,
+    vectors_at,
+)
 from bert_embed.settings import VectorSpec
 from bert_embed.storage.files import absolute, read_bytes
 

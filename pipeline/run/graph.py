@@ -27,8 +27,8 @@ from bert_embed.transforms.output_check import with_listing
 from bert_embed.transforms.parts import BlockSpec
 from bert_embed.transforms.plan import PlanBlocks
 from bert_embed.transforms.read.reader import document_blocks, quoting_of, read_records
-from bert_embed.transforms.read.steps import read_unfinished
 from bert_embed.transforms.reconcile import Verdict, reconcile
+from bert_embed.transforms.steps import read_unfinished
 from bert_embed.transforms.tokenize import TokenizeBlocks
 from bert_embed.transforms.write import WriteParts, write_vectors
 

@@ -18,14 +18,13 @@ from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.load import TableLoad
 from bert_embed.transforms.bigquery.read import TableRequest
-from bert_embed.transforms.cut import default_block_bytes
 from bert_embed.transforms.examples.read import ExampleReading, first_examples
 from bert_embed.transforms.examples.write import ExampleFiles, ExampleSettings
 from bert_embed.transforms.increments import EarlierOutput, KeySettings
 from bert_embed.transforms.ledger import sample_bits
 from bert_embed.transforms.listing import Listing, StoredListing
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.parts import WHOLE_FILES, InputFile, PlannedWork
+from bert_embed.transforms.parts import WHOLE_FILES, InputFile, PlannedWork, default_block_bytes
 from bert_embed.transforms.plan import PlanRequest
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.csv import QUOTED, Quoting, first_csv_records

@@ -65,14 +65,13 @@ from bert_embed.settings import TextSpec, VectorSpec, changed_spec
 from bert_embed.storage.files import absolute
 from bert_embed.text.layout import fit_texts
 from bert_embed.transforms.bigquery.client import looks_like_table, table_name
-from bert_embed.transforms.cut import plan_blocks
 from bert_embed.transforms.listing import (
     Listing,
     StoredListing,
     list_input,
     listing_digest,
 )
-from bert_embed.transforms.parts import WHOLE_FILES
+from bert_embed.transforms.parts import WHOLE_FILES, plan_blocks
 from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.read.reader import quoting_of
 

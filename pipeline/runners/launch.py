@@ -24,7 +24,7 @@ from bert_embed.pipeline.runners.local import check_local_runner, run_pipeline
 from bert_embed.pipeline.runners.options import RunnerOptions
 from bert_embed.pipeline.runners.portable import PortableJob, check_job_server, run_on_job_server
 from bert_embed.storage.files import absolute, is_remote, join, read_bytes
-from bert_embed.transforms.cell_labels import without_cell_labels
+from bert_embed.transforms.steps import without_cell_labels
 from bert_embed.transforms.worker_bundles import PROGRAMS, publish_bundle
 
 

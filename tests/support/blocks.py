@@ -33,7 +33,7 @@ from bert_embed.transforms.parts import Part
 from bert_embed.transforms.plan import PlanBlocks, PlanRequest
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks, read_records
-from bert_embed.transforms.read.steps import read_unfinished
+from bert_embed.transforms.steps import read_unfinished
 from bert_embed.transforms.write import write_vectors
 from tests.support.outputs import SETTINGS, whole_record
 

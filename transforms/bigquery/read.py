@@ -35,9 +35,8 @@ from bert_embed.transforms.parts import BadRecordError, BlockSpec, Part, Planned
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_block
 from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
-from bert_embed.transforms.read.steps import read_unfinished
 from bert_embed.transforms.redact import RedactErrors
-from bert_embed.transforms.steps import Step, passed_as_block
+from bert_embed.transforms.steps import Step, passed_as_block, read_unfinished
 
 _MOST_ROWS, _MOST_BYTES = 1 << 20, 64 << 20  # distributed to the blocks at a time
 # Blocks are shuffled in groups, because an Arrow stream of a few rows is mostly schema.

@@ -15,9 +15,9 @@ from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.graph import build
 from bert_embed.pipeline.run.prepare import prepare
 from bert_embed.pipeline.run.summary import summary
-from bert_embed.transforms.cut import plan_blocks
 from bert_embed.transforms.ledger import BlockRecord, distinct, joined, parse_block_record
 from bert_embed.transforms.listing import list_input
+from bert_embed.transforms.parts import plan_blocks
 from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.reconcile import SumBlockRecords
 from tests.support.command import embed, record

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.scale import idle_share, summary
 from benchmarks.scale_plan import listed
 from benchmarks.sides.null_pipeline import NAME
-from bert_embed.transforms.cut import default_block_bytes, plan_blocks
+from bert_embed.transforms.parts import default_block_bytes, plan_blocks
 from tests.support.command import ROOT, record, rows
 
 pytestmark = pytest.mark.slow

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from bert_embed.base.errors import SettingError
 from bert_embed.storage.files import FileInfo
-from bert_embed.transforms.cut import default_block_bytes, plan_blocks
 from bert_embed.transforms.listing import list_input, listing_digest
-from bert_embed.transforms.parts import InputFile
+from bert_embed.transforms.parts import InputFile, default_block_bytes, plan_blocks
 
 
 def listing(sizes, compressed=()):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from bert_embed.transforms.cut import plan_blocks
 from bert_embed.transforms.listing import list_input
+from bert_embed.transforms.parts import plan_blocks
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
 

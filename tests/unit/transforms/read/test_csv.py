@@ -10,9 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bert_embed.storage.files import stat
-from bert_embed.transforms.cut import plan_blocks
 from bert_embed.transforms.listing import list_input
-from bert_embed.transforms.parts import Slice
+from bert_embed.transforms.parts import Slice, plan_blocks
 from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.csv import QUOTED, Quoting, RecordCutter, read_records

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_embed.base.errors import StorageError
-from bert_embed.transforms.cut import plan_blocks
 from bert_embed.transforms.ledger import block_record
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.parts import plan_blocks
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import cut_file, document_blocks, read_records
 from bert_embed.transforms.reconcile import reconcile

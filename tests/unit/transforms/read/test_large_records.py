@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_embed.base.errors import InputError
-from bert_embed.transforms.cut import plan_blocks
 from bert_embed.transforms.listing import Listing, list_input
+from bert_embed.transforms.parts import plan_blocks
 from bert_embed.transforms.read import lines
 from bert_embed.transforms.read.lines import Columns, first_lines
 from bert_embed.transforms.read.parquet import with_footers

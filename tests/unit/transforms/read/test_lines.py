@@ -7,8 +7,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_embed.transforms.cut import plan_blocks
 from bert_embed.transforms.listing import list_input
+from bert_embed.transforms.parts import plan_blocks
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.lines import first_lines, parse_text, read_parts
 
