@@ -22,7 +22,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, SettingError, StorageError
-from bert_embed.models.heads.kind import PIECES
+from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.names import DELETED
 from bert_embed.results.parquet import deleted_batches

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from bert_embed.base.errors import InputError, StorageError
 from bert_embed.base.threads import in_parallel
-from bert_embed.models.heads.kind import PIECES
+from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.formats import EXAMPLES, suffixes
 from bert_embed.results.names import (

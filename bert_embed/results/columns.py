@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from bert_embed.base.arrays import splits_of
-from bert_embed.models.heads.kind import EMBEDDING, PIECES, SCALE, Column, Kind, Settings, Type
+from bert_embed.models.heads.head import EMBEDDING, PIECES, SCALE, Column, Kind, Settings, Type
 from bert_embed.results.names import output_dtype, restored, stored, stored_type, stored_width
 
 # What a run notes of each row for itself; it is of no use beside a vector elsewhere.

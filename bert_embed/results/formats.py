@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from bert_embed.base.errors import InputError
-from bert_embed.models.heads.kind import Kind, Settings
+from bert_embed.models.heads.head import Kind, Settings
 from bert_embed.results.columns import Columns, Wanted
 from bert_embed.results.json_lines import count_lines, read_lines, write_jsonl
 from bert_embed.results.names import parse_name

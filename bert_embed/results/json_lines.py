@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 
 from bert_embed.base.errors import InputError
-from bert_embed.models.heads.kind import EMBEDDING, SCALE, Kind, Settings
+from bert_embed.models.heads.head import EMBEDDING, SCALE, Kind, Settings
 from bert_embed.results.columns import (
     FACTS,
     INTEGERS,

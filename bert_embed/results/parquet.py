@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_embed.base.errors import InputError
-from bert_embed.models.heads.kind import EMBEDDING, SCALE, Kind, Settings
+from bert_embed.models.heads.head import EMBEDDING, SCALE, Kind, Settings
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.columns import Columns, Wanted, is_list, lists_of, loadable, typed_ids
 from bert_embed.results.names import output_dtype, stored_type

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from bert_embed.base.arrays import splits_of
 from bert_embed.base.errors import InputError, required
-from bert_embed.models.heads.kind import EMBEDDING, Kind, Settings, Type
+from bert_embed.models.heads.head import EMBEDDING, Kind, Settings, Type
 from bert_embed.results.columns import INTEGERS, Columns, Wanted
 from bert_embed.results.names import output_dtype
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_embed.base.arrays import FINE, conditions, splits_of, unit
 from bert_embed.base.errors import InputError, SettingError
-from bert_embed.models.heads.kind import Kind
+from bert_embed.models.heads.head import Kind
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.models.heads.vectors import MultiVector, MultiVectors, SparseVector, SparseVectors
 from bert_embed.pipeline.commands.search import searchable

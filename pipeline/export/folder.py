@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from bert_embed.base.errors import SettingError, counted
 from bert_embed.bundle.find import resolve_model
-from bert_embed.models.heads.kind import PIECES
+from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.source import Cutter, Source, row_names

@@ -27,7 +27,7 @@ from xxhash import xxh3_64_hexdigest
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import StorageError, counted, required
 from bert_embed.bundle.fingerprints import difference
-from bert_embed.models.heads.kind import EMBEDDING
+from bert_embed.models.heads.head import EMBEDDING
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.lineage import fields_of
 from bert_embed.pipeline.options.commands import TARGETS, ExportOptions

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, StorageError
-from bert_embed.models.heads.kind import PIECES
+from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import UsageError

@@ -12,7 +12,7 @@ import pyarrow as pa
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from bert_embed.base.errors import InputError
-from bert_embed.models.heads.kind import PIECES
+from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.commands import TARGETS, ExportOptions

@@ -12,7 +12,7 @@ from typing import Any
 from bert_embed.backends.choose import DEVICES, PRECISIONS, torch_device
 from bert_embed.base.errors import SettingError
 from bert_embed.bundle.find import local_place
-from bert_embed.models.heads.kind import Kind
+from bert_embed.models.heads.head import Kind
 from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
 from bert_embed.pipeline.options.flags import (
     AT_LEAST_ZERO,

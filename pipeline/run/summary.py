@@ -11,7 +11,7 @@ from typing import Any
 
 from bert_embed.base.errors import counted, counted_of
 from bert_embed.bundle.bundle import trained_prompts, unused_prompt
-from bert_embed.models.heads.kind import PIECES
+from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.static import NO_LIMIT
 from bert_embed.pipeline.console import hide_secrets

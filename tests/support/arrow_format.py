@@ -5,7 +5,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from bert_embed.models.heads.kind import Kind, Settings
+from bert_embed.models.heads.head import Kind, Settings
 from bert_embed.results.columns import Columns, Wanted
 from bert_embed.results.formats import OutputFormat
 

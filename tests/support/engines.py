@@ -25,7 +25,7 @@ def load_tensorflow(bundle: Bundle, special_ids: tuple[int, int], *settings: obj
     """Loads the graph of GPUs in float32, which TensorFlow runs as it is, uncompiled."""
     import tensorflow as tf
 
-    from bert_embed.backends.tensorflow.engine import Programs, XLAEngine
+    from bert_embed.backends.tensorflow.model import Programs, XLAEngine
 
     class UncompiledEngine(XLAEngine):
         def batching(self, batch_tokens: int | None, longest: int) -> Any:

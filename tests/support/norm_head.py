@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bert_embed.models.encoder import EncoderConfig, Ops
-from bert_embed.models.heads.head import BatchRows, DocumentRows, Head
-from bert_embed.models.heads.kind import Column, Kind, Settings, Type
+from bert_embed.models.heads.head import BatchRows, Column, DocumentRows, Head, Kind, Settings, Type
 
 
 @dataclass(frozen=True)

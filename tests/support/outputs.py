@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_embed.base.arrays import splits_of
-from bert_embed.models.heads.kind import PIECES
+from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.pipeline.cli import main

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bert_embed.base.errors import InputError
-from bert_embed.models.heads.head import Head
-from bert_embed.models.heads.kind import EMBEDDING, PIECES, Column, Kind, Settings, Type
+from bert_embed.models.heads.head import EMBEDDING, PIECES, Column, Head, Kind, Settings, Type
 from bert_embed.models.heads.multi import MultiHead, MultiKind
 from bert_embed.models.heads.scores import ScoresHead, ScoresKind
 from bert_embed.models.heads.similarities import Cosines

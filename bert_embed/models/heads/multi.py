@@ -10,8 +10,17 @@ import numpy as np
 from bert_embed.base.arrays import splits_of, unit_length
 from bert_embed.base.errors import required
 from bert_embed.models.encoder import EncoderConfig, Ops
-from bert_embed.models.heads.head import BatchRows, DocumentRows, Head, TokenPlaces
-from bert_embed.models.heads.kind import EMBEDDING, Column, Kind, Settings, Type
+from bert_embed.models.heads.head import (
+    EMBEDDING,
+    BatchRows,
+    Column,
+    DocumentRows,
+    Head,
+    Kind,
+    Settings,
+    TokenPlaces,
+    Type,
+)
 from bert_embed.models.heads.similarities import MaxSim
 from bert_embed.models.heads.vectors import MultiVectors
 from bert_embed.models.modules import DenseModule

@@ -9,8 +9,7 @@ import numpy as np
 
 from bert_embed.base.errors import counted
 from bert_embed.models.encoder import EncoderConfig, Ops, norm_shapes, product_shapes
-from bert_embed.models.heads.head import BatchRows, DocumentRows, Head
-from bert_embed.models.heads.kind import Column, Kind, Settings, Type
+from bert_embed.models.heads.head import BatchRows, Column, DocumentRows, Head, Kind, Settings, Type
 
 LABEL = "label"  # the column with the label of the highest score
 _DENSE, _NORM, _CLASSIFIER = "heads/scores/dense", "heads/scores/norm", "heads/scores/classifier"

@@ -10,8 +10,7 @@ import numpy as np
 from bert_embed.base.arrays import splits_of
 from bert_embed.base.errors import required
 from bert_embed.models.encoder import EncoderConfig, Ops, norm_shapes, product_shapes
-from bert_embed.models.heads.head import BatchRows, DocumentRows, Head
-from bert_embed.models.heads.kind import Column, Kind, Settings, Type
+from bert_embed.models.heads.head import BatchRows, Column, DocumentRows, Head, Kind, Settings, Type
 from bert_embed.models.heads.similarities import SparseProducts
 from bert_embed.models.heads.vectors import SparseVectors, merged_entries
 
