@@ -6,10 +6,9 @@ from typing import Any
 from bert_embed.base.errors import InputError
 from bert_embed.models.bert import BertConfig
 from bert_embed.models.encoder import EncoderConfig
-from bert_embed.models.gte import GteConfig
 from bert_embed.models.jina import JinaConfig
 from bert_embed.models.modern_bert import ModernBertConfig
-from bert_embed.models.nomic_bert import NomicBertConfig
+from bert_embed.models.rotary import GteConfig, NomicBertConfig
 from bert_embed.models.static import StaticConfig
 
 FAMILIES: tuple[type[EncoderConfig], ...] = (

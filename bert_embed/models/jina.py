@@ -1,4 +1,4 @@
-"""X"""
+"""Jina embeddings v2: BERT with ALiBi instead of position embeddings, and gated layers."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""X"""
+"""ModernBERT: norms before what they belong to, and layers that see a window of tokens."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
