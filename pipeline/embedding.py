@@ -29,7 +29,7 @@ from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.datasets import datasets_of
 from bert_embed.pipeline.run.graph import build
-from bert_embed.pipeline.run.output import OutputState, record_of_run
+from bert_embed.pipeline.run.output import record_of_run
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.prepare import prepare, with_dates
 from bert_embed.pipeline.run.state import first_record
@@ -146,9 +146,9 @@ def start(options: Options) -> ExitCode:
     return job.start(EmbedAttempt(run))
 
 
-def checked_run(options: Options, found: OutputState | None = None) -> EmbedRun:
+def checked_run(options: Options) -> EmbedRun:
     """Returns the run that options ask for; InputError and StorageError as `start` raises them."""
-    return prepare(with_folder(with_dates(options)), found)
+    return prepare(with_folder(with_dates(options)))
 
 
 def plan_of(run: EmbedRun) -> list[str]:

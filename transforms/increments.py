@@ -124,11 +124,6 @@ def dealt_out(keys: _C, number: np.ndarray) -> Iterator[tuple[int, _C]]:
         yield group, keys.take(rows)
 
 
-def already_embedded(inputs: InputKeys, earlier: EarlierKeys) -> np.ndarray:
-    """bool `[records]`: whether the last output with a record's id has its text, too."""
-    return _have_text(inputs, _last_of_each_id(earlier))
-
-
 def _have_text(inputs: InputKeys, last: EarlierKeys) -> np.ndarray:
     """bool `[records]`: whether a row has both their id and their text."""
     ids = np.concatenate([last.id_hash, inputs.id_hash])

@@ -489,9 +489,9 @@ def _checked_file(
 
 
 def each_file(
-    folder: _Folder, granularity: str, read: Callable[[Path], _Result], partial: bool = True
+    folder: _Folder, granularity: str, read: Callable[[Path], _Result]
 ) -> Iterator[_Result]:
-    """Yields what `read` makes of each of the files of `vector_files`, in their order.
+    """Yields what `read` makes of each of the finished files of `vector_files`, in their order.
 
     Several at a time are fetched, compared with their block records and read.
     """
@@ -504,7 +504,7 @@ def each_file(
     threads = available_cores()
     if is_remote(os.fspath(folder)):
         threads = max(threads, _FETCHED)
-    files = _files_of(folder, record, granularity, partial)
+    files = _files_of(folder, record, granularity, partial=True)
     return chain.from_iterable(in_parallel(of_file, files.items(), threads))
 
 

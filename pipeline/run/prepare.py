@@ -113,15 +113,13 @@ def _dated(name: str, value: Any, today: datetime.date) -> Any:
     return value and _DAY.sub(day, value)
 
 
-def prepare(options: Options, found: OutputState | None = None) -> EmbedRun:
+def prepare(options: Options) -> EmbedRun:
     """Checks the options against input, model and output.
 
     InputError names the option or file; StorageError: a store does not answer at this moment.
-    `found` is the output, if the command has read it already.
     """
     with usage_errors():
-        if found is None:
-            found = OutputState(absolute(options.output), f"--output {options.output}")
+        found = OutputState(absolute(options.output), f"--output {options.output}")
         check_events_place(options.openlineage, found.folder.path)
         output = found.folder.path
         if options.like is not None and (

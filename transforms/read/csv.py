@@ -450,12 +450,10 @@ def csv_header(file: InputFile, quoting: Quoting = QUOTED) -> tuple[str, ...] | 
     return None if first is None else first.header
 
 
-def first_csv_records(
-    file: InputFile, quoting: Quoting = QUOTED, size: int = 1 << 16
-) -> CsvRecords | None:
-    """Whole records from the start of a file, about `size` bytes; None if it has none."""
+def first_csv_records(file: InputFile, quoting: Quoting = QUOTED) -> CsvRecords | None:
+    """Whole records from the start of a file, about 64 KiB; None if it has none."""
     piece = Slice(0, file.info, 0, file.stop)
-    records = read_records(piece, file.compression, size, file.records, True, quoting)
+    records = read_records(piece, file.compression, 1 << 16, file.records, True, quoting)
     return next((first for first in records if first.count and not first.too_large), None)
 
 
