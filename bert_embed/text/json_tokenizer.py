@@ -80,7 +80,6 @@ class JsonTokenizer(TextTokenizer):
 
     @functools.cached_property
     def continues_word(self) -> np.ndarray:
-        """As `TextTokenizer.continues_word`."""
         if prefix := json.loads(self._text)["model"].get("continuing_subword_prefix"):
             return np.array([entry.startswith(prefix) for entry in self.vocab])
         return np.array(

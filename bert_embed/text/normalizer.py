@@ -189,7 +189,6 @@ class GoogleRules(Rules):
         self._lower_case = lower_case
 
     def lookup(self, char: str) -> tuple[int, str]:
-        """As `Rules.lookup`."""
         if _is_dropped(char):
             return _DROPPED, ""
         folded = _folded(char) if self._lower_case else char
@@ -201,11 +200,9 @@ class GoogleRules(Rules):
         return _ALONE if _is_cjk(char) or _is_punctuation(folded[0]) else _LETTER, folded
 
     def depends(self, char: str, folded: str) -> bool:
-        """As `Rules.depends`."""
         return self._lower_case and (char == "Σ" or any(map(unicodedata.combining, folded)))
 
     def folded_word(self, word: str) -> tuple[str, None]:
-        """As `Rules.folded_word`."""
         return _folded("".join(char for char in word if not _is_dropped(char))), None
 
 
@@ -226,7 +223,6 @@ class HubRules(Rules):
         self._decompose = normalizers.NFD().normalize_str
 
     def lookup(self, char: str) -> tuple[int, str]:
-        """As `Rules.lookup`."""
         if "\ud800" <= char <= "\udfff":
             return _DROPPED, ""  # as U+FFFD, as which other tokenizers read it
         folded = self._normalize(char)
@@ -239,7 +235,6 @@ class HubRules(Rules):
         return _ALONE if inner != folded or pieces > 1 else _LETTER, inner
 
     def depends(self, char: str, folded: str) -> bool:
-        """As `Rules.depends`."""
         # Between marks of the highest and of the lowest class, a mark does not stay where it is.
         return (
             self._lower_case
@@ -248,7 +243,6 @@ class HubRules(Rules):
         )
 
     def folded_word(self, word: str) -> tuple[str, list[int]]:
-        """As `Rules.folded_word`."""
         cleaned = [self._clean(char) for char in SURROGATES.sub("\ufffd", word)]
         begins = defaultdict[str, deque[bool]](deque)
         for char in cleaned:

@@ -433,7 +433,6 @@ class Tokenizer(TextTokenizer):
         return np.array([entry.startswith("##") for entry in self.vocab])
 
     def prompt_length(self, prompt: str) -> int:
-        """As `TextTokenizer.prompt_length`."""
         if prompt not in self._prompt_lengths:
             ids, row_splits = self.encode_flat([prompt, _WORD, prompt + _WORD])
             alone, word, joined = np.split(ids, row_splits[1:-1])
