@@ -9,7 +9,7 @@ from importlib.resources import files
 from bert_embed.models.encoder import EncoderConfig
 
 _TABLE = "compiled.json"  # as `benchmarks.compiled` keeps it
-_NAME = re.compile(r"(.+), (\d+) x (\d+), (\w+), (\w+)")
+_NAME = re.compile(r"([^,]+), (\d+) x (\d+), (\w+), (\w+)")  # of a model with all its layers
 
 
 @dataclass(frozen=True)

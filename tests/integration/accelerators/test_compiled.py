@@ -12,6 +12,13 @@ TABLE = ROOT / "benchmarks" / "results" / "compiled.json"
 CASE = "MiniLM, 128 x 128, bfloat16, h100"  # seconds to compile
 
 
+WHOLE = [
+    f"{model}, 128 x 128, bfloat16, {chip}"
+    for model in ("MiniLM", "bert-base")
+    for chip in ("v5e", "v6e")
+]
+
+
 def compared(table, *arguments):
     command = [sys.executable, "-m", "benchmarks.compiled", "--only", CASE, "--table", table]
     return subprocess.run(
@@ -57,7 +64,7 @@ def test_keep_writes_the_figures_that_the_next_comparison_reads(tmp_path):
 
 
 def test_every_run_compiles_each_family_head_and_chip_and_the_table_has_all_of_it():
-    from benchmarks.compiled import HEADS, MODELS, TARGETS, cases
+    from benchmarks.compiled import HEADS, MODELS, TARGETS, cases, mixtures
 
     chosen = list(cases(everything=False))
     assert {case.model for case in chosen} == set(MODELS)
@@ -66,7 +73,25 @@ def test_every_run_compiles_each_family_head_and_chip_and_the_table_has_all_of_i
     names = [case.name for case in cases(everything=True)]
     assert len(set(names)) == len(names)
     kept = json.loads(TABLE.read_text())
-    assert {case.name for case in chosen} <= set(kept) <= set(names)
+    assert {case.name for case in chosen} <= set(kept) <= {*names, *mixtures(kept)}
+    assert set(WHOLE) <= set(kept)
+
+
+def test_tokens_of_mixed_lengths_follow_from_the_programs_they_need():
+    from benchmarks.compiled import mixtures
+
+    kept = json.loads(TABLE.read_text())
+    name = "MiniLM, mixed lengths of mean 40, bfloat16, v5e"
+    assert {mixed: kept[mixed] for mixed in mixtures(kept)} == mixtures(kept)
+    fullest = kept["MiniLM, 128 x 128, bfloat16, v5e"]["million tokens a second"]
+    assert 0.8 * fullest < kept[name]["million tokens a second"] < fullest
+    for said in kept.values():
+        if "milliseconds" in said:
+            said["milliseconds"] *= 2
+    twice = mixtures(kept)[name]["million tokens a second"]
+    assert twice == pytest.approx(kept[name]["million tokens a second"] / 2, rel=1e-3)
+    del kept["MiniLM, 16 x 128, bfloat16, v5e"]
+    assert name not in mixtures(kept)
 
 
 def test_the_page_shows_what_the_compilers_said():
