@@ -15,6 +15,7 @@ from bert_embed.models.heads.head import Kind
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.models.heads.vectors import MultiVector, MultiVectors, SparseVector, SparseVectors
 from bert_embed.pipeline.commands.search import searchable
+from bert_embed.pipeline.options.commands import COMPARED
 from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.run.output import record_of_run
 from bert_embed.pipeline.texts import with_texts
@@ -196,8 +197,9 @@ class Side:
         """Measures all rows, and counts those of each cluster."""
 
         def of_file(number: int, path: Path) -> Survey:
-            found = [_survey(rows.vectors, assigner) for rows in self._newest(number, path)]
-            return _added(found, assigner)
+            batches = self._batches(number, path, ("id",))
+            newest = (self.newest.of(number, rows) for rows in batches)
+            return _added([_survey(rows.vectors, assigner) for rows in newest], assigner)
 
         return _added(list(self._each_file(of_file)), assigner)
 
@@ -213,9 +215,6 @@ class Side:
                 if hit.text is not None:
                     texts[hit.folder, hit.file, hit.row] = hit.text
         return texts, problem
-
-    def _newest(self, number: int, path: Path) -> Iterator[Rows]:
-        return (self.newest.of(number, rows) for rows in self._batches(number, path, ("id",)))
 
     def _batches(self, number: int, path: Path, columns: tuple[str, ...]) -> Iterator[Rows]:
         output = self.outputs[number]
@@ -245,17 +244,12 @@ def open_side(name: str, by: str | None) -> Side:
     if not held:
         raise InputError(
             f"{name} holds vectors of {kinds}, which have no similarity: compare outputs of "
-            f"{', '.join(searched())} vectors"
+            f"{', '.join(COMPARED)} vectors"
         )
     kind = held[0] if by is None else by
     if kind not in held:
         raise SettingError("by", f"{by} asks for vectors that {name} lacks, it holds {kinds}")
     return Side(open_outputs(folders, ROW_KINDS[kind].name), ROW_KINDS[kind])
-
-
-def searched() -> tuple[str, ...]:
-    """The kinds of vectors that can be searched."""
-    return tuple(name for name, kind in ROW_KINDS.items() if kind.similarity is not None)
 
 
 def is_in(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:

@@ -31,11 +31,9 @@ _MOST_SEED = 2**32 - 1
 CANDIDATES = 100  # that `search` scores again
 RECALL_SAMPLE = 32  # documents as queries
 PCA, TSNE = PROJECTIONS = ("pca", "tsne")  # how vectors become places on a map
-# What `search --by` takes, and the kinds of vectors that each compares.
-SEARCHED = {
-    **{name: (name,) for name, kind in ROW_KINDS.items() if kind.similarity is not None},
-    "hybrid": ("dense", "sparse"),
-}
+# The kinds of vectors that can be compared, and what `search --by` takes, with the kinds of each.
+COMPARED = tuple(name for name, kind in ROW_KINDS.items() if kind.similarity is not None)
+SEARCHED = {**{name: (name,) for name in COMPARED}, "hybrid": ("dense", "sparse")}
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,7 @@ class CompareOptions(CommandOptions):
     )
     by: str | None = flag(
         "vectors to compare on both sides (default: of each what it holds, dense first)",
-        choices=tuple(name for name in SEARCHED if name != "hybrid"),
+        choices=COMPARED,
     )
     seed: int = flag(
         "of the documents drawn and the confidence intervals", "N", 0, kind=Whole(0, _MOST_SEED)
