@@ -15,10 +15,17 @@ show_and_run() {
   [[ -n $print ]] || "$@"
 }
 
+trimmed() {
+  local text=${1#"${1%%[![:space:]]*}"}
+  printf '%s' "${text%"${text##*[![:space:]]}"}"
+}
+
 read_variables() {
   [[ -f $1 ]] || die "$1 is not there: copy deploy/dataflow/variables.env.example to it and fill it in"
-  local name value
-  while IFS='=' read -r name value; do
+  local name value examples=()
+  # The last line may have no end, lines of Windows end in CRLF, and blanks around a value are none of it.
+  while IFS='=' read -r name value || [[ -n $name ]]; do
+    name=$(trimmed "$name") value=$(trimmed "$value")
     [[ -z $name || $name == \#* ]] && continue
     [[ $name =~ ^(PROJECT|REGION|BUCKET|REPOSITORY|INPUT|OUTPUT|ACCELERATOR|MODEL|MAX_WORKERS|SERVICE_ACCOUNT|SUBNETWORK|FLAGS|BUILD|BUILD_ACCOUNT|TAG)$ ]] \
       || die "$1: $name is none of the variables of variables.env.example"
@@ -28,8 +35,9 @@ read_variables() {
   for name in PROJECT REGION BUCKET REPOSITORY INPUT OUTPUT; do
     [[ -n ${!name} ]] || die "$1: $name is empty"
     [[ ${!name} != my-project && /${!name}/ != */my-project/* && /${!name}/ != */my-bucket/* ]] \
-      || die "$1: $name has the example's value ${!name}, give your own"
+      || examples+=("$name has the example's value ${!name},")
   done
+  [[ ${#examples[@]} == 0 ]] || die "$1: ${examples[*]} give your own"
   [[ $BUCKET == gs://?* ]] || die "$1: BUCKET $BUCKET does not begin with gs://"
   [[ -z $MAX_WORKERS || $MAX_WORKERS =~ ^[1-9][0-9]*$ ]] || die "$1: MAX_WORKERS $MAX_WORKERS is no number above 0"
   [[ -z $BUILD || $BUILD == cloud || $BUILD == docker ]] || die "$1: BUILD $BUILD is none of cloud, docker"
@@ -187,6 +195,7 @@ launch() {
 }
 
 [[ $# -ge 2 ]] || die "give submit, template or launch, and the file of variables"
+[[ $1 =~ ^(submit|template|launch)$ ]] || die "submit, template or launch, not $1"
 print=${3:-}
 [[ -z $print || $print == --print ]] || die "$print is not --print"
 PROJECT='' REGION='' BUCKET='' REPOSITORY='' INPUT='' OUTPUT=''
@@ -196,5 +205,4 @@ case $1 in
   submit) submit ;;
   template) write_template ;;
   launch) launch ;;
-  *) die "submit, template or launch, not $1" ;;
 esac

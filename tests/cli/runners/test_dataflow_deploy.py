@@ -252,6 +252,28 @@ def test_a_wrong_file_of_variables_is_refused(tmp_path, change, message):
     assert message in errors
 
 
+def test_blanks_and_ends_of_lines_belong_to_no_value(tmp_path):
+    """A file that was edited on Windows, or by hand, whose last line has no end."""
+    wanted = printed(tmp_path, ("MAX_WORKERS=20", "MAX_WORKERS=7"), do="launch")
+    lines = EXAMPLE.replace("my-project", "acme").replace("my-bucket", "acme-texts").splitlines()
+    kept = [line.replace("=", " =\t", 1) for line in lines if "MAX_WORKERS" not in line]
+    (tmp_path / "variables.env").write_bytes(" \r\n ".join([*kept, "MAX_WORKERS=7"]).encode())
+    command = [DATAFLOW / "dataflow.sh", "launch", tmp_path / "variables.env", "--print"]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert [shlex.split(line) for line in made.stdout.splitlines()] == wanted[1]
+    assert "7" in wanted[1][0]
+
+
+def test_all_that_is_left_of_the_example_is_named_at_once(tmp_path):
+    (tmp_path / "variables.env").write_text(EXAMPLE)
+    for what, problems in (("submit", ["PROJECT", "BUCKET", "OUTPUT"]), ("lunch", ["not lunch"])):
+        command = [DATAFLOW / "dataflow.sh", what, tmp_path / "variables.env", "--print"]
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (made.returncode, made.stdout) == (2, "")
+        assert all(problem in made.stderr for problem in problems), made.stderr
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=["bigquery", "l4", "v5e"])
 def test_the_page_of_commands_is_true(gcs, bigquery, bucket, minilm, command):
     bigquery.client.create_dataset("test-project.deployed", exists_ok=True)
