@@ -299,6 +299,10 @@ SELECT id, each.* FROM `{path}`, UNNEST({folder}) AS each;
 """
 
 
+# Suffixes of texts of which a good part are no words.
+_MARKUP = {"htm", "html", "ipynb", "rtf", "xhtml", "xml"}
+
+
 def plan_lines(run: EmbedRun) -> list[str]:
     """What a run will read, compute and write."""
     source, work = run.source, run.work
@@ -351,6 +355,12 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
         notes.append(f"each line of plain text is one document{split} (--document file: each file)")
     if notes:
         yield "; ".join(notes)
+    found = [suffix for suffix in source.listing.suffixes if _MARKUP & {*suffix.split(".")}]
+    if source.text_files and found:
+        yield (
+            f"note: {', '.join(found)} files are read as they are, tags and all: convert them to "
+            "plain text or Markdown first"
+        )
     if source.arrived:
         files = counted(source.arrived, "file", "files")
         yield (

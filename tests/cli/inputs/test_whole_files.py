@@ -67,11 +67,16 @@ def test_the_plan_says_what_a_document_is_and_what_is_skipped(tmp_path, tiny_bun
     assert ".jpg 1" in plan
     assert ".pdf 1" in plan
     assert "each line of plain text is one document (--document file: each file)" in plan
+    assert "tags" not in plan
     assert len(ids(output)) == 4
     assert record(output)["input"]["skipped_files"] == {".jpg": 1, ".pdf": 1}
     assert embed(tmp_path / "files", tiny_bundle, folder, document="file") == 0
     assert "each text file is one document" in capsys.readouterr().err
     assert ids(tmp_path / "files") == ["a.txt", "b.txt", "c.MD"]
+    pages = write(tmp_path / "pages", {"a.HTML": b"<p>one", "b.xml.gz": gzip.compress(b"<p/>")})
+    assert embed(tmp_path / "plan", tiny_bundle, pages, document="file", dry_run=True) == 0
+    said = capsys.readouterr()
+    assert "note: .html, .xml.gz files are read as they are, tags and all" in said.out + said.err
 
 
 def test_files_that_are_not_text_are_refused_where_nothing_else_is_named(
