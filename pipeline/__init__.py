@@ -1,6 +1,5 @@
 """Embeds a corpus and looks into what was written: `bert-embed`, or these functions in Python."""
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -58,11 +57,14 @@ def embed(
     shown = switch("show_progress", show_progress)
     with named_as_in_python():
         parsed = options_of_call({"input": input, "output": output, **options})
-    from bert_embed.pipeline.embedding import (
-        run_for_caller,  # imports Beam, so a wrong option comes first
-    )
+    from bert_embed.pipeline.console import undisturbed
 
-    return run_for_caller(parsed, shown)
+    with undisturbed():
+        from bert_embed.pipeline.embedding import (
+            run_for_caller,  # imports Beam, so a wrong option comes first
+        )
+
+        return run_for_caller(parsed, shown)
 
 
 def compare(
@@ -147,14 +149,13 @@ def nearest(
         InputError: The outputs cannot be searched together, or are damaged.
     """
     from bert_embed.pipeline.options.commands import SearchOptions
-    from bert_embed.pipeline.options.python_call import named_as_in_python
+    from bert_embed.pipeline.options.python_call import named_as_in_python, outputs_given
 
     if isinstance(queries, str):
         raise SettingError("queries", "must be a list of texts, got one text: put it in a list")
     with named_as_in_python():
-        listed = [folders] if isinstance(folders, str | os.PathLike) else folders
         options = SearchOptions(
-            words=(*listed, "queries"),  # type: ignore[arg-type]
+            words=(*outputs_given("folders", folders), "queries"),
             k=k,
             by=by,
             rerank=rerank,  # type: ignore[arg-type]

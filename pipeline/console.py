@@ -10,8 +10,9 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 HIDDEN = "***"
@@ -203,6 +204,22 @@ class VisibleFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The line."""
         return visible(super().formatMessage(record))
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Leaves the caller's hook of threads, which a failed job replaces, and root logger alone.
+
+    Beam's notes on itself, the first while it is imported, would give a root logger a handler.
+    """
+    hook, root = threading.excepthook, logging.getLogger()
+    silent = [] if root.handlers else [logging.NullHandler()]
+    root.handlers += silent
+    try:
+        yield
+    finally:
+        threading.excepthook = hook
+        root.handlers = [handler for handler in root.handlers if handler not in silent]
 
 
 def quiet_logs() -> None:

@@ -1,12 +1,10 @@
 """Embeds, or tokenizes: checks a run, starts its job, says to people or to Python what came out."""
 
-import logging
 import shlex
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,7 +21,7 @@ from bert_embed.pipeline.lineage import Datasets
 from bert_embed.pipeline.options.command_line import command_of
 from bert_embed.pipeline.options.embed import DEFAULTS, FLAGS, OF_RESULT, Options
 from bert_embed.pipeline.options.python_call import named_as_in_python, without_dashes
-from bert_embed.pipeline.progress import Counts, progress_of_run, shown_progress
+from bert_embed.pipeline.progress import Counts, clock, progress_of_run, shown_progress
 from bert_embed.pipeline.report.page import page_of, report_after_run
 from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.run import state
@@ -96,7 +94,12 @@ class EmbedAttempt(Attempt[RunRecord]):
         reported = Run(self.run.folder, record)
         texts_of = partial(sample_texts, [reported]) if self.run.options.report_texts else None
         began = time.monotonic()
-        with shown_progress(self.output, lambda _: "writing the report", progress):
+
+        def last(is_whole: bool) -> str:
+            verb = "took" if is_whole else "stopped after"
+            return f"the report {verb} {clock(time.monotonic() - began)}"
+
+        with shown_progress(self.output, lambda _: "writing the report", progress, last):
             report_after_run(reported, started, tell, texts_of)
         if (seconds := time.monotonic() - began) > _LONG_REPORT:
             tell(f"the report took {seconds:.1f} s more")
@@ -109,11 +112,11 @@ class EmbedAttempt(Attempt[RunRecord]):
         how = (
             "continue with"
             if not self.runner.runs_here
-            else (f"{self._finished_text()}, the same command computes the rest")
+            else (f"{self.finished_text()}, the same command computes the rest")
         )
         return [f"{how}:", f"  {shlex.join(hide_in_flags(command_of(self.run.options)))}"]
 
-    def _finished_text(self) -> str:
+    def finished_text(self) -> str:
         """How much is finished; only what is new since the progress was read is read."""
         with suppress(OSError, InputError):
             self._counts.look()
@@ -171,26 +174,12 @@ _WARNING = "warning: "  # how such lines of a summary begin
 
 def run_for_caller(options: Options, shown: bool) -> dict[str, Any]:
     """Does what `bert_embed.embed` documents; `shown` says whether people read along."""
-    with _undisturbed():
-        with named_as_in_python():
-            run = checked_run(options)
-        if options.dry_run:
-            _tell(shown, *forecast(run))
-            return replace(first_record(run), status="planned").to_dict()
-        return _run_for_caller(run, shown)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Leaves the caller's hook of threads, which a failed job replaces, and root logger alone."""
-    hook, root = threading.excepthook, logging.getLogger()
-    silent = [] if root.handlers else [logging.NullHandler()]
-    root.handlers += silent
-    try:
-        yield
-    finally:
-        threading.excepthook = hook
-        root.handlers = [handler for handler in root.handlers if handler not in silent]
+    with named_as_in_python():
+        run = checked_run(options)
+    if options.dry_run:
+        _tell(shown, *forecast(run))
+        return replace(first_record(run), status="planned").to_dict()
+    return _run_for_caller(run, shown)
 
 
 def _run_for_caller(run: EmbedRun, shown: bool) -> dict[str, Any]:
@@ -209,6 +198,7 @@ def _run_for_caller(run: EmbedRun, shown: bool) -> dict[str, Any]:
         error = required(stopped.__cause__, "cause of the end")
         job.note_end(attempt, error)
         if was_interrupted(error):
+            _tell(shown, f"interrupted: {attempt.finished_text()}, the same call computes the rest")
             raise KeyboardInterrupt from None
         raise _failure(attempt, error) from None
     lines = attempt.summary(record, started)

@@ -242,7 +242,16 @@ def progress_of_run(counts: Counts, tell: Callable[[str], None] | None = None) -
                 is_begun = bool(read_markers(counts.output, counts.run, {}))
         return str(counts.progress(current_activity() or counts.phase(is_begun, "starting")))
 
-    with watching_parts() as counts.in_work, shown_progress(counts.output, line, tell):
+    def last(is_whole: bool) -> str:
+        with suppress(OSError, InputError):
+            counts.look()
+        found = counts.progress(None)
+        return (
+            f"{int(100 * found.share)}% · {counted(found.documents, 'document')} · "
+            f"{'' if is_whole else 'stopped · '}{clock(found.elapsed)}"
+        )
+
+    with watching_parts() as counts.in_work, shown_progress(counts.output, line, tell, last):
         yield
 
 
@@ -251,17 +260,25 @@ def shown_progress(
     output: str,
     line: Callable[[Callable[[], bool]], str],
     tell: Callable[[str], None] | None = None,
+    last: Callable[[bool], str] | None = None,
 ) -> Iterator[None]:
     """Shows the progress of the job with the folder `output`, until the context ends.
 
     `line` takes what says whether to stop, and returns a line, for `tell`; None shows them in place
-    on a terminal and in a notebook, else logs them.
+    on a terminal and in a notebook, else logs them. A notebook keeps the line that `last` returns,
+    which takes whether the context ended without an error.
     """
     stop = threading.Event()
-    thread = threading.Thread(target=_show, args=(output, line, tell, stop), daemon=True)
+    is_whole = False
+
+    def ended() -> str | None:
+        return None if last is None else last(is_whole)
+
+    thread = threading.Thread(target=_show, args=(output, line, tell, stop, ended), daemon=True)
     thread.start()
     try:
         yield
+        is_whole = True
     finally:
         stop.set()
         thread.join()
@@ -272,9 +289,10 @@ def _show(
     line: Callable[[Callable[[], bool]], str],
     tell: Callable[[str], None] | None,
     stop: threading.Event,
+    ended: Callable[[], str | None],
 ) -> None:
     looked = 0.0
-    with _display(output, tell) as (show, pause, longest):
+    with _display(output, tell, ended) as (show, pause, longest):
         while not stop.wait(max(pause, _LOOKING * looked)):
             started = time.monotonic()
             text = line(stop.is_set)
@@ -285,15 +303,23 @@ def _show(
 
 @contextmanager
 def _display(
-    output: str, tell: Callable[[str], None] | None
+    output: str, tell: Callable[[str], None] | None, ended: Callable[[], str | None]
 ) -> Iterator[tuple[Callable[[str], object], float, float]]:
     """What takes the lines, and the first and the longest pause between them."""
     least = _REMOTE_SECONDS if is_remote(output) else _LIVE_SECONDS
     if tell is not None:
         yield tell, _FIRST_SECONDS, _LOG_SECONDS
     elif in_notebook():
-        show = cell_line()
-        yield (lambda line: show(visible(line))), least, least
+        show, is_empty = cell_line(), True
+
+        def put(line: str) -> None:
+            nonlocal is_empty
+            is_empty = False
+            show(visible(line))
+
+        yield put, least, least
+        if not is_empty and (line := ended()) is not None:
+            put(line)
     elif not is_terminal(sys.stderr):
         yield (lambda line: _logger.warning("%s", line)), _LOG_SECONDS, _LOG_SECONDS
     else:

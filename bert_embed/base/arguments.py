@@ -231,9 +231,10 @@ def _items(name: str, values: Any, expected: str, flat: bool = True) -> list[Any
     if isinstance(values, str | bytes):
         raise SettingError(name, f"must be {expected}, got one {type(values).__name__}")
     # Iterating over a mapping gives its keys, over a table its names, and a set has no order.
-    table = flat and getattr(values, "ndim", 1) != 1
+    table = flat and len(getattr(values, "shape", (0,))) != 1
     if table or isinstance(values, Mapping | Set) or not isinstance(values, Iterable):
-        raise SettingError(name, f"must be {expected}, got a {type(values).__name__}")
+        hint = ": give one of its columns" if table and hasattr(values, "columns") else ""
+        raise SettingError(name, f"must be {expected}, got a {type(values).__name__}{hint}")
     for convert in _TO_LIST:
         if hasattr(values, convert):
             return list(getattr(values, convert)())

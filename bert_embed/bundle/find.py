@@ -118,7 +118,7 @@ def fetched_snapshot(name: HubName, given: str) -> Snapshot:
         raise InputError(
             f"{given}: could not be fetched ({why}); check name, revision and connection, and "
             "HF_TOKEN where the model is not public"
-        ) from error
+        ) from None  # the client's own errors are hundreds of lines
     if not any(folder.rglob("*.safetensors")):
         raise InputError(
             f"{given}: has no safetensors at this revision, and other weights are refused "

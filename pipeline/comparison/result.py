@@ -176,6 +176,16 @@ class Comparison:
     moved: float | None
     not_comparable: str | None
 
+    def __str__(self) -> str:
+        """The tables that `compare` prints."""
+        from bert_embed.pipeline.comparison.command import lines_of
+
+        return "\n".join(lines_of(self))
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """The same, below the cell of a notebook."""
+        printer.text(str(self))
+
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values, as `compare --json` prints them."""
         return asdict(self)

@@ -10,7 +10,7 @@ from bert_embed.pipeline.console import hide_secrets, say
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.export.source import open_source
 from bert_embed.pipeline.options.commands import ExportOptions
-from bert_embed.pipeline.options.python_call import Path, named_as_in_python
+from bert_embed.pipeline.options.python_call import Path, named_as_in_python, outputs_given
 from bert_embed.pipeline.run.output import check_outside
 from bert_embed.results.read import output_folders
 from bert_embed.storage.files import absolute, is_remote
@@ -60,11 +60,10 @@ def export(
         InputError: The outputs cannot be exported so, or `dest` is of another export.
         OSError: A store or database does not answer.
     """
-    listed = [source] if isinstance(source, str | os.PathLike) else source
     with named_as_in_python():
         return exported(
             ExportOptions(
-                source=tuple(os.fspath(each) for each in listed),
+                source=outputs_given("source", source),
                 dest=os.fspath(dest),
                 to=to,
                 granularity=granularity,

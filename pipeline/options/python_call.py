@@ -136,6 +136,19 @@ def _check_no_texts(value: Any) -> None:
             raise SettingError("input", f"number {number} names no file; {_IN_MEMORY}")
 
 
+def outputs_given(name: str, value: Any) -> tuple[str, ...]:
+    """The outputs that an argument names: one, or a list of them; never arrays of vectors."""
+    items = [value] if isinstance(value, str | os.PathLike) else items_of(value)
+    for item in [value] if items is None else items:
+        if not isinstance(item, str | os.PathLike):
+            kind = type(item).__name__
+            hint = "vectors in memory are compared by similarity of an encoder"
+            raise SettingError(name, f"must name outputs of runs, got a {kind}; {hint}")
+    if not items:
+        raise SettingError(name, "must name an output, got none")
+    return tuple(map(os.fspath, items))
+
+
 def _unknown(error: UnknownFlags) -> str:
     """Names unknown options as Python spells them."""
     hints = [

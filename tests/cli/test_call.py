@@ -3,8 +3,10 @@
 import io
 import itertools
 import logging
+import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -152,6 +154,50 @@ def test_a_failed_job_is_an_error_and_leaves_the_callers_process_as_it_was(
     assert "vault" not in capsys.readouterr().err
 
 
+def test_a_notebook_keeps_what_was_finished_and_how_to_go_on(
+    tmp_path, tiny_bundle, notebook, monkeypatch
+):
+    """Ctrl-C in a cell; the same cell then computes the rest."""
+    (tmp_path / "in.txt").write_text("the bank\n" * 64)
+    call = {"input": tmp_path / "in.txt", "output": tmp_path / "out", "model": tiny_bundle}
+    pad, asked = runner.pad_rows, threading.Event()
+
+    def padded(*rows):
+        end = time.monotonic() + 60
+        while not (notebook.shown or time.monotonic() > end):
+            time.sleep(0.05)
+        if not asked.is_set():
+            asked.set()
+            os.kill(os.getpid(), signal.SIGINT)
+        return pad(*rows)
+
+    monkeypatch.setattr(runner, "pad_rows", padded)
+    monkeypatch.setattr(sys, "stderr", notebook.stderr)
+    with pytest.raises(KeyboardInterrupt):
+        bert_embed.embed(**call)
+    shown = [*notebook.shown, *notebook.updates]
+    assert re.fullmatch(r"\d+% · 0 documents · stopped · 0:\d\d", shown[-1]), shown
+    said = notebook.stderr.getvalue()
+    assert "interrupted: 0 of about 64 documents are finished and kept, the same call" in said
+    assert bert_embed.embed(**call)["counts"]["embedded"] == 64
+
+
+@pytest.mark.slow
+def test_a_call_leaves_the_log_of_a_process_that_imports_beam_alone(tmp_path, tiny_bundle):
+    """Beam logs that it goes without optional packages, which gave the root logger a handler."""
+    (tmp_path / "in.txt").write_text("the bank\n")
+    code = (
+        "import logging, sys; sys.modules.update(dict.fromkeys(['apitools', 'google.cloud']))\n"
+        f"import bert_embed; bert_embed.embed('in.txt', 'out', model={str(tiny_bundle)!r})\n"
+        "print(logging.getLogger().handlers)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "WARNING" not in done.stderr
+    assert done.stdout.endswith("\n[]\n")
+
+
 @pytest.mark.slow
 def test_lines_on_the_progress_come_while_a_run_works(tmp_path):
     lines = []
@@ -195,7 +241,8 @@ def test_in_a_notebook_one_line_is_changed_in_place(tmp_path, notebook, monkeypa
             time.sleep(0.05)
     lines = notebook.shown + notebook.updates
     assert len(notebook.shown) == 1
-    assert all(re.fullmatch(r"0% · starting · 0:0\d", line) for line in lines), lines
+    assert all(re.fullmatch(r"0% · starting · 0:0\d", line) for line in lines[:-1]), lines
+    assert re.fullmatch(r"0% · 0 documents · 0:0\d", lines[-1]), lines  # which a saved one keeps
     assert notebook.stderr.getvalue() == ""
 
 

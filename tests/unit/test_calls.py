@@ -67,16 +67,42 @@ def test_a_column_of_any_library_gives_the_vectors_of_a_list(encoder, column):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pd.DataFrame({"text": TEXTS}), "texts must be a list of texts, got a DataFrame"),
+        (
+            pd.DataFrame({"text": TEXTS}),
+            "a list of texts, got a DataFrame: give one of its columns",
+        ),
+        (
+            pl.DataFrame({"text": TEXTS}),
+            "a list of texts, got a DataFrame: give one of its columns",
+        ),
         (np.array([TEXTS, TEXTS]), "texts must be a list of texts, got a ndarray"),
         (pd.Series(["a", None]), "texts must be str, number 1 is "),
         (pa.array(["a", None]), "texts must be str, number 1 is missing"),
-        (pa.table({"text": TEXTS}), "texts must be a list of texts, got a Table"),
+        (pa.table({"text": TEXTS}), "a list of texts, got a Table: give one of its columns"),
     ],
 )
 def test_what_is_no_column_of_texts_is_refused(encoder, column, message):
     with pytest.raises(bert_embed.SettingError, match=message):
         encoder.encode(column)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (np.zeros((2, 3)), "must name outputs of runs, got a ndarray; vectors in memory"),
+        ([np.zeros(3)], "must name outputs of runs, got a ndarray"),
+        (pd.DataFrame({"id": [1]}), "must name outputs of runs, got a DataFrame"),
+        (None, "must name outputs of runs, got a NoneType"),
+        (["out", 1], "must name outputs of runs, got a int"),
+        ([], "must name an output, got none"),
+    ],
+    ids=str,
+)
+def test_what_is_no_output_is_refused_by_the_name_of_its_argument(given, message):
+    with pytest.raises(bert_embed.SettingError, match=f"^folders {message}"):
+        bert_embed.nearest(given, ["the bank"])
+    with pytest.raises(bert_embed.SettingError, match=f"^source {message}"):
+        bert_embed.export(given, "index", "npy")
 
 
 def test_one_text_gives_one_vector(encoder):

@@ -244,6 +244,7 @@ def test_queries_are_embedded_by_each_model_and_relevance_is_measured(models, tm
     assert main(["compare", str(real), str(small), f"--queries={lines}"]) == 0
     printed = capsys.readouterr().out
     assert "nDCG@10" in printed
+    assert printed == f"{again}\n"
     assert "3 relevant documents not in both outputs: left out" in printed
 
 

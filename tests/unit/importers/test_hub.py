@@ -207,7 +207,8 @@ import bert_embed
 try:
     print(bert_embed.load(sys.argv[1], local_files_only=sys.argv[2:] == ["local"]).bundle.source)
 except bert_embed.InputError as error:
-    sys.exit(str(error))
+    chained = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    sys.exit(f"{error}{'' if chained is None else ', and hundreds of lines of the client'}")
 """
 
 
