@@ -13,16 +13,15 @@ from bert_embed.backends.processor import set_up_process
 from bert_embed.base.environment import missing
 from bert_embed.base.errors import InputError, StorageError
 from bert_embed.pipeline import console, light_imports
-from bert_embed.pipeline.console import AnswerLost, answer, hide_secrets, is_unread, warn
-from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
-from bert_embed.pipeline.options.command_line import (
-    command_parser,
-    parse_embed,
-    parse_estimate,
-    parse_tokenize,
-    plain_words,
+from bert_embed.pipeline.console import (
+    AnswerLost,
+    answer,
+    hide_secrets,
+    is_unread,
     program,
+    warn,
 )
+from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
 
 _OF_TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_hub")
 # The options of each command, and what runs it, which is imported only once the flags are right:
@@ -118,6 +117,9 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
 
 
 def _run(words: list[str], own_process: bool) -> int:
+    # Here, because the options import NumPy and Arrow, without which `bert-embed --help` answers.
+    from bert_embed.pipeline.options.command_line import plain_words
+
     command, arguments = words[0], plain_words(words[1:])
     if command in ("embed", "tokenize", "estimate"):
         return _embed(command, arguments, own_process)
@@ -130,8 +132,8 @@ def _run(words: list[str], own_process: bool) -> int:
         raise UsageError(f"unknown command {command}; {hint}")
     kind, run = _COMMANDS[command]
     options = _named(kind).parse(arguments)
-    if own_process and command in ("search", "compare"):
-        light_imports.import_arrow()
+    if own_process and command in ("search", "compare", "report"):
+        light_imports.leave_out_pandas()
     return int(_named(run)(options))
 
 
@@ -142,6 +144,13 @@ def _named(place: str) -> Any:
 
 def _embed(command: str, arguments: list[str], own_process: bool) -> int:
     """Runs `embed`, `tokenize` or `estimate`, which share their flags."""
+    from bert_embed.pipeline.options.command_line import (
+        command_parser,
+        parse_embed,
+        parse_estimate,
+        parse_tokenize,
+    )
+
     if {"-h", "--help"} & set(arguments):
         return _answered(command_parser(command, "all" in arguments).format_help().splitlines())
     if command == "estimate":
@@ -155,7 +164,6 @@ def _embed(command: str, arguments: list[str], own_process: bool) -> int:
         return run_tokens(arguments)
     options = (parse_embed if command == "embed" else parse_tokenize)(arguments)
     if own_process:
-        light_imports.import_arrow()
         light_imports.import_beam(options)
     from bert_embed.pipeline.embedding import start
 

@@ -9,10 +9,12 @@ import json
 import logging
 import os
 import re
+import shutil
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TextIO
 
 HIDDEN = "***"
@@ -231,3 +233,18 @@ def quiet_logs() -> None:
         # Errors of a step come back as the job's error; Beam also logs them, with a traceback.
         handler.addFilter(lambda entry: "apache_beam" not in entry.pathname)
         handler.addFilter(SecretFilter())
+
+
+def program() -> str:
+    """How this program was called."""
+    name = os.path.basename(sys.argv[0])
+    return name if name.startswith("bert-embed") else "bert-embed"
+
+
+def installed_program() -> str:
+    """What starts this program again: its name where the shell finds it, else its path."""
+    beside = Path(sys.executable).with_name("bert-embed")
+    on_path = shutil.which("bert-embed")
+    if not beside.exists() or (on_path and os.path.samefile(on_path, beside)):
+        return "bert-embed"
+    return str(beside)

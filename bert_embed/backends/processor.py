@@ -5,6 +5,9 @@ import math
 import os
 import platform
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 _MEMBERSHIP = Path("/proc/self/cgroup")
@@ -96,9 +99,44 @@ _LARGE = 1 << 20
 _SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
+# What LiteRT says to stderr with its first model; no setting keeps it from that.
+_DELEGATE = b"INFO: Created TensorFlow Lite XNNPACK delegate for CPU.\n"
+_notes_to_drop: list[bytes] = []  # of a process of ours, until its first model is loaded
+_first_model = threading.Lock()
+
+
+@contextmanager
+def loading_model() -> Iterator[None]:
+    """Drops LiteRT's note while a process of ours loads its first model.
+
+    What other threads write to stderr meanwhile follows when it is loaded.
+    """
+    if not _notes_to_drop:
+        yield
+        return
+    from tempfile import TemporaryFile  # here, as light commands load no model
+
+    with _first_model, TemporaryFile() as held:
+        notes = list(_notes_to_drop)
+        stderr = os.dup(2)
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            _notes_to_drop.clear()
+            held.seek(0)
+            said = held.read()
+            for note in notes:
+                said = said.replace(note, b"")
+            os.write(stderr, said)
+            os.close(stderr)
+
+
 def set_up_process() -> None:
     """Lets TensorFlow print errors alone, glibc return large blocks; the environment wins."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    _notes_to_drop.append(_DELEGATE)
     _return_large_blocks()
 
 

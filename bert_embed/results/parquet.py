@@ -3,16 +3,18 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bert_embed.base.errors import InputError
 from bert_embed.models.heads.head import EMBEDDING, SCALE, Kind, Settings
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.columns import Columns, Wanted, is_list, lists_of, loadable, typed_ids
 from bert_embed.results.names import output_dtype, stored_type
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq  # with the clients of all stores, which light commands do without
 
 METADATA_KEY = "bert_embed"  # of the settings of vectors in a Parquet footer or a table
 _BUFFER = 1 << 20  # bytes of a column that are read at a time
@@ -30,9 +32,9 @@ def open_parquet(
     source: BinaryIO | str | os.PathLike[str],
     buffer_size: int = 0,
     check_pages: bool = True,
-    metadata: pq.FileMetaData | None = None,
+    metadata: "pq.FileMetaData | None" = None,
     read_dictionary: Sequence[str] | None = None,
-) -> pq.ParquetFile:
+) -> "pq.ParquetFile":
     """Opens a file; ArrowInvalid where its footer counts the same rows differently.
 
     pyarrow reads no more rows than the footer, or a row group, counts, and reports nothing.
@@ -40,6 +42,8 @@ def open_parquet(
     of strings or bytes, is in memory once, however often a dictionary of the file repeats it; other
     values take four times as long to read so.
     """
+    import pyarrow.parquet as pq
+
     file = pq.ParquetFile(
         source,
         metadata=metadata,
@@ -52,7 +56,7 @@ def open_parquet(
     return file
 
 
-def _check_counts(footer: pq.FileMetaData) -> None:
+def _check_counts(footer: "pq.FileMetaData") -> None:
     flat = [
         number
         for number in range(footer.num_columns)
@@ -95,6 +99,8 @@ def _write_table(file: BinaryIO, table: pa.Table, settings: Settings, packed: bo
     vectors = [path for path in columns if path in {*_VECTORS, *_units()}]
     others = [path for path in columns if path not in vectors]
     coded = [path for path in others if path not in _ALL_DIFFERENT]
+    import pyarrow.parquet as pq
+
     pq.write_table(
         table.replace_schema_metadata({METADATA_KEY: json.dumps(settings, sort_keys=True)}),
         file,
@@ -148,7 +154,7 @@ def read_parquet(source: Any, wanted: Wanted) -> Iterator[Columns]:
             yield columns
 
 
-def _multi_rows(footer: pq.FileMetaData, numbers_in: str) -> int:
+def _multi_rows(footer: "pq.FileMetaData", numbers_in: str) -> int:
     """How many rows of multi-vectors fill a batch, by the mean of the column of their numbers."""
     numbers = 0
     for number in range(footer.num_row_groups):
@@ -160,7 +166,7 @@ def _multi_rows(footer: pq.FileMetaData, numbers_in: str) -> int:
     return max(1, _MULTI_BYTES // 4 * footer.num_rows // max(1, numbers))
 
 
-def _check_size(file: pq.ParquetFile) -> None:
+def _check_size(file: "pq.ParquetFile") -> None:
     """Raises InputError if a footer declares far too many bytes or rows."""
     footer, schema = file.metadata, file.schema_arrow
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
@@ -186,6 +192,8 @@ def write_deleted(file: BinaryIO, table: pa.Table, settings: Settings) -> None:
             for each that is gone.
         settings: What the run says of its vectors.
     """
+    import pyarrow.parquet as pq
+
     pq.write_table(
         typed_ids(table, settings),
         file,

@@ -153,7 +153,7 @@ def train(sample: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
     return centroids
 
 
-def _seeds(sample: np.ndarray, n_clusters: int, generator: np.random.Generator) -> np.ndarray:
+def _seeds(sample: np.ndarray, n_clusters: int, generator: "np.random.Generator") -> np.ndarray:
     """Chooses each seed with a chance in proportion to its distance to the nearest one so far."""
     chosen: list[int] = []
     distances = np.ones(len(sample))

@@ -387,7 +387,7 @@ def _space(old: Side, new: Side) -> str | None:
     return differs and differs.replace(" there", " in NEW").replace(" here", " in OLD")
 
 
-def _training(old: Side, draw: np.random.Generator) -> np.ndarray:
+def _training(old: Side, draw: "np.random.Generator") -> np.ndarray:
     """uint64, in order: documents of OLD from which centroids are computed."""
     width = int(np.prod(old.settings["shape"]))
     most = max(1, min(_SAMPLE_ROWS, _SAMPLE_BYTES // (4 * width), len(old.documents)))

@@ -3,18 +3,14 @@
 import argparse
 import difflib
 import logging
-import os
 import re
-import shutil
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, replace
-from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from bert_embed.base.errors import InputError, SettingError
-from bert_embed.pipeline.console import answer
+from bert_embed.pipeline.console import answer, installed_program, program
 from bert_embed.pipeline.errors import UsageError, flag_message
 from bert_embed.pipeline.options.embed import DEFAULTS, FLAGS, Options, grouped
 from bert_embed.pipeline.options.flags import (
@@ -203,17 +199,52 @@ def _is_beam_switch(name: str) -> bool:
     return flag is not None and flag.nargs == 0 and f"--no_{name}" not in flags
 
 
+@dataclass(frozen=True)
+class ConfigFile:
+    """A YAML file of flags, as it was when it was read: it may be a pipe, which is read once."""
+
+    path: str
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: Any) -> "ConfigFile | None":
+        """Reads the file; None without a path, SettingError if it holds no flags."""
+        if path is None:
+            return None
+        text = one_text("config", path)
+        return cls(text, {str(key): value for key, value in _settings(text).items()})
+
+    def values(
+        self, flags: Mapping[str, Flag], others: Collection[str] = ()
+    ) -> tuple[dict[str, Any], list[str]]:
+        """The values of our flags, and those of neither us nor `others` as words."""
+        values: dict[str, Any] = {}
+        words: list[str] = []
+        for name, value in self.settings.items():
+            try:
+                if name in others:
+                    continue
+                if name in flags:
+                    if value is not None:
+                        values[name] = flags[name].kind(name, value)
+                else:
+                    words += beam_words(name, value)
+            except SettingError as error:
+                raise SettingError("config", f"{self.path}: {error}") from error
+        return values, words
+
+
 _FLAGS_OF_EMBED = tuple(f"--{name}" for name in FLAGS)
 
 
 def read_options(
     values: Mapping[str, Any],
     words: Sequence[str],
-    config: Any = None,
+    config: ConfigFile | None = None,
     flags: Sequence[str] = _FLAGS_OF_EMBED,
     program: str = "bert-embed embed",
     needed: Sequence[str] = ("input", "output"),
-    others: Sequence[str] = (),
+    others: Collection[str] = (),
     **fixed: Any,
 ) -> Options:
     """The options of a command line, a call or a template, above those of a YAML file.
@@ -223,19 +254,18 @@ def read_options(
     the command itself sets. InputError if a needed option
     is missing, or any is unknown or wrong.
     """
-    path = None if config is None else one_text("config", config)
     ours = {name: one for name, one in FLAGS.items() if f"--{name}" in flags}
-    below, file_words = ({}, []) if path is None else _read_config(path, ours, others)
+    below, file_words = ({}, []) if config is None else config.values(ours, others)
     job = RunnerOptions(one_text("runner", (below | dict(values)).get("runner", DEFAULT_RUNNER)))
-    if path is not None:
+    if config is not None:
         try:
             check_beam_words(file_words, flags, job, program)
         except InputError as error:
             if file_words or "runner" not in values:
-                raise SettingError("config", f"{path}: {flag_message(error)}") from error
+                raise SettingError("config", f"{config.path}: {flag_message(error)}") from error
             raise
     check_beam_words(words, flags, job, program)
-    with _naming_file(path, below, values):
+    with _naming_file(config, below, values):
         every = below | {name: FLAGS[name].kind(name, value) for name, value in values.items()}
         if every.get("like") is not None:
             every = options_like(every) | every
@@ -246,36 +276,15 @@ def read_options(
 
 @contextmanager
 def _naming_file(
-    path: str | None, below: Mapping[str, Any], values: Mapping[str, Any]
+    config: ConfigFile | None, below: Mapping[str, Any], values: Mapping[str, Any]
 ) -> Iterator[None]:
     """Names the YAML file in a SettingError of what it alone gives, `below` the `values`."""
     try:
         yield
     except SettingError as error:
-        if error.setting in below and error.setting not in values:
-            raise SettingError("config", f"{path}: {error}") from error
+        if config is not None and error.setting in below and error.setting not in values:
+            raise SettingError("config", f"{config.path}: {error}") from error
         raise
-
-
-def _read_config(
-    path: str, flags: Mapping[str, Flag], others: Sequence[str] = ()
-) -> tuple[dict[str, Any], list[str]]:
-    """The values of our flags in a YAML file, and those of neither us nor `others` as words."""
-    values: dict[str, Any] = {}
-    words: list[str] = []
-    for key, value in _settings(path).items():
-        name = str(key)
-        try:
-            if name in others:
-                continue
-            if name in flags:
-                if value is not None:
-                    values[name] = flags[name].kind(name, value)
-            else:
-                words += beam_words(name, value)
-        except SettingError as error:
-            raise SettingError("config", f"{path}: {error}") from error
-    return values, words
 
 
 def _settings(path: str) -> dict[str, Any]:
@@ -339,21 +348,6 @@ class EstimateOptions(CheckedOptions):
     seconds: float = flag(
         "how long to measure the model's speed here; 0: not at all", "N", 3.0, kind=NOT_NEGATIVE
     )
-
-
-def program() -> str:
-    """How this program was called."""
-    name = os.path.basename(sys.argv[0])
-    return name if name.startswith("bert-embed") else "bert-embed"
-
-
-def installed_program() -> str:
-    """What starts this program again: its name where the shell finds it, else its path."""
-    beside = Path(sys.executable).with_name("bert-embed")
-    on_path = shutil.which("bert-embed")
-    if not beside.exists() or (on_path and os.path.samefile(on_path, beside)):
-        return "bert-embed"
-    return str(beside)
 
 
 class Parser(argparse.ArgumentParser):
@@ -470,13 +464,13 @@ class CommandOptions(CheckedOptions):
         takes_beam = "beam_args" in cls.__dataclass_fields__
         command, beam = cls.command(), "Also takes every option of Apache Beam." * takes_beam
         named = {name: one for name, one in flags.items() if not one.is_positional}
-        path = _config_of(arguments)
-        below, file_words = ({}, []) if path is None else _read_config(path, named)
-        if file_words and not takes_beam:
+        config = ConfigFile.read(_config_of(arguments))
+        below, file_words = ({}, []) if config is None else config.values(named)
+        if config is not None and file_words and not takes_beam:
             name = file_words[0].removeprefix("--").partition("=")[0]
             near = nearest_flag(f"--{name}", [f"--{one}" for one in named])
             hint = f"; did you mean {near.removeprefix('--')}?" if near else ""
-            raise SettingError("config", f"{path}: {command} has no flag {name}{hint}")
+            raise SettingError("config", f"{config.path}: {command} has no flag {name}{hint}")
         places = [one.metavar or "" for one in flags.values() if one.is_positional]
         required = [name for name, one in flags.items() if one.default is MISSING]
         required = [f"--{name} {name.upper()}" for name in required[len(places) :]]
@@ -494,7 +488,7 @@ class CommandOptions(CheckedOptions):
             namespace = parser.parse_intermixed_args(arguments)
         values = vars(namespace)
         values.pop("config")
-        with _naming_file(path, below, values):
+        with _naming_file(config, below, values):
             return cls._of(below | values, [*file_words, *words], parser, places)
 
     @classmethod
@@ -559,16 +553,15 @@ def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> tuple[Option
     namespace, words = parser.parse_known_args(plain_words(arguments))
     values = vars(namespace)
     values.pop("text", None)
-    config = values.pop("config", None)
+    config = ConfigFile.read(values.pop("config", None))
     own = {name: values.pop(name) for name in list(values) if name not in FLAGS}
     flags = list(parser._option_string_actions)
     if command != "estimate":
         return read_options(values, words, config, flags, parser.prog, **fixed), own
     ours = flags_of(EstimateOptions)
     if config is not None:
-        others = [name for name in map(str, _settings(config)) if name not in ours]
-        own = _read_config(config, ours, others)[0] | own
-    return read_options(values, words, config, flags, parser.prog, ("input",), tuple(ours)), own
+        own = config.values(ours, others=config.settings.keys() - ours.keys())[0] | own
+    return read_options(values, words, config, flags, parser.prog, ("input",), ours), own
 
 
 def plain_words(arguments: Sequence[str]) -> list[str]:

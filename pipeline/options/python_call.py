@@ -10,7 +10,12 @@ from typing import Any, TypeAlias, TypedDict
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import NoAnswer, UsageError
-from bert_embed.pipeline.options.command_line import UnknownFlags, beam_words, read_options
+from bert_embed.pipeline.options.command_line import (
+    ConfigFile,
+    UnknownFlags,
+    beam_words,
+    read_options,
+)
 from bert_embed.pipeline.options.embed import FLAGS, Options
 from bert_embed.pipeline.options.flags import items_of, one_text
 
@@ -107,7 +112,7 @@ def options_of_call(values: Mapping[str, Any]) -> Options:
     if "input" in ours:
         _check_no_texts(ours["input"])
     try:
-        return read_options(ours, words, values.get("config"))
+        return read_options(ours, words, ConfigFile.read(values.get("config")))
     except UnknownFlags as error:
         raise UsageError(_unknown(error)) from None
 

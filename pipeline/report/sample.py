@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
@@ -299,6 +298,9 @@ def _tsne(places: np.ndarray) -> dict[str, Any]:
 
 
 def _named(name: str, package: str, parameters: dict[str, Any], at: np.ndarray) -> dict[str, Any]:
+    # Here, because searches import this file without drawing, and a parser of mail comes with it.
+    from importlib.metadata import version
+
     low, high = np.quantile(at, (0.005, 0.995), axis=0)  # a few far ones shrink no map
     if not (high > low).any():
         low, high = at.min(axis=0), at.max(axis=0)

@@ -1,5 +1,6 @@
 """Options are one class with four readers, and each reader checks and names them the same."""
 
+import os
 import subprocess
 import sys
 import typing
@@ -215,6 +216,15 @@ def test_a_file_for_estimate_holds_its_own_flags_and_those_of_embed(tmp_path):
     options, own = parse_estimate([f"--config={config}", "--json=false"])
     assert (options.input, options.limit, options.skip_blocks) == (("a",), 3, (1, 2))
     assert (own.price_per_hour, own.json) == (0.1, False)
+
+
+def test_a_file_of_flags_is_read_once():
+    reading, writing = os.pipe()
+    with open(reading), open(writing, "w") as file:
+        file.write("input: a\nprice_per_hour: 0.1\n")
+        file.close()
+        options, own = parse_estimate([f"--config=/dev/fd/{reading}"])
+    assert (options.input, own.price_per_hour) == (("a",), 0.1)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def imported(*words):
     command = [sys.executable, "-c", _CODE, *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert "INFO:" not in done.stderr  # LiteRT has no setting that keeps it from saying so
     return done.stdout, set(done.stderr.splitlines()[-1].split())
 
 
@@ -50,10 +51,31 @@ def test_embed_of_local_files_imports_no_client_and_writes_the_same(text, output
     assert light.read_bytes() == whole.read_bytes()
 
 
+def test_the_map_of_a_report_takes_no_pandas(tmp_path, tiny_bundle):
+    (tmp_path / "in.txt").write_text("".join(f"the bank of river {n}\n" for n in range(120)))
+    _, modules = imported("embed", *flags_of(tmp_path / "out", tiny_bundle, tmp_path / "in.txt"))
+    assert "openTSNE" in modules
+    assert "pandas" not in modules
+
+
 def test_a_run_that_names_a_store_has_its_clients(text, tiny_bundle):
     flags = flags_of(text.parent / "stored", tiny_bundle, text, temp_location="gs://none/temp")
     _, modules = imported("embed", *flags, "--dry_run")
     assert {"apache_beam", "google.cloud.storage"} <= modules
+
+
+@pytest.mark.parametrize(
+    ("words", "absent"),
+    [
+        (["--help"], {"numpy", "pyarrow"}),
+        (["--version"], {"numpy", "pyarrow"}),
+        (["embed", "--help"], {"pyarrow.parquet", "numpy.random"}),
+    ],
+    ids=" ".join,
+)
+def test_help_is_light(words, absent):
+    _, modules = imported(*words)
+    assert not modules & {*absent, "apache_beam", "tensorflow", "importlib.metadata"}
 
 
 @pytest.mark.parametrize(
@@ -67,3 +89,4 @@ def test_light_commands_import_neither_beam_nor_tensorflow_nor_pandas(
     printed, modules = imported(command, str(output), *others)
     assert shown in printed
     assert not modules & {"apache_beam", "tensorflow", "pandas", "google.cloud.storage"}
+    assert "importlib.metadata" not in modules  # a parser of mail comes with it
