@@ -136,7 +136,8 @@ class EmbedBlocks(Step):
 @contextmanager
 def _naming(block: TokenBlock) -> Iterator[None]:
     """Adds the block to the error of a model that fails or hangs."""
-    from bert_embed.backends.runner import BrokenModelError, NoProgressError
+    from bert_embed.backends.runner import BrokenModelError
+    from bert_embed.base.threads import NoProgressError
 
     number, sources = block.part.block, block.sources
     try:

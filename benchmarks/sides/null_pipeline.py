@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_embed.backends.batches import PaddedRows, Shape
 from bert_embed.backends.choose import load_engine
-from bert_embed.backends.protocol import Engine
+from bert_embed.backends.protocol import Engine, PaddedRows, Shape
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run import state

@@ -15,9 +15,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from bert_embed.backends.batches import CPU_BATCH_TOKENS, AnyShape, PaddedRows, Shape
-from bert_embed.backends.protocol import Graph
-from bert_embed.base.arrays import unit_length
+from bert_embed.backends.protocol import Graph, PaddedRows, Shape
+from bert_embed.backends.runner import CPU_BATCH_TOKENS, AnyShape
 from bert_embed.bundle.bundle import Bundle, load_tensors
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.modules import OF_TOKENS, POOLED, modules_graph
@@ -199,25 +198,6 @@ def _ones_where(xp: Any, condition: Any) -> Any:
 
 def _joined(xp: Any, parts: Sequence[Any]) -> Any:
     return parts[0] if len(parts) == 1 else xp.concatenate(parts, axis=-1)
-
-
-def finish(
-    spec: VectorSpec,
-    pooled: np.ndarray,
-    pooled_width: int,
-    modules: Callable[[np.ndarray], np.ndarray],
-) -> np.ndarray:
-    """Applies the model's modules, then `dim` and unit length; float32 `[rows, spec.width]`.
-
-    `pooled` is float32 `[rows, layers * pooled_width]`; each layer of a stack is cut and scaled by
-    itself.
-    """
-    layers = np.split(pooled, pooled.shape[1] // pooled_width, axis=1)
-    layers = [modules(layer) for layer in layers] if spec.dense else layers
-    if not spec.dim_last:
-        layers = [layer[:, : spec.dim] for layer in layers]
-    layers = [unit_length(layer) if spec.normalize else layer for layer in layers]
-    return np.concatenate([layer[:, : spec.dim] for layer in layers], axis=1)
 
 
 def fused_attention(

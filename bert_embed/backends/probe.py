@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_embed.backends.batches import PaddedRows, pad_rows
 from bert_embed.backends.choose import load_engine
+from bert_embed.backends.protocol import PaddedRows
+from bert_embed.backends.runner import pad_rows
 from bert_embed.base.errors import InputError, required
 from bert_embed.bundle.bundle import PROBE, Bundle, file_sha256, load_tensors
 from bert_embed.bundle.fingerprints import model_fingerprint

@@ -8,7 +8,6 @@ from typing import Protocol
 
 import numpy as np
 
-from bert_embed.backends.batches import Batch, PaddedRows, Shape
 from bert_embed.settings import OutputSpec, VectorSpec
 
 
@@ -53,6 +52,38 @@ class Backend:
         """Returns whether it computes so on such a device of any machine."""
         in_question = precision in self.precisions.get(device, ())
         return in_question and (named or device not in self.named_on)
+
+
+Shape = tuple[int, int]  # rows, and tokens of a row
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows that run together, in the shape to which they are padded or packed."""
+
+    rows: np.ndarray  # int64 `[rows]`: their numbers
+    shape: Shape
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that are computed, padding included."""
+        return self.shape[0] * self.shape[1]
+
+
+@dataclass(frozen=True)
+class PaddedRows:
+    """Rows of a batch, or some of them, int32 `[rows, longest]` each, padded with 0."""
+
+    input_ids: np.ndarray
+    mask: np.ndarray  # 0 for padding
+    type_ids: np.ndarray  # the segment of each token
+    seen: np.ndarray  # 0 for tokens that no token sees, and for padding
+
+    def some(self, rows: np.ndarray) -> "PaddedRows":
+        """Returns rows by their numbers."""
+        return PaddedRows(
+            self.input_ids[rows], self.mask[rows], self.type_ids[rows], self.seen[rows]
+        )
 
 
 class Graph(Protocol):

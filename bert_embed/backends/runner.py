@@ -1,33 +1,174 @@
-"""Runs rows of token ids through an engine: batches, cores, halves where a batch fails."""
+"""Runs rows of token ids through an engine: batches, padding, cores, halves where one fails."""
 
+import itertools
 import logging
 import math
-import os
-import queue
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from functools import cached_property, partial
 
 import numpy as np
 
-from bert_embed.backends.batches import Batch, PaddedRows, Shape, pad_rows
-from bert_embed.backends.host import finish
-from bert_embed.backends.protocol import Engine, Graph
-from bert_embed.base.arrays import places
-from bert_embed.base.errors import InputError
-from bert_embed.base.threads import give_up, native_call, wait_at_exit
+from bert_embed.backends.protocol import Batch, Engine, Graph, PaddedRows, Shape
+from bert_embed.base.arguments import whole_number
+from bert_embed.base.arrays import places, unit_length
+from bert_embed.base.errors import InputError, SettingError
+from bert_embed.base.threads import (
+    Places,
+    native_call,
+    renew_after_fork,
+    run_each,
+    wait_at_exit,
+)
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.head import BatchRows, Head, gather_rows
 from bert_embed.settings import OutputSpec, VectorSpec
 from bert_embed.text.layout import EmbeddedRows
 
+DEVICE_BATCH_TOKENS = 16384  # of a GPU, or a chip of a TPU: enough to use all of its units
+CPU_BATCH_TOKENS = 512  # so that the values between products stay in a core's cache
+_LEAST_FILL = 0.9  # a row shorter than this share of its batch's longest would be mostly padding
+_FULL_ENOUGH = 512  # tokens: a smaller batch leaves the matrix products too thin to be fast
 OUT_OF_MEMORY = "out of memory"
 NOT_FINITE = "vector is not finite"
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AnyShape:
+    """Pads a batch to its longest row, for engines that run every shape equally well."""
+
+    budget: int  # most tokens of a batch, padding included; a longer row is one by itself
+    equal: bool = False  # rows of a batch are equally long
+
+    def plan(self, lengths: np.ndarray) -> list[Batch]:
+        batches = plan_batches(lengths, self.budget, self.equal)
+        return [Batch(rows, (len(rows), int(lengths[rows[0]]))) for rows in batches]
+
+    def ahead(self, batches: Sequence[Batch], everything: bool) -> Sequence[Shape]:
+        return ()
+
+
+def plan_batches(lengths: np.ndarray, budget: int, equal: bool = False) -> list[np.ndarray]:
+    """Row numbers of batches of similar length, int64 `[batch]` each, from `lengths`, int `[rows]`.
+
+    Rows are sorted by length, longest first, equal lengths in their order. A batch holds at most
+    `budget` tokens with its padding (a longer row is a batch of its own). Once it holds 512 tokens
+    it ends before the first row that is shorter than 0.9 of its longest.
+
+    >>> [batch.tolist() for batch in plan_batches(np.array([3, 9, 3, 8]), budget=18)]
+    [[1, 3], [0, 2]]
+    """
+    if budget < 1:  # a Request checks it before
+        raise SettingError("batch_tokens", f"must be at least 1, got {budget}")
+    lengths = np.asarray(lengths, np.int64)
+    missing = lengths.max(initial=0) - lengths
+    if missing.max(initial=0) <= np.iinfo(np.uint16).max:
+        missing = missing.astype(np.uint16)  # which NumPy sorts in linear time
+    order = np.argsort(missing, kind="stable")
+    ordered = -lengths[order]  # ascending, so that searchsorted finds the first short row
+    batches, start = [], 0
+    while start < len(order):
+        longest = int(-ordered[start])
+        enough = start if equal else start - (-_FULL_ENOUGH // max(longest, 1))
+        least = longest if equal else _LEAST_FILL * longest
+        short = int(np.searchsorted(ordered, -least, side="right"))
+        stop = min(start + max(budget // max(longest, 1), 1), max(short, enough), len(order))
+        batches.append(order[start:stop])
+        start = stop
+    return batches
+
+
+def pad_rows(
+    values: np.ndarray, row_splits: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns some rows as int32 `[batch, longest]`, padded with 0, and where they have values."""
+    starts = row_splits[rows]
+    lengths = row_splits[rows + 1] - starts
+    inside = np.arange(lengths.max(initial=0)) < lengths[:, None]
+    padded = np.zeros(inside.shape, np.int32)
+    padded[inside] = values[places(starts, lengths)]
+    return padded, inside.astype(np.int32)
+
+
+_SHORTEST, _LEAST_STEP = 8, 4
+_STEPS_AN_OCTAVE = 4
+_PARTS = (1, 4)  # a batch is full, or a quarter of that where a length has few rows
+_ROWS_STEP = 8  # products of fewer rows leave the device's units idle
+
+
+@dataclass(frozen=True)
+class FixedShapes:
+    """The shapes that batches can have: a few lengths of rows, and two sizes for each.
+
+    >>> FixedShapes(budget=256, longest=20).shapes
+    [(32, 8), (8, 8), (16, 12), (5, 12), (16, 16), (4, 16), (8, 20), (3, 20)]
+    """
+
+    budget: int  # most tokens of a batch, padding included; a longer row is one by itself
+    longest: int  # most tokens of a row
+
+    def __post_init__(self) -> None:
+        whole_number("batch_tokens", self.budget, least=1)
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """The lengths of rows, ascending: in steps of 4 up to 32, then four lengths an octave."""
+        return [
+            *itertools.takewhile(self.longest.__gt__, _lengths()),
+            self.longest,
+        ]
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """All shapes, each as number of rows and tokens of a row."""
+        return [(rows, length) for length in self.lengths for rows in self.row_counts(length)]
+
+    def row_counts(self, length: int) -> list[int]:
+        """Returns the numbers of rows that batches of this length can have, descending."""
+        return sorted({_whole(self.budget // part // length) for part in _PARTS}, reverse=True)
+
+    def ahead(self, batches: Sequence[Batch], everything: bool) -> Sequence[Shape]:
+        return self.shapes if everything else ()
+
+    def plan(self, lengths: np.ndarray) -> list[Batch]:
+        """As `plan_batches`; shorter rows complete a batch of a length that has too few."""
+        lengths = np.asarray(lengths, np.int64)
+        order = np.argsort(-lengths, kind="stable")
+        padded = np.searchsorted(self.lengths, lengths[order])
+        batches, start = [], 0
+        while start < len(order):
+            left = int(np.searchsorted(-padded, -padded[start], side="right")) - start
+            length = self.lengths[padded[start]]
+            counts = self.row_counts(length)
+            count = min((count for count in counts if count >= left), default=counts[0])
+            batches.append(Batch(order[start : start + count], (count, length)))
+            start += count
+        return batches
+
+
+def padded_to(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """Pads int32 `[rows, length]` by 0, and by copies of the first row: empty ones divide by 0."""
+    rows, length = values.shape
+    if values.shape == shape:
+        return values
+    whole = np.zeros(shape, values.dtype)
+    whole[:rows, :length] = values
+    whole[rows:] = whole[0]
+    return whole
+
+
+def _lengths() -> Iterator[int]:
+    length = _SHORTEST
+    while True:
+        yield length
+        length += max(_LEAST_STEP, (1 << length.bit_length() - 1) // _STEPS_AN_OCTAVE)
+
+
+def _whole(rows: int) -> int:
+    return rows // _ROWS_STEP * _ROWS_STEP if rows >= _ROWS_STEP else max(rows, 1)
 
 
 @dataclass
@@ -65,125 +206,6 @@ def reason_of(error: Exception) -> str:
     name = type(error).__name__
     exhausted = isinstance(error, MemoryError) or name == "ResourceExhaustedError"
     return OUT_OF_MEMORY if exhausted else f"model error: {name}"
-
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
-
-
-class Forked(Protocol):
-    """What holds locks: a process forked while another thread held one would wait for ever.
-
-    So would one that exits, whose other threads begin no more calls.
-    """
-
-    def after_fork(self) -> None:
-        """Renews the locks, in the new process, or that which exits."""
-
-
-_forked: "weakref.WeakSet[Forked]" = weakref.WeakSet()
-
-
-def renew_after_fork(holder: Forked) -> None:
-    """Has `holder.after_fork` called in each process that is forked from this one."""
-    _forked.add(holder)
-
-
-def _after_fork() -> None:
-    for holder in list(_forked):
-        holder.after_fork()
-
-
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_after_fork)
-wait_at_exit(_after_fork)
-
-
-class NoProgressError(RuntimeError):
-    """No call finished in time."""
-
-
-class Places:
-    """Places for calls at the same time, which several threads share; who came first is first.
-
-    A thread that an exception stops while it waits, as Ctrl-C does, may leave them unusable.
-    """
-
-    def __init__(self, places: int) -> None:
-        self._free = places
-        self._turn = threading.Lock()  # of the one that waits for places
-        self._freed = threading.Condition()
-
-    @contextmanager
-    def taken(self, places: int) -> Iterator[None]:
-        """Holds so many places, at most all of them, and waits until they are free."""
-        with self._turn, self._freed:
-            self._freed.wait_for(lambda: self._free >= places)
-            self._free -= places
-        try:
-            yield
-        finally:
-            with self._freed:
-                self._free += places
-                self._freed.notify_all()
-
-
-def run_each(
-    function: Callable[[_Item], _Result],
-    items: Sequence[_Item],
-    threads: int,
-    timeout: float | None = None,
-) -> list[_Result]:
-    """Calls the function with each item, `threads` at a time; the results are in the items' order.
-
-    A call into native code cannot be stopped. So the threads are daemons: unlike an executor's, a
-    thread that hangs blocks neither the caller nor the end of the process. After `timeout` seconds
-    without a finished call NoProgressError says so, and no further call begins. What a call raised
-    is raised after the other running calls have finished.
-    """
-    running = min(threads, len(items))
-    numbers = iter(range(len(items)))  # shared; the interpreter takes each number once
-    ended: queue.SimpleQueue[tuple[int | None, Any]] = queue.SimpleQueue()
-    stopped = threading.Event()
-    caller = threading.get_ident()
-
-    def work() -> None:
-        error: BaseException | None = None
-        try:
-            while not stopped.is_set() and (number := next(numbers, None)) is not None:
-                with native_call(caller):
-                    ended.put((number, function(items[number])))
-        except BaseException as raised:  # noqa: BLE001 - raised again in the caller's thread
-            error = raised
-            stopped.set()
-        ended.put((None, error))
-
-    workers = [threading.Thread(target=work, daemon=True) for _ in range(running)]
-    results: dict[int, _Result] = {}
-    errors: list[BaseException] = []
-    try:
-        for worker in workers:
-            worker.start()
-        while running:
-            number, result = ended.get(timeout=timeout)
-            if number is not None:
-                results[number] = result
-                continue
-            running -= 1
-            errors += [] if result is None else [result]
-    except queue.Empty:
-        pass  # raised below, so that the error does not have this one as its context
-    finally:
-        stopped.set()
-    if running:
-        give_up(worker.ident for worker in workers)
-        raise NoProgressError(f"no call came to an end in {timeout:g} s")
-    if errors:
-        raise errors[0]
-    return [results[number] for number in range(len(items))]
-
-
-_LOG = logging.getLogger(__name__)
 
 
 class BrokenModelError(RuntimeError):
@@ -308,12 +330,12 @@ class RowRunner:
         for kind, batches_of in parts_of.items():
             done.heads[kind] = gather_rows(self._heads[kind], len(lengths), batches_of)
         done.tokens, done.batches = len(input_ids), len(batches)
-        done.padded_tokens = sum(batch.tokens for batch in batches)
+        done.padded_tokens = sum(math.prod(batch.shape) for batch in batches)
         _refuse_broken_model(done, len(lengths), next((p.error for p in parts if p.error), None))
         return done
 
     def finish(self, spec: VectorSpec, pooled: np.ndarray) -> np.ndarray:
-        """Applies the model's modules, `dim` and `normalize`, see `bert_embed.backends.host`."""
+        """Applies the model's modules, `dim` and `normalize`, see `finish`."""
         with native_call():
             return finish(spec, pooled, spec.pooled_width(self._config), self._engine.modules)
 
@@ -412,3 +434,22 @@ def _check_rows(config: EncoderConfig, input_ids: np.ndarray, lengths: np.ndarra
     size = config.vocab_size
     if len(input_ids) and not 0 <= input_ids.min() <= input_ids.max() < size:
         raise InputError(f"input_ids must be between 0 and {size - 1}")
+
+
+def finish(
+    spec: VectorSpec,
+    pooled: np.ndarray,
+    pooled_width: int,
+    modules: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """Applies the model's modules, then `dim` and unit length; float32 `[rows, spec.width]`.
+
+    `pooled` is float32 `[rows, layers * pooled_width]`; each layer of a stack is cut and scaled by
+    itself.
+    """
+    layers = np.split(pooled, pooled.shape[1] // pooled_width, axis=1)
+    layers = [modules(layer) for layer in layers] if spec.dense else layers
+    if not spec.dim_last:
+        layers = [layer[:, : spec.dim] for layer in layers]
+    layers = [unit_length(layer) if spec.normalize else layer for layer in layers]
+    return np.concatenate([layer[:, : spec.dim] for layer in layers], axis=1)

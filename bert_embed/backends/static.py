@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
-from bert_embed.backends.batches import AnyShape, PaddedRows, Shape
 from bert_embed.backends.host import HostEngine, HostModel
-from bert_embed.backends.protocol import Backend, Graph
+from bert_embed.backends.protocol import Backend, Graph, PaddedRows, Shape
+from bert_embed.backends.runner import AnyShape
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.static import WORDS, StaticConfig
 from bert_embed.settings import OutputSpec, VectorSpec

@@ -15,7 +15,7 @@ except ImportError as missing:
         "sentence-transformers"
     ) from missing
 
-from bert_embed.backends.batches import pad_rows
+from bert_embed.backends.runner import pad_rows
 from bert_embed.base.errors import SettingError
 from bert_embed.encoder import Encoder
 from bert_embed.settings import TextSpec

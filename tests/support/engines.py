@@ -12,10 +12,10 @@ from unittest import mock
 
 import numpy as np
 
-from bert_embed.backends.batches import CPU_BATCH_TOKENS, AnyShape, PaddedRows, Shape
 from bert_embed.backends.choose import load_engine
 from bert_embed.backends.host import Wanted
-from bert_embed.backends.protocol import Engine, Graph
+from bert_embed.backends.protocol import Engine, Graph, PaddedRows, Shape
+from bert_embed.backends.runner import CPU_BATCH_TOKENS, AnyShape
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.settings import OutputSpec, VectorSpec
 from tests.support.command import ROOT

@@ -196,7 +196,7 @@ def test_an_unknown_setting_is_named(tiny_bundle):
 
 
 def test_importing_bert_loads_no_tensorflow():
-    names = ("bundle.bundle", "bundle.find", "encoder", "importers.weights", "backends.batches")
+    names = ("bundle.bundle", "bundle.find", "encoder", "importers.weights", "backends.runner")
     modules = ", ".join(f"bert_embed.{name}" for name in names)
     script = f"import sys, {modules}; print('tensorflow' in sys.modules)"
     done = subprocess.run(

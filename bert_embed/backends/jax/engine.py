@@ -9,11 +9,12 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bert_embed.backends.batches import DEVICE_BATCH_TOKENS, PaddedRows, Shape
 from bert_embed.backends.host import ProgramEngine
 from bert_embed.backends.jax.cache import ProgramCache
 from bert_embed.backends.jax.packing import PackedRows, most_texts, placed
 from bert_embed.backends.jax.program import program, program_weights
+from bert_embed.backends.protocol import PaddedRows, Shape
+from bert_embed.backends.runner import DEVICE_BATCH_TOKENS
 from bert_embed.bundle.bundle import Bundle, load_tensors
 from bert_embed.settings import OutputSpec, VectorSpec
 

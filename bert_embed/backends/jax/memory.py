@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from bert_embed.backends.batches import DEVICE_BATCH_TOKENS
 from bert_embed.backends.jax.packing import PackedRows
+from bert_embed.backends.runner import DEVICE_BATCH_TOKENS
 from bert_embed.base.errors import SettingError
 from bert_embed.bundle.bundle import Bundle
 

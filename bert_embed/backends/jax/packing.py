@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from bert_embed.backends.batches import Batch, Shape
+from bert_embed.backends.protocol import Batch, Shape
 
 # Tokens of rows, each with the parts of a batch that programs have: all of its rows, an eighth of
 # them and so on. Attention takes the square of a row's length, so long rows are for long texts.

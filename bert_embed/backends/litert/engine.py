@@ -11,7 +11,7 @@ from ai_edge_litert.interpreter import Interpreter
 from bert_embed.backends.host import HostEngine
 from bert_embed.backends.litert import FILES
 from bert_embed.backends.processor import loading_model
-from bert_embed.backends.runner import renew_after_fork
+from bert_embed.base.threads import renew_after_fork
 from bert_embed.bundle.bundle import Bundle
 
 # A run has one, and a caller compares two.

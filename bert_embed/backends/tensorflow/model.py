@@ -11,13 +11,6 @@ import numpy as np
 import tensorflow as tf
 import tensorflow.experimental.numpy as tnp
 
-from bert_embed.backends.batches import (
-    DEVICE_BATCH_TOKENS,
-    FixedShapes,
-    PaddedRows,
-    Shape,
-    padded_to,
-)
 from bert_embed.backends.host import (
     ArrayOps,
     ProgramEngine,
@@ -28,6 +21,8 @@ from bert_embed.backends.host import (
     query_scale,
     tail,
 )
+from bert_embed.backends.protocol import PaddedRows, Shape
+from bert_embed.backends.runner import DEVICE_BATCH_TOKENS, FixedShapes, padded_to
 from bert_embed.bundle.bundle import Bundle, load_tensors
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.settings import OutputSpec, VectorSpec

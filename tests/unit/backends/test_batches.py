@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_embed.backends.batches import pad_rows, plan_batches
+from bert_embed.backends.runner import pad_rows, plan_batches
 
 
 @given(st.lists(st.integers(1, 600), max_size=300), st.integers(1, 3000))

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_embed.backends.batches import FixedShapes, padded_to
+from bert_embed.backends.runner import FixedShapes, padded_to
 
 
 @given(

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from bert_embed.backends.runner import NoProgressError, run_each
+from bert_embed.base.threads import NoProgressError, run_each
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ def test_what_moves_on_is_waited_for_and_what_hangs_is_given_up():
 
 def test_a_hanging_call_does_not_keep_the_process_from_its_end():
     program = (
-        "import threading; from bert_embed.backends.runner import run_each\n"
+        "import threading; from bert_embed.base.threads import run_each\n"
         "try: run_each(lambda _: threading.Event().wait(), [1], 1, timeout=0.1)\n"
         "except RuntimeError as error: print('given up')\n"
     )
