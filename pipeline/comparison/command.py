@@ -16,7 +16,7 @@ from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.run.output import record_of_run
 from bert_embed.pipeline.texts import sample_texts
 from bert_embed.results.read import output_folders
-from bert_embed.search.rankings import Estimate
+from bert_embed.search.rankings import FIRST, Estimate
 from bert_embed.storage.files import absolute
 from bert_embed.transforms.output_folder import OutputFolder
 
@@ -113,12 +113,13 @@ def _sides(comparison: Comparison) -> Iterator[str]:
 
 
 def _neighbours(comparison: Comparison) -> Iterator[str]:
+    overlaps = (comparison.overlap_at_1, comparison.overlap_at_10, comparison.overlap_at_100)
     rows = [
-        ("overlap of the first 1", comparison.overlap_at_1),
-        ("overlap of the first 10", comparison.overlap_at_10),
-        ("overlap of the first 100", comparison.overlap_at_100),
-        ("rank correlation of the first 100", comparison.rank_correlation),
+        (f"overlap of the first {first}", one)
+        for first, one in zip(FIRST, overlaps, strict=True)
+        if first < comparison.pool  # else it is of all documents, which both have
     ]
+    rows.append(("rank correlation of the first 100", comparison.rank_correlation))
     title = f"neighbours of {counted(comparison.queries, 'query', 'queries')}"
     yield from _table(
         [(title, "mean", "95% interval")]

@@ -17,7 +17,7 @@ from bert_embed.bundle.cache import package_variables
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.report.content import Texts, report_content
 from bert_embed.pipeline.report.sample import Run
-from bert_embed.storage.files import is_remote, sweep_temporary, write_whole
+from bert_embed.storage.files import is_remote, open_raw, sweep_temporary, write_whole
 from bert_embed.transforms.output_folder import REPORT_PAGE, OutputFolder, is_foreign
 
 MOST_BYTES = 4_800_000
@@ -96,6 +96,7 @@ def _cut(documents: dict[str, Any], width: int) -> dict[str, Any]:
     }
 
 
+_CONTENT = b'<script type="application/json" id="content">'
 _PRIVATE_MODE = 0o600  # of a page with texts that the output does not hold
 _MODE = 0o666
 _MANY = 5000  # rows, of which the page needs much memory beside a model's: some 10 kB each
@@ -111,7 +112,8 @@ def write_page(
     """Writes the page of finished runs, as `report_content`; returns its path.
 
     Without a path it is that of the page in the output of the one run. `comparison` is what
-    `compare` found, with these runs as the new side.
+    `compare` found, with these runs as the new side; None is what the page that is replaced says
+    of it, without texts of documents where there are to be none.
     """
     folder, record = runs[0].folder, runs[0].record
     if path is None and is_foreign(folder.path, REPORT_PAGE):
@@ -120,10 +122,38 @@ def write_page(
             "another --output"
         )
     path = path or folder.page
-    data = page(report_content(runs, projection, texts_of) | {"comparison": comparison})
+    content = report_content(runs, projection, texts_of)
+    if comparison is None:
+        comparison = _compared_before(path, content["run"])
+        comparison = comparison if texts_of is not None else _without_texts(comparison)
+    data = page(content | {"comparison": comparison})
     shows_more = texts_of is not None and not record.settings.get("keep_text")
     write_whole(path, lambda file: file.write(data), mode=_PRIVATE_MODE if shows_more else _MODE)
     return path
+
+
+def _compared_before(path: str, run: Mapping[str, Any]) -> Any:
+    """The comparison in a page of the same runs; None if there is no such page."""
+    try:
+        with open_raw(path) as file:
+            _, _, content = file.read(MOST_BYTES).partition(_CONTENT)
+        shown = orjson.loads(content.partition(b"</script>")[0])
+        same = all(shown["run"][name] == run[name] for name in ("output", "fingerprint"))
+        return shown["comparison"] if same else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # there is none, it is another program's, or an earlier version wrote it
+
+
+def _without_texts(value: Any) -> Any:
+    """A comparison without the texts of documents; queries that were given have no id."""
+    if isinstance(value, dict):
+        return {
+            name: None
+            if name == "text" and value.get("id", name) is not None
+            else _without_texts(inner)
+            for name, inner in value.items()
+        }
+    return [*map(_without_texts, value)] if isinstance(value, list | tuple) else value
 
 
 def _write_apart(folder: OutputFolder, texts: bool) -> None:

@@ -6,12 +6,14 @@ function comparisonSection() {
   const digits = (value, count = 3) => (value === null ? "–" : value.toFixed(count));
   const span = ({ low, high }) => (low === null ? "–" : `${digits(low)} to ${digits(high)}`);
   const wholeOr = (value) => (value === null ? "–" : whole(value));
-  const figures = [
-    ["overlap of the first neighbour", comparison.overlap_at_1],
-    ["overlap of the first 10", comparison.overlap_at_10],
-    ["overlap of the first 100", comparison.overlap_at_100],
-    ["rank correlation of the first 100", comparison.rank_correlation],
+  // An overlap of as many as there are is of all documents, which both have.
+  const overlaps = [
+    [1, "overlap of the first neighbour", comparison.overlap_at_1],
+    [10, "overlap of the first 10", comparison.overlap_at_10],
+    [100, "overlap of the first 100", comparison.overlap_at_100],
   ];
+  const figures = overlaps.filter(([first]) => first < comparison.pool).map(([, ...row]) => row);
+  figures.push(["rank correlation of the first 100", comparison.rank_correlation]);
   const measures = relevance
     ? [
         ["nDCG@10", relevance.ndcg_at_10],

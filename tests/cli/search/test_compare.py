@@ -1,6 +1,7 @@
 """Compare finds what differs between two outputs, and counts what it leaves out."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -93,6 +94,25 @@ def test_equal_vectors_have_equal_neighbours_and_no_drift(old, tmp_path, capsys)
     assert found == compare(capsys, old, new)
     assert main(["compare", str(old), str(new)]) == 0
     assert "no first ten neighbours changed" in capsys.readouterr().out
+
+
+def test_a_report_written_again_keeps_the_comparison(tmp_path, capsys):
+    old = finished_run(tmp_path / "old", (30, 12))
+    new = finished_run(tmp_path / "new", (30, 12), width=9)
+    page = new / "report.html"
+    assert main(["compare", str(old), str(new), f"--output={page}"]) == 0
+    printed = capsys.readouterr().out
+    assert "overlap of the first 10 " in printed
+    assert "first 100 " not in printed.replace("rank correlation of the first 100", "")  # of 42
+    compared = content_of(page.read_text())["comparison"]
+    assert main(["report", str(new)]) == 0
+    assert content_of(page.read_text())["comparison"] == compared
+    assert main(["report", str(new), "--no_texts"]) == 0
+    kept = content_of(page.read_text())["comparison"]
+    assert (kept["old"], {query["text"] for query in kept["changed"]}) == (compared["old"], {None})
+    shutil.copy(page, old / "report.html")  # of another run
+    assert main(["report", str(old)]) == 0
+    assert content_of((old / "report.html").read_text())["comparison"] is None
 
 
 def test_a_corpus_that_drifts_moves_between_clusters(old, tmp_path, capsys):
