@@ -4,17 +4,13 @@ import itertools
 import json
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import partial
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from bert_embed.backends.choose import weight_files
-from bert_embed.base.arrays import unit
 from bert_embed.base.errors import InputError, SettingError, counted, counted_of
-from bert_embed.bundle.bundle import Bundle, query_prompt
 from bert_embed.bundle.find import resolve_model
 from bert_embed.encoder import Encoder, relevance_label
 from bert_embed.models.heads.kinds import ROW_KINDS
@@ -26,24 +22,18 @@ from bert_embed.pipeline.options.commands import (
     SEARCHED,
     SearchOptions,
 )
-from bert_embed.pipeline.options.embed import DEFAULTS
-from bert_embed.pipeline.run.output import check_model
+from bert_embed.pipeline.searched import SearchedOutput, check_comparable, opened, queries_of
 from bert_embed.pipeline.texts import with_texts
 from bert_embed.results.names import (
     RUN_FILE,
-    kinds_of,
     output_dtype,
     parse_name,
-    vectors_of,
 )
 from bert_embed.results.read import (
-    Output,
-    check_holds,
     deleted_among,
     later_outputs,
     output_folders,
     read_run,
-    vector_settings,
 )
 from bert_embed.results.run_record import run_folders
 from bert_embed.search.nearest import (
@@ -57,7 +47,6 @@ from bert_embed.search.nearest import (
     spread_rows,
     vectors_at,
 )
-from bert_embed.settings import VectorSpec
 from bert_embed.storage.files import absolute, read_bytes
 
 FUSED = 1000  # hits of each kind that count
@@ -187,31 +176,6 @@ def read_queries(path: str) -> list[str]:
     return queries
 
 
-@dataclass(frozen=True)
-class _Output(Output):
-    """An output with the model of its vectors."""
-
-    bundle: Bundle
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds of its vectors that can be searched, dense first."""
-        return searchable(self.settings)
-
-    @property
-    def spec(self) -> VectorSpec:
-        """How its vectors were computed."""
-        names = [field.name for field in fields(VectorSpec) if field.name in self.settings]
-        return VectorSpec.from_dict({name: self.settings[name] for name in names})
-
-    def query_prompt(self, prompt: str | None) -> str:
-        """The text before a query; SettingError if the model has no prompt of this name."""
-        if prompt is not None:
-            return self.bundle.prompt_text(prompt)
-        text = self.settings.get("query_prompt")
-        return query_prompt(self.bundle, self.settings["prompt"]) if text is None else text
-
-
 def search(
     folders: str | Sequence[str],
     queries: Sequence[str],
@@ -242,7 +206,7 @@ def search(
     named = [folders] if isinstance(folders, str) else folders
     outputs = [opened(folder, model, by) for folder in named]
     kinds = _kinds(outputs, by)
-    _check_comparable(outputs, kinds)
+    check_comparable(outputs, kinds)
     stages = None
     if candidates is not None or rescore_with is not None:
         larger = [] if rescore_with is None else _larger(rescore_with, outputs, model)
@@ -258,7 +222,7 @@ def search(
         else:
             rankings = [
                 _newest_hits(
-                    outputs, _queries(outputs, queries, prompt, kind), most, ROW_KINDS[kind].name
+                    outputs, queries_of(outputs, queries, prompt, kind), most, ROW_KINDS[kind].name
                 )
                 for kind in kinds
             ]
@@ -286,7 +250,7 @@ def search(
         return [reranker(query, hits)[:k] for query, hits in of_queries]
 
 
-def _kinds(outputs: Sequence[_Output], by: str | None) -> tuple[str, ...]:
+def _kinds(outputs: Sequence[SearchedOutput], by: str | None) -> tuple[str, ...]:
     """The kinds of vectors to compare, which all outputs hold."""
     if by is not None:
         return SEARCHED[by]
@@ -299,7 +263,9 @@ def _kinds(outputs: Sequence[_Output], by: str | None) -> tuple[str, ...]:
     )
 
 
-def _check_texts(hits: Sequence[Sequence[Hit]], problem: str | None, output: _Output) -> None:
+def _check_texts(
+    hits: Sequence[Sequence[Hit]], problem: str | None, output: SearchedOutput
+) -> None:
     """Refuses hits without texts, which no cross-encoder can score."""
     if problem is None and all(hit.text is not None for hit in itertools.chain(*hits)):
         return
@@ -309,13 +275,15 @@ def _check_texts(hits: Sequence[Sequence[Hit]], problem: str | None, output: _Ou
     )
 
 
-def _nothing_found(output: _Output, kinds: Sequence[str]) -> str:
+def _nothing_found(output: SearchedOutput, kinds: Sequence[str]) -> str:
     if "sparse" in kinds:
         return f"no vector of {output.folder} has an entry of the query"
     return f"{output.folder} has no vectors"
 
 
-def _larger(named: str, outputs: Sequence[_Output], model: str | None) -> list[_Output]:
+def _larger(
+    named: str, outputs: Sequence[SearchedOutput], model: str | None
+) -> list[SearchedOutput]:
     """The outputs whose vectors score candidates again; UsageError if theirs mean others."""
     found = []
     for folder in _named_outputs([named]):
@@ -324,7 +292,7 @@ def _larger(named: str, outputs: Sequence[_Output], model: str | None) -> list[_
         fingerprint = None if record is None else record.model.fingerprint
         same = fingerprint == outputs[0].settings["model"]
         found.append(opened(folder, model if same else None, "dense"))
-    _check_comparable(found, ("dense",))
+    check_comparable(found, ("dense",))
     return found
 
 
@@ -332,8 +300,10 @@ def _larger(named: str, outputs: Sequence[_Output], model: str | None) -> list[_
 class _Stages:
     """Search by candidates, which small vectors find and larger ones score."""
 
-    outputs: Sequence[_Output]
-    larger: Sequence[_Output]  # none: the vectors of `outputs`, of which signs find the candidates
+    outputs: Sequence[SearchedOutput]
+    larger: Sequence[
+        SearchedOutput
+    ]  # none: the vectors of `outputs`, of which signs find the candidates
     candidates: int
     prompt: str | None
 
@@ -360,7 +330,7 @@ class _Stages:
         """The `most` best hits of each query; says how many of `k` so many documents would miss."""
         asked, problem = self._sample(sample)
         texts = [*queries, *(hit.text or "" for hit in asked)]
-        vectors = _queries(self.outputs, texts, self.prompt, "dense")
+        vectors = queries_of(self.outputs, texts, self.prompt, "dense")
         hits = _newest_hits(self.outputs, vectors, self.candidates, "sentence", self.by_signs)
         hits = self._scored(hits, texts, len(queries))
         if asked:
@@ -393,7 +363,7 @@ class _Stages:
         if missing := len(shown - vectors.keys()):
             lacking = counted_of(missing, len(shown), "candidate", "is", "are")
             warn(f"note: {lacking} not in {self._names}, and left out")
-        queries = _queries(self.larger, texts, self.prompt, "dense")[0]
+        queries = queries_of(self.larger, texts, self.prompt, "dense")[0]
         return rescored(hits, vectors, queries, self.larger[0].settings["similarity"])
 
     @property
@@ -419,7 +389,7 @@ class _Stages:
     def _tell_recall(self, asked: Sequence[Hit], found: Sequence[Sequence[Hit]], k: int) -> None:
         """Says which share of the nearest by exact search is among the hits, without the asked."""
         outputs = self.larger or self.outputs
-        queries = _queries(outputs, [hit.text or "" for hit in asked], self.prompt, "dense")
+        queries = queries_of(outputs, [hit.text or "" for hit in asked], self.prompt, "dense")
         exact = _newest_hits(outputs, queries, k + 1, "sentence")
         others = [
             [
@@ -438,7 +408,7 @@ class _Stages:
 
 
 def _newest_hits(
-    outputs: Sequence[_Output],
+    outputs: Sequence[SearchedOutput],
     queries: Sequence[Any],
     k: int,
     kind: str,
@@ -485,107 +455,6 @@ def _best(of_outputs: Sequence[list[list[Hit]]], k: int) -> list[list[Hit]]:
         sorted(itertools.chain.from_iterable(of_query), key=lambda hit: -hit.score)[:k]
         for of_query in zip(*of_outputs, strict=True)
     ]
-
-
-def opened(folder: str, model: str | None, by: str | None) -> _Output:
-    """Reads what an output says of its vectors, and finds their model."""
-    with usage_errors():
-        record = read_run(folder)
-        parent = os.path.dirname(folder.rstrip("/"))
-        if record is None and parent and read_bytes(f"{absolute(parent)}/{RUN_FILE}") is not None:
-            raise UsageError(f"{folder} is a folder within a run's output; did you mean {parent}?")
-        settings = vector_settings(folder, record)
-        _check_kinds(folder, settings, by)
-        place = model or (record.model.name if record else DEFAULTS["model"])
-        needed = partial(weight_files, precision=_query_precision(settings), device="cpu")
-        bundle = resolve_model(place, needed)
-    check_model(bundle, settings, folder)
-    # Runs name it only if it is not the cosine.
-    settings = {"similarity": bundle.similarity, **settings}
-    return _Output(folder, settings, record, bundle)
-
-
-def _check_kinds(folder: str, settings: dict[str, Any], by: str | None) -> None:
-    """Refuses an output without the vectors to compare."""
-    held = searchable(settings)
-    wanted = SEARCHED[by] if by is not None else held[:1]
-    missing = [kind for kind in wanted if kind not in held]
-    if missing and held:
-        raise UsageError(
-            f"--by {by} requires {' and '.join(missing)} vectors, but {folder} holds "
-            f"{' and '.join(held)} ones: embed with --vectors {','.join(wanted)} and a model that "
-            "makes them, such as BAAI/bge-m3"
-        )
-    made = [kind for kind in vectors_of(settings) if kind != "dense"]
-    if not held and made:
-        raise UsageError(
-            f"{folder} holds {' and '.join(made)} vectors, which have no similarity: search an "
-            "output of --vectors dense"
-        )
-    if not held:
-        check_holds(folder, settings, "sentence")  # says how to read what there is
-
-
-def searchable(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The kinds of an output's vectors that can be searched, dense first."""
-    return tuple(
-        kind.vectors
-        for kind in ROW_KINDS.values()
-        if kind.similarity is not None and kind.name in kinds_of(settings)
-    )
-
-
-def _check_comparable(outputs: Sequence[_Output], kinds: Sequence[str]) -> None:
-    """Refuses outputs whose scores with a query mean different things."""
-    first = outputs[0]
-    for output in outputs[1:]:
-        same_model = output.settings["model"] == first.settings["model"]
-        same_score = output.settings["similarity"] == first.settings["similarity"]
-        same_dense = output.spec == first.spec and same_score
-        if not same_model or ("dense" in kinds and not same_dense):
-            what = "other layers, pooling or dim" if same_model else "another model"
-            scores = "cosines" if "dense" in kinds else "scores"
-            raise UsageError(
-                f"{output.folder} has vectors of {what} than {first.folder}, so their {scores} "
-                "cannot be compared: search them one by one"
-            )
-
-
-def _queries(
-    outputs: Sequence[_Output], queries: Sequence[str], prompt: str | None, kind: str
-) -> list[Any]:
-    """The vectors of the queries for each output, computed once for equal settings."""
-    vectors: dict[tuple[int, str, str], Any] = {}
-    of_output = []
-    for output in outputs:
-        text = output.query_prompt(prompt)
-        key = output.settings["max_seq_length"], _query_precision(output.settings), text
-        if key not in vectors:
-            vectors[key] = query_vectors(output, queries, text, kind)
-        of_output.append(vectors[key])
-    return of_output
-
-
-def query_vectors(output: _Output, queries: Sequence[str], prompt: str, kind: str) -> Any:
-    """What `nearest` takes of a kind, with a text before each query."""
-    settings = output.settings
-    precision = _query_precision(settings)
-    encoder = Encoder(output.bundle, output.spec, prompt=prompt, precision=precision, device="cpu")
-    texts, length = list(queries), settings["max_seq_length"]
-    if kind == "multi":  # whose queries have a length of their own
-        return encoder.encode_query(texts, kind="multi", prompt=prompt, long_text="truncate")
-    if kind == "sparse":
-        return encoder.encode_query(
-            texts, kind="sparse", prompt=prompt, max_seq_length=length, long_text="truncate"
-        )
-    vectors = encoder.encode(texts, kind="dense", max_seq_length=length, long_text="truncate")
-    vectors = vectors.reshape(len(texts), -1)
-    return unit(vectors) if settings["similarity"] == "cosine" else vectors
-
-
-def _query_precision(settings: dict[str, Any]) -> str:
-    # This processor may lack the other precisions, which differ by a rounding only.
-    return "int8" if settings["precision"] == "int8" else "float32"
 
 
 def excerpt(text: str, width: int) -> str:

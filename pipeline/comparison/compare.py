@@ -10,7 +10,6 @@ import numpy as np
 from bert_embed.base.arrays import FINE, conditions, unit
 from bert_embed.base.errors import InputError, SettingError, counted, required
 from bert_embed.bundle.fingerprints import difference
-from bert_embed.pipeline.commands.search import opened, query_vectors
 from bert_embed.pipeline.comparison.result import (
     Changed,
     ClusterShare,
@@ -25,6 +24,7 @@ from bert_embed.pipeline.console import warn
 from bert_embed.pipeline.errors import usage_errors
 from bert_embed.pipeline.options.commands import CompareOptions
 from bert_embed.pipeline.run.output import lies_in
+from bert_embed.pipeline.searched import opened, query_vectors
 from bert_embed.results.read import Output, id_hashes
 from bert_embed.search.clusters import Assigner, default_clusters, train
 from bert_embed.search.nearest import Hit

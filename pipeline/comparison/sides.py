@@ -14,10 +14,10 @@ from bert_embed.base.errors import InputError, SettingError
 from bert_embed.models.heads.head import Kind
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.models.heads.vectors import MultiVector, MultiVectors, SparseVector, SparseVectors
-from bert_embed.pipeline.commands.search import searchable
 from bert_embed.pipeline.options.commands import COMPARED
 from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.run.output import record_of_run
+from bert_embed.pipeline.searched import searchable
 from bert_embed.pipeline.texts import with_texts
 from bert_embed.results.files import Rows, row_batches
 from bert_embed.results.names import kinds_of

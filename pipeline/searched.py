@@ -1,0 +1,148 @@
+"""Outputs to search: their vectors and their model, and the vectors of queries for them."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+from bert_embed.backends.choose import weight_files
+from bert_embed.base.arrays import unit
+from bert_embed.bundle.bundle import Bundle, query_prompt
+from bert_embed.bundle.find import resolve_model
+from bert_embed.encoder import Encoder
+from bert_embed.models.heads.kinds import ROW_KINDS
+from bert_embed.pipeline.errors import UsageError, usage_errors
+from bert_embed.pipeline.options.commands import SEARCHED
+from bert_embed.pipeline.options.embed import DEFAULTS
+from bert_embed.pipeline.run.output import check_model
+from bert_embed.results.names import RUN_FILE, kinds_of, vectors_of
+from bert_embed.results.read import Output, check_holds, read_run, vector_settings
+from bert_embed.settings import VectorSpec
+from bert_embed.storage.files import absolute, read_bytes
+
+
+@dataclass(frozen=True)
+class SearchedOutput(Output):
+    """An output with the model of its vectors."""
+
+    bundle: Bundle
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of its vectors that can be searched, dense first."""
+        return searchable(self.settings)
+
+    @property
+    def spec(self) -> VectorSpec:
+        """How its vectors were computed."""
+        names = [field.name for field in fields(VectorSpec) if field.name in self.settings]
+        return VectorSpec.from_dict({name: self.settings[name] for name in names})
+
+    def query_prompt(self, prompt: str | None) -> str:
+        """The text before a query; SettingError if the model has no prompt of this name."""
+        if prompt is not None:
+            return self.bundle.prompt_text(prompt)
+        text = self.settings.get("query_prompt")
+        return query_prompt(self.bundle, self.settings["prompt"]) if text is None else text
+
+
+def opened(folder: str, model: str | None, by: str | None) -> SearchedOutput:
+    """Reads what an output says of its vectors, and finds their model."""
+    with usage_errors():
+        record = read_run(folder)
+        parent = os.path.dirname(folder.rstrip("/"))
+        if record is None and parent and read_bytes(f"{absolute(parent)}/{RUN_FILE}") is not None:
+            raise UsageError(f"{folder} is a folder within a run's output; did you mean {parent}?")
+        settings = vector_settings(folder, record)
+        _check_kinds(folder, settings, by)
+        place = model or (record.model.name if record else DEFAULTS["model"])
+        needed = partial(weight_files, precision=_query_precision(settings), device="cpu")
+        bundle = resolve_model(place, needed)
+    check_model(bundle, settings, folder)
+    # Runs name it only if it is not the cosine.
+    settings = {"similarity": bundle.similarity, **settings}
+    return SearchedOutput(folder, settings, record, bundle)
+
+
+def _check_kinds(folder: str, settings: dict[str, Any], by: str | None) -> None:
+    """Refuses an output without the vectors to compare."""
+    held = searchable(settings)
+    wanted = SEARCHED[by] if by is not None else held[:1]
+    missing = [kind for kind in wanted if kind not in held]
+    if missing and held:
+        raise UsageError(
+            f"--by {by} requires {' and '.join(missing)} vectors, but {folder} holds "
+            f"{' and '.join(held)} ones: embed with --vectors {','.join(wanted)} and a model that "
+            "makes them, such as BAAI/bge-m3"
+        )
+    made = [kind for kind in vectors_of(settings) if kind != "dense"]
+    if not held and made:
+        raise UsageError(
+            f"{folder} holds {' and '.join(made)} vectors, which have no similarity: search an "
+            "output of --vectors dense"
+        )
+    if not held:
+        check_holds(folder, settings, "sentence")  # says how to read what there is
+
+
+def searchable(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The kinds of an output's vectors that can be searched, dense first."""
+    return tuple(
+        kind.vectors
+        for kind in ROW_KINDS.values()
+        if kind.similarity is not None and kind.name in kinds_of(settings)
+    )
+
+
+def check_comparable(outputs: Sequence[SearchedOutput], kinds: Sequence[str]) -> None:
+    """Refuses outputs whose scores with a query mean different things."""
+    first = outputs[0]
+    for output in outputs[1:]:
+        same_model = output.settings["model"] == first.settings["model"]
+        same_score = output.settings["similarity"] == first.settings["similarity"]
+        same_dense = output.spec == first.spec and same_score
+        if not same_model or ("dense" in kinds and not same_dense):
+            what = "other layers, pooling or dim" if same_model else "another model"
+            scores = "cosines" if "dense" in kinds else "scores"
+            raise UsageError(
+                f"{output.folder} has vectors of {what} than {first.folder}, so their {scores} "
+                "cannot be compared: search them one by one"
+            )
+
+
+def queries_of(
+    outputs: Sequence[SearchedOutput], queries: Sequence[str], prompt: str | None, kind: str
+) -> list[Any]:
+    """The vectors of the queries for each output, computed once for equal settings."""
+    vectors: dict[tuple[int, str, str], Any] = {}
+    of_output = []
+    for output in outputs:
+        text = output.query_prompt(prompt)
+        key = output.settings["max_seq_length"], _query_precision(output.settings), text
+        if key not in vectors:
+            vectors[key] = query_vectors(output, queries, text, kind)
+        of_output.append(vectors[key])
+    return of_output
+
+
+def query_vectors(output: SearchedOutput, queries: Sequence[str], prompt: str, kind: str) -> Any:
+    """What `nearest` takes of a kind, with a text before each query."""
+    settings = output.settings
+    precision = _query_precision(settings)
+    encoder = Encoder(output.bundle, output.spec, prompt=prompt, precision=precision, device="cpu")
+    texts, length = list(queries), settings["max_seq_length"]
+    if kind == "multi":  # whose queries have a length of their own
+        return encoder.encode_query(texts, kind="multi", prompt=prompt, long_text="truncate")
+    if kind == "sparse":
+        return encoder.encode_query(
+            texts, kind="sparse", prompt=prompt, max_seq_length=length, long_text="truncate"
+        )
+    vectors = encoder.encode(texts, kind="dense", max_seq_length=length, long_text="truncate")
+    vectors = vectors.reshape(len(texts), -1)
+    return unit(vectors) if settings["similarity"] == "cosine" else vectors
+
+
+def _query_precision(settings: dict[str, Any]) -> str:
+    # This processor may lack the other precisions, which differ by a rounding only.
+    return "int8" if settings["precision"] == "int8" else "float32"
