@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from benchmarks.headline import speeds
 from benchmarks.measure import table_lines
 
 # Of a machine, in dollars. No vendor's: clouds change theirs and do not sell by processor, so it is
@@ -29,13 +30,26 @@ def cost(processors: Sequence[Mapping[str, Any]], price_per_hour: float = PRICE_
 
 
 def _rows(results: Mapping[str, Any], price_per_hour: float) -> Iterator[list[str]]:
+    """Yields ours and, where its backends were measured, sentence-transformers at its fastest."""
     if not results.keys() >= _TEXTS.keys():
         return
-    machine = results["end_to_end"]["machine"]
-    name = f"{machine['cores']} cores of {machine['processor']}, {machine['date']}"
     for precision, (side, encoder) in _PRECISIONS.items():
-        speeds = [results[text]["results"][side]["sentences_per_second"] for text in _TEXTS]
         tokens = results[encoder]["results"]["ours"]["tokens_per_second"]
-        taken = [_MILLION / speed / 3600 for speed in speeds]
-        cells = (f"{hours:.2f} hours, {hours * price_per_hour:.3f} dollars" for hours in taken)
-        yield [name, precision, f"{tokens:,}", *cells]
+        if "backends" in results:
+            record, rates = results["backends"], speeds(results["backends"], precision)
+        else:
+            record = results["end_to_end"]
+            ours = (results[text]["results"][side]["sentences_per_second"] for text in _TEXTS)
+            rates = {"": [(rate, "") for rate in ours]}
+        machine = record["machine"]
+        name = f"{machine['cores']} cores of {machine['processor']}, {machine['date']}"
+        for tool, cells in rates.items():
+            taken = [(_MILLION / rate / 3600, backend) for rate, backend in cells]
+            what = f"{precision}, {tool}" if tool else precision
+            yield [
+                *(name, what, "" if tool else f"{tokens:,}"),
+                *(
+                    f"{hours:.2f} hours, {hours * price_per_hour:.3f} dollars{backend}"
+                    for hours, backend in taken
+                ),
+            ]

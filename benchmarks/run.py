@@ -65,6 +65,9 @@ BENCHMARKS = {
     ),
     "end_to_end_families": Benchmark(_END_TO_END, {"count": 168, "rounds": 1}),
     "end_to_end_kinds": Benchmark(_END_TO_END, {"count": 94, "rounds": 1}),
+    "backends": Benchmark(
+        "backends.backends", {"sentences": 64, "passages": 16, "rounds": 1}, usual=True
+    ),
     "growth": Benchmark(
         "growth.growth",
         {"cases": ("1000 documents", "10000 documents"), "rounds": 1},
