@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from bert_embed.backends import jax, litert, static, tensorflow
+from bert_embed.backends import jax, litert, tensorflow
 from bert_embed.backends.protocol import Backend, Engine
 from bert_embed.base.arguments import one_of
 from bert_embed.base.environment import missing
@@ -18,8 +18,15 @@ from bert_embed.models.encoder import EncoderConfig
 
 # Where several compute the same, the first that is installed does.
 TABLE = (litert.BACKEND, jax.BACKEND, tensorflow.BACKEND)
-# Engines of models that no other computes.
-_OF_MODELS = {static.BACKEND.name: static.BACKEND}
+# That of models that no other computes; here, because its engine imports tokenizers, which the
+# options, which import this table, do without.
+_STATIC = Backend(
+    name="static",
+    package="numpy",
+    precisions={"cpu": ("float32",)},
+    load="bert_embed.backends.static:StaticEngine",
+)
+_OF_MODELS = {_STATIC.name: _STATIC}
 # Other packages name their `Backend` as an entry point of this group; `engine` must name them.
 GROUP = "bert_embed.backends"
 PRECISIONS = ("float32", "int8", "bfloat16", "float16")

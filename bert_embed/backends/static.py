@@ -6,18 +6,12 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 
 from bert_embed.backends.host import HostEngine, HostModel
-from bert_embed.backends.protocol import Backend, Graph, PaddedRows, Shape
+from bert_embed.backends.protocol import Graph, PaddedRows, Shape
 from bert_embed.backends.runner import AnyShape
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.static import WORDS, StaticConfig
 from bert_embed.settings import OutputSpec, VectorSpec
 
-BACKEND = Backend(
-    name="static",
-    package="numpy",
-    precisions={"cpu": ("float32",)},
-    load="bert_embed.backends.static:StaticEngine",
-)
 _BATCH_TOKENS = 2048  # whose rows of the table stay in a core's cache
 
 
