@@ -43,16 +43,6 @@ _TYPES = {
     flags.Share: (str, str | int),
     flags.Switch: (bool, bool),
 }
-_CALLER = """\
-import os
-from pathlib import Path
-
-import bert_embed
-
-record = bert_embed.embed([Path("a.txt"), "b"], Path("out"), layers=[-1], limit=3, normalize=True)
-status: str = record["status"]
-bert_embed.embed("a", "out", beam_args=["--direct_num_workers=1"], max_rejected="1%")
-"""
 
 
 def test_the_keywords_of_a_call_are_the_options_with_their_types():
@@ -67,39 +57,16 @@ def test_the_keywords_of_a_call_are_the_options_with_their_types():
         assert keywords.get(name) == (None if name in ("input", "output") else taken | None), name
 
 
-@pytest.mark.slow
-def test_a_type_checker_knows_the_options_of_a_call(tmp_path):
-    def checked(text):
-        (tmp_path / "caller.py").write_text(text)
-        command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "caller.py"]
-        found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        return found.returncode, found.stdout
-
-    code, said = checked(_CALLER)
-    assert code == 0, said
-    for wrong in ('limit="3"', "normalize=1.5", "poolin='cls'", "layers=[0.5]"):
-        code, said = checked(f"import bert_embed\n\nbert_embed.embed('a', 'b', {wrong})\n")
-        assert code == 1, wrong
-        assert "caller.py:3: error: " in said
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import bert_embed",
-        "import bert_embed.pipeline",
-        "import bert_embed; bert_embed.embed",
-        "from bert_embed.pipeline.cli import main; main(['--help'])",
-        "from bert_embed.pipeline.cli import main; main(['embed', '--help'])",
-        "from bert_embed.pipeline.cli import main; main(['embed', '--help', 'all'])",
-    ],
-)
-def test_importing_and_help_load_neither_tensorflow_nor_beam(code):
-    checked = f"{code}; import sys; print({{'apache_beam', 'tensorflow'}} & set(sys.modules))"
-    found = subprocess.run(
-        [sys.executable, "-c", checked], capture_output=True, text=True, check=True
+def test_importing_and_help_load_neither_tensorflow_nor_beam():
+    code = (
+        "import sys, bert_embed.pipeline; bert_embed.embed\n"
+        "from bert_embed.pipeline.cli import main\n"
+        "for words in (['--help'], ['embed', '--help'], ['embed', '--help', 'all']):\n"
+        "    main(words)\n"
+        "    assert not {'apache_beam', 'tensorflow'} & set(sys.modules), words\n"
     )
-    assert found.stdout.endswith("set()\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_four_readers_give_the_same_options(tmp_path):

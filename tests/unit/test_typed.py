@@ -15,6 +15,7 @@ import bert_embed
 ROOT = Path(bert_embed.__file__).parents[1]
 USER = """
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, assert_type, cast
 
 import numpy as np
@@ -92,6 +93,9 @@ except bert_embed.SettingError as error:
     assert_type(error.setting, str)
 except bert_embed.RunFailed as failure:
     assert_type(failure, bert_embed.RunFailed)
+record = bert_embed.embed([Path("a.txt"), "b"], Path("out"), layers=[-1], limit=3, normalize=True)
+status: str = record["status"]
+bert_embed.embed("a", "out", beam_args=["--direct_num_workers=1"], max_rejected="1%")
 transform = bert_embed.EmbedDocuments("minilm", column="body", as_numpy=True, pooling="cls")
 assert_type(transform, bert_embed.EmbedDocuments)
 adapter = bert_embed.BertEmbeddings(columns=["text"], output_columns=["vector"], threads=2)
@@ -158,6 +162,10 @@ WRONG = {
     "encoder.score('a')": "incompatible type",
     "encoder.encode(['a'], kind='sparse', pooling='cls')": "No overload variant",
     "bert_embed.read_token('out')": "has no attribute",
+    "bert_embed.embed('a', 'b', limit='3')": "incompatible type",
+    "bert_embed.embed('a', 'b', normalize=1.5)": "incompatible type",
+    "bert_embed.embed('a', 'b', poolin='cls')": "Unexpected keyword",
+    "bert_embed.embed('a', 'b', layers=[0.5])": "incompatible type",
     "bert_embed.EmbedDocuments(7)": "incompatible type",
     "bert_embed.EmbedDocuments(colum='text')": "Unexpected keyword",
     "bert_embed.EmbedDocuments(poling='cls')": "Unexpected keyword",
