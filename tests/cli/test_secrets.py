@@ -16,6 +16,7 @@ import pytest
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.console import SecretFilter, hide_in_flags, hide_secrets
 from tests.support.command import ROOT, Hold, embed, flags_of, record, rejected
+from tests.support.forks import python
 
 pytestmark = pytest.mark.slow
 
@@ -328,7 +329,7 @@ def test_no_text_stands_in_logs_metrics_or_records(tmp_path, tiny_bundle, mixed,
     flags = {"long_text": "reject", "max_seq_length": 32, "max_rejected": "80%"}
     words = flags_of(output, tiny_bundle, mixed, **flags)
     done = subprocess.run(
-        [sys.executable, "-c", _RUN, fault, *words, "--default_sdk_harness_log_level=DEBUG"],
+        [*python(), "-c", _RUN, fault, *words, "--default_sdk_harness_log_level=DEBUG"],
         cwd=ROOT,
         capture_output=True,
         text=True,

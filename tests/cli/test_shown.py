@@ -5,12 +5,12 @@ import os
 import pty
 import re
 import subprocess
-import sys
 import time
 
 import pytest
 
 from tests.support.command import REPORT, ROOT, Hold, embed, flags_of
+from tests.support.forks import python
 
 REPORT_PAGE = "bert_embed.pipeline.report.page||report_after_run"
 
@@ -39,7 +39,7 @@ def on_terminal(tmp_path, model, hold, wanted):
     flags = flags_of(tmp_path / "out", model, path, block_bytes=1000)
     leader, terminal = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "bert_embed", "embed", *flags],
+        [*python(), "-m", "bert_embed", "embed", *flags],
         cwd=ROOT,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "120"} | hold.environment,
         stdout=subprocess.PIPE,
@@ -116,7 +116,7 @@ def test_a_finished_start_says_so(tmp_path, tiny_bundle, capsys):
 
 def test_a_reader_that_leaves_early_has_not_had_its_answer(minilm):
     """Without a word, as the reader knows; other programs see it by the exit code."""
-    command = [sys.executable, "-m", "bert_embed", "tokenize", "--text", "word " * 20_000]
+    command = [*python(), "-m", "bert_embed", "tokenize", "--text", "word " * 20_000]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

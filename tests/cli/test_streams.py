@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, Hold, embed, flags_of, record, rows
+from tests.support.forks import python
 
 pytestmark = pytest.mark.slow
 LINES = 30
@@ -28,7 +30,7 @@ def run(sink, *arguments, **variables):
     """A command whose streams cannot be written; returns its exit code, and its other stream."""
     names, kind = SINKS[sink]
     closed = {"stdout": ">&-", "stderr": "2>&-", "both": ">&- 2>&-"}[names]
-    words = [sys.executable, "-m", "bert_embed", *map(str, arguments)]
+    words = [*python(), "-m", "bert_embed", *map(str, arguments)]
     if kind == "closed":
         words = ["bash", "-c", f'exec "$@" {closed}', "bash", *words]
         streams = {}
@@ -147,7 +149,7 @@ def test_an_answer_that_cannot_be_written_is_a_failure(output, corpus, tiny_bund
 def test_a_shells_pipes(tmp_path, output, broken, corpus, tiny_bundle):
     def codes(line):
         """The exit code of the first command of a pipe."""
-        line = f"{sys.executable} -m bert_embed {line}; exit ${{PIPESTATUS[0]}}"
+        line = f"{shlex.join(python())} -m bert_embed {line}; exit ${{PIPESTATUS[0]}}"
         return subprocess.run(["bash", "-c", line], cwd=ROOT, check=False).returncode
 
     flags = " ".join(f"'{word}'" for word in flags_of(tmp_path / "out", tiny_bundle, corpus))
@@ -186,7 +188,7 @@ def test_ctrl_c_with_nobody_reading(tmp_path, corpus, tiny_bundle):
     reader, writer = os.pipe()
     flags = flags_of(tmp_path / "out", tiny_bundle, corpus, block_bytes=100)
     job = subprocess.Popen(
-        [sys.executable, "-m", "bert_embed", "embed", *flags],
+        [*python(), "-m", "bert_embed", "embed", *flags],
         cwd=ROOT,
         env={**os.environ, **hold.environment},
         stdout=writer,
@@ -211,7 +213,7 @@ def test_progress_of_a_call_ends_no_call(tiny_bundle):
     )
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-c", code, tiny_bundle],
+            [*python(), "-c", code, tiny_bundle],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=full,
@@ -223,7 +225,7 @@ def test_progress_of_a_call_ends_no_call(tiny_bundle):
 
 def test_json_is_whole_where_it_can_be_written(output):
     done = subprocess.run(
-        [sys.executable, "-m", "bert_embed", "search", str(output), "river", "--json"],
+        [*python(), "-m", "bert_embed", "search", str(output), "river", "--json"],
         cwd=ROOT,
         capture_output=True,
         check=True,

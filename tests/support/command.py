@@ -18,6 +18,7 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.run import plan
+from tests.support.forks import Command, python
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,10 +51,14 @@ def flags_of(output: Path, model: str, *inputs: Path | str, **flags: Any) -> lis
     return words
 
 
-def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:
-    """The command line in a process of its own, with these environment variables."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "bert_embed", *arguments],
+def start(*arguments: str, fresh: bool = False, **variables: str) -> subprocess.Popen[str]:
+    """The command line in a process of its own, with these environment variables.
+
+    It is forked from one that has imported what it needs, unless it is to be a `fresh` one.
+    """
+    kind = subprocess.Popen if fresh else Command
+    return kind(
+        [*([sys.executable] if fresh else python()), "-m", "bert_embed", *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONUNBUFFERED": "1"} | variables,
         stdout=subprocess.PIPE,
@@ -147,9 +152,9 @@ class Hold:
         words = f"{self.folder}|{self.calls}|{self.function}"
         return {"BERT_EMBED_HELD": words, "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, fresh: bool = False) -> subprocess.Popen[str]:
         """Starts a command and returns when it waits."""
-        process = start(*arguments, **self.environment)
+        process = start(*arguments, fresh=fresh, **self.environment)
         self.wait(process)
         return process
 

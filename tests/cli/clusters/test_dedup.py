@@ -4,7 +4,6 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import duckdb
@@ -15,6 +14,7 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from tests.support.command import Hold
+from tests.support.forks import python
 from tests.support.outputs import clustered_vectors, write_output
 
 ROWS, WIDTH, THRESHOLD = 3000, 32, 0.95
@@ -135,7 +135,7 @@ def test_an_output_of_another_job_is_replaced_on_request_only(source, tmp_path, 
 @pytest.mark.slow
 def test_eps_is_one_less_the_cosine(source, out, tmp_path):
     """A process of its own, so another order of bundles and other threads, too."""
-    words = [sys.executable, "-m", "bert_embed", "dedup", str(source), str(tmp_path / "out")]
+    words = [*python(), "-m", "bert_embed", "dedup", str(source), str(tmp_path / "out")]
     subprocess.run([*words, "--eps=0.05"], check=True, capture_output=True)
     for kind in ("clusters", "duplicates"):
         mine = pd.read_parquet(tmp_path / "out" / kind)

@@ -4,7 +4,6 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 import bert_embed
 from bert_embed.transforms import EmbedDocuments
+from tests.support.forks import python
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,7 @@ def test_lines_are_embedded_as_their_files_appear(minilm, tmp_path):
     source, out = tmp_path / "in", tmp_path / "out"
     source.mkdir()
     put(source, "a.txt", "one text\n\nanother text\n")
-    command = [sys.executable, "-m", "examples.embed_stream", str(source / "*.txt"), str(out)]
+    command = [*python(), "-m", "examples.embed_stream", str(source / "*.txt"), str(out)]
     command += [str(SECONDS), "--prism_location", str(PRISM)]
     with (tmp_path / "log").open("w") as log:
         stream = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import threading
 from functools import partial
 
@@ -24,6 +23,7 @@ from tests.support.command import (
     rows,
 )
 from tests.support.engines import load_watched
+from tests.support.forks import python
 
 pytestmark = pytest.mark.slow
 
@@ -119,7 +119,7 @@ def run_deadly(bundle, *words, seconds=0.0):
     """The command line with a model that dies within so long; returns what it said."""
     program = KILLER.replace("POISON_ID", str(poison_id(bundle)))
     done = subprocess.run(
-        [sys.executable, "-c", program, "embed", *words],
+        [*python(), "-c", program, "embed", *words],
         cwd=ROOT,
         env={**os.environ, "DYING_SECONDS": str(seconds)},
         capture_output=True,

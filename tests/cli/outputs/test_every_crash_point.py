@@ -2,11 +2,11 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
 from tests.support.command import ROOT, embed, files, flags_of, record, stray
+from tests.support.forks import python
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +66,7 @@ def test_a_kill_before_any_change_of_the_output(tmp_path, corpus, tiny_bundle):
     assert len(expected) > 2
     words = flags_of(tmp_path / "none", tiny_bundle, corpus, **settings)
     words = ["embed", *(word for word in words if not word.startswith("--output="))]
-    command = [sys.executable, "-c", KILLED, "0", str(EVERY), str(tmp_path / "killed"), *words]
+    command = [*python(), "-c", KILLED, "0", str(EVERY), str(tmp_path / "killed"), *words]
     ran = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     killed = ran.stdout.split()

@@ -93,7 +93,8 @@ def test_the_output_is_that_of_the_default_runner(tmp_path, corpus, expected, ti
 def test_ctrl_c_ends_at_once(tmp_path, long_corpus, tiny_bundle, runner):
     """In the first half of a run whose blocks could then go on to its end."""
     output, hold = tmp_path / "out", Hold(tmp_path / "hold", 5)
-    job = hold.start("embed", *flags_of(output, tiny_bundle, long_corpus, **SMALL), *runner)
+    flags = [*flags_of(output, tiny_bundle, long_corpus, **SMALL), *runner]
+    job = hold.start("embed", *flags, fresh=True)
     workers = [each for each in descendants(job.pid) if WORKER in command_line(each)]
     assert len(workers) == (2 if "multi_processing" in "".join(runner) else 0)
     job.send_signal(signal.SIGINT)
@@ -114,7 +115,7 @@ def test_a_worker_process_that_is_killed_fails_the_job_and_the_same_command_cont
     output = tmp_path / "out"
     flags = [*flags_of(output, tiny_bundle, long_corpus, **SMALL), *RUNNERS["processes"]]
     hold = Hold(tmp_path / "hold", 5)
-    job = hold.start("embed", *flags)
+    job = hold.start("embed", *flags, fresh=True)
     worker = next(each for each in descendants(job.pid) if WORKER in command_line(each))
     os.kill(worker, signal.SIGKILL)
     hold.go()

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
@@ -11,6 +10,7 @@ from benchmarks.scale_plan import listed
 from benchmarks.sides.null_pipeline import NAME
 from bert_embed.transforms.parts import default_block_bytes, plan_blocks
 from tests.support.command import ROOT, record, rows
+from tests.support.forks import python
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ def test_two_workers_are_busy_all_the_time(tmp_path, tiny_bundle):
     (source / "huge.txt").write_text("one red river bank\n" * (TEXTS // 2))
     for number in range(50):
         (source / f"small-{number:02d}.txt").write_text("seven stars\n" * (TEXTS // 100))
-    command = [sys.executable, "-m", "benchmarks.sides.null_pipeline", f"--input={source}"]
+    command = [*python(), "-m", "benchmarks.sides.null_pipeline", f"--input={source}"]
     command += [f"--output={output}", f"--model={tiny_bundle}", "--workers=2"]
     command += ["--block_bytes=1000", "--tokens_a_second=1500", "--notes"]
     subprocess.run(command, cwd=ROOT, check=True, timeout=300)

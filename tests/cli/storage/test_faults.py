@@ -4,12 +4,12 @@ import itertools
 import json
 import os
 import subprocess
-import sys
 
 import pytest
 
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, embed, files, flags_of, record, rejected, rows
+from tests.support.forks import python
 from tests.support.servers.gcs import behind, some
 
 pytestmark = pytest.mark.slow
@@ -231,7 +231,7 @@ def test_a_full_disk_fails_the_job_and_leaves_no_half_file(corpus, local, tiny_b
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({smallest - 1},) * 2);"
         "sys.exit(main(sys.argv[1:]))"
     )
-    command = [sys.executable, "-c", script, "embed"]
+    command = [*python(), "-c", script, "embed"]
     done = subprocess.run(
         [*command, *flags_of(output, tiny_bundle, corpus, **SMALL)],
         cwd=ROOT,

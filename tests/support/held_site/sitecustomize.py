@@ -63,7 +63,12 @@ class _Finder:
 
 def _main(folder: str, calls: str, module: str, owner: str, name: str) -> None:
     if module in sys.modules:
-        _hold(Path(folder), int(calls), sys.modules[module], name)
+        there = sys.modules[module]
+        function = getattr(there, name, None)
+        _hold(Path(folder), int(calls), getattr(there, owner) if owner else there, name)
+        for each in () if owner else tuple(sys.modules.values()):
+            if getattr(each, "__dict__", {}).get(name) is function:  # imported by its name
+                setattr(each, name, getattr(there, name))
     else:
         sys.meta_path.insert(0, _Finder(folder, calls, module, owner, name))  # type: ignore[arg-type]
 

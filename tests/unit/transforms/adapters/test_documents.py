@@ -26,6 +26,7 @@ from bert_embed.transforms import EmbedDocuments
 from bert_embed.transforms.adapters.embed_documents import document, placed
 from bert_embed.transforms.adapters.text_model import Document, batch_weight, text_model_settings
 from tests.support.beam import collect
+from tests.support.forks import python
 from tests.support.models.heads import write_splade
 from tests.support.models.kept import import_once
 from tests.support.models.sentence_transformers import write_sentence_transformers
@@ -463,7 +464,7 @@ def test_no_document_outweighs_a_batch():
 @pytest.mark.slow
 def test_the_example_runs_as_it_stands(minilm, tmp_path):
     (tmp_path / "in.txt").write_text("one line\n\nanother\n", encoding="utf-8")
-    command = [sys.executable, "-m", "examples.embed_documents"]
+    command = [*python(), "-m", "examples.embed_documents"]
     subprocess.run([*command, tmp_path / "in.txt", tmp_path / "out"], cwd=ROOT, check=True)
     embedded = [json.loads(line) for line in (tmp_path / "out-00000-of-00001.jsonl").open()]
     assert [record["text"] for record in embedded] == ["one line", "another"]
