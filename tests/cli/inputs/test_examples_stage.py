@@ -237,7 +237,7 @@ def test_damaged_records_are_rejected_and_cut_files_fail(
     assert f"{path} is not a complete TFRecord file: it ends within the record at byte" in said
 
 
-LINES = 1500
+LINES = 400
 
 
 @pytest.fixture(scope="module")
@@ -280,12 +280,12 @@ def test_a_killed_tokenize_continues_and_a_finished_one_is_a_no_op(
 def test_examples_of_a_cluster_of_files_resume_by_their_reports(tmp_path, corpus, tiny_bundle):
     """An embed run over examples that lost a part computes that part alone."""
     examples, output = tmp_path / "examples", tmp_path / "out"
-    assert tokenize(examples, tiny_bundle, corpus, block_bytes=8000) == 0
-    assert embed(output, tiny_bundle, examples, part_docs=100) == 0
+    assert tokenize(examples, tiny_bundle, corpus, block_bytes=2500) == 0
+    assert embed(output, tiny_bundle, examples, part_docs=30) == 0
     before = all_files(output)
     gone = list(before)[2]
     (output / gone).unlink()
-    assert embed(output, tiny_bundle, examples, part_docs=100) == 0
+    assert embed(output, tiny_bundle, examples, part_docs=30) == 0
     assert all_files(output) == before
     counts = record(output)["counts"]
     assert counts["embedded"] == counts["records"] == LINES

@@ -134,7 +134,7 @@ def test_changed_spans_are_another_content(tmp_path, tiny_bundle):
 
 
 def test_killed_and_continued(tmp_path, tiny_bundle):
-    texts = some_texts(600)
+    texts = some_texts(300)
     half = {name: text for n, (name, text) in enumerate(texts.items()) if n % 2}
     day1, day2 = write(tmp_path / "1.jsonl", half), write(tmp_path / "2.jsonl", texts)
     assert embed(tmp_path / "one", tiny_bundle, day1) == 0
@@ -147,7 +147,7 @@ def test_killed_and_continued(tmp_path, tiny_bundle):
     process.communicate()
     assert record(output)["status"] == "running"
     assert embed(output, tiny_bundle, day2, **flags) == 0
-    assert counts(output) == (600, 300, 300, 0)
+    assert counts(output) == (300, 150, 150, 0)
     assert record(output)["counts"]["parts_reused"] == 5
     assert files(output) == files(tmp_path / "whole")
     assert stray(output) == []

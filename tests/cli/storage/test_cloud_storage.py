@@ -22,7 +22,7 @@ from tests.support.command import (
 
 pytestmark = pytest.mark.slow
 
-DOCUMENTS = 1500
+DOCUMENTS = 450
 SMALL = {"block_bytes": 1000}
 
 
@@ -34,12 +34,12 @@ def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("texts")
     words = np.random.default_rng(3).choice(["red", "river", "bank", "of", "stars"], (DOCUMENTS, 5))
     lines = [
-        json.dumps({"id": f"d{n}", "text": " ".join(row) if n % 100 else ""})
+        json.dumps({"id": f"d{n}", "text": " ".join(row) if n % 140 else ""})
         for n, row in enumerate(words)
     ]
-    (folder / "a.jsonl").write_text("\n".join(lines[:700]))
-    (folder / "b.jsonl").write_text("\n".join(lines[700:1400]) + "\n")
-    (folder / "c.jsonl.gz").write_bytes(gzip.compress("\n".join(lines[1400:]).encode(), mtime=0))
+    (folder / "a.jsonl").write_text("\n".join(lines[:200]))
+    (folder / "b.jsonl").write_text("\n".join(lines[200:420]) + "\n")
+    (folder / "c.jsonl.gz").write_bytes(gzip.compress("\n".join(lines[420:]).encode(), mtime=0))
     return folder
 
 
@@ -143,7 +143,7 @@ def test_single_objects_and_hidden_ones(gcs, url, corpus, tiny_bundle, tmp_path)
     there.blob("hidden-not/g.txt").upload_from_string("not below that folder\n")
     there.blob("[odd]*.txt").upload_from_string("a name with characters of a glob\n")
     assert embed(tmp_path / "one", tiny_bundle, f"{url}/b.jsonl") == 0
-    assert len(rows(tmp_path / "one")["id"]) == 693
+    assert len(rows(tmp_path / "one")["id"]) == 219
     assert embed(tmp_path / "folder", tiny_bundle, "gs://corpus/hidden") == 0
     found = ["gs://corpus/hidden/a.txt:0", "gs://corpus/hidden/e/f.txt:0"]
     assert rows(tmp_path / "folder")["id"] == found
@@ -155,14 +155,14 @@ def test_a_killed_job_continues_with_the_same_command(
     gcs, url, corpus, local, tiny_bundle, tmp_path
 ):
     address, folder = bucket(gcs, "killed")
-    hold = Hold(tmp_path / "hold", 20)
+    hold = Hold(tmp_path / "hold", 8)
     flags = flags_of(f"{address}/out", tiny_bundle, url, **SMALL)
     process = hold.start("embed", *flags)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert record(folder / "out")["status"] == "running"
     times = {path: path.stat().st_mtime_ns for path in folder.glob("out/_state/blocks/0*.json")}
-    assert 20 == len(times) < record(local)["counts"]["parts"]
+    assert 8 == len(times) < record(local)["counts"]["parts"]
     assert embed(f"{address}/out", tiny_bundle, url, **SMALL) == 0
     assert record(folder / "out")["counts"]["parts_reused"] == len(times)
     assert {path: path.stat().st_mtime_ns for path in times} == times
