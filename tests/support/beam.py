@@ -1,13 +1,14 @@
 """Pipelines of tests, and a Beam that remembers what it works out anew, and equal, in each."""
 
 import copy
+import functools
 import pickle
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from inspect import Signature
 from pathlib import Path
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,9 +16,12 @@ import apache_beam as beam
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
+from apache_beam.runners.worker import statecache
 from apache_beam.transforms import core, userstate
 from apache_beam.transforms.userstate import StateSpec, TimerSpec
 from apache_beam.typehints import decorators
+
+from bert_embed.pipeline.runners.beam import BeamFlags
 
 
 def collect(
@@ -66,9 +70,7 @@ _inspected = decorators.get_signature
 _of_functions: WeakKeyDictionary[FunctionType, Signature] = WeakKeyDictionary()
 _of_methods: WeakKeyDictionary[FunctionType, Signature] = WeakKeyDictionary()
 _searched = userstate.get_dofn_specs
-_specs: WeakKeyDictionary[type | FunctionType, tuple[set[StateSpec], set[TimerSpec]]] = (
-    WeakKeyDictionary()
-)
+_specs: WeakKeyDictionary[Any, tuple[set[StateSpec], set[TimerSpec]]] = WeakKeyDictionary()
 _parsed_new = PipelineOptions.__init__
 _parsed: dict[tuple[type[PipelineOptions], tuple[str, ...]], Namespace] = {}
 
@@ -83,6 +85,13 @@ def remember() -> None:
     core.get_signature = decorators.get_signature = _signature
     userstate.get_dofn_specs = _dofn_specs
     PipelineOptions.__init__ = _parse_once
+    PipelineOptions._visible_option_list = _option_names
+    BeamFlags.of = _flags_of
+    core._get_function_body_without_inners = _body
+    # Stacks and sources, for messages about types.
+    decorators.IOTypeHints._make_origin = classmethod(lambda *_, **__: [])
+    # It would walk through the names of all modules, to see whether a cache is full.
+    statecache.get_deep_size = lambda *objects: 64
 
 
 def _signature(function: Any) -> Signature:
@@ -102,6 +111,8 @@ def _dofn_specs(dofn: core.DoFn) -> tuple[set[StateSpec], set[TimerSpec]]:
     key = dofn._fn if isinstance(dofn, core.CallableWrapperDoFn) else type(dofn)
     if not isinstance(key, type | FunctionType):
         return _searched(dofn)
+    if isinstance(key, FunctionType) and not key.__defaults__ and not key.__kwdefaults__:
+        key = key.__code__  # which a function that is made in each run shares with those before
     if key not in _specs:
         _specs[key] = _searched(dofn)
     states, timers = _specs[key]
@@ -115,8 +126,39 @@ def _parse_once(
     words = tuple(sys.argv[1:] if flags is None else flags)
     if isinstance(flags, str) or (type(options), words) not in _parsed:
         _parsed_new(options, flags, **overrides)
-        _parsed[type(options), words] = copy.deepcopy(options._visible_options)
+        _parsed[type(options), words] = _copied(options._visible_options)
         return
     options._flags = flags
-    options._visible_options = copy.deepcopy(_parsed[type(options), words])
+    options._visible_options = _copied(_parsed[type(options), words])
     options._all_options = {**vars(options._visible_options), **overrides}
+
+
+def _copied(values: Namespace) -> Namespace:
+    return Namespace(
+        **{
+            name: copy.deepcopy(value) if isinstance(value, list | dict) else value
+            for name, value in vars(values).items()
+        }
+    )
+
+
+_flags_new = functools.lru_cache(BeamFlags.of)
+
+
+def _flags_of(words: Sequence[str]) -> BeamFlags:
+    return _flags_new(tuple(words))
+
+
+_bodies: WeakKeyDictionary[CodeType, str] = WeakKeyDictionary()
+_read_body = core._get_function_body_without_inners
+
+
+def _body(function: FunctionType) -> str:
+    """Where a function returns and yields, Beam reads in its source."""
+    if function.__code__ not in _bodies:
+        _bodies[function.__code__] = _read_body(function)
+    return _bodies[function.__code__]
+
+
+def _option_names(options: PipelineOptions) -> list[str]:
+    return sorted(name for name in vars(options._visible_options) if name[0] != "_")
