@@ -1,7 +1,7 @@
 """Our JAX engine beside sentence-transformers, or torch alone, on this machine's GPU.
 
     python -m benchmarks.gpu --carry build/gpu  # here: MiniLM's weights, 45 MB, and its tokenizer
-    python -m benchmarks.gpu --model build/gpu  # there: figures of eight minutes at most
+    python -m benchmarks.gpu --model build/gpu  # there: figures of six minutes at most
     python -m benchmarks.gpu --quick            # anywhere: tiny models on the processor, no figures
 
 There it needs this folder, JAX with CUDA, NumPy, the packages that reading a model and texts takes
@@ -10,9 +10,10 @@ other side, torch; no network and no TensorFlow. Without sentence-transformers t
 encoder of 60 lines on torch's scaled_dot_product_attention, and the figures say so. MiniLM has its
 real weights, rounded to float16; bert-base and ModernBERT have random ones, by a seed.
 
-"engine" is token ids to vectors, "end to end" texts to vectors; the share of the card's peak counts
-the operations of products of real tokens alone. "host" is what the tokenizer alone gives on all
-cores: below the engine's figure the host is what limits. Each side is a process of its own.
+"program" is a full batch that is on the card already, "engine" token ids to vectors, "end to end"
+texts to vectors; the share of the card's peak counts the operations of products of real tokens
+alone. "host" is what the tokenizer alone gives in one process: where "end to end" is near it, more
+processes share a card. Each side is a process of its own.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -59,8 +60,8 @@ _PRECISIONS = {"jax": ("bfloat16", "float32"), "torch": ("float16", "bfloat16", 
 _CORPORA = {"sentences": (25, 40_000), "passages": (200, 6_000)}  # mean words, texts
 _BATCHES = (64, 256, 1024)  # texts, of which torch's best counts
 _LONGEST = 256
-_SECONDS = 3.0  # of one figure at least
-_LIMITS = {"jax": 250.0, "torch": 440.0}  # seconds from the start, after which no model begins
+_SECONDS = 2.0  # of one figure at least
+_LIMITS = {"jax": 170.0, "torch": 260.0}  # seconds from the start, after which no model begins
 _STARTED, _ALONE = "GPU_BENCHMARK_STARTED", "GPU_BENCHMARK_ALONE"  # what sides are told
 Tensors = Mapping[str, np.ndarray]
 
@@ -106,23 +107,29 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
         write_models(folder, args.model, args.quick)
         for name, python in (("jax", sys.executable), ("torch", args.torch)):
             command = [python, "-m", "benchmarks.gpu", "--side", name, "--folder", temporary]
-            done = subprocess.run(
+            with subprocess.Popen(
                 [*command, *(["--quick"] if args.quick else [])],
                 env=os.environ | {"BERT_EMBED_CACHE": temporary},
                 stdout=subprocess.PIPE,
-                check=False,
-            )
-            last = done.stdout.splitlines()[-1:] if done.returncode == 0 else []
-            found["sides"][name] = (
-                json.loads(last[0]) if last else f"ended with code {done.returncode}"
-            )
+            ) as process:
+                for line in process.stdout or ():
+                    if line.startswith(b"{"):  # all figures so far, kept whatever happens next
+                        found["sides"][name] = json.loads(line)
+                        write(args.output, found)
+            if process.returncode:
+                found["sides"].setdefault(name, {})["ended with code"] = process.returncode
         vectors = [folder / f"{name}.npy" for name in _PRECISIONS]
         if all(map(Path.exists, vectors)):
             one, other = map(np.load, vectors)
             found["least cosine of MiniLM's vectors"] = float(np.vecdot(one, other).min())
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write(args.output, found)
     return found
+
+
+def write(path: Path, found: dict[str, Any]) -> None:
+    """Writes the figures."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def write_models(folder: Path, carried: Path | None, quick: bool) -> None:
@@ -170,9 +177,9 @@ def _write(
 
 
 def side(name: str, folder: Path, quick: bool) -> None:
-    """Measures one side with each model, precision and corpus; prints it as one line of JSON."""
+    """Measures one side; prints a line of JSON, all figures so far, after each."""
     if find_spec(name) is None:
-        print(json.dumps(f"{name} is not installed here"))
+        print(json.dumps({"missing": f"{name} is not installed here"}))
         return
     load, card, program = {"jax": _jax_side, "torch": _torch_side}[name](quick)
     found: dict[str, Any] = {"card": card, "program": program, "figures": {}}
@@ -181,7 +188,7 @@ def side(name: str, folder: Path, quick: bool) -> None:
     for precision, model in product(_PRECISIONS[name][-1 if quick else 0 :], models):
         bundle, loaded = read_bundle(folder / model), None
         for corpus, texts in corpora(bundle, quick).items():
-            if time.time() - float(os.environ[_STARTED]) > _LIMITS[name]:
+            if not quick and time.time() - float(os.environ[_STARTED]) > _LIMITS[name]:
                 found["stopped"] = f"before {model} in {precision}, {corpus}: its time was over"
                 print(json.dumps(found))
                 return
@@ -189,13 +196,16 @@ def side(name: str, folder: Path, quick: bool) -> None:
             figures = _figures(bundle, texts, loaded, quick)
             if peaks is not None:
                 peak = peaks[precision == "float32"]
-                figures["share of peak"] = round(figures["TFLOP/s"] * 1e12 / peak, 4)
+                for what in ("engine", "program"):
+                    if rate := figures.get(f"{what}, TFLOP/s"):
+                        figures[f"{what}, share of peak"] = round(rate * 1e12 / peak, 4)
             found["figures"][f"{model}, {precision}, {corpus}"] = figures
+            print(json.dumps(found), flush=True)
             vectors = folder / f"{name}.npy"
             if not vectors.exists():  # of MiniLM
-                np.save(vectors, loaded[1](texts[:64]))
+                np.save(vectors, loaded.whole(texts[:64]))
     found["TensorFlow was imported"] = "tensorflow" in sys.modules
-    print(json.dumps(found))
+    print(json.dumps(found), flush=True)
 
 
 def corpora(bundle: Bundle, quick: bool) -> dict[str, list[str]]:
@@ -214,29 +224,48 @@ def corpora(bundle: Bundle, quick: bool) -> dict[str, list[str]]:
 
 
 Rows = Sequence[np.ndarray]  # int ids of each text, special tokens included
-# Of a loaded model: what embeds rows, what embeds texts, and what tokenizes.
-Loaded = tuple[
-    Callable[[Rows], Any], Callable[[list[str]], np.ndarray], Callable[[list[str]], Rows]
-]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a model of one side does."""
+
+    engine: Callable[[Rows], Any]
+    whole: Callable[[list[str]], np.ndarray]  # texts to vectors
+    tokenize: Callable[[list[str]], Rows]
+    # Runs a batch, which is on the card, so many times; None where batches differ. And its tokens.
+    program: Callable[[int], object] | None = None
+    batch_lengths: np.ndarray | None = None
+
+
+_hosts: dict[int, float] = {}  # seconds of the tokenizer, by the number of texts
 
 
 def _figures(bundle: Bundle, texts: list[str], loaded: Loaded, quick: bool) -> dict[str, float]:
-    engine, whole, tokenize = loaded
-    rows = tokenize(texts)
-    tokens = sum(map(len, rows))
-    operations = sum(len(row) * operations_of_token(bundle.config, len(row)) for row in rows)
+    rows = loaded.tokenize(texts)
+    lengths = np.array([len(row) for row in rows])
     seconds = {
-        "engine": _best(lambda: engine(rows), quick),
-        "end to end": _best(lambda: whole(texts), quick),
-        "host": _best(lambda: tokenize(texts), quick),
+        "engine": _best(lambda: loaded.engine(rows), quick),
+        "end to end": _best(lambda: loaded.whole(texts), quick),
     }
-    rates = {f"{name}, tokens/s": round(tokens / spent) for name, spent in seconds.items()}
-    return {
-        "mean tokens": round(tokens / len(rows), 1),
-        **rates,
-        "texts/s, end to end": round(len(texts) / seconds["end to end"]),
-        "TFLOP/s": round(operations / seconds["engine"] / 1e12, 2),
-    }
+    if len(texts) not in _hosts:
+        _hosts[len(texts)] = _best(lambda: loaded.tokenize(texts), quick)
+    seconds["host"] = _hosts[len(texts)]
+    figures = {"mean tokens": round(lengths.mean(), 1)}
+    figures |= {f"{name}, tokens/s": round(lengths.sum() / s) for name, s in seconds.items()}
+    figures["texts/s, end to end"] = round(len(texts) / seconds["end to end"])
+    figures["engine, TFLOP/s"] = _rate(bundle, lengths, seconds["engine"])
+    if loaded.program is not None and loaded.batch_lengths is not None:
+        program, count = loaded.program, 1 if quick else 20
+        spent = _best(lambda: program(count), quick) / count
+        figures["program, tokens/s"] = round(loaded.batch_lengths.sum() / spent)
+        figures["program, TFLOP/s"] = _rate(bundle, loaded.batch_lengths, spent)
+    return figures
+
+
+def _rate(bundle: Bundle, lengths: np.ndarray, seconds: float) -> float:
+    of_text = [operations_of_token(bundle.config, length) * length for length in lengths.tolist()]
+    return round(sum(of_text) / seconds / 1e12, 2)
 
 
 def _best(call: Callable[[], object], quick: bool) -> float:
@@ -269,6 +298,9 @@ def _rows_of(bundle: Bundle) -> Callable[[list[str]], Rows]:
 def _jax_side(quick: bool) -> tuple[Callable[[Bundle, str], Loaded], str, str]:
     import jax
 
+    from bert_embed.backends.choose import load_engine
+    from bert_embed.backends.jax.packing import PackedRows, most_texts
+    from bert_embed.backends.runner import DEVICE_BATCH_TOKENS
     from bert_embed.model import Embedder, Request
     from bert_embed.settings import OutputSpec, TextSpec
 
@@ -288,7 +320,18 @@ def _jax_side(quick: bool) -> tuple[Callable[[Bundle, str], Loaded], str, str]:
             embedded = embedder.run(Request(TextSpec(_LONGEST), texts={"texts": texts}))
             return np.asarray(embedded.vectors.sentences).reshape(len(texts), -1)
 
-        return engine, whole, _rows_of(bundle)
+        shape = PackedRows(DEVICE_BATCH_TOKENS, _LONGEST).shapes[0]
+        lengths = np.zeros((shape[0], most_texts(shape[1])), np.int32)
+        lengths[:, : shape[1] // 25] = 25  # tokens a text
+        own = load_engine(bundle, (101, 102), precision, device, engine="jax")
+        graph: Any = own.graph(embedder.spec.pooled, OutputSpec(finished=False), 0)
+        ids = np.random.default_rng(0).integers(1000, bundle.config.vocab_size, shape, np.int32)
+        batch = jax.device_put((ids, np.zeros_like(ids), None, lengths), graph.by_row)
+
+        def program(count: int) -> object:
+            return jax.block_until_ready([graph.function(*batch) for _ in range(count)][-1])
+
+        return Loaded(engine, whole, _rows_of(bundle), program, lengths[lengths > 0])
 
     return load, jax.local_devices(backend=device)[0].device_kind, f"jax {jax.__version__}"
 
@@ -329,10 +372,11 @@ def _torch_side(quick: bool) -> tuple[Callable[[Bundle, str], Loaded], str, str]
             def at_best(values: Any) -> np.ndarray:
                 if len(values) not in chosen:
                     spent = {}
+                    some = values[: -(-len(values) // 4)]
                     for size in _BATCHES[: 1 if quick else None]:
                         call(values[:size], size)
                         started = time.perf_counter()
-                        call(values, size)
+                        call(some, size)
                         spent[size] = time.perf_counter() - started
                     chosen[len(values)] = min(spent, key=spent.__getitem__)
                 return call(values, chosen[len(values)])
@@ -343,7 +387,7 @@ def _torch_side(quick: bool) -> tuple[Callable[[Bundle, str], Loaded], str, str]
             whole = best(lambda texts, size: batched(tokenize(texts), size))
         else:
             whole = best(library[1])
-        return best(batched), whole, tokenize
+        return Loaded(best(batched), whole, tokenize)
 
     card = "this processor" if quick else torch.cuda.get_device_name()
     if not with_library:

@@ -275,6 +275,11 @@ class EncoderConfig(Sizes):
         """Width of the part of a token's query, key or value that one head has."""
         return self.hidden_size // self.num_attention_heads
 
+    @property
+    def reaches(self) -> Mapping[str, int]:
+        """Of tables of `Ops.by_distance` that say who is seen: up to which distance."""
+        return {}
+
     @classmethod
     def from_huggingface(cls, values: Mapping[str, Any]) -> Self:
         """Reads a Hugging Face `config.json`, whose model_type is one of `model_types`."""

@@ -139,6 +139,10 @@ class ModernBertConfig(RotaryConfig):
             **norm_shapes(dict.fromkeys(norms, hidden), self.norm_bias),
         }
 
+    @property
+    def reaches(self) -> dict[str, int]:
+        return {"window": self.local_attention // 2}
+
     def tables(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         positions = self.max_position_embeddings
         tables: dict[str, np.ndarray] = {}
@@ -146,7 +150,7 @@ class ModernBertConfig(RotaryConfig):
             angles = frequencies(theta, self.head_width)
             tables |= rotation_tables(angles, positions, kind)
         distances = np.abs(np.arange(1 - positions, positions))
-        outside = distances > self.local_attention // 2
+        outside = distances > self.reaches["window"]
         tables["window"] = np.where(outside, _UNSEEN, np.float32(0))[None]
         return tables
 

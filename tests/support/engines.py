@@ -55,9 +55,19 @@ def load_jax_as_tpu(bundle: Bundle, special_ids: tuple[int, int], *settings: obj
     return _AsTPU(load_jax(bundle, special_ids), lambda ids: None)
 
 
+def load_jax_as_gpu(bundle: Bundle, special_ids: tuple[int, int], *settings: object) -> Engine:
+    """Does so with the kernel of GPUs, step by step."""
+    with mock.patch("bert_embed.backends.jax.engine.has_kernel", return_value=True):
+        return load_jax(bundle, special_ids)
+
+
 ENGINES = {"litert": load_engine, "tensorflow": load_tensorflow}  # in float32 on processors
 if find_spec("jax") is not None:  # in the environment of `make test-accelerators`
-    ENGINES |= {"jax": load_jax, "jax as on a TPU": load_jax_as_tpu}
+    ENGINES |= {
+        "jax": load_jax,
+        "jax as on a TPU": load_jax_as_tpu,
+        "jax as on a GPU": load_jax_as_gpu,
+    }
 
 
 def run_equal(graph: Graph, ids: np.ndarray, types: np.ndarray) -> Any:

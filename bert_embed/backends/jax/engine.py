@@ -11,10 +11,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_embed.backends.host import ProgramEngine
 from bert_embed.backends.jax.cache import ProgramCache
+from bert_embed.backends.jax.flash import has_kernel
 from bert_embed.backends.jax.packing import PackedRows, most_texts, placed
 from bert_embed.backends.jax.program import program, program_weights
 from bert_embed.backends.protocol import PaddedRows, Shape
 from bert_embed.backends.runner import DEVICE_BATCH_TOKENS
+from bert_embed.base.arrays import places
 from bert_embed.bundle.bundle import Bundle, load_tensors
 from bert_embed.settings import OutputSpec, VectorSpec
 
@@ -39,10 +41,15 @@ class JaxEngine(ProgramEngine):
         super().__init__(bundle, special_ids, tensors)
         self._chips = jax.local_devices(backend=device)
         self._cache = ProgramCache(bundle)
-        mesh = Mesh(np.array(self._chips), (_ROWS,))
-        self._by_row = NamedSharding(mesh, PartitionSpec(_ROWS))
-        weights = program_weights(bundle, tensors, jax.numpy.dtype(precision))
-        self._weights = jax.device_put(weights, NamedSharding(mesh, PartitionSpec()))
+        self._mesh = Mesh(np.array(self._chips), (_ROWS,))
+        self._by_row = NamedSharding(self._mesh, PartitionSpec(_ROWS))
+        dtype = jax.numpy.dtype(precision)
+        joined = has_kernel(bundle.config, dtype, self._chips)
+        # Beside the kernel products by Triton gained nothing on an H100, and took as long to
+        # compile as all else.
+        self._options = {"xla_gpu_enable_triton_gemm": False} if joined else None
+        weights = program_weights(bundle, tensors, dtype, joined)
+        self._weights = jax.device_put(weights, NamedSharding(self._mesh, PartitionSpec()))
 
     def batching(self, batch_tokens: int | None, longest: int) -> PackedRows:
         """See `protocol.Engine`, and `check_process`."""
@@ -54,11 +61,19 @@ class JaxEngine(ProgramEngine):
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> "Programs":
         """See `protocol.Engine`."""
         wanted, bundle = self.wanted(spec, output_spec, prompt_tokens), self._bundle
+        by_row = PartitionSpec(_ROWS)
 
         def compiled(exact: bool) -> Any:
-            function = partial(program, wanted, bundle.heads, bundle.token_dense, exact=exact)
-            function.__name__ = self._cache.name  # type: ignore[attr-defined]
-            return partial(jax.jit(function), self._weights)
+            # Each chip computes its rows by itself; a kernel of our own XLA could not divide.
+            function = jax.shard_map(
+                partial(program, wanted, bundle.heads, bundle.token_dense, exact=exact),
+                mesh=self._mesh,
+                in_specs=(PartitionSpec(), *[by_row] * 4),
+                out_specs=by_row,
+                check_vma=False,
+            )
+            function.__name__ = self._cache.name
+            return partial(jax.jit(function, compiler_options=self._options), self._weights)
 
         return Programs(compiled(False), compiled(True), self._by_row, self._cache.share)
 
@@ -73,13 +88,12 @@ class Programs:
 
         `exact` computes what `function` could not, and is compiled only if that happens.
         """
-        self._function, self._exact = function, exact
-        self._by_row, self._compiled = by_row, compiled
+        self.function, self._exact = function, exact
+        self.by_row, self._compiled = by_row, compiled
         self._shapes: set[Shape] = set()
 
     def __call__(self, rows: PaddedRows, shape: Shape) -> Mapping[str, np.ndarray]:
-        places = placed(rows.mask.sum(axis=1), shape)
-        outputs = self._run(self._function, rows, shape, *places)
+        outputs = self._run(self.function, rows, shape, *placed(rows.mask.sum(axis=1), shape))
         if shape not in self._shapes:
             self._shapes.add(shape)
             self._compiled()
@@ -89,8 +103,8 @@ class Programs:
         for start in range(0, len(broken), shape[0]):
             alone = broken[start : start + shape[0]]
             nothing = np.zeros(len(alone), np.int64)
-            places = np.arange(len(alone)), nothing, nothing
-            again = self._run(self._exact, rows.some(alone), shape, *places)
+            each = np.arange(len(alone)), nothing, nothing
+            again = self._run(self._exact, rows.some(alone), shape, *each)
             for name, values in again.items():
                 outputs[name][alone] = values
         return outputs
@@ -106,23 +120,23 @@ class Programs:
     ) -> dict[str, np.ndarray]:
         """Runs texts, each in a row, as one of the texts of that row, from its first token on."""
         mask, length = texts.mask, shape[1]
-        text, token = np.nonzero(mask)
-        at = row[text] * length + start[text] + token
+        inside, tokens = mask > 0, mask.sum(axis=1)
+        at = places(row * length + start, tokens)
         lengths = np.zeros((shape[0], most_texts(length)), np.int32)
-        lengths[row, slot] = mask.sum(axis=1)
+        lengths[row, slot] = tokens
 
         def packed(values: np.ndarray) -> np.ndarray:
             flat = np.zeros(shape[0] * length, np.int32)
-            flat[at] = values[text, token]
+            flat[at] = values[inside]
             return flat.reshape(shape)
 
         unseen = None if texts.seen is mask else packed(1 - texts.seen)
         batch = packed(texts.input_ids), packed(texts.type_ids), unseen, lengths
-        found = jax.device_get(function(*jax.device_put(batch, self._by_row)))
+        found = jax.device_get(function(*jax.device_put(batch, self.by_row)))
         outputs = {name: values[row, slot] for name, values in found["texts"].items()}
         for name, values in found["tokens"].items():
             outputs[name] = np.zeros((*mask.shape, values.shape[-1]), np.float32)
-            outputs[name][text, token] = values.reshape(-1, values.shape[-1])[at]
+            outputs[name][inside] = values.reshape(-1, values.shape[-1])[at]
         return outputs
 
 

@@ -4,11 +4,11 @@ import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 
 from bert_embed.backends.protocol import Batch, Shape
+from bert_embed.base.arrays import splits_of
 
 # Tokens of rows, each with the parts of a batch that programs have: all of its rows, an eighth of
 # them and so on. Attention takes the square of a row's length, so long rows are for long texts.
@@ -86,21 +86,27 @@ class PackedRows:
         sample = lengths[:: max(len(lengths) // 1000, 1)]
         longest = int(np.max(lengths))
         candidates = range(-(-longest // _STEP) * _STEP, max(self._parts) + 1, _STEP)
-        return min(candidates, key=lambda length: length * len(list(_bins(sample, (length,)))))
+
+        def tokens(length: int) -> int:
+            return length * sum(len(rows) for _, rows in _bins(sample, (length,)))
+
+        return min(candidates, key=tokens)
 
     def _plan(self, lengths: np.ndarray, chosen: Sequence[int]) -> list[Batch]:
-        bins: dict[int, list[list[int]]] = {}
-        for length, texts in _bins(lengths, chosen):
-            bins.setdefault(length, []).append(texts)
+        bins: dict[int, list[np.ndarray]] = {}
+        for length, rows in _bins(lengths, chosen):
+            bins.setdefault(length, []).append(rows)
         batches = []
         for length, of_length in sorted(bins.items(), reverse=True):
+            texts = np.concatenate([rows.ravel() for rows in of_length])
+            counts = [np.full(len(rows), rows.shape[1]) for rows in of_length]
+            splits = splits_of(np.concatenate(counts))
             shapes, start = self._of_length(length), 0
-            while start < len(of_length):
-                left = len(of_length) - start
+            while left := len(splits) - 1 - start:
                 shape = next((shape for shape in shapes if shape[0] <= left), shapes[-1])
-                texts = list(chain.from_iterable(of_length[start : start + shape[0]]))
-                batches.append(Batch(np.array(texts, np.int64), shape))
-                start += shape[0]
+                stop = start + min(shape[0], left)
+                batches.append(Batch(texts[splits[start] : splits[stop]], shape))
+                start = stop
         return batches
 
 
@@ -108,31 +114,36 @@ def _tokens(batches: Sequence[Batch]) -> int:
     return sum(batch.tokens for batch in batches)
 
 
-def _bins(lengths: np.ndarray, of_rows: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yields the length of each row, the least that is enough, and the numbers of its texts.
+def _bins(lengths: np.ndarray, of_rows: Sequence[int]) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields the length of rows, the least that is enough, and their texts, int64 `[rows, texts]`.
 
     A row begins with the longest text that is left; then comes, again and again, the longest that
-    still fits: best fit decreasing.
+    still fits: best fit decreasing. Rows with texts of the same lengths are found at once.
     """
-    order = np.argsort(-np.asarray(lengths), kind="stable")
-    waiting: dict[int, list[int]] = {}
-    for number in order[::-1].tolist():
-        waiting.setdefault(int(lengths[number]), []).append(number)
-    known = sorted(waiting)
+    order = np.argsort(lengths, kind="stable")
+    sizes, first, counts = np.unique(lengths[order], return_index=True, return_counts=True)
+    known, next_text = sizes.tolist(), dict(zip(sizes.tolist(), first.tolist(), strict=True))
+    left = dict(zip(known, counts.tolist(), strict=True))
     while known:
         length = of_rows[bisect.bisect_left(of_rows, known[-1])]
-        left = length
-        texts: list[int] = []
-        while len(texts) < most_texts(length):
-            at = bisect.bisect_right(known, left) - 1
-            if at < 0:
-                break
-            left -= known[at]
-            of_size = waiting[known[at]]
-            texts.append(of_size.pop())
-            if not of_size:
-                del known[at]
-        yield length, texts
+        space, places = length, most_texts(length)
+        taken: list[tuple[int, int]] = []  # lengths of texts, and how many of a row have it
+        at = len(known)
+        while places and (at := bisect.bisect_right(known, space, 0, at) - 1) >= 0:
+            size = known[at]
+            count = min(left[size], places, space // size if size else places)
+            taken.append((size, count))
+            space, places = space - count * size, places - count
+        rows = min(left[size] // count for size, count in taken)
+        parts = []
+        for size, count in taken:
+            start = next_text[size]
+            next_text[size] += rows * count
+            parts.append(order[start : next_text[size]].reshape(rows, count))
+            left[size] -= rows * count
+            if not left[size]:
+                known.remove(size)
+        yield length, np.concatenate(parts, axis=1)
 
 
 def placed(lengths: np.ndarray, shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -141,11 +152,12 @@ def placed(lengths: np.ndarray, shape: Shape) -> tuple[np.ndarray, np.ndarray, n
     Texts of a batch of `PackedRows`, or some of them, in its order: each goes where the one before
     it is, if it fits there. They never need more rows than the batch has.
     """
-    rows, slots, starts = (np.empty(len(lengths), np.int64) for _ in range(3))
-    row, slot, used = 0, 0, 0
-    for number, length in enumerate(np.asarray(lengths).tolist()):
-        if used + length > shape[1] or slot == most_texts(shape[1]):
-            row, slot, used = row + 1, 0, 0
-        rows[number], slots[number], starts[number] = row, slot, used
-        slot, used = slot + 1, used + length
-    return rows, slots, starts
+    splits = splits_of(lengths)
+    ends, most = splits[1:].tolist(), most_texts(shape[1])
+    firsts = [0]
+    while (first := firsts[-1]) < len(ends):
+        fitting = bisect.bisect_right(ends, int(splits[first]) + shape[1], first)
+        firsts.append(min(fitting, first + most))
+    row = np.repeat(np.arange(len(firsts) - 1), np.diff(firsts))
+    begun = np.array(firsts)[row]
+    return row, np.arange(len(ends)) - begun, splits[:-1] - splits[begun]

@@ -4,10 +4,10 @@ Weights are arguments, so that a program is compiled once for all models of its 
 float32; those of products are in the precision of their weights.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,12 @@ from bert_embed.backends.host import (
     ArrayOps,
     Wanted,
     combine_layers,
+    fused_attention,
     graph_tensors,
     is_normed,
     query_scale,
 )
+from bert_embed.backends.jax.flash import flash_attention
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.head import Head
@@ -36,6 +38,7 @@ _OF_TPU, _OF_OTHERS = "bhdl", "blhd"
 _FINITE = 80.0  # a score whose exponential, and the sum of a row of them, a float32 can hold
 _LEAST_SUM = 1e-30  # of exponentials: of a smaller one, some are cut off
 _HIGHEST = jax.lax.Precision.HIGHEST
+_JOINED = "query_key_value"  # a layer's three products side by side, for one kernel of attention
 Weights = Mapping[str, jax.Array]
 
 
@@ -97,6 +100,14 @@ class _Layout:
             self.text[..., None] > jnp.arange(lengths.shape[1]), lengths[:, None], 0
         )
         self.position = place - started.sum(axis=-1)
+
+    @property
+    def spans(self) -> tuple[jax.Array, jax.Array]:
+        """int32 `[rows, length]`: the first place of a token's text, and that behind the last."""
+        starts = jnp.arange(self.length) - self.position
+        sizes = jnp.pad(self.lengths, ((0, 0), (0, 1)))  # that of padding is not known
+        ends = starts + jnp.take_along_axis(sizes, self.text, axis=1)
+        return starts, jnp.where(self.text < self.lengths.shape[1], ends, self.length)
 
     def at(self, x: jax.Array, place: jax.Array) -> jax.Array:
         """Returns `[rows, texts, width]`: of each text the token at int32 `[rows, texts]`."""
@@ -201,16 +212,44 @@ _POOLINGS: dict[str, _Pooling] = {
 
 
 def program_weights(
-    bundle: Bundle, tensors: Mapping[str, np.ndarray], dtype: Any
+    bundle: Bundle, tensors: Mapping[str, np.ndarray], dtype: Any, joined: bool = False
 ) -> dict[str, np.ndarray]:
-    """Returns what programs read: queries scaled, tables added, products' weights in `dtype`."""
+    """Returns what programs read: queries scaled, tables added, products' weights in `dtype`.
+
+    With `joined` attention is one kernel, see `bert_embed.backends.jax.flash`.
+    """
     arrays = graph_tensors(bundle, tensors)
+    for layer in _attention_layers(arrays) if joined else ():
+        parts = fused_attention(tensors, layer, bundle.config.head_width)
+        for name in [name for name in arrays if name.startswith(_modules_of(layer))]:
+            del arrays[name]
+        for part, array in parts.items():
+            arrays[f"{layer}/{_JOINED}/{part}"] = array
     for name, array in arrays.items():
         layer, _, module = name.rpartition("/")[0].rpartition("/")
         if module == "query" and not is_normed(tensors, layer):
             array = array * query_scale(bundle.config.head_width)
         arrays[name] = array.astype(weight_type(name, dtype))
     return arrays | bundle.config.tables(tensors)
+
+
+def _attention_layers(names: Iterable[str]) -> list[str]:
+    return [name.removesuffix("/query/kernel") for name in names if name.endswith("/query/kernel")]
+
+
+def _modules_of(layer: str) -> tuple[str, ...]:
+    return tuple(f"{layer}/{name}/" for name in ("query", "key", "value"))
+
+
+def joined_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of `program_weights` with `joined`, for those without."""
+    found = dict(shapes)
+    for layer in _attention_layers(shapes):
+        for part in ("kernel", "bias"):
+            some = [found.pop(f"{module}{part}", None) for module in _modules_of(layer)]
+            if some[0] is not None:
+                found[f"{layer}/{_JOINED}/{part}"] = (*some[0][:-1], 3 * some[0][-1])
+    return found
 
 
 def weight_type(name: str, dtype: Any) -> Any:
@@ -220,6 +259,13 @@ def weight_type(name: str, dtype: Any) -> Any:
     """
     short = name.endswith(("/kernel", "/bias")) or name == "embeddings/word"
     return dtype if short else np.float32
+
+
+class _Added(NamedTuple):
+    """What is added to the scores of two tokens by their distance."""
+
+    scores: jax.Array  # float32 `[1, heads or 1, length, length]`
+    reach: int | None  # if that is nothing but who is seen: up to how many places away
 
 
 class _Ops(ArrayOps):
@@ -244,9 +290,10 @@ class _Ops(ArrayOps):
         )
         precision = _HIGHEST if self._dtype == jnp.float32 else None
         self._einsum = partial(jnp.einsum, precision=precision)
-        seen = layout.text[:, :, None] == layout.text[:, None]
+        self._text_of_keys = layout.text  # int32 `[rows, length]`, of unseen tokens no text's
         if unseen is not None:
-            seen &= unseen[:, None] == 0
+            self._text_of_keys = jnp.where(unseen > 0, -2, layout.text)
+        seen = layout.text[:, :, None] == self._text_of_keys[:, None]
         self._seen = seen[:, None]  # bool `[rows, 1, length, length]`
 
     def gather(self, table: str, ids: jax.Array) -> jax.Array:
@@ -295,22 +342,24 @@ class _Ops(ArrayOps):
         x = self._einsum("...i,io->...o", x.astype(kernel.dtype), kernel)
         return x if bias is None else x + bias
 
-    def by_distance(self, table: str) -> jax.Array:
+    def by_distance(self, table: str) -> _Added:
         # Within a text, places differ as positions do. Of other texts any column does.
         rows, places = self.weights[table], np.arange(self._layout.length)
         middle = rows.shape[1] // 2
         columns = np.clip(middle + places[None] - places[:, None], 0, rows.shape[1] - 1)
-        return rows[:, columns][None]
+        return _Added(rows[:, columns][None], self.config.reaches.get(table))
 
     def attention(
         self,
         x: jax.Array,
         layer: str,
-        added: jax.Array | None = None,
+        added: _Added | None = None,
         rotation: tuple[jax.Array, jax.Array] | None = None,
     ) -> jax.Array:
+        if f"{layer}/{_JOINED}/kernel" in self.weights:
+            return self._joined_attention(layer, added, rotation, x)
         of_tpu, of_others = (
-            partial(self._attention, layout, layer, added, rotation)
+            partial(self._attention, layout, layer, added and added.scores, rotation)
             for layout in (_OF_TPU, _OF_OTHERS)
         )
         return _by_platform(tpu=of_tpu, others=of_others)(x)
@@ -346,6 +395,39 @@ class _Ops(ArrayOps):
         if share is not None:
             mixed = mixed * jnp.einsum("bhl->blh", share)[..., None]
         return mixed.astype(value.dtype).reshape(*x.shape[:2], -1)
+
+    def _joined_attention(
+        self,
+        layer: str,
+        added: _Added | None,
+        rotation: tuple[jax.Array, jax.Array] | None,
+        x: jax.Array,
+    ) -> jax.Array:
+        heads, layout = self.config.num_attention_heads, self._layout
+        split = *x.shape[:2], -1, self.config.head_width
+        joined = self.product(x, f"{layer}/{_JOINED}")
+        names = ("query", "key", "value")
+        parts = [(joined.reshape(split), number * heads) for number in range(len(names))]
+        for number, name in enumerate(names[:2]):
+            if rotation is None and not is_normed(self.weights, layer):
+                break
+            part = jnp.split(joined, len(names), axis=-1)[number]
+            if is_normed(self.weights, layer):
+                part = self.norm(part, f"{layer}/{name}_norm")
+                part *= query_scale(self.config.head_width) if name == "query" else 1
+            part = part.astype(joined.dtype).reshape(split)
+            parts[number] = part if rotation is None else _rotated("blhd", part, *rotation), 0
+        scores, reach = added or (None, None)
+        found = flash_attention(
+            parts,
+            heads,
+            layout.text,
+            self._text_of_keys,
+            layout.spans,
+            scores if reach is None else None,
+            reach,
+        )
+        return found.reshape(*x.shape[:2], -1)
 
     def _heads(self, layout: str, x: jax.Array, layer: str, name: str) -> jax.Array:
         """Returns the queries, keys or values of all heads, in a layout."""
