@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from bert_embed.backends import processor
-from bert_embed.backends.choose import find_backend
 
 _VERSIONS = ("apache-beam", "tensorflow", "tensorflow-text", "numpy", "pyarrow")
 # Those of the flags in /proc/cpuinfo that decide how fast products are, by precision.
@@ -184,6 +183,8 @@ def machine() -> dict[str, object]:
     "instructions" are those of the processor that products can be made with; the model's number
     tells processors apart whose name a virtual machine hides.
     """
+    from bert_embed.backends.choose import find_backend  # peers' environments lack what it needs
+
     about, flags = processor.facts(), processor.flags()
     name, numbers = about.get("model name", platform.processor()), ("cpu family", "model")
     if set(numbers) <= set(about):
