@@ -33,7 +33,7 @@ from benchmarks.peers import (
 )
 from bert_embed.backends import processor
 
-SIZES = {"sentences": (32, 64, 128, 256), "passages": (8, 32, 64, 128, 256)}  # texts a batch
+SIZES = {"sentences": (32, 64, 128, 256), "passages": (8, 32, 64, 128)}  # texts a batch
 INT8, BFLOAT16 = ", int8", ", bfloat16"  # what the names of such sides end with
 _PACKAGES = ("sentence-transformers", "transformers", "torch", "onnxruntime", "openvino", "nncf")
 _WORK = FOLDER / "backends"
@@ -70,7 +70,7 @@ def _instructions(flags: Collection[str]) -> str:
     return "avx512_vnni" if "avx512_vnni" in flags else "avx2"
 
 
-def backends(name: str, sentences: int = 2400, passages: int = 200, rounds: int = 3) -> None:
+def backends(name: str, sentences: int = 2000, passages: int = 160, rounds: int = 2) -> None:
     """Measures every side with sentences and with passages."""
     models, peers = _models(), sides(processor.flags())
     counts = {"sentences": sentences, "passages": passages}
