@@ -35,14 +35,15 @@ def _rows(results: Mapping[str, Any], price_per_hour: float) -> Iterator[list[st
         return
     for precision, (side, encoder) in _PRECISIONS.items():
         tokens = results[encoder]["results"]["ours"]["tokens_per_second"]
+        record = results.get("backends", results["end_to_end"])
+        cores = results["end_to_end"]["machine"]["cores"]
         if "backends" in results:
-            record, rates = results["backends"], speeds(results["backends"], precision)
+            rates = speeds(record, precision, cores)
         else:
-            record = results["end_to_end"]
             ours = (results[text]["results"][side]["sentences_per_second"] for text in _TEXTS)
             rates = {"": [(rate, "") for rate in ours]}
         machine = record["machine"]
-        name = f"{machine['cores']} cores of {machine['processor']}, {machine['date']}"
+        name = f"{cores} cores of {machine['processor']}, {machine['date']}"
         for tool, cells in rates.items():
             taken = [(_MILLION / rate / 3600, backend) for rate, backend in cells]
             what = f"{precision}, {tool}" if tool else precision

@@ -86,7 +86,7 @@ def _backends(**rates: tuple[float, float]) -> dict[str, object]:
                 "whole": {name: seconds / one[0] for name, one in ours.items()},
                 "steady": {name: one[1] / rate for name, one in ours.items()},
             }
-    machine = {"processor": "A", "cores": 2, "date": "2026-11-26"}
+    machine = {"processor": "A", "cores": 1, "date": "2026-11-26"}
     counts = {"sentences": 2400, "passages": 256}
     return {"backends": {"results": results, "counts": counts, "machine": machine}}
 
@@ -109,7 +109,7 @@ def test_the_comparison_names_the_fastest_backend_also_where_it_is_faster_than_o
 
 def test_the_cost_has_the_fastest_backend_beside_ours():
     encoder = {"results": {"ours": {"tokens_per_second": 5000}}}
-    whole = {"results": {}, "machine": {}}
+    whole = {"results": {}, "machine": {"cores": 2}}
     measured = {
         **dict.fromkeys(("end_to_end", "end_to_end_passages"), whole),
         **dict.fromkeys(("engines_passages", "engines_int8_passages"), encoder),
@@ -120,7 +120,7 @@ def test_the_cost_has_the_fastest_backend_beside_ours():
         *("int8", "int8, sentence-transformers"),
     ]
     assert (
-        "| 0.56 hours, 0.056 dollars (OpenVINO) | 5.56 hours, 0.556 dollars (OpenVINO) |" in rows[1]
+        "| 0.28 hours, 0.028 dollars (OpenVINO) | 2.78 hours, 0.278 dollars (OpenVINO) |" in rows[1]
     )
-    assert "| 0.14 hours, 0.014 dollars (OpenVINO, bfloat16) |" in rows[3]
-    assert "| 5,000 | 0.17 hours, 0.017 dollars |" in rows[2]
+    assert "| 0.07 hours, 0.007 dollars (OpenVINO, bfloat16) |" in rows[3]
+    assert "| 5,000 | 0.09 hours, 0.009 dollars |" in rows[2]

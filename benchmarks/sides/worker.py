@@ -1,8 +1,8 @@
 """A worker with our encoder, as a `benchmarks.measure.Child`.
 
 `{"embed": OUTPUT}` embeds its share of the lines, `sentence` or `token` vectors, and answers when
-that began and ended, on the clock that all processes share; `{"memory": []}` answers with the bytes
-that the process holds.
+that began and ended, on the clock that all processes share, and with its processor time;
+`{"memory": []}` answers with the bytes that the process holds.
 """
 
 import argparse
@@ -34,10 +34,11 @@ def main() -> None:
     def answer(asked: dict[str, str]) -> dict[str, float]:
         if "memory" in asked:
             return held()
-        start = time.monotonic()
+        start, cpu = time.monotonic(), time.process_time()
         for at in range(0, len(texts), _BLOCK):
             calls[asked["embed"]](texts[at : at + _BLOCK])
-        return {"start": start, "stop": time.monotonic(), "tokens": tokens}
+        spent = {"start": start, "stop": time.monotonic(), "cpu": time.process_time() - cpu}
+        return {**spent, "tokens": tokens}
 
     answer_lines(answer)
 
