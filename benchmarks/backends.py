@@ -1,11 +1,11 @@
 """The whole job beside sentence-transformers with its backends, as fast as a user can have it.
 
 A text file to vectors on the disk with all-MiniLM-L6-v2, on one core, in processor time, so that a
-busy machine tells the same. Ours has its defaults. The
-others are sentence-transformers in torch, ONNX Runtime (optimized, "O3") and OpenVINO, and what its
-own functions quantize: for ONNX Runtime dynamically, for the instructions of the processor, for
-OpenVINO with scales calibrated on other texts of the same kinds. OpenVINO computes in bfloat16
-where the processor can, if nothing is said: that is a side of its own.
+busy machine tells the same. Ours has its defaults. The others are sentence-transformers in torch,
+ONNX Runtime (optimized, "O3") and OpenVINO, and what its own functions quantize: for ONNX Runtime
+dynamically, for the instructions of the processor, for OpenVINO with scales calibrated on other
+texts of the same kinds. OpenVINO computes in bfloat16 where the processor can, if nothing is said:
+that is a side of its own.
 
 First each side is a process that has its model and encodes half of the texts again and again, once
 in batches of every size, twice more in those that were the fastest, in which it then does the whole
@@ -40,9 +40,8 @@ _WORK = FOLDER / "backends"
 # Behind those that are measured, which are the first.
 _CALIBRATION = {"sentences": slice(11_000, 11_200), "passages": slice(1400, 1500)}
 
-Rates = dict[
-    str, dict[int, list[float]]
-]  # by side and texts a batch (ours: 0), texts a second of processor time
+# By side and texts a batch (ours: 0), texts a second of processor time.
+Rates = dict[str, dict[int, list[float]]]
 
 
 def sides(flags: Collection[str]) -> Sides:

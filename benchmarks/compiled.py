@@ -39,7 +39,7 @@ from jax.sharding import SingleDeviceSharding
 from bert_embed.backends.host import Wanted
 from bert_embed.backends.jax.flash import has_kernel
 from bert_embed.backends.jax.packing import PackedRows, most_texts
-from bert_embed.backends.jax.program import joined_shapes, program, weight_type
+from bert_embed.backends.jax.program import joined_products, program, weight_type
 from bert_embed.backends.jax.speed import operations_of_token
 from bert_embed.backends.protocol import Shape
 from bert_embed.base.errors import counted
@@ -234,13 +234,12 @@ def compiled(case: Case) -> Any:
         return jax.jit(partial(layer_products, config)).lower(weights, states).compile()
     for head in heads.values():
         shapes |= head.shapes(config)
-    tables = {name: np.zeros(size, np.float32) for name, size in shapes.items()}
+    zeros = {name: np.zeros(size, np.float32) for name, size in shapes.items()}
+    zeros |= config.tables(zeros)
     dtype = jnp.dtype(case.precision)
     if case.target in _GPUS and has_kernel(config, dtype, [chip(case.target)]):
-        shapes = joined_shapes(shapes)
-    arrays = {name: of(size, np.float32) for name, size in shapes.items()}
-    arrays |= {name: of(table.shape, np.float32) for name, table in config.tables(tables).items()}
-    weights = {name: of(array.shape, weight_type(name, dtype)) for name, array in arrays.items()}
+        zeros = joined_products(zeros, config.head_width)
+    weights = {name: of(array.shape, weight_type(name, dtype)) for name, array in zeros.items()}
     rows, texts = of(shape), of((shape[0], most_texts(shape[1])))
     function = jax.jit(partial(program, wanted, heads, ()))
     lowered = function.lower(weights, rows, rows, None, texts)

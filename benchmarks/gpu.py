@@ -62,7 +62,10 @@ _BATCHES = (64, 256, 1024)  # texts, of which torch's best counts
 _LONGEST = 256
 _SECONDS = 2.0  # of one figure at least
 _LIMITS = {"jax": 170.0, "torch": 260.0}  # seconds from the start, after which no model begins
-_STARTED, _ALONE = "GPU_BENCHMARK_STARTED", "GPU_BENCHMARK_ALONE"  # what sides are told
+_STARTED, _ALONE = (
+    "GPU_BENCHMARK_STARTED",
+    "GPU_BENCHMARK_ALONE",
+)  # environment variables of both sides
 Tensors = Mapping[str, np.ndarray]
 
 

@@ -301,9 +301,8 @@ class _Stages:
     """Search by candidates, which small vectors find and larger ones score."""
 
     outputs: Sequence[SearchedOutput]
-    larger: Sequence[
-        SearchedOutput
-    ]  # none: the vectors of `outputs`, of which signs find the candidates
+    # Empty: the vectors of `outputs`, of which signs find the candidates.
+    larger: Sequence[SearchedOutput]
     candidates: int
     prompt: str | None
 

@@ -41,15 +41,15 @@ class JaxEngine(ProgramEngine):
         super().__init__(bundle, special_ids, tensors)
         self._chips = jax.local_devices(backend=device)
         self._cache = ProgramCache(bundle)
-        self._mesh = Mesh(np.array(self._chips), (_ROWS,))
-        self._by_row = NamedSharding(self._mesh, PartitionSpec(_ROWS))
+        mesh = Mesh(np.array(self._chips), (_ROWS,))
+        self._by_row = NamedSharding(mesh, PartitionSpec(_ROWS))
         dtype = jax.numpy.dtype(precision)
         joined = has_kernel(bundle.config, dtype, self._chips)
         # Beside the kernel products by Triton gained nothing on an H100, and took as long to
         # compile as all else.
         self._options = {"xla_gpu_enable_triton_gemm": False} if joined else None
         weights = program_weights(bundle, tensors, dtype, joined)
-        self._weights = jax.device_put(weights, NamedSharding(self._mesh, PartitionSpec()))
+        self._weights = jax.device_put(weights, NamedSharding(mesh, PartitionSpec()))
 
     def batching(self, batch_tokens: int | None, longest: int) -> PackedRows:
         """See `protocol.Engine`, and `check_process`."""
@@ -61,21 +61,21 @@ class JaxEngine(ProgramEngine):
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> "Programs":
         """See `protocol.Engine`."""
         wanted, bundle = self.wanted(spec, output_spec, prompt_tokens), self._bundle
-        by_row = PartitionSpec(_ROWS)
+        by_row = self._by_row
 
         def compiled(exact: bool) -> Any:
             # Each chip computes its rows by itself; a kernel of our own XLA could not divide.
             function = jax.shard_map(
                 partial(program, wanted, bundle.heads, bundle.token_dense, exact=exact),
-                mesh=self._mesh,
-                in_specs=(PartitionSpec(), *[by_row] * 4),
-                out_specs=by_row,
+                mesh=by_row.mesh,
+                in_specs=(PartitionSpec(), *[by_row.spec] * 4),
+                out_specs=by_row.spec,
                 check_vma=False,
             )
             function.__name__ = self._cache.name
             return partial(jax.jit(function, compiler_options=self._options), self._weights)
 
-        return Programs(compiled(False), compiled(True), self._by_row, self._cache.share)
+        return Programs(compiled(False), compiled(True), by_row, self._cache.share)
 
 
 class Programs:

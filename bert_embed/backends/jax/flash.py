@@ -22,7 +22,8 @@ _BLOCK = 64  # queries, and keys, of a step
 _WARPS, _STAGES = 4, 2
 _WIDTHS = (16, 32, 64, 128)  # of heads: Triton multiplies powers of two
 _SHORT = 256  # tokens of a row, up to which counting the blocks to leave out costs more than these
-_LEAST, _UNSEEN = -1e30, -1e9
+UNSEEN = -1e9  # the score of tokens that are not seen: their softmax is exactly 0
+_LEAST = -1e30  # below every score
 _LOG2_E = math.log2(math.e)
 _OLDEST = 8.0  # compute capability, from which Triton compiles
 
@@ -153,7 +154,7 @@ def _kernel(bounded: bool, reach: int | None, *refs: Any) -> None:
         if reach is not None:
             away = (number - block) * _BLOCK + places[None] - places[:, None]
             seen &= jnp.abs(away) <= reach
-        scores = jnp.where(seen, scores, _UNSEEN) * _LOG2_E
+        scores = jnp.where(seen, scores, UNSEEN) * _LOG2_E
         most = jnp.maximum(largest, scores.max(axis=1))
         less, weights = jnp.exp2(largest - most), jnp.exp2(scores - most[:, None])
         value = value_ref[keys, :]

@@ -4,8 +4,8 @@ Weights are arguments, so that a program is compiled once for all models of its 
 float32; those of products are in the precision of their weights.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from bert_embed.backends.host import (
     is_normed,
     query_scale,
 )
-from bert_embed.backends.jax.flash import flash_attention
+from bert_embed.backends.jax.flash import UNSEEN, flash_attention
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.head import Head
@@ -30,7 +30,6 @@ from bert_embed.models.modules import OF_TOKENS, Module, modules_graph
 from bert_embed.settings import VectorSpec
 
 _LEAST = -1e30  # below every number, so that what does not count is never the maximum
-_UNSEEN = -1e9  # the score of tokens that are not seen: their softmax is exactly 0
 _FEW = 512  # rows of a table, up to which a TPU is faster by a product than by a gather
 # How queries, keys and values are laid out: rows b, heads h, their width d, tokens l. With tokens
 # side by side a TPU lays out nothing anew; a GPU has fewer kernels with heads side by side.
@@ -38,6 +37,7 @@ _OF_TPU, _OF_OTHERS = "bhdl", "blhd"
 _FINITE = 80.0  # a score whose exponential, and the sum of a row of them, a float32 can hold
 _LEAST_SUM = 1e-30  # of exponentials: of a smaller one, some are cut off
 _HIGHEST = jax.lax.Precision.HIGHEST
+_ATTENTION = ("query", "key", "value")
 _JOINED = "query_key_value"  # a layer's three products side by side, for one kernel of attention
 Weights = Mapping[str, jax.Array]
 
@@ -101,7 +101,7 @@ class _Layout:
         )
         self.position = place - started.sum(axis=-1)
 
-    @property
+    @cached_property
     def spans(self) -> tuple[jax.Array, jax.Array]:
         """int32 `[rows, length]`: the first place of a token's text, and that behind the last."""
         starts = jnp.arange(self.length) - self.position
@@ -219,12 +219,8 @@ def program_weights(
     With `joined` attention is one kernel, see `bert_embed.backends.jax.flash`.
     """
     arrays = graph_tensors(bundle, tensors)
-    for layer in _attention_layers(arrays) if joined else ():
-        parts = fused_attention(tensors, layer, bundle.config.head_width)
-        for name in [name for name in arrays if name.startswith(_modules_of(layer))]:
-            del arrays[name]
-        for part, array in parts.items():
-            arrays[f"{layer}/{_JOINED}/{part}"] = array
+    if joined:
+        arrays = joined_products(arrays, bundle.config.head_width)
     for name, array in arrays.items():
         layer, _, module = name.rpartition("/")[0].rpartition("/")
         if module == "query" and not is_normed(tensors, layer):
@@ -233,22 +229,16 @@ def program_weights(
     return arrays | bundle.config.tables(tensors)
 
 
-def _attention_layers(names: Iterable[str]) -> list[str]:
-    return [name.removesuffix("/query/kernel") for name in names if name.endswith("/query/kernel")]
-
-
-def _modules_of(layer: str) -> tuple[str, ...]:
-    return tuple(f"{layer}/{name}/" for name in ("query", "key", "value"))
-
-
-def joined_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of `program_weights` with `joined`, for those without."""
-    found = dict(shapes)
-    for layer in _attention_layers(shapes):
-        for part in ("kernel", "bias"):
-            some = [found.pop(f"{module}{part}", None) for module in _modules_of(layer)]
-            if some[0] is not None:
-                found[f"{layer}/{_JOINED}/{part}"] = (*some[0][:-1], 3 * some[0][-1])
+def joined_products(tensors: Mapping[str, np.ndarray], head_width: int) -> dict[str, np.ndarray]:
+    """Returns tensors with the queries, keys and values of each layer side by side, scaled."""
+    found = dict(tensors)
+    for layer in [
+        name.removesuffix("/query/kernel") for name in tensors if name.endswith("/query/kernel")
+    ]:
+        for part, array in fused_attention(tensors, layer, head_width).items():
+            found[f"{layer}/{_JOINED}/{part}"] = array
+            for module in _ATTENTION:
+                del found[f"{layer}/{module}/{part}"]
     return found
 
 
@@ -372,16 +362,14 @@ class _Ops(ArrayOps):
         rotation: tuple[jax.Array, jax.Array] | None,
         x: jax.Array,
     ) -> jax.Array:
-        query, key, value = (
-            self._heads(layout, x, layer, name) for name in ("query", "key", "value")
-        )
+        query, key, value = (self._heads(layout, x, layer, name) for name in _ATTENTION)
         if rotation is not None:
             query, key = (_rotated(layout, part, *rotation) for part in (query, key))
         of_keys = layout.replace("l", "m")
         scores = self._einsum(
             f"{layout},{of_keys}->bhlm", query, key, preferred_element_type=jnp.float32
         )
-        scores = jnp.where(self._seen, scores if added is None else scores + added, _UNSEEN)
+        scores = jnp.where(self._seen, scores if added is None else scores + added, UNSEEN)
         if layout == _OF_TPU and not self._exact:
             weights, share = _exponentials(scores, query, key, added)
         else:
@@ -406,16 +394,12 @@ class _Ops(ArrayOps):
         heads, layout = self.config.num_attention_heads, self._layout
         split = *x.shape[:2], -1, self.config.head_width
         joined = self.product(x, f"{layer}/{_JOINED}")
-        names = ("query", "key", "value")
-        parts = [(joined.reshape(split), number * heads) for number in range(len(names))]
-        for number, name in enumerate(names[:2]):
+        parts = [(joined.reshape(split), number * heads) for number in range(len(_ATTENTION))]
+        for number, name in enumerate(_ATTENTION[:2]):
             if rotation is None and not is_normed(self.weights, layer):
                 break
-            part = jnp.split(joined, len(names), axis=-1)[number]
-            if is_normed(self.weights, layer):
-                part = self.norm(part, f"{layer}/{name}_norm")
-                part *= query_scale(self.config.head_width) if name == "query" else 1
-            part = part.astype(joined.dtype).reshape(split)
+            part = jnp.split(joined, len(_ATTENTION), axis=-1)[number]
+            part = self._normed(part, layer, name).astype(joined.dtype).reshape(split)
             parts[number] = part if rotation is None else _rotated("blhd", part, *rotation), 0
         scores, reach = added or (None, None)
         found = flash_attention(
@@ -433,16 +417,19 @@ class _Ops(ArrayOps):
         """Returns the queries, keys or values of all heads, in a layout."""
         module, config = f"{layer}/{name}", self.config
         split = config.num_attention_heads, config.head_width
-        normed = name != "value" and is_normed(self.weights, layer)
-        if layout == _OF_TPU and not normed:
+        if layout == _OF_TPU and (name == "value" or not is_normed(self.weights, layer)):
             kernel, bias = self.weights[f"{module}/kernel"], self.weights.get(f"{module}/bias")
             x = self._einsum("bli,ihd->bhdl", x.astype(kernel.dtype), kernel.reshape(-1, *split))
             return x if bias is None else x + bias.reshape(*split, 1)
-        x = self.product(x, module)
-        if normed:
-            x = self.norm(x, f"{module}_norm")
-            x *= query_scale(config.head_width) if name == "query" else 1
+        x = self._normed(self.product(x, module), layer, name)
         return jnp.einsum(f"blhd->{layout}", x.astype(self._dtype).reshape(*x.shape[:2], *split))
+
+    def _normed(self, x: jax.Array, layer: str, name: str) -> jax.Array:
+        """Returns queries, keys or values, of all heads together, behind their norm, if any."""
+        if name == "value" or not is_normed(self.weights, layer):
+            return x
+        x = self.norm(x, f"{layer}/{name}_norm")
+        return x * query_scale(self.config.head_width) if name == "query" else x
 
     def against(
         self, x: jax.Array, table: str, bias: str | None, block: int
