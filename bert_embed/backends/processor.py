@@ -7,7 +7,7 @@ import platform
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 _MEMBERSHIP = Path("/proc/self/cgroup")
@@ -101,7 +101,7 @@ _SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES
 
 # What LiteRT says to stderr with its first model; no setting keeps it from that.
 _DELEGATE = b"INFO: Created TensorFlow Lite XNNPACK delegate for CPU.\n"
-_notes_to_drop: list[bytes] = []  # of a process of ours, until its first model is loaded
+_drops_note = threading.Event()  # set in a process of ours, until its first model is loaded
 _first_model = threading.Lock()
 
 
@@ -109,34 +109,37 @@ _first_model = threading.Lock()
 def loading_model() -> Iterator[None]:
     """Drops LiteRT's note while a process of ours loads its first model.
 
-    What other threads write to stderr meanwhile follows when it is loaded.
+    What other threads write to stderr meanwhile follows when it is loaded. Where stderr or a file
+    to hold it cannot be had, the note stays; what stderr has no room for is lost, as it always is.
     """
-    if not _notes_to_drop:
+    if not _drops_note.is_set():
         yield
         return
     from tempfile import TemporaryFile  # here, as light commands load no model
 
-    with _first_model, TemporaryFile() as held:
-        notes = list(_notes_to_drop)
-        stderr = os.dup(2)
+    with _first_model, ExitStack() as stack:
+        try:
+            held = stack.enter_context(TemporaryFile())
+            stderr = os.dup(2)
+        except OSError:
+            yield
+            return
+        stack.callback(os.close, stderr)
         os.dup2(held.fileno(), 2)
         try:
             yield
         finally:
             os.dup2(stderr, 2)
-            _notes_to_drop.clear()
+            _drops_note.clear()
             held.seek(0)
-            said = held.read()
-            for note in notes:
-                said = said.replace(note, b"")
-            os.write(stderr, said)
-            os.close(stderr)
+            with suppress(OSError):
+                os.write(stderr, held.read().replace(_DELEGATE, b""))
 
 
 def set_up_process() -> None:
     """Lets TensorFlow print errors alone, glibc return large blocks; the environment wins."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    _notes_to_drop.append(_DELEGATE)
+    _drops_note.set()
     _return_large_blocks()
 
 
