@@ -33,7 +33,7 @@ from benchmarks.peers import (
 )
 from bert_embed.backends import processor
 
-SIZES = {"sentences": (32, 64, 128, 256), "passages": (8, 32, 64, 128)}  # texts a batch
+SIZES = {"sentences": (8, 16, 32, 64), "passages": (2, 4, 8, 16)}  # texts a batch
 INT8, BFLOAT16 = ", int8", ", bfloat16"  # what the names of such sides end with
 _PACKAGES = ("sentence-transformers", "transformers", "torch", "onnxruntime", "openvino", "nncf")
 _WORK = FOLDER / "backends"
