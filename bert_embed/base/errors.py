@@ -59,3 +59,12 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 def counted_of(number: int, total: int, noun: str, one: str, many: str) -> str:
     """Returns a number of a total with its noun and the verb: "1 of 2 parts is"."""
     return f"{number:,} of {counted(total, noun)} {one if number == 1 else many}"
+
+
+def shown_bytes(number: float) -> str:
+    """For messages: as MB, from a billion on as GB.
+
+    >>> shown_bytes(250_000), shown_bytes(41.6e9)
+    ('0.2 MB', '41.6 GB')
+    """
+    return f"{number / 1e9:,.1f} GB" if number >= 1e9 else f"{number / 1e6:,.1f} MB"

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 from bert_embed.base.arguments import path_text
-from bert_embed.base.errors import InputError, SettingError
+from bert_embed.base.errors import InputError, SettingError, shown_bytes
 from bert_embed.bundle.bundle import (
     ARCHIVES,
     HUB_HANDLES,
@@ -253,8 +253,8 @@ def fetch(model: RemoteModel) -> Path:
 
 def _fetch_whole(model: RemoteModel, folder: Path, root: Path) -> None:
     """Copies the files below `root`, which is `folder` or in it; `folder` appears at the end."""
-    megabytes = sum(file.size for file in model.files.values()) / 1e6
-    _LOG.warning("fetching %s (%.0f MB), only this once", model.url, megabytes)
+    size = shown_bytes(sum(file.size for file in model.files.values()))
+    _LOG.warning("fetching %s (%s), only this once", model.url, size)
     shutil.rmtree(folder, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".fetch.", dir=folder.parent) as temporary:
         whole = Path(temporary, folder.name)

@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 from packaging.version import parse
 
 from bert_embed.base.environment import requires
-from bert_embed.base.errors import InputError, required
+from bert_embed.base.errors import InputError, required, shown_bytes
 from bert_embed.bundle.bundle import ARCHIVES, HUB_HANDLES, MARKERS
 from bert_embed.bundle.find import (
     HUB_SCHEME,
@@ -85,7 +85,7 @@ class _Unpacking:
         self._size += size
         if self._size > self._room or self._count > _MOST_FILES:
             raise RefusedError(
-                f"it holds more than {self._room / 1e9:,.1f} GB (what is free on "
+                f"it holds more than {shown_bytes(self._room)} (what is free on "
                 "the disk of temporary files, at most 64 GiB) or "
                 f"more than {_MOST_FILES:,} files"
             )

@@ -13,7 +13,7 @@ import apache_beam as beam
 import numpy as np
 
 import bert_embed
-from bert_embed.base.errors import InputError, counted, counted_of
+from bert_embed.base.errors import InputError, counted, counted_of, shown_bytes
 from bert_embed.base.json import to_json
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.pipeline.console import hide_in
@@ -161,8 +161,8 @@ def check_disk(run: ClusterRun) -> None:
     free = shutil.disk_usage(nearest_folder(output)).free
     if run.runner.runs_here and run.copy_bytes > free:
         raise UsageError(
-            f"{run.options.output} has {free / 1e9:.1f} GB free, but copies of {run.job.rows:,} "
-            f"vectors may take {run.copy_bytes / 1e9:.1f} GB until the job is done; choose another "
+            f"{run.options.output} has {shown_bytes(free)} free, but copies of {run.job.rows:,} "
+            f"vectors may take {shown_bytes(run.copy_bytes)} until the job is done; choose another "
             "disk or a smaller --n_nearest"
         )
 
@@ -328,7 +328,7 @@ def _plan_lines(run: ClusterRun) -> list[str]:
     if job.threshold is not None:
         lines.append(
             f"duplicates: cosine of at least {job.threshold:g}; copies of vectors take up to "
-            f"{run.copy_bytes / 1e9:.1f} GB in {run.options.output} until the job is done"
+            f"{shown_bytes(run.copy_bytes)} in {run.options.output} until the job is done"
         )
     return lines
 

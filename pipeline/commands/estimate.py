@@ -18,7 +18,7 @@ import orjson
 from bert_embed.backends.choose import model_backend
 from bert_embed.backends.jax.speed import compiled_precisions, compiled_speed
 from bert_embed.backends.processor import available_cores
-from bert_embed.base.errors import InputError, counted, required
+from bert_embed.base.errors import InputError, counted, required, shown_bytes
 from bert_embed.pipeline.console import answer, hide_secrets, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message, usage_errors
 from bert_embed.pipeline.options.command_line import EstimateOptions
@@ -518,7 +518,7 @@ def lines_of(estimate: Estimate) -> Iterator[str]:
     figures = estimate.figures
     rejected = figures.records - figures.documents
     about = "" if figures.exact else "about "
-    yield f"input: {counted(estimate.files, 'file')}, {estimate.bytes / 1e6:,.1f} MB"
+    yield f"input: {counted(estimate.files, 'file')}, {shown_bytes(estimate.bytes)}"
     share = f"{100 * min(figures.sampled_share, 0.99):.2g}%"
     how = "everything was read" if figures.exact else f"{share} was read"
     yield (
@@ -539,7 +539,7 @@ def lines_of(estimate: Estimate) -> Iterator[str]:
     )
     yield (
         f"output*: {about}{figures.vectors:,} vectors in about "
-        f"{counted(estimate.output_files, 'file')}, {estimate.output_bytes / 1e6:,.1f} MB"
+        f"{counted(estimate.output_files, 'file')}, {shown_bytes(estimate.output_bytes)}"
     )
     yield from _speed_lines(estimate)
     yield "* rests on assumptions:"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_embed.base.environment import requires
-from bert_embed.base.errors import InputError, counted
+from bert_embed.base.errors import InputError, counted, shown_bytes
 from bert_embed.bundle.bundle import AGAIN, METADATA, WEIGHTS, Bundle
 from bert_embed.bundle.find import resolve_model
 from bert_embed.models.encoder import EncoderConfig
@@ -169,7 +169,7 @@ def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
             f"{config.num_attention_heads} heads, inner {config.intermediate_size}, "
             f"{config.hidden_act}, {'a' if bundle.has_pooler else 'no'} pooler",
         ),
-        "size": f"{facts['parameters']:,} parameters, {facts['weight_bytes'] / 1e6:,.1f} MB",
+        "size": f"{facts['parameters']:,} parameters, {shown_bytes(facts['weight_bytes'])}",
         "vocabulary": f"{config.vocab_size:,} entries",
         "tokenizer": _tokenizer(bundle),
         "length": _length(bundle.max_seq_length, config.max_position_embeddings),

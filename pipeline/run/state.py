@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Literal
 
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import InputError, shown_bytes
 from bert_embed.pipeline.console import hide_in, hide_in_flags, hide_secrets
 from bert_embed.pipeline.errors import UsageError, step_message
 from bert_embed.pipeline.options.embed import FLAGS
@@ -175,8 +175,8 @@ def disk_note(found: OutputState, source: Source, work: Work, size: int) -> str 
     if size <= free:
         return None
     return (
-        f"warning: {found.name} has {free / 1e9:.1f} GB free, but about {source.documents:,} "
-        f"documents may take {size / 1e9:.1f} GB, judged by the first lines; should the disk be "
+        f"warning: {found.name} has {shown_bytes(free)} free, but about {source.documents:,} "
+        f"documents may take {shown_bytes(size)}, judged by the first lines; should the disk be "
         "full, the same command continues once there is room"
     )
 

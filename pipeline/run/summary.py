@@ -9,7 +9,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from bert_embed.base.errors import counted, counted_of
+from bert_embed.base.errors import counted, counted_of, shown_bytes
 from bert_embed.bundle.bundle import trained_prompts, unused_prompt
 from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS
@@ -307,13 +307,13 @@ def plan_lines(run: EmbedRun) -> list[str]:
     """What a run will read, compute and write."""
     source, work = run.source, run.work
     listed = (
-        f"{counted(len(work.planned.paths), 'file')}, {source.bytes / 1e6:,.1f} MB, about "
+        f"{counted(len(work.planned.paths), 'file')}, {shown_bytes(source.bytes)}, about "
         f"{counted(source.documents, 'document')}, in {counted(work.planned.blocks, 'block')}"
     )
     rows = _rows_text(work.text_spec.to_dict())
     rows += f", prompt {work.text_spec.prompt!r}" if work.text_spec.prompt else ""
     folder = " (a folder)" if run.output.endswith(_SUFFIXES) else ""
-    written = f"to {run.output}{folder}, about {run.forecast.bytes / 1e6:,.1f} MB"
+    written = f"to {run.output}{folder}, about {shown_bytes(run.forecast.bytes)}"
     notes = [] if run.forecast.disk_note is None else [run.forecast.disk_note]
     notes += _prompt_notes(run)
     if source.unchecked is not None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from bert_embed.backends.jax.packing import PackedRows
 from bert_embed.backends.runner import DEVICE_BATCH_TOKENS
-from bert_embed.base.errors import SettingError
+from bert_embed.base.errors import SettingError, shown_bytes
 from bert_embed.bundle.bundle import Bundle
 
 _USED = 0.95  # share of a chip's memory that programs get
@@ -50,7 +50,7 @@ def check_fits(
         raise SettingError(
             "batch_tokens",
             f"{batch_tokens or DEVICE_BATCH_TOKENS * len(memory)} does not fit: this model and "
-            f"texts of up to {longest:,} tokens take at least {needed / 1e9:,.1f} GB a chip, and "
-            f"{chip} has {has / 1e9:,.1f} GB; give fewer, or a smaller max_seq_length",
+            f"texts of up to {longest:,} tokens take at least {shown_bytes(needed)} a chip, and "
+            f"{chip} has {shown_bytes(has)}; give fewer, or a smaller max_seq_length",
             "max_seq_length",
         )
