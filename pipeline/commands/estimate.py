@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from bert_embed.backends.choose import model_backend
-from bert_embed.backends.jax.speed import compiled_precisions, compiled_speed
+from bert_embed.backends.jax.speed import chip_speed, known_precisions
 from bert_embed.backends.processor import available_cores
 from bert_embed.base.errors import InputError, counted, required, shown_bytes
 from bert_embed.pipeline.console import answer, hide_secrets, warn
@@ -339,12 +339,20 @@ class Speed:
 
 @dataclass(frozen=True)
 class Chips:
-    """What a worker with an accelerator would do, as its compiler estimates: nothing ran."""
+    """What a worker with an accelerator would do: nothing ran."""
 
     name: str
     chips: int
     tokens_per_second: float  # of all of them
-    like: str  # the model that was compiled
+    like: str  # the model that was compiled or measured
+    measured: bool  # on such a chip; else estimated by its compiler
+
+    @property
+    def source(self) -> str:
+        """Where the figures are from."""
+        if self.measured:
+            return f"measured on one {self.name.partition('-')[0].upper()}"
+        return "estimated by the compiler, not measured"
 
 
 @dataclass(frozen=True)
@@ -452,19 +460,20 @@ def _speed(run: EmbedRun, sample: _Sample, seconds: float) -> Speed | None:
 
 
 def _chips(run: EmbedRun) -> Chips | None:
-    """The speed of the accelerator of a run; None without one, or where its compiler gives none."""
+    """The speed of the accelerator of a run; None without one, or where it is not known."""
     name, precision = run.job.accelerator, run.job.precision
     if name is None:
         return None
     kind, chips = name.partition("-")[0], ACCELERATORS[name].chips
-    found = compiled_speed(run.work.bundle.config, precision, kind)
+    found = chip_speed(run.work.bundle.config, precision, kind)
     if found is not None:
-        return Chips(name, chips, chips * found.tokens_per_second, found.like)
-    if computed := compiled_precisions(kind):
-        advice = f"it did so of {' and '.join(computed)}: give --precision {computed[0]}"
+        rate = chips * found.tokens_per_second
+        return Chips(name, chips, rate, found.like, found.measured)
+    if known := known_precisions(kind):
+        advice = f"that in {' and '.join(known)} is: give --precision {known[0]}"
     else:
         advice = f"measure on such a machine, with --device {ACCELERATORS[name].device}"
-    warn(f"note: no compiler estimated {precision} on {kind}; {advice}")
+    warn(f"note: the speed in {precision} on {kind} is not known; {advice}")
     return None
 
 
@@ -505,9 +514,8 @@ def _assumptions(
         )
     if chips is not None:
         yield (
-            f"the speed is estimated by the compiler, not measured, from the operations of "
-            f"{chips.like} in full rows of 128 tokens; transfers, reading and tokenizing take no "
-            "time beside it"
+            f"the speed is {chips.source}, from the operations of {chips.like} in full rows of "
+            "128 tokens; transfers, reading and tokenizing take no time beside it"
         )
     if speed is not None:
         yield "reading and writing take no time beside tokenizing and the model; nor does starting"
@@ -561,8 +569,7 @@ def _speed_lines(estimate: Estimate) -> Iterator[str]:
     if chips is not None:
         yield (
             f"{chips.name}*: {chips.tokens_per_second:,.0f} tokens/s on "
-            f"{counted(chips.chips, 'chip')} (estimated by the compiler, not measured), {duration} "
-            "for all"
+            f"{counted(chips.chips, 'chip')} ({chips.source}), {duration} for all"
         )
     if estimate.cost is not None:
         yield f"cost*: {estimate.cost:,.2f} by --price_per_hour"

@@ -1,4 +1,7 @@
-"""The speed of a model on a TPU that follows from what its compiler said of others."""
+"""The speed of a model on a chip that follows from what is known of others there.
+
+Of TPUs their compiler said it, of an H100 a clock.
+"""
 
 import json
 import math
@@ -8,24 +11,26 @@ from importlib.resources import files
 
 from bert_embed.models.encoder import EncoderConfig
 
-_TABLE = "compiled.json"  # as `benchmarks.compiled` keeps it
+_ESTIMATED = "compiled.json"  # as `benchmarks.compiled` keeps it
+_MEASURED = {"h100": "h100.json"}  # by chips, what a clock said there
 _NAME = re.compile(r"([^,]+), (\d+) x (\d+), (\w+), (\w+)")  # of a model with all its layers
 
 
 @dataclass(frozen=True)
-class CompiledSpeed:
-    """Estimated by the compiler, not measured: neither transfers nor launches are counted."""
+class ChipSpeed:
+    """Of programs alone: neither transfers nor what the host does are counted."""
 
     tokens_per_second: float  # of one chip, in full rows
-    like: str  # the model that was compiled
+    like: str  # the model that was compiled or measured
+    measured: bool  # else estimated by the compiler, without launches
 
 
-def compiled_precisions(chip: str) -> list[str]:
-    """Returns the precisions in which a compiler gave times for a chip; none for GPUs."""
+def known_precisions(chip: str) -> list[str]:
+    """Returns the precisions in which there are times for a chip."""
     return sorted({precision for precision, *_ in _entries(chip)})
 
 
-def compiled_speed(config: EncoderConfig, precision: str, chip: str) -> CompiledSpeed | None:
+def chip_speed(config: EncoderConfig, precision: str, chip: str) -> ChipSpeed | None:
     """Returns what a chip would do at the rate of the most similar program, None without one.
 
     That is the one with the most similar number of operations a token, of its fastest shape.
@@ -41,7 +46,7 @@ def compiled_speed(config: EncoderConfig, precision: str, chip: str) -> Compiled
     if not rates:
         return None
     model = min(rates, key=lambda name: rates[name][0])
-    return CompiledSpeed(rates[model][1], model)
+    return ChipSpeed(rates[model][1], model, measured=chip in _MEASURED)
 
 
 def operations_of_token(config: EncoderConfig, length: int) -> int:
@@ -60,9 +65,10 @@ def operations_of_token(config: EncoderConfig, length: int) -> int:
 
 def _entries(chip: str) -> list[tuple[str, str, int, int, float, float]]:
     """Precision, model, row length, tokens, operations and seconds of each program of a chip."""
-    table = json.loads(files(__package__).joinpath(_TABLE).read_text("utf-8"))
+    name = _MEASURED.get(chip, _ESTIMATED)
+    table = json.loads(files(__package__).joinpath(name).read_text("utf-8"))
     found = []
-    for name, said in table.items():
+    for name, said in table.get("programs", table).items():
         if (parts := _NAME.fullmatch(name)) and parts[5] == chip and "milliseconds" in said:
             model, rows, length, precision = parts[1], int(parts[2]), int(parts[3]), parts[4]
             figures = 1e12 * said["TFLOP"], said["milliseconds"] / 1e3
