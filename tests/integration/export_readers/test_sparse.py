@@ -180,7 +180,7 @@ def test_a_node_finds_what_search_finds(tmp_path, output, queries, scores, progr
     properties = mapping["mappings"]["properties"]
     assert properties["sparse"]["type"] == "rank_features"
     properties["sparse"]["type"] = field
-    del properties["embedding"]  # its type is a plugin's
+    del properties["embedding"], mapping["settings"]["index.knn"]  # they are a plugin's
     with search_node(program, tmp_path) as node:
         send(f"{node}/books", "PUT", json.dumps(mapping).encode())
         for path in sorted((tmp_path / "dest").glob("bulk_*.jsonl")):
