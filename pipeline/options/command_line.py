@@ -41,6 +41,7 @@ _OTHER_NAMES = {
     "--format": "--output_format",
     "--fp16": "--precision",
     "--init_checkpoint": "--model",
+    "--k": "--n_clusters",
     "--input_file": "--input",
     "--max_length": "--max_seq_length",
     "--model_name_or_path": "--model",
@@ -124,8 +125,15 @@ def _check_words(
         return
     if not unknown[0].startswith("-"):
         raise UsageError(f"{unknown[0]} stands alone: {alone}")
-    every = [*flags, *of_beam]
-    raise UnknownFlags([(name, nearest_flag(name, every)) for name in _names(unknown)], program)
+    meant = [(name, _meant(name, flags, of_beam)) for name in _names(unknown)]
+    raise UnknownFlags(meant, program)
+
+
+def _meant(name: str, flags: Sequence[str], of_beam: Sequence[str]) -> str | None:
+    if name.removeprefix("--") in FLAGS:
+        return None  # no typo: `embed` has it, and this command does not
+    typo = nearest_flag(name, [*flags, *of_beam], only_typos=True)
+    return typo or nearest_flag(name, flags)
 
 
 def _check_foreign(
