@@ -14,7 +14,6 @@ from bert_embed.models.heads.head import DocumentRows, Head, TokenPlaces
 from bert_embed.models.heads.kinds import HEADS
 from bert_embed.models.heads.multi import MultiHead
 from bert_embed.settings import TextSpec, text_room
-from bert_embed.text.contexts import ChunkContexts, late_contexts
 from bert_embed.text.documents import (
     Documents,
     Rows,
@@ -30,10 +29,12 @@ from bert_embed.text.documents import (
 )
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.text.windows import (
+    ChunkContexts,
     Windows,
     build_windows,
     chunk_windows,
     default_stride,
+    late_contexts,
     widest_context,
     window_rows,
     window_spans,

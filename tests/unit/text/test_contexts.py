@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from bert_embed.settings import TextSpec
-from bert_embed.text.contexts import contexts_above, cut_contexts, markdown_headings
 from bert_embed.text.layout import text_rows
 from bert_embed.text.tokenizer import Tokenizer
+from bert_embed.text.windows import contexts_above, cut_contexts, markdown_headings
 
 PIECES = ["the", "bank", "of", "a", "river", "un", "##aff", "##able", "##s", "red", *".!?#"]
 TOKENIZER = Tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES])
