@@ -107,7 +107,7 @@ def compare(
         options = CompareOptions(
             *(old, new, queries, sample, by, seed, old_model, new_model, output)  # type: ignore[arg-type]
         )
-        from bert_embed.pipeline.comparison.command import compare_and_report
+        from bert_embed.pipeline.comparison.compare import compare_and_report
 
         return compare_and_report(options)
 

@@ -1,8 +1,9 @@
-"""Compares two sides: draws or reads queries, searches both in one pool, measures what differs."""
+"""Runs `compare`: draws or reads queries, searches both sides in one pool, says what differs."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from bert_embed.base.arrays import FINE, conditions, unit
 from bert_embed.base.errors import InputError, SettingError, counted, required
 from bert_embed.bundle.fingerprints import difference
+from bert_embed.pipeline.commands.search import excerpt
 from bert_embed.pipeline.comparison.result import (
     Changed,
     ClusterShare,
@@ -18,14 +20,17 @@ from bert_embed.pipeline.comparison.result import (
     Measure,
     Neighbour,
     Relevance,
+    lines_of,
 )
 from bert_embed.pipeline.comparison.sides import Side, Survey, Vector, is_in, open_side
-from bert_embed.pipeline.console import warn
-from bert_embed.pipeline.errors import usage_errors
+from bert_embed.pipeline.console import answer, warn
+from bert_embed.pipeline.errors import ExitCode, usage_errors
 from bert_embed.pipeline.options.commands import CompareOptions
-from bert_embed.pipeline.run.output import lies_in
+from bert_embed.pipeline.report.sample import Run
+from bert_embed.pipeline.run.output import lies_in, record_of_run
 from bert_embed.pipeline.searched import opened, query_vectors
-from bert_embed.results.read import Output, id_hashes
+from bert_embed.pipeline.texts import sample_texts
+from bert_embed.results.read import Output, id_hashes, output_folders
 from bert_embed.search.clusters import Assigner, default_clusters, train
 from bert_embed.search.nearest import Hit
 from bert_embed.search.rankings import (
@@ -39,6 +44,7 @@ from bert_embed.search.rankings import (
     reciprocal_rank,
 )
 from bert_embed.storage.files import absolute, read_bytes
+from bert_embed.transforms.output_folder import OutputFolder
 
 _CHANGED, _SHOWN = 10, 3  # queries that are shown, and neighbours of each on a side
 _MOST_CLUSTERS = 32
@@ -54,6 +60,50 @@ _SAME_SPACE = (
 )
 _AT_ONCE = 1000  # queries: a pass over all vectors each, so that few hits are in memory
 _TEN = FIRST[1]
+_LETTERS = 200  # of a text in a report
+
+
+def run_compare(options: CompareOptions) -> int:
+    """Prints how two outputs differ."""
+    comparison = compare_and_report(options)
+    if options.json:
+        answer(json.dumps(comparison.to_dict(), ensure_ascii=False))
+    else:
+        answer(*lines_of(comparison))
+    return ExitCode.DONE
+
+
+def compare_and_report(options: CompareOptions) -> Comparison:
+    """Compares two outputs, and writes the report of the new one where options name a file."""
+    if options.output is None:
+        return compared(options)
+    # These import Beam.
+    from bert_embed.pipeline.commands.outputs import check_place
+    from bert_embed.pipeline.report.page import write_page
+
+    folders = [absolute(folder) for folder in output_folders(options.new)]
+    for folder in [*folders, *map(absolute, output_folders(options.old))]:
+        check_place(options.output, folder)
+    comparison = compared(options)
+    runs = [Run(OutputFolder(folder), record_of_run(folder)) for folder in folders]
+    texts_of = partial(sample_texts, runs, tell=warn)
+    place = write_page(runs, absolute(options.output), None, texts_of, _for_page(comparison))
+    warn(f"wrote {place}")
+    return comparison
+
+
+def _for_page(value: Any) -> Any:
+    """The figures as plain values, texts cut as a page shows them."""
+    if isinstance(value, Comparison):
+        return _for_page(value.to_dict())
+    if isinstance(value, dict):
+        return {
+            name: excerpt(inner, _LETTERS)
+            if name == "text" and inner is not None
+            else _for_page(inner)
+            for name, inner in value.items()
+        }
+    return [_for_page(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)
