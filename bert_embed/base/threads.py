@@ -133,6 +133,29 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_renew)
 
 
+class SharedSetting:
+    """A setting of the process, which may be a caller's: changed while any thread is inside.
+
+    `change` changes it and returns what it was; the last thread gives that to `restore`.
+    """
+
+    def __init__(self, change: Callable[[], Any], restore: Callable[[Any], object]) -> None:
+        self._change, self._restore = change, restore
+        self._lock, self._inside, self._before = threading.Lock(), 0, None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = self._change()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._restore(self._before)
+
+
 class NoProgressError(RuntimeError):
     """No call finished in time."""
 

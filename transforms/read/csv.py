@@ -4,7 +4,6 @@ import csv
 import functools
 import logging
 import re
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from bert_embed.base.errors import InputError
+from bert_embed.base.threads import SharedSetting
 from bert_embed.transforms.parts import (
     BLANK_LINE,
     BadRecordError,
@@ -179,31 +179,10 @@ _LOG = logging.getLogger(__name__)
 _NO_QUOTES = "csv_quoting none takes quotes as characters"
 _NULL = "\0N"  # stands for a field that is `\N`, which an escape would turn into N
 _INTEGER = re.compile(r"[0-9]{1,18}")  # Python refuses to convert thousands of digits
-
-
-class _LargeFields:
-    """While any thread is in it, Python's csv module reads fields as large as a record may be.
-
-    The module has one limit for the process, which may be a caller's: the last thread puts it back.
-    """
-
-    def __init__(self) -> None:
-        self._lock, self._inside, self._before = threading.Lock(), 0, 0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._before = csv.field_size_limit(lines.MOST_RECORD_BYTES)
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                csv.field_size_limit(self._before)
-
-
-_large_fields = _LargeFields()
+# Python's csv module has one limit of fields for the process: here it is that of a record.
+_large_fields = SharedSetting(
+    lambda: csv.field_size_limit(lines.MOST_RECORD_BYTES), csv.field_size_limit
+)
 
 
 @dataclass(frozen=True)

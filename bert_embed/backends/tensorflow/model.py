@@ -23,6 +23,7 @@ from bert_embed.backends.host import (
 )
 from bert_embed.backends.protocol import PaddedRows, Shape
 from bert_embed.backends.runner import DEVICE_BATCH_TOKENS, FixedShapes, padded_to
+from bert_embed.base.threads import SharedSetting
 from bert_embed.bundle.bundle import Bundle, load_tensors
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.settings import OutputSpec, VectorSpec
@@ -339,25 +340,12 @@ class Programs:
         return arrays | {name: values[:, :length] for name, values in per_token.items()}
 
 
-class _ExactProducts:
-    """Keeps TF32, a setting of the process, off while programs are compiled."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside, self._before = 0, True
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._before = tf.config.experimental.tensor_float_32_execution_enabled()
-                tf.config.experimental.enable_tensor_float_32_execution(False)
-            self._inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                tf.config.experimental.enable_tensor_float_32_execution(self._before)
+def _without_tf32() -> bool:
+    """Has products computed in float32, and returns whether they might have been in TF32."""
+    before = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    return before
 
 
-_EXACT = _ExactProducts()
+# While programs are compiled
+_EXACT = SharedSetting(_without_tf32, tf.config.experimental.enable_tensor_float_32_execution)
