@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, NamedTuple
 
 from bert_embed.base.errors import InputError, StorageError
+from bert_embed.base.threads import in_parallel
 from bert_embed.storage import local
 from bert_embed.storage.file_info import (
     FileInfo,
@@ -270,9 +271,11 @@ def remove_folder(folder: str) -> None:
 def remove(paths: list[str]) -> None:
     """Removes files; one that does not exist is no error."""
     remote = [path for path in paths if is_remote(path)]
-    if remote:
-        _store(remote[0]).delete(remote)
-    local.delete([path for path in paths if not is_remote(path)])
+    for _ in in_parallel(lambda path: _store(path).delete(path), remote):
+        pass
+    for path in paths:
+        if not is_remote(path):
+            local.delete(path)
 
 
 def create_exclusive(path: str, data: bytes) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, StorageError
-from bert_embed.base.threads import THREADS, in_parallel
+from bert_embed.base.threads import THREADS
 from bert_embed.storage.file_info import FileInfo, crc32c_of, split_address
 
 if TYPE_CHECKING:
@@ -129,27 +129,10 @@ def holds_files(folder: str) -> bool:
     return bool(_listed(folder, bucket, prefix, delimiter="/", max_results=1))
 
 
-def delete(paths: list[str]) -> None:
-    """Removes objects; one that does not exist is no error."""
-    for _ in in_parallel(_delete, paths):
-        pass
-
-
-def _delete(path: str) -> None:
+def delete(path: str) -> None:
+    """Removes an object; one that does not exist is no error."""
     with suppress(FileNotFoundError):
         _call(path, "removed", lambda client: _object(client, path).delete(**_ONCE))
-
-
-def list_objects(url: str, direct: bool = False) -> "list[Blob]":
-    """The client's objects below `url`; `direct`: not in folders below it."""
-    bucket, prefix = split_address(url)
-    which: dict[str, Any] = {"delimiter": "/"} if direct else {}
-    return _listed(url, bucket, prefix, **which)
-
-
-def download(url: str, target: str) -> None:
-    """Downloads an object to a local file; the checksum is compared."""
-    _call(url, "read", lambda c: _object(c, url).download_to_filename(target, **_ONCE))
 
 
 def _listed(path: str, bucket: str, prefix: str, **which: Any) -> "list[Blob]":
@@ -391,14 +374,15 @@ def list_copies(url: str) -> dict[str, RemoteFile]:
 
 def list_below(url: str, direct: bool = False) -> list[RemoteFile]:
     """Returns the objects whose addresses begin so, or those `direct` in that folder alone."""
-    bucket = url.removeprefix(SCHEME).partition("/")[0]
     with store_errors():
+        bucket, prefix = split_address(url)
+        which: dict[str, Any] = {"delimiter": "/"} if direct else {}
         return [
             RemoteFile(
                 *(f"{SCHEME}{bucket}/{blob.name}", blob.size),
                 *(blob.crc32c or "", blob.generation or 0),
             )
-            for blob in list_objects(url, direct)
+            for blob in _listed(url, bucket, prefix, **which)
             if not blob.name.endswith("/")  # a console's placeholder for a folder
         ]
 
@@ -406,9 +390,13 @@ def list_below(url: str, direct: bool = False) -> list[RemoteFile]:
 def copy_here(file: RemoteFile, target: Path) -> None:
     """Copies an object to a local file, and compares size and checksum with the listing's."""
     target.parent.mkdir(parents=True, exist_ok=True)
+
+    def download(client: "Client") -> None:
+        _object(client, file.url).download_to_filename(str(target), **_ONCE)
+
     for _ in range(_ATTEMPTS):
         with store_errors():
-            download(file.url, str(target))
+            _call(file.url, "read", download)
         size, checksum = target.stat().st_size, crc32c_of(target)
         if size == file.size and checksum == (file.crc32c or checksum):
             return

@@ -224,11 +224,10 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     return [entry for entry in os.scandir(folder) if entry.is_symlink() or entry.is_file()]
 
 
-def delete(paths: list[str]) -> None:
-    """Removes files, of a link the link itself; one that does not exist is no error."""
-    for path in paths:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            os.remove(path)
+def delete(path: str) -> None:
+    """Removes a file, of a link the link itself; one that does not exist is no error."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        os.remove(path)
 
 
 def is_at(path: str | os.PathLike[str], file: IO[bytes]) -> bool:

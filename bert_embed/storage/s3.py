@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import StorageError
-from bert_embed.base.threads import THREADS, in_parallel
+from bert_embed.base.threads import THREADS
 from bert_embed.storage.file_info import FileInfo, crc32c_of_bytes, split_address
 from bert_embed.storage.gcs import FIRST_ANSWER, PATIENCE, ObjectReader
 
@@ -150,13 +150,8 @@ def _directly_in(folder: str) -> Iterator[FileInfo]:
     return (info for info in listed if not info.path.endswith("/"))
 
 
-def delete(paths: list[str]) -> None:
-    """Removes files; one that does not exist is no error."""
-    for _ in in_parallel(_delete, paths):
-        pass
-
-
-def _delete(path: str) -> None:
+def delete(path: str) -> None:
+    """Removes a file; one that does not exist is no error."""
     bucket, name = split_address(path)
     _call(path, "removed", lambda client: client.delete_object(Bucket=bucket, Key=name))
 
