@@ -1,7 +1,6 @@
 """Writes numbered files into a folder whose journal says of which export they are."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, BinaryIO
 
@@ -59,15 +58,13 @@ def write_files(
     names: Callable[[int, int], tuple[str, ...]],
     write: Callable[[Sequence[str], int, Iterator[Rows]], None],
     journal: str | None = None,
-    others: Mapping[str, Sequence[bytes]] | None = None,
+    others: Mapping[str, bytes] | None = None,
 ) -> bool:
     """Writes the numbered files that are not there yet; False if the export was complete.
 
-    `others` are further files by name, whose parts are given.
-
     `names` takes a number and the count of numbers; `write` takes paths and the count of their
     rows, and writes each whole or not at all. `journal`, by default `export.json` in DEST, says
-    which export this is.
+    which export this is. `others` are further files by name.
     """
     dest = source.options.dest
     journal = journal or join(dest, JOURNAL)
@@ -79,16 +76,15 @@ def write_files(
     is_claimed = _is_claimed(dest, journal, source, wanted, present)
     if is_claimed and wanted <= present:
         return False
+    make_folder(dest)
     if not is_remote(dest):
-        make_folder(dest)
         sweep_temporary(dest)
     if not is_claimed:
         write_journal(source, journal)
     for name in others.keys() - present:
         path = join(dest, name)
-        if not is_remote(dest):
-            make_folder(path.rpartition("/")[0])
-        write_whole(path, partial(_write_parts, parts=others[name]))
+        make_folder(path.rpartition("/")[0])
+        write_bytes(path, others[name])
     cutter = Cutter(source)
     for number, names_of_number in enumerate(numbered):
         in_files = min(rows, source.rows - number * rows)
@@ -98,10 +94,6 @@ def write_files(
         for _ in batches:  # of files that are there: read, not written
             pass
     return True
-
-
-def _write_parts(file: BinaryIO, parts: Iterable[bytes]) -> None:
-    file.writelines(parts)
 
 
 _DELETED_ROWS = 100_000  # of a file
@@ -128,11 +120,11 @@ def deleted_names(source: Source) -> list[str]:
 
 def deleted_files(
     names: Sequence[str], pattern: str, line: Callable[[str], bytes]
-) -> dict[str, list[bytes]]:
+) -> dict[str, bytes]:
     """The files that tell a program what to delete, a line each; `pattern` takes their number."""
     starts = range(0, len(names), _DELETED_ROWS)
     return {
-        pattern.format(number): [line(name) for name in names[start : start + _DELETED_ROWS]]
+        pattern.format(number): b"".join(map(line, names[start : start + _DELETED_ROWS]))
         for number, start in enumerate(starts)
     }
 
@@ -227,20 +219,27 @@ Lines = Callable[[Rows, dict[str, Any], int], Iterable[dict[str, Any]]]
 
 def write_lines(
     source: Source,
-    name: str,
+    pattern: str,
     lines: Lines,
     journal: str | None = None,
-    others: Mapping[str, Sequence[bytes]] | None = None,
+    others: Mapping[str, bytes] | None = None,
+    *,
+    columns: Collection[str] | None = None,
+    rows: int | None = None,
 ) -> bool:
-    """Writes files `NAME_0000.jsonl`; False if they are there; the rest is as of `write_files`."""
+    """Writes files of lines; False if they are there; the rest is as of `write_files`.
+
+    `pattern` takes the number of a file, `lines` the `columns`, None for all; a file has so many
+    `rows`, None for some 16 MiB of numbers.
+    """
 
     def write(paths: Sequence[str], rows: int, batches: Iterator[Rows]) -> None:
-        written = (line for batch in batches for line in _encoded(batch, lines))
+        written = (line for batch in batches for line in _encoded(batch, lines, columns))
         write_whole(paths[0], lambda file: file.writelines(written))
 
-    rows = rows_of_files(numbers_of_row(source), _MEGABYTES)
+    rows = rows or rows_of_files(numbers_of_row(source), _MEGABYTES)
     return write_files(
-        source, rows, lambda number, _: (f"{name}_{number:04d}.jsonl",), write, journal, others
+        source, rows, lambda number, _: (pattern.format(number),), write, journal, others
     )
 
 
@@ -250,10 +249,11 @@ def numbers_of_row(source: Source) -> int:
     return sum(numbers[kind] for kind in source.kinds)
 
 
-def _encoded(batch: Rows, lines: Lines) -> Iterator[bytes]:
-    columns = {name: json_values(batch.columns[name]) for name in batch.columns.column_names}
+def _encoded(batch: Rows, lines: Lines, columns: Collection[str] | None) -> Iterator[bytes]:
+    names = batch.columns.column_names if columns is None else columns
+    converted = {name: json_values(batch.columns[name]) for name in names}
     for row in range(len(batch)):
-        values = {name: column[row] for name, column in columns.items()}
+        values = {name: column[row] for name, column in converted.items()}
         for line in lines(batch, values, row):
             yield orjson.dumps(line, option=_JSON)
 

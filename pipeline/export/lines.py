@@ -5,7 +5,7 @@ last.
 """
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -22,13 +22,10 @@ from bert_embed.pipeline.export.folder import (
     refuse_equal_ids,
     row_id,
     rows_of_files,
-    write_files,
     write_lines,
 )
 from bert_embed.pipeline.export.source import Source
 from bert_embed.results.files import Rows
-from bert_embed.results.json_lines import json_values
-from bert_embed.storage.files import write_whole
 
 _FIELDS = {"dense": "embedding", "sparse": "sparse"}  # of OpenSearch
 _FACTOR = 100  # impacts are integers; what the SPLADE models of Anserini are indexed with
@@ -36,7 +33,6 @@ _FACTOR = 100  # impacts are integers; what the SPLADE models of Anserini are in
 _JOURNAL = ".export.json"
 _MOST_OBJECTS = 5000  # directly under the root
 _MEGABYTES = 32  # of the vectors of a file, which are about three times as many in JSON
-_JSON = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
 def opensearch(source: Source) -> bool:
@@ -66,13 +62,11 @@ def opensearch(source: Source) -> bool:
             document[_FIELDS["sparse"]] = named_weights(vectors["sparse"], row, names)
         yield document
 
-    names_gone = deleted_names(source)
-    deletes = deleted_files(names_gone, "bulk_deleted_{:04d}.jsonl", _delete_action)
-    return write_lines(source, "bulk", lines, others=deletes)
+    def deletion(name: str) -> bytes:
+        return orjson.dumps({"delete": {"_id": name}}, option=orjson.OPT_APPEND_NEWLINE)
 
-
-def _delete_action(name: str) -> bytes:
-    return orjson.dumps({"delete": {"_id": name}}, option=orjson.OPT_APPEND_NEWLINE)
+    deletes = deleted_files(deleted_names(source), "bulk_deleted_{:04d}.jsonl", deletion)
+    return write_lines(source, "bulk_{:04d}.jsonl", lines, others=deletes)
 
 
 def qdrant(source: Source) -> bool:
@@ -91,17 +85,15 @@ def qdrant(source: Source) -> bool:
                 named[kind] = one.vectors
         yield {"id": _point(row_id(values)), "vector": named, "payload": values}
 
-    deletes = deleted_files(deleted_names(source), "deleted_{:04d}.txt", _point_line)
-    return write_lines(source, "points", lines, others=deletes)
+    deletes = deleted_files(
+        deleted_names(source), "deleted_{:04d}.txt", lambda name: f"{_point(name)}\n".encode()
+    )
+    return write_lines(source, "points_{:04d}.jsonl", lines, others=deletes)
 
 
 def _point(name: str) -> str:
     """Qdrant takes integers from 0 on and UUIDs as ids, and no texts."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, name))
-
-
-def _point_line(name: str) -> bytes:
-    return f"{_point(name)}\n".encode()
 
 
 def pyserini(source: Source) -> bool:
@@ -117,56 +109,41 @@ def pyserini(source: Source) -> bool:
             "vector": {name: impact for name, impact in impacts.items() if impact},
         }
 
-    return write_lines(source, "docs", lines, source.options.dest + _JOURNAL)
+    return write_lines(source, "docs_{:04d}.jsonl", lines, source.options.dest + _JOURNAL)
 
 
-class _Datapoints:
-    """Turns rows into lines of JSON."""
+def vertex(source: Source) -> bool:
+    """Exports datapoints to a batch root; False if it was there already."""
+    refuse_equal_ids(source, "Vector Search")
+    options = source.options
+    restricts = _columns(source, "restricts", options.restricts, _is_token)
+    numeric = _columns(source, "numeric_restricts", options.numeric_restricts, _is_number)
+    metadata = _columns(source, "embedding_metadata", options.embedding_metadata)
+    parts = [name for name in PARTS if name in source.schema.names][:1]
 
-    def __init__(self, source: Source) -> None:
-        options = source.options
-        self._source = source
-        self._restricts = _columns(source, "restricts", options.restricts, _is_token)
-        self._numeric = _columns(source, "numeric_restricts", options.numeric_restricts, _is_number)
-        self._metadata = _columns(source, "embedding_metadata", options.embedding_metadata)
-        self._part = next((name for name in PARTS if name in source.schema.names), None)
-
-    def write(self, paths: Sequence[str], rows: int, batches: Iterator[Rows]) -> None:
-        """Writes one file."""
-        lines = (line for batch in batches for line in self._lines(batch))
-        write_whole(paths[0], lambda file: file.writelines(lines))
-
-    def _lines(self, batch: Rows) -> Iterator[bytes]:
-        parts = () if self._part is None else (self._part,)
-        wanted = {"id", *self._restricts, *self._numeric, *self._metadata, *parts}
-        columns = {name: json_values(batch.columns[name]) for name in wanted}
-        vectors = self._source.vectors(batch)
-        for row in range(len(batch)):
-            values = {name: column[row] for name, column in columns.items()}
-            embeddings = _embeddings(vectors, row)
-            yield orjson.dumps(self._datapoint(values, embeddings), option=_JSON)
-
-    def _datapoint(
-        self, values: Mapping[str, Any], embeddings: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        document = str(values["id"])
-        point = {"id": document, **embeddings}
-        if self._part is not None:
-            point |= {"id": f"{document}#{values[self._part]}", "crowding_tag": document}
-        allowed = ((name, _tokens(values[name])) for name in self._restricts)
-        restricts = [{"namespace": name, "allow": tokens} for name, tokens in allowed if tokens]
-        numeric = [
-            {"namespace": name, field: values[name]}
-            for name, field in self._numeric.items()
-            if values[name] is not None
-        ]
-        metadata = {name: values[name] for name in self._metadata}
+    def lines(batch: Rows, values: dict[str, Any], row: int) -> Iterator[dict[str, Any]]:
+        crowding = {"crowding_tag": str(values["id"])} if parts else {}
+        allowed = ((name, _tokens(values[name])) for name in restricts)
         optional = {
-            "restricts": restricts,
-            "numeric_restricts": numeric,
-            "embedding_metadata": metadata,
+            "restricts": [{"namespace": name, "allow": some} for name, some in allowed if some],
+            "numeric_restricts": [
+                {"namespace": name, field: values[name]}
+                for name, field in numeric.items()
+                if values[name] is not None
+            ],
+            "embedding_metadata": {name: values[name] for name in metadata},
         }
-        return point | {name: value for name, value in optional.items() if value}
+        point = {"id": row_id(values), **_embeddings(source.vectors(batch), row), **crowding}
+        yield point | {name: value for name, value in optional.items() if value}
+
+    deletes = deleted_files(
+        deleted_names(source), "delete/deleted_{:04d}.txt", lambda name: f"{name}\n".encode()
+    )
+    return write_lines(
+        *(source, "vectors_{:04d}.json", lines, options.dest + _JOURNAL, deletes),
+        columns={"id", *restricts, *numeric, *metadata, *parts},
+        rows=rows_per_file(source),
+    )
 
 
 def _embeddings(vectors: Mapping[str, Any], row: int) -> dict[str, Any]:
@@ -183,24 +160,9 @@ def _embeddings(vectors: Mapping[str, Any], row: int) -> dict[str, Any]:
     return fields
 
 
-def vertex(source: Source) -> bool:
-    """Exports to a batch root; False if it was there already."""
-    refuse_equal_ids(source, "Vector Search")
-    journal = source.options.dest + _JOURNAL
-    deletes = deleted_files(
-        deleted_names(source), "delete/deleted_{:04d}.txt", lambda name: f"{name}\n".encode()
-    )
-    write = _Datapoints(source).write
-    return write_files(source, rows_per_file(source), _names, write, journal, deletes)
-
-
 def rows_per_file(source: Source) -> int:
     """How many rows a file gets, such that there are not too many files."""
     return max(rows_of_files(numbers_of_row(source), _MEGABYTES), -(-source.rows // _MOST_OBJECTS))
-
-
-def _names(number: int, count: int) -> tuple[str, ...]:
-    return (f"vectors_{number:04d}.json",)
 
 
 def _columns(
