@@ -47,7 +47,6 @@ from bert_embed.transforms.clusters.job import (
     ClusterRecord,
     VectorFile,
     read_cluster_record,
-    written_files,
 )
 from bert_embed.transforms.output_folder import CLUSTERS, DUPLICATES, OutputFolder
 
@@ -258,7 +257,7 @@ def _is_done(run: ClusterRun, earlier: ClusterRecord) -> bool:
     """Whether this job is complete, and its files are as many and as large as it wrote."""
     if earlier.run != run.fingerprint or not earlier.is_done:
         return False
-    return written_files(run.job.folder) == earlier.written
+    return run.job.folder.written() == earlier.written
 
 
 def _start(run: ClusterRun) -> ClusterRecord:

@@ -165,18 +165,11 @@ def _names(words: Iterable[str]) -> list[str]:
     return [word.partition("=")[0] for word in words if word.startswith("-")]
 
 
-class _BeamParser(argparse.ArgumentParser):
-    """Raises UsageError where argparse would print its usage and exit."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
 def _beam_parser() -> argparse.ArgumentParser:
     """The parser of all of Beam's own flags."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    parser = _BeamParser(add_help=False, conflict_handler="resolve", allow_abbrev=False)
+    parser = Parser(add_help=False, conflict_handler="resolve")
     for view in PipelineOptions.__subclasses__():
         if "_add_argparse_args" in vars(view):
             view._add_argparse_args(parser)

@@ -19,7 +19,6 @@ from bert_embed.transforms.clusters.job import (
     ClusterRecord,
     VectorFile,
     read_cluster_record,
-    written_files,
 )
 from bert_embed.transforms.clusters.steps import (
     assign_file,
@@ -131,7 +130,7 @@ def finish(
         ended=now(),
         counts=counts,
         sizes=tuple(sizes.tolist()),
-        written=written_files(job.folder),
+        written=job.folder.written(),
     )
     data = record.to_json()
     job.folder.write(job.folder.record, lambda out: out.write(data))

@@ -127,13 +127,13 @@ class ClusterFolder:
         size = size_of(self.centroids)
         return sizes if size is None else sizes | {self.centroids: size}
 
-    def written(self) -> dict[str, tuple[int, int]]:
-        """How many files there are of each kind of result, and their bytes."""
-        counts = dict.fromkeys((CLUSTERS, DUPLICATES, CENTROIDS), (0, 0))
+    def written(self) -> "dict[str, WrittenFiles]":
+        """The files that there are, by the kind of result."""
+        written = dict.fromkeys((CLUSTERS, DUPLICATES, CENTROIDS), WrittenFiles(0, 0))
         for path, size in self.sizes().items():
             kind = path.removeprefix(join(self.path, "")).partition("/")[0]
-            counts[kind] = counts[kind][0] + 1, counts[kind][1] + size
-        return counts
+            written[kind] = WrittenFiles(written[kind].files + 1, written[kind].bytes + size)
+        return written
 
     def progress(self) -> "Progress":
         """How much an unfinished job has done."""
@@ -228,11 +228,6 @@ class ClusterRecord(JobRecord):
     def numbers(self) -> ClusterCounts:
         """The counts of a complete job."""
         return required(self.counts, "counts of the job")
-
-
-def written_files(folder: ClusterFolder) -> dict[str, WrittenFiles]:
-    """The files that a folder has, by the kind of result."""
-    return {kind: WrittenFiles(*numbers) for kind, numbers in folder.written().items()}
 
 
 def read_cluster_record(folder: ClusterFolder) -> ClusterRecord | None:
