@@ -20,6 +20,7 @@ from bert_embed.transforms.bigquery.read import ReadTable
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, without_blocks
 from bert_embed.transforms.deleted import WriteDeleted
 from bert_embed.transforms.examples.read import example_blocks, record_parts
+from bert_embed.transforms.examples.write import example_files
 from bert_embed.transforms.increments import CompareKeys, compare_documents
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
 from bert_embed.transforms.ledger import ReconcileError
@@ -60,7 +61,9 @@ def build(
     read = job_input(pipeline, run, place)
     blocks, parts = read.tokens, (run.output, run.fingerprint)
     if run.kind == EXAMPLES:
-        write = WriteParts(*parts, run.example_files.write, run.counting)
+        tokenizer = run.work.bundle.tokenizer_fingerprint
+        files = partial(example_files, folder=run.folder, tokenizer=tokenizer)
+        write = WriteParts(*parts, files, run.counting)
     else:
         write = write_vectors(*parts, run.options.output_format, run.work.metadata, run.counting)
         blocks = blocks | "Embed" >> EmbedBlocks(handler or model_handler(run, place))

@@ -19,7 +19,7 @@ from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.load import TableLoad
 from bert_embed.transforms.bigquery.read import TableRequest
 from bert_embed.transforms.examples.read import ExampleReading, first_examples
-from bert_embed.transforms.examples.write import ExampleFiles, ExampleSettings
+from bert_embed.transforms.examples.write import ExampleSettings
 from bert_embed.transforms.increments import EarlierOutput, KeySettings
 from bert_embed.transforms.ledger import sample_bits
 from bert_embed.transforms.listing import Listing, StoredListing
@@ -247,11 +247,6 @@ class EmbedRun:
     def request(self) -> PlanRequest:
         """From what workers plan the run."""
         return PlanRequest(self.work.block_bytes, self.source.digest, self.output)
-
-    @property
-    def example_files(self) -> ExampleFiles:
-        """How examples are written."""
-        return ExampleFiles(self.output, self.work.bundle.tokenizer_fingerprint)
 
     @property
     def keys(self) -> KeySettings | None:

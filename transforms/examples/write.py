@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from bert_embed.base.arrays import places, splits_of, take_rows
 from bert_embed.base.errors import InputError, required
+from bert_embed.base.json import json_bytes
 from bert_embed.results.tf_example import Bytes, Feature, Ints, encode_records, one_int
 from bert_embed.transforms.blocks import TokenBlock
 from bert_embed.transforms.output_folder import EXAMPLES, OutputFile, OutputFolder
@@ -39,8 +40,7 @@ class ExampleSettings:
 
     def to_json(self) -> bytes:
         """The settings as JSON."""
-        row = {"format": _FORMAT} | asdict(self)
-        return orjson.dumps(row, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        return json_bytes({"format": _FORMAT} | asdict(self))
 
 
 def are_settings(data: bytes | None) -> bool:
@@ -64,27 +64,18 @@ def settings_from_json(data: bytes) -> ExampleSettings:
         raise InputError(f"no settings of examples: {error!r}") from error
 
 
-@dataclass(frozen=True)
-class ExampleFiles:
-    """The folder of examples, and the fingerprint of the tokenizer that is stored in each."""
+def example_files(block: TokenBlock, folder: OutputFolder, tokenizer: str) -> dict[str, OutputFile]:
+    """Writes a file with a block's examples; none for a block without documents.
 
-    folder: str
-    tokenizer: str
-
-    def write(self, block: TokenBlock) -> dict[str, OutputFile]:
-        """Writes a block's file and returns its name and facts; none without documents."""
-        if not len(block):
-            return {}
-        windows = block.layout.windows
-        data = example_bytes(block, self.tokenizer)
-        return OutputFolder(self.folder).write(
-            EXAMPLES,
-            block.part.block,
-            block.part.number,
-            ".tfrecord",
-            lambda file: file.write(data),
-            len(block) if windows is None else len(windows.document),
-        )
+    `tokenizer` is its fingerprint, which each example has.
+    """
+    if not len(block):
+        return {}
+    part, windows, data = block.part, block.layout.windows, example_bytes(block, tokenizer)
+    rows = len(block) if windows is None else len(windows.document)
+    return folder.write(
+        EXAMPLES, part.block, part.number, ".tfrecord", lambda file: file.write(data), rows
+    )
 
 
 def example_bytes(block: TokenBlock, tokenizer: str) -> bytes:
