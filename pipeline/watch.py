@@ -250,9 +250,10 @@ def run_watch(options: WatchOptions) -> int:
         for snapshot in _snapshots(job, options):
             if display is not None:
                 display.update(Group(*map(one_line, snapshot.lines())))
-            else:
-                # Without --json it can be the exit code that somebody waits for.
-                (answer if options.json else say)(*_shown(snapshot, options))
+            elif options.json:
+                answer(snapshot.to_json())
+            else:  # it can be the exit code that somebody waits for
+                say(*snapshot.lines())
     if in_place:
         say(*snapshot.lines())
     if snapshot.state in ("done", "refused") and not options.json:
@@ -261,10 +262,6 @@ def run_watch(options: WatchOptions) -> int:
         return ExitCode.TOO_MANY_REJECTED
     failed = snapshot.state in ENDED and snapshot.state != "done"
     return ExitCode.FAILED if failed else ExitCode.DONE
-
-
-def _shown(snapshot: Snapshot, options: WatchOptions) -> list[str]:
-    return [snapshot.to_json()] if options.json else snapshot.lines()
 
 
 def _snapshots(job: WatchedRun | WatchedClusters, options: WatchOptions) -> Iterator[Snapshot]:

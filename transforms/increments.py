@@ -62,11 +62,11 @@ class _Columns:
     @classmethod
     def joined(cls, several: Iterable[Self]) -> Self:
         """Rows end to end."""
-        return join([cls(*map(_no_rows, cls.DTYPES)), *several])
-
-
-def _no_rows(dtype: Any) -> Any:
-    return pa.array([], dtype) if isinstance(dtype, pa.DataType) else np.empty(0, dtype)
+        none = (
+            pa.array([], dtype) if isinstance(dtype, pa.DataType) else np.empty(0, dtype)
+            for dtype in cls.DTYPES
+        )
+        return join([cls(*none), *several])
 
 
 _C = TypeVar("_C", bound=_Columns)

@@ -28,12 +28,7 @@ from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import EmbedRun, Forecast, Target, Widths, estimated_size
 from bert_embed.pipeline.run.prepare import find_source, plan_work, with_dates
 from bert_embed.pipeline.runners.beam import configure_storage
-from bert_embed.pipeline.runners.options import (
-    ACCELERATORS,
-    DATAFLOW,
-    DEFAULT_RUNNER,
-    RunnerOptions,
-)
+from bert_embed.pipeline.runners.options import ACCELERATORS, DATAFLOW, DEFAULT_RUNNER
 from bert_embed.storage.files import absolute, open_listed
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.read import sample_rows
@@ -383,13 +378,11 @@ def run_estimate(options: Options, flags: EstimateOptions) -> int:
         )
     nowhere = os.path.join(tempfile.gettempdir(), _NOWHERE)
     chosen = ACCELERATORS.get(options.accelerator or "")
-    job = RunnerOptions(
+    job = replace(
+        options.job,
         runner=DATAFLOW if chosen else DEFAULT_RUNNER,  # here there need be no such chip
+        beam_args=(),
         device=chosen.device if chosen else options.device,
-        engine=options.engine,
-        precision=options.precision,
-        threads=options.threads,
-        accelerator=options.accelerator,
     )
     with usage_errors():
         configure_storage(options.job)

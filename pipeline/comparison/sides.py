@@ -237,9 +237,8 @@ def open_side(name: str, by: str | None) -> Side:
     `by` is a kind of vectors, None for the first that can be searched.
     """
     folders = [absolute(folder) for folder in output_folders(name)]
-    for folder in folders:
-        record_of_run(folder)
-    settings = vector_settings(folders[0], record_of_run(folders[0]))
+    records = [record_of_run(folder) for folder in folders]
+    settings = vector_settings(folders[0], records[0])
     held, kinds = searchable(settings), " and ".join(kinds_of(settings))
     if not held:
         raise InputError(

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_embed.base.errors import SettingError, counted
+from bert_embed.base.json import json_bytes
 from bert_embed.bundle.find import resolve_model
 from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.vectors import SparseVectors
@@ -32,7 +33,6 @@ from bert_embed.text.tokenizer import load_tokenizer
 
 JOURNAL = "export.json"
 _FORMAT = 1
-_OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 _MOST_ROWS = 100_000
 
 
@@ -145,8 +145,7 @@ def earlier_export(source: Source) -> dict[str, Any] | None:
 def write_journal(source: Source, journal: str, identity: Mapping[str, Any] | None = None) -> None:
     """Writes which export this is: of a source, or of another `identity` with the same options."""
     export = _export(source) | ({} if identity is None else {"source": identity})
-    content = {"format": _FORMAT, "export": export}
-    write_bytes(journal, orjson.dumps(content, option=_OPTIONS))
+    write_bytes(journal, json_bytes({"format": _FORMAT, "export": export}))
 
 
 def _is_claimed(

@@ -23,7 +23,6 @@ from bert_embed.results.names import DELETED, kinds_of
 from bert_embed.results.parquet import METADATA_KEY
 from bert_embed.results.run_record import QueryRows, RunRecord, read_record, run_folders
 from bert_embed.storage.files import FileInfo, absolute, join, read_bytes
-from bert_embed.transforms.bigquery import load as loading
 from bert_embed.transforms.bigquery.client import (
     PATIENCE,
     TableName,
@@ -328,7 +327,6 @@ def find_load(work: Work, name: TableName, found: OutputState, loaded: bool) -> 
         kinds=kinds_of(work.metadata),
         pieces=work.text_spec.pieces,
         texts=work.text_spec.keep_text,
-        most_uris=loading.MOST_URIS,
         vectors=work.metadata,
         again=options.overwrite,
     )

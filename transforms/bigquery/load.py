@@ -168,7 +168,6 @@ class TableLoad:
     table: TableName
     disposition: str  # `append`, `truncate` or `fail`
     project: str  # runs the jobs
-    most_uris: int  # most files of a job
     kinds: tuple[str, ...] = ("sentence",)
     pieces: str | None = None  # `window` or `chunk`, where these have vectors of their own
     texts: bool = False
@@ -549,7 +548,7 @@ def _groups(load: TableLoad, files: Mapping[str, int]) -> list[list[str]]:
     groups: list[list[str]] = []
     left = -1
     for name, size in files.items():
-        if size > left or len(groups[-1]) == load.most_uris:
+        if size > left or len(groups[-1]) == MOST_URIS:
             groups.append([])
             left = max(most, size)
         groups[-1].append(name)
