@@ -139,6 +139,11 @@ class _Files:
         return object_in(self.folder / _FAST, self.fast, name)
 
     @property
+    def vocab(self) -> Mapping[str, Any]:
+        """The ids in tokenizer.json by their entries; empty if there is none."""
+        return object_in(self.folder / _FAST, self.part("model"), "vocab")
+
+    @property
     def has_other_special_tokens(self) -> bool:
         """Whether a special token is not BERT's."""
         tokens = SPECIAL_TOKENS[self.special]
@@ -175,11 +180,9 @@ def _check_settings(files: _Files) -> None:
         tokens = name.endswith("_token") and isinstance(value, str | dict)  # special ones are text
         if name not in _FOLLOWED and name not in _HARMLESS and not tokens:
             refuse_unknown(path, {name: value}, frozenset())
-    truncation = object_in(files.folder / _FAST, files.fast, "truncation")
-    padding = object_in(files.folder / _FAST, files.fast, "padding")
     sides = {
-        "truncation_side": truncation.get("direction", "right"),
-        "padding_side": padding.get("direction", "right"),
+        "truncation_side": files.part("truncation").get("direction", "right"),
+        "padding_side": files.part("padding").get("direction", "right"),
     }
     for name, of_fast in sides.items():
         if (side := str(files.slow.get(name, of_fast)).lower()) != "right":
@@ -202,12 +205,12 @@ def _effective(files: _Files) -> Mapping[str, Any]:
 
 def _as_bert(files: _Files) -> Mapping[str, Any]:
     """Returns what BERT's classes make: of tokenizer.json they read the vocabulary alone."""
-    path, slow = files.folder / _FAST, files.slow
+    slow = files.slow
     for name in ("normalizer", "pre_tokenizer", "post_processor"):
         files.part(name)  # must be objects
-    if not (vocab := object_in(path, files.part("model"), "vocab")):
-        listed = files.folder / VOCABULARY
-        vocab = {entry: number for number, entry in enumerate(read_entries(listed))}
+    if not (vocab := files.vocab):
+        entries = read_entries(files.folder / VOCABULARY)
+        vocab = {entry: number for number, entry in enumerate(entries)}
     usual = SPECIAL_TOKENS[files.special]
     placed = {"cls_token": usual.begin, "sep_token": usual.end, "unk_token": "[UNK]"}
     for name in placed:
@@ -480,8 +483,8 @@ def read_bare_tokenizer(folder: Path) -> tuple[TextTokenizer, int | None]:
     fast = read_object(path)
     files = _Files(folder, {"tokenizer_class": _GENERIC[0]}, fast, {})
     _check_settings(files)
-    most = object_in(path, fast, "truncation").get("max_length")
-    numbers = object_in(path, files.part("model"), "vocab") if files.kind == _OWN else {}
+    most = files.part("truncation").get("max_length")
+    numbers = files.vocab if files.kind == _OWN else {}
     if files.kind == _OWN and _is_own(files, bare=True) and _are_listed(numbers):
         longest = files.part("model").get("max_input_chars_per_word", _MAX_WORD_CHARS)
         entries = sorted(numbers, key=lambda entry: numbers[entry])
@@ -519,7 +522,7 @@ def _is_own(files: _Files, bare: bool = False) -> bool:
             return False
         if any(part.get(setting, usual) != usual for setting, usual in settings):
             return False
-    numbers = object_in(files.folder / _FAST, files.part("model"), "vocab")
+    numbers = files.vocab
     if not bare and not _puts_usual_tokens(files, numbers):
         return False
     if not bare and files.has_other_special_tokens:
@@ -581,8 +584,7 @@ def _word_piece(files: _Files, config: EncoderConfig, lowered: bool) -> TextToke
             f"{folder / _FAST}: max_input_chars_per_word must be a positive integer, "
             f"got {longest!r}"
         )
-    vocabulary = _vocabulary(folder, config, files.fast)
-    return Tokenizer(vocabulary, lower_case, longest, files.special, "hub")
+    return Tokenizer(_vocabulary(files, config), lower_case, longest, files.special, "hub")
 
 
 def _refuse_other_tokenizers(files: _Files) -> None:
@@ -604,10 +606,10 @@ def _refuse_other_tokenizers(files: _Files) -> None:
         raise InputError(f"{files.folder / _SLOW}: do_basic_tokenize must be true, is false")
 
 
-def _vocabulary(folder: Path, config: EncoderConfig, fast: Mapping[str, Any]) -> list[str]:
+def _vocabulary(files: _Files, config: EncoderConfig) -> list[str]:
     """Returns the entries of vocab.txt or tokenizer.json; if both are there, they must agree."""
+    folder, numbers = files.folder, files.vocab
     path = folder / _FAST
-    numbers = object_in(path, object_in(path, fast, "model"), "vocab")
     for entry, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise InputError(f"{path}: the id of {entry!r} must be a whole number, got {number!r}")
@@ -619,7 +621,7 @@ def _vocabulary(folder: Path, config: EncoderConfig, fast: Mapping[str, Any]) ->
                 f"{_CONFIG} says, has {len(entries)}"
             )
     else:
-        entries = _listed(folder / _FAST, config, numbers)
+        entries = _listed(path, config, numbers)
     size = len(entries)
     for entry, number in numbers.items():
         if number >= size or entries[number].strip() != entry.strip():
@@ -641,17 +643,14 @@ def _listed(path: Path, config: EncoderConfig, numbers: Mapping[str, int]) -> li
     return sorted(numbers, key=lambda entry: numbers[entry])
 
 
-def _fits(entries: int, rows: int) -> bool:
-    """Returns whether a word table of so many rows has one an entry, or is padded as usual."""
-    return entries == rows or (rows % _PADDED == 0 and 0 < rows - entries < _PADDED)
-
-
 def read_vocabulary(path: Path, config: EncoderConfig, source: str) -> list[str]:
     """Reads as many entries as `config` from file `source` says, or fewer if it is padded."""
     vocabulary = read_entries(path)
-    if not _fits(len(vocabulary), config.vocab_size):
+    rows = config.vocab_size
+    padding = rows - len(vocabulary)
+    if padding and not (rows % _PADDED == 0 and 0 < padding < _PADDED):
         raise InputError(
-            f"{path}: must have {config.vocab_size} entries as {source} says, has {len(vocabulary)}"
+            f"{path}: must have {rows} entries as {source} says, has {len(vocabulary)}"
         )
     return vocabulary
 
