@@ -183,15 +183,12 @@ PYRIGHT = ROOT / "build/pyright/node_modules/pyright/index.js"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A user's file, and copies of it with a wrong line."""
+    """A user's file, and one that uses what it has wrongly, a line each."""
     folder = tmp_path_factory.mktemp("user")
-    for name, line in _lines().items():
-        (folder / name).write_text(f"{USER}\n\n{line}\n", encoding="utf-8")
+    (folder / "user.py").write_text(USER, encoding="utf-8")
+    lines = ["import bert_embed", "from user import adapter, encoder, transform", "", *WRONG]
+    (folder / "wrong.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
-
-
-def _lines():
-    return {f"user{number}.py": line for number, line in enumerate(["", *WRONG])}
 
 
 def _errors(command, folder):
@@ -200,9 +197,9 @@ def _errors(command, folder):
     assert checked.returncode == 1, checked.stdout + checked.stderr
     said = [line.strip() for line in checked.stdout.splitlines() if " error: " in line]
     said = [line.removeprefix(f"{folder}/") for line in said]
+    places = {"": "user.py:"} | {line: f"wrong.py:{n}:" for n, line in enumerate(WRONG, 4)}
     by_line = {
-        line: [error for error in said if error.startswith(f"{name}:")]
-        for name, line in _lines().items()
+        line: [error for error in said if error.startswith(place)] for line, place in places.items()
     }
     assert sum(map(len, by_line.values())) == len(said)  # none is about another file, such as ours
     return by_line
