@@ -17,7 +17,7 @@ import pytest
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
-from tests.support.models.kept import import_once
+from bert_embed.importers import import_model
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 from tests.support.servers.bigquery import BigQueryServer, bigquery_server
 from tests.support.servers.gcs import GcsServer, gcs_server
@@ -123,7 +123,7 @@ def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A seeded two-layer BERT, imported from a Hugging Face folder; the bundle's folder."""
     folder = tmp_path_factory.mktemp("tiny")
     write_tiny_huggingface(folder / "source")
-    return import_once(folder / "source", folder / "bundle")
+    return import_model(str(folder / "source"), str(folder / "bundle")).path
 
 
 @pytest.fixture(scope="session")
@@ -134,7 +134,7 @@ def poisoned_bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
     words = write_tiny_huggingface(folder / "source")[name]
     words[small_vocabulary().index("vault")] = np.nan
     write_tiny_huggingface(folder / "source", changes={name: words})
-    return import_once(folder / "source", folder / "bundle")
+    return import_model(str(folder / "source"), str(folder / "bundle")).path
 
 
 @pytest.fixture(scope="session")

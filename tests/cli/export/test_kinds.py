@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import bert_embed
+from bert_embed.importers import import_model
 from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.export.folder import named_weights
 from tests.support.command import embed, record
 from tests.support.models.heads import VOCABULARY, write_splade
-from tests.support.models.kept import import_once
 from tests.support.outputs import DIM, contents, export, multi_rows, run_of_kinds, sparse_rows
 
 ROWS = (30, 0, 12)
@@ -131,7 +131,7 @@ def splade(tmp_path_factory):
     write_splade(folder / "source", changes={BIAS: bias}, **pooling)
     names = "".join(f"{name}\n" for name in VOCABULARY).replace("[unused8]", "two words")
     (folder / "source" / "vocab.txt").write_text(names)
-    model = import_once(folder / "source", folder / "bundle")
+    model = import_model(str(folder / "source"), str(folder / "bundle")).path
     texts = [f"the bank of river {number}." for number in range(20)]
     (folder / "in.txt").write_text("\n".join(texts))
     assert embed(folder / "out", model, folder / "in.txt", keep_text=True) == 0

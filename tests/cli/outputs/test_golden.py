@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import bert_embed
+from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from tests.support.command import block_records, parts_of, record
 from tests.support.golden import GOLDEN, MODEL, PART_DOCS, PLACE, RUNS, TEXTS, flags
-from tests.support.models.kept import import_once
 
 DOCUMENTS = [json.loads(line) for line in TEXTS.read_text("utf-8").splitlines()]
 IDS = [document["id"] for document in DOCUMENTS]
@@ -23,7 +23,7 @@ OTHERWISE |= {"batches", "padded_tokens", "padding_share"}
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
-    return import_once(MODEL, tmp_path_factory.mktemp("golden") / "bundle")
+    return import_model(str(MODEL), str(tmp_path_factory.mktemp("golden") / "bundle")).path
 
 
 @pytest.fixture(params=RUNS)

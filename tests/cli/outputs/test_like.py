@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 import bert_embed
+from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record
-from tests.support.models.kept import import_once
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def other(tmp_path_factory):
     """Another model."""
     folder = tmp_path_factory.mktemp("other")
     write_tiny_huggingface(folder / "source", layers=3)
-    return str(import_once(folder / "source", folder / "bundle"))
+    return import_model(str(folder / "source"), str(folder / "bundle")).path
 
 
 def settings(output):

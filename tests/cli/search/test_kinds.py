@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
+from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.commands.search import search
 from bert_embed.pipeline.errors import UsageError
 from tests.support.command import data_files, embed
 from tests.support.models.heads import VOCABULARY, write_classifier, write_splade
-from tests.support.models.kept import import_once
 from tests.support.models.multi_vectors import write_multi_vectors
 
 WORDS = ["river", "bank", "money", "robber", "vault", "water", "people", "number"]
@@ -26,12 +26,14 @@ def models(tmp_path_factory):
     """A sparse model, one of late interaction, and cross-encoders of one, two and three labels."""
     folder = tmp_path_factory.mktemp("models")
     write_splade(folder / "splade", pooling_strategy="max", activation_function="relu")
-    bundles = {"splade": import_once(folder / "splade", folder / "bundle")}
+    bundles = {"splade": import_model(str(folder / "splade"), str(folder / "bundle")).path}
     write_multi_vectors(folder / "colbert", "stanford")
-    bundles["colbert"] = import_once(folder / "colbert", folder / "colbert-bundle")
+    bundles["colbert"] = import_model(str(folder / "colbert"), str(folder / "colbert-bundle")).path
     for labels in (1, 2, 3):
         write_classifier(folder / f"scores-{labels}", "multilingual", labels)
-        bundles[labels] = import_once(folder / f"scores-{labels}", folder / f"bundle-{labels}")
+        bundles[labels] = import_model(
+            str(folder / f"scores-{labels}"), str(folder / f"bundle-{labels}")
+        ).path
     return bundles
 
 

@@ -20,7 +20,6 @@ from tests.support.models.heads import (
     write_masked_lm,
     write_splade,
 )
-from tests.support.models.kept import import_once
 from tests.support.models.multi_vectors import write_multi_vectors
 from tests.support.outputs import content
 
@@ -32,7 +31,7 @@ SMALL = {"block_bytes": 200}
 def splade(tmp_path_factory):
     folder = tmp_path_factory.mktemp("splade")
     write_splade(folder / "source", pooling_strategy="max", activation_function="relu")
-    return import_once(folder / "source", folder / "bundle")
+    return import_model(str(folder / "source"), str(folder / "bundle")).path
 
 
 @pytest.fixture(scope="module")
@@ -281,7 +280,7 @@ def test_a_model_without_heads_says_which_vectors_it_makes(tmp_path, tiny_bundle
 def classifier(tmp_path_factory):
     folder = tmp_path_factory.mktemp("classifier")
     write_classifier(folder / "source", "distilbert", 3)
-    return import_once(folder / "source", folder / "bundle")
+    return import_model(str(folder / "source"), str(folder / "bundle")).path
 
 
 @pytest.mark.parametrize("output_format", ["parquet", "jsonl", "tfrecord"])
@@ -352,7 +351,7 @@ def test_the_report_shows_what_each_head_made(tmp_path, splade, classifier, corp
 def m3(tmp_path_factory):
     folder = tmp_path_factory.mktemp("m3")
     write_m3(folder / "source")
-    return import_once(folder / "source", folder / "bundle")
+    return import_model(str(folder / "source"), str(folder / "bundle")).path
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 
 import bert_embed
+from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, embed
 from tests.support.models.heads import VOCABULARY, write_splade
-from tests.support.models.kept import import_once
 from tests.support.models.tiny import WORDS
 from tests.support.outputs import export
 from tests.support.servers.gcs import answers, free_port, running
@@ -81,7 +81,7 @@ def output(tmp_path_factory):
     words = random.Random(3)
     texts = [" ".join(words.choices(WORDS, k=words.randint(3, 12))) for _ in range(60)]
     (folder / "in.txt").write_text("\n".join(texts))
-    model = import_once(folder / "source", folder / "bundle")
+    model = import_model(str(folder / "source"), str(folder / "bundle")).path
     assert embed(folder / "out", model, folder / "in.txt", keep_text=True) == 0
     return folder / "out"
 

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bert_embed
+from bert_embed.importers import import_model
 from bert_embed.model import Request
 from bert_embed.transforms import EmbedDocuments
 from bert_embed.transforms.adapters.embed_documents import document, placed
@@ -28,7 +29,6 @@ from bert_embed.transforms.adapters.text_model import Document, batch_weight, te
 from tests.support.beam import collect
 from tests.support.forks import python
 from tests.support.models.heads import write_splade
-from tests.support.models.kept import import_once
 from tests.support.models.sentence_transformers import write_sentence_transformers
 from tests.support.rounding import MINILM, assert_near
 
@@ -478,7 +478,7 @@ def test_the_example_runs_as_it_stands(minilm, tmp_path):
 def splade(tmp_path_factory):
     folder = tmp_path_factory.mktemp("splade")
     write_splade(folder / "source", pooling_strategy="max", activation_function="relu")
-    return import_once(folder / "source", folder / "bundle")
+    return import_model(str(folder / "source"), str(folder / "bundle")).path
 
 
 def test_the_kinds_that_are_named_come_together(splade, tmp_path):

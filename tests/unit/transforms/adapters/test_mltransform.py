@@ -11,12 +11,12 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import window
 
 import bert_embed
+from bert_embed.importers import import_model
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.transforms import BertEmbeddings
 from bert_embed.transforms.adapters.mltransform import document, placed
 from tests.support.beam import collect, inference_handlers
 from tests.support.models.heads import write_splade
-from tests.support.models.kept import import_once
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import MINILM, TINY, assert_near
 
@@ -75,7 +75,7 @@ def test_an_item_keeps_its_sparse_embedding(tiny_bundle, tmp_path):
 
 def test_an_item_gets_both_sides_of_a_model_that_makes_them(tmp_path):
     write_splade(tmp_path / "source", pooling_strategy="max", activation_function="relu")
-    model = import_once(tmp_path / "source", tmp_path / "bundle")
+    model = import_model(str(tmp_path / "source"), str(tmp_path / "bundle")).path
     transform = BertEmbeddings(model, vectors=["dense", "sparse"], top_k=3)
     [found] = collect(tmp_path, [EmbeddableItem.from_text("one")], written(tmp_path, transform))
     encoder = bert_embed.load(model)

@@ -23,10 +23,10 @@ from apache_beam.testing.util import assert_that, equal_to
 
 import bert_embed
 from bert_embed import BertEmbeddings, BertModelHandler
+from bert_embed.importers import import_model
 from bert_embed.importers.huggingface import import_huggingface
 from tests.support.beam import collect
 from tests.support.models.heads import write_classifier, write_splade
-from tests.support.models.kept import import_once
 from tests.support.models.multi_vectors import CASES, write_multi_vectors
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import assert_near
@@ -77,7 +77,7 @@ def test_the_other_kinds_of_vectors(tmp_path):
     write_classifier(tmp_path / "scores", "distilbert", 2, id2label={"0": "poor", "1": "good"})
     found = {}
     for kind in ("sparse", "multi", "scores"):
-        model = import_once(tmp_path / kind, tmp_path / f"{kind}-bundle")
+        model = import_model(str(tmp_path / kind), str(tmp_path / f"{kind}-bundle")).path
         handler = BertModelHandler(model, vectors=[kind])
         [[found[kind]]] = collect(tmp_path, ["the bank"], RunInference(handler))
     sparse, multi = found["sparse"].inference, found["multi"].inference
