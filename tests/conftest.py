@@ -40,6 +40,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # One thread an operation, as the engine on processors sets it where TensorFlow has not started yet:
 # here imports start it, and sums over two threads are rounded in another order.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+# NumPy's threads wait by spinning: for the small matrices of reports, as long as a run computes.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The processor computes, also where there is a GPU: tests compare bits and name the engine.
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
