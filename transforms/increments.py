@@ -24,8 +24,8 @@ from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, SettingError, StorageError
 from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS
+from bert_embed.results.files import deleted_batches
 from bert_embed.results.names import DELETED
-from bert_embed.results.parquet import deleted_batches
 from bert_embed.storage.files import open_raw
 from bert_embed.transforms.bigquery.read import table_columns, table_streams
 from bert_embed.transforms.blocks import (
@@ -304,9 +304,9 @@ def id_columns(file: EarlierFile) -> Iterator[IdColumns]:
         return
     try:
         yield from _READERS[PurePosixPath(file.path).suffix](file.path)
-    except StorageError:
+    except (StorageError, InputError):
         raise
-    except (pa.ArrowException, OSError, KeyError, TypeError, orjson.JSONDecodeError) as error:
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         if getattr(error, "errno", None) is not None:  # of the file system, not of Arrow
             raise
         raise InputError(

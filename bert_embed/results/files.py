@@ -14,17 +14,22 @@ from numpy.typing import NDArray
 
 from bert_embed.base.arrays import splits_of
 from bert_embed.base.environment import requires
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import InputError, StorageError
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.columns import Columns, Wanted, decoded, packed_signs, read_as_decimals
 from bert_embed.results.formats import FORMATS, format_of
+from bert_embed.results.parquet import open_parquet
 
 BATCH_ROWS = 1024  # few enough that their vectors stay in the processor's cache
 POSITION = "position"  # the column with the number of a token, word or span in its document
+_DELETED_ROWS = 1 << 16
 _UNIT_DOCUMENTS = 64  # whose units are a batch; each has a hundred or so
 # What damaged bytes make Arrow, orjson, zlib and NumPy raise. Arrow's errors of a file's contents
 # are OSErrors, too, without the number that an error of the system has.
-_DAMAGE = (ArithmeticError, EOFError, LookupError, OSError, TypeError, ValueError, zlib.error)
+_DAMAGE = (
+    *(ArithmeticError, EOFError, LookupError, OSError, TypeError, ValueError),
+    *(pa.ArrowException, zlib.error),
+)
 _Units = tuple[list[Any], np.ndarray, dict[str, Any], np.ndarray]  # see `_units`
 
 
@@ -159,11 +164,25 @@ def unit_batches(path: Path, granularity: str, settings: Mapping[str, Any]) -> I
             yield Rows(vectors, pa.table(table | columns)).take(present)
 
 
+def deleted_batches(file: BinaryIO, path: str) -> Iterator[pa.RecordBatch]:
+    """Yields the ids that `write_deleted` wrote to an open file, some rows at a time.
+
+    Raises:
+        InputError: The file is damaged.
+    """
+    with _damage_named(path), open_parquet(file) as parquet:
+        for batch in parquet.iter_batches(_DELETED_ROWS, use_threads=False):
+            batch.schema.field("id")
+            yield batch
+
+
 @contextmanager
 def _damage_named(path: Path | str) -> Iterator[None]:
     """Raises InputError, which names the file, where its bytes are not what a run wrote."""
     try:
         yield
+    except StorageError:
+        raise
     except _DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # no permission, a stale handle, too many open files: the bytes may be whole

@@ -25,7 +25,6 @@ _MULTI_BYTES = 4 << 20  # of multi-vectors in a batch as float32, about
 _NUMBERS = f"{EMBEDDING}.list.element"
 _VECTORS = (_NUMBERS, f"{_NUMBERS}.list.element", "values.list.element")  # of heads, the latter
 _ALL_DIFFERENT = ("id", "text_hash")  # a dictionary of these would only be larger
-_BATCH_ROWS = 1 << 16
 
 
 def open_parquet(
@@ -202,18 +201,3 @@ def write_deleted(file: BinaryIO, table: pa.Table, settings: Settings) -> None:
         write_page_checksum=True,
         row_group_size=max(table.num_rows, 1),
     )
-
-
-def deleted_batches(file: BinaryIO, name: str) -> Iterator[pa.RecordBatch]:
-    """Yields what `write_deleted` wrote, some rows at a time; InputError if it is damaged."""
-    try:
-        with open_parquet(file) as parquet:
-            for batch in parquet.iter_batches(_BATCH_ROWS, use_threads=False):
-                batch.schema.field("id")
-                yield batch
-    except (pa.ArrowException, OSError, KeyError) as error:
-        if getattr(error, "errno", None) is not None:  # of the file system, not of Arrow
-            raise
-        raise InputError(
-            f"{name} is damaged: `bert-embed verify --repair` writes a file of a run again"
-        ) from error

@@ -31,6 +31,7 @@ from bert_embed.results.files import (
     BATCH_ROWS,
     DocumentUnits,
     Rows,
+    deleted_batches,
     read_units,
     row_batches,
 )
@@ -45,7 +46,7 @@ from bert_embed.results.names import (
     output_name,
     vectors_of,
 )
-from bert_embed.results.parquet import METADATA_KEY, deleted_batches
+from bert_embed.results.parquet import METADATA_KEY
 from bert_embed.results.run_record import (
     RunRecord,
     Written,

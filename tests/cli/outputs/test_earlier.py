@@ -153,7 +153,13 @@ def break_footer(data):
     return data[:start] + b"\xff" * 32 + data[start + 32 :]
 
 
-@pytest.mark.parametrize("damage", [cut, flip_an_id, break_footer])
+def break_name(data):
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    at = data.index(b"\x02id", start) + 1
+    return data[:at] + b"\xff\xff" + data[at + 2 :]
+
+
+@pytest.mark.parametrize("damage", [cut, flip_an_id, break_footer, break_name])
 def test_a_damaged_file_is_named(tmp_path, days, one, tiny_bundle, capsys, damage):
     _, day2 = days
     path = next(one.glob("embeddings/part-*"))

@@ -1,13 +1,16 @@
 """The rows of a file are read whoever wrote it, all of them or those that are asked for."""
 
+import io
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert_embed.base.errors import InputError
-from bert_embed.results.files import row_batches
+from bert_embed.base.errors import InputError, StorageError
+from bert_embed.results.files import deleted_batches, row_batches
 from bert_embed.results.names import OUTPUT_DTYPES, restored, stored
+from bert_embed.results.parquet import write_deleted
 from bert_embed.transforms.blocks import EmbeddingBlock
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.write import write_vectors
@@ -90,6 +93,35 @@ def test_a_file_with_other_bytes_is_called_damaged(tmp_path, dtype):
     path.write_bytes(content[:middle] + b"\xff" * 40 + content[middle + 40 :])
     with pytest.raises(InputError, match=r"part\.parquet is damaged"):
         read(path, dtype)
+
+
+def test_deleted_ids_whose_footer_is_no_text_are_called_damaged():
+    file = io.BytesIO()
+    write_deleted(file, pa.table({"id": ["a", "b"]}), {"id_type": "string"})
+    content = file.getvalue()
+    at = content.index(b"id")  # the column's name in the footer
+    damaged = io.BytesIO(content[:at] + b"\xff\xff" + content[at + 2 :])
+    with pytest.raises(InputError, match=r"part\.parquet is damaged"):
+        list(deleted_batches(damaged, "part.parquet"))
+
+
+class Unreachable(io.BytesIO):
+    """A file of a store that stops answering."""
+
+    def read(self, *size):
+        raise StorageError("gs://b cannot be reached")
+
+    readinto = read
+
+
+def test_a_store_that_does_not_answer_is_no_damage(tmp_path):
+    path = tmp_path / "part.parquet"
+    write(path, column(numbers(10)))
+    file = Unreachable(path.read_bytes())
+    with pytest.raises(StorageError, match="reached"):
+        read(path, "float32", file=file)
+    with pytest.raises(StorageError, match="reached"):
+        list(deleted_batches(file, str(path)))
 
 
 @pytest.mark.parametrize("ending", ["parquet", "jsonl", "tfrecord"])
