@@ -1,15 +1,11 @@
 #!/usr/bin/env bash
-# bake.sh cpu|gpu|tpu yes|no [MODEL]: checks the installed package in the image that is being built,
-# and imports MODEL to /opt/bert-embed/model. yes: TensorFlow is there, which imports and checks need.
+# bake.sh cpu|gpu|tpu [MODEL]: checks the installed package in the image that is being built, and
+# imports MODEL to /opt/bert-embed/model.
 set -euo pipefail
-device=${1:?} tensorflow=${2:?} model=${3:-}
+device=${1:?} model=${2:-}
 cd / # the package must come from site-packages
 bert-embed --version
-if [[ $tensorflow == no ]]; then
-  [[ -z $model ]] || { echo "bake.sh: MODEL needs TENSORFLOW=yes, which imports it" >&2; exit 2; }
-  python -c 'import apache_beam, ai_edge_litert.interpreter, bert_embed.pipeline.run.graph'
-  exit
-fi
+python -c 'import apache_beam, ai_edge_litert.interpreter, bert_embed.pipeline.run.graph'
 # libtpu would look for a TPU.
 [[ $device == tpu ]] || BERT_EMBED_CACHE=/models bert-embed model verify minilm
 [[ -n $model ]] || exit 0
