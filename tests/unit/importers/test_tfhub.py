@@ -222,7 +222,17 @@ def test_an_archive_may_hold_the_models_folder(tmp_path):
     assert bundle.fingerprint == imported(tmp_path / "hub").fingerprint
 
 
-def test_an_archive_is_imported_on_the_way_and_again_when_it_changed(tmp_path, monkeypatch):
+@pytest.fixture
+def here(monkeypatch):
+    """Has models be imported in this process, where TensorFlow has started, and not apart."""
+
+    def imported_here(source, dest, **options):
+        import_model(str(source), str(dest), **options)
+
+    monkeypatch.setattr("bert_embed.bundle.find.import_apart", imported_here)
+
+
+def test_an_archive_is_imported_on_the_way_and_again_when_it_changed(tmp_path, monkeypatch, here):
     monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
     write_tiny_hub(tmp_path / "a" / "hub")
     archive = pack(tmp_path / "a" / "hub", tmp_path / "tiny.tar.gz")
@@ -316,7 +326,7 @@ def test_a_handle_is_found_in_the_hubs_own_cache(tmp_path, monkeypatch):
     assert bundle.fingerprint == imported(tmp_path / "hub").fingerprint
 
 
-def test_a_handle_that_cannot_be_fetched_says_what_to_do(tmp_path, monkeypatch):
+def test_a_handle_that_cannot_be_fetched_says_what_to_do(tmp_path, monkeypatch, here):
     monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "tfhub"))
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nobody listens there
