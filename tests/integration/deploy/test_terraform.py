@@ -1,9 +1,9 @@
 """deploy/terraform: every name of ours in it is the code's; the workflow `check` validates it."""
 
+import functools
 import json
 import re
 
-import hcl2
 import pytest
 
 from bert_embed.pipeline.options.embed import FLAGS
@@ -20,6 +20,8 @@ PAGE = (ROOT / "docs" / "cloud.md").read_text("utf-8")
 
 def blocks(kind):
     """The blocks of a kind in all files, as `(labels, content)`."""
+    import hcl2  # takes a second, which every process that collects tests would pay
+
     for text in SOURCES.values():
         for each in hcl2.loads(text).get(kind, []):
             labels = []
@@ -29,7 +31,9 @@ def blocks(kind):
             yield tuple(labels), {k: v for k, v in each.items() if not k.startswith("__")}
 
 
-RESOURCES = dict(blocks("resource"))
+@functools.cache
+def resources():
+    return dict(blocks("resource"))
 
 
 def test_parameters_of_the_example_are_the_templates():
@@ -70,7 +74,7 @@ def test_roles_are_those_of_the_page():
     roles = set(re.findall(r'"roles/([\w.]+)"', EVERY))
     assert roles
     assert {role for role in roles if f"`{role}`" not in PAGE} == set()
-    on_project = [c for (kind, _), c in RESOURCES.items() if kind == "google_project_iam_member"]
+    on_project = [c for (kind, _), c in resources().items() if kind == "google_project_iam_member"]
     assert "storage" not in str(on_project), "roles of storage are given on buckets"
     assert not re.search(r"roles/(owner|editor|viewer)\b", EVERY)
 
@@ -97,7 +101,7 @@ def test_workers_get_every_role_of_the_table_that_bigquery_takes(what):
     [row] = [line for line in PAGE.splitlines() if f"| {what} |" in line]
     granted = {
         role
-        for (kind, name), content in RESOURCES.items()
+        for (kind, name), content in resources().items()
         if kind.endswith("_iam_member") and name.startswith("worker")
         for role in re.findall(r"roles/([\w.]+)", str(content))
     }
@@ -115,7 +119,7 @@ def test_outputs_fill_the_file_of_variables():
 def test_every_resource_waits_for_the_services_of_a_fresh_project():
     refers = {
         name: set(re.findall(r"\b(google_\w+\.\w+)\b", str(content)))
-        for name, content in ((".".join(labels), c) for labels, c in RESOURCES.items())
+        for name, content in ((".".join(labels), c) for labels, c in resources().items())
     }
     ready = {"google_project_service.service"}
     while more := {name for name, others in refers.items() if others & ready} - ready:
@@ -128,12 +132,12 @@ def test_every_resource_waits_for_the_services_of_a_fresh_project():
 
 def test_secret_of_the_cloud_run_job_comes_before_what_needs_the_job():
     first, second = ("google_secret_manager_secret", "settings"), "cloud_run_scheduled"
-    assert second not in str(RESOURCES[first]["count"])
+    assert second not in str(resources()[first]["count"])
     for later in (
         ("google_cloud_run_v2_job_iam_member", "scheduler"),
         ("google_cloud_scheduler_job", "cloud_run"),
     ):
-        assert second in str(RESOURCES[later]["count"])
+        assert second in str(resources()[later]["count"])
 
 
 def test_page_without_terraform_enables_the_same_services():
