@@ -4,6 +4,11 @@
     python -m benchmarks.compiled --all        # all programs, as every night
     python -m benchmarks.compiled --all --keep # and keep the figures
     python -m benchmarks.compiled --only h100  # those with this in their names
+    python -m benchmarks.compiled --page       # the tables of docs/accelerators.md
+
+Every run compiles MiniLM for each chip, each family and head for an H100, and of those for other
+chips one of ten parts, which the commit names: it is the same whenever that commit is tried again,
+and `--part` tries it for another one.
 
 Needs the packages of `make test-accelerators`. Nothing runs: milliseconds and cycles are estimates
 of the TPU compiler, a roofline and a sum over all instructions, without what transfers and launches
@@ -22,11 +27,15 @@ import json
 import math
 import os
 import re
+import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +75,8 @@ _WITHOUT_CHIP = {
 }
 RESULTS = Path(__file__).with_name("results") / "compiled.json"
 _COMPARED = ("milliseconds", "million cycles", "temporary MB", "executable MB", "kernels")
+_PARTS = 10  # of the programs that are compiled in turn
+_PROCESSES = 2
 _WORSE = 1.1  # times the kept figure, at which a comparison fails
 # bfloat16 operations a second of one chip, as published.
 PEAKS = {"v5e": 197e12, "v6e": 918e12}
@@ -140,33 +151,55 @@ class Case:
         return math.prod(self.shape) * operations_of_token(self.config, self.shape[1])
 
 
-def cases(everything: bool) -> Iterator[Case]:
-    """Yields the programs of every run, or all; those of GPUs, which take seconds, first."""
+def cases(part: int | None) -> Iterator[Case]:
+    """Yields the programs of a run of a part, or all; those of GPUs, which take seconds, first."""
     usual, *others = PackedRows(_TOKENS, 512).shapes
     for target in reversed(TARGETS):
         few = 1 if target in PEAKS else 0  # a TPU's compiler takes long
         yield Case("MiniLM", target, "bfloat16", usual, layers=few)
-    for target in reversed(TARGETS) if everything else ("h100",):
-        for model in MODELS:
-            if model != "MiniLM":
-                # ModernBERT's first two layers differ in kind.
-                few = 1 if target in PEAKS and model != _TWO_KINDS else 2
-                yield Case(model, target, "bfloat16", usual, layers=few)
-        for head in HEADS:
-            yield Case("MiniLM", target, "bfloat16", usual, layers=1, head=head)
-    for target in reversed(TARGETS) if everything else ():
+    yield from _families_and_heads("h100", usual)
+    elsewhere = (
+        case
+        for target in reversed(TARGETS)
+        if target != "h100"
+        for case in _families_and_heads(target, usual)
+    )
+    for number, case in enumerate(elsewhere):
+        if part is None or number % _PARTS == part:
+            yield case
+    for target in reversed(TARGETS) if part is None else ():
         if target in PEAKS:
             yield Case("MiniLM", target, "bfloat16", usual)
         for model in _WHOLE:
             yield Case(model, target, "bfloat16", usual)
         for model in ("MiniLM", "bert-base") if target in PEAKS else ():
             yield Case(model, target, "bfloat16", usual, layers=2, products=True)
-        for layers in (3, 6) if target in PEAKS else ():
-            yield Case(_TWO_KINDS, target, "bfloat16", usual, layers=layers)
         for shape in others:
             yield Case("MiniLM", target, "bfloat16", shape)
         for shape in (usual, *others):
             yield Case("MiniLM", target, "float32", shape)
+
+
+def _families_and_heads(target: str, shape: Shape) -> Iterator[Case]:
+    for model in MODELS:
+        if model != "MiniLM":
+            # ModernBERT's first two layers differ in kind.
+            few = 1 if target in PEAKS and model != _TWO_KINDS else 2
+            yield Case(model, target, "bfloat16", shape, layers=few)
+    for head in HEADS:
+        yield Case("MiniLM", target, "bfloat16", shape, layers=1, head=head)
+
+
+def part_of_commit() -> int:
+    """Returns the part that the commit of this checkout compiles; 0 where there is none."""
+    command = ["git", "rev-parse", "HEAD"]
+    try:
+        said = subprocess.run(
+            command, cwd=RESULTS.parent, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return int(said.stdout, 16) % _PARTS
 
 
 @cache
@@ -296,6 +329,15 @@ def measured(case: Case) -> dict[str, float]:
     return figures(executable, case)
 
 
+def _all_measured(chosen: Sequence[Case]) -> Iterator[dict[str, float]]:
+    """Yields the figures of cases in their order, which several processes compile."""
+    if len(chosen) == 1:
+        yield measured(chosen[0])
+        return
+    with ProcessPoolExecutor(_PROCESSES, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(measured, chosen)
+
+
 def mixtures(kept: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """What MiniLM computes of texts of mixed lengths, where all programs they need were compiled.
 
@@ -325,21 +367,68 @@ def worse(kept: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
     ]
 
 
+def page_tables(kept: Mapping[str, Mapping[str, float]]) -> str:
+    """Returns the tables of docs/accelerators.md: of whole models, and of families and heads."""
+    usual = PackedRows(_TOKENS, 512).shapes[0]
+    whole = ["| model | precision | chip | ms | share | million tokens/s | MB | kernels |"]
+    for model, precision, target in product(("MiniLM", *_WHOLE), ("bfloat16", "float32"), TARGETS):
+        if said := kept.get(Case(model, target, precision, usual).name):
+            cells = [model, precision, _shown(target)]
+            if milliseconds := said.get("milliseconds"):
+                share, speed = said["share of peak"], said["million tokens a second"]
+                cells += [f"{milliseconds:.1f}", f"{share:.0%}", f"{speed:.1f}"]
+            else:
+                cells += ["", "", ""]
+            cells += [f"{said['temporary MB']:.0f}", str(said.get("kernels", ""))]
+            whole.append(_row(cells))
+    units = {target: "ms" if target in PEAKS else "kernels" for target in TARGETS}
+    parts = [_row(["", *(f"{_shown(target)}, {unit}" for target, unit in units.items())])]
+    for same in zip(*(_families_and_heads(one, usual) for one in TARGETS), strict=True):
+        cells = [f"{same[0].head} head" if same[0].head else same[0].model]
+        for said in (kept.get(case.name, {}) for case in same):
+            timed = "milliseconds" in said
+            cells.append(f"{said['milliseconds']:.2f}" if timed else str(said.get("kernels", "")))
+        parts.append(_row(cells))
+    return "\n\n".join(
+        "\n".join([rows[0], "|---" * (rows[0].count("|") - 1) + "|", *rows[1:]])
+        for rows in (whole, parts)
+    )
+
+
+def _shown(target: str) -> str:
+    return target if target in PEAKS else target.upper()
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"{' '.join(f'| {cell}'.rstrip() for cell in cells)} |"
+
+
 def main() -> None:
     """Compiles, prints, and compares with the table or keeps it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--all", action="store_true", help="all programs, not those of every run")
+    parser.add_argument("--all", action="store_true", help="all programs, not those of a run")
+    parser.add_argument(
+        "--part", type=int, choices=range(_PARTS), help="of those in turn; else that of the commit"
+    )
     parser.add_argument("--only", default="", help="programs with this in their names")
     parser.add_argument("--table", type=Path, default=RESULTS, help="the figures that are kept")
     parser.add_argument("--keep", action="store_true", help="keep the figures in the table")
+    parser.add_argument("--page", action="store_true", help="print what the page shows of it")
     arguments = parser.parse_args()
     kept = json.loads(arguments.table.read_text())
-    chosen = [case for case in cases(arguments.all) if arguments.only in case.name]
+    if arguments.page:
+        print(page_tables(kept))
+        return
+    part = part_of_commit() if arguments.part is None else arguments.part
+    if not arguments.all:
+        print(f"part {part} of those in turn: --part {part} repeats it", file=sys.stderr)
+    chosen = [
+        case for case in cases(None if arguments.all else part) if arguments.only in case.name
+    ]
     if not chosen:
         parser.error(f"--only {arguments.only}: no program has this in its name")
     problems = []
-    for case in chosen:
-        now = measured(case)
+    for case, now in zip(chosen, _all_measured(chosen), strict=True):
         print(case.name, json.dumps(now), flush=True)
         if arguments.keep:
             kept[case.name] = now
