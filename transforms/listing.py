@@ -16,6 +16,7 @@ import zstandard
 
 from bert_embed.base.errors import InputError, SettingError, StorageError
 from bert_embed.base.threads import in_parallel
+from bert_embed.results.names import RUN_FILE, parse_name
 from bert_embed.storage.file_info import fixed_folder
 from bert_embed.storage.files import (
     FileInfo,
@@ -55,6 +56,7 @@ OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx"} | {
     *(".hdf5", ".feather", ".arrow"),
 }
 HIDDEN = "_*"  # stands among suffixes for files with hidden names
+OF_RUNS = "outputs of runs"  # stands among suffixes for the files of earlier runs
 _HIDING = ("_", ".")
 _LOG_FOLDERS = {"Delta Lake": "_delta_log", "Hudi": ".hoodie"}
 _TABLE_LOGS = {
@@ -65,6 +67,7 @@ _TABLE_LOGS = {
 _TABLE_READERS = {"Delta Lake": "deltalake or Spark", "Hudi": "Spark", "Iceberg": "pyiceberg"}
 _MOST_FOLDERS = 100  # of a store, that are looked into for logs
 _FORMAT = 1  # of a listing in an output
+_OF_JOBS = {"status", "run", "started", "versions"}  # keys of the records of all jobs
 _MOST_SETTINGS = 1 << 20  # bytes; a larger file of this name is text
 
 
@@ -122,8 +125,9 @@ def list_input(
 ) -> Listing:
     """Lists the files that the patterns name, sorted by path, each once.
 
-    Files of a folder or glob that are hidden or not text are skipped, unless all of the latter are;
-    those below `output` are left out, as a run into a folder of its input would read itself.
+    Files of a folder or glob that are hidden or not text are skipped, unless all of the latter are,
+    and those of an earlier run's output in it; those below `output` are left out, as a run into a
+    folder of its input would read itself.
     SettingError: a folder is a table with a log of its own, which says what belongs to it.
     """
     infos: dict[str, FileInfo] = {}
@@ -143,6 +147,16 @@ def list_input(
                 "output",
             )
         _refuse_tables(pattern, files)
+        outputs = _outputs_among(pattern, [file.path for file in files])
+        of_runs = {file.path for file in files if file.path.startswith(outputs)}
+        skipped |= dict.fromkeys(of_runs, OF_RUNS)
+        if files and len(of_runs) == len(files):
+            raise SettingError(
+                "input",
+                f"{pattern} names the output of a run, {outputs[0][:-1]}; give what it was made "
+                f"from, or its files by their folder: {outputs[0]}embeddings/*",
+            )
+        files = [file for file in files if file.path not in of_runs]
         hidden = {file.path for file in files if _is_hidden(file.path, pattern)}
         skipped |= dict.fromkeys(hidden, HIDDEN)
         files = without_records([file for file in files if file.path not in hidden])
@@ -191,6 +205,36 @@ def _is_hidden(path: str, pattern: str) -> bool:
         and not any(fnmatchcase(name, given) for given in spelled)
         for name in below
     )
+
+
+def _outputs_among(pattern: str, paths: Sequence[str]) -> tuple[str, ...]:
+    """The folders, with a slash, that hold vectors of earlier runs, or what was made of them.
+
+    Not those of which the pattern names a folder or file, such as `runs/*/embeddings/*.parquet`.
+    """
+    place = absolute(pattern)
+    spelled = place.split("/")
+    folders = set[str]()
+    for path in (path for path in paths if path != place):
+        above, _, name = path.rpartition("/")
+        folder, _, kind = above.rpartition("/")
+        if name == RUN_FILE:
+            folders.add(f"{above}/")
+        elif parse_name(f"{kind}/{name}") and kind not in spelled:
+            folders.add(f"{folder}/")
+    below = sorted(folder for folder in folders if folder.startswith(_base(pattern, folder)))
+    found = in_parallel(_is_output, below) if is_remote(pattern) else map(_is_output, below)
+    return tuple(folder for folder, is_one in zip(below, found, strict=True) if is_one)
+
+
+def _is_output(folder: str) -> bool:
+    """Whether a folder's run.json is that of a job that wrote vectors."""
+    try:
+        data = read_bytes(join(folder, RUN_FILE))
+        values = orjson.loads(data or b"")
+    except (StorageError, OSError, ValueError):  # not to be read, or not ours
+        return False
+    return isinstance(values, dict) and values.keys() >= _OF_JOBS and "examples" not in values
 
 
 def _base(pattern: str, path: str) -> str:

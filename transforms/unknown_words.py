@@ -13,7 +13,7 @@ from bert_embed.transforms.parts import UnknownWords
 if TYPE_CHECKING:
     from bert_embed.text.documents import TextTokenizer
 
-_MOST_FILES = 5  # of a part; those with most such words
+_MOST_FILES = 5  # of a part; those with most such words, then the largest
 _SAMPLED_TEXTS, _SAMPLED_CHARS = 64, 1000  # of a part, whose scripts are looked at
 _OFFSET = r":[0-9]+$"  # after the file, in the place of a document
 
@@ -33,17 +33,16 @@ def unknown_words(
     """
     places = np.flatnonzero(ids == unk_id) if unk_id is not None else ids[:0]
     continuing = 0 if tokenizer is None else int(np.count_nonzero(tokenizer.continues_word[ids]))
-    if not len(places):
-        return UnknownWords(len(ids), continuing=continuing)
     lengths = np.diff(splits)
     counts = np.bincount(np.searchsorted(splits, places, side="right") - 1, minlength=len(lengths))
     paths = pc.replace_substring_regex(sources, _OFFSET, "").dictionary_encode()
     file = paths.indices.to_numpy()
     by_file = np.bincount(file, counts).astype(np.int64)
     tokens = np.bincount(file, lengths).astype(np.int64)
-    worst = [row for row in np.argsort(-by_file, kind="stable")[:_MOST_FILES] if by_file[row]]
+    # Those without [UNK] count, too: another part of the file may have some.
+    worst = np.lexsort((-tokens, -by_file))[:_MOST_FILES].tolist()
     scripts: Counter[str] = Counter()
-    if texts is not None and tokenizer is not None:
+    if len(places) and texts is not None and tokenizer is not None:
         rows = np.flatnonzero(counts)
         rows = rows[:: -(-len(rows) // _SAMPLED_TEXTS)].tolist()
         scripts = unknown_scripts([texts[row][:_SAMPLED_CHARS] for row in rows], tokenizer)

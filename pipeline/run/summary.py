@@ -33,7 +33,7 @@ from bert_embed.transforms.bigquery.client import TableName
 from bert_embed.transforms.crash_markers import Crash, crashes
 from bert_embed.transforms.increments import EarlierOutput
 from bert_embed.transforms.ledger import EQUAL_BINS, LENGTH_BIN, Distinct, joined, length_end
-from bert_embed.transforms.listing import HIDDEN
+from bert_embed.transforms.listing import HIDDEN, OF_RUNS
 from bert_embed.transforms.parts import BLANK_LINE
 from bert_embed.transforms.reconcile import Totals, Verdict
 
@@ -210,7 +210,7 @@ def _unknown(totals: Totals) -> Unknown:
     """How many tokens are [UNK], in which files most, of which scripts; how many continue words."""
     unknown, tokens = totals.counts["unknown_tokens"], totals.counts["text_tokens"]
     worst = sorted(totals.unknown_files.items(), key=lambda item: (-item[1][0], item[0]))
-    files = [UnknownInFile(file, of_file[0], share(*of_file)) for file, of_file in worst]
+    files = [UnknownInFile(file, found[0], share(*found)) for file, found in worst if found[0]]
     scripts = sorted(totals.unknown_scripts.items(), key=lambda item: (-item[1], item[0]))
     return Unknown(
         tokens=unknown,
@@ -376,8 +376,12 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
 
 
 def _skipped_text(files: Mapping[str, int]) -> str:
-    why = "hidden or not text" if HIDDEN in files else "not text"
-    skipped = counted(sum(files.values()), f"file is {why} and is", f"files are {why} and are")
+    kinds = {HIDDEN: "hidden", OF_RUNS: "of a run's output"}
+    why = [text for name, text in kinds.items() if name in files]
+    if files.keys() - kinds.keys():
+        why.append("not text")
+    shown = " or ".join(why)
+    skipped = counted(sum(files.values()), f"file is {shown} and is", f"files are {shown} and are")
     return f"{skipped} skipped ({_suffix_counts(files)})"
 
 

@@ -177,7 +177,7 @@ function rejectedSection() {
   if (suffixes.length) {
     parts.push(
       quiet(
-        `Files that are hidden or not text and were skipped: ${suffixes.map(([suffix, count]) => `${suffix || "no suffix"} ${whole(count)}`).join(", ")}.`,
+        `Files that are hidden, of a run's output, or not text, and were skipped: ${suffixes.map(([suffix, count]) => `${suffix || "no suffix"} ${whole(count)}`).join(", ")}.`,
       ),
     );
   }

@@ -49,7 +49,7 @@ def test_examples_keep_the_full_lengths(tmp_path, tiny_bundle):
 def test_unknown_words_are_counted_by_file_and_script(tmp_path, tiny_bundle, capsys):
     folder = tmp_path / "in"
     folder.mkdir()
-    (folder / "a.txt").write_text("the bank\nthe river \N{GRINNING FACE}\n" * 20)
+    (folder / "a.txt").write_text("the bank\n" * 20 + "the river \N{GRINNING FACE}\n" * 20)
     (folder / "b.txt").write_text("the мост через the река\n你好 bank\n", encoding="utf-8")
     (folder / "c.txt").write_text("the bank of the river\n" * 20)
     output = tmp_path / "out"
@@ -66,6 +66,10 @@ def test_unknown_words_are_counted_by_file_and_script(tmp_path, tiny_bundle, cap
     assert "25 tokens are [UNK], 12.0% (" in said
     assert f"{folder}/b.txt 62.5%" in said.replace("\n", "")
     assert "choose a --model for these languages" in said.replace("\n", " ")
+    assert embed(tmp_path / "blocks", tiny_bundle, folder / "a.txt", block_bytes=100) == 0
+    unknown = record(tmp_path / "blocks")["unknown"]  # most blocks have none
+    assert unknown["files"] == [{"file": f"{folder}/a.txt", "tokens": 20, "share": 0.2}]
+    capsys.readouterr()
     (folder / "a.txt").unlink()
     (folder / "b.txt").unlink()
     assert embed(tmp_path / "c", tiny_bundle, folder) == 0
