@@ -125,7 +125,7 @@ def texts_of_input(
         if any(file.format == "tfrecord" for file in listing.files):
             return hits, "the run read examples; `--keep_text` of tokenize and embed keeps texts"
         if listing_digest(listing.files) != source.listing:
-            return hits, "the run's input has changed or is missing"
+            return hits, "the run's input has changed or is missing; `--keep_text` keeps texts"
         files = listing.first(source.limit, source.text_column, quoting_of(columns))
     except (ValueError, OSError) as error:
         return hits, f"the run's input cannot be read: {error}"

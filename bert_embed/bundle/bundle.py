@@ -187,6 +187,8 @@ class Bundle:
             if kind != "dense" and kind not in self.heads:
                 made = ", ".join(("dense", *self.heads))
                 way_out = ""
+                if kind == "multi":
+                    way_out = "; BAAI/bge-m3 and colbert-ir/colbertv2.0 make multi-vectors"
                 if kind == "sparse":
                     way_out = (
                         "; sparse ones take the whole head of a masked language model among the "

@@ -237,7 +237,10 @@ def search(
             _check_texts(hits, problem, output)
         record = output.record
         if record is not None and not record.is_done:
-            warn(f"note: the run in {output.folder} is not complete (status {record.status})")
+            so_far = "" if any(best) else ", and has no vectors yet"
+            warn(
+                f"note: the run in {output.folder} is not complete (status {record.status}){so_far}"
+            )
         elif not any(best):
             warn(f"note: {_nothing_found(output, kinds)}")
         elif problem is not None:

@@ -216,6 +216,6 @@ def test_why_no_texts_are_shown(tmp_path, tiny_bundle, capsys):
 
     assert reason() == "several documents of a part have these ids"
     path.write_text(json.dumps(rows[0]))
-    assert reason() == "the run's input has changed or is missing"
+    assert reason() == "the run's input has changed or is missing; `--keep_text` keeps texts"
     (tmp_path / "out" / "run.json").unlink()
     assert reason() == "without run.json its input is not known"
