@@ -44,7 +44,7 @@ def test_a_run_that_was_begun_is_continued(tmp_path, tiny_bundle, text, disk, ca
     assert record(output)["counts"]["parts_reused"] > 0
     assert WARNED not in capsys.readouterr().err
     assert embed(tmp_path / "new", tiny_bundle, text) == 0
-    assert " free, but about 2,000 documents may take" in capsys.readouterr().err
+    assert "has 0.0 MB free, but about 2,000 documents may take" in capsys.readouterr().err
 
 
 @pytest.mark.slow

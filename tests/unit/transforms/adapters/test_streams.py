@@ -125,5 +125,5 @@ def test_every_element_reaches_its_windows(tmp_path, minilm, texts, before):
     # The source lets the watermark pass the older elements while they wait for their batch, which
     # began with the first one, in a bundle of its own.
     first, *others = [("text", second) for second in texts]
-    steps = [first, ("wait", 0.3), *others, ("wait", 0.3), ("watermark", 92), ("wait", 6)]
+    steps = [first, ("wait", 0.3), *others, ("wait", 0.3), ("watermark", 92), ("wait", 4)]
     assert run([*steps, ("watermark", 400), ("wait", 1)], tmp_path, before) == EXPECTED
