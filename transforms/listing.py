@@ -27,6 +27,7 @@ from bert_embed.storage.files import (
     join,
     list_files,
     read_bytes,
+    size_of,
 )
 from bert_embed.transforms.examples.read import limit_examples
 from bert_embed.transforms.examples.write import are_settings
@@ -68,7 +69,7 @@ _TABLE_READERS = {"Delta Lake": "deltalake or Spark", "Hudi": "Spark", "Iceberg"
 _MOST_FOLDERS = 100  # of a store, that are looked into for logs
 _FORMAT = 1  # of a listing in an output
 _OF_JOBS = {"status", "run", "started", "versions"}  # keys of the records of all jobs
-_MOST_SETTINGS = 1 << 20  # bytes; a larger file of this name is text
+_MOST_SETTINGS = 1 << 20  # bytes; a larger file with the name of settings or a record is text
 
 
 @dataclass(frozen=True)
@@ -229,9 +230,11 @@ def _outputs_among(pattern: str, paths: Sequence[str]) -> tuple[str, ...]:
 
 def _is_output(folder: str) -> bool:
     """Whether a folder's run.json is that of a job that wrote vectors."""
+    path = join(folder, RUN_FILE)
     try:
-        data = read_bytes(join(folder, RUN_FILE))
-        values = orjson.loads(data or b"")
+        if (size_of(path) or _MOST_SETTINGS) >= _MOST_SETTINGS:
+            return False
+        values = orjson.loads(read_bytes(path) or b"")
     except (StorageError, OSError, ValueError):  # not to be read, or not ours
         return False
     return isinstance(values, dict) and values.keys() >= _OF_JOBS and "examples" not in values

@@ -31,8 +31,10 @@ def unknown_words(
     The scripts of the words are counted where the texts and their tokenizer are there. No `unk_id`:
     the tokenizer can write every text.
     """
-    places = np.flatnonzero(ids == unk_id) if unk_id is not None else ids[:0]
     continuing = 0 if tokenizer is None else int(np.count_nonzero(tokenizer.continues_word[ids]))
+    if unk_id is None:
+        return UnknownWords(len(ids), continuing=continuing)
+    places = np.flatnonzero(ids == unk_id)
     lengths = np.diff(splits)
     counts = np.bincount(np.searchsorted(splits, places, side="right") - 1, minlength=len(lengths))
     paths = pc.replace_substring_regex(sources, _OFFSET, "").dictionary_encode()

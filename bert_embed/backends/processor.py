@@ -109,8 +109,8 @@ _first_model = threading.Lock()
 def loading_model() -> Iterator[None]:
     """Drops LiteRT's note while a process of ours loads its first model.
 
-    What other threads write to stderr meanwhile follows when it is loaded. Where stderr or a file
-    to hold it cannot be had, the note stays; what stderr has no room for is lost, as it always is.
+    What other threads write to stderr meanwhile follows when it is loaded. Without stderr, or
+    a file to hold it, the note stays; what a full stderr cannot take is lost.
     """
     if not _drops_note.is_set():
         yield

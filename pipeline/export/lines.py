@@ -140,7 +140,11 @@ def vertex(source: Source) -> bool:
         deleted_names(source), "delete/deleted_{:04d}.txt", lambda name: f"{name}\n".encode()
     )
     return write_lines(
-        *(source, "vectors_{:04d}.json", lines, options.dest + _JOURNAL, deletes),
+        source,
+        "vectors_{:04d}.json",
+        lines,
+        options.dest + _JOURNAL,
+        deletes,
         columns={"id", *restricts, *numeric, *metadata, *parts},
         rows=rows_per_file(source),
     )
