@@ -246,7 +246,7 @@ readers:
 		$(addprefix build/readers/,anserini elasticsearch opensearch lakes) || true
 
 test-export: build/export-venv/made readers
-	build/export-venv/bin/python -m pytest tests/integration/export_readers $(ARGS)
+	build/export-venv/bin/python -m pytest tests/integration/export_readers tests/unit/storage $(ARGS)
 
 FLINK_IMAGE ?= $(shell sed -n 's/^ARG FLINK=//p' deploy/flink/Dockerfile)
 test-images: .venv/dev model images build/prism flink

@@ -4,10 +4,8 @@ import gzip
 import io
 import json
 import re
-import sys
 import time
 
-import boto3
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +13,8 @@ import pytest
 import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed
-from tests.support.servers.gcs import answers, free_port, proxy, running, some
+from tests.support.servers.gcs import proxy, some
+from tests.support.servers.s3 import s3_server
 
 TEXTS = {
     "a.txt": b"a red river\nthe bank of seven stars\n",
@@ -26,23 +25,11 @@ TEXTS = {
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory):
     """A client of a server with the texts in `s3://corpus/in/`; the environment leads to it."""
-    url = f"http://127.0.0.1:{free_port()}"
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", url.rpartition(":")[2]]
-    log = tmp_path_factory.mktemp("s3") / "server.log"
-    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            **keys,
-            "AWS_ENDPOINT_URL": url,
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }.items():
-            patch.setenv(name, value)
-        with running(command, log, lambda: answers(f"{url}/moto-api/")):
-            client = boto3.client("s3")
-            client.create_bucket(Bucket="corpus")
-            for name, data in TEXTS.items():
-                client.put_object(Bucket="corpus", Key=f"in/{name}", Body=data)
-            yield client
+    with s3_server(tmp_path_factory.mktemp("s3")) as client:
+        client.create_bucket(Bucket="corpus")
+        for name, data in TEXTS.items():
+            client.put_object(Bucket="corpus", Key=f"in/{name}", Body=data)
+        yield client
 
 
 def contents(client, folder):
