@@ -48,6 +48,44 @@ def task_managers_at_work(cluster, trace):
     return {pid for row in events(trace) for pid in row["ancestors"]} & set(cluster.task_managers)
 
 
+# First: other tests leave a cluster that restarts no job, and a change takes a new JobManager.
+def test_without_restarts_the_same_command_goes_on(
+    tmp_path, cluster, corpus, tiny_bundle, whole, slow
+):
+    """The model is gone at first, then a worker is killed, then nothing stands in the way."""
+    cluster.restart_jobs(False)
+    bundle, output = tmp_path / "bundle", tmp_path / "out"
+    shutil.copytree(tiny_bundle, bundle)
+    command = flags(output, str(bundle), corpus)
+
+    with cluster.start(*command) as process:
+        wait_until((output / "run.json").exists, "the start", process)
+        bundle.rename(tmp_path / "elsewhere")
+        _, errors = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert f"error: the job failed: {bundle}: the model is not on this machine" in errors
+    assert record(output)["status"] == "failed"
+    (tmp_path / "elsewhere").rename(bundle)
+
+    with cluster.start(*command, faults=slow) as process:
+        worker = wait_for_a_block_under_way(tmp_path, process)
+        done = reports(output)
+        os.kill(worker["pid"], signal.SIGKILL)
+        _, errors = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert "error: the job failed: a worker process died (CANCELLED" in errors
+    assert "the same command continues" in errors
+    assert record(output)["status"] == "failed"
+
+    done = reports(output)
+    third = cluster.embed(*command)
+    assert third.returncode == 0, third.stderr
+    assert same_output(output, whole)
+    assert done.items() <= reports(output).items()
+    # The other worker may have ended its block after the job had failed.
+    assert record(output)["counts"]["parts_reused"] >= len(done) >= SOME
+
+
 def test_a_killed_worker_costs_its_block_only(tmp_path, cluster, corpus, tiny_bundle, whole, slow):
     cluster.restart_jobs(True)
     cluster.have_task_managers(2)
@@ -101,43 +139,6 @@ def test_a_job_goes_on_without_its_client(
     again = cluster.embed(*command)
     assert again.returncode == 0, again.stderr
     assert "nothing to do" in again.stdout
-
-
-def test_without_restarts_the_same_command_goes_on(
-    tmp_path, cluster, corpus, tiny_bundle, whole, slow
-):
-    """The model is gone at first, then a worker is killed, then nothing stands in the way."""
-    cluster.restart_jobs(False)
-    bundle, output = tmp_path / "bundle", tmp_path / "out"
-    shutil.copytree(tiny_bundle, bundle)
-    command = flags(output, str(bundle), corpus)
-
-    with cluster.start(*command) as process:
-        wait_until((output / "run.json").exists, "the start", process)
-        bundle.rename(tmp_path / "elsewhere")
-        _, errors = process.communicate(timeout=300)
-    assert process.returncode == 1
-    assert f"error: the job failed: {bundle}: the model is not on this machine" in errors
-    assert record(output)["status"] == "failed"
-    (tmp_path / "elsewhere").rename(bundle)
-
-    with cluster.start(*command, faults=slow) as process:
-        worker = wait_for_a_block_under_way(tmp_path, process)
-        done = reports(output)
-        os.kill(worker["pid"], signal.SIGKILL)
-        _, errors = process.communicate(timeout=300)
-    assert process.returncode == 1
-    assert "error: the job failed: a worker process died (CANCELLED" in errors
-    assert "the same command continues" in errors
-    assert record(output)["status"] == "failed"
-
-    done = reports(output)
-    third = cluster.embed(*command)
-    assert third.returncode == 0, third.stderr
-    assert same_output(output, whole)
-    assert done.items() <= reports(output).items()
-    # The other worker may have ended its block after the job had failed.
-    assert record(output)["counts"]["parts_reused"] >= len(done) >= SOME
 
 
 def test_a_job_outlives_its_job_server(tmp_path, cluster, corpus, tiny_bundle, whole, slow):

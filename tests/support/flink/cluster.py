@@ -25,6 +25,7 @@ _SCRIPTS = ROOT / "deploy" / "flink"
 _JOB = _SCRIPTS / "job.yaml"
 _BUILT = ROOT / "build" / "flink"
 _JARS = str(_BUILT / "job_server")
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _PATIENCE = 240.0  # seconds that anything may take on a busy machine
 # Reads ids of processes to the end of its input, which comes when the tests end or are killed. An
 # empty line says that none is left to be killed. TaskManagers leave gigabytes in the folder.
@@ -108,7 +109,13 @@ class FlinkCluster:
             log,
             ARTIFACTS=str(self.folder / "artifacts"),
         )
-        wait_until(lambda: "JobService started" in log.read_text("utf-8"), "job server")
+
+        def takes_jobs() -> bool:
+            if os.waitid(os.P_PID, self.job_server, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                raise AssertionError(f"the job server ended:\n{log.read_text('utf-8')}")
+            return "JobService started" in log.read_text("utf-8")
+
+        wait_until(takes_jobs, "job server")
 
     def start_job_manager(self, restarts: bool) -> None:
         """Starts one and waits until it answers."""
@@ -126,7 +133,8 @@ class FlinkCluster:
     def _run(self, command: list[str], log: Path, **env: str) -> int:
         """Starts a process that the stack ends, or the guard; returns its id."""
         env["JOB_SERVER_JARS"] = _JARS
-        env["JAVA_TOOL_OPTIONS"] = f"-Djava.io.tmpdir={self.folder / 'work'}"
+        # Processes that live for minutes do not earn what the second compiler of Java takes.
+        env["JAVA_TOOL_OPTIONS"] = f"-Djava.io.tmpdir={self.folder / 'work'} {_SHORT_LIVED}"
         pid = self.stack.enter_context(_running(command, log, **env))
         print(pid, file=self.guard, flush=True)
         return pid
