@@ -2,11 +2,11 @@
 
 import copy
 import functools
+import importlib.metadata
 import pickle
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
-from inspect import Signature
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -66,9 +66,6 @@ class _Handlers(PipelineVisitor):
             self.found.append(vars(node.transform)["_model_handler"])
 
 
-_inspected = decorators.get_signature
-_of_functions: WeakKeyDictionary[FunctionType, Signature] = WeakKeyDictionary()
-_of_methods: WeakKeyDictionary[FunctionType, Signature] = WeakKeyDictionary()
 _searched = userstate.get_dofn_specs
 _specs: WeakKeyDictionary[Any, tuple[set[StateSpec], set[TimerSpec]]] = WeakKeyDictionary()
 _parsed_new = PipelineOptions.__init__
@@ -82,7 +79,9 @@ def remember() -> None:
     line for each look at an option: 300 times for a pipeline of 50 transforms. The commands that
     tests start as processes, and `make test-lowest`, run Beam as it is.
     """
-    core.get_signature = decorators.get_signature = _signature
+    core.get_signature = decorators.get_signature = _once(decorators.get_signature)
+    core.get_function_args_defaults = _once(core.get_function_args_defaults, _lists)
+    decorators.IOTypeHints.from_callable = staticmethod(_once(decorators.IOTypeHints.from_callable))
     userstate.get_dofn_specs = _dofn_specs
     PipelineOptions.__init__ = _parse_once
     PipelineOptions._visible_option_list = _option_names
@@ -90,20 +89,32 @@ def remember() -> None:
     core._get_function_body_without_inners = _body
     # Stacks and sources, for messages about types.
     decorators.IOTypeHints._make_origin = classmethod(lambda *_, **__: [])
+    importlib.metadata.version = functools.cache(importlib.metadata.version)
     # It would walk through the names of all modules, to see whether a cache is full.
     statecache.get_deep_size = lambda *objects: 64
 
 
-def _signature(function: Any) -> Signature:
-    """A function never has another signature than before; as a method a parameter less."""
-    known, key = _of_functions, function
-    if isinstance(function, MethodType):
-        known, key = _of_methods, function.__func__
-    if not isinstance(key, FunctionType):
-        return _inspected(function)
-    if key not in known:
-        known[key] = _inspected(function)
-    return known[key]
+def _once(look: Callable[[Any], Any], given: Callable[[Any], Any] = lambda found: found) -> Any:
+    """Looks at a function once; as a method it has a parameter less."""
+    functions: WeakKeyDictionary[FunctionType, Any] = WeakKeyDictionary()
+    methods: WeakKeyDictionary[FunctionType, Any] = WeakKeyDictionary()
+
+    def look_once(function: Any) -> Any:
+        known, key = functions, function
+        if isinstance(function, MethodType):
+            known, key = methods, function.__func__
+        if not isinstance(key, FunctionType):
+            return look(function)
+        if key not in known:
+            known[key] = look(function)
+        return given(known[key])
+
+    return look_once
+
+
+def _lists(found: tuple[list[Any], list[Any]]) -> tuple[list[Any], list[Any]]:
+    names, defaults = found
+    return list(names), list(defaults)
 
 
 def _dofn_specs(dofn: core.DoFn) -> tuple[set[StateSpec], set[TimerSpec]]:

@@ -16,6 +16,7 @@ import json
 import os
 import runpy
 import selectors
+import shlex
 import shutil
 import signal
 import socket
@@ -59,6 +60,15 @@ def _server() -> tuple[str, subprocess.Popen[bytes]]:
 def python() -> list[str]:
     """The words that start what follows, `-m MODULE` or `-c CODE`, as `sys.executable` would."""
     return [sys.executable, "-IS", str(_LAUNCH), _server()[0]]
+
+
+def write_python(folder: Path) -> str:
+    """Writes a program that does as `python()`, for what asks for the path of one; returns it."""
+    path = folder / "python"
+    unbuffered = '[ "$1" != -u ] || { shift; export PYTHONUNBUFFERED=1; }'
+    path.write_text(f'#!/bin/sh\n{unbuffered}\nexec {shlex.join(python())} "$@"\n')
+    path.chmod(0o755)
+    return str(path)
 
 
 class Command(subprocess.Popen[str]):

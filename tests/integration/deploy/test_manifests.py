@@ -13,6 +13,7 @@ from bert_embed.pipeline.options.command_line import parse_embed
 from bert_embed.pipeline.runners.options import ACCELERATORS
 from tests.support.command import ROOT
 from tests.support.daily import DAYS, daily, write_day, write_settings
+from tests.support.forks import write_python
 
 DEPLOY = ROOT / "deploy"
 CRON = DEPLOY / "cron"
@@ -93,6 +94,7 @@ def test_the_image_of_the_daily_script_embeds_a_day(image, tmp_path, tiny_bundle
     made = subprocess.run([*image, settings, DAYS[0]], capture_output=True, text=True)
     assert made.returncode == 0, made.stdout + made.stderr
     assert f"{DAYS[0]} ended with exit code 0" in made.stdout
+    settings = write_settings(tmp_path, tiny_bundle, PYTHON=write_python(tmp_path))
     assert daily(settings, DAYS[0])[0] == 0, "the script of the clone finds the day done"
 
 

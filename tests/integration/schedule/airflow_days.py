@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.command import record, rows
 from tests.support.daily import BIN, DAYS, Airflow, state_of, write_day, write_settings
+from tests.support.forks import write_python
 from tests.support.servers.gcs import answers, free_port, running
 
 _FILES = ("bert_embed_days.py", "embed_dag.py")  # what deploy/cron/README.md says to copy
@@ -28,7 +29,7 @@ def test_the_second_day_embeds_what_is_new_and_a_day_again_changes_nothing(
 ):
     write_day(tmp_path / "texts", DAYS[0], {"a": "red river", "b": "bank"})
     write_day(tmp_path / "texts", DAYS[1], {"a": "red river", "b": "seven", "c": "of"})
-    settings = str(write_settings(tmp_path, tiny_bundle))
+    settings = str(write_settings(tmp_path, tiny_bundle, PYTHON=write_python(tmp_path)))
     code, said = run_days(airflow, settings, *DAYS[:2])
     assert code == 0, said
     assert [rows(tmp_path / "vectors" / day)["id"] for day in DAYS[:2]] == [["a", "b"], ["b", "c"]]
@@ -45,7 +46,8 @@ def test_what_only_a_person_can_mend_is_not_tried_again(airflow, tmp_path, tiny_
     """A try that is to be repeated would keep `dags test` waiting, far over this test's time."""
     with open(write_day(tmp_path / "texts", DAYS[0], {"a": "red"}), "a") as file:
         file.write("no JSON\n")
-    settings = write_settings(tmp_path, tiny_bundle, "--max_rejected=0")
+    changes = {"PYTHON": write_python(tmp_path)}
+    settings = write_settings(tmp_path, tiny_bundle, "--max_rejected=0", **changes)
     code, said = run_days(airflow, str(settings), DAYS[0])
     assert code != 0
     assert "exit code 3: the day is refused: more records were rejected" in said
@@ -66,8 +68,9 @@ def test_a_scheduler_catches_up_the_days_in_their_order(new_airflow, tmp_path, t
     for number, day in enumerate(days):
         write_day(tmp_path / "texts", day, {f"d{n}": "red" for n in range(number + 1)})
     url = f"http://127.0.0.1:{free_port()}"
+    settings = write_settings(tmp_path, tiny_bundle, PYTHON=write_python(tmp_path))
     env = {
-        "AIRFLOW_VAR_BERT_EMBED_SETTINGS": str(write_settings(tmp_path, tiny_bundle)),
+        "AIRFLOW_VAR_BERT_EMBED_SETTINGS": str(settings),
         "BERT_EMBED_FIRST_DAY": days[0],
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),

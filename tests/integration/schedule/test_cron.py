@@ -20,18 +20,25 @@ from tests.support.daily import (
     write_day,
     write_settings,
 )
+from tests.support.forks import write_python
 
 pytestmark = pytest.mark.slow
 
 TEXTS = some_texts(1000)
 
 
-def test_days_in_their_order_and_again(tmp_path, tiny_bundle):
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory):
+    """Days that end by themselves start with Beam imported already."""
+    return {"PYTHON": write_python(tmp_path_factory.mktemp("forks"))}
+
+
+def test_days_in_their_order_and_again(tmp_path, tiny_bundle, forks):
     """A day with too many rejected and a day without input are reported, and stop nothing."""
     with open(write_day(tmp_path / "texts", DAYS[0], {"a": "red river", "b": "bank"}), "a") as file:
         file.write("no JSON\n")
     write_day(tmp_path / "texts", DAYS[2], {"a": "red river", "b": "seven", "c": "of"})
-    settings = write_settings(tmp_path, tiny_bundle, "--max_rejected=0")
+    settings = write_settings(tmp_path, tiny_bundle, "--max_rejected=0", **forks)
     code, said = daily(settings, DAYS[0], DAYS[2])
     assert code == 3
     assert f"exit code 3 for {DAYS[0]} to {DAYS[2]}, see {tmp_path}/state/logs/" in said
@@ -45,13 +52,14 @@ def test_days_in_their_order_and_again(tmp_path, tiny_bundle):
     assert daily(settings, DAYS[1])[0] == 66
 
 
-def test_without_a_date_the_days_up_to_yesterday_are_caught_up(tmp_path, tiny_bundle):
+def test_without_a_date_the_days_up_to_yesterday_are_caught_up(tmp_path, tiny_bundle, forks):
     zone = datetime.timezone(datetime.timedelta(hours=14))  # where it is tomorrow already
     first = datetime.datetime.now(zone).date() - datetime.timedelta(days=3)
     days = [str(first + datetime.timedelta(days=number)) for number in range(4)]
     for day in days:
         write_day(tmp_path / "texts", day, {day: "money"})
-    settings = write_settings(tmp_path, tiny_bundle, TIME_ZONE="Etc/GMT-14", CATCH_UP_DAYS="2")
+    changes = {"TIME_ZONE": "Etc/GMT-14", "CATCH_UP_DAYS": "2"} | forks
+    settings = write_settings(tmp_path, tiny_bundle, **changes)
     code, said = daily(settings, "--stdout")
     assert code == 0
     done = sorted(path.name for path in (tmp_path / "vectors").iterdir())
@@ -60,7 +68,7 @@ def test_without_a_date_the_days_up_to_yesterday_are_caught_up(tmp_path, tiny_bu
     assert log(tmp_path) == ""
 
 
-def test_a_failing_day_ends_the_days_and_tells_its_exit_code(tmp_path, tiny_bundle):
+def test_a_failing_day_ends_the_days_and_tells_its_exit_code(tmp_path, tiny_bundle, forks):
     write_day(tmp_path / "texts", DAYS[0], {"a": "red river"})
     damaged = tmp_path / "texts" / DAYS[1] / "part.txt.gz"
     damaged.parent.mkdir()
@@ -69,7 +77,7 @@ def test_a_failing_day_ends_the_days_and_tells_its_exit_code(tmp_path, tiny_bund
     whole = gzip.compress(long_lines.encode())
     damaged.write_bytes(whole[: len(whole) * 2 // 3])
     write_day(tmp_path / "texts", DAYS[2], {"a": "red river", "b": "bank"})
-    settings = write_settings(tmp_path, tiny_bundle, KEEP_LOGS_DAYS="5")
+    settings = write_settings(tmp_path, tiny_bundle, KEEP_LOGS_DAYS="5", **forks)
     old, young = (tmp_path / "state" / "logs" / f"2024-01-0{n}.log" for n in (1, 2))
     old.parent.mkdir(parents=True)
     for path, age in ((old, 7), (young, 3)):
@@ -97,7 +105,7 @@ def uninterrupted(tmp_path_factory, tiny_bundle):
     return files(folder / "out")
 
 
-def test_one_at_a_time_and_stopped_and_continued(tmp_path, tiny_bundle, uninterrupted):
+def test_one_at_a_time_and_stopped_and_continued(tmp_path, tiny_bundle, uninterrupted, forks):
     write_day(tmp_path / "texts", DAYS[0], TEXTS)
     settings = write_settings(tmp_path, tiny_bundle, "--block_bytes=1000")
     output = tmp_path / "vectors" / DAYS[0]
@@ -114,6 +122,7 @@ def test_one_at_a_time_and_stopped_and_continued(tmp_path, tiny_bundle, uninterr
     process.communicate(timeout=60)
     assert process.returncode == 130
     assert record(output)["status"] == "interrupted"
+    settings = write_settings(tmp_path, tiny_bundle, "--block_bytes=1000", **forks)
     assert daily(settings, DAYS[0]) == (0, "")
     assert files(output) == uninterrupted
     assert record(output)["counts"]["parts_reused"] >= 10
