@@ -48,7 +48,7 @@ from jax.sharding import SingleDeviceSharding
 from bert_embed.backends.host import Wanted
 from bert_embed.backends.jax.flash import has_kernel
 from bert_embed.backends.jax.packing import PackedRows, most_texts
-from bert_embed.backends.jax.program import joined_products, program, weight_type
+from bert_embed.backends.jax.program import as_written, joined_products, program, weight_type
 from bert_embed.backends.jax.speed import operations_of_token
 from bert_embed.backends.protocol import Shape
 from bert_embed.base.errors import counted
@@ -274,7 +274,7 @@ def compiled(case: Case) -> Any:
         zeros = joined_products(zeros, config.head_width)
     weights = {name: of(array.shape, weight_type(name, dtype)) for name, array in zeros.items()}
     rows, texts = of(shape), of((shape[0], most_texts(shape[1])))
-    function = jax.jit(partial(program, wanted, heads, ()))
+    function = jax.jit(partial(program, wanted, heads, ()), out_shardings=as_written(place))
     lowered = function.lower(weights, rows, rows, None, texts)
     return lowered.compile()
 

@@ -417,6 +417,10 @@ class ArrayOps:
             products = x @ rows[start : start + block].T
             yield products if bias is None else products + self.weights[bias][start : start + block]
 
+    def largest_against(self, x: Any, table: str, bias: str | None, block: int) -> Any:
+        against = self.against(x, table, bias, block)
+        return self.joined([self.over_tokens(part, "max") for part in against])
+
     def over_tokens(self, x: Any, pooling: Literal["max", "sum", "mean", "first"]) -> Any:
         x = self.by_row(x)
         if pooling == "first":

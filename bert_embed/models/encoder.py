@@ -90,6 +90,9 @@ class Ops(Protocol):
     def against(self, x: Any, table: str, bias: str | None, block: int) -> Iterator[Any]:
         """Yields the products of `x` with the rows of a table, plus their bias: `block` at most."""
 
+    def largest_against(self, x: Any, table: str, bias: str | None, block: int) -> Any:
+        """Returns the largest of each row's `against`, `[rows, rows of the table]`."""
+
     def over_tokens(self, x: Any, pooling: Literal["max", "sum", "mean", "first"]) -> Any:
         """Returns `[rows, width]` of `[tokens, width]`; padding does not count."""
 

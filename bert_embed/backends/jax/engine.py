@@ -13,7 +13,7 @@ from bert_embed.backends.host import ProgramEngine
 from bert_embed.backends.jax.cache import ProgramCache
 from bert_embed.backends.jax.flash import has_kernel
 from bert_embed.backends.jax.packing import PackedRows, most_texts, placed
-from bert_embed.backends.jax.program import program, program_weights
+from bert_embed.backends.jax.program import as_written, program, program_weights
 from bert_embed.backends.protocol import PaddedRows, Shape
 from bert_embed.backends.runner import DEVICE_BATCH_TOKENS
 from bert_embed.base.arrays import places
@@ -73,7 +73,10 @@ class JaxEngine(ProgramEngine):
                 check_vma=False,
             )
             function.__name__ = self._cache.name
-            return partial(jax.jit(function, compiler_options=self._options), self._weights)
+            jitted = jax.jit(
+                function, out_shardings=as_written(by_row), compiler_options=self._options
+            )
+            return partial(jitted, self._weights)
 
         return Programs(compiled(False), compiled(True), by_row, self._cache.share)
 
@@ -124,6 +127,7 @@ class Programs:
         at = places(row * length + start, tokens)
         lengths = np.zeros((shape[0], most_texts(length)), np.int32)
         lengths[row, slot] = tokens
+        place = row * lengths.shape[1] + slot
 
         def packed(values: np.ndarray) -> np.ndarray:
             flat = np.zeros(shape[0] * length, np.int32)
@@ -133,7 +137,7 @@ class Programs:
         unseen = None if texts.seen is mask else packed(1 - texts.seen)
         batch = packed(texts.input_ids), packed(texts.type_ids), unseen, lengths
         found = jax.device_get(function(*jax.device_put(batch, self.by_row)))
-        outputs = {name: values[row, slot] for name, values in found["texts"].items()}
+        outputs = {name: values[place] for name, values in found["texts"].items()}
         for name, values in found["tokens"].items():
             outputs[name] = np.zeros((*mask.shape, values.shape[-1]), np.float32)
             outputs[name][inside] = values.reshape(-1, values.shape[-1])[at]

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.layout import Format, Layout
+from jax.sharding import Sharding
 
 from bert_embed.backends.host import (
     ArrayOps,
@@ -36,6 +38,8 @@ _FEW = 512  # rows of a table, up to which a TPU is faster by a product than by 
 _OF_TPU, _OF_OTHERS = "bhdl", "blhd"
 _FINITE = 80.0  # a score whose exponential, and the sum of a row of them, a float32 can hold
 _LEAST_SUM = 1e-30  # of exponentials: of a smaller one, some are cut off
+# Of a sparse head: texts whose products are made at once, and the tokens of each.
+_TEXTS, _TOKENS = 64, 16
 _HIGHEST = jax.lax.Precision.HIGHEST
 _ATTENTION = ("query", "key", "value")
 _JOINED = "query_key_value"  # a layer's three products side by side, for one kernel of attention
@@ -57,7 +61,7 @@ def program(
 
     `ids`, `types` and `unseen`, 1 for tokens that no other sees (None: there are none), are int32
     `[rows, length]`; `lengths`, int32 `[rows, texts]`, are the tokens of each text of a row, 0 for
-    none. Returns float32 arrays, of "texts" `[rows, texts, width]` and of "tokens"
+    none. Returns float32 arrays, of "texts" `[rows * texts, width]` and of "tokens"
     `[rows, length, width]`, by the names of `bert_embed.backends.protocol.Graph`. Not `exact`, a
     TPU may find none for a text that has some: see `_exponentials`.
     """
@@ -80,7 +84,17 @@ def program(
     if output_spec.sentences:
         chosen = [states[number] for number in spec.layer_numbers(config)]
         outputs["texts"]["sentences"] = _sentences(wanted, token_modules, ops, layout, ids, chosen)
+    for name, values in outputs["texts"].items():
+        outputs["texts"][name] = values.reshape(-1, values.shape[-1])
     return outputs
+
+
+def as_written(place: Sharding) -> dict[str, Any]:
+    """Returns how `program` has its outputs in memory.
+
+    Texts lie one after another, as they are found: a TPU would exchange rows and columns else.
+    """
+    return {"texts": Format(Layout((0, 1)), place), "tokens": place}
 
 
 class _Layout:
@@ -441,6 +455,39 @@ class _Ops(ArrayOps):
             yield (
                 products if bias is None else products + self.weights[bias][start : start + block]
             )
+
+    def largest_against(self, x: jax.Array, table: str, bias: str | None, block: int) -> jax.Array:
+        """See `Ops.largest_against`; `[rows * texts, rows of the table]`, of places in use.
+
+        Texts come some at a time, the longest first, and of each a few tokens at a time: a TPU
+        finds the largest products as it makes them, and places without a text cost nothing.
+        """
+        rows, lengths = self.weights[table].astype(self._dtype), self._layout.lengths.ravel()
+        starts = (self._layout.starts + x.shape[1] * jnp.arange(len(x))[:, None]).ravel()
+        states, count = x.astype(self._dtype).reshape(-1, x.shape[-1]), len(lengths)
+        order = jnp.argsort(lengths, descending=True)
+        order = jnp.pad(order, (0, -count % _TEXTS), constant_values=count)  # no place
+
+        def of_texts(turn: jax.Array, found: jax.Array) -> jax.Array:
+            places = jax.lax.dynamic_slice(order, [turn * _TEXTS], [_TEXTS])
+            start, length = (part.at[places].get(mode="clip") for part in (starts, lengths))
+
+            def of_tokens(step: jax.Array, most: jax.Array) -> jax.Array:
+                ahead = step * _TOKENS + jnp.arange(_TOKENS)
+                # A text's last token comes again behind it, which changes no maximum.
+                ahead = jnp.minimum(ahead, jnp.maximum(length - 1, 0)[:, None])
+                some = states.at[start[:, None] + ahead].get(mode="clip")
+                return jnp.maximum(most, self._einsum("tni,oi->tno", some, rows).max(axis=1))
+
+            least = jnp.full((_TEXTS, len(rows)), _LEAST, self._dtype)
+            steps = (length[0] + _TOKENS - 1) // _TOKENS
+            most = jax.lax.fori_loop(0, steps, of_tokens, least).astype(jnp.float32)
+            most = most if bias is None else most + self.weights[bias]
+            return found.at[places].set(most, mode="drop")
+
+        turns = ((lengths > 0).sum() + _TEXTS - 1) // _TEXTS
+        found = jax.lax.empty((count, len(rows)), jnp.float32)
+        return jax.lax.fori_loop(0, turns, of_texts, found)
 
     def over_tokens(self, x: jax.Array, pooling: str) -> jax.Array:
         """See `Ops.over_tokens`; `[rows, texts, width]`."""

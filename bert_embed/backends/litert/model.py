@@ -219,6 +219,10 @@ class _LiteRTOps:
                 shape=[-1, width],
             )
 
+    def largest_against(self, x: int, table: str, bias: str | None, block: int) -> int:
+        against = self.against(x, table, bias, block)
+        return self.joined([self.over_tokens(part, "max") for part in against])
+
     def over_tokens(self, x: int, pooling: str) -> int:
         graph = self._graph
         width = graph.width(x)

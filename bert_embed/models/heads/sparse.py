@@ -71,12 +71,12 @@ class SparseHead(Head):
             return ops.activated(ops.product(states, _TOKENS), "relu")
         x = ops.activated(ops.product(states, _TRANSFORM), self.transform)
         x = ops.norm(x, _NORM)
-        table, bias = _DECODER if self.decoder == "own" else _WORDS, _BIAS
+        table = _DECODER if self.decoder == "own" else _WORDS
+        against = x, table, _BIAS if self.decoder_bias else None, _BLOCK
+        if self.pooling == "max":  # log1p keeps the order, and follows for the few entries
+            return ops.largest_against(*against)
         pooled = []
-        for logits in ops.against(x, table, bias if self.decoder_bias else None, _BLOCK):
-            if self.pooling == "max":  # log1p keeps the order, and follows for the few entries
-                pooled.append(ops.over_tokens(logits, "max"))
-                continue
+        for logits in ops.against(*against):
             weights = ops.activated(logits, "relu")
             for _ in range(self._logarithms):
                 weights = ops.activated(weights, "log1p")

@@ -3,14 +3,17 @@
 import numpy as np
 import pytest
 
+from bert_embed import load
 from bert_embed.backends.choose import load_engine
 from bert_embed.backends.runner import RowRunner
 from bert_embed.bundle.bundle import read_bundle
+from bert_embed.importers import import_model
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.settings import OutputSpec, VectorSpec
 from tests.support.command import embed, rows, vectors
 from tests.support.engines import jax_process, load_jax_as_tpu
-from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.models.heads import write_splade
+from tests.support.models.tiny import WORDS, write_tiny_huggingface
 from tests.support.rounding import assert_near
 
 SIGNS = {"query": 1, "key": -1}
@@ -170,3 +173,20 @@ def test_batches_are_halved_where_one_does_not_fit(tiny_bundle):
     )
     assert found.failed == {}
     assert_near(found.vectors, run(bundle, texts, device="cpu").vectors)
+
+
+def test_sparse_vectors_of_many_texts_are_those_of_the_processor(tmp_path):
+    """More texts than a sparse head takes at once, of fewer tokens and of more."""
+    write_splade(tmp_path / "source")
+    bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    random = np.random.default_rng(0)
+    texts = [" ".join(random.choice(WORDS, length)) for length in [*range(50), *[3] * 60, 0]]
+    found = {}
+    for engine in ("litert", "jax"):
+        model = load(bundle.path, engine=engine, device="cpu", max_seq_length=64)
+        vectors = model.encode(texts, kind="sparse", batch_tokens=1024)
+        found[engine] = np.zeros((len(texts), bundle.config.vocab_size), np.float32)
+        rows_of_values = np.repeat(np.arange(len(texts)), np.diff(vectors.splits))
+        found[engine][rows_of_values, vectors.indices] = vectors.values
+    assert found["jax"].any(axis=1).all()
+    np.testing.assert_allclose(found["jax"], found["litert"], atol=1e-5)
