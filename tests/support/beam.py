@@ -13,6 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import apache_beam as beam
+from apache_beam.internal import pickler
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
@@ -66,6 +67,7 @@ class _Handlers(PipelineVisitor):
             self.found.append(vars(node.transform)["_model_handler"])
 
 
+_pickled = pickler.roundtrip
 _searched = userstate.get_dofn_specs
 _specs: WeakKeyDictionary[Any, tuple[set[StateSpec], set[TimerSpec]]] = WeakKeyDictionary()
 _parsed_new = PipelineOptions.__init__
@@ -90,6 +92,7 @@ def remember() -> None:
     # Stacks and sources, for messages about types.
     decorators.IOTypeHints._make_origin = classmethod(lambda *_, **__: [])
     importlib.metadata.version = functools.cache(importlib.metadata.version)
+    pickler.roundtrip = _as_pickled
     # It would walk through the names of all modules, to see whether a cache is full.
     statecache.get_deep_size = lambda *objects: 64
 
@@ -115,6 +118,13 @@ def _once(look: Callable[[Any], Any], given: Callable[[Any], Any] = lambda found
 def _lists(found: tuple[list[Any], list[Any]]) -> tuple[list[Any], list[Any]]:
     names, defaults = found
     return list(names), list(defaults)
+
+
+def _as_pickled(value: Any) -> Any:
+    """What its pickle gives; of a DoFn one is made later, and this only shows that it can be."""
+    if isinstance(value, core.DoFn):
+        return value
+    return type(value)() if isinstance(value, list | dict) and not value else _pickled(value)
 
 
 def _dofn_specs(dofn: core.DoFn) -> tuple[set[StateSpec], set[TimerSpec]]:

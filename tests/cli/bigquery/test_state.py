@@ -8,6 +8,7 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.bigquery import Client, QueryJob, SchemaField, Table
 
+from bert_embed.importers import import_model
 from bert_embed.transforms.bigquery.client import translate_errors
 from tests.support.command import embed, record
 from tests.support.loads import count, ids, interrupted, load, texts
@@ -191,12 +192,11 @@ def test_fail_refuses_the_rows_of_others(bigquery, dataset, into, capsys):
     assert ids(bigquery, dataset) == B
 
 
-@pytest.fixture
-def other_model(tmp_path):
-    from bert_embed.importers.huggingface import import_huggingface
-
-    write_tiny_huggingface(tmp_path / "source", heads=2)
-    return import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle")).path
+@pytest.fixture(scope="module")
+def other_model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("other")
+    write_tiny_huggingface(folder / "source", heads=2)
+    return import_model(str(folder / "source"), str(folder / "bundle")).path
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, embed, files, record
+from tests.support.forks import python
 from tests.support.servers.gcs import GcsServer
 
 PROJECT, REGION = "test-project", "us-central1"
@@ -193,10 +194,10 @@ def command(dataflow, model, output, *flags):
 
 
 @contextmanager
-def started(dataflow, *arguments, python=()):
+def started(dataflow, *arguments, fresh=()):
     """The command in a process of its own, which does not outlive the test."""
     process = subprocess.Popen(
-        [sys.executable, *python, "-m", "bert_embed", *command(dataflow, *arguments)],
+        [*(fresh or python()), "-m", "bert_embed", *command(dataflow, *arguments)],
         cwd=ROOT,
         env={**os.environ, **dataflow.environment},
         stdout=subprocess.PIPE,
@@ -254,7 +255,7 @@ def run_graph(dataflow, job):
 @pytest.fixture(scope="module")
 def on_processors(dataflow, tiny_bundle):
     asked = (dataflow, tiny_bundle, "cpu", IMAGE, DETACHED)
-    with started(*asked, python=["-X", "importtime"]) as process:
+    with started(*asked, fresh=[sys.executable, "-X", "importtime"]) as process:
         out, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     imports = [line for line in errors.splitlines() if line.startswith("import time:")]
