@@ -9,8 +9,6 @@ import numpy as np
 
 from bert_embed.base.errors import InputError
 from bert_embed.models.encoder import (
-    HUGGINGFACE_PARTS,
-    SIZES,
     Classifier,
     EncoderConfig,
     MaskedLM,
@@ -19,52 +17,63 @@ from bert_embed.models.encoder import (
     activation,
     norm_shapes,
     product_shapes,
-    required,
+    sizes_of,
 )
 
-# Our name of each module, and those of google-research and of tf-models-official. Hugging Face has
-# google-research's, with points. The first four are tensors themselves.
-_NAMES = {
-    "embeddings/word": ("embeddings/word_embeddings", "word_embeddings/embeddings"),
-    "embeddings/position": ("embeddings/position_embeddings", "position_embedding/embeddings"),
-    "embeddings/type": ("embeddings/token_type_embeddings", "type_embeddings/embeddings"),
-    "embeddings/relative": ("encoder/relative_attention_bias",),  # of MPNet
-    "embeddings/norm": ("embeddings/LayerNorm", "embeddings/layer_norm"),
-    "embeddings/project": ("embeddings_project",),  # of ELECTRA
-    "pooler": ("pooler/dense", "pooler_transform"),
+# Hugging Face's names of our modules; the first four are tensors themselves. Google-research has
+# the same, with slashes.
+_MODULES = {
+    "embeddings/word": "embeddings.word_embeddings",
+    "embeddings/position": "embeddings.position_embeddings",
+    "embeddings/type": "embeddings.token_type_embeddings",
+    "embeddings/relative": "encoder.relative_attention_bias",  # of MPNet
+    "embeddings/norm": "embeddings.LayerNorm",
+    "embeddings/project": "embeddings_project",  # of ELECTRA
+    "pooler": "pooler.dense",
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "attention_output": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "intermediate": "intermediate.dense",
+    "output": "output.dense",
+    "output_norm": "output.LayerNorm",
 }
-_TENSORS = tuple(_NAMES)[:4]
-_LAYER_NAMES = {
-    "query": ("attention/self/query", "self_attention/query"),
-    "key": ("attention/self/key", "self_attention/key"),
-    "value": ("attention/self/value", "self_attention/value"),
-    "attention_output": ("attention/output/dense", "self_attention/attention_output"),
-    "attention_norm": ("attention/output/LayerNorm", "self_attention_layer_norm"),
-    "intermediate": ("intermediate/dense", "intermediate"),
-    "output": ("output/dense", "output"),
-    "output_norm": ("output/LayerNorm", "output_layer_norm"),
-}
-_LAYERS = ("encoder/layer_", "transformer/layer_")  # before a layer's number
-_GOOGLE, _OFFICIAL = 0, 1
-# Modules of a layer that Hugging Face names differently than in BERT.
-_HUGGINGFACE_LAYER_NAMES = {
+# Those that differ.
+_MODULES_OF = {
     "distilbert": {
-        "query": "attention/q_lin",
-        "key": "attention/k_lin",
-        "value": "attention/v_lin",
-        "attention_output": "attention/out_lin",
+        "query": "attention.q_lin",
+        "key": "attention.k_lin",
+        "value": "attention.v_lin",
+        "attention_output": "attention.out_lin",
         "attention_norm": "sa_layer_norm",
-        "intermediate": "ffn/lin1",
-        "output": "ffn/lin2",
+        "intermediate": "ffn.lin1",
+        "output": "ffn.lin2",
         "output_norm": "output_layer_norm",
     },
     "mpnet": {
-        "query": "attention/attn/q",
-        "key": "attention/attn/k",
-        "value": "attention/attn/v",
-        "attention_output": "attention/attn/o",
-        "attention_norm": "attention/LayerNorm",
+        "query": "attention.attn.q",
+        "key": "attention.attn.k",
+        "value": "attention.attn.v",
+        "attention_output": "attention.attn.o",
+        "attention_norm": "attention.LayerNorm",
     },
+}
+_GOOGLE = {ours: theirs.replace(".", "/") for ours, theirs in _MODULES.items()}
+_OFFICIAL = {
+    "embeddings/word": "word_embeddings/embeddings",
+    "embeddings/position": "position_embedding/embeddings",
+    "embeddings/type": "type_embeddings/embeddings",
+    "embeddings/norm": "embeddings/layer_norm",
+    "pooler": "pooler_transform",
+    "query": "self_attention/query",
+    "key": "self_attention/key",
+    "value": "self_attention/value",
+    "attention_output": "self_attention/attention_output",
+    "attention_norm": "self_attention_layer_norm",
+    "intermediate": "intermediate",
+    "output": "output",
+    "output_norm": "output_layer_norm",
 }
 
 
@@ -74,47 +83,22 @@ def google_name(name: str) -> str:
     >>> google_name("layers/3/output/kernel"), google_name("embeddings/word")
     ('bert/encoder/layer_3/output/dense/kernel', 'bert/embeddings/word_embeddings')
     """
-    return f"bert/{_renamed(name, _GOOGLE)}"
+    return f"bert/{_renamed(name, _GOOGLE, 'encoder/layer_')}"
 
 
 def official_name(name: str) -> str:
     """Returns tf-models-official's name of our tensor, such as "word_embeddings/embeddings"."""
-    return _renamed(name, _OFFICIAL)
+    return _renamed(name, _OFFICIAL, "transformer/layer_")
 
 
-def huggingface_name(name: str, architecture: str = "bert") -> tuple[str, bool]:
-    """Returns Hugging Face's name of our tensor, and whether its array is the transpose of ours.
-
-    >>> huggingface_name("layers/3/output/kernel")
-    ('encoder.layer.3.output.dense.weight', True)
-    >>> huggingface_name("layers/3/output/bias", "distilbert")
-    ('transformer.layer.3.ffn.lin2.bias', False)
-    """
-    plain = _renamed(name, _GOOGLE)
-    if name.startswith("layers/"):
-        _, number, kind, part = name.split("/")
-        module = _LAYER_NAMES[kind][_GOOGLE]
-        module = _HUGGINGFACE_LAYER_NAMES.get(architecture, {}).get(kind, module)
-        plain = f"{huggingface_layers(architecture)}{number}/{module}/{part}"
-    module, _, part = plain.replace("/", ".").rpartition(".")
-    if name in _TENSORS:
-        return f"{module}.{part}.weight", False
-    return f"{module}.{HUGGINGFACE_PARTS[part]}", part == "kernel"
-
-
-def huggingface_layers(architecture: str) -> str:
-    """Returns what Hugging Face's names have before the number of a layer."""
-    return "transformer.layer." if architecture == "distilbert" else "encoder.layer."
-
-
-def _renamed(name: str, column: int) -> str:
-    if name in _TENSORS:
-        return _NAMES[name][column]
+def _renamed(name: str, modules: Mapping[str, str], layers: str) -> str:
+    if name in modules:
+        return modules[name]
     module, _, part = name.rpartition("/")
     if not module.startswith("layers/"):
-        return f"{_NAMES[module][column]}/{part}"
+        return f"{modules[module]}/{part}"
     _, number, kind = module.split("/")
-    return f"{_LAYERS[column]}{number}/{_LAYER_NAMES[kind][column]}/{part}"
+    return f"{layers}{number}/{modules[kind]}/{part}"
 
 
 ROBERTAS = ("roberta", "xlm-roberta", "camembert")  # one encoder, with different tokenizers
@@ -151,6 +135,7 @@ class BertConfig(EncoderConfig):
         "xlm-roberta": "an XLM-RoBERTa encoder",
         "camembert": "a CamemBERT encoder",
     }
+    modules: ClassVar[Mapping[str, str]] = _MODULES
     in_tables: ClassVar[tuple[str, ...]] = ("embeddings/relative",)
     prefixes: ClassVar[tuple[str, ...]] = ("bert.", "distilbert.", "electra.", "mpnet.", "roberta.")
     ignored: ClassVar[tuple[str, ...]] = (
@@ -218,8 +203,7 @@ class BertConfig(EncoderConfig):
         if values.get("is_decoder") or values.get("add_cross_attention"):
             raise InputError("config.json: is_decoder must be false, decoders are not supported")
         theirs = _DISTILBERT_FIELDS if model_type == "distilbert" else {}
-        required(values, [theirs.get(name, name) for name in SIZES])
-        sizes = {name: values[theirs.get(name, name)] for name in SIZES}
+        sizes = sizes_of(values, theirs)
         return cls(
             **{
                 **sizes,
@@ -236,14 +220,19 @@ class BertConfig(EncoderConfig):
         known = _SETTINGS.get(values["model_type"], ())
         return {name: value for name, value in unknown.items() if name not in known}
 
+    def huggingface_modules(self, values: Mapping[str, Any]) -> Mapping[str, str]:
+        return {**self.modules, **_MODULES_OF.get(values["model_type"], {})}
+
     def huggingface_tensor(self, name: str, values: Mapping[str, Any]) -> Source:
-        theirs, turned = huggingface_name(name, values["model_type"])
+        source = super().huggingface_tensor(name, values)
+        if name != "embeddings/position":
+            return source
         # The first positions of MPNet and RoBERTa are never a text's.
         unused = values["max_position_embeddings"] - self.max_position_embeddings
-        return Source(theirs, turned, skipped=unused if name == "embeddings/position" else 0)
+        return source._replace(skipped=unused)
 
     def huggingface_layers(self, values: Mapping[str, Any]) -> str:
-        return huggingface_layers(values["model_type"])
+        return "transformer.layer." if values["model_type"] == "distilbert" else "encoder.layer."
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         hidden, inner = self.hidden_size, self.intermediate_size
@@ -258,11 +247,8 @@ class BertConfig(EncoderConfig):
             shapes["embeddings/relative"] = (self.relative_buckets, self.num_attention_heads)
         kernels = {"embeddings/project": (width, hidden)} if self.embedding_size else {}
         norms = {"embeddings/norm": width}
+        kernels |= self.in_layers(intermediate=(hidden, inner), output=(inner, hidden))
         for layer in self.layer_names:
-            for name in ("query", "key", "value", "attention_output"):
-                kernels[f"{layer}/{name}"] = (hidden, hidden)
-            kernels[f"{layer}/intermediate"] = (hidden, inner)
-            kernels[f"{layer}/output"] = (inner, hidden)
             norms |= dict.fromkeys((f"{layer}/attention_norm", f"{layer}/output_norm"), hidden)
         return shapes | product_shapes(kernels) | norm_shapes(norms)
 

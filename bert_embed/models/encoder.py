@@ -107,7 +107,7 @@ ACTIVATIONS = {
     "relu": "relu",
 }
 # What Hugging Face calls the parts of a module.
-HUGGINGFACE_PARTS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "bias": "bias"}
+_HUGGINGFACE_PARTS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "bias": "bias"}
 SIZES = (
     "vocab_size",
     "hidden_size",
@@ -273,6 +273,13 @@ class EncoderConfig(Sizes):
         """What the names of each layer's tensors begin with."""
         return [f"layers/{number}" for number in range(self.num_hidden_layers)]
 
+    def in_layers(self, **widths: tuple[int, int]) -> dict[str, tuple[int, int]]:
+        """Returns the kernels of each layer: those of its attention, and others by their names."""
+        square = self.hidden_size, self.hidden_size
+        attention = dict.fromkeys(("query", "key", "value", "attention_output"), square)
+        kernels = {**attention, **widths}
+        return {f"{layer}/{name}": kernels[name] for layer in self.layer_names for name in kernels}
+
     @property
     def head_width(self) -> int:
         """Width of the part of a token's query, key or value that one head has."""
@@ -306,16 +313,21 @@ class EncoderConfig(Sizes):
             key = re.sub(pattern, replacement, key)
         return key
 
+    def huggingface_modules(self, values: Mapping[str, Any]) -> Mapping[str, str]:
+        """Returns `modules`, as the files of a model with this config.json have them."""
+        return self.modules
+
     def huggingface_tensor(self, name: str, values: Mapping[str, Any]) -> Source:
         """Returns where our tensor is, in the files of a model with this config.json."""
-        if name in self.modules:  # a table
-            return Source(f"{self.modules[name]}.weight")
+        modules = self.huggingface_modules(values)
+        if name in modules:  # a table
+            return Source(f"{modules[name]}.weight")
         module, _, part = name.rpartition("/")
         layer = ""
         if module.startswith("layers/"):
             _, number, module = module.split("/")
             layer = f"{self.huggingface_layers(values)}{number}."
-        return Source(f"{layer}{self.modules[module]}.{HUGGINGFACE_PARTS[part]}", part == "kernel")
+        return Source(f"{layer}{modules[module]}.{_HUGGINGFACE_PARTS[part]}", part == "kernel")
 
     def huggingface_layers(self, values: Mapping[str, Any]) -> str:
         """Returns what Hugging Face's names have before the number of a layer."""
@@ -358,10 +370,12 @@ def norm_shapes(widths: Mapping[str, int], beta: bool = True) -> dict[str, tuple
     return {f"{name}/{part}": (width,) for name, width in widths.items() for part in parts}
 
 
-def required(values: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Checks that config.json has some keys."""
-    if missing := [name for name in names if name not in values]:
+def sizes_of(values: Mapping[str, Any], theirs: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Returns the `SIZES` that config.json has, under names of its own where `theirs` has them."""
+    names = {name: (theirs or {}).get(name, name) for name in SIZES}
+    if missing := [name for name in names.values() if name not in values]:
         raise InputError(f"config.json: {', '.join(missing)} missing")
+    return {ours: values[name] for ours, name in names.items()}
 
 
 def activation(values: Mapping[str, Any], name: str, known: Mapping[str, str] = ACTIVATIONS) -> str:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bert_embed.base.errors import InputError
-from bert_embed.models.encoder import SIZES, EncoderConfig, Ops, norm_shapes, required
+from bert_embed.models.encoder import EncoderConfig, Ops, norm_shapes, sizes_of
 from bert_embed.models.rotary import embedded, gated, post_norm_shapes, refuse_unless
 
 _USUAL: dict[str, tuple[Any, ...]] = {
@@ -68,11 +68,13 @@ class JinaConfig(EncoderConfig):
 
     @classmethod
     def from_huggingface(cls, values: Mapping[str, Any]) -> "JinaConfig":
-        required(values, SIZES)
+        sizes = sizes_of(values)
         refuse_unless({"feed_forward_type": "original", **values}, _USUAL)
-        code = [values.get("_name_or_path"), *_entries(values.get("auto_map"))]
+        classes = values.get("auto_map")
+        code = [values.get("_name_or_path")]
+        code += classes.values() if isinstance(classes, Mapping) else ()
         return cls(
-            **{name: values[name] for name in SIZES},
+            **sizes,
             type_vocab_size=values.get("type_vocab_size", 2),
             layer_norm_eps=values.get("layer_norm_eps", 1e-12),
             qk_norm=any(_QK_NORM in name for name in code if isinstance(name, str)),
@@ -119,7 +121,3 @@ def slopes(heads: int) -> np.ndarray:
     powers = [-8 * (place + 1) / lower for place in range(lower)]
     powers += [-4 * (place + 1) / lower for place in range(0, 2 * lower, 2)]
     return np.array([2.0**power for power in powers[:heads]], np.float32)
-
-
-def _entries(values: Any) -> list[Any]:
-    return list(values.values()) if isinstance(values, Mapping) else []

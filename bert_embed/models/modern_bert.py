@@ -8,14 +8,13 @@ import numpy as np
 
 from bert_embed.base.errors import InputError
 from bert_embed.models.encoder import (
-    SIZES,
     Classifier,
     MaskedLM,
     Ops,
     activation,
     norm_shapes,
     product_shapes,
-    required,
+    sizes_of,
 )
 from bert_embed.models.rotary import (
     GATES,
@@ -103,11 +102,11 @@ class ModernBertConfig(RotaryConfig):
 
     @classmethod
     def from_huggingface(cls, values: Mapping[str, Any]) -> "ModernBertConfig":
-        required(values, SIZES)
+        sizes = sizes_of(values)
         refuse_unless(values, _USUAL)
         thetas = {kind: _theta(values, kind) for kind in _THETAS}
         return cls(
-            **{name: values[name] for name in SIZES},
+            **sizes,
             hidden_act=activation(values, "hidden_activation", GATES),
             type_vocab_size=0,
             layer_norm_eps=values.get("norm_eps", 1e-5),
@@ -122,19 +121,16 @@ class ModernBertConfig(RotaryConfig):
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         hidden, inner = self.hidden_size, self.intermediate_size
-        attention: dict[str, tuple[int, int]] = {}
         feed_forward: dict[str, tuple[int, int]] = {}
         norms = ["embeddings/norm", "final_norm"]
         for number, layer in enumerate(self.layer_names):
-            for name in ("query", "key", "value", "attention_output"):
-                attention[f"{layer}/{name}"] = (hidden, hidden)
             feed_forward |= dict.fromkeys((f"{layer}/gate", f"{layer}/up"), (hidden, inner))
             feed_forward[f"{layer}/output"] = (inner, hidden)
             norms += [f"{layer}/attention_norm"] if number else []  # the first has the embeddings'
             norms.append(f"{layer}/output_norm")
         return {
             "embeddings/word": (self.vocab_size, hidden),
-            **product_shapes(attention, self.attention_bias),
+            **product_shapes(self.in_layers(), self.attention_bias),
             **product_shapes(feed_forward, self.mlp_bias),
             **norm_shapes(dict.fromkeys(norms, hidden), self.norm_bias),
         }

@@ -9,13 +9,12 @@ import numpy as np
 from bert_embed.base.errors import InputError
 from bert_embed.models.encoder import (
     ACTIVATIONS,
-    SIZES,
     EncoderConfig,
     Ops,
     activation,
     norm_shapes,
     product_shapes,
-    required,
+    sizes_of,
 )
 
 _ROPE = {
@@ -138,15 +137,12 @@ def post_norm_shapes(config: EncoderConfig, biases: bool) -> dict[str, tuple[int
     shapes: dict[str, tuple[int, ...]] = {"embeddings/word": (config.vocab_size, hidden)}
     if config.type_vocab_size:
         shapes["embeddings/type"] = (config.type_vocab_size, hidden)
-    kernels: dict[str, tuple[int, int]] = {}
     gates: dict[str, tuple[int, int]] = {}
     norms = ["embeddings/norm"]
     for layer in config.layer_names:
-        for name in ("query", "key", "value", "attention_output"):
-            kernels[f"{layer}/{name}"] = (hidden, hidden)
         gates |= dict.fromkeys((f"{layer}/gate", f"{layer}/up"), (hidden, inner))
-        kernels[f"{layer}/output"] = (inner, hidden)
         norms += [f"{layer}/attention_norm", f"{layer}/output_norm"]
+    kernels = config.in_layers(output=(inner, hidden))
     shapes |= product_shapes(kernels, biases) | product_shapes(gates, bias=False)
     return shapes | norm_shapes(dict.fromkeys(norms, hidden))
 
@@ -249,7 +245,7 @@ class GteConfig(PostNormConfig):
 
     @classmethod
     def from_huggingface(cls, values: Mapping[str, Any]) -> "GteConfig":
-        required(values, SIZES)
+        sizes = sizes_of(values)
         refuse_unless(values, _GTE_USUAL)
         rope = check_rope(values.get("rope_parameters"), "rope_parameters", ("default", "ntk"))
         scaling = check_rope(values.get("rope_scaling"), "rope_scaling", ("default", "ntk"))
@@ -258,7 +254,7 @@ class GteConfig(PostNormConfig):
         scaled = "ntk" in {one.get("rope_type", one.get("type")) for one in (rope, scaling)}
         theta = values.get("rope_theta", _THETAS[values["model_type"]])
         return cls(
-            **{name: values[name] for name in SIZES},
+            **sizes,
             hidden_act=activation(values, "hidden_act", GATES),
             type_vocab_size=values.get("type_vocab_size", 1),
             layer_norm_eps=values.get("layer_norm_eps", 1e-12),
@@ -304,9 +300,8 @@ class NomicBertConfig(PostNormConfig):
     def from_huggingface(cls, values: Mapping[str, Any]) -> "NomicBertConfig":
         hub = "n_embd" in values
         theirs = _HUB_FIELDS if hub else {}
-        required(values, [theirs.get(name, name) for name in SIZES])
+        sizes = sizes_of(values, theirs)
         refuse_unless(values, _NOMIC_USUAL)
-        sizes = {name: values[theirs.get(name, name)] for name in SIZES}
         # Behind this position the code beside the weights scales all angles by a text's length.
         trained = values.get("max_trained_positions")
         if values.get("rotary_scaling_factor") and isinstance(trained, int):
