@@ -39,14 +39,10 @@ POOLINGS = (
 )
 WORD_POOLINGS = ("mean", "sum", "first", "last", "max")
 DEFAULT_STRIDE = 64  # tokens that windows share, at most half a window
-# Of TextSpec, and in JSON only where not the default: it keeps files and fingerprints.
-_SELDOM = {
-    "vectors": ["dense"],
-    "top_k": None,
-    "min_weight": 0.0,
-    "pool_factor": 1,
-    "marker": None,
-    "chunk_context": [],
+# Of both specs, in JSON and in fingerprints only where not the default.
+SELDOM: Mapping[str, Any] = {
+    **{"vectors": ["dense"], "top_k": None, "min_weight": 0.0, "pool_factor": 1, "marker": None},
+    **{"chunk_context": [], "dim_last": False, "layer_weights": [], "token_dense": 0},
 }
 HEADINGS = "headings"  # in chunk_context, the headings of Markdown above a chunk
 COLUMN = "column:"  # in chunk_context, before the name of a column that it may stand before
@@ -155,10 +151,8 @@ class VectorSpec:
 
     def layer_numbers(self, config: EncoderConfig) -> tuple[int, ...]:
         """Returns the numbers of the hidden states in use, 0 to L; SettingError if out of range."""
-        if self.pooling == "pooler":
-            self.token_layer_numbers(config)
-            return (config.num_hidden_layers,)
-        return self.token_layer_numbers(config)
+        numbers = self.token_layer_numbers(config)
+        return (config.num_hidden_layers,) if self.pooling == "pooler" else numbers
 
     def token_layer_numbers(self, config: EncoderConfig) -> tuple[int, ...]:
         """Returns the numbers of the hidden states for tokens' vectors, whatever the pooling."""
@@ -196,24 +190,18 @@ class VectorSpec:
 
     def pooled_width(self, config: EncoderConfig) -> int:
         """Returns the width of the pooling's output, of a stack for one layer."""
-        count = len(self.layer_numbers(config))
+        count = len(self.layer_numbers(config))  # also checks them
         if self.token_dense and self.pooling != "pooler":
             return self.token_dense * len(self.poolings)
-        return (
-            config.hidden_size
-            * len(self.poolings)
-            * (count if self.layer_combine == "concat" else 1)
-        )
+        joined = count if self.layer_combine == "concat" else 1
+        return config.hidden_size * len(self.poolings) * joined
 
     def _uncut_width(self, config: EncoderConfig) -> int:
         return self.dense or self.pooled_width(config)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as JSON-able values, some only where they are not the defaults."""
-        values = {**asdict(self), "layers": list(self.layers)}
-        values["layer_weights"] = list(self.layer_weights)
-        seldom = ("dim_last", "layer_weights", "token_dense")
-        return {name: value for name, value in values.items() if value or name not in seldom}
+        return _described(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "VectorSpec":
@@ -291,7 +279,7 @@ class TextSpec:
         object.__setattr__(self, "min_weight", not_negative("min_weight", self.min_weight))
         whole_number("pool_factor", self.pool_factor, least=1)
         for name, kind in KIND_OF.items():
-            if kind not in kinds and getattr(self, name) != _SELDOM[name]:
+            if kind not in kinds and getattr(self, name) != SELDOM[name]:
                 raise SettingError(name, f"requires vectors {kind}", "vectors")
 
     def _check_context(self) -> None:
@@ -363,15 +351,14 @@ class TextSpec:
     @property
     def keeps_windows(self) -> bool:
         """Whether a document has a sentence vector for each window, or for each chunk."""
-        windows = self.long_text == "window" and not self.merge_windows
-        return windows or self.chunk is not None
+        return self.pieces is not None
 
     @property
     def pieces(self) -> str | None:
         """What a document has a sentence vector for each of, `window` or `chunk`, or None."""
         if self.chunk is not None:
             return "chunk"
-        return "window" if self.keeps_windows else None
+        return "window" if self.long_text == "window" and not self.merge_windows else None
 
     @property
     def pools_late(self) -> bool:
@@ -398,21 +385,18 @@ class TextSpec:
         return self.chunk_tokens or text_room(self.max_seq_length, prompt_tokens)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as JSON-able values."""
-        lists = {
-            name: list(getattr(self, name)) for name in ("granularity", "vectors", "chunk_context")
-        }
-        values = {**asdict(self), **lists}
-        return {
-            name: value
-            for name, value in values.items()
-            if name not in _SELDOM or value != _SELDOM[name]
-        }
+        """Returns the fields as JSON-able values, some only where they are not the defaults."""
+        return _described(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "TextSpec":
         """Builds what `to_dict` returned, from a mapping that may hold more."""
         return cls(**{one.name: values[one.name] for one in fields(cls) if one.name in values})
+
+
+def _described(spec: VectorSpec | TextSpec) -> dict[str, Any]:
+    values = {name: list(one) if type(one) is tuple else one for name, one in asdict(spec).items()}
+    return {name: one for name, one in values.items() if name not in SELDOM or one != SELDOM[name]}
 
 
 def context_columns(names: Iterable[str]) -> tuple[str, ...]:

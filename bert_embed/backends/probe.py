@@ -13,9 +13,7 @@ from bert_embed.backends.protocol import PaddedRows
 from bert_embed.backends.runner import pad_rows
 from bert_embed.base.errors import InputError, required
 from bert_embed.bundle.bundle import PROBE, Bundle, file_sha256, load_tensors
-from bert_embed.bundle.fingerprints import model_fingerprint
 from bert_embed.models.encoder import EncoderConfig
-from bert_embed.models.heads.kinds import heads_to_json
 from bert_embed.settings import OutputSpec, VectorSpec
 from bert_embed.text.documents import build_rows
 from bert_embed.text.tokenizer import load_tokenizer
@@ -90,14 +88,14 @@ def probe_outputs(bundle: Bundle, tokenizer: "TextTokenizer") -> dict[str, np.nd
         PaddedRows(*(values[[row], :length] for values in (ids, mask, types, mask)))
         for row, length in enumerate(mask.sum(1))
     ]
-    found = [states(row, row.mask.shape) for row in rows]
-    means = np.stack([row["sentences"].reshape(-1, config.hidden_size) for row in found], axis=1)
+    computed = [states(row, row.mask.shape) for row in rows]
+    means = np.stack([row["sentences"].reshape(-1, config.hidden_size) for row in computed], axis=1)
     outputs = {
         "input_ids": ids[mask > 0],
         "row_splits": np.concatenate([[0], np.cumsum(mask.sum(1))]).astype(np.int64),
         "hidden_states": means,
         "last_hidden_state": np.concatenate(
-            [row["tokens"][0, :, -config.hidden_size :] for row in found]
+            [row["tokens"][0, :, -config.hidden_size :] for row in computed]
         ),
     }
     if bundle.has_pooler:
@@ -110,7 +108,7 @@ def probe_outputs(bundle: Bundle, tokenizer: "TextTokenizer") -> dict[str, np.nd
         vectors = np.tile(means[-1], math.ceil(width / means.shape[2]))[:, :width]
         outputs["dense_output"] = engine.modules(vectors)
     for kind in bundle.heads:
-        of_rows = [row[kind].reshape(-1, row[kind].shape[-1]) for row in found]
+        of_rows = [row[kind].reshape(-1, row[kind].shape[-1]) for row in computed]
         outputs[f"{kind}_output"] = np.concatenate(of_rows)[:, :_MOST_WIDTH]
     return outputs
 
@@ -161,11 +159,7 @@ def verify(bundle: Bundle) -> Verification:
     if not result.same_tokens:
         return result
     # The engines of GPUs and TPUs compute with these weights and settings.
-    modules = [module.to_dict() for module in bundle.dense]
-    heads = heads_to_json(bundle.heads)
-    before = [module.to_dict() for module in bundle.token_dense]
-    settings = bundle.config.to_dict(), bundle.tokenizer_settings, modules, heads, before
-    fingerprint = model_fingerprint(load_tensors(bundle), tokenizer.vocab, *settings)
+    fingerprint = bundle.fingerprint_of(load_tensors(bundle), tokenizer.vocab)
     return replace(result, same_model=fingerprint == bundle.fingerprint)
 
 

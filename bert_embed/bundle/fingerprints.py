@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_embed.settings import SELDOM
+
 
 @dataclass(frozen=True)
 class Keys:
@@ -56,11 +58,7 @@ VECTORS = Keys(
         *("word_pooling", "normalize_tokens", "prompt", "keep_text"),
         *("chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
     ),
-    new={
-        **{"int8_word_scales": "table", "vectors": ["dense"], "top_k": None, "min_weight": 0.0},
-        **{"heads": {}, "pool_factor": 1, "marker": None, "chunk_context": []},
-        **{"dim_last": False, "layer_weights": [], "token_dense": 0},
-    },
+    new={"int8_word_scales": "table", "heads": {}, **SELDOM},
     free=("model_source", "query_prompt", "similarity"),
 )
 # What the examples of `tokenize` are.

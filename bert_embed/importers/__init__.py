@@ -26,41 +26,33 @@ def import_model(
     source. InputError: no such model, one that cannot be computed, or a setting that does not apply
     to it.
     """
+    from bert_embed.importers.google import CONFIG, import_google, import_tfhub
+    from bert_embed.importers.huggingface import import_huggingface
     from bert_embed.importers.sources import hub_snapshot, local_folder
 
     if snapshot := hub_snapshot(source):
         source, name = str(snapshot.folder), name or snapshot.source
-    settings = {"checkpoint": checkpoint, "lower_case": lower_case, "activation": activation}
+    settings: dict[str, Any] = {"checkpoint": checkpoint, "lower_case": lower_case}
+    settings["activation"] = activation
     with local_folder(source) as folder:
         # As a bundle names it: an address, or an absolute path
         shown = source if "://" in source else str(Path(source).absolute())
-        facts = {"name": name or shown, "licence": licence}
-        return _import_folder(folder, source, dest, settings, facts)
-
-
-def _import_folder(
-    folder: Path, source: str, dest: str, settings: dict[str, Any], facts: dict[str, Any]
-) -> Bundle:
-    from bert_embed.importers.google import CONFIG, import_google, import_tfhub
-    from bert_embed.importers.huggingface import import_huggingface
-
-    if (folder / METADATA).is_file():
-        raise InputError(
-            f"{source}: is a bundle already, name it as model or copy its folder", "model"
-        )
-    safetensors = any(folder.glob("model.safetensors*"))
-    if (folder / CONFIG).is_file() and not (safetensors and not settings["checkpoint"]):
-        return import_google(str(folder), dest, **settings, **facts)
-    allowed: tuple[str, ...] = ()
-    kind = f"google-research checkpoints, but {source} holds no {CONFIG}"
-    hub = any((folder / name).is_file() for name in (SAVED_MODEL, TF1_HUB)) and not safetensors
-    if hub:
-        allowed = ("lower_case",)
-        kind = f"google-research checkpoints, but {source} is a SavedModel"
-    for name, value in settings.items():
-        if value is not None and name not in allowed:
-            raise SettingError(name, f"is for {kind}")
-    if hub:
-        casing = settings["lower_case"]
-        return import_tfhub(str(folder), dest, lower_case=casing, **facts)
-    return import_huggingface(str(folder), dest, **facts)
+        facts: dict[str, Any] = {"name": name or shown, "licence": licence}
+        place = str(folder)
+        if (folder / METADATA).is_file():
+            raise InputError(
+                f"{source}: is a bundle already, name it as model or copy its folder", "model"
+            )
+        safetensors = any(folder.glob("model.safetensors*"))
+        if (folder / CONFIG).is_file() and (checkpoint or not safetensors):
+            return import_google(place, dest, **settings, **facts)
+        hub = any((folder / mark).is_file() for mark in (SAVED_MODEL, TF1_HUB)) and not safetensors
+        kind = "is a SavedModel" if hub else f"holds no {CONFIG}"
+        for setting, value in settings.items():
+            if value is not None and not (hub and setting == "lower_case"):
+                raise SettingError(
+                    setting, f"is for google-research checkpoints, but {source} {kind}"
+                )
+        if hub:
+            return import_tfhub(place, dest, lower_case=lower_case, **facts)
+        return import_huggingface(place, dest, **facts)

@@ -17,6 +17,7 @@ from bert_embed.importers.weights import (
     check_layer_count,
     check_shapes,
     inside,
+    new_bundle,
     read_object,
     refuse_unknown,
     write_bundle,
@@ -55,29 +56,11 @@ def import_google(
     root = Path(source).absolute()
     config = read_config(root / CONFIG, activation)
     tensors = read_checkpoint(root, find_checkpoint(root, checkpoint), config)
-    bundle = _bundle(dest, config, tensors, name or str(root), licence)
     vocabulary = read_vocabulary(root / VOCABULARY, config, CONFIG)
     casing = casing_of(root) if lower_case is None else lower_case
-    return write_bundle(bundle, tensors, Tokenizer(vocabulary, casing, _MAX_WORD_CHARS))
-
-
-def _bundle(
-    dest: str,
-    config: BertConfig,
-    tensors: Mapping[str, np.ndarray],
-    source: str,
-    licence: str | None,
-) -> Bundle:
-    """Returns the bundle that `write_bundle` completes."""
-    return Bundle(
-        path=str(Path(dest).absolute()),
-        fingerprint="",
-        config=config,
-        max_seq_length=config.max_position_embeddings,
-        has_pooler="pooler/kernel" in tensors,
-        source=source,
-        licence=licence or "",
-    )
+    tokenizer = Tokenizer(vocabulary, casing, _MAX_WORD_CHARS)
+    bundle = new_bundle(dest, config, source=name or str(root), licence=licence or "")
+    return write_bundle(bundle, tensors, tokenizer)
 
 
 def read_config(path: Path, activation: str | None = None) -> BertConfig:
@@ -93,8 +76,8 @@ def read_config(path: Path, activation: str | None = None) -> BertConfig:
     except ValueError as error:
         raise InputError(str(error).replace("config.json", str(path))) from error
     if not isinstance(config, BertConfig):
-        found = config.model_types[values["model_type"]]
-        raise InputError(f"{path}: must be of a BERT encoder, is of {found}")
+        family = config.model_types[values["model_type"]]
+        raise InputError(f"{path}: must be of a BERT encoder, is of {family}")
     refuse_unknown(path, config.unknown_settings(values), frozenset())
     return replace(config, hidden_act=activation or _CONFIG_ACTIVATIONS[hidden_act])
 
@@ -314,8 +297,9 @@ def import_tfhub(
     vocabulary = read_vocabulary(find_vocabulary(saved), config, "the SavedModel")
     if uncased is None:
         raise no_casing(f"{root}:")
-    bundle = _bundle(dest, config, tensors, name or str(root), licence)
-    return write_bundle(bundle, tensors, Tokenizer(vocabulary, uncased, _MAX_WORD_CHARS))
+    tokenizer = Tokenizer(vocabulary, uncased, _MAX_WORD_CHARS)
+    bundle = new_bundle(dest, config, source=name or str(root), licence=licence or "")
+    return write_bundle(bundle, tensors, tokenizer)
 
 
 def _contents(saved: SavedModel) -> str:

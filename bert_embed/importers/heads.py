@@ -10,6 +10,7 @@ import numpy as np
 
 from bert_embed.base.errors import InputError
 from bert_embed.importers.weights import (
+    EncoderFiles,
     check_shapes,
     object_in,
     optional_object,
@@ -56,14 +57,10 @@ def is_masked_lm(values: Mapping[str, Any]) -> bool:
 
 
 def read_mlm_head(
-    folder: Path,
-    config: EncoderConfig,
-    values: Mapping[str, Any],
-    words: np.ndarray,
-    settings: Mapping[str, Any],
-    convert: str,
+    files: EncoderFiles, words: np.ndarray, settings: Mapping[str, Any]
 ) -> tuple[SparseHead, dict[str, np.ndarray]]:
-    """Returns the head and its tensors, float32; `values` are config.json's, `words` the table."""
+    """Returns the head and its tensors, float32; `words` is the table of the embeddings."""
+    folder, config, values = files.folder, files.config, files.values
     names = config.masked_lms.get(values["model_type"])
     if names is None:
         known = ", ".join(name for family in FAMILIES for name in family.masked_lms)
@@ -72,56 +69,61 @@ def read_mlm_head(
             f"supported, those of {known} are"
         )
     modules = names.transform, names.norm, names.decoder
-    arrays = _read_modules(folder, config, modules, convert, names.bias)
-    bias = arrays.pop(f"{names.decoder}.bias", None)
-    other = arrays.pop(names.bias, None) if names.bias else None
-    bias = other if bias is None else bias
-    decoder = arrays.pop(f"{names.decoder}.weight", None)
+    arrays = _read_modules(files, modules, names.bias)
+    bias = arrays.get(f"{names.decoder}.bias", arrays.get(names.bias))
+    decoder = arrays.get(f"{names.decoder}.weight")
     if decoder is None and values.get("tie_word_embeddings") is False:
         raise InputError(
             f"{folder}: the weights hold no {names.decoder}.weight, and tie_word_embeddings of "
             "config.json is false, so that they lack the head of the masked language model"
         )
-    own = decoder is not None and not np.array_equal(decoder, words)
     transform = "gelu"
     if names.activation:
         transform = activation(values, names.activation, config.activations)
+    tensors = _tensors("heads/sparse/transform", arrays, names.transform)
+    tensors |= _tensors("heads/sparse/norm", arrays, names.norm, ("gamma", "beta"))
+    if decoder is not None and np.array_equal(decoder, words):
+        decoder = None  # tied
+    others = {"heads/sparse/decoder": decoder, "heads/sparse/decoder_bias": bias}
+    tensors |= {name: array for name, array in others.items() if array is not None}
     head = SparseHead(
         **dict(settings),
         transform=transform,
-        transform_bias=f"{names.transform}.bias" in arrays,
-        norm_bias=f"{names.norm}.bias" in arrays,
-        decoder="own" if own else "tied",
+        transform_bias="heads/sparse/transform/bias" in tensors,
+        norm_bias="heads/sparse/norm/beta" in tensors,
+        decoder="tied" if decoder is None else "own",
         decoder_bias=bias is not None,
     )
-    ours = {
-        "heads/sparse/transform/kernel": arrays.pop(f"{names.transform}.weight", None),
-        "heads/sparse/transform/bias": arrays.pop(f"{names.transform}.bias", None),
-        "heads/sparse/norm/gamma": arrays.pop(f"{names.norm}.weight", None),
-        "heads/sparse/norm/beta": arrays.pop(f"{names.norm}.bias", None),
-        "heads/sparse/decoder": decoder if own else None,
-        "heads/sparse/decoder_bias": bias,
-    }
-    tensors = {name: array for name, array in ours.items() if array is not None}
-    kernel = tensors.get("heads/sparse/transform/kernel")
-    if kernel is None:
+    if "heads/sparse/transform/kernel" not in tensors:
         raise InputError(
             f"{folder}: the weights hold no {names.transform}.weight: they lack the head of the "
             "masked language model, which makes sparse vectors"
         )
-    tensors["heads/sparse/transform/kernel"] = kernel.T
     check_shapes(folder, tensors, head.shapes(config), "the head of a masked language model")
     return head, tensors
 
 
 def _read_modules(
-    folder: Path, config: EncoderConfig, modules: Iterable[str], convert: str, also: str = ""
+    files: EncoderFiles, modules: Iterable[str], also: str = ""
 ) -> dict[str, np.ndarray]:
     """Returns weights and biases of modules behind the encoder, and a tensor by its name."""
     wanted = {f"{module}.{part}" for module in modules for part in ("weight", "bias")} | {also}
-    return read_arrays(
-        folder, convert, lambda key: config.plain_name(key) in wanted, config.plain_name
-    )
+    plain = files.config.plain_name
+    return read_arrays(files.folder, files.convert, lambda key: plain(key) in wanted, plain)
+
+
+def _tensors(
+    ours: str,
+    arrays: Mapping[str, np.ndarray],
+    theirs: str,
+    parts: tuple[str, str] = ("kernel", "bias"),
+) -> dict[str, np.ndarray]:
+    """Returns the weights and biases of their module that are there, as ours has them."""
+    tensors = {}
+    for part, name in zip(parts, (f"{theirs}.weight", f"{theirs}.bias"), strict=True):
+        if name in arrays:
+            tensors[f"{ours}/{part}"] = arrays[name].T if part == "kernel" else arrays[name]
+    return tensors
 
 
 def read_query_weights(
@@ -174,16 +176,10 @@ def is_classifier(config: EncoderConfig, values: Mapping[str, Any]) -> bool:
 
 
 def read_classifier(
-    folder: Path,
-    config: EncoderConfig,
-    values: Mapping[str, Any],
-    activation_name: str | None,
-    convert: str,
+    files: EncoderFiles, activation_name: str | None
 ) -> tuple[ScoresHead, dict[str, np.ndarray]]:
-    """Returns the head and its tensors, float32; `values` are config.json's.
-
-    `activation_name` is the one that the settings of a CrossEncoder name.
-    """
+    """Returns the head and its tensors, float32; the name is that of a CrossEncoder's settings."""
+    folder, config, values = files.folder, files.config, files.values
     path = folder / "config.json"
     model_type = values["model_type"]
     names = config.classifiers.get(model_type)
@@ -196,21 +192,15 @@ def read_classifier(
     dense, classifier, dense_activation = names.dense, names.logits, names.activation
     if names.setting:
         dense_activation = activation(values, names.setting, config.activations)
-    arrays = _read_modules(folder, config, (dense, classifier, names.norm), convert)
+    arrays = _read_modules(files, (dense, classifier, names.norm))
     if f"{classifier}.weight" not in arrays:
         raise InputError(
             f"{folder}: the weights hold no {classifier}.weight, which makes the scores; if the "
             "model has none, take ForSequenceClassification out of config.json's architectures"
         )
-    ours = {
-        "heads/scores/dense/kernel": _turned(arrays.get(f"{dense}.weight")),
-        "heads/scores/dense/bias": arrays.get(f"{dense}.bias"),
-        "heads/scores/norm/gamma": arrays.get(f"{names.norm}.weight"),
-        "heads/scores/norm/beta": arrays.get(f"{names.norm}.bias"),
-        "heads/scores/classifier/kernel": _turned(arrays.get(f"{classifier}.weight")),
-        "heads/scores/classifier/bias": arrays.get(f"{classifier}.bias"),
-    }
-    tensors = {name: array for name, array in ours.items() if array is not None}
+    tensors = _tensors("heads/scores/dense", arrays, dense)
+    tensors |= _tensors("heads/scores/norm", arrays, names.norm, ("gamma", "beta"))
+    tensors |= _tensors("heads/scores/classifier", arrays, classifier)
     kernel = tensors["heads/scores/classifier/kernel"]
     labels = _labels(path, values, kernel.shape[-1])
     head = ScoresHead(
@@ -227,10 +217,6 @@ def read_classifier(
     return head, tensors
 
 
-def _turned(array: np.ndarray | None) -> np.ndarray | None:
-    return None if array is None else array.T
-
-
 def _labels(path: Path, values: Mapping[str, Any], count: int) -> tuple[str, ...]:
     named = values.get("id2label")
     if named is None:
@@ -245,7 +231,11 @@ def _labels(path: Path, values: Mapping[str, Any], count: int) -> tuple[str, ...
 
 def _activation(path: Path, values: Mapping[str, Any], labels: int, named: str | None) -> Any:
     """Softmax, sigmoid or none, as transformers' pipeline and CrossEncoder decide."""
-    named = named or _cross_encoder_activation(path, values)
+    if not named:  # releases 4 and 5 of sentence-transformers have it here, as those before
+        ours = object_in(path, values, "sentence_transformers")
+        refuse_unknown(path, ours, frozenset(("activation_fn", "version")))
+        before = values.get("sbert_ce_default_activation_function")
+        named = ours.get("activation_fn") or before
     if named is not None:
         return torch_activation(path, "the activation of scores", named, _BY_TORCH)
     problem = values.get("problem_type")
@@ -256,13 +246,6 @@ def _activation(path: Path, values: Mapping[str, Any], labels: int, named: str |
             f"{path}: problem_type must be one of {', '.join(_BY_PROBLEM)}, got {problem!r}"
         )
     return _BY_PROBLEM[problem]
-
-
-def _cross_encoder_activation(path: Path, values: Mapping[str, Any]) -> Any:
-    """What config.json says: releases 4 and 5 of sentence-transformers, and those before."""
-    ours = object_in(path, values, "sentence_transformers")
-    refuse_unknown(path, ours, frozenset(("activation_fn", "version")))
-    return ours.get("activation_fn") or values.get("sbert_ce_default_activation_function")
 
 
 def _pooling(path: Path, values: Mapping[str, Any], setting: str) -> Any:

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,11 @@ from bert_embed.importers.tokenizer_files import (
 )
 from bert_embed.importers.weights import (
     INTEGERS,
+    EncoderFiles,
     check_layer_count,
     check_shapes,
     inside,
+    new_bundle,
     optional_object,
     read_arrays,
     read_json,
@@ -75,8 +78,10 @@ def import_huggingface(
     settings = read_settings(root) if multi is None else multi.settings
     folder = inside(root, settings.encoder)
     refuse_adapter(folder)
+    card_licence = _card_licence(root) if licence is None else licence
+    origin = {"source": name or str(root), "licence": card_licence}
     if settings.is_static or is_static(optional_object(root / "config.json")):
-        return _import_static(root, folder, dest, settings, name, licence)
+        return _import_static(root, folder, dest, settings, origin)
     values = read_json(folder / "config.json")
     config = config_from_huggingface(values)
     refuse_unknown(folder / "config.json", config.unknown_settings(values), frozenset())
@@ -85,61 +90,34 @@ def import_huggingface(
     tokenizer, max_length = read_tokenizer(folder, config, settings.do_lower_case, markers)
     if multi is None:  # of others they hold a marker
         check_prompts(root / MODEL, settings.prompts, tokenizer)
-    convert = CONVERT if is_sentence_transformers(root) else _CONVERT
     _check_padding(folder, values, tokenizer)
-    apart = () if multi is None else (PROJECTION,)
-    tensors = read_tensors(folder, config, values, convert, apart)
+    convert = CONVERT if is_sentence_transformers(root) else _CONVERT
+    files = EncoderFiles(folder, values, config, convert)
+    tensors = _read_tensors(files, () if multi is None else (PROJECTION,))
     if config.type_vocab_size and not tokenizer.has_segments:
         config = replace(config, type_vocab_size=1)  # no token has the other types
         tensors["embeddings/type"] = tensors["embeddings/type"][:1]
-    files = _Files(root, folder, values, config, tokenizer, settings, convert)
+        files = replace(files, config=config)
     heads: dict[str, HeadRead] = {}
     if multi is not None:
         head, prompts = multi.head(config, tokenizer, folder)
         heads["multi"], settings = (head, multi.tensors), replace(settings, prompts=prompts)
-    heads |= _splade(files, tensors["embeddings/word"]) | _classifier(files)
-    default_vectors = tuple(heads) or ("dense",)
-    # Beside dense vectors
-    heads |= _masked_lm(files, tensors["embeddings/word"]) | read_m3(root, config, tokenizer)
+    words = tensors["embeddings/word"]
+    default_vectors = _read_heads(root, files, settings, tokenizer, words, heads)
     for _, of_head in heads.values():
         tensors |= of_head
     usual = min(max_length or config.max_position_embeddings, _MOST_TOKENS)
     length = settings.max_seq_length or usual
-    bundle = replace(
-        _bundle(root, dest, config, settings, name, licence),
+    bundle = new_bundle(
+        dest,
+        config,
         max_seq_length=min(length, config.max_position_embeddings),
-        has_pooler="pooler/kernel" in tensors,
         heads={kind: head for kind, (head, _) in heads.items()},
         default_vectors=default_vectors,
+        **settings.bundled,
+        **origin,
     )
     return write_bundle(bundle, {**tensors, **settings.tensors}, tokenizer)
-
-
-def _bundle(
-    root: Path,
-    dest: str,
-    config: EncoderConfig,
-    settings: Settings,
-    name: str | None,
-    licence: str | None,
-) -> Bundle:
-    """Returns the bundle of an encoder's `settings`, which `write_bundle` completes."""
-    return Bundle(
-        path=str(Path(dest).absolute()),
-        fingerprint="",
-        config=config,
-        max_seq_length=config.max_position_embeddings,
-        defaults=settings.defaults,
-        has_pooler=False,
-        dense=settings.dense,
-        token_dense=settings.token_dense,
-        similarity=settings.similarity,
-        top_k=settings.top_k,
-        prompts=settings.prompts,
-        default_prompt=settings.default_prompt,
-        source=name or str(root),
-        licence=_card_licence(root) if licence is None else licence,
-    )
 
 
 def _fitting(settings: Settings, config: EncoderConfig, root: Path) -> Settings:
@@ -165,8 +143,7 @@ def _import_static(
     folder: Path,
     dest: str,
     settings: Settings,
-    origin: str | None,
-    licence: str | None,
+    origin: Mapping[str, str],
 ) -> Bundle:
     """Imports a table as the library computes with it that wrote it, which its names say.
 
@@ -205,8 +182,8 @@ def _import_static(
     config = StaticConfig(len(table), width, unknown_id=unknown)
     settings = _fitting(replace(settings, defaults=defaults), config, root)
     check_prompts(root / MODEL, settings.prompts, tokenizer)
-    bundle = _bundle(root, dest, config, settings, origin, licence)
-    bundle = replace(bundle, max_seq_length=most or NO_LIMIT)
+    length = most or NO_LIMIT
+    bundle = new_bundle(dest, config, max_seq_length=length, **settings.bundled, **origin)
     tensors = {WORDS: np.ascontiguousarray(table), **settings.tensors}
     return write_bundle(bundle, tensors, tokenizer)
 
@@ -225,72 +202,44 @@ def _check_padding(folder: Path, values: Mapping[str, Any], tokenizer: TextToken
         )
 
 
-@dataclass(frozen=True)
-class _Files:
-    """A folder of the format, and what its files say, weights apart."""
-
-    root: Path
-    folder: Path  # of the encoder
-    values: Mapping[str, Any]  # of its config.json
-    config: EncoderConfig
-    tokenizer: TextTokenizer
-    settings: Settings
-    convert: str  # what converts other weights, for messages
-
-
-def _splade(files: _Files, words: np.ndarray) -> dict[str, HeadRead]:
-    """The head of a model of sparse vectors, `words` being the table of embeddings."""
-    settings = files.settings
-    if settings.splade is None:
-        return {}
-    head, tensors = read_mlm_head(
-        files.folder, files.config, files.values, words, settings.splade, files.convert
-    )
-    if settings.query_weights is not None:
-        head = replace(head, query_weights=True)
-        place = inside(files.root, settings.query_weights)
-        tensors |= read_query_weights(place, files.root, files.config, files.tokenizer.vocab)
-    return {"sparse": (head, tensors)}
-
-
-def _masked_lm(files: _Files, words: np.ndarray) -> dict[str, HeadRead]:
-    """The head of a model without modules, which pools as SparseEncoder does with it."""
-    if is_sentence_transformers(files.root) or not is_masked_lm(files.values):
-        return {}
-    try:
-        read = read_mlm_head(files.folder, files.config, files.values, words, {}, files.convert)
-    except InputError:  # a model for dense vectors, whatever else its weights hold
-        return {}
-    return {"sparse": read}
+def _read_heads(
+    root: Path,
+    files: EncoderFiles,
+    settings: Settings,
+    tokenizer: TextTokenizer,
+    words: np.ndarray,
+    heads: dict[str, HeadRead],
+) -> tuple[str, ...]:
+    """Adds the heads of a model whose table of embeddings is `words`; returns what it is for."""
+    config, is_bare = files.config, not is_sentence_transformers(root)
+    if settings.splade is not None:
+        head, tensors = read_mlm_head(files, words, settings.splade)
+        if settings.query_weights is not None:
+            head = replace(head, query_weights=True)
+            place = inside(root, settings.query_weights)
+            tensors |= read_query_weights(place, root, config, tokenizer.vocab)
+        heads["sparse"] = head, tensors
+    if settings.has_scores or (is_bare and is_classifier(config, files.values)):
+        heads["scores"] = read_classifier(files, settings.scores_activation)
+    default_vectors = tuple(heads) or ("dense",)
+    # Beside dense vectors; without modules as SparseEncoder takes such a model.
+    if is_bare and is_masked_lm(files.values):
+        with suppress(InputError):  # it is for dense vectors, whatever else its weights hold
+            heads["sparse"] = read_mlm_head(files, words, {})
+    heads |= read_m3(root, config, tokenizer)
+    return default_vectors
 
 
-def _classifier(files: _Files) -> dict[str, HeadRead]:
-    """The head of a classifier, a regression or a cross-encoder."""
-    settings, values = files.settings, files.values
-    is_bare = not is_sentence_transformers(files.root)
-    if not settings.has_scores and not (is_bare and is_classifier(files.config, values)):
-        return {}
-    activation = settings.scores_activation
-    read = read_classifier(files.folder, files.config, values, activation, files.convert)
-    return {"scores": read}
-
-
-def read_tensors(
-    folder: Path,
-    config: EncoderConfig,
-    values: Mapping[str, Any],
-    convert: str,
-    apart: Container[str] = (),
-) -> dict[str, np.ndarray]:
+def _read_tensors(files: EncoderFiles, apart: Container[str]) -> dict[str, np.ndarray]:
     """Reads the encoder's weights as float32, in the names and shapes of `tensor_shapes`.
 
-    `values` are config.json's; `convert` is what converts other weights to safetensors, for the
-    message of an InputError; `apart` are tensors that are no part of the encoder.
+    `apart` are tensors that are no part of the encoder.
     """
+    folder, config, values = files.folder, files.config, files.values
     ignored = re.compile("|".join(config.ignored))
     read = read_arrays(
         folder,
-        convert,
+        files.convert,
         lambda key: key not in apart and not ignored.match(config.plain_name(key)),
         config.plain_name,
     )

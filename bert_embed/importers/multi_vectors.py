@@ -1,8 +1,10 @@
 """Reads late-interaction models: sentence-transformers', PyLate's, Stanford's ColBERT, BGE-M3."""
 
 import string
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,15 @@ from bert_embed.importers.sentence_transformers import (
     is_sentence_transformers,
     listed_modules,
     read_dense,
+    read_prompts,
     read_transformer,
 )
+from bert_embed.importers.tokenizer_files import MASKS
 from bert_embed.importers.weights import (
     check_shapes,
     check_vector_names,
     inside,
+    number_in,
     object_in,
     optional_object,
     read_arrays,
@@ -76,8 +81,8 @@ _EXPANSION = frozenset(("strategy", "attend", "token", "length"))
 _MASK = frozenset(("skiplist_words", "skiplist_tasks", "keep_only_token_ids"))
 _ACTIVATIONS = ("identity", "tanh", "relu", "gelu")
 _USUAL_LENGTH = 32  # of queries
+_length = partial(number_in, least=3)  # of rows, with a token beside the special ones
 _CONVERT = "MultiVectorEncoder(folder).save_pretrained(new_folder) of sentence-transformers"
-_MASK_TOKENS = ("[MASK]", "<mask>")
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,9 @@ class MultiVectorFiles:
             if marker is not None:
                 ids[role] = numbers[marker]
                 prompts[role] = prompt.removeprefix(marker)
-                if not prompts[role].strip() and _joins(tokenizer, prompts[role]):
+                spaces = prompts[role]
+                # Before a text they may change none of its tokens.
+                if not spaces.strip() and tokenizer.encode(f"{spaces}a") == tokenizer.encode("a"):
                     prompts[role] = ""
         width = check_widths(self.layers, config.hidden_size, self.path)
         most = config.max_position_embeddings
@@ -136,7 +143,7 @@ class MultiVectorFiles:
         ), {name: prompt for name, prompt in prompts.items() if prompt}
 
     def _fill_id(self, numbers: Mapping[str, int]) -> int:
-        names = _MASK_TOKENS if self.fill_token is None else (self.fill_token,)
+        names = MASKS if self.fill_token is None else (self.fill_token,)
         for name in names:
             if name in numbers:
                 return numbers[name]
@@ -164,37 +171,23 @@ def read_multi_vectors(root: Path) -> MultiVectorFiles | None:
 
 def _read_own(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVectorFiles:
     """Reads what MultiVectorEncoder of sentence-transformers saves."""
-    encoder, unit_length = "", False
-    layers: list[DenseModule] = []
-    tensors: dict[str, np.ndarray] = {}
-    mask: Mapping[str, Any] = {}
-    for number, (kind, place) in enumerate(listed_modules(root)):
-        if (kind == "Transformer") != (number == 0):
-            _refuse_module(root, kind)
-        if kind == "Transformer":
-            encoder = place
-        elif kind == "Dense" and not unit_length:
-            tensors |= _read_layer(inside(root, place), layers, _TOKENS)
-        elif kind == "MultiVectorMask":
-            mask = _read_mask(inside(root, place) / "config.json")
-        elif kind == "Normalize":
-            file = inside(root, place) / "config.json"
-            check_vector_names(file, optional_object(file), _TOKENS)
-            unit_length = True
-        elif kind != "Dropout":
-            _refuse_module(root, kind)
+    kinds = ("Transformer", "Dense", "MultiVectorMask", "Normalize", "Dropout")
+    places = _places(root, kinds, in_order=True)
+    *_, encoder = ("", *places["Transformer"])
+    layers, tensors = _read_layers(root, places["Dense"], _TOKENS)
+    masks = [_read_mask(inside(root, place) / "config.json") for place in places["MultiVectorMask"]]
+    mask = masks[-1] if masks else {}
+    for place in places["Normalize"]:
+        file = inside(root, place) / "config.json"
+        check_vector_names(file, optional_object(file), _TOKENS)
     transformer = read_transformer(inside(root, encoder), known=_LENGTHS)
     tasks = mask.get("skiplist_tasks", ["document"])
     files = MultiVectorFiles(
         path=path,
-        settings=_settings(
-            encoder,
-            {**transformer, **_numbers(path, transformer)},
-            _texts(path, values, "prompts"),
-        ),
-        layers=tuple(layers),
+        settings=_settings(path, encoder, transformer, transformer, read_prompts(path, values)),
+        layers=layers,
         tensors=tensors,
-        unit_length=unit_length,
+        unit_length=bool(places["Normalize"]),
         entries_are_markers=False,
         query_length=_length(path, transformer, "query_length"),
         skip_words=_words(path, mask) or () if "document" in tasks else (),
@@ -205,17 +198,12 @@ def _read_own(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVectorF
 
 def _read_pylate(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVectorFiles:
     """Reads what PyLate saves: settings in one file, and no modules behind Dense ones."""
-    encoder = ""
-    layers: list[DenseModule] = []
-    tensors: dict[str, np.ndarray] = {}
-    for kind, place in listed_modules(root):
-        if kind == "Transformer":
-            encoder = place
-        elif kind == "Dense":
-            tensors |= _read_layer(inside(root, place), layers, _ANY)
-        elif kind not in ("Pooling", "Normalize", "Dropout"):  # of the model it was trained from
-            _refuse_module(root, kind)
-    prompts = _texts(path, values, "prompts")
+    # Pooling and Normalize are of the model that it was trained from.
+    kinds = ("Transformer", "Dense", "Pooling", "Normalize", "Dropout")
+    places = _places(root, kinds, in_order=False)
+    *_, encoder = ("", *places["Transformer"])
+    layers, tensors = _read_layers(root, places["Dense"], _ANY)
+    prompts = read_prompts(path, values)
     for role, name in _PREFIXES.items():
         prefix = values.get(name) or ""
         prompts[role] = prefix + prompts.get(role, "").removeprefix(prefix)
@@ -223,8 +211,8 @@ def _read_pylate(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVect
     words = _words(path, values)
     files = MultiVectorFiles(
         path=path,
-        settings=_settings(encoder, {**transformer, **_numbers(path, values)}, prompts),
-        layers=tuple(layers),
+        settings=_settings(path, encoder, transformer, values, prompts),
+        layers=layers,
         tensors=tensors,
         unit_length=True,
         entries_are_markers=True,
@@ -245,7 +233,11 @@ def _read_stanford(root: Path) -> MultiVectorFiles:
     """Reads what the ColBERT of Stanford saves."""
     path = root / _STANFORD
     values = optional_object(path)
-    array = _read_projection(root)
+    array = read_arrays(root, _CONVERT, PROJECTION.__eq__).get(PROJECTION)
+    if array is None or array.ndim != 2:
+        raise InputError(
+            f"{root}: the weights hold no matrix {PROJECTION}, which makes the vectors"
+        )
     length = _length(path, values, "query_maxlen") or _USUAL_LENGTH
     roles = {
         "query": values.get("query_token_id") or "[unused0]",
@@ -265,14 +257,20 @@ def _read_stanford(root: Path) -> MultiVectorFiles:
     )
 
 
-def _read_projection(root: Path) -> np.ndarray:
-    """Returns float32 `[dim, hidden]`."""
-    array = read_arrays(root, _CONVERT, PROJECTION.__eq__).get(PROJECTION)
-    if array is None or array.ndim != 2:
-        raise InputError(
-            f"{root}: the weights hold no matrix {PROJECTION}, which makes the vectors"
-        )
-    return array
+def _places(root: Path, kinds: Container[str], in_order: bool) -> defaultdict[str, list[str]]:
+    """Returns the folders of modules, all of which are of some kinds, by their kind."""
+    places = defaultdict[str, list[str]](list)
+    for kind, place in listed_modules(root):
+        misplaced = (kind == "Transformer") == bool(places)
+        misplaced |= kind == "Dense" and "Normalize" in places
+        if kind not in kinds or (in_order and misplaced):
+            raise InputError(
+                f"{root / 'modules.json'}: module {kind} is not supported there in a "
+                "late-interaction model, the order must be Transformer, Dense, MultiVectorMask, "
+                "Normalize"
+            )
+        places[kind].append(place)
+    return places
 
 
 def _filled(files: MultiVectorFiles, path: Path, expansion: Any) -> MultiVectorFiles:
@@ -297,22 +295,27 @@ def _filled(files: MultiVectorFiles, path: Path, expansion: Any) -> MultiVectorF
     )
 
 
-def _read_layer(
-    folder: Path, layers: list[DenseModule], takes: tuple[str, ...]
-) -> dict[str, np.ndarray]:
-    """Adds a Dense module to `layers`, and returns its tensors."""
-    path = folder / "config.json"
-    residual = optional_object(path).get("use_residual")
-    if residual:  # PyLate's may be another than sentence-transformers'
-        raise unknown_setting(path, "use_residual", residual)
-    layer, arrays = read_dense(folder, takes)
-    if layer.activation not in _ACTIVATIONS:
-        raise InputError(
-            f"{folder}: activation_function of a Dense module on tokens must be one of "
-            f"{', '.join(_ACTIVATIONS)}, got {layer.activation}"
-        )
-    layers.append(layer)
-    return {f"heads/multi/{len(layers) - 1}/{name}": array for name, array in arrays.items()}
+def _read_layers(
+    root: Path, places: Sequence[str], takes: tuple[str, ...]
+) -> tuple[tuple[DenseModule, ...], dict[str, np.ndarray]]:
+    """Returns Dense modules and their tensors."""
+    layers: list[DenseModule] = []
+    tensors: dict[str, np.ndarray] = {}
+    for number, place in enumerate(places):
+        folder = inside(root, place)
+        path = folder / "config.json"
+        residual = optional_object(path).get("use_residual")
+        if residual:  # PyLate's may be another than sentence-transformers'
+            raise unknown_setting(path, "use_residual", residual)
+        layer, arrays = read_dense(folder, takes)
+        if layer.activation not in _ACTIVATIONS:
+            raise InputError(
+                f"{folder}: activation_function of a Dense module on tokens must be one of "
+                f"{', '.join(_ACTIVATIONS)}, got {layer.activation}"
+            )
+        layers.append(layer)
+        tensors |= {f"heads/multi/{number}/{name}": array for name, array in arrays.items()}
+    return tuple(layers), tensors
 
 
 def _read_mask(path: Path) -> Mapping[str, Any]:
@@ -326,29 +329,21 @@ def _read_mask(path: Path) -> Mapping[str, Any]:
     return values
 
 
-def _refuse_module(root: Path, kind: str) -> None:
-    raise InputError(
-        f"{root / 'modules.json'}: module {kind} is not supported there in a late-interaction "
-        "model, the order must be Transformer, Dense, MultiVectorMask, Normalize"
-    )
-
-
-def _settings(encoder: str, values: Mapping[str, Any], prompts: dict[str, str]) -> Settings:
-    length = values.get("document_length") or values.get("max_seq_length")
+def _settings(
+    path: Path,
+    encoder: str,
+    transformer: Mapping[str, Any],
+    values: Mapping[str, Any],
+    prompts: Mapping[str, str],
+) -> Settings:
+    """Returns what `path` says in `values`, and the encoder's Transformer module."""
+    lengths = [_length(path, one, "document_length") for one in (values, transformer)]
     return Settings(
         encoder=encoder,
         prompts=prompts,
-        max_seq_length=length,
-        do_lower_case=bool(values.get("do_lower_case")),
+        max_seq_length=lengths[0] or lengths[1] or transformer.get("max_seq_length"),
+        do_lower_case=bool(transformer.get("do_lower_case")),
     )
-
-
-def _texts(path: Path, values: Mapping[str, Any], name: str) -> dict[str, str]:
-    texts = {key: text or "" for key, text in object_in(path, values, name).items()}
-    for key, text in texts.items():
-        if not isinstance(text, str):
-            raise InputError(f"{path}: {name} {key} must be a text, got {text!r}")
-    return texts
 
 
 def _words(path: Path, values: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -358,18 +353,6 @@ def _words(path: Path, values: Mapping[str, Any]) -> tuple[str, ...] | None:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise InputError(f"{path}: skiplist_words must be a list of texts")
     return tuple(words)
-
-
-def _numbers(path: Path, values: Mapping[str, Any]) -> dict[str, int]:
-    length = _length(path, values, "document_length")
-    return {} if length is None else {"document_length": length}
-
-
-def _length(path: Path, values: Mapping[str, Any], name: str) -> int | None:
-    length = values.get(name)
-    if length is not None and (type(length) is not int or length < 3):
-        raise InputError(f"{path}: {name} must be a whole number of at least 3, got {length!r}")
-    return length
 
 
 def _markers(prompt: str) -> Iterator[str]:
@@ -383,8 +366,3 @@ def _added(folder: Path) -> set[str]:
     path = folder / "tokenizer.json"
     tokens = read_object(path).get("added_tokens") if path.is_file() else ()
     return {token["content"] for token in tokens or () if isinstance(token, dict)}
-
-
-def _joins(tokenizer: TextTokenizer, spaces: str) -> bool:
-    """Whether spaces before a text change none of its tokens."""
-    return tokenizer.encode(f"{spaces}a") == tokenizer.encode("a")

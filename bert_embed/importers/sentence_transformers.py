@@ -1,8 +1,9 @@
 """Reads the settings of a sentence-transformers folder, such as pooling, Dense and prompts."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from bert_embed.importers.weights import (
     check_shapes,
     check_vector_names,
     inside,
+    number_in,
     object_in,
     optional_object,
     read_arrays,
@@ -131,9 +133,9 @@ def _read_config(path: Path, takes: tuple[str, ...]) -> DenseModule:
     refuse_unknown(path, values, _KNOWN)
     check_vector_names(path, values, takes)
     name = values.get("activation_function", "torch.nn.Tanh")
-    activation = "identity"
-    if name is not None:
-        activation = torch_activation(path, "activation_function", name, _ACTIVATIONS)
+    if name is None:
+        name = "torch.nn.Identity"
+    activation = torch_activation(path, "activation_function", name, _ACTIVATIONS)
     try:
         return DenseModule(
             in_features=values.get("in_features", 0),
@@ -225,6 +227,11 @@ _TRANSFORMER_KNOWN = frozenset(
 )
 
 
+_BUNDLED = (
+    *("defaults", "dense", "token_dense", "similarity", "top_k", "prompts", "default_prompt"),
+)
+
+
 @dataclass(frozen=True)
 class Settings:
     """How a folder's model encodes texts."""
@@ -245,6 +252,11 @@ class Settings:
     query_weights: str | None = None  # folder of the weights of queries' tokens, relative
     has_scores: bool = False  # of a CrossEncoder
     scores_activation: str | None = None  # its class in PyTorch
+
+    @property
+    def bundled(self) -> dict[str, Any]:
+        """Those that the model's bundle keeps as they are."""
+        return {name: getattr(self, name) for name in _BUNDLED}
 
 
 def is_sentence_transformers(source: Path) -> bool:
@@ -273,15 +285,9 @@ def read_settings(source: Path) -> Settings:
             splade = read_splade_pooling(inside(source, path) / "config.json")
         elif kind == "WeightedLayerPooling":
             layers = _weighted_layers(inside(source, path), inside(source, encoder))
-        elif kind in ("Dense", _TOKEN_DENSE, "LayerNorm"):
-            place, prefix = inside(source, path), POOLED
-            module: Module
-            if kind == "LayerNorm":
-                module, arrays = read_layer_norm(place)
-            elif kind == "Dense":
-                module, arrays = read_dense(place)
-            else:
-                (module, arrays), prefix = read_dense(place, ("token_embeddings",)), OF_TOKENS
+        elif kind in _READERS:
+            prefix, read = _READERS[kind]
+            module, arrays = read(inside(source, path))
             number = len(modules[prefix])
             tensors |= {f"{prefix}/{number}/{name}": array for name, array in arrays.items()}
             modules[prefix].append(module)
@@ -299,9 +305,13 @@ def read_settings(source: Path) -> Settings:
             raise InputError(
                 f"{source / _MODULES}: only a Transformer module is supported in a CrossEncoder"
             )
-    prompts, default_prompt = _read_prompts(source / MODEL, _MODELS[task])
+    model = named.get("model_type") or _MODELS[task]
+    if model != _MODELS[task]:
+        raise InputError(f"{source / MODEL}: model_type must be {_MODELS[task]}, got {model}")
+    prompts = read_prompts(source / MODEL, named)
+    default_prompt = _default_prompt(source / MODEL, named, prompts)
     refuse_unknown(source / MODEL, named, _MODEL_KNOWN)
-    cut = _most(source / MODEL, named, "truncate_dim")
+    cut = number_in(source / MODEL, named, "truncate_dim")
     if cut is not None and task == "feature-extraction":
         # Cut behind the modules, also where the last one gives unit length
         pooling = replace(pooling, dim=cut, dim_last=normalize)
@@ -324,7 +334,7 @@ def read_settings(source: Path) -> Settings:
         prompts=prompts,
         default_prompt=default_prompt,
         similarity=_read_similarity(source / MODEL, named, task),
-        top_k=_most(source / MODEL, named, "max_active_dims") if splade is not None else None,
+        top_k=None if splade is None else number_in(source / MODEL, named, "max_active_dims"),
         max_seq_length=values.get("max_seq_length"),
         do_lower_case=bool(values.get("do_lower_case")),
         splade=splade,
@@ -335,6 +345,13 @@ def read_settings(source: Path) -> Settings:
 
 
 _TOKEN_DENSE = "Dense on token_embeddings"
+_Reader = Callable[[Path], tuple[Module, dict[str, np.ndarray]]]
+# Of modules: what the names of their tensors begin with, and what reads them.
+_READERS: Mapping[str, tuple[str, _Reader]] = {
+    "Dense": (POOLED, read_dense),
+    "LayerNorm": (POOLED, read_layer_norm),
+    _TOKEN_DENSE: (OF_TOKENS, partial(read_dense, takes=("token_embeddings",))),
+}
 _ON_VECTORS = ("Dense", "LayerNorm", "Normalize")
 # The modules that may follow a module: pooling, then Dense modules, then unit length.
 _FOLLOWERS = {
@@ -470,30 +487,25 @@ def read_transformer(
         for setting, value in object_in(path, values, name).items():
             if setting not in _HARMLESS and value is not None:
                 raise unknown_setting(path, f"{setting} of {name}", value)
-    length = values.get("max_seq_length")
-    if length is not None and (type(length) is not int or length < 1):
-        raise InputError(f"{path}: max_seq_length must be a positive integer, got {length!r}")
+    number_in(path, values, "max_seq_length")
     return values
 
 
-def _read_prompts(path: Path, model: str) -> tuple[dict[str, str], str]:
-    """Returns the prompts and the default one's name."""
-    values = optional_object(path)
-    kind = values.get("model_type") or model
-    if kind != model:
-        raise InputError(f"{path}: model_type must be {model}, got {kind}")
-    given = values.get("prompts") or {}
-    if not isinstance(given, dict):
-        raise InputError(f"{path}: prompts must be an object, got a {type(given).__name__}")
-    prompts = {name: text or "" for name, text in given.items()}
+def read_prompts(path: Path, values: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the prompts of config_sentence_transformers.json by their names."""
+    prompts = {name: text or "" for name, text in object_in(path, values, "prompts").items()}
     for name, text in prompts.items():
         if not isinstance(text, str):
             raise InputError(f"{path}: prompt {name} must be a text, got {text!r}")
+    return prompts
+
+
+def _default_prompt(path: Path, values: Mapping[str, Any], prompts: Mapping[str, str]) -> str:
     default = values.get("default_prompt_name") or ""
     if default and (not isinstance(default, str) or default not in prompts):
         listed = ", ".join(sorted(prompts)) or "none"
         raise InputError(f"{path}: default_prompt_name must be one of {listed}, got {default!r}")
-    return prompts, default
+    return default
 
 
 def _read_similarity(path: Path, values: Mapping[str, Any], task: str) -> str:
@@ -514,11 +526,3 @@ def _read_similarity(path: Path, values: Mapping[str, Any], task: str) -> str:
             similarity,
         )
     return "cosine"
-
-
-def _most(path: Path, values: Mapping[str, Any], name: str) -> int | None:
-    """Returns a positive number of config_sentence_transformers.json, None if it has none."""
-    most = values.get(name)
-    if most is not None and (type(most) is not int or most < 1):
-        raise InputError(f"{path}: {name} must be a positive integer, got {most!r}")
-    return most

@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 from packaging.version import parse
 
 from bert_embed.base.environment import requires
-from bert_embed.base.errors import InputError, required, shown_bytes
+from bert_embed.base.errors import InputError, reason, required, shown_bytes
 from bert_embed.bundle.bundle import ARCHIVES, HUB_HANDLES, MARKERS
 from bert_embed.bundle.find import (
     HUB_SCHEME,
@@ -172,12 +172,6 @@ def _version_parser() -> Iterator[None]:
         yield
     finally:
         del sys.modules["pkg_resources"]
-
-
-def reason(error: Exception) -> str:
-    """Returns the first line of what an error says."""
-    text = str(getattr(error, "reason", None) or error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
 
 
 def hub_snapshot(source: str) -> Snapshot | None:

@@ -8,7 +8,13 @@ from typing import Any
 
 from bert_embed.base.errors import InputError
 from bert_embed.bundle.bundle import VOCABULARY
-from bert_embed.importers.weights import object_in, optional_object, read_object, refuse_unknown
+from bert_embed.importers.weights import (
+    number_in,
+    object_in,
+    optional_object,
+    read_object,
+    refuse_unknown,
+)
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.text.documents import TextTokenizer
 from bert_embed.text.json_tokenizer import JsonTokenizer
@@ -37,7 +43,7 @@ _OTHER_FILES = (
     "tokenizer.model",
     "merges.txt",
 )
-_MASKS = ("[MASK]", "<mask>")
+MASKS = ("[MASK]", "<mask>")
 _BYTE_LEVEL = ("RobertaTokenizer", "BartTokenizer", "LongformerTokenizer")
 _METASPACE = ("XLMRobertaTokenizer", "CamembertTokenizer")
 _BY_MODEL = {
@@ -144,11 +150,21 @@ class _Files:
         return object_in(self.folder / _FAST, self.part("model"), "vocab")
 
     @property
-    def has_other_special_tokens(self) -> bool:
-        """Whether a special token is not BERT's."""
+    def longest_word(self) -> int:
+        """The most characters of a word that is not [UNK]."""
+        longest = self.part("model").get("max_input_chars_per_word", _MAX_WORD_CHARS)
+        if type(longest) is not int or longest < 1:
+            raise InputError(
+                f"{self.folder / _FAST}: max_input_chars_per_word must be a positive integer, got "
+                f"{longest!r}"
+            )
+        return longest
+
+    @property
+    def usual_tokens(self) -> dict[str, str]:
+        """BERT's special tokens, by their settings."""
         tokens = SPECIAL_TOKENS[self.special]
-        usual = {"cls_token": tokens.begin, "sep_token": tokens.end, "unk_token": "[UNK]"}
-        return any(_content(self.slow.get(name)) not in (None, usual[name]) for name in usual)
+        return {"cls_token": tokens.begin, "sep_token": tokens.end, "unk_token": "[UNK]"}
 
 
 def read_tokenizer(
@@ -165,7 +181,11 @@ def read_tokenizer(
     _check_settings(files)
     if files.kind == _OWN:
         _refuse_other_tokenizers(files)
-    files = replace(files, fast=_effective(files))
+    if files.kind == _OWN and not files.as_it_is:
+        files = replace(files, fast=_as_bert(files))
+    elif files.kind in _OF_LIBRARY:
+        files = replace(files, fast=_as_class(files))
+    files = replace(files, fast=_with_added_tokens(files))
     if files.kind in _OF_LIBRARY or (files.kind == _OWN and not _is_own(files)):
         tokenizer = _json_tokenizer(files, config, lowered, markers)
     else:
@@ -192,17 +212,6 @@ def _check_settings(files: _Files) -> None:
             )
 
 
-def _effective(files: _Files) -> Mapping[str, Any]:
-    """Returns the tokenizer.json that transformers makes of the files."""
-    if files.kind == _OWN and not files.as_it_is:
-        fast = _as_bert(files)
-    elif files.kind in _OF_LIBRARY:
-        fast = _as_class(files)
-    else:
-        fast = files.fast
-    return _with_added_tokens(fast, files)
-
-
 def _as_bert(files: _Files) -> Mapping[str, Any]:
     """Returns what BERT's classes make: of tokenizer.json they read the vocabulary alone."""
     slow = files.slow
@@ -211,8 +220,7 @@ def _as_bert(files: _Files) -> Mapping[str, Any]:
     if not (vocab := files.vocab):
         entries = read_entries(files.folder / VOCABULARY)
         vocab = {entry: number for number, entry in enumerate(entries)}
-    usual = SPECIAL_TOKENS[files.special]
-    placed = {"cls_token": usual.begin, "sep_token": usual.end, "unk_token": "[UNK]"}
+    placed = files.usual_tokens
     for name in placed:
         if (token := _content(slow.get(name))) is not None:
             if token not in vocab:
@@ -300,7 +308,7 @@ def _byte_level(files: _Files, prefix: bool) -> dict[str, Any]:
 def _metaspace(files: _Files, prefix: bool) -> dict[str, Any]:
     theirs = files.part("normalizer")
     every = theirs.get("normalizers") or () if theirs.get("type") == "Sequence" else [theirs]
-    found = (part for part in every if part.get("type") == "Precompiled")
+    charsmaps = (part for part in every if part.get("type") == "Precompiled")
     (begin, first), (end, last) = (
         _entry(files, name, usual) for name, usual in (("bos_token", "<s>"), ("eos_token", "</s>"))
     )
@@ -311,7 +319,7 @@ def _metaspace(files: _Files, prefix: bool) -> dict[str, Any]:
     }
     opens, closes = ({"SpecialToken": {"id": name, "type_id": 0}} for name in (begin, end))
     return {
-        "normalizer": next(found, None),
+        "normalizer": next(charsmaps, None),
         "pre_tokenizer": {
             "type": "Sequence",
             "pretokenizers": [
@@ -361,14 +369,14 @@ def _canonical(files: _Files, parts: Mapping[str, Any]) -> str:
         raise InputError(f"{files.folder / _FAST}: cannot be read: {error}") from error
 
 
-def _with_added_tokens(fast: Mapping[str, Any], files: _Files) -> Mapping[str, Any]:
-    """Returns a tokenizer.json with the tokens that the other files add, by their flags."""
+def _with_added_tokens(files: _Files) -> Mapping[str, Any]:
+    """Returns tokenizer.json with the tokens that the other files add, by their flags."""
     import tokenizers
 
-    tokens = _added_tokens(files)
+    fast, tokens = files.fast, _added_tokens(files)
     listed = fast.get("added_tokens") or []
     known = [token.get("content") for token in listed if isinstance(token, dict)]
-    entries = object_in(files.folder / _FAST, fast, "model").get("vocab")
+    entries = files.part("model").get("vocab")
     entries = entries if isinstance(entries, dict) else {}
     # A special token in a text is text, so that one that has an id, or needs none, changes nothing.
     if all(
@@ -483,12 +491,12 @@ def read_bare_tokenizer(folder: Path) -> tuple[TextTokenizer, int | None]:
     fast = read_object(path)
     files = _Files(folder, {"tokenizer_class": _GENERIC[0]}, fast, {})
     _check_settings(files)
-    most = files.part("truncation").get("max_length")
+    most = number_in(path, files.part("truncation"), "max_length")
     numbers = files.vocab if files.kind == _OWN else {}
-    if files.kind == _OWN and _is_own(files, bare=True) and _are_listed(numbers):
-        longest = files.part("model").get("max_input_chars_per_word", _MAX_WORD_CHARS)
+    if "[UNK]" in numbers and _is_own(files, bare=True) and _are_listed(numbers):
         entries = sorted(numbers, key=lambda entry: numbers[entry])
-        return Tokenizer(entries, bool(files.lower_case), longest, "none", "hub"), most
+        lower_case = bool(files.lower_case)
+        return Tokenizer(entries, lower_case, files.longest_word, "none", "hub"), most
     bare = {**fast, "post_processor": None, "truncation": None, "padding": None}
     return _of_library(path, json.dumps(bare, ensure_ascii=False), files), most
 
@@ -503,8 +511,8 @@ def _of_library(path: Path, text: str, files: _Files) -> JsonTokenizer:
 
 
 def _are_listed(numbers: Mapping[str, Any]) -> bool:
-    """Returns whether the ids of a vocabulary, of which one is [UNK], are those from 0 on."""
-    return "[UNK]" in numbers and sorted(numbers.values()) == list(range(len(numbers)))
+    """Returns whether the ids of a vocabulary are those from 0 on."""
+    return sorted(numbers.values()) == list(range(len(numbers)))
 
 
 def _content(token: Any) -> Any:
@@ -523,10 +531,12 @@ def _is_own(files: _Files, bare: bool = False) -> bool:
         if any(part.get(setting, usual) != usual for setting, usual in settings):
             return False
     numbers = files.vocab
-    if not bare and not _puts_usual_tokens(files, numbers):
-        return False
-    if not bare and files.has_other_special_tokens:
-        return False
+    if not bare:
+        usual = files.usual_tokens
+        if any(_content(files.slow.get(name)) not in (None, usual[name]) for name in usual):
+            return False
+        if not _puts_usual_tokens(files, numbers):
+            return False
     return files.lower_case is not None and all(
         isinstance(token, dict)
         and token.get("special")
@@ -578,13 +588,8 @@ def _word_piece(files: _Files, config: EncoderConfig, lowered: bool) -> TextToke
             f"{folder}: do_lower_case of sentence-transformers with a cased tokenizer is not "
             "supported; lower the texts before, and set it to false"
         )
-    longest = files.part("model").get("max_input_chars_per_word", _MAX_WORD_CHARS)
-    if isinstance(longest, bool) or not isinstance(longest, int) or longest < 1:
-        raise InputError(
-            f"{folder / _FAST}: max_input_chars_per_word must be a positive integer, "
-            f"got {longest!r}"
-        )
-    return Tokenizer(_vocabulary(files, config), lower_case, longest, files.special, "hub")
+    vocabulary = _vocabulary(files, config)
+    return Tokenizer(vocabulary, lower_case, files.longest_word, files.special, "hub")
 
 
 def _refuse_other_tokenizers(files: _Files) -> None:
@@ -608,39 +613,33 @@ def _refuse_other_tokenizers(files: _Files) -> None:
 
 def _vocabulary(files: _Files, config: EncoderConfig) -> list[str]:
     """Returns the entries of vocab.txt or tokenizer.json; if both are there, they must agree."""
-    folder, numbers = files.folder, files.vocab
+    folder, numbers, most = files.folder, files.vocab, config.vocab_size
     path = folder / _FAST
     for entry, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise InputError(f"{path}: the id of {entry!r} must be a whole number, got {number!r}")
     if (folder / VOCABULARY).is_file() or not numbers:
-        entries = read_entries(folder / VOCABULARY)
-        if len(entries) > config.vocab_size:
-            raise InputError(
-                f"{folder / VOCABULARY}: must have at most {config.vocab_size} entries as "
-                f"{_CONFIG} says, has {len(entries)}"
-            )
+        path = folder / VOCABULARY
+        entries = read_entries(path)
+    elif broken := [numbers[entry] for entry in numbers if "\n" in entry]:
+        raise InputError(f"{path}: entry {min(broken)} holds a line break, which no word can have")
     else:
-        entries = _listed(path, config, numbers)
-    size = len(entries)
+        entries = sorted(numbers, key=lambda entry: numbers[entry])
+        if not _are_listed(numbers):
+            raise InputError(
+                f"{path}: must have entries with the ids from 0 on, has {len(entries)}, the last "
+                f"is {numbers[entries[-1]]}"
+            )
+    if len(entries) > most:
+        raise InputError(
+            f"{path}: must have at most {most} entries as {_CONFIG} says, has {len(entries)}"
+        )
     for entry, number in numbers.items():
-        if number >= size or entries[number].strip() != entry.strip():
+        if number >= len(entries) or entries[number].strip() != entry.strip():
             raise InputError(
                 f"{folder}: {VOCABULARY} and {_FAST} differ at id {number}, remove the wrong one"
             )
     return entries
-
-
-def _listed(path: Path, config: EncoderConfig, numbers: Mapping[str, int]) -> list[str]:
-    size, count = config.vocab_size, len(numbers)
-    if count > size or set(numbers.values()) != set(range(count)):
-        raise InputError(
-            f"{path}: must have at most {size} entries as {_CONFIG} says, with the ids from 0 "
-            f"on, has {count}, the last is {max(numbers.values())}"
-        )
-    if broken := [numbers[entry] for entry in numbers if "\n" in entry]:
-        raise InputError(f"{path}: entry {min(broken)} holds a line break, which no word can have")
-    return sorted(numbers, key=lambda entry: numbers[entry])
 
 
 def read_vocabulary(path: Path, config: EncoderConfig, source: str) -> list[str]:
@@ -661,11 +660,11 @@ def check_prompts(path: Path, prompts: Mapping[str, str], tokenizer: TextTokeniz
     if tokenizer.special_tokens:
         numbers |= {tokenizer.cls_id, tokenizer.sep_id}
     names = {tokenizer.vocab[number] for number in numbers}
-    names |= {name for name in _MASKS if name in tokenizer.vocab}
+    names |= {name for name in MASKS if name in tokenizer.vocab}
     for name, prompt in prompts.items():
-        if found := sorted(token for token in names if token and token in prompt):
+        if tokens := sorted(token for token in names if token and token in prompt):
             raise InputError(
-                f"{path}: prompt {name} holds the special token {found[0]}, which is read as text "
+                f"{path}: prompt {name} holds the special token {tokens[0]}, which is read as text "
                 "and would be others; remove it from the prompt, or the prompt from the file"
             )
 

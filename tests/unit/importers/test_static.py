@@ -106,6 +106,7 @@ def test_layers_that_it_does_not_have_are_refused(potion):
         ({"tensors": {"mapping": np.full(9, 1)}}, r"tensor mapping must be \[\d+\], is \[9\]"),
         ({"tensors": {"other": np.ones(3, np.float32)}}, "other is not part of a static model"),
         ({"tokenizer": {"truncation": {"direction": "Left"}}}, "truncation_side must be right"),
+        ({"tokenizer": {"truncation": {"max_length": "9"}}}, "max_length must be a positive int"),
     ],
 )
 def test_what_would_give_other_vectors_is_refused(tmp_path, change, message):
