@@ -88,39 +88,28 @@ __all__ = [
     "read_tokens",
     "read_words",
 ]
-_IMPORTED_ON_USE = {
-    "BertEmbeddings": "bert_embed.transforms.adapters.mltransform",
-    "BertModelHandler": "bert_embed.transforms.adapters.model_handler",
-    "EmbedDocuments": "bert_embed.transforms.adapters.embed_documents",
-    "RunFailed": "bert_embed.pipeline",
-    "compare": "bert_embed.pipeline",
-    "embed": "bert_embed.pipeline",
-    "export": "bert_embed.pipeline.export.command",
-    "nearest": "bert_embed.pipeline",
-    "Comparison": "bert_embed.pipeline.comparison.result",
-    "Bundle": "bert_embed.bundle.bundle",
-    "DocumentUnits": "bert_embed.results.files",
-    "Encoder": "bert_embed.encoder",
-    "Hit": "bert_embed.search.nearest",
-    "MultiVector": "bert_embed.models.heads.vectors",
-    "MultiVectors": "bert_embed.models.heads.vectors",
-    "Ranked": "bert_embed.encoder",
-    "SparseVector": "bert_embed.models.heads.vectors",
-    "SparseVectors": "bert_embed.models.heads.vectors",
-    "TextVectors": "bert_embed.text.layout",
-    "TokenizedTexts": "bert_embed.text.documents",
-    "Tokenizer": "bert_embed.text.tokenizer",
-    "TruncationWarning": "bert_embed.encoder",
-    "VectorSpec": "bert_embed.settings",
-    "read": "bert_embed.results.read",
-    "read_batches": "bert_embed.results.read",
-    "read_multi": "bert_embed.results.read",
-    "read_scores": "bert_embed.results.read",
-    "read_sparse": "bert_embed.results.read",
-    "read_spans": "bert_embed.results.read",
-    "read_tokens": "bert_embed.results.read",
-    "read_words": "bert_embed.results.read",
+_MODULES = {  # and the names that are imported from each on use
+    "bundle.bundle": ("Bundle",),
+    "encoder": ("Encoder", "Ranked", "TruncationWarning"),
+    "models.heads.vectors": ("MultiVector", "MultiVectors", "SparseVector", "SparseVectors"),
+    "pipeline": ("RunFailed", "compare", "embed", "nearest"),
+    "pipeline.comparison.result": ("Comparison",),
+    "pipeline.export.command": ("export",),
+    "results.files": ("DocumentUnits",),
+    "results.read": (
+        *("read", "read_batches", "read_multi", "read_scores"),
+        *("read_spans", "read_sparse", "read_tokens", "read_words"),
+    ),
+    "search.nearest": ("Hit",),
+    "settings": ("VectorSpec",),
+    "text.documents": ("TokenizedTexts",),
+    "text.layout": ("TextVectors",),
+    "text.tokenizer": ("Tokenizer",),
+    "transforms.adapters.embed_documents": ("EmbedDocuments",),
+    "transforms.adapters.mltransform": ("BertEmbeddings",),
+    "transforms.adapters.model_handler": ("BertModelHandler",),
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def load(
@@ -183,6 +172,6 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # a type checker would take any name for granted
 
     def __getattr__(name: str) -> Any:
-        if name in _IMPORTED_ON_USE:
-            return getattr(importlib.import_module(_IMPORTED_ON_USE[name]), name)
+        if name in _HOMES:
+            return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

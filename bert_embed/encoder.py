@@ -2,8 +2,8 @@
 
 import inspect
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, Unpack, overload
 
 import numpy as np
@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from bert_embed.backends.choose import EngineLoader, load_engine
 from bert_embed.base.arguments import known_names, one_of, text_pairs, whole_number
-from bert_embed.base.arrays import splits_of
 from bert_embed.base.environment import in_pieces
 from bert_embed.base.errors import SettingError, counted, required
 from bert_embed.bundle.bundle import DOCUMENT, QUERY, Bundle, query_prompt
@@ -25,6 +24,7 @@ from bert_embed.models.heads.vectors import (
     MultiVectors,
     SparseVector,
     SparseVectors,
+    joined,
 )
 from bert_embed.settings import (
     CallSettings,
@@ -38,7 +38,7 @@ from bert_embed.settings import (
     changed_spec,
 )
 from bert_embed.text.documents import Columns, span_columns, text_columns, word_columns
-from bert_embed.text.layout import TextVectors, Units, fit_texts, per_document
+from bert_embed.text.layout import TextVectors, fit_texts, per_document
 
 Kind: TypeAlias = Literal["dense", "sparse", "multi", "scores"]
 _SETTINGS: dict[str, type] = {
@@ -477,7 +477,7 @@ class Encoder:
                 self._plain_specs[plain] = text_spec
         done = self._run(columns, call, text_spec, spec, use == QUERY)
         made = [one.vectors for one in done]
-        vectors = _joined([one.sentences if kind == "dense" else one.heads[kind] for one in made])
+        vectors = joined([one.sentences if kind == "dense" else one.heads[kind] for one in made])
         if kind == "dense":
             vectors = vectors.reshape(-1, *spec.shape(self.bundle.config))
         elif kind == "sparse":
@@ -577,23 +577,25 @@ class Encoder:
         self, done: Embedded, unit: str, columns: Columns, shape: tuple[int, ...], first: int
     ) -> list[TextVectors]:
         """The units of each text of a piece of the columns, whose first has this number."""
-        layout, vectors = done.layout, done.vectors
+        units, vectors = (
+            required(getattr(made, f"{unit}s"), f"{unit}s") for made in (done.layout, done.vectors)
+        )
+        vectors = vectors.reshape(-1, *shape)
         if unit == "token":
-            tokens, of_tokens = layout.tokens, vectors.tokens
-            at, of_tokens = required(tokens, "tokens"), required(of_tokens, "vectors of tokens")
-            names, shaped = self.tokenizer.tokens(at.ids), of_tokens.reshape(-1, *shape)
-            return per_document(at.splits, names, at.starts, at.stops, shaped)
-        if unit == "word":
-            words = required(layout.words, "words")
-            return _per_text(words, words.texts.texts or [], vectors.words, shape)
-        spans = required(layout.spans, "spans")
-        piece = slice(first, first + len(spans.texts.splits) - 1)
-        parts = [
-            text[start:stop]
-            for text, ranges in zip(columns["texts"][piece], columns["spans"][piece], strict=True)
-            for start, stop in ranges
-        ]
-        return _per_text(spans, parts, vectors.spans, shape)
+            names = self.tokenizer.tokens(units.ids)
+            return per_document(units.splits, names, units.starts, units.stops, vectors)
+        vectors[units.first == units.last] = np.nan  # those without a token
+        ranges, texts = units.texts, units.texts.texts
+        if texts is None:  # of spans
+            piece = slice(first, first + len(ranges.splits) - 1)
+            texts = [
+                text[start:stop]
+                for text, spans in zip(
+                    columns["texts"][piece], columns["spans"][piece], strict=True
+                )
+                for start, stop in spans
+            ]
+        return per_document(ranges.splits, texts, ranges.starts, ranges.stops, vectors)
 
     def _text_spec(
         self, texts: Mapping[str, Any], use: str | None = None, **kinds: Any
@@ -626,31 +628,9 @@ def relevance_label(bundle: Bundle) -> int:
     return len(labels) - 1
 
 
-def _joined(parts: Sequence[Any]) -> Any:
-    """Vectors of one kind, end to end."""
-    if len(parts) == 1:
-        return parts[0]
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts)
-    lengths = np.concatenate([np.diff(part.splits) for part in parts])
-    names = [field.name for field in fields(parts[0]) if field.name not in ("splits", "width")]
-    flat = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    return replace(parts[0], splits=splits_of(lengths), **flat)
-
-
 def _calling_level() -> int:
     """The stack level, for a warning of the function that asks, outside of this file."""
     level, frame = 0, inspect.currentframe()
     while frame is not None and frame.f_code.co_filename == __file__:
         level, frame = level + 1, frame.f_back
     return level
-
-
-def _per_text(
-    units: Units, texts: Sequence[str], vectors: np.ndarray | None, shape: tuple[int, ...]
-) -> list[TextVectors]:
-    """The words or spans of each text, float32 `[units, width]`; NaN for those without a token."""
-    vectors = required(vectors, "vectors of words or spans")
-    vectors[units.first == units.last] = np.nan
-    at = units.texts
-    return per_document(at.splits, texts, at.starts, at.stops, vectors.reshape(-1, *shape))

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from bert_embed.backends.processor import available_cores
 from bert_embed.base.arguments import one_of, path_text, switch, whole_number
-from bert_embed.base.arrays import splits_of
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, SettingError, counted
 from bert_embed.base.json import json_object
 from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
+from bert_embed.models.heads.vectors import SparseVectors, joined
 from bert_embed.results.files import (
     BATCH_ROWS,
     DocumentUnits,
@@ -165,12 +165,11 @@ def read_sparse(folder: Folders, partial: bool = False) -> "tuple[list[str | int
     """
     with requires("read_sparse", "scipy"):
         from scipy.sparse import csr_array
-    ids, blocks, settings = _read_whole(folder, "sparse", partial)
-    lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(one.splits) for one in blocks)])
-    indices = np.concatenate([np.zeros(0, np.int32), *(one.indices for one in blocks)])
-    values = np.concatenate([np.zeros(0, np.float32), *(one.values for one in blocks)])
-    entries = settings["heads"]["sparse"]["entries"]
-    return ids, csr_array((values, indices, splits_of(lengths)), shape=(len(ids), entries))
+    ids, batches, settings = _read_whole(folder, "sparse", partial)
+    none = SparseVectors(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+    vectors, entries = joined([none, *batches]), settings["heads"]["sparse"]["entries"]
+    rows = vectors.values, vectors.indices, vectors.splits
+    return ids, csr_array(rows, shape=(len(ids), entries))
 
 
 def read_multi(
@@ -237,7 +236,18 @@ def _read_rows(
 ) -> tuple[dict[str, Any], Iterator[Rows]]:
     """What a run says of its vectors, and the rows of one kind."""
     outputs, files = _listed(folder, kind, partial)
-    return outputs[0].settings, _newest_rows(outputs, kind, rows, files)
+    newest = NewestRows(outputs, kind)
+
+    def batches() -> Iterator[Rows]:
+        for number, output in enumerate(outputs):
+            check_pages = not has_block_records(output.folder)
+            for path in files[number]:
+                read = row_batches(
+                    path, output.settings, kind=kind, rows=rows, check_pages=check_pages
+                )
+                yield from (newest.of(number, batch) for batch in read)
+
+    return outputs[0].settings, batches()
 
 
 def _listed(
@@ -248,17 +258,6 @@ def _listed(
     listed = [_files_of(output.folder, output.record, kind, partial) for output in outputs]
     pairs = zip(outputs, listed, strict=True)
     return outputs, [_checked_files(one.folder, one.record, files) for one, files in pairs]
-
-
-def _newest_rows(
-    outputs: list["Output"], kind: str, rows: int, files: list[Iterator[Path]]
-) -> Iterator[Rows]:
-    newest = NewestRows(outputs, kind)
-    for number, output in enumerate(outputs):
-        settings, check_pages = output.settings, not has_block_records(output.folder)
-        for path in files[number]:
-            batches = row_batches(path, settings, kind=kind, rows=rows, check_pages=check_pages)
-            yield from (newest.of(number, batch) for batch in batches)
 
 
 def read_tokens(folder: Folders, partial: bool = False) -> Iterator[DocumentUnits]:
@@ -288,18 +287,17 @@ def read_spans(folder: Folders, partial: bool = False) -> Iterator[DocumentUnits
 
 
 def _read_units(folder: Folders, granularity: str, partial: bool) -> Iterator[DocumentUnits]:
-    return _units_of(granularity, *_listed(folder, granularity, partial))
-
-
-def _units_of(
-    granularity: str, outputs: list["Output"], files: list[Iterator[Path]]
-) -> Iterator[DocumentUnits]:
+    outputs, files = _listed(folder, granularity, partial)
     newest = NewestRows(outputs, granularity)
-    for number, output in enumerate(outputs):
-        for path in files[number]:
-            documents = read_units(path, granularity, output.settings)
-            is_newest = newest.are_newest(number, [document.id for document in documents])
-            yield from compress(documents, is_newest.tolist())
+
+    def documents() -> Iterator[DocumentUnits]:
+        for number, output in enumerate(outputs):
+            for path in files[number]:
+                of_file = read_units(path, granularity, output.settings)
+                is_newest = newest.are_newest(number, [document.id for document in of_file])
+                yield from compress(of_file, is_newest.tolist())
+
+    return documents()
 
 
 @dataclass(frozen=True)
@@ -432,22 +430,18 @@ class NewestRows:
         return np.concatenate([np.empty(0, np.uint64), *hashes])
 
     def _ids_in(self, numbers: frozenset[int]) -> np.ndarray:
-        """uint64, in order: the hashes of the ids in some outputs."""
+        """uint64, in order: the hashes of ids that some outputs have or mark as deleted."""
         for number in numbers - self._ids_of.keys():
-            self._ids_of[number] = _hashes_in(self._outputs[number], self._granularity)
+            output = self._outputs[number]
+            hashes = [id_hashes(ids) for _, ids in _ids_of_files(output, self._granularity)]
+            hashes += [id_hashes(batch["id"].to_pylist()) for batch in deleted_rows(output)]
+            self._ids_of[number] = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
         return np.unique(np.concatenate([self._ids_of[number] for number in numbers]))
 
 
 def id_hashes(ids: Iterable[str | int]) -> np.ndarray:
     """uint64 `[ids]`: a hash of each, of 64 bits: of 10^8 ids hardly two have the same."""
     return np.array([xxhash.xxh3_64_intdigest(str(name).encode()) for name in ids], np.uint64)
-
-
-def _hashes_in(output: Output, granularity: str) -> np.ndarray:
-    """uint64: the hashes of the ids that an output has or marks as deleted, each once."""
-    hashes = [id_hashes(ids) for _, ids in _ids_of_files(output, granularity)]
-    hashes += [id_hashes(batch["id"].to_pylist()) for batch in deleted_rows(output)]
-    return np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
 
 
 def _ids_of_files(output: Output, granularity: str) -> Iterator[tuple[str, list[str | int]]]:

@@ -89,7 +89,7 @@ def nearest(
     exact = None
     if by_signs:
         exact, measured = queries, SignBits(queries)
-    scan = _Scan(folder, settings, measured, k, kind, not has_block_records(folder), among, exact)
+    scan = _Scan(folder, settings, measured, k, kind, among, exact)
     for hits in each_file(folder, kind, scan):
         scan.keep(hits)
     return scan.best
@@ -131,49 +131,45 @@ def ids_among(
     return set().union(*each_file(folder, kind, among))
 
 
+@dataclass
 class _Scan:
     """Finds the hits of one file after the other, and keeps the best of each query, best first."""
 
-    def __init__(
-        self,
-        folder: str,
-        settings: dict[str, Any],
-        similarity: Similarity,
-        k: int,
-        kind: str,
-        check_pages: bool,
-        among: Callable[[Sequence[str | int]], np.ndarray] | None,
-        exact: np.ndarray | None = None,
-    ) -> None:
-        self._folder, self._settings = folder, settings
-        self._similarity, self._k = similarity, k
-        self._kind, self._check_pages, self._among = kind, check_pages, among
-        self._exact = exact  # the queries whose candidates are wanted by their signs
-        self.best: list[list[Hit]] = [[] for _ in range(len(similarity))]
-        self._floor = np.full(len(similarity), -np.inf)  # below it no hit is among the best
+    folder: str
+    settings: dict[str, Any]
+    similarity: Similarity
+    k: int
+    kind: str
+    among: Callable[[Sequence[str | int]], np.ndarray] | None
+    exact: np.ndarray | None  # the queries whose candidates are wanted by their signs
+
+    def __post_init__(self) -> None:
+        self.best: list[list[Hit]] = [[] for _ in range(len(self.similarity))]
+        self._floor = np.full(len(self.similarity), -np.inf)  # below it no hit is among the best
+        self._check_pages = not has_block_records(self.folder)
 
     def keep(self, hits: list[list[Hit]]) -> None:
         """Adds the hits of the next file."""
         for number, new in enumerate(hits):
             if new:
                 both = sorted([*self.best[number], *new], key=lambda hit: -hit.score)
-                self.best[number] = both[: self._k]
-                if len(both) >= self._k:
+                self.best[number] = both[: self.k]
+                if len(both) >= self.k:
                     self._floor[number] = self.best[number][-1].score
 
     def __call__(self, path: Path) -> list[list[Hit]]:
         """The hits of one file that may be among the best."""
-        similarity = self._similarity
+        similarity = self.similarity
         scores = [np.empty(0)] * len(similarity)
         rows = [np.empty(0, np.int64)] * len(similarity)
-        by_signs = self._exact is not None
-        size = 0 if self._exact is None else stored_width("ubinary", self._exact.shape[1])
+        by_signs = self.exact is not None
+        size = 0 if self.exact is None else stored_width("ubinary", self.exact.shape[1])
         bits = [np.empty((0, size), np.uint8)] * len(similarity)
         floor, first, not_finite = self._floor.copy(), 0, 0
         batches = row_batches(
-            *(path, self._settings),
-            kind=self._kind,
-            columns=() if self._among is None else ("id",),
+            *(path, self.settings),
+            kind=self.kind,
+            columns=() if self.among is None else ("id",),
             rows=_SIGN_ROWS if by_signs else BATCH_ROWS,
             check_pages=self._check_pages,
             packed=by_signs,
@@ -181,17 +177,17 @@ class _Scan:
         for batch in batches:
             finite = similarity.finite(batch.vectors)
             not_finite += len(batch) - len(finite)
-            if self._among is not None:
-                finite = finite[self._among(batch.columns["id"].to_pylist())[finite]]
+            if self.among is not None:
+                finite = finite[self.among(batch.columns["id"].to_pylist())[finite]]
             vectors = batch.vectors[finite] if len(finite) < len(batch) else batch.vectors
-            for number, near, exact in similarity.scored(vectors, floor, self._k):
+            for number, near, exact in similarity.scored(vectors, floor, self.k):
                 both = np.append(scores[number], exact)
-                order = np.argsort(-both, kind="stable")[: self._k]
+                order = np.argsort(-both, kind="stable")[: self.k]
                 scores[number] = both[order]
                 rows[number] = np.append(rows[number], finite[near] + first)[order]
                 if by_signs:
                     bits[number] = np.concatenate([bits[number], vectors[near]])[order]
-                if len(order) == self._k:
+                if len(order) == self.k:
                     floor[number] = max(floor[number], both[order[-1]])
             first += len(batch)
         name = f"{path.parent.name}/{path.name}"
@@ -202,7 +198,7 @@ class _Scan:
         whole = [self._exact_scores(number, few) for number, few in enumerate(bits)]
         return [
             [
-                Hit(score, self._folder, name, row, **places[row], exact=exact)
+                Hit(score, self.folder, name, row, **places[row], exact=exact)
                 for score, row, exact in zip(of_query.tolist(), in_file.tolist(), few, strict=False)
             ]
             for of_query, in_file, few in zip(scores, rows, whole, strict=True)
@@ -210,17 +206,17 @@ class _Scan:
 
     def _exact_scores(self, number: int, bits: np.ndarray) -> Iterable[float | None]:
         """The similarity of a query and candidates, uint8 `[rows, bytes]`; None for all others."""
-        if self._exact is None:
+        if self.exact is None:
             return itertools.repeat(None)
-        vectors = restored(bits, None, "ubinary", self._exact.shape[1])
-        similarity = DENSE[self._settings.get("similarity", "cosine")]
-        return similarity(self._exact).exact(vectors, self._exact[number]).tolist()
+        vectors = restored(bits, None, "ubinary", self.exact.shape[1])
+        similarity = DENSE[self.settings.get("similarity", "cosine")]
+        return similarity(self.exact).exact(vectors, self.exact[number]).tolist()
 
     def _places(self, path: Path, rows: np.ndarray) -> dict[int, dict[str, Any]]:
         """Ids, and code points of windows, of some rows of a file, int64 in order."""
         batches = row_batches(
-            *(path, self._settings),
-            kind=self._kind,
+            *(path, self.settings),
+            kind=self.kind,
             columns=PLACES,
             vectors=False,
             rows=PLACE_ROWS,
@@ -253,15 +249,15 @@ def vectors_at(
             rows.append(first + np.flatnonzero(pc.is_in(named, value_set=ids).to_numpy()))
             first += len(batch)
         chosen = np.concatenate(rows)
-        found: dict[Place, np.ndarray] = {}
+        vectors: dict[Place, np.ndarray] = {}
         if not len(chosen):
-            return found
+            return vectors
         for batch in row_batches(path, settings, columns=PLACES, chosen=chosen):
             for row, vector in zip(batch.columns.to_pylist(), batch.vectors, strict=True):
                 place = str(row["id"]), row.get("start"), row.get("stop")
                 if place in places and np.isfinite(vector).all():
-                    found[place] = vector
-        return found
+                    vectors[place] = vector
+        return vectors
 
     found: dict[Place, np.ndarray] = {}
     for of_one in each_file(folder, "sentence", of_file):
@@ -282,10 +278,10 @@ def rescored(
     measured = DENSE[similarity](queries)
     scored = []
     for number, few in enumerate(hits):
-        kept = [hit for hit in few if place_of(hit) in vectors]
-        stacked = np.array([vectors[place_of(hit)] for hit in kept], np.float32)
-        scores = measured.exact(stacked, queries[number]).tolist() if kept else []
-        again = [replace(hit, score=score) for hit, score in zip(kept, scores, strict=True)]
+        with_vectors = [hit for hit in few if place_of(hit) in vectors]
+        stacked = np.array([vectors[place_of(hit)] for hit in with_vectors], np.float32)
+        scores = measured.exact(stacked, queries[number]).tolist() if with_vectors else []
+        again = [replace(hit, score=score) for hit, score in zip(with_vectors, scores, strict=True)]
         scored.append(sorted(again, key=lambda hit: -hit.score))
     return scored
 
@@ -301,8 +297,8 @@ class Recall:
     @classmethod
     def of(cls, found: Sequence[Iterable[Place]], exact: Sequence[Iterable[Place]]) -> "Recall":
         """That of the places that were found for some queries, and of those that are right."""
-        pairs = [(set(some), set(right)) for some, right in zip(found, exact, strict=True)]
-        shares = np.array([len(some & right) / len(right) for some, right in pairs if right])
+        pairs = [(set(places), set(right)) for places, right in zip(found, exact, strict=True)]
+        shares = np.array([len(places & right) / len(right) for places, right in pairs if right])
         if not len(shares):
             return cls(1.0, 0.0, 0)
         error = 1.96 * float(shares.std()) / np.sqrt(len(shares))

@@ -17,19 +17,12 @@ _LEAST = 2  # queries of which an interval can be told
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over queries, and its 95% confidence interval.
-
-    Attributes:
-        mean: The mean.
-        low: The lower end of the interval; None for fewer than two queries.
-        high: The upper end, likewise.
-        queries: Over how many.
-    """
+    """A mean over queries, and its 95% confidence interval."""
 
     mean: float
-    low: float | None
+    low: float | None  # None of fewer than two queries, as `high`
     high: float | None
-    queries: int
+    queries: int  # over how many
 
 
 def overlap(one: Sequence[str], other: Sequence[str], first: int) -> float:
@@ -71,22 +64,22 @@ def _ranks(ranking: Sequence[str], documents: Sequence[str]) -> np.ndarray:
     return np.array([places.get(document, behind) for document in documents], np.float64)
 
 
-def ndcg(ranking: Sequence[str], relevant: Collection[str], first: int = _GAIN_DEPTH) -> float:
-    """nDCG of the first documents with gains of 0 and 1 (Järvelin and Kekäläinen, 2002).
+def ndcg(ranking: Sequence[str], relevant: Collection[str]) -> float:
+    """nDCG of the first 10 documents with gains of 0 and 1 (Järvelin and Kekäläinen, 2002).
 
     The discount of rank r is 1 / log2(r + 1), as trec_eval's `ndcg_cut`.
 
     >>> round(ndcg(["a", "b", "c"], {"b", "z"}), 4)
     0.3869
     """
-    gains = [1 / math.log2(rank + 1) for rank in range(1, first + 1)]
+    gains = [1 / math.log2(rank + 1) for rank in range(1, _GAIN_DEPTH + 1)]
     got = sum(gain for gain, one in zip(gains, ranking, strict=False) if one in relevant)
     return got / sum(gains[: len(relevant)])
 
 
-def recall(ranking: Sequence[str], relevant: Collection[str], first: int = DEPTH) -> float:
-    """The share of the relevant documents that are among the first, as trec_eval's `recall`."""
-    return len({*ranking[:first]} & {*relevant}) / len(relevant)
+def recall(ranking: Sequence[str], relevant: Collection[str]) -> float:
+    """The share of the relevant documents that are among the first 100, as trec_eval's `recall`."""
+    return len({*ranking[:DEPTH]} & {*relevant}) / len(relevant)
 
 
 def reciprocal_rank(ranking: Sequence[str], relevant: Collection[str], first: int = DEPTH) -> float:

@@ -264,8 +264,8 @@ def similarity_matrix(one: Any, other: Any, dense: str) -> np.ndarray:
     if not isinstance(first, np.ndarray):
         scores = np.zeros((len(first), len(second)), np.float32)
         floor = np.full(len(first), -np.inf)
-        for number, rows, found in _OF_KIND[first.kind](first).scored(second, floor, len(second)):
-            scores[number, rows] = found
+        for number, rows, values in _OF_KIND[first.kind](first).scored(second, floor, len(second)):
+            scores[number, rows] = values
         return scores
     if dense in ("euclidean", "manhattan"):
         negated = [_PAIRS[dense](vector, second) for vector in first]

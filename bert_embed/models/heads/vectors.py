@@ -1,9 +1,9 @@
 """Defines the vectors that have no fixed width: sparse ones, and several a text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +39,43 @@ class SparseVector:
         return dict(zip(self.indices.tolist(), self.values.tolist(), strict=True))
 
 
+_Row = TypeVar("_Row")
+
+
 @dataclass(frozen=True)
-class SparseVectors:
+class _Rows(Generic[_Row]):
+    """Vectors of rows, whose columns have all rows end to end."""
+
+    flat: ClassVar[tuple[str, ...]]  # the columns
+    splits: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.splits) - 1
+
+    @overload
+    def __getitem__(self, rows: int | np.integer[Any]) -> _Row: ...
+    @overload
+    def __getitem__(self, rows: slice | np.ndarray) -> Self: ...
+    def __getitem__(self, rows: int | np.integer[Any] | slice | np.ndarray) -> Any:
+        taken = np.arange(len(self))[rows]
+        return self.take(taken) if taken.ndim else self._row(slice(*self.splits[taken : taken + 2]))
+
+    def __iter__(self) -> Iterator[_Row]:
+        return (self[row] for row in range(len(self)))
+
+    def _row(self, entries: slice) -> _Row:
+        raise NotImplementedError
+
+    def take(self, rows: np.ndarray) -> Self:
+        """Returns some rows, int `[rows]`, in their order."""
+        if np.array_equal(rows, np.arange(len(self))):
+            return self
+        at, splits = take_rows(self.splits, rows)
+        return replace(self, splits=splits, **{name: getattr(self, name)[at] for name in self.flat})
+
+
+@dataclass(frozen=True)
+class SparseVectors(_Rows[SparseVector]):
     """Sparse vectors, all rows end to end; `rows[0]` is one, `rows[:2]` are some.
 
     Attributes:
@@ -52,29 +87,13 @@ class SparseVectors:
 
     kind: ClassVar[str] = "sparse"
     similarity: ClassVar[str] = "dot"
-    splits: NDArray[np.int64]
+    flat: ClassVar[tuple[str, ...]] = ("indices", "values")
     indices: NDArray[np.int32]
     values: NDArray[np.float32]
     width: int = 0
 
-    def __len__(self) -> int:
-        return len(self.splits) - 1
-
-    @overload
-    def __getitem__(self, rows: int | np.integer[Any]) -> SparseVector: ...
-    @overload
-    def __getitem__(self, rows: slice | np.ndarray) -> "SparseVectors": ...
-    def __getitem__(
-        self, rows: int | np.integer[Any] | slice | np.ndarray
-    ) -> "SparseVector | SparseVectors":
-        taken = np.arange(len(self))[rows]
-        if taken.ndim:
-            return self.take(taken)
-        entries = slice(*self.splits[taken : taken + 2])
+    def _row(self, entries: slice) -> SparseVector:
         return SparseVector(self.indices[entries], self.values[entries], self.width)
-
-    def __iter__(self) -> Iterator[SparseVector]:
-        return (self[row] for row in range(len(self)))
 
     def to_dicts(self) -> list[dict[int, float]]:
         """Returns the weights of each row by their entries."""
@@ -86,13 +105,6 @@ class SparseVectors:
             from scipy.sparse import csr_array
         shape = (len(self), self.width) if self.width else None
         return csr_array((self.values, self.indices, self.splits), shape=shape)
-
-    def take(self, rows: np.ndarray) -> "SparseVectors":
-        """Returns some rows, int `[rows]`, in their order."""
-        if np.array_equal(rows, np.arange(len(self))):
-            return self
-        at, splits = take_rows(self.splits, rows)
-        return replace(self, splits=splits, indices=self.indices[at], values=self.values[at])
 
     def merged(self, splits: np.ndarray, pooling: str) -> "SparseVectors":
         """Merges neighbouring rows by "max" or "sum"; int64 `[merged rows + 1]` says which."""
@@ -165,7 +177,7 @@ class MultiVector:
 
 
 @dataclass(frozen=True)
-class MultiVectors:
+class MultiVectors(_Rows[MultiVector]):
     """A vector for each kept token of each row, all rows end to end; `rows[0]` is one row.
 
     Attributes:
@@ -175,27 +187,11 @@ class MultiVectors:
 
     kind: ClassVar[str] = "multi"
     similarity: ClassVar[str] = "maxsim"
-    splits: NDArray[np.int64]
+    flat: ClassVar[tuple[str, ...]] = ("vectors",)
     vectors: NDArray[np.float32]
 
-    def __len__(self) -> int:
-        return len(self.splits) - 1
-
-    @overload
-    def __getitem__(self, rows: int | np.integer[Any]) -> MultiVector: ...
-    @overload
-    def __getitem__(self, rows: slice | np.ndarray) -> "MultiVectors": ...
-    def __getitem__(
-        self, rows: int | np.integer[Any] | slice | np.ndarray
-    ) -> "MultiVector | MultiVectors":
-        taken = np.arange(len(self))[rows]
-        if not taken.ndim:
-            return MultiVector(self.vectors[slice(*self.splits[taken : taken + 2])])
-        at, splits = take_rows(self.splits, taken)
-        return MultiVectors(splits, self.vectors[at])
-
-    def __iter__(self) -> Iterator[MultiVector]:
-        return (self[row] for row in range(len(self)))
+    def _row(self, entries: slice) -> MultiVector:
+        return MultiVector(self.vectors[entries])
 
     @property
     def width(self) -> int:
@@ -205,3 +201,14 @@ class MultiVectors:
     def rows(self) -> list[NDArray[np.float32]]:
         """Returns the vectors of each row, float32 `[tokens, dim]`."""
         return [self.vectors[start:stop] for start, stop in pairwise(self.splits.tolist())]
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Returns vectors of one kind, arrays or rows, end to end."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    splits = splits_of(np.concatenate([np.diff(part.splits) for part in parts]))
+    flat = {name: np.concatenate([getattr(part, name) for part in parts]) for name in parts[0].flat}
+    return replace(parts[0], splits=splits, **flat)
