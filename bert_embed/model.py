@@ -39,29 +39,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What a loaded model is asked for: vectors of texts, or of rows that were laid out before.
+    """What a loaded model is asked for: vectors of texts, or of rows that were laid out before."""
 
-    Attributes:
-        text_spec: Which vectors, and how texts become rows.
-        texts: The texts, as `bert_embed.text.documents.tokenize_documents` takes them, if no rows.
-        rows: The rows of documents, if no texts.
-        spec: How vectors are computed; None is as the model was loaded.
-        query: Whether texts are queries, which some heads treat otherwise than documents.
-        batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
-        strict: Whether an error is raised for a text that gets no vector. A text without tokens
-            then has that of its special tokens.
-        first: The number of the first text in such an error.
-        tell: Takes, after each batch and from any thread, the share of the work that it was.
-    """
-
-    text_spec: TextSpec
-    texts: Columns | None = None
-    rows: LaidOut | None = None
-    spec: VectorSpec | None = None
-    query: bool = False
-    batch_tokens: int | None = None
+    text_spec: TextSpec  # which vectors, and how texts become rows
+    texts: Columns | None = None  # as `tokenize_documents` takes them, if no rows
+    rows: LaidOut | None = None  # of documents, if no texts
+    spec: VectorSpec | None = None  # how vectors are computed; None is as the model was loaded
+    query: bool = False  # whether texts are queries, which some heads treat otherwise
+    batch_tokens: int | None = None  # most of a batch, padding included; None: as suits the device
+    # Whether an error is raised for a text that gets no vector. A text without tokens then has that
+    # of its special tokens.
     strict: bool = False
-    first: int = 0
+    first: int = 0  # the number of the first text in such an error
+    # Takes, after each batch and from any thread, the share of the work that it was.
     tell: Callable[[float], object] | None = None
 
     def __post_init__(self) -> None:
@@ -71,22 +61,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Embedded:
-    """What a loaded model gives for a request.
+    """What a loaded model gives for a request."""
 
-    Attributes:
-        vectors: Those of texts: a row for each, zeros or no entries for a rejected one. Those of
-            rows: a row for each document, undefined for a rejected one.
-        layout: How the texts that have rows, or the documents, became rows.
-        cut: int64 `[cut]`, the numbers of texts with a vector that were cut.
-        rejected: The stage, "tokenize" or "infer", and the reason, by the number of a text.
-        rows: What was computed, and how much.
-    """
-
+    # Of texts: a row for each, zeros or no entries for a rejected one. Of rows: a row for each
+    # document, undefined for a rejected one.
     vectors: GranularVectors
-    layout: Layout
-    cut: np.ndarray
+    layout: Layout  # how the texts that have rows, or the documents, became rows
+    cut: np.ndarray  # int64 `[cut]`, the numbers of texts with a vector that were cut
+    # The stage, "tokenize" or "infer", and the reason, by the number of a text.
     rejected: dict[int, tuple[str, str]]
-    rows: EmbeddedRows
+    rows: EmbeddedRows  # what was computed, and how much
 
 
 class Embedder:
@@ -327,7 +311,7 @@ def _spread(vectors: Any, numbers: np.ndarray, good: np.ndarray, count: int) -> 
         spread = np.zeros((count, *vectors.shape[1:]), vectors.dtype)
         spread[numbers[good]] = vectors[good]
         return spread
-    kept = vectors[np.flatnonzero(good)]
+    whole = vectors[np.flatnonzero(good)]
     lengths = np.zeros(count, np.int64)
-    lengths[numbers[good]] = np.diff(kept.splits)
-    return replace(kept, splits=splits_of(lengths))
+    lengths[numbers[good]] = np.diff(whole.splits)
+    return replace(whole, splits=splits_of(lengths))

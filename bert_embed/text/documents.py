@@ -23,6 +23,7 @@ from bert_embed.base.arrays import places, splits_of, take_rows
 from bert_embed.base.errors import InputError, SettingError, counted
 from bert_embed.settings import SPECIAL_TOKENS
 
+_WORD = "a"  # a text that could run into the prompt before it
 NO_TOKEN = -1  # instead of the ids of [CLS] and [SEP], in rows of a model without them
 
 
@@ -78,8 +79,21 @@ class TextTokenizer(ABC):
         """Returns the tokens of texts; without `offsets` there are ids and row splits alone."""
 
     @abstractmethod
+    def length_before(self, prompt: str, word: str) -> int | None:
+        """Returns how many tokens a prompt has before a word; None if both would be one word."""
+
     def prompt_length(self, prompt: str) -> int:
         """Returns a prompt's number of tokens; SettingError if a text's first word joins it."""
+        lengths: dict[str, int] = vars(self).setdefault("_prompt_lengths", {})
+        if prompt not in lengths:
+            length = self.length_before(prompt, _WORD) if prompt else 0
+            if length is None:
+                raise SettingError(
+                    "prompt",
+                    f"{prompt!r} would run into the first word of a text, put a space at its end",
+                )
+            lengths[prompt] = length
+        return lengths[prompt]
 
     @property
     def special_tokens(self) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_embed.base.arrays import splits_of
-from bert_embed.base.errors import InputError, SettingError
+from bert_embed.base.errors import InputError
 from bert_embed.base.threads import native_call
 from bert_embed.text.documents import NO_TOKEN, TextTokenizer, TokenizedTexts
 from bert_embed.text.normalizer import SURROGATES, HubRules, Normalizer
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import tokenizers
 
 
-_WORD = "a"  # a text that could run into the prompt before it
+_WORD = "a"  # of the pair that shows what is put around texts
 _PADDING = ("<pad>", "[PAD]")
 _NEVER = "\U0010ffff "  # no tokenizer leaves a space in what it looks up
 _SPACES = ("▁", "Ġ")  # how entries of Metaspace and of byte-level BPE write a space before a word
@@ -59,7 +59,6 @@ class JsonTokenizer(TextTokenizer):
         self.pad_id: int = next((numbers[name] for name in _PADDING if name in numbers), 0)
         self._tokenizer = _read(json.dumps(_without_special_entries(values)))
         self._words = Normalizer(HubRules(lower_case=False, clean=False))
-        self._prompt_lengths: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"JsonTokenizer({len(self)} entries)"
@@ -86,24 +85,15 @@ class JsonTokenizer(TextTokenizer):
             [not entry.startswith(_SPACES) and any(map(_is_letter, entry)) for entry in self.vocab]
         )
 
-    def prompt_length(self, prompt: str) -> int:
-        """As `TextTokenizer.prompt_length`; a space at its end belongs to the text's tokens."""
-        if not prompt:
-            return 0
-        if prompt not in self._prompt_lengths:
-            words = prompt.rstrip()
-            joined = self.tokenize_texts([prompt + _WORD])
-            alone = self.tokenize_texts([words]).ids
-            count = int(np.count_nonzero(joined.stops <= len(words)))
-            # The word itself may be of several tokens, such as a lone `▁` and `a`.
-            one_word = bool(joined.continues[count : count + 1].any())
-            if one_word or not np.array_equal(joined.ids[:count], alone):
-                raise SettingError(
-                    "prompt",
-                    f"{prompt!r} would run into the first word of a text, put a space at its end",
-                )
-            self._prompt_lengths[prompt] = count
-        return self._prompt_lengths[prompt]
+    def length_before(self, prompt: str, word: str) -> int | None:
+        """As `TextTokenizer.length_before`; a space at its end belongs to the word's tokens."""
+        words = prompt.rstrip()
+        joined = self.tokenize_texts([prompt + word])
+        alone = self.tokenize_texts([words]).ids
+        count = int(np.count_nonzero(joined.stops <= len(words)))
+        # The word itself may be of several tokens, such as a lone `▁` and `a`.
+        one_word = bool(joined.continues[count : count + 1].any())
+        return None if one_word or not np.array_equal(joined.ids[:count], alone) else count
 
     def tokenize_texts(self, texts: list[str], offsets: bool = True) -> TokenizedTexts:
         """Returns the tokens of texts; without `offsets`, starts, stops and continues are empty."""

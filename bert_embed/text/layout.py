@@ -83,11 +83,6 @@ class Layout:
     head_tokens: TokenPlaces | None = None  # for heads that are `of_tokens`
 
 
-def is_too_long(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> np.ndarray:
-    """Returns bool `[documents]`: whether a text does not fit one row."""
-    return full_lengths(documents, tokenizer) > spec.max_seq_length
-
-
 def full_lengths(documents: Documents, tokenizer: TextTokenizer) -> np.ndarray:
     """Returns int64 `[documents]`: tokens of a row of all its text, with prompt and specials."""
     special = np.full(len(documents), documents.special)
@@ -392,7 +387,7 @@ def text_rows(
     empty = (documents.lengths == 0) & (not with_empty)
     bad = empty
     if spec.long_text == "reject":
-        bad = empty | is_too_long(documents, spec, tokenizer)
+        bad = empty | (full_lengths(documents, tokenizer) > spec.max_seq_length)
     reasons = {
         number: NO_TOKENS if empty[number] else TOO_LONG for number in np.flatnonzero(bad).tolist()
     }
@@ -478,41 +473,26 @@ def document_vectors(
     modules, `dim` and `normalize` to merged vectors; each of a token's `layers` is scaled alone.
     `heads` are the model's, by their kind.
     """
-    vectors = _dense_vectors(layout, embedded, row, row_splits, spec, finish, layers)
     windows = None if spec.keeps_windows else layout.windows
     places = DocumentRows(row, tokens=layout.head_tokens)
     if windows is not None:
         places = replace(places, splits=windows.splits, weights=windows.count)
-    made = {
+    of_heads = {
         kind: (heads or {})[kind].documents(rows, places, spec.head_options(kind))
         for kind, rows in embedded.heads.items()
     }
-    return replace(vectors, heads=made)
-
-
-def _dense_vectors(
-    layout: Layout,
-    embedded: EmbeddedRows,
-    row: np.ndarray,
-    row_splits: np.ndarray,
-    spec: TextSpec,
-    finish: Callable[[np.ndarray], np.ndarray],
-    layers: int,
-) -> GranularVectors:
-    """Those of documents, tokens, words and spans."""
     sentences = None
     if embedded.vectors is not None:
         same = len(row) == len(embedded.vectors) and bool((np.diff(row) == 1).all())
         sentences = embedded.vectors if same else embedded.vectors[row]
-        if layout.windows is not None and not spec.keeps_windows:
-            windows = layout.windows
+        if windows is not None:
             sentences = finish(weighted_means(sentences, windows.splits, windows.count))
     if layout.tokens is None or embedded.token_vectors is None:
-        return GranularVectors(sentences)
+        return GranularVectors(sentences, heads=of_heads)
     tokens = embedded.token_vectors[row_splits[row[layout.tokens.row]] + layout.tokens.place]
     if layout.chunks is not None:
         pooled = merge_tokens(tokens, layout.chunks.first, layout.chunks.last, "mean")
-        return GranularVectors(finish(pooled))
+        return GranularVectors(finish(pooled), heads=of_heads)
 
     def merged_units(units: Units | None) -> np.ndarray | None:
         if units is None:
@@ -521,10 +501,10 @@ def _dense_vectors(
         return scaled(merged, layers) if spec.normalize_tokens else merged
 
     words, spans = merged_units(layout.words), merged_units(layout.spans)
-    if "token" not in spec.granularity:
-        return GranularVectors(sentences, None, words, spans)
-    tokens = scaled(tokens, layers) if spec.normalize_tokens else tokens
-    return GranularVectors(sentences, tokens, words, spans)
+    of_tokens = None
+    if "token" in spec.granularity:
+        of_tokens = scaled(tokens, layers) if spec.normalize_tokens else tokens
+    return GranularVectors(sentences, of_tokens, words, spans, of_heads)
 
 
 def scaled(vectors: np.ndarray, layers: int) -> np.ndarray:

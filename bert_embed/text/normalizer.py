@@ -266,8 +266,8 @@ def safe_cut(text: str, start: int, length: int) -> int:
     >>> safe_cut("one two three", 0, 5)
     7
     """
-    found = _BREAKS.search(text, start + length)
-    return found.start() if found else len(text)
+    border = _BREAKS.search(text, start + length)
+    return border.start() if border else len(text)
 
 
 def _words_around(text: str, positions: list[int]) -> Iterator[tuple[int, int]]:

@@ -22,7 +22,7 @@ from bert_embed.base.arguments import (
     whole_number,
 )
 from bert_embed.base.arrays import splits_of, sums_of
-from bert_embed.base.errors import InputError, SettingError
+from bert_embed.base.errors import InputError
 from bert_embed.base.threads import native_call
 from bert_embed.bundle.bundle import TOKENIZER_JSON, Bundle
 from bert_embed.text.documents import NO_TOKEN, TextTokenizer, TokenizedTexts
@@ -72,7 +72,7 @@ class WordTable:
         slots = self._slots.take(at, axis=0)
         values = slots[:, self._columns].view(np.int64)
         same = _same(slots, keys)
-        found = np.where(same, values, 0)
+        entries = np.where(same, values, 0)
         rest = np.flatnonzero(~same & (values != 0))
         at, keys = at.take(rest), keys.take(rest, axis=0)
         while len(rest):
@@ -80,10 +80,10 @@ class WordTable:
             slots = self._slots.take(at, axis=0)
             values = slots[:, self._columns].view(np.int64)
             same = _same(slots, keys)
-            found[rest[same]] = values[same]
+            entries[rest[same]] = values[same]
             going_on = np.flatnonzero(~same & (values != 0))
             rest, at, keys = rest.take(going_on), at.take(going_on), keys.take(going_on, axis=0)
-        return found
+        return entries
 
     def insert(self, keys: np.ndarray, values: np.ndarray) -> None:
         """Adds keys that are different and not in the table, with values other than 0."""
@@ -206,10 +206,10 @@ class WordPiece:
         """Splits words into pieces."""
         if len(self._longer) + self._rows + sum(map(len, self._tables.values())) > _MAX_ENTRIES:
             self.forget()
-        found = self._find(words)
-        counts = found & ((1 << _COUNT_BITS) - 1)
+        entries = self._find(words)
+        counts = entries & ((1 << _COUNT_BITS) - 1)
         before = np.cumsum(counts) - counts
-        rows = np.repeat((found >> _COUNT_BITS) - before, counts)
+        rows = np.repeat((entries >> _COUNT_BITS) - before, counts)
         rows += np.arange(len(rows))
         ids = self._ids.take(rows)
         if not offsets:
@@ -312,7 +312,6 @@ def _extended(array: np.ndarray, used: int, values: np.ndarray) -> np.ndarray:
 
 
 _CHUNK_CHARS = 1 << 17  # the arrays of one chunk stay in a core's cache
-_WORD = "a"  # a text that would continue a word before it
 
 
 class SpecialTokens(NamedTuple):
@@ -390,7 +389,6 @@ class Tokenizer(TextTokenizer):
         # Those that no call uses now: calls on several threads run side by side, and a process that
         # is forked in the middle of one never finds its half-changed tables.
         self._idle = [self._first]
-        self._prompt_lengths: dict[str, int] = {}
 
     @classmethod
     def from_pretrained(cls, model: "str | os.PathLike[str]" = "minilm") -> TextTokenizer:
@@ -432,17 +430,10 @@ class Tokenizer(TextTokenizer):
         """As `TextTokenizer.continues_word`: the entries that begin with `##`."""
         return np.array([entry.startswith("##") for entry in self.vocab])
 
-    def prompt_length(self, prompt: str) -> int:
-        if prompt not in self._prompt_lengths:
-            ids, row_splits = self.encode_flat([prompt, _WORD, prompt + _WORD])
-            alone, word, joined = np.split(ids, row_splits[1:-1])
-            if not np.array_equal(joined, np.concatenate([alone, word])):
-                raise SettingError(
-                    "prompt",
-                    f"{prompt!r} would run into the first word of a text, put a space at its end",
-                )
-            self._prompt_lengths[prompt] = len(alone)
-        return self._prompt_lengths[prompt]
+    def length_before(self, prompt: str, word: str) -> int | None:
+        ids, row_splits = self.encode_flat([prompt, word, prompt + word])
+        alone, of_word, joined = np.split(ids, row_splits[1:-1])
+        return len(alone) if np.array_equal(joined, np.concatenate([alone, of_word])) else None
 
     def tokenize_texts(self, texts: list[str], offsets: bool = True) -> TokenizedTexts:
         """Returns what `encode_with_offsets` does; without `offsets` ids and row splits alone."""

@@ -17,6 +17,7 @@ from bert_embed.base.arrays import places, splits_of
 from bert_embed.base.errors import SettingError
 from bert_embed.settings import DEFAULT_STRIDE, SPECIAL_TOKENS, TextSpec, text_room
 from bert_embed.text.documents import NO_TOKEN, Documents, Rows, TextTokenizer, build_rows
+from bert_embed.text.normalizer import SURROGATES
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,6 @@ def widest_context(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
 # only white space between them, end a paragraph.
 _PARAGRAPH = re.compile(r"\n\s*\n\s*|\r\s*\r\s*|\u2029\s*")
 _WRAP = re.compile(r"[\r\n]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _LOCALE = "en"  # ICU's rules for sentences are those of UAX #29, the same for nearly all languages
 
 
@@ -263,7 +263,7 @@ def sentence_starts(text: str) -> np.ndarray:
     starts: list[np.ndarray] = []
     paragraphs = paragraph_starts(text)
     for start, stop in zip(paragraphs.tolist(), [*paragraphs[1:].tolist(), len(text)], strict=True):
-        flat = _SURROGATE.sub("\ufffd", _WRAP.sub(" ", text[start:stop]))
+        flat = SURROGATES.sub("\ufffd", _WRAP.sub(" ", text[start:stop]))
         lengths = np.fromiter(map(len, SentenceBreaker(flat, _LOCALE)), np.int64)
         starts.append(start + np.append(0, np.cumsum(lengths)[:-1]))
     return np.concatenate(starts)
@@ -302,7 +302,7 @@ def markdown_headings(text: str) -> list[Heading]:
     >>> [(one.level, one.text) for one in markdown_headings("# One #\\n\\nTwo\\n---\\n#no")]
     [(1, 'One'), (2, 'Two')]
     """
-    found: list[Heading] = []
+    headings: list[Heading] = []
     fence, before, begin, length, paragraph = "", "", 0, 0, 0
     for line in _LINE.findall(text):
         content = line.rstrip("\r\n")
@@ -315,12 +315,12 @@ def markdown_headings(text: str) -> list[Heading]:
             fence, paragraph = mark[1], 0
         elif (matched := _HEADING.match(content)) is not None:
             title = _without_closing(content[matched.end() :].strip())
-            found.append(Heading(begin + matched.start(1), len(matched[1]), title))
+            headings.append(Heading(begin + matched.start(1), len(matched[1]), title))
             paragraph = 0
         elif paragraph == 1 and (under := _UNDERLINE.fullmatch(content)) is not None:
             indent = len(before) - len(before.lstrip())
             level = 1 if under[1][0] == "=" else 2
-            found.append(Heading(begin - length + indent, level, before.strip()))
+            headings.append(Heading(begin - length + indent, level, before.strip()))
             paragraph = 0
         elif not content.strip() or (not paragraph and _INDENTED.match(content)):
             paragraph = 0
@@ -328,7 +328,7 @@ def markdown_headings(text: str) -> list[Heading]:
             paragraph += 2 if _WITHIN.match(content) else 1
         before, length = content, len(line)
         begin += length
-    return found
+    return headings
 
 
 def _without_closing(title: str) -> str:
@@ -383,8 +383,10 @@ def late_contexts(
     """Contexts that are before whole documents, cut; and bool `[documents]`, which of them were."""
     prompt_tokens = tokenizer.prompt_length(spec.prompt)
     cut = cut_contexts(tokenizer, contexts, _most(spec, prompt_tokens, tokenizer.special_tokens))
-    kept = [cut[context][0] for context in contexts]
-    return kept, np.array([one != whole for one, whole in zip(kept, contexts, strict=True)], bool)
+    cut_texts = [cut[context][0] for context in contexts]
+    return cut_texts, np.array(
+        [one != whole for one, whole in zip(cut_texts, contexts, strict=True)], bool
+    )
 
 
 def _most(spec: TextSpec, prompt_tokens: int, special: int) -> int:
@@ -443,9 +445,9 @@ class ChunkContexts:
         most = spec.max_seq_length - documents.special - len(marker)
         bodies = [ids[:0]]
         for number, context in enumerate(contexts):
-            own = joined.ids[joined.row_splits[number] : joined.row_splits[number + 1]]
-            if context and len(own) <= most:
-                bodies.append(np.concatenate([marker, own]))
+            body = joined.ids[joined.row_splits[number] : joined.row_splits[number + 1]]
+            if context and len(body) <= most:
+                bodies.append(np.concatenate([marker, body]))
                 continue
             begin = begins[number] + head
             first = begin + chunks.first[number]
