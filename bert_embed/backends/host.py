@@ -454,5 +454,5 @@ def host_call(
 ) -> np.ndarray:
     """Computes what `Model.call` says with NumPy, for rows without padding."""
     ops = ArrayOps(np, bundle.config, tensors, np.ones(x.shape[:2], np.int32))
-    found = tail(bundle, ops, name, x)
-    return found.reshape(*x.shape[:2], -1) if name in bundle.per_token else found
+    outputs = tail(bundle, ops, name, x)
+    return outputs.reshape(*x.shape[:2], -1) if name in bundle.per_token else outputs

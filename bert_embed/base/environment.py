@@ -89,11 +89,11 @@ def in_pieces(
     try:
         for begin in range(0, total, _PIECE):
             piece = slice(begin, begin + _PIECE)
-            some = {
+            texts = {
                 name: None if values is None else values[piece] for name, values in columns.items()
             }
             size = min(_PIECE, total - begin)
-            yield some, partial(add, size)
+            yield texts, partial(add, size)
             done = begin + size  # of all threads, which have come to an end
     finally:
         is_over = True  # also where Ctrl-C left threads that compute

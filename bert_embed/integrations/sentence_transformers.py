@@ -70,8 +70,8 @@ class EncoderModule(InputModule):
         self, inputs: Sequence[Any], prompt: str | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         """Keeps the texts, or pairs of them, for `forward`, and adds their padded ids."""
-        if given := [name for name in kwargs if name != "task" and kwargs[name]]:
-            raise SettingError(given[0], "is not offered here: give settings to bert_embed.load")
+        if settings := [name for name in kwargs if name != "task" and kwargs[name]]:
+            raise SettingError(settings[0], "is not offered here: give settings to bert_embed.load")
         pairs = [one if isinstance(one, (list, tuple)) else (one,) for one in inputs]
         if len(sizes := {len(pair) for pair in pairs}) > 1 or not sizes <= {1, 2}:
             raise SettingError("inputs", "must be texts, or pairs of two texts")

@@ -232,17 +232,17 @@ def _new_client(process: int, server: str, options: PipelineOptions | None) -> A
         from botocore.config import Config
 
     del process, server  # keys of the cache
-    given = (options or PipelineOptions([])).view_as(S3Options)
+    settings = (options or PipelineOptions([])).view_as(S3Options)
     return boto3.session.Session().client(
         "s3",
-        aws_access_key_id=given.s3_access_key_id,
-        aws_secret_access_key=given.s3_secret_access_key,
-        aws_session_token=given.s3_session_token,
-        endpoint_url=given.s3_endpoint_url,
-        region_name=given.s3_region_name,
-        api_version=given.s3_api_version,
-        verify=given.s3_verify,
-        use_ssl=not given.s3_disable_ssl,
+        aws_access_key_id=settings.s3_access_key_id,
+        aws_secret_access_key=settings.s3_secret_access_key,
+        aws_session_token=settings.s3_session_token,
+        endpoint_url=settings.s3_endpoint_url,
+        region_name=settings.s3_region_name,
+        api_version=settings.s3_api_version,
+        verify=settings.s3_verify,
+        use_ssl=not settings.s3_disable_ssl,
         config=Config(
             retries={"total_max_attempts": 1}, max_pool_connections=2 * THREADS, **_TIMEOUTS
         ),

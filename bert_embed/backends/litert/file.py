@@ -202,13 +202,13 @@ def cut_model(path: str | Path, outputs: int, apart: bool = False) -> bytes:
 
 def _without(model: Any, numbers: Sequence[int]) -> Any:
     """Returns a model without some of its graphs; all weights stay where they are."""
-    kept = [number for number in range(len(model.subgraphs)) if number not in numbers]
+    staying = [number for number in range(len(model.subgraphs)) if number not in numbers]
     signatures = [
-        schema.SignatureDefT(one.inputs, one.outputs, one.signatureKey, kept.index(number))
+        schema.SignatureDefT(one.inputs, one.outputs, one.signatureKey, staying.index(number))
         for number, one in enumerate(model.signatureDefs)
-        if number in kept
+        if number in staying
     ]
-    graphs = [model.subgraphs[number] for number in kept]
+    graphs = [model.subgraphs[number] for number in staying]
     return schema.ModelT(
         _VERSION, model.operatorCodes, graphs, buffers=model.buffers, signatureDefs=signatures
     )

@@ -86,8 +86,8 @@ class Encoder(tf.Module):
     def call(self, name: str, x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """As `bert_embed.backends.host.Model.call`."""
         ops = _TensorFlowOps(self.config, self.weights, mask, self._dtype)
-        found = tf.cast(tail(self._bundle, ops, name, x), tf.float32)
-        return ops.by_row(found) if name in self._bundle.per_token else found
+        outputs = tf.cast(tail(self._bundle, ops, name, x), tf.float32)
+        return ops.by_row(outputs) if name in self._bundle.per_token else outputs
 
 
 def _graph_weights(bundle: Bundle, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
