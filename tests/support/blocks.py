@@ -40,6 +40,7 @@ from tests.support.outputs import SETTINGS, whole_record
 WIDTH = 12
 IDS = ["a:0", "ü 2", "c"]
 TOKENS = [["[CLS]", "one", "##s", "[SEP]"], ["[CLS]", "[SEP]"], ["[CLS]", '"', "[SEP]"]]
+SCORES = np.array([[0.25, 0.75], [0.5, 0.5], [0.9, 0.1]], np.float32)
 WORDS = [["ones", "töne", "gone"], [], ["gone too"]]
 
 
@@ -125,8 +126,7 @@ def multi_vectors() -> MultiVectors:
 
 def with_heads(**more: Any) -> EmbeddingBlock:
     """Three documents with what the heads of a model make."""
-    scores = np.array([[0.25, 0.75], [0.5, 0.5], [0.9, 0.1]], np.float32)
-    kinds = {"sparse": sparse_vectors(), "multi": multi_vectors(), "scores": scores}
+    kinds = {"sparse": sparse_vectors(), "multi": multi_vectors(), "scores": SCORES}
     return embedding_block(**kinds | more)
 
 

@@ -1,6 +1,7 @@
 """What is written of a block reads back as it was, in other programs and in our own."""
 
 import base64
+import itertools
 import json
 from dataclasses import replace
 
@@ -13,6 +14,10 @@ import pytest
 import tensorflow as tf
 
 import bert_embed
+from bert_embed.base.arrays import splits_of
+from bert_embed.base.errors import InputError
+from bert_embed.models.heads.kinds import KINDS
+from bert_embed.results.formats import VECTOR_FORMATS
 from bert_embed.results.names import OUTPUT_DTYPES, Stored, stored, stored_type, stored_width
 from bert_embed.storage.file_info import crc32c_of as checksum
 from bert_embed.transforms.blocks import take_documents
@@ -22,6 +27,7 @@ from bert_embed.transforms.parts import Part
 from bert_embed.transforms.write import Counting, WriteParts, vector_files, write_vectors
 from tests.support.blocks import (
     IDS,
+    SCORES,
     TOKENS,
     WIDTH,
     WORDS,
@@ -32,6 +38,7 @@ from tests.support.blocks import (
     kept_windows,
     multi_vectors,
     numbers,
+    sparse_vectors,
     token_vectors,
     unit_vectors,
     with_heads,
@@ -41,6 +48,7 @@ from tests.support.blocks import (
 
 FORMATS = ["parquet", "jsonl"]
 FILES = ["embeddings", "tokens", "words", "spans"]
+UNITS = ["starts", "stops", "vectors"]
 FACTS = [
     ("num_tokens", [25, 4, 5]),
     ("num_tokens_full", [40, 4, 5]),
@@ -58,15 +66,83 @@ def rows_of(files, name, output_format):
     return [json.loads(line) for line in files[name].splitlines()]
 
 
-@pytest.mark.parametrize("output_format", FORMATS)
-@pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
-def test_vectors_of_texts_read_back_as_their_type_left_them(tmp_path, dtype, output_format):
-    block = embedding_block(vectors=numbers(3))
-    write(tmp_path, block, described(block, dtype), output_format)
-    ids, vectors = bert_embed.read(tmp_path)
+BLOCKS = {
+    "sentence": {"vectors": numbers(3)},
+    "token": {"tokens": token_vectors()},
+    "word": {"words": unit_vectors(texts=True)},
+    "span": {"spans": unit_vectors(texts=False)},
+    "sparse": {"sparse": sparse_vectors()},
+    "multi": {"multi": multi_vectors()},
+    "scores": {"scores": SCORES},
+}
+
+
+def read_back(folder, kind):
+    """The ids, and what is read of a kind: arrays and lists of all documents, end to end."""
+    reader = getattr(bert_embed, KINDS[kind].reader)
+    if kind in ("sentence", "scores"):
+        ids, *values = reader(folder)
+        return ids, values
+    if kind == "sparse":
+        ids, rows = reader(folder)
+        return ids, [rows.indptr, rows.indices, rows.data]
+    read = list(reader(folder))
+    if kind == "multi":
+        ids, vectors = zip(*read, strict=True)
+        return list(ids), [splits_of(np.array([*map(len, vectors)])), np.concatenate(vectors)]
+    splits = splits_of(np.array([len(each.vectors) for each in read]))
+    columns = [[getattr(each, name) for each in read] for name in UNITS]
+    ends = [one if one[0] is None else np.concatenate(one) for one in columns]
+    return [each.id for each in read], [[each.texts for each in read], splits, *ends]
+
+
+def meant(kind, output_format, dtype):
+    """What `read_back` has to find."""
+    [given] = BLOCKS[kind].values()
+    match kind:
+        case "sentence":
+            return [as_stored(given, dtype)]
+        case "scores":
+            return [["bad", "good"], given]
+        case "sparse":
+            return [given.splits, given.indices, given.values]
+        case "multi":
+            return [given.splits, as_stored(given.vectors, dtype)]
+    texts = {"token": TOKENS, "word": WORDS}.get(kind, [None] * 3)
+    vectors = as_stored(given.vectors, dtype)
+    places = [given.starts, given.stops]
+    if (kind, output_format) == ("token", "jsonl"):  # which leaves them out
+        places = [[None] * 3] * 2
+    return [texts, given.splits, *places, vectors]
+
+
+CASES = [
+    case
+    for case in itertools.product(KINDS, VECTOR_FORMATS, OUTPUT_DTYPES)
+    if case not in (("token", "jsonl", "int8"), ("token", "jsonl", "ubinary"))  # settings refuse
+    and not VECTOR_FORMATS[case[1]].loads
+]
+
+
+@pytest.mark.parametrize(("kind", "output_format", "dtype"), CASES)
+def test_every_kind_reads_back_as_its_type_left_it(tmp_path, kind, output_format, dtype):
+    block = embedding_block(**BLOCKS[kind])
+    if not VECTOR_FORMATS[output_format].fits(KINDS[kind]):
+        said = f"{output_format} files cannot hold vectors of {kind}"
+        with pytest.raises(InputError, match=said):
+            write(tmp_path, block, described(block, dtype), output_format)
+        return
+    files = write(tmp_path, block, described(block, dtype), output_format)
+    assert list(files) == [KINDS[kind].folder]
+    ids, found = read_back(tmp_path, kind)
     assert ids == IDS
-    assert vectors.dtype == np.float32
-    np.testing.assert_array_equal(vectors, as_stored(numbers(3), dtype))
+    for values, wanted in zip(found, meant(kind, output_format, dtype), strict=True):
+        if isinstance(wanted, list):
+            assert values == wanted
+        else:
+            decimals = (kind, output_format) == ("token", "jsonl")  # six of them
+            np.testing.assert_allclose(values, wanted, rtol=0, atol=5.1e-7 if decimals else 0)
+    assert found[-1].dtype == np.float32
 
 
 @pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
@@ -154,13 +230,6 @@ def test_tokens_of_parquet_have_place_and_vector(tmp_path, dtype):
     assert ("scale" in last) == (dtype == "int8")
     by_polars = pl.read_parquet(files["tokens"])["tokens"].to_list()
     assert by_polars == [row["tokens"] for row in rows]
-    read = list(bert_embed.read_tokens(tmp_path))
-    assert [each.id for each in read] == IDS
-    assert [each.texts for each in read] == TOKENS
-    assert [each.starts.tolist() for each in read] == [[-1, 3, 3, -1], [-1, -1], [-1, 3, -1]]
-    assert read[0].stops.tolist() == [-1, 5, 5, -1]
-    together = np.concatenate([each.vectors for each in read])
-    np.testing.assert_array_equal(together, as_stored(token_vectors().vectors, dtype))
 
 
 @pytest.mark.parametrize("output_format", FORMATS)
@@ -247,13 +316,6 @@ def test_words_and_spans_without_a_token_have_no_vector(tmp_path, kind, dtype, o
     assert missing == [[False, False, True], [], [True]]
     assert [each["truncated"] for each in rows[0][kind]] == [False, True, True]
     assert [row["num_tokens"] for row in rows] == [25, 4, 5]
-    read = list({"words": bert_embed.read_words, "spans": bert_embed.read_spans}[kind](tmp_path))
-    assert [each.id for each in read] == IDS
-    assert [each.texts for each in read] == (WORDS if kind == "words" else [None] * 3)
-    assert [each.starts.tolist() for each in read] == [[0, 5, 10], [], [0]]
-    assert [each.stops.tolist() for each in read] == [[4, 9, 14], [], [8]]
-    together = np.concatenate([each.vectors for each in read])
-    np.testing.assert_array_equal(together, as_stored(units.vectors, dtype))
 
 
 @pytest.mark.parametrize("output_format", FORMATS)
