@@ -45,6 +45,9 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The processor computes, also where there is a GPU: tests compare bits and name the engine.
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+# XLA's programs are compiled for what they compute: to have LLVM make them quick takes longer.
+quickly = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+os.environ.setdefault("XLA_FLAGS", quickly)
 
 
 # A shared machine may pause any example; how long one takes is for benchmarks.

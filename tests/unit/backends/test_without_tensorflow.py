@@ -24,7 +24,6 @@ for words in json.loads(sys.argv[1]):
 loaded = {"tensorflow", "tensorflow_text", "tensorflow_hub", "keras"} & set(sys.modules)
 print(json.dumps([made, sorted(loaded)]))
 """
-_MISSING = "import sys; sys.modules['tensorflow'] = None\n"  # as where it is not installed
 # In every process: the import of a model has one of its own.
 _UNIMPORTABLE = """
 import sys
@@ -38,23 +37,29 @@ sys.meta_path.insert(0, Refuses())
 """
 
 
-def commands(script, *commands):
-    """Runs them; returns exit code and messages of each, and which of TensorFlow was imported."""
+def commands(script, *commands, **environment):
+    """Runs them in one process.
+
+    Returns the exit code and messages of each, which of TensorFlow was imported, and what was
+    written to stderr beside.
+    """
     done = subprocess.run(
         [sys.executable, "-c", script, json.dumps([list(map(str, words)) for words in commands])],
         cwd=ROOT,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return *json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
-def test_embed_never_imports_tensorflow(tmp_path, tiny_bundle):
+def test_neither_embed_nor_an_encoder_imports_tensorflow(tmp_path, tiny_bundle):
     (tmp_path / "in.txt").write_text(
         "the bank of the river\nmoney " + "of the vault " * 90, "utf-8"
     )
+    (tmp_path / "driver").write_text("NVRM version")
     flags = {
         "input": tmp_path / "in.txt",
         "model": tiny_bundle,
@@ -67,36 +72,25 @@ def test_embed_never_imports_tensorflow(tmp_path, tiny_bundle):
     words = ["embed", *(f"--{name}={value}" for name, value in flags.items())]
     kinds = ("float32", "int8")
     runs = [[*words, f"--precision={kind}", f"--output={tmp_path / kind}"] for kind in kinds]
-    made, loaded = commands(_COMMANDS, *runs)
+    encoders = f"""
+import sys, bert_embed, bert_embed.backends.choose as choose
+for precision in {kinds}:
+    encoder = bert_embed.load({tiny_bundle!r}, precision=precision)
+    encoder.encode(["a text"], ["another"], pooling="pooler")
+    encoder.units(["a text"], layers=[0, 1], layer_combine="stack")
+    assert "tensorflow" not in sys.modules, precision
+drivers, choose.NVIDIA_DRIVER = choose.NVIDIA_DRIVER, ({str(tmp_path / "driver")!r},)
+encoder = bert_embed.load({tiny_bundle!r})
+encoder.encode(["a text"])
+assert encoder.device == "cpu"
+assert "tensorflow" not in sys.modules, "beside a driver without CUDA's libraries"
+choose.NVIDIA_DRIVER = drivers
+"""
+    made, loaded, said = commands(encoders + _COMMANDS, *runs)
     assert [code for code, _ in made] == [0, 0], made
     assert loaded == []
     assert {record(tmp_path / kind)["engine"] for kind in kinds} == {"litert"}
-
-
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_an_encoder_never_imports_tensorflow(tiny_bundle, precision):
-    code = (
-        "import sys, bert_embed\n"
-        f"encoder = bert_embed.load({tiny_bundle!r}, precision={precision!r})\n"
-        "encoder.encode(['a text'], ['another'], pooling='pooler')\n"
-        "encoder.units(['a text'], layers=[0, 1], layer_combine='stack')\n"
-        "sys.exit(int('tensorflow' in sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_an_engine_that_needs_tensorflow_says_so_where_it_is_not_installed(tiny_bundle):
-    code = (
-        f"{_MISSING}import bert_embed\n"
-        f"bert_embed.load({tiny_bundle!r}, engine='tensorflow').encode(['a text'])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert "requires tensorflow, which is not installed here" in done.stderr.splitlines()[-1]
+    assert said.count("this machine has an NVIDIA GPU") == 1
 
 
 def test_a_python_that_tensorflow_has_no_wheels_for_is_named(monkeypatch):
@@ -107,15 +101,46 @@ def test_a_python_that_tensorflow_has_no_wheels_for_is_named(monkeypatch):
     assert missing("to_scipy", "scipy").endswith("pip install scipy")
 
 
-def test_a_run_of_tfrecords_says_what_its_report_needs_before_it_starts(tmp_path, tiny_bundle):
-    (tmp_path / "in.txt").write_text("the bank\n", "utf-8")
-    words = ["embed", f"--input={tmp_path}/in.txt", f"--model={tiny_bundle}"]
-    words += ["--output_format=tfrecord"]
-    with_report = [*words, f"--output={tmp_path}/out"]
-    without = [*words, f"--output={tmp_path}/other", "--report=false"]
-    made, _ = commands(
-        _MISSING + _COMMANDS, with_report, without, ["report", str(tmp_path / "out")]
+@pytest.fixture(scope="module")
+def where_it_is_missing(tmp_path_factory, tiny_bundle):
+    """What commands and an engine say in a process where TensorFlow cannot be imported."""
+    folder = tmp_path_factory.mktemp("missing")
+    (folder / "in.txt").write_text("the bank\n", "utf-8")
+    embed = ["embed", f"--input={folder}/in.txt", f"--output={folder}/new"]
+    written = [*embed[:2], f"--model={tiny_bundle}", "--output_format=tfrecord"]
+    engine = f"""
+import sys, bert_embed
+sys.modules["tensorflow"] = None
+try:
+    bert_embed.load({tiny_bundle!r}, engine="tensorflow").encode(["a text"])
+except Exception as error:
+    print(error, file=sys.stderr)
+"""
+    made, _, said = commands(
+        engine + _COMMANDS,
+        ["model", "export", "minilm", folder / "saved"],
+        [*embed, "--engine=tensorflow"],
+        [*embed, "--precision=bfloat16"],
+        [*written, f"--output={folder}/out"],
+        [*written, f"--output={folder}/other", "--report=false"],
+        ["report", folder / "out"],
     )
+    return made, said
+
+
+def test_what_needs_tensorflow_says_so(where_it_is_missing):
+    made, of_the_engine = where_it_is_missing
+    needs = ["tensorflow", "tensorflow", "jax[cuda13]"]
+    for (code, errors), package in zip(made[:3], needs, strict=True):
+        assert code != 0
+        install = f"pip install {shlex.quote(package)}"
+        assert f"requires {package}, which is not installed here: {install}" in errors
+        assert "a bug of this program" not in errors
+    assert "requires tensorflow, which is not installed here" in of_the_engine
+
+
+def test_a_run_of_tfrecords_says_what_its_report_needs_before_it_starts(where_it_is_missing):
+    made = where_it_is_missing[0][3:]
     note = "note: report.html of TFRecord files requires tensorflow, which is not installed here: "
     said = [errors.replace("\n", " ") for _, errors in made]
     assert f"{note}pip install tensorflow; or leave it out with --report false" in said[0]
@@ -126,58 +151,17 @@ def test_a_run_of_tfrecords_says_what_its_report_needs_before_it_starts(tmp_path
     assert needs in said[2]
 
 
-def test_commands_that_need_tensorflow_say_so_where_it_is_missing(tmp_path):
-    (tmp_path / "in.txt").write_text("the bank\n", "utf-8")
-    embed = ["embed", f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out"]
-    made, _ = commands(
-        _MISSING + _COMMANDS,
-        ["model", "export", "minilm", tmp_path / "saved"],
-        [*embed, "--engine=tensorflow"],
-        [*embed, "--precision=bfloat16"],
-    )
-    needs = ["tensorflow", "tensorflow", "jax[cuda13]"]
-    for (code, errors), package in zip(made, needs, strict=True):
-        assert code != 0
-        install = f"pip install {shlex.quote(package)}"
-        assert f"requires {package}, which is not installed here: {install}" in errors
-        assert "a bug of this program" not in errors
-
-
 def test_the_default_model_is_imported_verified_and_embeds_without_tensorflow(tmp_path):
     """From its package to the last vector, with an empty cache."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(_UNIMPORTABLE)
     (tmp_path / "in.txt").write_text("the bank\nof the river\n", "utf-8")
-    flags = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out"]
-    places = {
-        "PYTHONPATH": str(tmp_path / "site"),
-        "BERT_EMBED_CACHE": str(tmp_path / "cache"),
-    }
-    for words in (["embed", *flags], ["model", "verify", "minilm"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "bert_embed", *words],
-            cwd=ROOT,
-            env={**os.environ, **places},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+    made, _, _ = commands(
+        _COMMANDS,
+        ["embed", f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out"],
+        ["model", "verify", "minilm"],
+        PYTHONPATH=str(tmp_path / "site"),
+        BERT_EMBED_CACHE=str(tmp_path / "cache"),
+    )
+    assert [code for code, _ in made] == [0, 0], made
     assert record(tmp_path / "out")["counts"]["embedded"] == 2
-
-
-def test_a_driver_without_cuda_libraries_does_not_import_tensorflow(tmp_path, tiny_bundle):
-    (tmp_path / "driver").write_text("NVRM version")
-    code = (
-        "import sys, bert_embed, bert_embed.backends.choose as choose\n"
-        f"choose.NVIDIA_DRIVER = ({str(tmp_path / 'driver')!r},)\n"
-        f"encoder = bert_embed.load({tiny_bundle!r})\n"
-        "encoder.encode(['a text'])\n"
-        "assert encoder.device == 'cpu'\n"
-        "sys.exit(int('tensorflow' in sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("this machine has an NVIDIA GPU") == 1

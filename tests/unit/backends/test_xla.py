@@ -92,27 +92,6 @@ def rows_of(lengths):
     return np.random.default_rng(0).integers(5, 90, splits[-1]).astype(np.int32), splits
 
 
-def test_every_shape_is_compiled_before_the_first_batch_and_none_after(tiny_bundle):
-    bundle = read_bundle(tiny_bundle)
-    engine = engine_of(bundle, "tensorflow")
-    runner = RowRunner(bundle.config, engine, threads=2, compile_ahead=True)
-
-    def run(lengths):
-        return runner.run(
-            ONE_LAYER, OutputSpec(), *rows_of(lengths), None, batch_tokens=BATCH, longest=16
-        )
-
-    first = run([3])
-    assert first.compiled == 6  # 8 rows of 8 tokens and 2, 5 of 12 and 1, 4 of 16 and 1
-    assert first.compile_seconds > 0
-    assert first.padded_tokens == 16
-    for lengths in ([16] * 9, [1, 5, 9, 13], list(range(1, 17)) * 3):
-        found = run(lengths)
-        assert (found.compiled, found.compile_seconds) == (0, 0.0)
-        assert found.failed == {}
-        assert found.padded_tokens >= sum(lengths)
-
-
 def test_a_row_longer_than_usual_runs_all_the_same(tmp_path):
     write_tiny_huggingface(tmp_path / "source", positions=24)
     bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
@@ -130,73 +109,85 @@ def test_a_row_longer_than_usual_runs_all_the_same(tmp_path):
     assert_near(other.vectors, one.vectors)
 
 
-def compiled_by(code, folder):
-    """What a process of its own prints, and the programs that XLA writes down for it."""
+# In a process of its own, which XLA tells to write down each program that it compiles.
+COMPILES = f"""
+import glob, json, os, sys
+import bert_embed, numpy as np, tensorflow as tf
+from bert_embed.backends.choose import load_engine
+from bert_embed.backends.runner import RowRunner
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.settings import OutputSpec, VectorSpec
+
+folder, dump = sys.argv[1:]
+programs = lambda: sorted(glob.glob(f"{{dump}}/*.before_optimizations.txt"))
+
+def settings():
+    precise = not tf.config.experimental.tensor_float_32_execution_enabled()
+    return [precise, tf.config.threading.get_intra_op_parallelism_threads(), dict(os.environ)]
+
+before = settings()
+encoder = bert_embed.load(folder, engine="tensorflow", layers=[1])
+encoder.encode(["the river"])
+bert_embed.load(folder).encode(["the river"])
+found = {{"kept": before == settings(), "precise": before[0]}}
+found["program"] = open(programs()[0]).read()
+
+for given in ({{}}, {{"dim": 5}}, {{"normalize": True}}, {{"dim": 7, "normalize": True}}):
+    shape = encoder.encode(["the river"], **given).shape
+found |= {{"shape": shape, "of_one_shape": len(programs())}}
+
+bundle = read_bundle(folder)
+engine = load_engine(bundle, (2, 3), "float32", "cpu", 1, "tensorflow")
+runner = RowRunner(bundle.config, engine, threads=2, compile_ahead=True)
+found["runs"] = []
+for lengths in ([3], [16] * 9, [1, 5, 9, 13], list(range(1, 17)) * 3, [12] * 7):
+    ids = np.random.default_rng(0).integers(5, 90, sum(lengths)).astype(np.int32)
+    run = runner.run(VectorSpec(layers=(1,)), OutputSpec(), ids, np.cumsum([0, *lengths]), None,
+                     batch_tokens={BATCH}, longest=16)
+    facts = run.compiled, run.compile_seconds, run.padded_tokens, len(run.failed)
+    found["runs"].append([sum(lengths), *facts])
+print(json.dumps(found | {{"programs": len(programs())}}))
+"""
+
+
+@pytest.fixture(scope="module")
+def compiles(tiny_bundle, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compiles")
+    programs = str(folder / "programs")
+    dump = f"--xla_dump_hlo_as_text --xla_dump_to={programs}"
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", COMPILES, tiny_bundle, programs],
         cwd=ROOT,
         env={
             "PATH": "",
             "HOME": str(folder),
             "TF_CPP_MIN_LOG_LEVEL": "2",
-            "XLA_FLAGS": f"--xla_dump_to={folder}/programs --xla_dump_hlo_as_text",
+            "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} {dump}",
         },
         capture_output=True,
         text=True,
         check=True,
     )
-    programs = (folder / "programs").glob("*.before_optimizations.txt")
-    return json.loads(done.stdout.splitlines()[-1]), [file.read_text() for file in programs]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_xla_itself_compiles_no_more_programs_than_are_counted(tiny_bundle, tmp_path):
-    code = f"""
-import json, numpy as np
-from bert_embed.bundle.bundle import read_bundle
-from bert_embed.backends.choose import load_engine
-from bert_embed.backends.runner import RowRunner
-from bert_embed.settings import OutputSpec, VectorSpec
-bundle = read_bundle({tiny_bundle!r})
-engine = load_engine(bundle, (2, 3), "float32", "cpu", 1, "tensorflow")
-runner = RowRunner(bundle.config, engine, threads=2, compile_ahead=True)
-run = lambda lengths: runner.run(
-    VectorSpec(layers=(1,)), OutputSpec(), np.full(sum(lengths), 7, np.int32),
-    np.cumsum([0, *lengths]), None, batch_tokens={BATCH}, longest=16)
-counts = [run(lengths).compiled for lengths in ([3], [16] * 9, [1, 5, 9, 13], [12] * 7)]
-print(json.dumps(counts))
-"""
-    counts, programs = compiled_by(code, tmp_path)
-    assert counts == [6, 0, 0, 0]
-    assert len(programs) == 6
+def test_every_shape_is_compiled_before_the_first_batch_and_none_after(compiles):
+    (_, compiled, seconds, padded, failed), *others = compiles["runs"]
+    assert (compiled, padded, failed) == (6, 16, 0)  # 8 rows of 8 and 2, 5 of 12 and 1, 4 of 16, 1
+    assert seconds > 0
+    for tokens, compiled, seconds, padded, failed in others:
+        assert (compiled, seconds, failed) == (0, 0.0, 0)
+        assert padded >= tokens
+    assert compiles["programs"] == 1 + 6, "XLA compiled more than are counted"
 
 
-def test_calls_of_other_dim_and_length_share_the_one_program_of_their_shape(tiny_bundle, tmp_path):
-    code = f"""
-import json, bert_embed
-encoder = bert_embed.load({tiny_bundle!r}, engine="tensorflow", layers=[1])
-for settings in ({{}}, {{"dim": 5}}, {{"normalize": True}}, {{"dim": 7, "normalize": True}}):
-    found = encoder.encode(["the river"], **settings)
-print(json.dumps(found.shape))
-"""
-    shape, programs = compiled_by(code, tmp_path)
-    assert shape == [1, 7]
-    assert len(programs) == 1
+def test_calls_of_other_dim_and_length_share_the_one_program_of_their_shape(compiles):
+    assert (compiles["shape"], compiles["of_one_shape"]) == ([1, 7], 1)
 
 
-def test_the_process_of_a_caller_keeps_its_settings_and_programs_are_exact(tiny_bundle, tmp_path):
-    code = f"""
-import json, os, bert_embed, tensorflow as tf
-def settings():
-    precise = not tf.config.experimental.tensor_float_32_execution_enabled()
-    return [precise, tf.config.threading.get_intra_op_parallelism_threads(), dict(os.environ)]
-before = settings()
-bert_embed.load({tiny_bundle!r}, engine="tensorflow", layers=[1]).encode(["the river"])
-bert_embed.load({tiny_bundle!r}).encode(["the river"])
-print(json.dumps([before == settings(), before[0]]))
-"""
-    found, [program] = compiled_by(code, tmp_path)
-    assert found == [True, False]
-    products = [line for line in program.splitlines() if " dot(" in line]
+def test_the_process_of_a_caller_keeps_its_settings_and_programs_are_exact(compiles):
+    assert (compiles["kept"], compiles["precise"]) == (True, False)
+    products = [line for line in compiles["program"].splitlines() if " dot(" in line]
     assert products
     assert all("operand_precision={highest,highest}" in line for line in products)
 

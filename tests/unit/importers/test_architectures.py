@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 ROWS = with_jina(np.load(GOLDEN))
 LONG_ROWS = (*GATED, *JINA)
 CLOSE = 1e-4
-# Two shapes, each of which XLA compiles in a second.
+# One shape, which XLA compiles in a second.
 SHORT = {"max_seq_length": 8, "batch_tokens": 64, "long_text": "truncate"}
 
 
@@ -63,10 +63,22 @@ def bundle(folders, kind):
 
 
 @pytest.fixture(scope="module")
-def encoders(bundle):
-    engines = {name: partial(Encoder, bundle, load_engine=load) for name, load in ENGINES.items()}
-    engines["compiled"] = partial(Encoder, bundle, engine="tensorflow")
-    return cache(lambda name: engines[name](threads=1))
+def encoder_of(folders):
+    """The encoder of a kind by an engine, each once."""
+
+    @cache
+    def encoder(kind, engine):
+        load = (
+            {"engine": "tensorflow"} if engine == "compiled" else {"load_engine": ENGINES[engine]}
+        )
+        return Encoder(read_bundle(folders(kind)), threads=1, **load)
+
+    return encoder
+
+
+@pytest.fixture(scope="module")
+def encoders(encoder_of, kind):
+    return partial(encoder_of, kind)
 
 
 def states(kind, number):
@@ -105,9 +117,8 @@ def test_tokens_and_all_hidden_states_are_those_of_transformers(encoders, kind, 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("number", range(len(EDGES)), ids=map(str, LENGTHS))
 @pytest.mark.parametrize("gated", LONG_ROWS)
-def test_long_rows_are_those_of_transformers(folders, gated, engine, number):
-    encoder = Encoder(read_bundle(folders(gated)), load_engine=ENGINES[engine], threads=1)
-    ((ids, vectors),) = all_layers(encoder, [EDGES[number]])
+def test_long_rows_are_those_of_transformers(encoder_of, gated, engine, number):
+    ((ids, vectors),) = all_layers(encoder_of(gated, engine), [EDGES[number]])
     row = len(TEXTS) + len(PAIRS) + number
     assert ids == ROWS[f"{gated}/ids/{row}"].tolist()
     assert len(ids) == LENGTHS[number]
@@ -115,17 +126,17 @@ def test_long_rows_are_those_of_transformers(folders, gated, engine, number):
 
 
 @pytest.mark.parametrize("gated", LONG_ROWS)
-def test_a_text_has_the_same_bits_in_any_batch(folders, gated):
-    encoder = Encoder(read_bundle(folders(gated)), threads=1)
+def test_a_text_has_the_same_bits_in_any_batch(encoder_of, gated):
+    encoder = encoder_of(gated, "litert")
     texts = [*TEXTS, *EDGES, *TEXTS, "the river of the bank", EDGES[0]]
     together = encoder.encode(texts)
     for text, vector in zip(texts, together, strict=True):
         np.testing.assert_array_equal(encoder.encode([text])[0], vector)
 
 
-def test_a_window_hides_what_is_far(folders):
+def test_a_window_hides_what_is_far(encoder_of):
     # All but layer 0 sees half of 16 tokens on each side; layer 2 sees all again.
-    encoder = Encoder(read_bundle(folders("modernbert_biased")), threads=1)
+    encoder = encoder_of("modernbert_biased", "litert")
     one, other = (all_layers(encoder, [f"{start} {LONG}"])[0][1] for start in ("river", "vault"))
     differ = np.abs(one - other).max(axis=2) > 0
     assert differ[:, 1].all()
@@ -196,7 +207,7 @@ def test_a_long_model_takes_2048_tokens_unless_its_files_say_more(tmp_path):
 
 @pytest.mark.parametrize("gated", ["nomic_bert", "jina"])
 @pytest.mark.parametrize("file", ["vocab.txt", "tokenizer.json"])
-def test_a_padded_word_table_changes_nothing(tmp_path, folders, gated, file):
+def test_a_padded_word_table_changes_nothing(tmp_path, encoder_of, gated, file):
     from safetensors.numpy import load_file, save_file
 
     source, name = tmp_path / "source", "embeddings.word_embeddings.weight"
@@ -208,7 +219,7 @@ def test_a_padded_word_table_changes_nothing(tmp_path, folders, gated, file):
     if file == "tokenizer.json":
         (source / "vocab.txt").unlink()
     padded = import_huggingface(str(source), str(tmp_path / "bundle"))
-    encoders = [Encoder(bundle, threads=1) for bundle in (padded, read_bundle(folders(gated)))]
+    encoders = Encoder(padded, threads=1), encoder_of(gated, "litert")
     np.testing.assert_array_equal(*(encoder.encode(TEXTS) for encoder in encoders))
 
 
@@ -253,8 +264,8 @@ def test_the_pooler_is_that_of_the_weights(encoders, bundle, kind):
             encoders("litert").encode(TEXTS, pooling="pooler")
 
 
-def test_int8_and_bfloat16_point_where_float32_does(bundle, kind):
-    wanted = Encoder(bundle, threads=1).encode(TEXTS[:4], **SHORT)
+def test_int8_and_bfloat16_point_where_float32_does(encoders, bundle):
+    wanted = encoders("litert").encode(TEXTS[:4], **SHORT)
     for precision, engine in (("int8", "litert"), ("bfloat16", "tensorflow")):
         encoder = Encoder(bundle, precision=precision, engine=engine, threads=1)
         found = encoder.encode(TEXTS[:4], **SHORT)

@@ -42,10 +42,13 @@ def write_output(folder, dtype, output_format):
     return settings
 
 
-@pytest.fixture(params=[*((each, "parquet") for each in OUTPUT_DTYPES), ("int8", "jsonl")])
-def output(request, tmp_path):
-    write_output(tmp_path, *request.param)
-    return tmp_path
+@pytest.fixture(
+    scope="module", params=[*((each, "parquet") for each in OUTPUT_DTYPES), ("int8", "jsonl")]
+)
+def output(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("output")
+    write_output(folder, *request.param)
+    return folder
 
 
 @pytest.mark.parametrize("count", [1, 7])

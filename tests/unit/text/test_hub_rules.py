@@ -52,32 +52,30 @@ def library_of(entries: list[str], lower_case: bool) -> tokenizers.Tokenizer:
     return library
 
 
-def rows_of(encodings: list[tokenizers.Encoding]) -> list[list[tuple[int, int, int]]]:
-    return [
-        [(number, *span) for number, span in zip(one.ids, one.offsets, strict=True)]
-        for one in encodings
-    ]
+def rows_of(encoding: tokenizers.Encoding) -> list[tuple[int, int, int]]:
+    return [(number, *span) for number, span in zip(encoding.ids, encoding.offsets, strict=True)]
 
 
 def differences(tokenizer, library: tokenizers.Tokenizer, texts: list[str]) -> list[tuple]:
     """Texts whose ids or spans differ, with both."""
     seen = tokenizer.encode_with_offsets(texts)
-    columns = list(zip(seen.ids.tolist(), seen.starts.tolist(), seen.stops.tolist(), strict=True))
-    splits = seen.row_splits.tolist()
-    wanted = rows_of(library.encode_batch(texts, add_special_tokens=False))
-    rows = [columns[start:stop] for start, stop in pairwise(splits)]
-    return [
-        (ascii(text), got, right)
-        for text, got, right in zip(texts, rows, wanted, strict=True)
-        if got != right
-    ]
+    ids, starts, stops = seen.ids.tolist(), seen.starts.tolist(), seen.stops.tolist()
+    wrong = []
+    encodings = library.encode_batch(texts, add_special_tokens=False)
+    for text, one, (first, last) in zip(
+        texts, encodings, pairwise(seen.row_splits.tolist()), strict=True
+    ):
+        spans = list(zip(starts[first:last], stops[first:last], strict=True))
+        if (ids[first:last], spans) != (one.ids, one.offsets):
+            wrong.append((ascii(text), [ids[first:last], spans], [one.ids, one.offsets]))
+    return wrong
 
 
 def entries_for(points: list[int], lower_case: bool) -> list[str]:
     """A vocabulary with every character that may come of these, so that none hides in [UNK]."""
     normalize = normalizers.BertNormalizer(lowercase=lower_case).normalize_str
     chars = {*"abs.,\u0301\u0323\u302e\u0334", *map(chr, points)}
-    chars |= {part for char in sorted(chars) for part in normalize(char)}
+    chars |= {*normalize(" ".join(sorted(chars)))}  # each by itself, all in one call
     kept = sorted(char for char in chars if char != "\n")
     return [*SPECIALS, *kept, *(f"##{char}" for char in kept)]
 
@@ -178,7 +176,7 @@ def other_differences(
     for text, one, (start, stop) in zip(
         texts, wanted, pairwise(seen.row_splits.tolist()), strict=True
     ):
-        got, right = columns[start:stop], rows_of([one])[0]
+        got, right = columns[start:stop], rows_of(one)
         for at, (number, first, last) in enumerate(right):
             inside = text[first:last]
             if stripped := inside.lstrip(SPACES):
