@@ -1,11 +1,11 @@
-"""Options are one class with four readers, and each reader checks and names them the same."""
+"""Options are one class with four doors, and each door checks and names them the same."""
 
 import os
 import subprocess
 import sys
 import typing
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import bert_embed
-from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.cli import exit_code, main
 from bert_embed.pipeline.options import flags
 from bert_embed.pipeline.options.command_line import parse_embed, parse_estimate
 from bert_embed.pipeline.options.commands import (
@@ -25,7 +25,7 @@ from bert_embed.pipeline.options.commands import (
 from bert_embed.pipeline.options.embed import FLAGS, Options
 from bert_embed.pipeline.options.python_call import EmbedKeywords, options_of_call
 from bert_embed.pipeline.options.python_call import Path as PathLike
-from deploy.dataflow.template import template_options
+from deploy.dataflow.template import run_template, template_options
 from tests.support.command import block_records, data_files, embed, record
 
 # Of each kind of option the type of its field, and what the keyword of Python takes.
@@ -69,55 +69,170 @@ def test_importing_and_help_load_neither_tensorflow_nor_beam():
     assert done.returncode == 0, done.stderr
 
 
-def test_four_readers_give_the_same_options(tmp_path):
+# Of every option a value, as text and as YAML and Python have it, and what it requires.
+VALUES = {
+    "query": ("SELECT 1", "SELECT 1", {"input": None, "beam_args": ["--project=p"]}),
+    "input_format": ("jsonl", "jsonl", {}),
+    "document": ("file", "file", {}),
+    "text_column": ("title,abstract", ["title", "abstract"], {}),
+    "text_b_column": ("body", "body", {}),
+    "extra_columns": ("n,m:int64", ["n", "m:int64"], {}),
+    "id_column": ("key", "key", {}),
+    "csv_quoting": ("none", "none", {"input_format": "csv"}),
+    "csv_escape": ("\\", "\\", {"input_format": "csv"}),
+    "limit": ("7", 7, {}),
+    "overwrite": ("true", True, {}),
+    "max_rejected": ("4", 4, {}),
+    "skip_blocks": ("1,3", [3, 1, 3], {}),
+    "block_bytes": ("4096", 4096, {}),
+    "output_format": ("tfrecord", "tfrecord", {}),
+    "output_table": ("p:d.t", "p:d.t", {"output_format": "bigquery"}),
+    "write_disposition": ("fail", "fail", {"output_format": "bigquery", "output_table": "p:d.t"}),
+    "output_dtype": ("int8", "int8", {}),
+    "skip_existing": ("gs://b/e", ["gs://b/e"], {}),
+    "max_deleted": ("5%", "5%", {"skip_existing": ["gs://b/e"]}),
+    "keep_text": ("true", True, {}),
+    "report": ("false", False, {}),
+    "report_texts": ("false", False, {}),
+    "model": ("other", "other", {}),
+    "granularity": ("sentence,token", ["sentence", "token"], {}),
+    "vectors": ("dense,scores", ["dense", "scores"], {}),
+    "top_k": ("9", 9, {"vectors": ["sparse"]}),
+    "min_weight": ("0.5", 0.5, {"vectors": ["sparse"]}),
+    "pool_factor": ("2", 2, {"vectors": ["multi"]}),
+    "recipe": ("sum-all", "sum-all", {}),
+    "layers": ("-1,-2", [-1, -2], {"layer_combine": "sum"}),
+    "layer_combine": ("sum", "sum", {"layers": [-1, -2]}),
+    "pooling": ("mean,max", ["mean", "max"], {}),
+    "max_seq_length": ("16", 16, {}),
+    "long_text": ("window", "window", {}),
+    "stride": ("3", 3, {"long_text": "window"}),
+    "chunk": ("sentence", "sentence", {}),
+    "chunk_tokens": ("20", 20, {"chunk": "tokens"}),
+    "chunk_overlap": ("2", 2, {"chunk": "tokens", "chunk_tokens": 20}),
+    "chunk_pooling": ("late", "late", {"chunk": "sentence"}),
+    "chunk_context": ("title,headings", ["title", "headings"], {"chunk": "sentence"}),
+    "prompt": ("query: ", "query: ", {}),
+    "merge_windows": ("false", False, {"long_text": "window"}),
+    "dim": ("8", 8, {}),
+    "normalize": ("true", True, {}),
+    "precision": ("int8", "int8", {}),
+    "device": ("cpu", "cpu", {}),
+    "engine": ("tensorflow", "tensorflow", {}),
+    "batch_tokens": ("512", 512, {}),
+    "threads": ("2", 2, {}),
+    "runner": ("PrismRunner", "PrismRunner", {}),
+    "accelerator": ("t4", "t4", {"runner": "DataflowRunner"}),
+    "dry_run": ("true", True, {}),
+    "openlineage": ("http://o.org", "http://o.org", {}),
+}
+
+
+def words_of(options):
+    """The flags of options; each of several places has its own."""
+    words = list(options.get("beam_args", ()))
+    for name, value in options.items():
+        several = isinstance(value, list) and name in ("input", "skip_existing")
+        for each in () if name == "beam_args" else value if several else [value]:
+            text = ",".join(map(str, each)) if isinstance(each, list) else str(each)
+            words.append(f"--{name}={text.lower() if isinstance(each, bool) else text}")
+    return words
+
+
+def written(options, path):
+    path.write_text(yaml.safe_dump({n: v for n, v in options.items() if n != "beam_args"}))
+    return parse_embed([f"--config={path}", *options.get("beam_args", ())])
+
+
+# How options come in: each takes them and a path for a file.
+DOORS = {
+    "command line": lambda options, _: parse_embed(words_of(options)),
+    "YAML": written,
+    "Python": lambda options, _: options_of_call(options),
+    "template": lambda options, _: template_options(words_of(options)),
+}
+
+
+def test_every_option_has_a_value_here():
+    others = {"input", "output", "like"}  # which reads an output: outputs/test_like.py
+    assert VALUES.keys() == FLAGS.keys() - others
+    several = {name for name, (_, value, _) in VALUES.items() if isinstance(value, list)}
+    assert several == {name for name, flag in FLAGS.items() if flag.has_several} | {"skip_existing"}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("name", VALUES)
+def test_every_option_means_the_same_through_each_door(name, door, tmp_path):
+    text, value, besides = VALUES[name]
+    given = {"input": ["gs://b/x"], "output": "gs://b/o"} | besides
+    given = {key: each for key, each in given.items() if each is not None}
+    wanted = parse_embed([*words_of(given), f"--{name}={text}"])
+    assert getattr(wanted, name) != getattr(Options(), name)
+    for each in (value, text):
+        assert DOORS[door](given | {name: each}, tmp_path / "run.yaml") == wanted
+    if FLAGS[name].is_switch:
+        bare = f"--{name}" if value else f"--no_{name}"
+        assert parse_embed([*words_of(given), bare]) == wanted
+        other = DOORS[door](given | {name: not value}, tmp_path / "run.yaml")
+        assert getattr(other, name) is (not value)
+
+
+def test_a_call_takes_paths_and_numbers_of_numpy_and_a_file(tmp_path):
     config = tmp_path / "run.yaml"
-    config.write_text(
-        "input: [a, b]\noutput: c\nlimit: 7\nlayers: [-1, -2]\nlayer_combine: sum\n"
-        "normalize: true\nlong_text: window\nmerge_windows: false\n"
-        "extra_columns: [n, 'm:int64']\nskip_blocks: 3\n"
-        "max_rejected: 4\ninput_format: jsonl\n"
-    )
+    config.write_text("input: [a, b]\noutput: c\nlimit: 7\nlayers: [-1, -2]\nlayer_combine: sum\n")
     read = parse_embed([f"--config={config}"])
-    words = ["--output=c", "--limit=7", "--layers=-1,-2", "--layer_combine=sum"]
-    words += ["--extra_columns=n,m:int64", "--skip_blocks=3", "--max_rejected=4"]
-    words += ["--input_format=jsonl", "--long_text=window"]
-    switches = ["--normalize", "--no_merge_windows"]
-    assert parse_embed(["--input=a", "--input=b", *switches, *words]) == read
-    launched = ["--input=gs://a,gs://b", "--normalize=true", "--merge_windows=false", *words]
-    assert template_options(launched) == parse_embed(
-        ["--input=gs://a", "--input=gs://b", *switches, *words]
-    )
     called = {"input": [Path("a"), "b"], "output": Path("c"), "limit": np.int64(7)}
     called |= {"layers": np.array([-1, -2]), "layer_combine": "sum", "normalize": np.bool_(True)}
-    called |= {"long_text": "window", "merge_windows": False}
-    called |= {"extra_columns": ["n", "m:int64"], "skip_blocks": [3, 3]}
-    assert options_of_call(called | {"max_rejected": 4, "input_format": "jsonl"}) == read
+    assert options_of_call(called) == replace(read, normalize=True)
     assert options_of_call({"config": config}) == read
     assert parse_embed([f"--config={config}", "--limit=2"]).limit == 2
 
 
-def test_every_flag_that_takes_commas_takes_a_list(tmp_path):
-    lists = {
-        "text_column": ["title", "abstract"],
-        "extra_columns": ["n", "m:int64"],
-        "granularity": ["sentence", "token"],
-        "vectors": ["dense", "scores"],
-        "layers": [-1, -2],
-        "pooling": ["mean", "max"],
-        "skip_blocks": [1, 2],
-    }
-    of_chunks = {"chunk_context": ["title", "headings"]}
-    several = {name for name, flag in FLAGS.items() if flag.has_several}
-    assert lists.keys() | of_chunks.keys() == several
-    config = tmp_path / "run.yaml"
-    places = {"input": "a", "output": "b"}
-    for given, others in ((lists, {"layer_combine": "sum"}), (of_chunks, {"chunk": "sentence"})):
-        others |= places
-        config.write_text(yaml.safe_dump(others | given))
-        words = [f"--{name}={','.join(map(str, values))}" for name, values in given.items()]
-        typed = parse_embed([*(f"--{name}={value}" for name, value in others.items()), *words])
-        assert parse_embed([f"--config={config}"]) == typed
-        assert options_of_call(others | given) == typed
+def said_of(door, given, path, capsys, patch):
+    """What is said of options that are refused, before anything is opened."""
+    if door == "Python":
+        with pytest.raises(bert_embed.SettingError) as refused:
+            bert_embed.embed(**given)
+        return str(refused.value)
+    path.write_text(yaml.safe_dump(given))
+    words = [f"--config={path}"] if door == "YAML" else words_of(given)
+    patch.setattr(sys, "argv", ["template.py", *words])
+    run = run_template if door == "template" else lambda: main(["embed", *words])
+    assert exit_code("embed", run) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    return said.err.removeprefix("error: ").removeprefix(f"--config {path}: ").rstrip()
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("limit", "ten", "--limit must be a whole number of at least 1, got 'ten'"),
+        ("limit", "1.5", "--limit must be a whole number of at least 1, got '1.5'"),
+        ("limit", "0", "--limit must be a whole number of at least 1, got '0'"),
+        ("limit", f"{10**20}", "--limit must be at most 9,223,372,036,854,775,807, got"),
+        ("batch_tokens", "-1", "--batch_tokens must be a whole number of at least 1"),
+        ("layers", "x", "--layers must be numbers with commas, such as -1,-2, got 'x'"),
+        ("max_rejected", "many", "--max_rejected must be a whole number or a share"),
+        ("max_rejected", "200%", "--max_rejected must be at most 100%"),
+        ("normalize", "yes", "--normalize must be true or false, got 'yes'"),
+        ("precision", "int4", "--precision must be one of float32,"),
+        ("device", "rocm", "--device must be one of auto,"),
+        ("recipe", "best", "--recipe must be one of second-to-last-mean,"),
+        ("output_format", "examples", "--output_format must be one of parquet, jsonl, tfrecord"),
+        ("stride", "3", "--stride requires --long_text window"),
+        ("runner", "Best", "--runner Best is not available"),
+    ],
+)
+def test_a_wrong_value_is_named_alike_through_each_door(
+    name, text, message, door, tmp_path, capsys, monkeypatch
+):
+    given = {"input": "a.txt", "output": f"{tmp_path}/out", name: text}
+    said = said_of(door, given, tmp_path / "run.yaml", capsys, monkeypatch)
+    dashed = door in ("command line", "template")
+    assert (message if dashed else message.replace(" --", " ").removeprefix("--")) in said
+    assert not (tmp_path / "out").exists()
 
 
 def test_empty_lists_are_as_if_not_given():
@@ -130,14 +245,11 @@ def test_empty_lists_are_as_if_not_given():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("limit: ten", "limit must be a whole number of at least 1, got 'ten'"),
         ("limit: 1.5", "limit must be a whole number of at least 1, got 1.5"),
         ("limit: true", "limit must have a value, got True"),
         ("model: [a, b]", "model must be a text or a number, got a list"),
         ("no_normalize: true", "no_normalize is no option: set normalize to false"),
-        ("stride: 3", "stride requires long_text window"),
         ("text: a", "text is for the command line"),
-        ("output_format: examples", "output_format must be one of parquet, jsonl, tfrecord"),
     ],
 )
 def test_a_wrong_value_in_a_file_is_named_with_file_and_option(tmp_path, capsys, content, message):
@@ -152,8 +264,6 @@ def test_a_file_for_tokenize_holds_no_option_of_embed_alone(tmp_path, capsys):
     config.write_text("pooling: cls\n")
     assert main(["tokenize", "--input=a", "--output=b", f"--config={config}"]) == 2
     assert f"error: --config {config}: unknown flag --pooling" in capsys.readouterr().err
-    assert main(["embed", "--input=a", "--output=b", "--output_format=examples"]) == 2
-    assert "--output_format must be one of parquet" in capsys.readouterr().err
 
 
 CONFIGS = [
