@@ -88,3 +88,17 @@ def test_what_is_there_is_not_overwritten(tmp_path, tiny_bundle, capsys):
     assert main(["model", "export", tiny_bundle, str(tmp_path)]) == 2
     assert f"{tmp_path} exists, name a new folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_no_layer_above_the_highest_asked_for_is_computed(tiny_bundle):
+    encoder = load_encoder(read_bundle(tiny_bundle))
+    every = encoder.hidden_states(IDS, MASK, IDS * 0)
+    some = encoder.hidden_states(IDS, MASK, IDS * 0, highest=1)
+    assert (len(every), len(some)) == (3, 2)
+    np.testing.assert_array_equal(some[1], every[1])
+
+
+def test_a_vector_of_a_batch_without_rows_is_empty(tiny_bundle):
+    encoder = load_encoder(read_bundle(tiny_bundle))
+    empty = np.zeros((0, 4), np.int32)
+    assert encoder.hidden_states(empty, empty, empty)[-1].shape == (0, 4, 32)
