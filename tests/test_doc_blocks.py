@@ -1,5 +1,6 @@
 """Every fenced block of the documentation is run, compared or listed with a reason."""
 
+import functools
 import io
 import json
 import re
@@ -385,25 +386,39 @@ def documented_columns():
         yield folder, ["id", *re.findall(r"`(\w+)`", cell)]
 
 
+@pytest.fixture(scope="module")
+def whole(model, tmp_path_factory):
+    """A function that gives the output of `embed` with these flags; each is made once."""
+    folder = tmp_path_factory.mktemp("whole")
+    line = {"id": "a", "text": "the bank", "start": 0, "stop": 3, "lang": "en"}
+    (folder / "in.jsonl").write_text(json.dumps(line))
+
+    @functools.cache
+    def made(bundle, *flags):
+        output = folder / "-".join(["out", *flags])
+        words = ["embed", f"--input={folder}/in.jsonl", f"--output={output}", "--model", bundle]
+        run([*words, "--extra_columns=lang", *flags])
+        return output
+
+    return made
+
+
 @pytest.mark.parametrize(("folder", "columns"), documented_columns())
-def test_the_page_lists_every_column(folder, columns, workspace):
-    lines = [{"id": "a", "text": "the bank", "start": 0, "stop": 3, "lang": "en"}]
-    (workspace / "in.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
-    words = ["embed", "--input=in.jsonl", "--output=out", "--extra_columns=lang"]
+def test_the_page_lists_every_column(folder, columns, model, whole, tmp_path):
+    bundle = str(model / "bundle")
+    flags = ["--granularity=sentence,token,word,span"]
     if folder == "windows":
-        run([*words, "--long_text=window", "--no_merge_windows", "--max_seq_length=8"])
+        flags = ["--long_text=window", "--no_merge_windows", "--max_seq_length=8"]
     elif folder == "chunks":
-        run([*words, "--chunk=sentence"])
+        flags = ["--chunk=sentence"]
     elif folder in ("sparse", "multi"):
         if folder == "sparse":
-            write_splade(workspace / "other")
+            write_splade(tmp_path / "other")
         else:
-            write_multi_vectors(workspace / "other", next(iter(CASES)))
-        import_model("other", "other_bundle")
-        run([*words, f"--vectors={folder}", "--model", "other_bundle"])
-    else:
-        run([*words, "--granularity=sentence,token,word,span"])
-    (path,) = (workspace / "out" / folder).glob("*.parquet")
+            write_multi_vectors(tmp_path / "other", next(iter(CASES)))
+        bundle = import_model(str(tmp_path / "other"), str(tmp_path / "bundle")).path
+        flags = [f"--vectors={folder}"]
+    (path,) = (whole(bundle, *flags) / folder).glob("*.parquet")
     found = []
     for field in pq.read_schema(path):
         found.append(field.name)

@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tomllib
 
 import pytest
@@ -18,6 +17,7 @@ from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.runners.options import ACCELERATORS
 from tests.support.command import ROOT
 from tests.support.daily import DATAFLOW, EXAMPLE, printed
+from tests.support.forks import write_python
 
 DOCKER = ROOT / "deploy" / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text("utf-8")
@@ -196,7 +196,7 @@ def test_of_a_table_flags_are_checked_before_an_image_is_built(
         ("FLAGS=", f"FLAGS={flags}"),
         more=(),
         PATH=f"{tmp_path}:{os.environ['PATH']}",
-        PYTHON=sys.executable,
+        PYTHON=write_python(tmp_path),
     )
     assert code == 2
     assert errors.count("\n") == 1
