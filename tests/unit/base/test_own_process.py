@@ -51,24 +51,25 @@ from bert_embed.pipeline.run import graph
 from bert_embed.transforms.infer import BlockModelHandler
 from tests.unit.base.test_own_process import load_and_note
 text, output, model, notes, *flags = sys.argv[1:]
-load = functools.partial(load_and_note, notes)
-graph.BlockModelHandler = functools.partial(BlockModelHandler, load_engine=load)
-bert_embed.embed(input=text, output=output, model=model, beam_args=flags)
-print(os.getpid(), os.environ.get("TF_CPP_MIN_LOG_LEVEL"))
+for name, given in (("caller", []), ("workers", flags)):
+    load = functools.partial(load_and_note, f"{notes}-{name}")
+    graph.BlockModelHandler = functools.partial(BlockModelHandler, load_engine=load)
+    bert_embed.embed(input=text, output=f"{output}-{name}", model=model, beam_args=given)
+    print(name, os.getpid(), os.environ.get("TF_CPP_MIN_LOG_LEVEL"))
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [(), PROCESSES], ids=["caller", "workers"])
-def test_a_run_sets_up_worker_processes_and_not_its_caller(tmp_path, tiny_bundle, flags):
+def test_a_run_sets_up_worker_processes_and_not_its_caller(tmp_path, tiny_bundle):
     (tmp_path / "in.txt").write_text("the bank\n")
-    words = [tmp_path / "in.txt", tmp_path / "out", tiny_bundle, tmp_path / "notes", *flags]
+    words = [tmp_path / "in.txt", tmp_path / "out", tiny_bundle, tmp_path / "notes", *PROCESSES]
     env = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     code = [sys.executable, "-c", _RUN, *words]
     done = subprocess.run(code, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
-    caller, level = done.stdout.splitlines()[-1].split()
-    assert level == "None"
-    noted = [line.split() for line in (tmp_path / "notes").read_text().splitlines()]
-    expected = "2" if flags else "None"
-    assert {level for _, level in noted} == {expected}
-    assert all((pid == caller) == (not flags) for pid, _ in noted)
+    said = [line.split() for line in done.stdout.splitlines()]
+    told = {line[0]: line[1:] for line in said if line and line[0] in ("caller", "workers")}
+    assert {level for _, level in told.values()} == {"None"}
+    for name, expected in (("caller", "None"), ("workers", "2")):
+        noted = [line.split() for line in (tmp_path / f"notes-{name}").read_text().splitlines()]
+        assert {level for _, level in noted} == {expected}
+        assert all((pid == told[name][0]) == (name == "caller") for pid, _ in noted)

@@ -7,6 +7,7 @@ import random
 import sys
 import threading
 import unicodedata
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -172,6 +173,12 @@ def wide_vocab(vocab: list[str]) -> list[str]:
     return vocab + [e for char in chars for e in (char, f"##{char}") if e not in known]
 
 
+@pytest.fixture(scope="session")
+def wide(wide_vocab: list[str]) -> Callable[[bool, int], Tokenizer]:
+    """The tokenizer of `wide_vocab`, each once: it takes a second."""
+    return functools.cache(functools.partial(Tokenizer, wide_vocab))
+
+
 def is_assigned(char: str) -> bool:
     return unicodedata.category(char) not in ("Cn", "Co")
 
@@ -243,9 +250,9 @@ def test_golden_texts_have_the_ids_of_google_research(vocab, lower_case, max_wor
 @pytest.mark.slow
 @pytest.mark.parametrize(("lower_case", "max_word_chars"), SETTINGS)
 def test_generated_texts_have_the_ids_and_offsets_of_the_reference(
-    wide_vocab, lower_case, max_word_chars
+    wide, lower_case, max_word_chars
 ):
-    tokenizer = Tokenizer(wide_vocab, lower_case, max_word_chars)
+    tokenizer = wide(lower_case, max_word_chars)
 
     # A smaller seed is no smaller example.
     @settings(max_examples=12, deadline=None, database=None, phases=[Phase.generate])
@@ -261,8 +268,8 @@ def test_generated_texts_have_the_ids_and_offsets_of_the_reference(
 
 
 @pytest.mark.parametrize("lower_case", [True, False])
-def test_small_texts_have_the_ids_and_offsets_of_the_reference(wide_vocab, lower_case):
-    tokenizer = Tokenizer(wide_vocab, lower_case, 12)
+def test_small_texts_have_the_ids_and_offsets_of_the_reference(wide, lower_case):
+    tokenizer = wide(lower_case, 12)
 
     @settings(max_examples=150, deadline=None)
     @given(texts=st.lists(st.text(st.sampled_from(ODD + LETTERS) | st.characters()), max_size=8))
@@ -274,7 +281,7 @@ def test_small_texts_have_the_ids_and_offsets_of_the_reference(wide_vocab, lower
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lower_case", [True, False])
-def test_every_code_point_is_read_as_the_reference_reads_it(wide_vocab, lower_case):
+def test_every_code_point_is_read_as_the_reference_reads_it(wide, lower_case):
     # Of ideographs and Hangul syllables, all alike, one in 16.
     texts = [
         f"a{chr(code)}b"
@@ -282,7 +289,7 @@ def test_every_code_point_is_read_as_the_reference_reads_it(wide_vocab, lower_ca
         if code % 16 == 0
         or (code not in range(0x3400, 0xD7A4) and code < 0x20000 and is_assigned(chr(code)))
     ]
-    assert differences(texts, Tokenizer(wide_vocab, lower_case), lower_case, 200) == []
+    assert differences(texts, wide(lower_case, 200), lower_case, 200) == []
 
 
 @pytest.mark.slow
