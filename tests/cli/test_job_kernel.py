@@ -1,4 +1,4 @@
-"""All jobs end the same way, whatever they compute: lost connections, lost records, failures."""
+"""All jobs begin and end the same way, whatever they compute: done, lost, failed, interrupted."""
 
 import json
 
@@ -84,3 +84,42 @@ def test_a_record_that_vanished_fails_the_job(words, tmp_path, monkeypatch, caps
     assert main(words) == 1
     said = "run.json does not say that the job is complete: it was changed or removed meanwhile"
     assert said in capsys.readouterr().err
+
+
+def data(folder):
+    """The files of results; no record, report or state."""
+    paths = [*folder.glob("[a-z]*/*"), *folder.glob("*.npy")]
+    return {path: path.read_bytes() for path in paths}
+
+
+def test_a_job_that_is_done_is_not_repeated(words, tmp_path, capsys):
+    assert main(words) == 0
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    capsys.readouterr()
+    assert main(words) == 0
+    assert capsys.readouterr().out.startswith("nothing to do")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
+
+
+def test_what_was_removed_of_a_job_that_is_done_is_computed_again(words, tmp_path, capsys):
+    assert main(words) == 0
+    whole = data(tmp_path / "out")
+    for path in whole:
+        path.unlink()
+    capsys.readouterr()
+    assert main(words) == 0
+    assert "nothing to do" not in capsys.readouterr().out
+    assert data(tmp_path / "out") == whole
+
+
+def test_another_job_is_replaced_on_request_only(words, tmp_path, capsys):
+    assert main(words) == 0
+    before, kind = data(tmp_path / "out"), words[0]
+    is_run = kind in ("embed", "tokenize")
+    other = [*words, "--max_seq_length=3"] if is_run else [*words[:-1], "--n_clusters=3"]
+    assert main(other) == 2
+    assert f"holds another {'run' if is_run else kind} " in capsys.readouterr().err
+    assert data(tmp_path / "out") == before
+    assert main([*other, "--overwrite"]) == 0
+    assert data(tmp_path / "out") != before
+    assert status(tmp_path) == "done"

@@ -1,10 +1,8 @@
 """`dedup` on vectors made by hand, compared with all pairs, and what is done with its result."""
 
 import json
-import shutil
 import signal
 import subprocess
-from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -103,33 +101,6 @@ def test_ids_stand_at_their_own_clusters(out, vectors):
     products = cosines(np.concatenate([vectors, np.load(out / "centroids.npy")]))[:ROWS, ROWS:]
     assert clusters["cluster"].tolist() == products.argmax(axis=1).tolist()
     assert np.allclose(clusters["distance"], 1 - products.max(axis=1), atol=1e-6)
-
-
-def test_a_finished_job_is_not_repeated(source, out, capsys):
-    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    assert main(["dedup", str(source), str(out), f"--threshold={THRESHOLD}"]) == 0
-    assert "nothing to do" in capsys.readouterr().out
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
-
-
-def test_what_was_removed_of_a_finished_job_is_computed_again(source, out, tmp_path, capsys):
-    copy = Path(shutil.copytree(out, tmp_path / "copy"))
-    shutil.rmtree(copy / "clusters")
-    (copy / "centroids.npy").unlink()
-    assert main(["dedup", str(source), str(copy), f"--threshold={THRESHOLD}"]) == 0
-    assert "nothing to do" not in capsys.readouterr().out
-    for kind in ("clusters", "duplicates"):
-        pd.testing.assert_frame_equal(pd.read_parquet(copy / kind), pd.read_parquet(out / kind))
-
-
-def test_an_output_of_another_job_is_replaced_on_request_only(source, tmp_path, capsys):
-    other = tmp_path / "other"
-    assert main(["cluster", str(source), str(other), "--n_clusters=4"]) == 0
-    words = ["cluster", str(source), str(other), "--n_clusters=3"]
-    assert main(words) == 2
-    assert "holds another cluster (status done)" in capsys.readouterr().err
-    assert main([*words, "--overwrite"]) == 0
-    assert len(np.load(other / "centroids.npy")) == 3
 
 
 @pytest.mark.slow
