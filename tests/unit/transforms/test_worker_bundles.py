@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import subprocess
-import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from bert_embed.pipeline.runners.dataflow import Places, for_dataflow
 from bert_embed.pipeline.runners.launch import bundle_for_workers
 from bert_embed.transforms.worker_bundles import publish_bundle, worker_bundle
 from tests.support.command import ROOT, flags_of, rows
+from tests.support.forks import python
 from tests.support.servers.gcs import behind
 
 pytestmark = pytest.mark.slow
@@ -83,7 +83,7 @@ def test_processes_of_a_machine_fetch_it_once(gcs, proxied, cache, tiny_bundle):
         "import sys; from bert_embed.transforms.worker_bundles import worker_bundle;"
         "print(worker_bundle(*sys.argv[1:]).path)"
     )
-    command = [sys.executable, "-c", script, place, bundle.fingerprint]
+    command = [*python(), "-c", script, place, bundle.fingerprint]
     started = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) for _ in range(3)]
     paths = {process.communicate(timeout=120)[0] for process in started}
     assert len(paths) == 1
