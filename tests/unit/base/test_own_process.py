@@ -8,6 +8,7 @@ import pytest
 
 from bert_embed.backends.choose import load_engine
 from tests.support.command import PROCESSES, ROOT
+from tests.support.forks import write_python
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
 
@@ -50,7 +51,7 @@ import bert_embed
 from bert_embed.pipeline.run import graph
 from bert_embed.transforms.infer import BlockModelHandler
 from tests.unit.base.test_own_process import load_and_note
-text, output, model, notes, *flags = sys.argv[1:]
+text, output, model, notes, sys.executable, *flags = sys.argv[1:]  # which starts workers
 for name, given in (("caller", []), ("workers", flags)):
     load = functools.partial(load_and_note, f"{notes}-{name}")
     graph.BlockModelHandler = functools.partial(BlockModelHandler, load_engine=load)
@@ -62,7 +63,8 @@ for name, given in (("caller", []), ("workers", flags)):
 @pytest.mark.slow
 def test_a_run_sets_up_worker_processes_and_not_its_caller(tmp_path, tiny_bundle):
     (tmp_path / "in.txt").write_text("the bank\n")
-    words = [tmp_path / "in.txt", tmp_path / "out", tiny_bundle, tmp_path / "notes", *PROCESSES]
+    words = [tmp_path / "in.txt", tmp_path / "out", tiny_bundle, tmp_path / "notes"]
+    words += [write_python(tmp_path), *PROCESSES]
     env = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     code = [sys.executable, "-c", _RUN, *words]
     done = subprocess.run(code, cwd=ROOT, env=env, capture_output=True, text=True, check=True)

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import sys
 from pathlib import Path
 
 import apache_beam as beam
@@ -16,6 +17,7 @@ from apache_beam.utils.windowed_value import PaneInfoTiming
 import bert_embed
 from bert_embed.transforms import EmbedDocuments
 from tests.support.beam import collect, inference_handlers
+from tests.support.forks import write_python
 from tests.support.rounding import MINILM, assert_near
 
 pytestmark = pytest.mark.slow
@@ -204,7 +206,8 @@ def test_large_model_reaches_run_inference(tiny_bundle, tmp_path, large):
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_processes_share_a_large_model(tiny_bundle, large):
+def test_processes_share_a_large_model(tiny_bundle, tmp_path, monkeypatch, large):
+    monkeypatch.setattr(sys, "executable", write_python(tmp_path))  # of the workers
     flags = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner", *flags]))
     texts = [f"text {number}" for number in range(4000)]
