@@ -236,7 +236,7 @@ QUICKLY := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passe
 test-accelerators: model build/accelerators-venv/made
 	XLA_FLAGS="$(QUICKLY)" build/accelerators-venv/bin/python -m pytest -n 2 --dist worksteal \
 		-k "(jax or accelerators)$(if $(COMPILED),, and not ($(SELDOM)))" \
-		tests/unit tests/integration/accelerators $(ARGS)
+		$$(grep -rl --include='*.py' ENGINES tests/unit) tests/integration/accelerators $(ARGS)
 	build/accelerators-venv/bin/python -m benchmarks.compiled $(COMPILED)
 
 # Where there is no Maven, or it cannot fetch, the tests of these programs are skipped.

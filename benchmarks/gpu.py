@@ -308,6 +308,7 @@ def _jax_side(quick: bool) -> tuple[Callable[[Bundle, str], Loaded], str, str]:
     from bert_embed.settings import OutputSpec, TextSpec
 
     device = "cpu" if quick else "gpu"
+    budget = 4 * _LONGEST if quick else None
 
     def load(bundle: Bundle, precision: str) -> Loaded:
         embedder = Embedder(bundle, precision=precision, device=device, engine="jax")
@@ -316,14 +317,16 @@ def _jax_side(quick: bool) -> tuple[Callable[[Bundle, str], Loaded], str, str]:
             splits = np.cumsum([0, *map(len, rows)])
             ids = np.concatenate(rows)
             return embedder.runner.run(
-                embedder.spec, OutputSpec(), ids, splits, None, None, longest=_LONGEST
+                embedder.spec, OutputSpec(), ids, splits, None, budget, longest=_LONGEST
             )
 
         def whole(texts: list[str]) -> np.ndarray:
-            embedded = embedder.run(Request(TextSpec(_LONGEST), texts={"texts": texts}))
+            embedded = embedder.run(
+                Request(TextSpec(_LONGEST), texts={"texts": texts}, batch_tokens=budget)
+            )
             return np.asarray(embedded.vectors.sentences).reshape(len(texts), -1)
 
-        shape = PackedRows(DEVICE_BATCH_TOKENS, _LONGEST).shapes[0]
+        shape = PackedRows(budget or DEVICE_BATCH_TOKENS, _LONGEST).shapes[0]
         lengths = np.zeros((shape[0], most_texts(shape[1])), np.int32)
         lengths[:, : shape[1] // 25] = 25  # tokens a text
         own = load_engine(bundle, (101, 102), precision, device, engine="jax")
