@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -28,6 +26,7 @@ from google.pubsub_v1 import types
 
 import bert_embed
 from examples import append_to_bigquery
+from tests.support.forks import Command, python
 from tests.support.models.heads import write_classifier
 from tests.support.rounding import MINILM, assert_near
 
@@ -163,9 +162,7 @@ def test_texts_of_pubsub_become_vectors_there(minilm, tmp_path):
         server.publish(types.PublishRequest(topic=f"{TOPICS}/texts", messages=messages))
         log = (tmp_path / "log").open("w")
         environment = {**os.environ, "PUBSUB_EMULATOR_HOST": server.address}
-        stream = subprocess.Popen(
-            [sys.executable, *program], cwd=ROOT, env=environment, stdout=log, stderr=log
-        )
+        stream = Command([*python(), *program], cwd=ROOT, env=environment, stdout=log, stderr=log)
         try:
             until = time.monotonic() + PATIENCE
             while sum(map(len, server.topics.values())) < 2 * len(sent):
