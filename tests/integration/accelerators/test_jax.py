@@ -47,8 +47,11 @@ def broken_bundle(tmp_path_factory):
     return import_huggingface(str(folder / "source"), str(folder / "bundle"))
 
 
-def run(bundle, texts, load=load_engine, **settings):
-    runner = RowRunner(bundle.config, load(bundle, (2, 3), "float32", **settings), 2)
+def loaded(bundle, load=load_engine, **settings):
+    return RowRunner(bundle.config, load(bundle, (2, 3), "float32", **settings), 2)
+
+
+def run(runner, texts):
     splits = np.concatenate([[0], np.cumsum([len(text) for text in texts])])
     output_spec = OutputSpec(tokens=True)
     return runner.run(
@@ -63,11 +66,12 @@ def test_what_shares_a_row_changes_nothing(tiny_bundle, broken_bundle):
         np.array([2, *random.integers(41, 90, length), 3], np.int32)
         for length in (*range(13), 0, 62, 1, 0, 30, *[2] * 40)
     ]
-    alone = [run(broken_bundle, [text], engine="jax", device="cpu") for text in texts]
+    runner = loaded(broken_bundle, engine="jax", device="cpu")
+    alone = [run(runner, [text]) for text in texts]
     hostile = [number for number in range(len(texts)) if number % 5 == 3 and len(texts[number]) > 2]
     for number in hostile:
         texts[number][1] = BROKEN
-    together = run(broken_bundle, texts, engine="jax", device="cpu")
+    together = run(runner, texts)
     assert sorted(together.failed) == hostile
     tokens = np.split(together.token_vectors, np.cumsum([len(text) for text in texts])[:-1])
     for number, one in enumerate(alone):
@@ -84,8 +88,8 @@ def test_scores_far_below_their_bound_are_no_reason_to_reject(tmp_path, layer):
     write_tiny_huggingface(tmp_path / "source", changes=away)
     bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
     texts = [np.array([2, *range(41, 41 + count), 3], np.int32) for count in (1, 30, 5, 62, 0)]
-    expected = run(bundle, texts)
-    found = run(bundle, texts, load_jax_as_tpu)
+    expected = run(loaded(bundle), texts)
+    found = run(loaded(bundle, load_jax_as_tpu), texts)
     assert found.failed == {}
     # Scores of hundreds are rounded by 1e-5.
     np.testing.assert_allclose(found.vectors, expected.vectors, atol=1e-4)
@@ -172,7 +176,7 @@ def test_batches_are_halved_where_one_does_not_fit(tiny_bundle):
         VectorSpec(), OutputSpec(), np.concatenate(texts), splits, None, batch_tokens=512
     )
     assert found.failed == {}
-    assert_near(found.vectors, run(bundle, texts, device="cpu").vectors)
+    assert_near(found.vectors, run(loaded(bundle, device="cpu"), texts).vectors)
 
 
 def test_sparse_vectors_of_many_texts_are_those_of_the_processor(tmp_path):

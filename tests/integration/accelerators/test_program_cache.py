@@ -1,5 +1,6 @@
 """Workers with chips: what one compiles others find; what cannot compute is refused."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -46,12 +47,24 @@ def worker(place, machine, programs=None, **variables):
     return jax_process(WORKER, machine, place, fingerprint, programs, **variables)
 
 
+@pytest.fixture(scope="module")
+def first_of_all(tiny_bundle, tmp_path_factory):
+    """A shared folder and the machine of its first worker, where the model is, what that said."""
+    folder = tmp_path_factory.mktemp("first")
+    place = publish_bundle(read_bundle(tiny_bundle), str(folder / "shared"))
+    return folder, Path(place).relative_to(folder), worker(place, folder / "one")
+
+
 @pytest.mark.parametrize("store", ["local", "gs"])
-def test_the_first_worker_compiles_for_all(tiny_bundle, tmp_path, gcs, store):
-    gcs.client.create_bucket(f"programs-{store}")
-    temp = {"local": str(tmp_path / "shared"), "gs": "gs://programs-gs/tmp"}[store]
-    place = publish_bundle(read_bundle(tiny_bundle), temp)
-    first, said = worker(place, tmp_path / "one")
+def test_the_first_worker_compiles_for_all(tiny_bundle, tmp_path, gcs, first_of_all, store):
+    if store == "local":
+        folder, place, (first, said) = first_of_all
+        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+        place = str(tmp_path / place)
+    else:
+        gcs.client.create_bucket("programs-gs")
+        place = publish_bundle(read_bundle(tiny_bundle), "gs://programs-gs/tmp")
+        first, said = worker(place, tmp_path / "one")
     assert (first["compiled"], first["found"]) == (2, 0)
     assert "not shared" not in said
     machines = ["one", "other"] if store == "local" else ["other"]
@@ -63,9 +76,10 @@ def test_the_first_worker_compiles_for_all(tiny_bundle, tmp_path, gcs, store):
     assert not list(tmp_path.glob("other/bundles/**/programs")), "fetched with the model"
 
 
-def test_halves_that_a_killed_worker_left_are_compiled_anew(tiny_bundle, tmp_path):
-    place = publish_bundle(read_bundle(tiny_bundle), str(tmp_path / "shared"))
-    worker(place, tmp_path / "one")
+def test_halves_that_a_killed_worker_left_are_compiled_anew(first_of_all, tmp_path):
+    folder, place, _ = first_of_all
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    place = str(tmp_path / place)
     shared, here = Path(place, "programs"), tmp_path / "one" / "jax"
     for folder in (shared, here):
         for number, file in enumerate(sorted(folder.glob("jit_program*-cache"))):
