@@ -19,7 +19,7 @@ from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.listing import list_input, listing_digest
 from bert_embed.transforms.parts import BlockSpec, plan_blocks
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.reader import document_blocks, quoting_of
+from bert_embed.transforms.read.reader import document_blocks
 
 _ROWS = 1 << 14  # that are read at a time, without their vectors
 _MOST_BYTES = 128 << 20  # of an input that are read again for a report
@@ -126,7 +126,7 @@ def texts_of_input(
             return hits, "the run read examples; `--keep_text` of tokenize and embed keeps texts"
         if listing_digest(listing.files) != source.listing:
             return hits, "the run's input has changed or is missing; `--keep_text` keeps texts"
-        files = listing.first(source.limit, source.text_column, quoting_of(columns))
+        files = listing.first(source.limit, columns)
     except (ValueError, OSError) as error:
         return hits, f"the run's input cannot be read: {error}"
     wanted = {key for hit in itertools.chain.from_iterable(hits) if (key := _key(hit))}

@@ -7,7 +7,7 @@ The hash of the id distributes keys to buckets, each compared within one worker'
 
 import hashlib
 import importlib
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import PurePosixPath
@@ -37,11 +37,8 @@ from bert_embed.transforms.blocks import (
     places_of_part,
     take,
 )
-from bert_embed.transforms.examples.read import ExampleReading, example_blocks
 from bert_embed.transforms.output_folder import OutputFolder, parse_name
 from bert_embed.transforms.parts import BlockSpec
-from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.reader import document_blocks
 from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.steps import Step
 from bert_embed.transforms.tokenize import hashed_texts, text_hashes
@@ -370,20 +367,8 @@ class KeySettings:
 
     earlier: tuple[EarlierOutput, ...]  # a later one replaces rows of the same id
     buckets: int  # of ids, each compared by itself
-    folder: OutputFolder
-    run: str
-    columns: Columns
-    part_docs: int
-    block_bytes: int
-    reading: ExampleReading | None = None  # where the input is examples
-
-    def blocks(
-        self, spec: BlockSpec, done: Container[int] = ()
-    ) -> Iterator[DocumentBlock] | Iterator[TokenBlock]:
-        """The documents of a block, without the parts in `done`."""
-        if self.reading is not None:
-            return example_blocks(spec, self.reading, self.part_docs, self.block_bytes, done)
-        return document_blocks(spec, self.columns, self.part_docs, self.block_bytes, done)
+    # Gives the documents of a BlockSpec, without the parts in `done`
+    read: Callable[..., Iterator[DocumentBlock | TokenBlock]]
 
 
 class _HeldKeys(beam.DoFn):
@@ -431,9 +416,9 @@ class ReadKeys(_HeldKeys):
         self._settings, self._finished = settings, finished
 
     def process(self, spec: BlockSpec) -> Iterator[Keyed]:
-        ours = self._settings
+        done = _AllBut(spec.done) if self._finished else spec.done
         with RedactErrors("read ids"):
-            for block in ours.blocks(spec, _AllBut(spec.done) if self._finished else spec.done):
+            for block in self._settings.read(spec, done=done):
                 yield from self._hold(input_keys(block))
 
 

@@ -29,7 +29,6 @@ from bert_embed.storage.files import (
     read_bytes,
     size_of,
 )
-from bert_embed.transforms.examples.read import limit_examples
 from bert_embed.transforms.examples.write import are_settings
 from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.parts import (
@@ -40,9 +39,10 @@ from bert_embed.transforms.parts import (
     InputFile,
     RowGroup,
 )
-from bert_embed.transforms.read.csv import QUOTED, Quoting, limit_records
+from bert_embed.transforms.read.columns import PLAIN, Columns
 from bert_embed.transforms.read.lines import limit_lines
 from bert_embed.transforms.read.parquet import with_footers
+from bert_embed.transforms.read.reader import parts_of
 from bert_embed.transforms.read.streams import Inside, look_inside, packing
 
 # Not text: in a folder such files are skipped.
@@ -69,6 +69,7 @@ _TABLE_READERS = {"Delta Lake": "deltalake or Spark", "Hudi": "Spark", "Iceberg"
 _MOST_FOLDERS = 100  # of a store, that are looked into for logs
 _FORMAT = 1  # of a listing in an output
 _OF_JOBS = {"status", "run", "started", "versions"}  # keys of the records of all jobs
+_COUNTED = 1 << 16  # records in memory while they are counted
 _MOST_SETTINGS = 1 << 20  # bytes; a larger file with the name of settings or a record is text
 
 
@@ -84,19 +85,17 @@ class Listing:
         """The files that are read, by suffix, the most frequent first: how many."""
         return dict(Counter(map(suffix_of, self.files)).most_common())
 
-    def first(
-        self, limit: int | None, text_column: str = "text", quoting: Quoting = QUOTED
-    ) -> list[InputFile]:
+    def first(self, limit: int | None, columns: Columns = PLAIN) -> list[InputFile]:
         """The files with what a plan needs, cut to their first `limit` records; None takes all.
 
         Files beyond are not looked into, but for a few footers of Parquet that were begun ahead.
         """
-        with closing(with_footers(self.files, text_column)) as files:
+        with closing(with_footers(self.files, columns.text)) as files:
             if limit is None:
                 return list(files)
             limited, left = [], limit
             for file in files:
-                cut, count = _limited(file, left, quoting)
+                cut, count = _limited(file, left, columns)
                 limited.append(cut)
                 left -= count
                 if left <= 0:
@@ -407,15 +406,15 @@ def read_listing(folder: OutputFolder) -> StoredListing | None:
         return None
 
 
-def _limited(file: InputFile, limit: int, quoting: Quoting) -> tuple[InputFile, int]:
+def _limited(file: InputFile, limit: int, columns: Columns) -> tuple[InputFile, int]:
     """A file cut to its first records, and how many it then has."""
     if file.format == WHOLE_FILES:
         return file, 1
-    if file.format == "csv":
-        return limit_records(file, limit, quoting)
     if file.format == "parquet":
         rows = min(file.stop, limit)
         return replace(file, stop=rows), rows
-    if file.format == "tfrecord":
-        return limit_examples(file, limit)
-    return limit_lines(file, limit)
+    if not file.read_through:
+        return limit_lines(file, limit)
+    parts = parts_of(replace(file, records=limit).as_block(), _COUNTED, 1 << 20, columns)
+    count = sum(content.count for part in parts for content in part.contents)
+    return replace(file, records=count), count

@@ -138,6 +138,12 @@ class InputFile:
         size = sum(group.size for group in self.footer.groups)
         return size * self.stop // max(self.footer.rows, 1)
 
+    def as_block(self, start: int = 0, stop: int | None = None) -> "BlockSpec":
+        """The block of this file alone, or of a range of it."""
+        piece = Slice(0, self.info, start, self.stop if stop is None else stop)
+        settings = self.format, (piece,), self.compression, self.records
+        return BlockSpec(0, *settings, read_through=self.read_through)
+
 
 @dataclass(frozen=True, slots=True)
 class Slice:

@@ -192,9 +192,9 @@ def read_unfinished(
     """Reads blocks of any input, but for the parts that earlier attempts of the run finished.
 
     The plan holds back what was finished when it was made; this step looks again, because a bundle
-    may be retried. `read` takes an element, a BlockSpec or what `spec_of` takes, and numbers of
-    parts to leave out, and gives records of type `block`. Gives what was read, and finished
-    BlockRecords.
+    may be retried. `read` takes an element, a BlockSpec or what `spec_of` takes, and as `done`
+    numbers of parts to leave out, and gives records of type `block`. Gives what was read, and
+    finished BlockRecords.
     """
     passed_as_block(block)
     step = beam.ParDo(_Read(folder, run, read, spec_of))
@@ -228,4 +228,4 @@ class _Read(beam.DoFn):
         if not is_complete(spec, finished):
             done = {*spec.done, *finished}
             with RedactErrors("read"), crash_marker(self._folder.path, self._run, spec):
-                yield from self._read(element, done)
+                yield from self._read(element, done=done)

@@ -33,9 +33,8 @@ from bert_embed.storage.files import absolute, open_listed
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.read import sample_rows
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, join, take
-from bert_embed.transforms.examples.read import example_blocks
-from bert_embed.transforms.parts import WHOLE_FILES, BlockSpec, InputFile, Part, Slice
-from bert_embed.transforms.read.reader import parse_part, parts_of
+from bert_embed.transforms.parts import WHOLE_FILES, BlockSpec, InputFile, Part
+from bert_embed.transforms.read.reader import example_blocks, parse_part, parts_of
 from bert_embed.transforms.read.streams import decompressed
 from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.tokenize import token_block
@@ -65,13 +64,7 @@ class Piece(NamedTuple):
     @property
     def spec(self) -> BlockSpec:
         """How it is read."""
-        file = self.file
-        stop = file.stop if self.stop is None else self.stop
-        piece = Slice(0, file.info, self.start, stop)
-        through = file.read_through
-        return BlockSpec(
-            0, file.format, (piece,), file.compression, file.records, read_through=through
-        )
+        return self.file.as_block(self.start, self.stop)
 
 
 def kind_of(file: InputFile) -> str:
@@ -179,7 +172,8 @@ class _Sample:
             for tokens in islice(examples, piece.parts):
                 yield size * (len(tokens) + len(tokens.part.rejected)), tokens
             return
-        for part in islice(parts_of(spec, run.work.columns, _MOST_DOCS, _HEAD_PART), piece.parts):
+        parts = parts_of(spec, _MOST_DOCS, _HEAD_PART, run.work.columns)
+        for part in islice(parts, piece.parts):
             size = ratio * sum(content.size for content in part.contents)
             yield size, parse_part(spec, part, run.work.columns, time.perf_counter())
 

@@ -1,7 +1,7 @@
 """Builds the Beam graphs of `embed` and `tokenize`."""
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,15 +19,13 @@ from bert_embed.transforms.bigquery.load import with_loads
 from bert_embed.transforms.bigquery.read import ReadTable
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, without_blocks
 from bert_embed.transforms.deleted import WriteDeleted
-from bert_embed.transforms.examples.read import example_blocks, record_parts
 from bert_embed.transforms.examples.write import example_files
 from bert_embed.transforms.increments import CompareKeys, compare_documents
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
 from bert_embed.transforms.ledger import ReconcileError
 from bert_embed.transforms.output_check import with_listing
-from bert_embed.transforms.parts import BlockSpec
 from bert_embed.transforms.plan import PlanBlocks
-from bert_embed.transforms.read.reader import document_blocks, quoting_of, read_records
+from bert_embed.transforms.read.reader import parts_of
 from bert_embed.transforms.reconcile import Verdict, reconcile
 from bert_embed.transforms.steps import read_unfinished
 from bert_embed.transforms.tokenize import TokenizeBlocks
@@ -129,38 +127,31 @@ class Record(beam.DoFn):
 
 def job_input(pipeline: beam.Pipeline, run: EmbedRun, place: str) -> JobInput:
     """Adds plan, read and tokenize to a pipeline; examples are read after it."""
-    parts, keys, work = (run.output, run.fingerprint), run.keys, run.work
+    keys, work = run.keys, run.work
     if work.table is not None:
         compare = None if keys is None else partial(compare_documents, keys)
-        read = pipeline | "Read table" >> ReadTable(work.table, *parts, work.part_docs, compare)
-        tokens = _tokens(read["documents"], run, place)
-        return JobInput(tokens, (read["finished"],), read["planned"], read.get("changes"))
-    cut = work.part_docs, work.block_bytes
-    quoting = quoting_of(work.columns)
-    read_parts = partial(read_records, part_docs=cut[0], block_bytes=cut[1], quoting=quoting)
-    if work.reading is not None:
-        windows = work.reading.windows
-        read_parts = partial(record_parts, part_docs=cut[0], block_bytes=cut[1], windows=windows)
+        settings = run.output, run.fingerprint, work.part_docs, compare
+        table = pipeline | "Read table" >> ReadTable(work.table, *settings)
+        tokens = _tokens(table["documents"], run, place)
+        return JobInput(tokens, (table["finished"],), table["planned"], table.get("changes"))
+    windows = work.reading is None or work.reading.windows
+    read_parts = partial(
+        parts_of,
+        part_docs=work.part_docs,
+        block_bytes=work.block_bytes,
+        columns=work.columns,
+        windows=windows,
+    )
     plan = pipeline | "Plan" >> PlanBlocks(run.request, run.fingerprint, read_parts)
     specs, changes = plan["specs"], None
     if keys is not None:
         specs, changes = (specs, plan["begun"]) | "Keys" >> CompareKeys(keys)
+    parts = run.folder, run.fingerprint
     if work.reading is not None:
-        reading, skipped = work.reading, run.options.skip_blocks
-
-        def read(spec: BlockSpec, done: Collection[int]) -> Iterator[TokenBlock]:
-            return example_blocks(spec, reading, *cut, done, spec.number in skipped)
-
-        tokens, finished = read_unfinished(specs, run.folder, run.fingerprint, read, TokenBlock)
+        read = partial(work.read, skip_blocks=run.options.skip_blocks)
+        tokens, finished = read_unfinished(specs, *parts, read, TokenBlock)
     else:
-        columns = work.columns
-
-        def read(spec: BlockSpec, done: Collection[int]) -> Iterator[DocumentBlock]:
-            return document_blocks(spec, columns, *cut, done)
-
-        documents, finished = read_unfinished(
-            specs, run.folder, run.fingerprint, read, DocumentBlock
-        )
+        documents, finished = read_unfinished(specs, *parts, work.read, DocumentBlock)
         tokens = _tokens(documents, run, place)
     return JobInput(tokens, (plan["finished"], finished), plan["planned"], changes)
 

@@ -2,8 +2,9 @@
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from bert_embed.bundle.bundle import Bundle, query_prompt
@@ -18,7 +19,7 @@ from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.load import TableLoad
 from bert_embed.transforms.bigquery.read import TableRequest
-from bert_embed.transforms.examples.read import ExampleReading, first_examples
+from bert_embed.transforms.blocks import DocumentBlock, TokenBlock
 from bert_embed.transforms.examples.write import ExampleSettings
 from bert_embed.transforms.increments import EarlierOutput, KeySettings
 from bert_embed.transforms.ledger import sample_bits
@@ -28,7 +29,9 @@ from bert_embed.transforms.parts import WHOLE_FILES, InputFile, PlannedWork, def
 from bert_embed.transforms.plan import PlanRequest
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.csv import QUOTED, Quoting, first_csv_records
+from bert_embed.transforms.read.examples import ExampleReading, first_examples
 from bert_embed.transforms.read.lines import first_lines
+from bert_embed.transforms.read.reader import document_blocks, example_blocks
 from bert_embed.transforms.read.streams import packing
 from bert_embed.transforms.write import Counting
 
@@ -129,6 +132,14 @@ class Work:
     def token_spec(self) -> TextSpec:
         """How texts are tokenized."""
         return token_spec(self.options, self.text_spec)
+
+    @property
+    def read(self) -> "partial[Iterator[DocumentBlock]] | partial[Iterator[TokenBlock]]":
+        """What gives the documents of a BlockSpec of files, without the parts in `done`."""
+        docs, size = self.part_docs, self.block_bytes
+        if self.reading is not None:
+            return partial(example_blocks, reading=self.reading, part_docs=docs, block_bytes=size)
+        return partial(document_blocks, columns=self.columns, part_docs=docs, block_bytes=size)
 
 
 def token_spec(options: Options, text_spec: TextSpec) -> TextSpec:
@@ -255,14 +266,7 @@ class EmbedRun:
         if not work.earlier:
             return None
         return KeySettings(
-            work.earlier,
-            key_buckets(self.source.documents, work.earlier),
-            self.folder,
-            self.fingerprint,
-            work.columns,
-            work.part_docs,
-            work.block_bytes,
-            work.reading,
+            work.earlier, key_buckets(self.source.documents, work.earlier), work.read
         )
 
     @property

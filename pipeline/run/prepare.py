@@ -207,8 +207,7 @@ def find_source(
             raise UsageError("--document file is for text files, and --input names none")
         files = listing.files
         if stored is None:
-            named = named_columns(options)
-            files = listing.first(options.limit, named.text, quoting_of(named))
+            files = listing.first(options.limit, named_columns(options))
         examples = are_examples(files)
         settings = example_settings(options, files) if examples else None
         columns = input_columns(options, files)

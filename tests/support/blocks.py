@@ -32,7 +32,7 @@ from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.plan import PlanBlocks, PlanRequest
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.reader import document_blocks, read_records
+from bert_embed.transforms.read.reader import document_blocks, parts_of
 from bert_embed.transforms.steps import read_unfinished
 from bert_embed.transforms.write import write_vectors
 from tests.support.outputs import SETTINGS, whole_record
@@ -209,7 +209,7 @@ def plan_of(output, source, block_bytes=100, part_docs=1000, run="run", examples
     listing = StoredListing(listing_digest(listed.files), listed.first(None))
     write_listing(folder, listing)
     request = PlanRequest(block_bytes, listing.digest, str(output))
-    read_parts = partial(read_records, part_docs=part_docs, block_bytes=block_bytes)
+    read_parts = partial(parts_of, part_docs=part_docs, block_bytes=block_bytes)
     return PlanBlocks(request, run, read_parts)
 
 

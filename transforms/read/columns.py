@@ -61,6 +61,9 @@ class Columns:
         return list(dict.fromkeys(name for _, name in self.requested))
 
 
+PLAIN = Columns()
+
+
 def text_fields(text: str) -> tuple[str, ...]:
     """The fields that a text comes from, by the value of text_column.
 

@@ -18,7 +18,6 @@ from bert_embed.transforms.parts import (
     BadRecordError,
     BlockSpec,
     InputFile,
-    ReadPart,
     Slice,
 )
 from bert_embed.transforms.read import lines
@@ -26,8 +25,6 @@ from bert_embed.transforms.read.columns import Columns, no_column
 from bert_embed.transforms.read.lines import (
     BOM,
     INVALID_UTF8,
-    parts_in_order,
-    parts_read_through,
     positions,
     stored_pieces,
     utf8_detail,
@@ -231,18 +228,12 @@ class CsvRecords:
         return replace(self, data=data, starts=starts[starts < len(data)])
 
 
-def read_csv_parts(
-    spec: BlockSpec, part_docs: int, block_bytes: int, quoting: Quoting = QUOTED
-) -> Iterator[ReadPart[CsvRecords]]:
-    """Reads a block of CSV files, as `lines.read_parts` does with lines."""
-    if spec.read_through:
-        stream = read_records(
-            spec.slices[0], spec.compression, block_bytes, spec.records, quoting=quoting
-        )
-        yield from parts_read_through(stream, part_docs)
-        return
-    every = (read_records(piece, None, block_bytes, quoting=quoting) for piece in spec.slices)
-    yield from parts_in_order(chain.from_iterable(every), part_docs)
+def block_records(spec: BlockSpec, block_bytes: int, quoting: Quoting) -> Iterator[CsvRecords]:
+    """The records of a block of CSV files, as `block_lines` gives lines."""
+    return chain.from_iterable(
+        read_records(piece, spec.compression, block_bytes, spec.records, quoting=quoting)
+        for piece in spec.slices
+    )
 
 
 def read_records(
@@ -423,17 +414,19 @@ def _reader(records: Iterator[str], delimiter: str, quoting: Quoting) -> Iterato
 
 def csv_header(file: InputFile, quoting: Quoting = QUOTED) -> tuple[str, ...] | None:
     """Names of a file's columns; None of an empty file; InputError if it has no header."""
-    piece = Slice(0, file.info, 0, file.info.size)
-    records = read_records(piece, file.compression, 1 << 16, gives_up=True, quoting=quoting)
-    first = next(records, None)
+    first = next(_begin(file, quoting), None)
     return None if first is None else first.header
 
 
 def first_csv_records(file: InputFile, quoting: Quoting = QUOTED) -> CsvRecords | None:
     """Whole records from the start of a file, about 64 KiB; None if it has none."""
-    piece = Slice(0, file.info, 0, file.stop)
-    records = read_records(piece, file.compression, 1 << 16, file.records, True, quoting)
+    records = _begin(file, quoting)
     return next((first for first in records if first.count and not first.too_large), None)
+
+
+def _begin(file: InputFile, quoting: Quoting) -> Iterator[CsvRecords]:
+    [piece] = file.as_block().slices
+    return read_records(piece, file.compression, 1 << 16, file.records, True, quoting)
 
 
 def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
@@ -451,14 +444,6 @@ def _places(header: Sequence[str], name: str) -> list[int]:
     """Where a header has a column, if nowhere exactly then but for spaces around its name."""
     exact = [at for at, column in enumerate(header) if column == name]
     return exact or [at for at, column in enumerate(header) if column.strip() == name]
-
-
-def limit_records(file: InputFile, limit: int, quoting: Quoting = QUOTED) -> tuple[InputFile, int]:
-    """Limits a file to its first `limit` records; returns it and how many it then has."""
-    piece = Slice(0, file.info, 0, file.stop)
-    every = read_records(piece, file.compression, 1 << 20, limit, quoting=quoting)
-    count = sum(records.count for records in every)
-    return replace(file, records=count), count
 
 
 def parse_csv(records: CsvRecords, columns: Columns) -> Documents:

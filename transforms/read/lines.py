@@ -154,19 +154,12 @@ class Lines:
         return self.data.removeprefix(BOM) if self.offset == 0 else self.data
 
 
-def read_parts(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[ReadPart[Lines]]:
-    """Reads a block, which has the lines that begin in it, closing a part at `part_docs` lines.
-
-    In a file that is read through, a part also closes at `block_bytes` of text, and an empty part
-    marks its end.
-    """
+def block_lines(spec: BlockSpec, block_bytes: int) -> Iterator[Lines]:
+    """The lines that begin in a block; of a file that is read through so many bytes at a time."""
     if spec.read_through:
-        stream = _stream(spec.slices[0], spec.compression, block_bytes, spec.records)
-        yield from parts_read_through(stream, part_docs)
-        return
+        return _stream(spec.slices[0], spec.compression, block_bytes, spec.records)
     ranges = itertools.chain.from_iterable(_slices_lines(spec.slices))
-    lines = itertools.chain.from_iterable(map(without_large, ranges))
-    yield from parts_in_order(lines, part_docs)
+    return itertools.chain.from_iterable(map(without_large, ranges))
 
 
 def _slices_lines(slices: Sequence[Slice]) -> Iterator[Iterable[Lines]]:
@@ -298,38 +291,29 @@ def stored_pieces(piece: Slice, compression: str | None, size: int) -> Iterator[
 def first_lines(file: InputFile, size: int = 1 << 16) -> Lines:
     """Whole lines from the start of a file, about `size` bytes, none too large."""
     empty = Lines(0, file.info.path, 0, b"")
+    [whole] = file.as_block().slices
     if file.compression is None:
-        first = next(_range_lines(Slice(0, file.info, 0, min(size, file.stop))), empty)
+        first = next(_range_lines(replace(whole, stop=min(size, file.stop))), empty)
         if not first.too_large:
             return first
-    stream = _stream(Slice(0, file.info, 0, file.stop), file.compression, size, file.records)
+    stream = _stream(whole, file.compression, size, file.records)
     return next((lines for lines in stream if not lines.too_large), empty)
 
 
-def limit_lines(file: InputFile, limit: int) -> tuple[InputFile, int]:
-    """Limits a file to its first `limit` lines; returns it and how many it then has."""
-    piece = Slice(0, file.info, 0, file.stop)
-    if file.compression is None:
-        count, stop = _first_lines(piece, limit)
-        return replace(file, stop=stop), count
-    count = sum(lines.count for lines in _stream(piece, file.compression, 1 << 20, limit))
-    return replace(file, records=count), count
-
-
-def _first_lines(piece: Slice, most: int) -> tuple[int, int]:
-    """How many of `most` lines the file has, and where the last of them ends."""
+def limit_lines(file: InputFile, most: int) -> tuple[InputFile, int]:
+    """A file that is not compressed, cut behind its first lines; and how many these are."""
     count = stop = 0
     unfinished = False
-    with open_listed(piece.info) as file:
-        while count < most and (data := file.read(1 << 20)):
+    with open_listed(file.info) as raw:
+        while count < most and (data := raw.read(1 << 20)):
             ends = data.count(b"\n")
             if count + ends >= most:
                 taken, _ = Lines(0, "", 0, data).cut(most - count)
-                return most, stop + len(taken.data)
+                return replace(file, stop=stop + len(taken.data)), most
             count += ends
             stop += len(data)
             unfinished = not data.endswith(b"\n")
-    return count + unfinished, stop
+    return replace(file, stop=stop), count + unfinished
 
 
 INVALID_UTF8 = "invalid UTF-8"

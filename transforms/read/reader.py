@@ -6,21 +6,28 @@ one go to the run's own folder, those of another are read from where they are; m
 
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from bert_embed.base.errors import StorageError
 from bert_embed.base.threads import in_parallel
 from bert_embed.storage.file_info import crc32c_of_bytes
 from bert_embed.storage.files import is_remote, open_listed, read_bytes
-from bert_embed.transforms.blocks import DocumentBlock, without_skipped
+from bert_embed.transforms.blocks import (
+    DocumentBlock,
+    TokenBlock,
+    rows_of_part,
+    without_skipped,
+)
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import (
     BLANK_LINE,
+    EXAMPLES,
     WHOLE_FILES,
     BlockSpec,
     CutPart,
@@ -30,17 +37,23 @@ from bert_embed.transforms.parts import (
     Slice,
 )
 from bert_embed.transforms.read import lines
-from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.csv import QUOTED, CsvRecords, Quoting, parse_csv, read_csv_parts
+from bert_embed.transforms.read.columns import PLAIN, Columns
+from bert_embed.transforms.read.csv import CsvRecords, Quoting, block_records, parse_csv
+from bert_embed.transforms.read.examples import (
+    NO_RECORDS,
+    ExampleReading,
+    document_runs,
+    example_block,
+)
 from bert_embed.transforms.read.lines import (
     INVALID_UTF8,
     TOO_LARGE,
     Lines,
+    block_lines,
     parse_jsonl,
     parse_text,
     parts_in_order,
     parts_read_through,
-    read_parts,
     reject_large,
     utf8_detail,
 )
@@ -132,16 +145,12 @@ class WholeFile:
         return self, None
 
 
-def read_file_parts(spec: BlockSpec, part_docs: int) -> Iterator[ReadPart[WholeFile]]:
-    """Reads a block of whole files, closing a part at `part_docs` of them."""
+def whole_files(spec: BlockSpec) -> Iterator[WholeFile]:
+    """The files of a block, each one document."""
     read = partial(_read, compression=spec.compression)
-    if spec.read_through:
-        yield from parts_read_through(map(read, spec.slices), part_docs)
-        return
-    files: Iterable[WholeFile] = map(read, spec.slices)
     if len(spec.slices) > 1 and is_remote(spec.slices[0].info.path):
-        files = in_parallel(read, spec.slices)
-    yield from parts_in_order(files, part_docs)
+        return in_parallel(read, spec.slices)
+    return map(read, spec.slices)
 
 
 def _read(piece: Slice, compression: str | None) -> WholeFile:
@@ -196,25 +205,68 @@ def document_blocks(
     spec: BlockSpec, columns: Columns, part_docs: int, block_bytes: int, done: Container[int]
 ) -> Iterator[DocumentBlock]:
     """Reads a block and parses its parts, without those in `done` and what it skips."""
-    started = time.perf_counter()
-    for part in parts_of(spec, columns, part_docs, block_bytes):
-        if part.number in done:
-            continue
+    for part, started in _timed(parts_of(spec, part_docs, block_bytes, columns), done):
         yield without_skipped(parse_part(spec, part, columns, started), spec.skipped)
-        started = time.perf_counter()
+
+
+def example_blocks(
+    spec: BlockSpec,
+    reading: ExampleReading,
+    part_docs: int,
+    block_bytes: int,
+    done: Container[int],
+    skip_blocks: Collection[int] = (),
+) -> Iterator[TokenBlock]:
+    """Reads a block of examples likewise; all documents of `skip_blocks` are rejected."""
+    path = spec.slices[0].info.path
+    parts = parts_of(spec, part_docs, block_bytes, windows=reading.windows)
+    for content, started in _timed(parts, done):
+        part = Part(spec.number, content.number, content.last, end_of_file=content.end_of_file)
+        existing = rows_of_part(np.frombuffer(spec.skipped, np.int64), content.number)
+        [run] = content.contents or [NO_RECORDS]
+        settings = run.first, reading, existing, spec.number in skip_blocks
+        block = example_block(part, path, run.records, run.begins, *settings)
+        seconds = content.seconds + time.perf_counter() - started
+        yield replace(block, part=block.part.then("read", seconds))
+
+
+def _timed(
+    parts: Iterable[ReadPart[Any]], done: Container[int]
+) -> Iterator[tuple[ReadPart[Any], float]]:
+    """The parts that are not `done`, and when the reading of each began."""
+    started = time.perf_counter()
+    for part in parts:
+        if part.number not in done:
+            yield part, started
+            started = time.perf_counter()
 
 
 def parts_of(
-    spec: BlockSpec, columns: Columns, part_docs: int, block_bytes: int
+    spec: BlockSpec,
+    part_docs: int,
+    block_bytes: int,
+    columns: Columns = PLAIN,
+    windows: bool = True,
 ) -> Iterator[ReadPart[Any]]:
-    """Reads a block as parts that are not parsed yet."""
+    """Reads a block as parts of at most so many documents, which are not parsed yet.
+
+    A part is also closed at about `block_bytes` of text, of a file that is read through, of
+    Parquet and of examples. With `windows` a document may have several examples.
+    """
     if spec.cut is not None:
         return iter([cut_part(spec, spec.cut)])
-    if spec.format == WHOLE_FILES:
-        return read_file_parts(spec, part_docs)
     if spec.format == "parquet":
         return read_row_parts(spec, columns, part_docs, block_bytes)
-    return read_records(spec, part_docs, block_bytes, quoting_of(columns))
+    contents: Iterator[Any]
+    if spec.format == EXAMPLES:
+        contents = document_runs(spec, part_docs, block_bytes, windows)
+    elif spec.format == WHOLE_FILES:
+        contents = whole_files(spec)
+    elif spec.format == "csv":
+        contents = block_records(spec, block_bytes, quoting_of(columns))
+    else:
+        contents = block_lines(spec, block_bytes)
+    return (parts_read_through if spec.read_through else parts_in_order)(contents, part_docs)
 
 
 def quoting_of(columns: Columns) -> Quoting:
@@ -243,15 +295,6 @@ def parse_part(
         seconds={"read": content.seconds + time.perf_counter() - started},
     )
     return document_block(part, documents)
-
-
-def read_records(
-    spec: BlockSpec, part_docs: int, block_bytes: int, quoting: Quoting = QUOTED
-) -> Iterator[ReadPart[Any]]:
-    """Reads a block of lines or of CSV."""
-    if spec.format == "csv":
-        return read_csv_parts(spec, part_docs, block_bytes, quoting)
-    return read_parts(spec, part_docs, block_bytes)
 
 
 def document_block(part: Part, documents: Documents) -> DocumentBlock:

@@ -17,17 +17,15 @@ from bert_embed.settings import TextSpec
 from bert_embed.storage.files import stat
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.blocks import DocumentBlock
-from bert_embed.transforms.examples.read import (
+from bert_embed.transforms.examples.write import ExampleSettings, example_bytes, settings_from_json
+from bert_embed.transforms.listing import Listing
+from bert_embed.transforms.parts import InputFile, Part
+from bert_embed.transforms.read.examples import (
     ExampleReading,
     document_begins,
     example_block,
-    example_blocks,
-    limit_examples,
-    record_parts,
-    whole_file,
 )
-from bert_embed.transforms.examples.write import ExampleSettings, example_bytes, settings_from_json
-from bert_embed.transforms.parts import BlockSpec, InputFile, Part
+from bert_embed.transforms.read.reader import example_blocks, parts_of
 from bert_embed.transforms.tokenize import token_block
 from tests.support.blocks import framed
 
@@ -205,7 +203,7 @@ def test_parts_hold_whole_documents_and_the_end_counts_them(tmp_path_factory, co
     rows = [(n, w) for n, count in enumerate(counts) for w in range(count)]
     path.write_bytes(framed(example(input_ids=[2, n, 3], window=[w]) for n, w in rows))
     file = InputFile(stat(str(path)), "tfrecord", None, path.stat().st_size)
-    *parts, mark = record_parts(whole_file(file), part_docs, 1 << 30, windows=True)
+    *parts, mark = parts_of(file.as_block(), part_docs, 1 << 30)
     assert (mark.last, mark.end_of_file) == (True, len(counts))
     assert [part.number for part in parts] == list(range(-(-len(counts) // part_docs)))
     held = [content for part in parts for content in part.contents]
@@ -217,9 +215,9 @@ def test_parts_hold_whole_documents_and_the_end_counts_them(tmp_path_factory, co
     assert [content.first for content in held] == [
         sum(counts[: number * part_docs]) for number in range(len(held))
     ]
-    cut, records = limit_examples(file, 2)
-    assert cut.records == records == min(2, len(counts))
-    (*parts, _) = record_parts(whole_file(cut), 9, 1 << 30, windows=True)
+    [cut] = Listing([file], {}).first(2)
+    assert cut.records == min(2, len(counts))
+    (*parts, _) = parts_of(cut.as_block(), 9, 1 << 30)
     records = [record for part in parts for record in part.contents[0].records]
     assert len(records) == sum(counts[:2])
 
@@ -232,13 +230,11 @@ def test_a_file_that_is_cut_or_no_tfrecord_is_named(tmp_path):
         (b"text" * 9, "at byte 0"),
     ):
         path.write_bytes(data)
-        spec: BlockSpec = whole_file(
-            InputFile(stat(str(path)), "tfrecord", None, path.stat().st_size)
-        )
+        file = InputFile(stat(str(path)), "tfrecord", None, path.stat().st_size)
         with pytest.raises(
             ValueError, match=rf"it.tfrecord is not a complete TFRecord file: .*{message}"
         ):
-            list(example_blocks(spec, reading(TextSpec(8)), 10, 1000, {}))
+            list(example_blocks(file.as_block(), reading(TextSpec(8)), 10, 1000, {}))
 
 
 def test_settings_read_back():

@@ -20,8 +20,9 @@ from bert_embed.transforms.ledger import block_record
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import plan_blocks
+from bert_embed.transforms.read import reader
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.reader import cut_file, document_blocks, read_records
+from bert_embed.transforms.read.reader import cut_file, document_blocks
 from bert_embed.transforms.reconcile import reconcile
 from tests.support.blocks import plan_of, read_blocks
 from tests.support.command import block_records, embed, files, record, rows
@@ -33,7 +34,7 @@ LINES = "".join(f"line {number} of a river\n" for number in range(4000)).encode(
 
 
 def parts_of(part_docs, block_bytes):
-    return partial(read_records, part_docs=part_docs, block_bytes=block_bytes)
+    return partial(reader.parts_of, part_docs=part_docs, block_bytes=block_bytes)
 
 
 def read(specs, part_docs, block_bytes, done=()):

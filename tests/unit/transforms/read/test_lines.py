@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import plan_blocks
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.lines import first_lines, parse_text, read_parts
+from bert_embed.transforms.read.lines import first_lines, parse_text
+from bert_embed.transforms.read.reader import parts_of
 
 
 def read_all(files, block_bytes, part_docs):
     """The lines of all blocks with their places, in order, as `(file, offset, line)`."""
     found = []
     for spec in plan_blocks(files, block_bytes):
-        parts = list(read_parts(spec, part_docs, block_bytes))
+        parts = list(parts_of(spec, part_docs, block_bytes))
         assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
         for part in parts:
             assert sum(lines.count for lines in part.contents) <= part_docs
@@ -65,7 +66,7 @@ def test_a_compressed_file_is_read_to_its_end(
     compress, suffix = (gzip.compress, "gz") if kind == "gzip" else (zstandard.compress, "zst")
     (folder / f"in.txt.{suffix}").write_bytes(compress(content))
     spec = next(plan_blocks(list_input([str(folder)]).files, 1 << 20))
-    parts = list(read_parts(spec, part_docs, block_bytes))
+    parts = list(parts_of(spec, part_docs, block_bytes))
     assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
     assert parts[-1].end_of_file == content.count(b"\n") + (content[-1:] not in (b"", b"\n"))
     assert [part.number for part in parts] == list(range(len(parts)))
@@ -89,7 +90,7 @@ def test_a_limit_keeps_the_first_records(tmp_path_factory, content, limit):
 
 def read_bytes_lines(files):
     for spec in plan_blocks(files, 7):
-        for part in read_parts(spec, 3, 7):
+        for part in parts_of(spec, 3, 7):
             for lines in part.contents:
                 offset = lines.offset
                 for line in lines.data.split(b"\n")[: lines.count]:
@@ -103,10 +104,10 @@ def test_a_file_that_changed_is_refused(tmp_path):
     spec = next(plan_blocks(list_input([str(path)]).files, 100))
     path.write_text("one\ntwo\nthree\n")
     with pytest.raises(ValueError, match=r"in\.txt changed after the job started: listed with 8"):
-        list(read_parts(spec, 10, 100))
+        list(parts_of(spec, 10, 100))
     path.unlink()
     with pytest.raises(ValueError, match="is gone since the job started; put it back"):
-        list(read_parts(spec, 10, 100))
+        list(parts_of(spec, 10, 100))
 
 
 @pytest.mark.parametrize("suffix", ["gz", "zst", "bz2"])
@@ -118,7 +119,7 @@ def test_a_cut_compressed_file_is_an_error(tmp_path, suffix):
     (tmp_path / f"in.txt.{suffix}").write_bytes(data[:-20])
     spec = next(plan_blocks(list_input([str(tmp_path)]).files, 1 << 20))
     with pytest.raises(ValueError, match=rf"in\.txt\.{suffix} is damaged"):
-        list(read_parts(spec, 1000, 1000))
+        list(parts_of(spec, 1000, 1000))
 
 
 def test_documents_carry_the_place_where_their_line_begins(tmp_path):

@@ -1,8 +1,7 @@
 """Reads examples from TFRecord files as the TokenBlocks that tokenizing their texts gives."""
 
 import logging
-import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
@@ -17,18 +16,15 @@ from bert_embed.settings import SPECIAL_TOKENS, TextSpec
 from bert_embed.text.documents import Rows, UnitTexts, unique_rows
 from bert_embed.text.layout import Layout, RowTokens, Units, widest_tokens
 from bert_embed.text.windows import Windows
-from bert_embed.transforms.blocks import TokenBlock, rows_of_part
+from bert_embed.transforms.blocks import TokenBlock
 from bert_embed.transforms.parts import (
     BLOCK_SKIPPED,
     BlockSpec,
     InputFile,
     Part,
-    ReadPart,
     Rejected,
-    Slice,
 )
 from bert_embed.transforms.read.lines import stored_pieces
-from bert_embed.transforms.read.reader import cut_part
 from bert_embed.transforms.unknown_words import unknown_words
 
 _LOG = logging.getLogger(__name__)
@@ -426,7 +422,6 @@ def _units(columns: dict[str, Column], name: str, heads: np.ndarray, tokens: Row
 
 
 _PIECE = 1 << 20  # bytes read at a time
-_COUNTED = 1024  # documents in memory while they are counted
 # The bytes that an example has about without its text, and at most for each byte of its text.
 _EXAMPLE_BYTES, _BYTES_OF_TEXT = 320, 8
 
@@ -457,65 +452,26 @@ class FileRecords:
         listed = chain.from_iterable(unframed([self.data]))
         return [Record(self.offset + record.offset, record.data) for record in listed]
 
+    def cut(self, most: int) -> tuple["FileRecords", None]:
+        """The records: they fill a part as they are."""
+        return self, None
+
     def with_data(self, data: bytes) -> "FileRecords":
         """The same records with their bytes, or with none while the bytes are stored elsewhere."""
         return replace(self, data=data)
 
 
-def example_blocks(
-    spec: BlockSpec,
-    reading: ExampleReading,
-    part_docs: int,
-    block_bytes: int,
-    done: Container[int],
-    skipped: bool = False,
-) -> Iterator[TokenBlock]:
-    """Reads the parts of a file without those in `done`; `skipped` rejects all documents."""
-    started = time.perf_counter()
-    path = spec.slices[0].info.path
-    parts: Iterable[ReadPart[FileRecords]] = (
-        record_parts(spec, part_docs, block_bytes, reading.windows)
-        if spec.cut is None
-        else [cut_part(spec, spec.cut)]
-    )
-    for content in parts:
-        if content.number in done:
-            continue
-        part = Part(spec.number, content.number, content.last, end_of_file=content.end_of_file)
-        existing = rows_of_part(np.frombuffer(spec.skipped, np.int64), content.number)
-        records, begins, first = _records_of(content)
-        block = example_block(part, path, records, begins, first, reading, existing, skipped)
-        seconds = content.seconds + time.perf_counter() - started
-        yield replace(block, part=block.part.then("read", seconds))
-        started = time.perf_counter()
+NO_RECORDS = FileRecords(0, 0, b"", np.zeros(0, bool), 0)
 
 
-def _records_of(part: ReadPart[FileRecords]) -> tuple[list[Record], np.ndarray, int]:
-    if not part.contents:
-        return [], np.zeros(0, bool), 0
-    (content,) = part.contents
-    return content.records, content.begins, content.first
-
-
-def record_parts(
+def document_runs(
     spec: BlockSpec, part_docs: int, block_bytes: int, windows: bool
-) -> Iterator[ReadPart[FileRecords]]:
-    """The parts of a TFRecord file: `part_docs` documents, `block_bytes` of text, an empty end.
+) -> Iterator[FileRecords]:
+    """Whole documents of a TFRecord file that fill a part: `part_docs`, or `block_bytes` of text.
 
     With `windows` a document may have several records.
     """
-    number = documents = 0
-    for content in _document_runs(spec, part_docs, _BYTES_OF_TEXT * block_bytes, windows):
-        yield ReadPart(number, (content,), last=False)
-        documents += content.count
-        number += 1
-    yield ReadPart(number, (), last=True, end_of_file=documents)
-
-
-def _document_runs(
-    spec: BlockSpec, part_docs: int, part_bytes: int, windows: bool
-) -> Iterator[FileRecords]:
-    """Whole documents that fill a part: `part_bytes` beyond what records without text have."""
+    part_bytes = _BYTES_OF_TEXT * block_bytes  # beyond what records without text have
     begins: list[bool] = []
     documents = size = first = offset = total = 0
     data = bytearray()
@@ -567,20 +523,7 @@ def _begun(
         raise InputError(f"{piece.info.path} is not a complete TFRecord file: {error}") from error
 
 
-def limit_examples(file: InputFile, limit: int) -> tuple[InputFile, int]:
-    """Limits a file to its first `limit` documents; returns it and how many it then has."""
-    spec = whole_file(replace(file, records=limit))
-    documents = sum(run.count for run in _document_runs(spec, _COUNTED, 1 << 62, windows=True))
-    return replace(file, records=documents), documents
-
-
-def whole_file(file: InputFile) -> BlockSpec:
-    """The block of one file alone."""
-    piece = Slice(0, file.info, 0, file.stop)
-    return BlockSpec(0, file.format, (piece,), file.compression, file.records, read_through=True)
-
-
 def first_examples(file: InputFile) -> list[Record]:
     """Some records from the start of a file; InputError if it is no TFRecord file."""
-    records = _begun(whole_file(file), windows=False, data=bytearray())
+    records = _begun(file.as_block(), windows=False, data=bytearray())
     return next((listed for listed, _ in records), [])
