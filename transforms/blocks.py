@@ -29,6 +29,20 @@ _SAMPLED = 100  # elements of a list that are measured
 _SMALL = 8  # bytes of a small value, and about what a list needs for an element
 
 
+def begins(*columns: np.ndarray) -> np.ndarray:
+    """bool `[rows]`: where a run of rows that are equal in all columns begins."""
+    differ = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    return np.append(True, differ)[: len(columns[0])]
+
+
+def grouped(numbers: np.ndarray) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
+    """int64 `[rows]`, which sorts integers; and of each number where it begins and ends there."""
+    order = np.argsort(numbers, kind="stable")
+    different, starts = np.unique(numbers[order], return_index=True)
+    stops = [*starts[1:].tolist(), len(order)][: len(starts)]
+    return order, list(zip(different.tolist(), starts.tolist(), stops, strict=True))
+
+
 def take(block: _Block, rows: np.ndarray) -> _Block:
     """Takes rows, int64 `[taken]`, or a mask where all are arrays, of every column."""
     columns: Any = block

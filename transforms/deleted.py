@@ -12,6 +12,7 @@ import pyarrow as pa
 from bert_embed.results.names import DELETED
 from bert_embed.results.parquet import write_deleted
 from bert_embed.results.run_record import Changes as ChangeCounts
+from bert_embed.transforms.blocks import begins
 from bert_embed.transforms.increments import (
     Changes,
     EarlierFile,
@@ -87,9 +88,9 @@ def _counts(bucket: tuple[int, Changes]) -> ChangeCounts:
 
 
 def _sum(several: Iterable[ChangeCounts]) -> ChangeCounts:
-    numbers = [(one.new, one.changed, one.gone, one.earlier, one.unread) for one in several]
-    new, changed, gone, earlier, unread = np.sum([(0,) * 5, *numbers], axis=0).tolist()
-    return ChangeCounts(new, changed, gone, earlier, unread)
+    counts = list(several)
+    names = ("new", "changed", "gone", "earlier", "unread")
+    return ChangeCounts(*(sum(getattr(one, name) for one in counts) for name in names))
 
 
 def _is_marked(verdict: Verdict) -> bool:
@@ -137,8 +138,7 @@ def deleted_table(changes: Changes, pieces: EarlierKeys, piece: str | None) -> p
     if piece is None:
         return pa.table({"id": gone.ids}).sort_by("id")
     order = np.lexsort((-pieces.pieces, pieces.id_hash))
-    hashes = pieces.id_hash[order]
-    firsts = order[np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)]]
+    firsts = order[begins(pieces.id_hash[order])]
     now = dict(zip(pieces.id_hash[firsts].tolist(), pieces.pieces[firsts].tolist(), strict=True))
     ids: list[str] = []
     numbers: list[int | None] = []

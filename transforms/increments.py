@@ -31,6 +31,8 @@ from bert_embed.transforms.bigquery.read import table_columns, table_streams
 from bert_embed.transforms.blocks import (
     DocumentBlock,
     TokenBlock,
+    begins,
+    grouped,
     id_hashes,
     join,
     places,
@@ -114,11 +116,9 @@ def in_buckets(keys: _K, buckets: int) -> Iterator[tuple[int, _K]]:
 
 def dealt_out(keys: _C, number: np.ndarray) -> Iterator[tuple[int, _C]]:
     """Groups rows by their number, integers `[rows]`."""
-    order = np.argsort(number, kind="stable")
-    numbers, starts = np.unique(number[order], return_index=True)
-    pieces = np.split(order, starts[1:])  # one empty piece where there are no rows at all
-    for group, rows in zip(numbers.tolist(), pieces, strict=False):
-        yield group, keys.take(rows)
+    order, groups = grouped(number)
+    for group, start, stop in groups:
+        yield group, keys.take(order[start:stop])
 
 
 def _have_text(inputs: InputKeys, last: EarlierKeys) -> np.ndarray:
@@ -126,10 +126,8 @@ def _have_text(inputs: InputKeys, last: EarlierKeys) -> np.ndarray:
     ids = np.concatenate([last.id_hash, inputs.id_hash])
     texts = np.concatenate([last.text_hash, inputs.text_hash])
     order = np.lexsort((texts, ids))
-    ids, texts = ids[order], texts[order]
-    begins = np.append(True, (ids[1:] != ids[:-1]) | (texts[1:] != texts[:-1]))[: len(ids)]
     kind = np.empty(len(order), np.int64)
-    kind[order] = np.cumsum(begins) - 1
+    kind[order] = np.cumsum(begins(ids[order], texts[order])) - 1
     has_earlier = np.zeros(len(order), bool)
     has_earlier[kind[: len(last)]] = True
     return has_earlier[kind[len(last) :]]
@@ -138,8 +136,7 @@ def _have_text(inputs: InputKeys, last: EarlierKeys) -> np.ndarray:
 def _last_of_each_id(earlier: EarlierKeys) -> EarlierKeys:
     """The rows of each id in the last output that has it; none if the last one deletes it."""
     order = np.lexsort((-earlier.output, earlier.id_hash))
-    ids = earlier.id_hash[order]
-    starts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1])[: len(ids)])
+    starts = np.flatnonzero(begins(earlier.id_hash[order]))
     output = earlier.output[order]
     last = np.repeat(output[starts], np.diff(np.append(starts, len(order))))
     rows = order[output == last]
@@ -162,8 +159,7 @@ def compared(inputs: InputKeys, earlier: EarlierKeys) -> tuple[np.ndarray, Chang
     """Which records need not be embedded, bool `[records]`, and what changed."""
     last = _last_of_each_id(earlier)
     order = np.lexsort((-last.pieces, last.id_hash))
-    ids = last.id_hash[order]
-    documents = last.take(order[np.append(True, ids[1:] != ids[:-1])[: len(ids)]])
+    documents = last.take(order[begins(last.id_hash[order])])
     existing = _have_text(inputs, last)
     read = inputs.block >= 0
     had = np.isin(inputs.id_hash, documents.id_hash)
@@ -271,8 +267,7 @@ def earlier_keys(file: EarlierFile) -> Iterator[EarlierKeys]:
     """The keys of a file, some rows at a time; neighbouring windows of a document give one key."""
     for ids, text_hash, piece in id_columns(file):
         hashes = id_hashes(ids)
-        again = (hashes[1:] == hashes[:-1]) & (text_hash[1:] == text_hash[:-1])
-        first = np.flatnonzero(np.append(True, ~again)[: len(hashes)])
+        first = np.flatnonzero(begins(hashes, text_hash))
         rows = len(first)
         last = np.append(first[1:], len(hashes))[:rows] - 1
         yield EarlierKeys(

@@ -12,12 +12,11 @@ import pyarrow.parquet as pq
 from bert_embed.base.errors import SettingError, counted
 from bert_embed.base.json import json_bytes
 from bert_embed.bundle.find import resolve_model
-from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.source import Cutter, Source, row_names
 from bert_embed.pipeline.run.output import check_model
-from bert_embed.results.files import POSITION, Rows
+from bert_embed.results.files import Rows
 from bert_embed.results.json_lines import json_values
 from bert_embed.storage.files import (
     is_remote,
@@ -100,7 +99,7 @@ _DELETED_ROWS = 100_000  # of a file
 
 
 def deleted_names(source: Source) -> list[str]:
-    """What an increment deletes, as `row_id` names it; UsageError where nothing names it."""
+    """What an increment deletes, as `row_names` names it; UsageError where nothing names it."""
     if not source.continued:
         return []
     if source.options.granularity != "sentence":
@@ -210,10 +209,8 @@ _MEGABYTES = 16  # of the numbers of a file, which are about three times as many
 _NUMBERS = 512  # that stand for the sparse vector of a row: some 200 pairs
 _TOKENS = 128  # that stand for the multi-vector of a row
 _JSON = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
-PARTS = (*PIECES, POSITION)  # columns that number the rows of a document
-
-# Of rows, their columns as JSON has them, and the number of one of them: its lines
-Lines = Callable[[Rows, dict[str, Any], int], Iterable[dict[str, Any]]]
+# Of rows, the number of one of them, its name and its columns as JSON has them: its lines
+Lines = Callable[[Rows, int, str, dict[str, Any]], Iterable[dict[str, Any]]]
 
 
 def write_lines(
@@ -251,16 +248,10 @@ def numbers_of_row(source: Source) -> int:
 def _encoded(batch: Rows, lines: Lines, columns: Collection[str] | None) -> Iterator[bytes]:
     names = batch.columns.column_names if columns is None else columns
     converted = {name: json_values(batch.columns[name]) for name in names}
-    for row in range(len(batch)):
+    for row, row_name in enumerate(row_names(batch.columns)):
         values = {name: column[row] for name, column in converted.items()}
-        for line in lines(batch, values, row):
+        for line in lines(batch, row, row_name, values):
             yield orjson.dumps(line, option=_JSON)
-
-
-def row_id(values: dict[str, Any]) -> str:
-    """The id of a document, or `DOCUMENT#NUMBER` of one of its windows, chunks or words."""
-    part = next((name for name in PARTS if name in values), None)
-    return str(values["id"]) if part is None else f"{values['id']}#{values[part]}"
 
 
 def refuse_equal_ids(source: Source, program: str) -> None:

@@ -22,6 +22,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import types
 from xxhash import xxh3_64_hexdigest
 
 from bert_embed.base.environment import requires
@@ -48,6 +49,11 @@ _COPIES = "rewritten"  # the folder of files that replace others in a table of D
 # VACUUM removes what lies below the table's folder and is not of the table: the other files of the
 # outputs, too. It leaves what is younger than this.
 _KEPT = {"delta.deletedFileRetentionDuration": "interval 36500 days"}
+_TYPES = (  # beside times
+    *(types.is_boolean, types.is_signed_integer, types.is_float32, types.is_float64),
+    *(types.is_date32, types.is_decimal128, types.is_string, types.is_large_string),
+    *(types.is_binary, types.is_large_binary),
+)
 _NAMES = {"iceberg": "Iceberg", "delta": "Delta Lake"}
 
 
@@ -223,12 +229,8 @@ def _unfit(kind: pa.DataType) -> str | None:
     if pa.types.is_nested(kind) and not pa.types.is_map(kind):
         children = (kind.field(number).type for number in range(kind.num_fields))
         return next(filter(None, map(_unfit, children)), None)
-    types = pa.types
-    fits = types.is_signed_integer(kind) or types.is_float32(kind) or types.is_float64(kind)
-    fits = fits or types.is_boolean(kind) or types.is_date32(kind) or types.is_decimal128(kind)
-    fits = fits or types.is_string(kind) or types.is_large_string(kind)
-    fits = fits or types.is_binary(kind) or types.is_large_binary(kind)
-    fits = fits or (types.is_timestamp(kind) and kind.unit in ("us", "ms", "s"))
+    is_time = pa.types.is_timestamp(kind) and kind.unit in ("us", "ms", "s")
+    fits = is_time or any(is_kind(kind) for is_kind in _TYPES)
     return None if fits else str(kind)
 
 

@@ -13,18 +13,16 @@ import pyarrow as pa
 
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.folder import (
-    PARTS,
     deleted_files,
     deleted_names,
     entry_names,
     named_weights,
     numbers_of_row,
     refuse_equal_ids,
-    row_id,
     rows_of_files,
     write_lines,
 )
-from bert_embed.pipeline.export.source import Source
+from bert_embed.pipeline.export.source import PARTS, Source
 from bert_embed.results.files import Rows
 
 _FIELDS = {"dense": "embedding", "sparse": "sparse"}  # of OpenSearch
@@ -52,9 +50,9 @@ def opensearch(source: Source) -> bool:
         # A query of OpenSearch finds no name with a dot; Elasticsearch's own models spell it so.
         names = [name.replace(".", "__") for name in entry_names(source)]
 
-    def lines(batch: Rows, values: dict[str, Any], row: int) -> Iterator[dict[str, Any]]:
+    def lines(batch: Rows, row: int, key: str, values: dict[str, Any]) -> Iterator[dict[str, Any]]:
         vectors = source.vectors(batch)
-        yield {"index": {"_id": row_id(values)}}
+        yield {"index": {"_id": key}}
         document = dict(values)
         if "dense" in vectors:
             document[_FIELDS["dense"]] = vectors["dense"][row]
@@ -73,7 +71,7 @@ def qdrant(source: Source) -> bool:
     """Exports points with named vectors, which Qdrant's clients upsert; False if there already."""
     refuse_equal_ids(source, "Qdrant")
 
-    def lines(batch: Rows, values: dict[str, Any], row: int) -> Iterator[dict[str, Any]]:
+    def lines(batch: Rows, row: int, key: str, values: dict[str, Any]) -> Iterator[dict[str, Any]]:
         named: dict[str, Any] = {}
         for kind, vectors in source.vectors(batch).items():
             one = vectors[row]
@@ -83,7 +81,7 @@ def qdrant(source: Source) -> bool:
                 named[kind] = {"indices": one.indices, "values": one.values}
             elif len(one):  # Qdrant refuses an empty multi-vector
                 named[kind] = one.vectors
-        yield {"id": _point(row_id(values)), "vector": named, "payload": values}
+        yield {"id": _point(key), "vector": named, "payload": values}
 
     deletes = deleted_files(
         deleted_names(source), "deleted_{:04d}.txt", lambda name: f"{_point(name)}\n".encode()
@@ -100,11 +98,11 @@ def pyserini(source: Source) -> bool:
     """Exports what Anserini's JsonVectorCollection indexes as impacts; False if there already."""
     names = entry_names(source)
 
-    def lines(batch: Rows, values: dict[str, Any], row: int) -> Iterator[dict[str, Any]]:
+    def lines(batch: Rows, row: int, key: str, values: dict[str, Any]) -> Iterator[dict[str, Any]]:
         weights = named_weights(source.vectors(batch)["sparse"], row, names)
         impacts = {name: round(float(weight) * _FACTOR) for name, weight in weights.items()}
         yield {
-            "id": row_id(values),
+            "id": key,
             "contents": values.get("text") or "",
             "vector": {name: impact for name, impact in impacts.items() if impact},
         }
@@ -121,7 +119,7 @@ def vertex(source: Source) -> bool:
     metadata = _columns(source, "embedding_metadata", options.embedding_metadata)
     parts = [name for name in PARTS if name in source.schema.names][:1]
 
-    def lines(batch: Rows, values: dict[str, Any], row: int) -> Iterator[dict[str, Any]]:
+    def lines(batch: Rows, row: int, key: str, values: dict[str, Any]) -> Iterator[dict[str, Any]]:
         crowding = {"crowding_tag": str(values["id"])} if parts else {}
         allowed = ((name, _tokens(values[name])) for name in restricts)
         optional = {
@@ -133,7 +131,7 @@ def vertex(source: Source) -> bool:
             ],
             "embedding_metadata": {name: values[name] for name in metadata},
         }
-        point = {"id": row_id(values), **_embeddings(source.vectors(batch), row), **crowding}
+        point = {"id": key, **_embeddings(source.vectors(batch), row), **crowding}
         yield point | {name: value for name, value in optional.items() if value}
 
     deletes = deleted_files(
@@ -145,7 +143,7 @@ def vertex(source: Source) -> bool:
         lines,
         options.dest + _JOURNAL,
         deletes,
-        columns={"id", *restricts, *numeric, *metadata, *parts},
+        columns={"id", *restricts, *numeric, *metadata},
         rows=rows_per_file(source),
     )
 

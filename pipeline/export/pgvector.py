@@ -16,12 +16,11 @@ import pyarrow as pa
 
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, StorageError
-from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.source import Cutter, Source
-from bert_embed.results.files import POSITION, Rows
+from bert_embed.pipeline.export.source import PARTS, Cutter, Source
+from bert_embed.results.files import Rows
 
 _COMMENT = "bert-embed export "  # begins the comment of a table
 _PATIENCE = 30  # seconds to connect
@@ -110,13 +109,10 @@ class _Export:
         """Puts the rows of new outputs in the place of those that they replace or delete."""
         self._source = self._source.only_new(present)
         self._check_columns()
-        table, execute = self._table, self._connection.execute
-        names = self._sql.Identifier("bert_embed_new"), self._sql.Identifier("bert_embed_gone")
-        rows, gone = names
-        like = "CREATE TEMP TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WHERE false"
-        key, all_columns = self._sql.SQL("id"), self._sql.SQL("*")
-        execute(self._sql.SQL(like).format(rows, all_columns, table))
-        execute(self._sql.SQL(like).format(gone, key, table))
+        rows, gone = map(self._sql.Identifier, ("bert_embed_new", "bert_embed_gone"))
+        for name, wanted in ((rows, "*"), (gone, "id")):
+            like = f"CREATE TEMP TABLE {{}} ON COMMIT DROP AS SELECT {wanted} FROM {{}} WHERE false"
+            self._execute(like, name, self._table)
         if self._source.rows:
             self._copy(rows)
         statement = self._sql.SQL("COPY {} FROM STDIN").format(gone)
@@ -124,14 +120,12 @@ class _Export:
             for batch in self._source.deleted():
                 for name in batch["id"].to_pylist():
                     copy.write_row([name])
-        old = self._sql.SQL(
-            "DELETE FROM {} WHERE id IN (SELECT id FROM {} UNION SELECT id FROM {})"
-        ).format(table, rows, gone)
-        removed = execute(old).rowcount
+        old = "DELETE FROM {} WHERE id IN (SELECT id FROM {} UNION SELECT id FROM {})"
+        removed = self._execute(old, self._table, rows, gone).rowcount
         columns = self._sql.SQL(", ").join(self._sql.Identifier(name) for name, _ in self._columns)
-        insert = self._sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {}")
         if self._source.rows:
-            execute(insert.format(table, columns, columns, rows))
+            insert = "INSERT INTO {} ({}) SELECT {} FROM {}"
+            self._execute(insert, self._table, columns, columns, rows)
         count = present["rows"] - removed + self._source.rows
         runs = self._source.runs_after(present)
         self._describe(_comment({**identity, "run": runs, "rows": count}))
@@ -156,19 +150,20 @@ class _Export:
             self._sql.SQL("{} {}").format(self._sql.Identifier(column), self._sql.SQL(kind))
             for column, kind in self._columns
         ]
-        keys = ["id", *(name for name in (*PIECES, POSITION) if name in self._source.schema.names)]
-        self._connection.execute(
-            self._sql.SQL("CREATE TABLE {} ({}, PRIMARY KEY ({}))").format(
-                self._table,
-                self._sql.SQL(", ").join(columns),
-                self._sql.SQL(", ").join(map(self._sql.Identifier, keys)),
-            )
+        keys = ["id", *(name for name in PARTS if name in self._source.schema.names)]
+        self._execute(
+            "CREATE TABLE {} ({}, PRIMARY KEY ({}))",
+            self._table,
+            self._sql.SQL(", ").join(columns),
+            self._sql.SQL(", ").join(map(self._sql.Identifier, keys)),
         )
         self._describe(comment)
 
     def _describe(self, comment: str) -> None:
-        statement = self._sql.SQL("COMMENT ON TABLE {} IS {}")
-        self._connection.execute(statement.format(self._table, self._sql.Literal(comment)))
+        self._execute("COMMENT ON TABLE {} IS {}", self._table, self._sql.Literal(comment))
+
+    def _execute(self, statement: str, *parts: Any) -> Any:
+        return self._connection.execute(self._sql.SQL(statement).format(*parts))
 
     def _copy(self, table: Any) -> None:
         statement = self._sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(table)
@@ -220,8 +215,9 @@ class _Export:
             columns.append(f"{_SPARSE} sparsevec_ip_ops")
         for column in columns:
             # The server chooses a name that no other table's index has.
-            statement = f"CREATE INDEX ON {{}} USING {self._index} ({column}){settings}"
-            self._connection.execute(self._sql.SQL(statement).format(self._table))
+            self._execute(
+                f"CREATE INDEX ON {{}} USING {self._index} ({column}){settings}", self._table
+            )
 
 
 def pgvector(source: Source) -> bool:

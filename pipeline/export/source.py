@@ -29,6 +29,8 @@ from bert_embed.results.read import (
 )
 from bert_embed.results.run_record import EarlierRun, RunRecord
 
+PARTS = (*PIECES, POSITION)  # columns that number the rows of a document
+
 
 @dataclass(frozen=True)
 class Source:
@@ -161,7 +163,7 @@ class Source:
 def row_names(columns: pa.RecordBatch | pa.Table) -> list[str]:
     """The id of each document, or `DOCUMENT#NUMBER` of its windows, chunks or words."""
     ids = map(str, columns["id"].to_pylist())
-    part = next((name for name in (*PIECES, POSITION) if name in columns.schema.names), None)
+    part = next((name for name in PARTS if name in columns.schema.names), None)
     if part is None:
         return list(ids)
     return [f"{name}#{number}" for name, number in zip(ids, columns[part].to_pylist(), strict=True)]

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import apache_beam as beam
 import numpy as np
@@ -29,7 +29,7 @@ from bert_embed.transforms.bigquery.client import (
     stream_rows,
     translate_errors,
 )
-from bert_embed.transforms.blocks import DocumentBlock, without_skipped
+from bert_embed.transforms.blocks import DocumentBlock, grouped, without_skipped
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import BadRecordError, BlockSpec, Part, PlannedWork
 from bert_embed.transforms.read.columns import Columns
@@ -37,6 +37,9 @@ from bert_embed.transforms.read.reader import document_block
 from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.steps import Step, passed_as_block, read_unfinished
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Table
 
 _MOST_ROWS, _MOST_BYTES = 1 << 20, 64 << 20  # distributed to the blocks at a time
 # Blocks are shuffled in groups, because an Arrow stream of a few rows is mostly schema.
@@ -224,15 +227,14 @@ def deal_out(rows: pa.Table, request: TableRequest) -> Iterator[tuple[int, bytes
     """Groups of blocks: Arrow streams of rows and, uint8, the place of each row's block."""
     block = block_of(_row_keys(rows, request), request.blocks)
     group, place = np.divmod(block, request.group_blocks)
-    order = np.argsort(group, kind="stable")
-    numbers, starts = np.unique(group[order], return_index=True)
+    order, groups = grouped(group)
     placed = rows.append_column(_PLACE, pa.array(place.astype(np.uint8)))
     ordered = placed.take(pa.array(order)).combine_chunks()
-    for number, start, stop in zip(numbers, starts, [*starts[1:], len(order)], strict=True):
+    for number, start, stop in groups:
         out = pa.BufferOutputStream()
         with pa.ipc.new_stream(out, ordered.schema) as stream:
             stream.write_table(ordered.slice(start, stop - start))
-        yield int(number), out.getvalue().to_pybytes()
+        yield number, out.getvalue().to_pybytes()
 
 
 def split_group(pieces: Sequence[bytes], request: TableRequest) -> dict[int, pa.Table]:
@@ -244,14 +246,9 @@ def split_group(pieces: Sequence[bytes], request: TableRequest) -> dict[int, pa.
     rows = rows.remove_column(rows.num_columns - 1)
     if request.group_blocks == 1:
         return {0: rows}
-    order = np.argsort(place, kind="stable")
-    places, starts = np.unique(place[order], return_index=True)
+    order, groups = grouped(place)
     ordered = rows.take(pa.array(order))
-    stops = [*starts[1:].tolist(), len(order)]
-    return {
-        place: ordered.slice(start, stop - start)
-        for place, start, stop in zip(places.tolist(), starts.tolist(), stops, strict=True)
-    }
+    return {number: ordered.slice(start, stop - start) for number, start, stop in groups}
 
 
 def _row_keys(rows: pa.Table, request: TableRequest) -> list[bytes]:
@@ -359,12 +356,7 @@ def earlier_table_name(text: str) -> str | None:
 
 def table_facts(name: str) -> tuple[int, float, dict[str, Any] | None]:
     """Rows of a table of vectors, its creation in seconds since 1970, its settings or None."""
-    parsed = bigquery.table_name(name, _SETTING)
-    with (
-        bigquery_client(parsed.project) as client,
-        translate_errors(f"{_SETTING} {name} cannot be read", _SETTING),
-    ):
-        table = client.get_table(parsed.path, **bigquery.first_request())
+    table = _vector_table(bigquery.table_name(name, _SETTING), **bigquery.first_request())
     missing = {"id", "text_hash"} - {field.name for field in table.schema}
     if missing:
         raise InputError(
@@ -393,12 +385,14 @@ def described_settings(description: str | None) -> dict[str, Any] | None:
 def table_streams(name: str) -> list[str]:
     """Streams of ids and hashes of the texts of a table's rows, for `table_columns`."""
     parsed = bigquery.table_name(name, _SETTING)
-    with (
-        bigquery_client(parsed.project) as client,
-        translate_errors(f"{_SETTING} {name} cannot be read", _SETTING),
-    ):
-        size = (client.get_table(parsed.path, timeout=PATIENCE).num_rows or 0) * _KEY_BYTES
+    size = (_vector_table(parsed, timeout=PATIENCE).num_rows or 0) * _KEY_BYTES
     return open_streams(parsed, ["id", "text_hash"], parsed.project, size)
+
+
+def _vector_table(name: TableName, **request: Any) -> "Table":
+    what = f"{_SETTING} {name} cannot be read"
+    with bigquery_client(name.project) as client, translate_errors(what, _SETTING):
+        return client.get_table(name.path, **request)
 
 
 def table_columns(name: str, stream: str) -> Iterator[tuple[pa.StringArray, np.ndarray]]:

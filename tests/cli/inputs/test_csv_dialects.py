@@ -27,7 +27,7 @@ TSV = """id\ttext
 
 def read(path, columns, block_bytes=1 << 20):
     """Texts, ids and reasons of a file."""
-    files = list_input([str(path)]).first(None, columns.text)
+    files = list_input([str(path)]).first(None, columns)
     blocks = [
         block
         for spec in plan_blocks(files, block_bytes)
