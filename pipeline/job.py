@@ -32,25 +32,15 @@ TellProgress = Callable[[str], None] | None  # None shows the progress to people
 
 
 class Attempt(ABC, Generic[AnyRecord]):
-    """What one command does for an output: all in which embed, tokenize, cluster and dedup differ.
+    """What a command does for an output: all in which embed, tokenize, cluster and dedup differ."""
 
-    Attributes:
-        command: Its name.
-        runner: Where its job runs, and on what.
-        output: The folder that it writes, whose run.json says how it ended.
-        fingerprint: Of what it writes.
-        model: Fingerprint of the model.
-        kept: What a job that failed leaves.
-        openlineage: The file or server that gets OpenLineage's events of it, if one does.
-    """
-
-    command: str
-    runner: RunnerOptions
-    output: str
-    fingerprint: str
-    model: str
-    kept: str
-    openlineage: str | None
+    command: str  # its name
+    runner: RunnerOptions  # where its job runs, and on what
+    output: str  # the folder that it writes, whose run.json says how it ended
+    fingerprint: str  # of what it writes
+    model: str  # fingerprint of the model
+    kept: str  # what a job that failed leaves
+    openlineage: str | None  # the file or server that gets OpenLineage's events of it, if one does
 
     @abstractmethod
     def plan(self) -> list[str]:

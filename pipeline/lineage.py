@@ -51,19 +51,13 @@ Kind = Literal["START", "COMPLETE", "FAIL", "ABORT"]
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a job reads or writes: a folder, file, address or BigQuery table.
+    """What a job reads or writes: a folder, file, address or BigQuery table."""
 
-    Attributes:
-        place: A path, address, glob, or the name of a table.
-        rows: How many, or None; so with `bytes` and `files`.
-        fields: The types of its columns by their names, as far as they are known.
-    """
-
-    place: str
-    rows: int | None = None
+    place: str  # a path, address, glob, or the name of a table
+    rows: int | None = None  # this and the next two: None where nobody knows
     bytes: int | None = None
     files: int | None = None
-    fields: dict[str, str] | None = None
+    fields: dict[str, str] | None = None  # the types of its columns by name, as far as known
 
     @property
     def name(self) -> tuple[str, str]:

@@ -35,19 +35,12 @@ class WriteDeleted(Step):
 
     Takes the Verdict and, by bucket, the changes. `judge` says of both how many documents there
     are, and whether those that are gone are marked as deleted.
-
-    Attributes:
-        output: The output.
-        settings: What the run says of its vectors.
-        piece: What the rows of a document are, a name of `PIECES`; None if it has one.
-        buckets: Of ids.
-        judge: See above.
     """
 
     output: str
-    settings: Mapping[str, Any]
-    piece: str | None
-    buckets: int
+    settings: Mapping[str, Any]  # what the run says of its vectors
+    piece: str | None  # what the rows of a document are, a name of `PIECES`; None if it has one
+    buckets: int  # of ids
     judge: Callable[[Verdict, ChangeCounts], Verdict]
 
     def expand(

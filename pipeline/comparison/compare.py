@@ -79,7 +79,7 @@ def compare_and_report(options: CompareOptions) -> Comparison:
         return compared(options)
     # These import Beam.
     from bert_embed.pipeline.commands.outputs import check_place
-    from bert_embed.pipeline.report.page import write_page
+    from bert_embed.pipeline.report.page import changed_texts, write_page
 
     folders = [absolute(folder) for folder in output_folders(options.new)]
     for folder in [*folders, *map(absolute, output_folders(options.old))]:
@@ -87,23 +87,14 @@ def compare_and_report(options: CompareOptions) -> Comparison:
     comparison = compared(options)
     runs = [Run(OutputFolder(folder), record_of_run(folder)) for folder in folders]
     texts_of = partial(sample_texts, runs, tell=warn)
-    place = write_page(runs, absolute(options.output), None, texts_of, _for_page(comparison))
+    figures = changed_texts(comparison.to_dict(), _excerpt)
+    place = write_page(runs, absolute(options.output), None, texts_of, figures)
     warn(f"wrote {place}")
     return comparison
 
 
-def _for_page(value: Any) -> Any:
-    """The figures as plain values, texts cut as a page shows them."""
-    if isinstance(value, Comparison):
-        return _for_page(value.to_dict())
-    if isinstance(value, dict):
-        return {
-            name: excerpt(inner, _LETTERS)
-            if name == "text" and inner is not None
-            else _for_page(inner)
-            for name, inner in value.items()
-        }
-    return [_for_page(inner) for inner in value] if isinstance(value, list | tuple) else value
+def _excerpt(row: dict[str, Any]) -> str | None:
+    return None if row["text"] is None else excerpt(row["text"], _LETTERS)
 
 
 @dataclass(frozen=True)

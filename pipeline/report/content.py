@@ -46,7 +46,6 @@ from bert_embed.pipeline.report.vectors import (
 from bert_embed.pipeline.run.summary import ADVICE, length_statistics, share
 from bert_embed.results.run_record import (
     Counts,
-    Lengths,
     Result,
     RunRecord,
     Surplus,
@@ -55,6 +54,10 @@ from bert_embed.results.run_record import (
 )
 
 _Sum = TypeVar("_Sum", Counts, Written)
+_SUMMED = (
+    *("tokens", "full_tokens", "computed_tokens", "padded_tokens", "batches", "cut_contexts"),
+    "elapsed_seconds",
+)
 
 
 def pooled(runs: Sequence[Run]) -> RunRecord:
@@ -74,13 +77,7 @@ def pooled(runs: Sequence[Run]) -> RunRecord:
 
 def _result(results: Sequence[Result]) -> Result:
     first = results[0]
-    whole = {
-        name: sum(getattr(result, name) for result in results)
-        for name in (
-            *("tokens", "full_tokens", "computed_tokens", "padded_tokens", "batches"),
-            "elapsed_seconds",
-        )
-    }
+    whole = {name: sum(getattr(result, name) for result in results) for name in _SUMMED}
     kinds = sorted({kind for result in results for kind in result.written})
     none = Written(files=0, bytes=0, rows=0)
     return replace(
@@ -92,7 +89,6 @@ def _result(results: Sequence[Result]) -> Result:
         },
         rejected=_added(result.rejected for result in results),
         unfit=_added(result.unfit for result in results),
-        cut_contexts=sum(result.cut_contexts for result in results),
         cut_share=share(whole["full_tokens"] - whole["tokens"], whole["full_tokens"]),
         unknown=_unknown(results),
         equal_texts=Surplus(sum(result.equal_texts.surplus for result in results), exact=False),
@@ -101,7 +97,9 @@ def _result(results: Sequence[Result]) -> Result:
         padding_share=share(
             whole["padded_tokens"] - whole["computed_tokens"], whole["padded_tokens"]
         ),
-        lengths=_lengths([result.lengths for result in results]),
+        lengths=length_statistics(
+            list(map(sum, zip_longest(*(r.lengths.counts for r in results), fillvalue=0)))
+        ),
         stage_seconds=_added(result.stage_seconds for result in results),
         documents_per_second=_rate(results, "documents_per_second"),
         tokens_per_second=_rate(results, "tokens_per_second"),
@@ -146,11 +144,6 @@ def _unknown(results: Sequence[Result]) -> Unknown:
         scripts=_added(result.unknown.scripts for result in results),
         **shares,
     )
-
-
-def _lengths(several: Sequence[Lengths]) -> Lengths:
-    counts = [lengths.counts for lengths in several]
-    return length_statistics([sum(column) for column in zip_longest(*counts, fillvalue=0)])
 
 
 Texts = Callable[[Sample], Sequence[str | None] | None]

@@ -125,7 +125,8 @@ def write_page(
     content = report_content(runs, projection, texts_of)
     if comparison is None:
         comparison = _compared_before(path, content["run"])
-        comparison = comparison if texts_of is not None else _without_texts(comparison)
+        if texts_of is None:
+            comparison = changed_texts(comparison, _given_text)
     data = page(content | {"comparison": comparison})
     shows_more = texts_of is not None and not record.settings.get("keep_text")
     write_whole(path, lambda file: file.write(data), mode=_PRIVATE_MODE if shows_more else _MODE)
@@ -144,16 +145,19 @@ def _compared_before(path: str, run: Mapping[str, Any]) -> Any:
         return None  # there is none, it is another program's, or an earlier version wrote it
 
 
-def _without_texts(value: Any) -> Any:
-    """A comparison without the texts of documents; queries that were given have no id."""
+def changed_texts(value: Any, change: Callable[[dict[str, Any]], str | None]) -> Any:
+    """The figures of a comparison as plain values; `change` gives the `text` of a row with one."""
     if isinstance(value, dict):
-        return {
-            name: None
-            if name == "text" and value.get("id", name) is not None
-            else _without_texts(inner)
-            for name, inner in value.items()
-        }
-    return [*map(_without_texts, value)] if isinstance(value, list | tuple) else value
+        texts = {"text": change(value)} if "text" in value else {}
+        return {name: changed_texts(inner, change) for name, inner in value.items()} | texts
+    if isinstance(value, list | tuple):
+        return [changed_texts(inner, change) for inner in value]
+    return value
+
+
+def _given_text(row: dict[str, Any]) -> str | None:
+    """The text of a query that was given, which has no id; none of a document."""
+    return row["text"] if row.get("id", "") is None else None
 
 
 def _write_apart(folder: OutputFolder, texts: bool) -> None:

@@ -22,13 +22,10 @@ class OutputState:
     """An output as a command found it: each thing is read once, when somebody asks for it.
 
     Another command may write there until this one holds the output's lock, and takes `again`.
-
-    Attributes:
-        folder: The output.
-        name: How the command line names it.
     """
 
     def __init__(self, path: str, name: str) -> None:
+        """`name` is how the command line names it."""
         self.folder, self.name = OutputFolder(path), name
 
     @cached_property

@@ -45,7 +45,6 @@ from bert_embed.pipeline.run.plan import (
 from bert_embed.pipeline.run.state import disk_note
 from bert_embed.pipeline.run.tables import (
     QueryNotRun,
-    TableInput,
     earlier_outputs,
     find_input,
     find_load,
@@ -196,7 +195,7 @@ def find_source(
     places = options.input if options.reads_table else tuple(map(absolute, options.input))
     try:
         if (table := find_input(options, found)) is not None:
-            return _table_source(table)
+            return table
         whole = options.document == "file"
         if stored is None:
             output = found.folder.path
@@ -233,19 +232,6 @@ def find_source(
         examples=examples,
         settings=settings,
         arrived=arrived,
-    )
-
-
-def _table_source(table: TableInput) -> Source:
-    return Source(
-        patterns=(str(table.request.table),),
-        listing=Listing([], {}),
-        files=[table.file],
-        digest=listing_digest([table.file]),
-        columns=table.request.columns,
-        documents=table.request.rows,
-        table=table.request,
-        query_rows=table.query_rows,
     )
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run.columns import check_extra_name, named_columns
 from bert_embed.pipeline.run.output import OutputState
-from bert_embed.pipeline.run.plan import Work
+from bert_embed.pipeline.run.plan import Source, Work
 from bert_embed.pipeline.runners.beam import BeamFlags
 from bert_embed.results.names import DELETED, kinds_of
 from bert_embed.results.parquet import METADATA_KEY
@@ -44,6 +44,7 @@ from bert_embed.transforms.increments import (
     key_files,
     sizes_digest,
 )
+from bert_embed.transforms.listing import Listing, listing_digest
 from bert_embed.transforms.output_folder import SETTINGS_FILE
 from bert_embed.transforms.parts import InputFile
 from bert_embed.transforms.read.columns import SPANS, Columns, no_column
@@ -86,15 +87,6 @@ class QueryNotRun(Exception):
     """A dry run leaves out the query that would give the rows; its columns are checked."""
 
 
-@dataclass(frozen=True)
-class TableInput:
-    """A table that can be read, its request not yet divided into blocks."""
-
-    request: TableRequest
-    query_rows: QueryRows | None  # of the rows of a query, which expire; else None
-    file: InputFile  # as an entry of a listing: name, size and time identify its state
-
-
 def job_project(options: Options, table: TableName | None) -> str:
     """The project that runs jobs and pays: `--project`, else the table's own project."""
     project = BeamFlags.of(options.beam_args)["project"] or (table and table.project)
@@ -103,7 +95,7 @@ def job_project(options: Options, table: TableName | None) -> str:
     return str(project)
 
 
-def find_input(options: Options, found: OutputState) -> TableInput | None:
+def find_input(options: Options, found: OutputState) -> Source | None:
     """The table to read, the query's result if there is a query; None if the input is files.
 
     QueryNotRun: a dry run of a query that has not run.
@@ -140,9 +132,19 @@ def find_input(options: Options, found: OutputState) -> TableInput | None:
                 facts = replace(facts, rows=rows, bytes=read)
         project = client.project
     request = TableRequest(name, snapshot, facts.rows, facts.bytes, project, columns)
+    # As an entry of a listing: name, size and time identify its state.
     info = FileInfo(f"{name} with {facts.rows} rows", facts.bytes, facts.modified)
     file = InputFile(info, "bigquery", None, facts.bytes)
-    return TableInput(request, None if query is None else facts, file)
+    return Source(
+        patterns=(str(name),),
+        listing=Listing([], {}),
+        files=[file],
+        digest=listing_digest([file]),
+        columns=columns,
+        documents=facts.rows,
+        table=request,
+        query_rows=None if query is None else facts,
+    )
 
 
 def _first_rows(options: Options, name: TableName | None) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import apache_beam as beam
@@ -112,14 +113,12 @@ def finish(
         raise ReconcileError(
             f"{job.output} holds another {before.command} now, which replaced this"
         )
-    assigned_files = sorted(assigned_files, key=lambda assigned_file: assigned_file.number)
-    sizes = (
-        np.sum([assigned_file.sizes for assigned_file in assigned_files], axis=0)
-        if assigned_files
-        else np.empty(0, int)
-    )
+    assigned_files = sorted(assigned_files, key=attrgetter("number"))
+    sizes = np.empty(0, int)
+    if assigned_files:
+        sizes = np.sum([file.sizes for file in assigned_files], axis=0)
     counts = _counts(job, assigned_files, sizes)
-    wanted = {job.folder.clusters(each.name): each.size for each in assigned_files}
+    wanted = {job.folder.clusters(file.name): file.size for file in assigned_files}
     if job.threshold is not None:
         counts, duplicates = _with_duplicates(job, counts, assigned_files)
         wanted |= duplicates
@@ -156,10 +155,7 @@ def _counts(
 ) -> ClusterCounts:
     """What came out of the clusters; ReconcileError if a vector is missing."""
     summed = ("rows", "clustered", "zero", "not_finite", "inertia")
-    totals = {
-        name: sum(getattr(assigned_file, name) for assigned_file in assigned_files)
-        for name in summed
-    }
+    totals = {name: sum(getattr(file, name) for file in assigned_files) for name in summed}
     rows, clustered, inertia = totals["rows"], totals["clustered"], round(totals["inertia"], 6)
     if rows != job.rows:
         raise ReconcileError(
@@ -187,17 +183,17 @@ def _with_duplicates(
     job: ClusterJob, counts: ClusterCounts, assigned_files: list[AssignedFile]
 ) -> tuple[ClusterCounts, dict[str, int]]:
     """Decides and writes which documents are removed; returns the counts with theirs, and files."""
-    removal = remove_duplicates(job, assigned_files)
-    removed = len(removal.decided.removed)
-    same_id, sizes = write_duplicates(job, assigned_files, removal.decided)
+    decided, pairs, searches = remove_duplicates(job, assigned_files)
+    removed = len(decided.removed)
+    same_id, sizes = write_duplicates(job, assigned_files, decided)
     counts = replace(
         counts,
         removed=removed,
         kept=counts.vectors - removed,
-        pairs=removal.pairs,
-        compared=int(sum(assigned_file.copies.sum() for assigned_file in assigned_files)),
-        beyond=sum(assigned_file.beyond for assigned_file in assigned_files),
-        searches=removal.searches,
+        pairs=pairs,
+        compared=int(sum(file.copies.sum() for file in assigned_files)),
+        beyond=sum(file.beyond for file in assigned_files),
+        searches=searches,
         same_id=same_id,
     )
     return counts, sizes

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -307,16 +308,12 @@ _REPEATED = ["kept_id", "output", "file", "kept_output", "kept_file"]
 
 def ranges_of(job: ClusterJob, assigned_files: Sequence[AssignedFile]) -> list[ClusterRange]:
     """The ranges of clusters to search, whatever the order of the files."""
-    ordered = sorted(assigned_files, key=lambda assigned_file: assigned_file.number)
-    files = [
-        (assigned_file.number, segment)
-        for assigned_file in ordered
-        for segment in range(len(assigned_file.copies))
-    ]
-    if not files:
+    ordered = sorted(assigned_files, key=attrgetter("number"))
+    segments = [(file.number, segment) for file in ordered for segment in range(len(file.copies))]
+    if not segments:
         return []
-    counts = np.concatenate([assigned_file.copies for assigned_file in ordered])
-    return list(cluster_ranges(files, counts, job.copy_rows))
+    counts = np.concatenate([file.copies for file in ordered])
+    return list(cluster_ranges(segments, counts, job.copy_rows))
 
 
 def write_pairs(job: ClusterJob, clusters: ClusterRange) -> int:
@@ -350,17 +347,10 @@ def _written_pairs(folder: ClusterFolder, number: int) -> NearPairs:
         return NearPairs(arrays["pairs"], arrays["full"])
 
 
-@dataclass(frozen=True)
-class Removal:
-    """What was decided."""
-
-    decided: Decided  # the rows that are removed
-    pairs: int  # how many different pairs were looked at
-    searches: int  # how often pairs were searched
-
-
-def remove_duplicates(job: ClusterJob, assigned_files: Sequence[AssignedFile]) -> Removal:
-    """Decides, from the pairs that `write_pairs` wrote, which rows are removed.
+def remove_duplicates(
+    job: ClusterJob, assigned_files: Sequence[AssignedFile]
+) -> tuple[Decided, int, int]:
+    """Which rows are removed, by the pairs that `write_pairs` wrote; pairs, and searches for them.
 
     Where a vector has more neighbours than were listed, and none of the listed is kept, the next
     ones are searched, among those that are not removed.
@@ -373,7 +363,7 @@ def remove_duplicates(job: ClusterJob, assigned_files: Sequence[AssignedFile]) -
     while True:
         decided = decide(pairs, np.concatenate([np.empty(0, np.int64), *full.values()]))
         if not len(decided.undecided):
-            return Removal(decided, len(pairs), searches)
+            return decided, len(pairs), searches
         searches += 1
         for number, rows in full.items():
             wanted = np.intersect1d(rows, decided.undecided)
@@ -391,8 +381,8 @@ def write_duplicates(
     Returns how many kept share a removed id, and the bytes of each file by its path.
     """
     sizes: dict[str, int] = {}
-    by_number = {assigned_file.number: assigned_file for assigned_file in assigned_files}
-    names = {number: assigned_file.name for number, assigned_file in by_number.items()}
+    by_number = {file.number: file for file in assigned_files}
+    names = {number: file.name for number, file in by_number.items()}
     shown, at = np.unique(decided.kept, return_inverse=True)
     kept_ids, kept_places = _ids_of(job, names, shown), _places(job, by_number, shown)
     files, _ = place_of(decided.removed)
@@ -425,12 +415,11 @@ def _kept_with(
     ids: pa.Array, job: ClusterJob, by_number: dict[int, AssignedFile], removed: np.ndarray
 ) -> int:
     """How many documents that are not removed have one of these ids."""
-    found, (files, places) = 0, place_of(removed)
+    count, (files, places) = 0, place_of(removed)
     for number, assigned_file in by_number.items():
-        with open_raw(job.folder.clusters(assigned_file.name)) as raw, open_parquet(raw) as file:
-            shares = pc.is_in(file.read(columns=["id"])["id"], ids).to_numpy()
-        found += int(np.delete(shares, places[files == number]).sum())
-    return found
+        shares = pc.is_in(_all_ids(job, assigned_file.name), ids).to_numpy()
+        count += int(np.delete(shares, places[files == number]).sum())
+    return count
 
 
 def _places(
@@ -457,9 +446,13 @@ def _ids_of(job: ClusterJob, names: dict[int, str], rows: np.ndarray) -> pa.Arra
     kind = pa.type_for_alias(job.vectors.get("id_type", "string"))
     columns = [pa.chunked_array([pa.array([], kind)])]
     for number in np.unique(files).tolist():
-        with open_raw(job.folder.clusters(names[number])) as raw, open_parquet(raw) as file:
-            ids = file.read(columns=["id"])["id"]
-        columns.append(ids.take(pa.array(places[files == number])))
+        columns.append(_all_ids(job, names[number]).take(pa.array(places[files == number])))
     return pa.chunked_array(
         [chunk for column in columns for chunk in column.chunks]
     ).combine_chunks()
+
+
+def _all_ids(job: ClusterJob, name: str) -> pa.ChunkedArray:
+    """The ids of a file of the result."""
+    with open_raw(job.folder.clusters(name)) as raw, open_parquet(raw) as file:
+        return file.read(columns=["id"])["id"]
