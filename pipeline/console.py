@@ -126,7 +126,8 @@ def say(*lines: str) -> None:
 def answer(*lines: str) -> None:
     """Prints what the command is for, such as the hits of a search; AnswerLost if it cannot."""
     if (error := _write(sys.stdout, lines)) is not None:
-        raise AnswerLost(f"stdout cannot be written: {_reason(error)}") from error
+        why = getattr(error, "strerror", None) or error
+        raise AnswerLost(f"stdout cannot be written: {why}") from error
 
 
 def warn(*lines: str) -> None:
@@ -172,11 +173,8 @@ def settle_streams() -> None:
 
 
 def _write(stream: TextIO | None, lines: tuple[str, ...]) -> Exception | None:
-    return _put(stream, "".join(f"{visible(line)}\n" for line in lines))
-
-
-def _put(stream: TextIO | None, text: str) -> Exception | None:
-    """Writes a text, and returns why it cannot: no message may end what it is about."""
+    """Writes lines, and returns why it cannot: no message may end what it is about."""
+    text = "".join(f"{visible(line)}\n" for line in lines)
     if stream is None:
         return OSError(errno.EBADF, os.strerror(errno.EBADF))
     encoding = getattr(stream, "encoding", None) or "utf-8"  # a terminal may lack letters
@@ -186,10 +184,6 @@ def _put(stream: TextIO | None, text: str) -> Exception | None:
     except (OSError, ValueError) as error:  # ValueError: the stream is closed
         return error
     return None
-
-
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error)
 
 
 class VisibleFormatter(logging.Formatter):

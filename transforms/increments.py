@@ -507,7 +507,8 @@ class SkipExisting(Step):
         )
         specs = (
             {
-                "specs": specs | "KeyByBlockRange" >> beam.WithKeys(_block_range),
+                "specs": specs
+                | "KeyByBlockRange" >> beam.WithKeys(lambda spec: spec.number // BLOCK_RANGE),
                 "skipped": outcome.skipped,
             }
             | "JoinByBlockRange" >> beam.CoGroupByKey()
@@ -515,10 +516,6 @@ class SkipExisting(Step):
             | "Spread" >> beam.Reshuffle()
         )
         return specs, outcome.changes
-
-
-def _block_range(spec: BlockSpec) -> int:
-    return spec.number // BLOCK_RANGE
 
 
 class _Compare(beam.DoFn):

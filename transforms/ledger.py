@@ -294,7 +294,8 @@ def begun_blocks(
     parts: dict[int, list[int]] = {}
     for block, part in folder.recorded_parts():
         parts.setdefault(block, []).append(part)
-    files = sorted(_files_by_block(folder)) if parts else []
+    sizes = folder.data_files() if parts else {}
+    files = sorted((output_name(name).block, name, size) for name, size in sizes.items())
 
     def begun(specs: list[BlockSpec]) -> BegunBlocks:
         first, last = specs[0].number, specs[-1].number + 1
@@ -315,12 +316,6 @@ def begun_blocks(
             held, slices = [], 0
     if held:
         yield begun(held)
-
-
-def _files_by_block(folder: OutputFolder) -> Iterator[tuple[int, str, int]]:
-    for name, size in folder.data_files().items():
-        parsed = output_name(name)
-        yield parsed.block, name, size
 
 
 def finished_blocks(

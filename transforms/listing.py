@@ -83,7 +83,8 @@ class Listing:
     @property
     def suffixes(self) -> dict[str, int]:
         """The files that are read, by suffix, the most frequent first: how many."""
-        return dict(Counter(map(suffix_of, self.files)).most_common())
+        suffixes = ("".join(_suffixes(file.info.path)) for file in self.files)
+        return dict(Counter(suffixes).most_common())
 
     def first(self, limit: int | None, columns: Columns = PLAIN) -> list[InputFile]:
         """The files with what a plan needs, cut to their first `limit` records; None takes all.
@@ -103,13 +104,8 @@ class Listing:
         return limited
 
 
-def suffix_of(file: InputFile) -> str:
-    """The suffix of a file's name in small letters, that of its compression included."""
-    return "".join(_suffixes(file.info.path))
-
-
 def _suffixes(path: str) -> tuple[str, str]:
-    """A name's suffix, and that of its compression, "" for none."""
+    """A name's suffix in small letters, and that of its compression, "" for none."""
     name = path.rsplit("/", 1)[-1].lower()
     end = next((end for end in COMPRESSIONS if name.endswith(end)), "")
     stem = name.removesuffix(end)
@@ -292,12 +288,9 @@ def _has_log(folder: str, kind: str) -> bool:
         if kind != "Iceberg":
             return holds_files(join(folder, _LOG_FOLDERS[kind]))
         # A folder of this name is nothing special without its files
-        return bool(files_in(join(folder, "metadata"), _is_metadata))
+        metadata = join(folder, "metadata")
+        return bool(files_in(metadata, lambda name: name.endswith(".metadata.json")))
     return False
-
-
-def _is_metadata(name: str) -> bool:
-    return name.endswith(".metadata.json")
 
 
 def without_records(files: list[FileInfo]) -> list[FileInfo]:

@@ -113,15 +113,16 @@ def _without_leftovers(
     folder: OutputFolder, block_records: dict[tuple[int, int], BlockRecord], sizes: dict[str, int]
 ) -> dict[str, int]:
     """Removes files that an attempt wrote before it crashed and the next did not write."""
-    again = [name for name in sizes if _part_of(name) in block_records]
-    left = [name for name in again if name not in block_records[_part_of(name)].files]
+    again = [name for name in sizes if part_of(name) in block_records]
+    left = [name for name in again if name not in block_records[part_of(name)].files]
     if left:
         _LOG.warning("%d files of a crashed attempt are removed, first %s", len(left), left[0])
         folder.remove_files(left)
     return {name: sizes[name] for name in sizes.keys() - left}
 
 
-def _part_of(name: str) -> tuple[int, int]:
+def part_of(name: str) -> tuple[int, int]:
+    """Block and part of a file of results."""
     parsed = output_name(name)
     return parsed.block, parsed.part
 
@@ -136,9 +137,9 @@ def listing_problems(
     for name, file in sorted(expected.items()):
         size = sizes.get(name)
         if size is None:
-            yield Problem(name, "missing", _part_of(name))
+            yield Problem(name, "missing", part_of(name))
         elif size != file.bytes:
-            yield Problem(name, f"has {size} bytes, {file.bytes} were written", _part_of(name))
+            yield Problem(name, f"has {size} bytes, {file.bytes} were written", part_of(name))
     for name in sorted(sizes.keys() - expected.keys()):
         yield Problem(name, "no block record names it: it counts for nothing and may be removed")
 
@@ -167,7 +168,7 @@ def output_problems(folder: OutputFolder, record: RunRecord) -> Iterator[Problem
         for name, file in block_record.files.items()
         if name not in bad
     ]
-    for problem in in_parallel(lambda each: _content_problem(folder, *each), files):
+    for problem in in_parallel(lambda file: _content_problem(folder, *file), files):
         if problem is not None:
             yield problem
     deleted: Counter = Counter()
@@ -186,15 +187,15 @@ def _content_problem(folder: OutputFolder, name: str, file: OutputFile) -> Probl
     path = folder.path_of(name)
     try:
         if (crc := checksum(path)) != file.crc32c:
-            return Problem(name, f"has crc32c {crc}, {file.crc32c} was written", _part_of(name))
+            return Problem(name, f"has crc32c {crc}, {file.crc32c} was written", part_of(name))
         if (rows := count_rows(path)) != file.rows:
             return Problem(
-                name, f"has {counted(rows, 'row')}, {file.rows} were written", _part_of(name)
+                name, f"has {counted(rows, 'row')}, {file.rows} were written", part_of(name)
             )
     except FileNotFoundError:
-        return Problem(name, "missing", _part_of(name))
+        return Problem(name, "missing", part_of(name))
     except (ValueError, EOFError) as error:
-        return Problem(name, f"cannot be read ({type(error).__name__})", _part_of(name))
+        return Problem(name, f"cannot be read ({type(error).__name__})", part_of(name))
     return None
 
 
@@ -244,11 +245,7 @@ def _count_problems(
         return
     sums = Counter(others)
     for block_record in block_records.values():
-        sums.update(
-            records=block_record.records,
-            embedded=block_record.embedded,
-            skipped=block_record.skipped,
-        )
+        sums.update({name: getattr(block_record, name) for name in _SUMMED})
         sums.update(rejected=sum(block_record.rejected.values()), parts=1)
         sums.update(written_counts(block_record.files))
     result = record.numbers

@@ -85,7 +85,7 @@ FORMATS = {  # of suffixes; a file with any other one holds text
 }
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 WHOLE_FILES = "whole"  # the format of text files each of which is one document
-EXAMPLES = "tfrecord"  # the format of files of examples
+TFRECORD = "tfrecord"  # the format of files of examples
 
 
 @dataclass(frozen=True)
@@ -123,12 +123,12 @@ class InputFile:
     @property
     def read_through(self) -> bool:
         """Whether it must be read from its start; quotes of CSV need that."""
-        return self.compression is not None or self.format in ("csv", EXAMPLES)
+        return self.compression is not None or self.format in ("csv", TFRECORD)
 
     @property
     def can_share(self) -> bool:
         """Whether it may be in one block with its neighbours if it is small."""
-        return self.compression is None and self.records is None and self.format != EXAMPLES
+        return self.compression is None and self.records is None and self.format != TFRECORD
 
     @property
     def text_bytes(self) -> int:

@@ -16,6 +16,10 @@ from bert_embed.transforms.parts import PlannedWork
 
 _HASHES = 1 << 64
 _MOST_HASHES, _MOST_HELD = 1 << 18, 1000  # held before they are joined
+_COUNTERS = (
+    *("counts", "rejected", "unfit", "seconds", "covered", "records", "written"),
+    "unknown_scripts",
+)
 _MOST_FILES = 1000  # whose [UNK] are counted; exact up to there, if among the worst of their parts
 
 
@@ -79,12 +83,9 @@ class SumBlockRecords(beam.CombineFn):
         merged = next(rest, None) or self.create_accumulator()  # Beam allows changing it
         for totals in rest:
             merged.listing = (merged.listing + totals.listing) % _HASHES
-            for name in (
-                *("counts", "rejected", "unfit", "seconds", "covered", "records", "written"),
-            ):
+            for name in _COUNTERS:
                 getattr(merged, name).update(getattr(totals, name))
             merged.unknown_files = _worst(merged.unknown_files, totals.unknown_files)
-            merged.unknown_scripts.update(totals.unknown_scripts)
             merged.texts = _held(merged.texts + totals.texts)
             uncounted = merged.ids is None or totals.ids is None
             merged.ids = None if uncounted else _held((merged.ids or []) + (totals.ids or []))

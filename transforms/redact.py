@@ -46,7 +46,9 @@ def has_own_words(error: BaseException) -> bool:
     places = list(_places(error))
     # An error of C code ends in our frame, too, but only our own errors at a `raise`. The compiled
     # code says so: an image may have no sources.
-    return not places or (_is_ours(places[-1]) and _raises(places[-1]))
+    if not places or not _is_ours(places[-1]):
+        return not places
+    return places[-1].tb_frame.f_code.co_code[places[-1].tb_lasti] == _RAISE
 
 
 def described(error: BaseException) -> str:
@@ -71,10 +73,6 @@ def _places(error: BaseException) -> Iterator[TracebackType]:
 
 def _is_ours(place: TracebackType) -> bool:
     return str(place.tb_frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE
-
-
-def _raises(place: TracebackType) -> bool:
-    return place.tb_frame.f_code.co_code[place.tb_lasti] == _RAISE
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate, cycle, groupby, islice
+from itertools import accumulate, chain, cycle, groupby, islice
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
@@ -156,9 +156,7 @@ class _Sample:
             self.has_heads |= any(piece.parts for piece in pieces)
             size = sum(file.stop for file in of_kind)
             records = {"rows": size, "files": len(of_kind)}.get(kind)
-            self._add(
-                (each for piece in pieces for each in self._blocks(piece)), size, exact, records
-            )
+            self._add(chain.from_iterable(map(self._blocks, pieces)), size, exact, records)
 
     def _blocks(self, piece: Piece) -> Iterator[tuple[float, DocumentBlock | TokenBlock]]:
         """The parts of a piece, and what share of the files each is, in their unit."""
@@ -232,7 +230,7 @@ class _Sample:
             totals = totals * limit / totals[1]
         documents, records, tokens, full, cut, vectors, text_bytes = totals.tolist()
         lengths = np.concatenate([lengths for lengths, _ in self._lengths])
-        weights = np.concatenate([np.full(len(some), weight) for some, weight in self._lengths])
+        weights = np.concatenate([np.full(len(n), weight) for n, weight in self._lengths])
         hashes = np.concatenate(self._hashes)
         return Figures(
             documents=round(documents),

@@ -28,7 +28,7 @@ from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.file_info import is_glob
 from bert_embed.storage.files import absolute, is_remote, join, open_raw, write_bytes
 from bert_embed.transforms.bigquery.client import looks_like_table
-from bert_embed.transforms.output_check import Problem, output_problems
+from bert_embed.transforms.output_check import Problem, output_problems, part_of
 from bert_embed.transforms.output_folder import (
     CARD,
     CARD_BEGINS,
@@ -88,14 +88,9 @@ def prepare_repair(
     names = folder.data_files()
     damaged = {problem.name for problem in problems}
     folder.remove_block_records(sorted(parts))
-    folder.remove_files(name for name in names if name in damaged or _part(name) in parts)
+    folder.remove_files(name for name in names if name in damaged or part_of(name) in parts)
     mark_incomplete(folder.path, record)
     return run
-
-
-def _part(name: str) -> tuple[int, int] | None:
-    parsed = parse_name(name)
-    return parsed and (parsed.block, parsed.part)
 
 
 def _options(folder: OutputFolder, record: RunRecord, own: VerifyOptions) -> Options:

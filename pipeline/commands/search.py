@@ -242,7 +242,9 @@ def search(
                 f"note: the run in {output.folder} is not complete (status {record.status}){so_far}"
             )
         elif not any(best):
-            warn(f"note: {_nothing_found(output, kinds)}")
+            entries = "no vector of {} has an entry of the query"
+            why = entries if "sparse" in kinds else "{} has no vectors"
+            warn(f"note: {why.format(output.folder)}")
         elif problem is not None:
             warn(f"note: no texts of {output.folder} are shown: {problem}")
         with_text.append(hits)
@@ -276,12 +278,6 @@ def _check_texts(
     raise UsageError(
         f"--rerank requires the texts of {output.folder}, but {problem}: embed with --keep_text"
     )
-
-
-def _nothing_found(output: SearchedOutput, kinds: Sequence[str]) -> str:
-    if "sparse" in kinds:
-        return f"no vector of {output.folder} has an entry of the query"
-    return f"{output.folder} has no vectors"
 
 
 def _larger(

@@ -85,12 +85,8 @@ class _Index:
         index = clone(old)
         index.reset()  # what it was trained to stays
         added = [batch.columns for batch in self._source.batches()]
-        changed = [batch["id"] for batch in self._source.deleted()]
-        ids = {
-            str(name)
-            for names in (*changed, *(rows["id"] for rows in added))
-            for name in names.to_pylist()
-        }
+        changed = (*added, *self._source.deleted())
+        ids = {str(name) for rows in changed for name in rows["id"].to_pylist()}
         kept = np.array([str(name) not in ids for name in table["id"].to_pylist()], bool)
         for start in range(0, len(kept), _KEPT_ROWS):
             rows = kept[start : start + _KEPT_ROWS]

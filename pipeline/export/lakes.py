@@ -41,6 +41,7 @@ from bert_embed.results.read import (
     later_outputs,
     open_outputs,
 )
+from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.files import is_remote, join, make_folder, open_raw, write_whole
 
 _RUN, _EARLIER, _TABLE = "bert-embed.run", "bert-embed.earlier", "bert-embed.table"
@@ -77,7 +78,12 @@ class _Run:
     @property
     def fingerprint(self) -> str:
         """The name by which a table knows it."""
-        return required(self.output.record, "record of the run").run
+        return self.record.run
+
+    @property
+    def record(self) -> RunRecord:
+        """Of the run."""
+        return required(self.output.record, "record of the run")
 
     @property
     def rows(self) -> int:
@@ -238,7 +244,7 @@ def _check_order(run: _Run, there: Set[str], dest: str) -> None:
     """UsageError if a run continues one that is not there: its rows would not be all."""
     if run.fingerprint in there:
         return
-    for one in required(run.output.record, "record of the run").input.earlier:
+    for one in run.record.input.earlier:
         if one.run is not None and one.run not in there:
             raise UsageError(
                 f"DEST {dest} lacks {one.output}, which {run.output.folder} continues: register "
@@ -377,7 +383,8 @@ class _Delta(_Lake):
         return known
 
     def commit(self, run: _Run, replaces: bool) -> int:
-        table, now = self._table(), _milliseconds(run)
+        ended = datetime.fromisoformat(required(run.record.ended, "end of the run"))
+        table, now = self._table(), int(ended.timestamp() * 1000)
         actions, removed = [], 0
         paths = self._paths(table) if replaces else []
         ids = run.ids() if paths else None
@@ -446,11 +453,6 @@ def _real(path: str) -> str:
 def _transaction(fingerprint: str) -> str:
     """What Delta Lake calls the program that commits a run, and no other."""
     return f"{_RUN}.{fingerprint}"
-
-
-def _milliseconds(run: _Run) -> int:
-    ended = required(required(run.output.record, "record of the run").ended, "end of the run")
-    return int(datetime.fromisoformat(ended).timestamp() * 1000)
 
 
 @contextmanager

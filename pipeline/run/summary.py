@@ -335,9 +335,8 @@ def plan_lines(run: EmbedRun) -> list[str]:
 
 def _types_text(run: EmbedRun) -> str:
     """The number types that are not float32."""
-    computed, stored = run.options.precision, run.options.output_dtype
-    shown = [] if computed == "float32" else [f", computed in {computed}"]
-    return "".join([*shown, *([] if stored == "float32" else [f", stored as {stored}"])])
+    types = (("computed in", run.options.precision), ("stored as", run.options.output_dtype))
+    return "".join(f", {what} {kind}" for what, kind in types if kind != "float32")
 
 
 def _file_notes(run: EmbedRun) -> Iterator[str]:

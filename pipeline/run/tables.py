@@ -194,7 +194,10 @@ def _one(client: "Client", sql: str) -> Any:
 def _table_columns(options: Options, schema: tuple[dict[str, Any], ...], shown: str) -> Columns:
     """The columns that the options name, of usable types; `shown` names the table."""
     columns = replace(named_columns(options), id=options.id_column or "id")
-    present = {field["name"]: _type_and_mode(field) for field in schema}
+    present = {  # types, and whether these are REPEATED
+        field["name"]: (field["type"].upper(), field.get("mode", "").upper() == "REPEATED")
+        for field in schema
+    }
     required = {name: flag for flag, name in reversed(columns.requested)}
     single = ["id_column", "text_b_column", "chunk_context"] + ["text_column"] * (
         len(columns.texts) > 1
@@ -218,11 +221,6 @@ def _table_columns(options: Options, schema: tuple[dict[str, Any], ...], shown: 
         extra[name] = pa.list_(value_type) if often else value_type
     id_type = "int64" if present[columns.id or "id"][0] in _INTEGERS else "string"
     return replace(columns, extra=pa.schema(extra.items()) if extra else None, id_type=id_type)
-
-
-def _type_and_mode(field: dict[str, Any]) -> tuple[str, bool]:
-    """A column's type, and whether it is REPEATED."""
-    return field["type"].upper(), field.get("mode", "").upper() == "REPEATED"
 
 
 def _present(

@@ -216,18 +216,23 @@ def with_footers(files: Sequence[InputFile], text_column: str) -> Generator[Inpu
 
 def _with_footer(file: InputFile, text_column: str) -> InputFile:
     with _open(file.info) as opened:
-        metadata, schema = opened.metadata, opened.schema_arrow
-        paths = [metadata.schema.column(n).path for n in range(metadata.num_columns)]
-        whole = text_column in schema.names
-        names = (text_column,) if whole else text_fields(text_column)
-        fields = tuple(f"{name}." for name in names)
-        of_text = [n for n, path in enumerate(paths) if f"{path}.".startswith(fields)]
-        groups = []
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            size = sum(group.column(n).total_uncompressed_size for n in of_text)
-            groups.append(RowGroup(group.num_rows, max(size, _LEAST_ROW_BYTES * group.num_rows)))
-    return replace(file, stop=metadata.num_rows, footer=Footer(schema, tuple(groups)))
+        footer = _footer(opened, text_column)
+    return replace(file, stop=footer.rows, footer=footer)
+
+
+def _footer(file: pq.ParquetFile, text_column: str) -> Footer:
+    metadata, schema = file.metadata, file.schema_arrow
+    paths = [metadata.schema.column(n).path for n in range(metadata.num_columns)]
+    whole = text_column in schema.names
+    names = (text_column,) if whole else text_fields(text_column)
+    fields = tuple(f"{name}." for name in names)
+    of_text = [n for n, path in enumerate(paths) if f"{path}.".startswith(fields)]
+    groups = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        size = sum(group.column(n).total_uncompressed_size for n in of_text)
+        groups.append(RowGroup(group.num_rows, max(size, _LEAST_ROW_BYTES * group.num_rows)))
+    return Footer(schema, tuple(groups))
 
 
 @contextmanager
@@ -253,21 +258,15 @@ def read_row_parts(
     """Reads a block of rows, closing a part at `part_docs` rows or about `block_bytes` of text."""
     most = part_docs
     if len(spec.slices) == 1:  # others are small
-        most = min(most, _rows_of_bytes(spec.slices[0], columns, block_bytes))
         with _open(spec.slices[0].info) as file:
-            groups, _ = _touched(_group_rows(file.metadata), spec.slices[0])
-            means = (_mean_rows(_leaves(file.metadata, number, columns)) for number in groups)
-            most = min([most, *means])
+            groups = _footer(file, columns.text).groups
+            touched, _ = _touched([group.rows for group in groups], spec.slices[0])
+            means = [_mean_rows(_leaves(file.metadata, number, columns)) for number in touched]
+        size = sum(groups[number].size for number in touched)
+        rows = sum(groups[number].rows for number in touched)
+        most = min([most, max(1, rows * block_bytes // max(size, 1)), *means])
     every = (_read_rows(piece, columns, most) for piece in spec.slices)
     yield from parts_in_order(chain.from_iterable(every), most, lambda rows: row_bytes(rows.table))
-
-
-def _rows_of_bytes(piece: Slice, columns: Columns, size: int) -> int:
-    file = _with_footer(InputFile(piece.info, "parquet", None, 0), columns.text)
-    groups = required(file.footer, "footer").groups
-    touched, _ = _touched([group.rows for group in groups], piece)
-    total = sum(groups[number].size for number in touched)
-    return max(1, sum(groups[number].rows for number in touched) * size // max(total, 1))
 
 
 def _touched(counts: Sequence[int], piece: Slice) -> tuple[list[int], int]:

@@ -27,7 +27,7 @@ from bert_embed.transforms.blocks import (
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import (
     BLANK_LINE,
-    EXAMPLES,
+    TFRECORD,
     WHOLE_FILES,
     BlockSpec,
     CutPart,
@@ -258,7 +258,7 @@ def parts_of(
     if spec.format == "parquet":
         return read_row_parts(spec, columns, part_docs, block_bytes)
     contents: Iterator[Any]
-    if spec.format == EXAMPLES:
+    if spec.format == TFRECORD:
         contents = document_runs(spec, part_docs, block_bytes, windows)
     elif spec.format == WHOLE_FILES:
         contents = whole_files(spec)

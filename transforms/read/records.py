@@ -135,14 +135,6 @@ def _bool(value: Any) -> bool:
     return found
 
 
-def _timestamp(value: Any) -> datetime.datetime:
-    return _moment(value).astimezone(datetime.UTC)
-
-
-def _date(value: Any) -> datetime.date:
-    return _moment(value).date()
-
-
 def _moment(value: Any) -> datetime.datetime:
     """A time in the zone that it names, else UTC: of ISO 8601, or a number as pandas writes it."""
     if isinstance(value, str) and not _EPOCH.fullmatch(value):
@@ -185,8 +177,8 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "int64": _or_null(_integer),
     "float64": _or_null(_float),
     "bool": _or_null(_bool),
-    "timestamp": _or_null(_timestamp),
-    "date": _or_null(_date),
+    "timestamp": _or_null(lambda value: _moment(value).astimezone(datetime.UTC)),
+    "date": _or_null(lambda value: _moment(value).date()),
 }
 _CONVERTERS |= {
     name: _list_of(_CONVERTERS[name.removeprefix("list_")])
