@@ -192,11 +192,17 @@ class WatchedClusters:
         self._record = record
 
     def snapshot(self) -> Snapshot:
-        record, counts = self._record, self._folder.progress()
-        is_dead = record.job is None and OutputFolder(self._output).is_held() is False
-        state: State = _ended(record) or ("dead" if is_dead else "running")
+        counts, state = self._folder.progress(), self._state()
         lines = [] if state in ENDED else [str(counts)]
-        return Snapshot.of(self._output, record, state, counts._asdict(), *lines)
+        return Snapshot.of(self._output, self._record, state, counts._asdict(), *lines)
+
+    def _state(self) -> State:
+        if (ended := _ended(self._record)) is not None:
+            return ended
+        if self._record.job is None and OutputFolder(self._output).is_held() is False:
+            self.look()  # it may have ended meanwhile
+            return _ended(self._record) or "dead"
+        return "running"
 
     def summary(self) -> list[str]:
         """Nothing: the command itself prints it."""
