@@ -104,10 +104,10 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
     try:
         console.quiet_logs()
         return work()
-    except (InputError, StorageError) as error:
+    except (InputError, OSError) as error:  # the latter of a file that cannot be read or written
         warn(f"error: {hide_secrets(flag_message(error))}")
         # A store that does not answer is not the command's fault, and nothing was started.
-        return ExitCode.USAGE if isinstance(error, InputError) else ExitCode.FAILED
+        return ExitCode.FAILED if isinstance(error, StorageError) else ExitCode.USAGE
     except KeyboardInterrupt:
         warn("", "interrupted")
         return ExitCode.INTERRUPTED

@@ -1,8 +1,6 @@
 """Defines exit codes, UsageError, and how errors of the library become messages with flags."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
@@ -42,17 +40,6 @@ class RunFailed(RuntimeError):
     def __init__(self, message: str, record: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.record = record
-
-
-@contextmanager
-def usage_errors() -> Iterator[None]:
-    """Raises UsageError for a file that cannot be read; an InputError says what is wrong itself."""
-    try:
-        yield
-    except StorageError:
-        raise
-    except OSError as error:
-        raise UsageError(str(error)) from error
 
 
 # What messages of the steps of a job name, which come as text: at the beginning, and in advice.

@@ -12,7 +12,7 @@ from bert_embed.bundle.bundle import Bundle, query_prompt
 from bert_embed.bundle.find import resolve_model
 from bert_embed.encoder import Encoder
 from bert_embed.models.heads.kinds import ROW_KINDS
-from bert_embed.pipeline.errors import UsageError, usage_errors
+from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.commands import SEARCHED
 from bert_embed.pipeline.options.embed import DEFAULTS
 from bert_embed.pipeline.run.output import check_model
@@ -49,16 +49,15 @@ class SearchedOutput(Output):
 
 def opened(folder: str, model: str | None, by: str | None) -> SearchedOutput:
     """Reads what an output says of its vectors, and finds their model."""
-    with usage_errors():
-        record = read_run(folder)
-        parent = os.path.dirname(folder.rstrip("/"))
-        if record is None and parent and read_bytes(f"{absolute(parent)}/{RUN_FILE}") is not None:
-            raise UsageError(f"{folder} is a folder within a run's output; did you mean {parent}?")
-        settings = vector_settings(folder, record)
-        _check_kinds(folder, settings, by)
-        place = model or (record.model.name if record else DEFAULTS["model"])
-        needed = partial(weight_files, precision=_query_precision(settings), device="cpu")
-        bundle = resolve_model(place, needed)
+    record = read_run(folder)
+    parent = os.path.dirname(folder.rstrip("/"))
+    if record is None and parent and read_bytes(f"{absolute(parent)}/{RUN_FILE}") is not None:
+        raise UsageError(f"{folder} is a folder within a run's output; did you mean {parent}?")
+    settings = vector_settings(folder, record)
+    _check_kinds(folder, settings, by)
+    place = model or (record.model.name if record else DEFAULTS["model"])
+    needed = partial(weight_files, precision=_query_precision(settings), device="cpu")
+    bundle = resolve_model(place, needed)
     check_model(bundle, settings, folder)
     # Runs name it only if it is not the cosine.
     settings = {"similarity": bundle.similarity, **settings}

@@ -17,7 +17,7 @@ from bert_embed.base.errors import InputError, counted, counted_of, shown_bytes
 from bert_embed.base.json import to_json
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.pipeline.console import hide_in
-from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
+from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.job import Attempt, TellProgress, start
 from bert_embed.pipeline.lineage import Dataset, Datasets
 from bert_embed.pipeline.options.commands import ClusterOptions
@@ -78,13 +78,12 @@ class ClusterRun:
 
 def prepare_clusters(options: ClusterOptions) -> ClusterRun:
     """Checks options, runner and input."""
-    with usage_errors():
-        places = tuple(("DIR", folder) for folder in options.embeddings)
-        runner = checked_runner(options.job, Places(places, (("OUT", options.output),)))
-        folders = tuple(map(absolute, output_folders(options.embeddings)))
-        sources = tuple(map(record_of_run, folders))
-        outputs = open_outputs(folders, "sentence")
-        files, superseded, rows = _files(options, outputs)
+    places = tuple(("DIR", folder) for folder in options.embeddings)
+    runner = checked_runner(options.job, Places(places, (("OUT", options.output),)))
+    folders = tuple(map(absolute, output_folders(options.embeddings)))
+    sources = tuple(map(record_of_run, folders))
+    outputs = open_outputs(folders, "sentence")
+    files, superseded, rows = _files(options, outputs)
     shown = ", ".join(folders)
     n_clusters = options.n_clusters or default_clusters(rows)
     if n_clusters > max(rows, 1):
@@ -187,8 +186,7 @@ class ClusterAttempt(Attempt[ClusterRecord]):
     @contextmanager
     def claimed(self) -> Iterator[ClusterRecord]:
         with OutputFolder(self.output).held(alone=True):
-            with usage_errors():
-                record = _start(self.run)
+            record = _start(self.run)
             yield record
 
     def build(self, record: ClusterRecord) -> Callable[[beam.Pipeline], None]:
@@ -240,8 +238,7 @@ def run_clusters(options: ClusterOptions) -> ExitCode:
         check_outside("OUT", options.output, folder)
     check_events_place(options.openlineage, absolute(options.output))
     if earlier is None or earlier.run != run.fingerprint:  # what was begun is continued
-        with usage_errors():
-            check_disk(run)
+        check_disk(run)
     return start(ClusterAttempt(run, earlier))
 
 

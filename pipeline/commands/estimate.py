@@ -20,7 +20,7 @@ from bert_embed.backends.jax.speed import chip_speed, known_precisions
 from bert_embed.backends.processor import available_cores
 from bert_embed.base.errors import InputError, counted, required, shown_bytes
 from bert_embed.pipeline.console import answer, hide_secrets, warn
-from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message, usage_errors
+from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
 from bert_embed.pipeline.options.command_line import EstimateOptions
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run.graph import model_handler
@@ -376,14 +376,13 @@ def run_estimate(options: Options, flags: EstimateOptions) -> int:
         beam_args=(),
         device=chosen.device if chosen else options.device,
     )
-    with usage_errors():
-        configure_storage(options.job)
-        found = OutputState(absolute(options.output or nowhere), f"--output {options.output}")
-        source = find_source(options, found)
-        work = plan_work(replace(options, skip_existing=()), job, source, found)
-        run = EmbedRun(options, job, source, work, Target(found), Forecast())
-        with RedactErrors("read the sample"):
-            sample = _Sample(run)
+    configure_storage(options.job)
+    found = OutputState(absolute(options.output or nowhere), f"--output {options.output}")
+    source = find_source(options, found)
+    work = plan_work(replace(options, skip_existing=()), job, source, found)
+    run = EmbedRun(options, job, source, work, Target(found), Forecast())
+    with RedactErrors("read the sample"):
+        sample = _Sample(run)
     estimate = _estimate(run, sample, flags.price_per_hour, flags.seconds)
     if flags.json:
         answer(orjson.dumps(asdict(estimate)).decode())

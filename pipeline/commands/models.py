@@ -16,7 +16,7 @@ from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.kinds import heads_to_json
 from bert_embed.models.static import NO_LIMIT
 from bert_embed.pipeline.console import answer, say, warn
-from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
+from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.options.command_line import Parser, add_flag
 from bert_embed.pipeline.options.commands import (
     ModelExportOptions,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from bert_embed.backends.probe import Verification
 
 
-@usage_errors()
 def run_import(options: ModelImportOptions) -> int:
     """Converts a model to a bundle."""
     from bert_embed.importers import import_model
@@ -51,7 +50,6 @@ def run_import(options: ModelImportOptions) -> int:
     return ExitCode.DONE
 
 
-@usage_errors()
 def run_export(options: ModelExportOptions) -> int:
     """Writes a model as a SavedModel."""
     bundle = resolve_model(options.model)
@@ -65,7 +63,6 @@ def run_export(options: ModelExportOptions) -> int:
     return ExitCode.DONE
 
 
-@usage_errors()
 def run_inspect(options: ModelInspectOptions) -> int:
     """Prints facts about a model, which is not loaded."""
     bundle = resolve_model(options.model)
@@ -74,7 +71,6 @@ def run_inspect(options: ModelInspectOptions) -> int:
     return ExitCode.DONE
 
 
-@usage_errors()
 def run_verify(options: ModelVerifyOptions) -> int:
     """Compares a model with its import; FAILED if it differs."""
     try:

@@ -12,7 +12,7 @@ import yaml
 from bert_embed.base.errors import counted
 from bert_embed.pipeline.console import HIDDEN, say, warn
 from bert_embed.pipeline.embedding import checked_run, start
-from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
+from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.options.commands import TSNE, CardOptions, ReportOptions, VerifyOptions
 from bert_embed.pipeline.options.embed import OF_RESULT, Options
 from bert_embed.pipeline.report.content import pooled
@@ -131,13 +131,12 @@ def _needs_its_command(folder: OutputFolder, why: str) -> UsageError:
 
 def run_card(options: CardOptions) -> int:
     """Runs `card DIR`; UsageError without complete runs, or where README.md is somebody else's."""
-    with usage_errors():
-        folders = output_folders(options.output)
-        runs = [Run(*read_folder(folder)) for folder in folders]
-        for folder, run in zip(folders, runs, strict=True):
-            if not run.record.is_done or run.record.vectors is None:
-                raise UsageError(f"{folder} is not the output of a complete run of `embed`")
-        open_outputs(folders, kinds_of(runs[0].record.settings)[0])  # refuses other vectors
+    folders = output_folders(options.output)
+    runs = [Run(*read_folder(folder)) for folder in folders]
+    for folder, run in zip(folders, runs, strict=True):
+        if not run.record.is_done or run.record.vectors is None:
+            raise UsageError(f"{folder} is not the output of a complete run of `embed`")
+    open_outputs(folders, kinds_of(runs[0].record.settings)[0])  # refuses other vectors
     top = absolute(options.output)
     if is_glob(options.output) and not os.path.isdir(options.output):
         raise UsageError(f"{options.output} is a glob: give the folder that is to have the card")
@@ -210,23 +209,21 @@ def _head(head: Mapping[str, Any]) -> str:
 def run_report(options: ReportOptions) -> int:
     """Runs `report DIR...`."""
     check_projection(options.projection)
-    with usage_errors():
-        folders = [absolute(folder) for folder in output_folders(options.folders)]
-        if options.output is None and len(folders) > 1:
-            raise UsageError(f"--output FILE is missing, {len(folders)} outputs have one report")
-        for folder in folders:
-            check_place(options.output, folder)
-        records = [record_of_run(folder) for folder in folders]
-        if records[0].vectors is not None:
-            open_outputs(folders, kinds_of(records[0].vectors)[0])  # refuses other vectors
-        runs = [
-            Run(OutputFolder(folder), record)
-            for folder, record in zip(folders, records, strict=True)
-        ]
-        texts_of = None if options.no_texts else partial(sample_texts, runs, tell=warn)
-        place = options.output and absolute(options.output)
-        projection = options.projection or (None if lacks_tsne() else TSNE)
-        written = write_page(runs, place, projection, texts_of)
+    folders = [absolute(folder) for folder in output_folders(options.folders)]
+    if options.output is None and len(folders) > 1:
+        raise UsageError(f"--output FILE is missing, {len(folders)} outputs have one report")
+    for folder in folders:
+        check_place(options.output, folder)
+    records = [record_of_run(folder) for folder in folders]
+    if records[0].vectors is not None:
+        open_outputs(folders, kinds_of(records[0].vectors)[0])  # refuses other vectors
+    runs = [
+        Run(OutputFolder(folder), record) for folder, record in zip(folders, records, strict=True)
+    ]
+    texts_of = None if options.no_texts else partial(sample_texts, runs, tell=warn)
+    place = options.output and absolute(options.output)
+    projection = options.projection or (None if lacks_tsne() else TSNE)
+    written = write_page(runs, place, projection, texts_of)
     say(f"wrote {written}")
     return ExitCode.DONE
 
@@ -240,7 +237,7 @@ def check_place(file: str | None, run: str) -> None:
         raise UsageError(f"--output {file} cannot be written: there is no folder {folder}")
     if os.path.isdir(file):
         raise UsageError(f"--output {file} is a folder; give a file")
-    with usage_errors(), suppress(FileNotFoundError), open_raw(absolute(file)) as page:
+    with suppress(FileNotFoundError), open_raw(absolute(file)) as page:
         if page.read(len(_PAGE)).lower() != _PAGE:
             raise UsageError(f"--output {file} is there and is no page; give another name")
     if lies_in(folder, run) and not lies_in(run, folder):

@@ -15,7 +15,7 @@ from bert_embed.bundle.find import resolve_model
 from bert_embed.encoder import Encoder, relevance_label
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.pipeline.console import answer, warn
-from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
+from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.options.commands import (
     CANDIDATES,
     RECALL_SAMPLE,
@@ -148,19 +148,15 @@ def _json(query: str, hits: Sequence[Hit]) -> str:
 
 def _named_outputs(named: Sequence[str]) -> list[str]:
     """The outputs that were named; UsageError if one of several is none."""
-    with usage_errors():
-        for name in named:
-            if len(named) > 1 and not os.path.isdir(name) and not run_folders(name.rstrip("/")):
-                raise UsageError(
-                    f"{name} is not the output of a run; the query comes last, in quotes"
-                )
-        return output_folders(named)
+    for name in named:
+        if len(named) > 1 and not os.path.isdir(name) and not run_folders(name.rstrip("/")):
+            raise UsageError(f"{name} is not the output of a run; the query comes last, in quotes")
+    return output_folders(named)
 
 
 def read_queries(path: str) -> list[str]:
     r"""The lines of a file, which end with `\n` or `\r\n`; blank ones are skipped with a note."""
-    with usage_errors():
-        data = read_bytes(absolute(path))
+    data = read_bytes(absolute(path))
     try:
         text = (data or b"").decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -212,20 +208,19 @@ def search(
         larger = [] if rescore_with is None else _larger(rescore_with, outputs, model)
         stages = _Stages(outputs, larger, candidates or CANDIDATES, prompt)
         stages.check(kinds, k)
-    with usage_errors():
-        reranker = None if rerank is None else Reranker(rerank)
-        wanted = k if reranker is None else max(k, RERANKED)
-        most = wanted if len(kinds) == 1 else max(wanted, FUSED)
-        if stages is not None:
-            sample = RECALL_SAMPLE if recall_sample is None else recall_sample
-            rankings = [stages.search(queries, wanted, k, sample)]
-        else:
-            rankings = [
-                _newest_hits(
-                    outputs, queries_of(outputs, queries, prompt, kind), most, ROW_KINDS[kind].name
-                )
-                for kind in kinds
-            ]
+    reranker = None if rerank is None else Reranker(rerank)
+    wanted = k if reranker is None else max(k, RERANKED)
+    most = wanted if len(kinds) == 1 else max(wanted, FUSED)
+    if stages is not None:
+        sample = RECALL_SAMPLE if recall_sample is None else recall_sample
+        rankings = [stages.search(queries, wanted, k, sample)]
+    else:
+        rankings = [
+            _newest_hits(
+                outputs, queries_of(outputs, queries, prompt, kind), most, ROW_KINDS[kind].name
+            )
+            for kind in kinds
+        ]
     best = rankings[0]
     if len(kinds) > 1:
         best = [fused(of_query)[:wanted] for of_query in zip(*rankings, strict=True)]
@@ -250,9 +245,8 @@ def search(
         with_text.append(hits)
     if reranker is None:
         return _best(with_text, k)
-    with usage_errors():
-        of_queries = zip(queries, _best(with_text, wanted), strict=True)
-        return [reranker(query, hits)[:k] for query, hits in of_queries]
+    of_queries = zip(queries, _best(with_text, wanted), strict=True)
+    return [reranker(query, hits)[:k] for query, hits in of_queries]
 
 
 def _kinds(outputs: Sequence[SearchedOutput], by: str | None) -> tuple[str, ...]:
@@ -286,8 +280,7 @@ def _larger(
     """The outputs whose vectors score candidates again; UsageError if theirs mean others."""
     found = []
     for folder in _named_outputs([named]):
-        with usage_errors():
-            record = read_run(folder)
+        record = read_run(folder)
         fingerprint = None if record is None else record.model.fingerprint
         same = fingerprint == outputs[0].settings["model"]
         found.append(opened(folder, model if same else None, "dense"))

@@ -24,7 +24,7 @@ from bert_embed.pipeline.comparison.result import (
 )
 from bert_embed.pipeline.comparison.sides import Side, Survey, Vector, is_in, open_side
 from bert_embed.pipeline.console import answer, warn
-from bert_embed.pipeline.errors import ExitCode, usage_errors
+from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.options.commands import CompareOptions
 from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.run.output import lies_in, record_of_run
@@ -125,27 +125,26 @@ class _Sample:
 
 def compared(options: CompareOptions) -> Comparison:
     """Compares two outputs; InputError, before any work, if they cannot be compared."""
-    with usage_errors():
-        named = {"OLD": options.old, "NEW": options.new}
-        old, new = (open_side(name, options.by) for name in named.values())
-        _check_apart(old, new, options)
-        given = None if options.queries is None else read_queries(options.queries)
-        models = []
-        if given is not None:
-            models = [
-                _with_model(old, options.old_model, "old_model"),
-                _with_model(new, options.new_model, "new_model"),
-            ]
-        pool = _pool(old, new, options, least=1 if given else 2)
-        vectors: list[Any] | None = None
-        if given is not None:
-            given = _within(given, pool)
-            texts = [required(query.text, "text of a query") for query in given]
-            vectors = [
-                query_vectors(model, texts, model.query_prompt(None), side.kind.name)
-                for side, model in zip((old, new), models, strict=True)
-            ]
-        return _compared(old, new, pool, given, vectors, options)
+    named = {"OLD": options.old, "NEW": options.new}
+    old, new = (open_side(name, options.by) for name in named.values())
+    _check_apart(old, new, options)
+    given = None if options.queries is None else read_queries(options.queries)
+    models = []
+    if given is not None:
+        models = [
+            _with_model(old, options.old_model, "old_model"),
+            _with_model(new, options.new_model, "new_model"),
+        ]
+    pool = _pool(old, new, options, least=1 if given else 2)
+    vectors: list[Any] | None = None
+    if given is not None:
+        given = _within(given, pool)
+        texts = [required(query.text, "text of a query") for query in given]
+        vectors = [
+            query_vectors(model, texts, model.query_prompt(None), side.kind.name)
+            for side, model in zip((old, new), models, strict=True)
+        ]
+    return _compared(old, new, pool, given, vectors, options)
 
 
 def _check_apart(old: Side, new: Side, options: CompareOptions) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bert_embed.base.errors import counted
 from bert_embed.pipeline.console import hide_secrets, say
-from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
+from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.export.source import open_source
 from bert_embed.pipeline.options.commands import ExportOptions
 from bert_embed.pipeline.options.python_call import Path, named_as_in_python, outputs_given
@@ -86,16 +86,15 @@ def run_export(options: ExportOptions) -> int:
 
 def exported(options: ExportOptions) -> list[str]:
     """Exports the vectors of a run, and says what was done; UsageError if DEST cannot take them."""
-    with usage_errors():
-        folders = tuple(map(absolute, output_folders(options.source)))
-        options = replace(options, source=folders)
-        options = replace(options, dest=_checked_dest(options))
-        if options.to in _LAKES:
-            lakes = importlib.import_module("bert_embed.pipeline.export.lakes")
-            return [*map(hide_secrets, lakes.register(options))]
-        source = open_source(options)
-        module = f"bert_embed.pipeline.export.{_MODULES.get(options.to, options.to)}"
-        is_new = getattr(importlib.import_module(module), options.to)(source)
+    folders = tuple(map(absolute, output_folders(options.source)))
+    options = replace(options, source=folders)
+    options = replace(options, dest=_checked_dest(options))
+    if options.to in _LAKES:
+        lakes = importlib.import_module("bert_embed.pipeline.export.lakes")
+        return [*map(hide_secrets, lakes.register(options))]
+    source = open_source(options)
+    module = f"bert_embed.pipeline.export.{_MODULES.get(options.to, options.to)}"
+    is_new = getattr(importlib.import_module(module), options.to)(source)
     what = f"{source.width} numbers"
     if source.kinds != ("dense",):
         what = f"{' and '.join(source.kinds)} vectors"

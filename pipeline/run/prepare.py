@@ -9,7 +9,7 @@ from typing import Any
 from bert_embed.base.errors import SettingError, StorageError, counted
 from bert_embed.bundle.bundle import Bundle, document_prompt
 from bert_embed.bundle.find import resolve_model
-from bert_embed.pipeline.errors import UsageError, usage_errors
+from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options, check_kinds
 from bert_embed.pipeline.run.columns import (
     are_examples,
@@ -117,39 +117,38 @@ def prepare(options: Options) -> EmbedRun:
 
     InputError names the option or file; StorageError: a store does not answer at this moment.
     """
-    with usage_errors():
-        found = OutputState(absolute(options.output), f"--output {options.output}")
-        check_events_place(options.openlineage, found.folder.path)
-        output = found.folder.path
-        if options.like is not None and (
-            lies_in(output, options.like) or lies_in(options.like, output)
-        ):
-            raise UsageError(
-                f"--output {options.output} is --like {options.like}, or one lies in the other: "
-                "choose another folder, so that both stay"
-            )
-        target = None
-        if options.output_table is not None:  # before the input is looked for
-            target = table_name(options.output_table, "output_table")
-        job = checked_runner(options.job, _places(options), connects=not options.dry_run)
-        source = find_source(options, found)
-        work = plan_work(options, job, source, found)
-        source, work = _continued(job, source, work, found) or (source, work)
-        _check_skip_blocks(work)
-        engine = None if options.output_format == EXAMPLES else engine_of(job, work.bundle)
-        load = None
-        if target is not None:
-            load = find_load(work, target, found, loaded=source.unchecked is None)
-        size = _output_bytes(source, work)
-        note = None
-        if source.unchecked is None:
-            check_folder(found.name, found.folder.path)
-            note = disk_note(found, source, work, size)
-            if job.is_dataflow:
-                place = BeamFlags.of(options.beam_args)["temp_location"]
-                check_folder(f"--temp_location {place}", place)
-        forecast = Forecast(size, note)
-        return EmbedRun(options, job, source, work, Target(found, load, engine), forecast)
+    found = OutputState(absolute(options.output), f"--output {options.output}")
+    check_events_place(options.openlineage, found.folder.path)
+    output = found.folder.path
+    if options.like is not None and (
+        lies_in(output, options.like) or lies_in(options.like, output)
+    ):
+        raise UsageError(
+            f"--output {options.output} is --like {options.like}, or one lies in the other: "
+            "choose another folder, so that both stay"
+        )
+    target = None
+    if options.output_table is not None:  # before the input is looked for
+        target = table_name(options.output_table, "output_table")
+    job = checked_runner(options.job, _places(options), connects=not options.dry_run)
+    source = find_source(options, found)
+    work = plan_work(options, job, source, found)
+    source, work = _continued(job, source, work, found) or (source, work)
+    _check_skip_blocks(work)
+    engine = None if options.output_format == EXAMPLES else engine_of(job, work.bundle)
+    load = None
+    if target is not None:
+        load = find_load(work, target, found, loaded=source.unchecked is None)
+    size = _output_bytes(source, work)
+    note = None
+    if source.unchecked is None:
+        check_folder(found.name, found.folder.path)
+        note = disk_note(found, source, work, size)
+        if job.is_dataflow:
+            place = BeamFlags.of(options.beam_args)["temp_location"]
+            check_folder(f"--temp_location {place}", place)
+    forecast = Forecast(size, note)
+    return EmbedRun(options, job, source, work, Target(found, load, engine), forecast)
 
 
 def _output_bytes(source: Source, work: Work) -> int:

@@ -74,3 +74,10 @@ def test_a_card_whose_first_comment_is_removed_is_the_users(output):
     assert lines[1].startswith("# bert-embed wrote this file")
     (output / "README.md").write_text("".join([lines[0], *lines[2:]]))
     assert main(["card", str(output)]) == 2
+
+
+def test_a_file_that_cannot_be_read_is_named_in_one_sentence(output, capsys):
+    (output / "README.md").mkdir()
+    capsys.readouterr()
+    assert main(["card", str(output)]) == 2
+    assert capsys.readouterr().err == f"error: [Errno 21] Is a directory: '{output}/README.md'\n"
