@@ -477,7 +477,8 @@ class Encoder:
                 self._plain_specs[plain] = text_spec
         done = self._run(columns, call, text_spec, spec, use == QUERY)
         made = [one.vectors for one in done]
-        vectors = joined([one.sentences if kind == "dense" else one.heads[kind] for one in made])
+        parts = [one.sentences if kind == "dense" else one.heads[kind] for one in made]
+        vectors: Any = parts[0] if len(parts) == 1 else joined(parts)
         if kind == "dense":
             vectors = vectors.reshape(-1, *spec.shape(self.bundle.config))
         elif kind == "sparse":

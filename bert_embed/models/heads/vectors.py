@@ -205,8 +205,6 @@ class MultiVectors(_Rows[MultiVector]):
 
 def joined(parts: Sequence[Any]) -> Any:
     """Returns vectors of one kind, arrays or rows, end to end."""
-    if len(parts) == 1:
-        return parts[0]
     if isinstance(parts[0], np.ndarray):
         return np.concatenate(parts)
     splits = splits_of(np.concatenate([np.diff(part.splits) for part in parts]))
