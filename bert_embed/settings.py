@@ -307,14 +307,11 @@ class TextSpec:
         whole_number("chunk_overlap", self.chunk_overlap)
         if self.chunk_tokens is not None:
             whole_number("chunk_tokens", self.chunk_tokens, least=1)
-        set_options = {
-            "chunk_tokens": self.chunk_tokens is not None,
-            "chunk_overlap": self.chunk_overlap > 0,
-            "chunk_pooling": self.chunk_pooling != "own",
-        }
         if self.chunk is None:
-            for name in (name for name, is_given in set_options.items() if is_given):
-                raise SettingError(name, "requires chunk", "chunk")
+            usual = {"chunk_tokens": None, "chunk_overlap": 0, "chunk_pooling": "own"}
+            for name in usual:
+                if getattr(self, name) != usual[name]:
+                    raise SettingError(name, "requires chunk", "chunk")
             return
         one_of("chunk", self.chunk, CHUNKS)
         if self.needs_tokens:

@@ -64,14 +64,19 @@ FORMAT = 7  # increased when older bundles cannot be read, or would give other v
 AGAIN = "remove the folder and import the model again"
 # Fields that are the same in bundle.json.
 _PLAIN = (
-    "fingerprint",
-    "max_seq_length",
-    "has_pooler",
-    "default_prompt",
-    "source",
-    "licence",
+    *("fingerprint", "max_seq_length", "has_pooler", "default_prompt", "source", "licence"),
+    *("int8_word_scales", "similarity", "top_k"),
 )
-_SELDOM = {"similarity": "cosine", "top_k": None}  # the same, but only where not the default
+# What is there only where it is something else.
+_SELDOM: dict[str, Any] = {"similarity": "cosine", "top_k": None, "token_dense": [], "heads": {}}
+
+
+# Of models without such vectors
+_WAYS_OUT = {
+    "multi": "; BAAI/bge-m3 and colbert-ir/colbertv2.0 make multi-vectors",
+    "sparse": "; sparse ones take the whole head of a masked language model among the weights, and "
+    "...ForMaskedLM among the architectures of config.json",
+}
 
 
 @dataclass(frozen=True)
@@ -168,16 +173,10 @@ class Bundle:
         for kind in kinds:
             if kind != "dense" and kind not in self.heads:
                 made = ", ".join(("dense", *self.heads))
-                way_out = ""
-                if kind == "multi":
-                    way_out = "; BAAI/bge-m3 and colbert-ir/colbertv2.0 make multi-vectors"
-                if kind == "sparse":
-                    way_out = (
-                        "; sparse ones take the whole head of a masked language model among the "
-                        "weights, and ...ForMaskedLM among the architectures of config.json"
-                    )
                 raise SettingError(
-                    setting, f"{kind}: this model makes {made} vectors alone: {self.path}{way_out}"
+                    setting,
+                    f"{kind}: this model makes {made} vectors alone: {self.path}"
+                    f"{_WAYS_OUT.get(kind, '')}",
                 )
 
     def _check_dense(self, spec: VectorSpec) -> None:
@@ -216,15 +215,23 @@ class Bundle:
 
     def fingerprint_of(self, tensors: Mapping[str, np.ndarray], vocabulary: Sequence[str]) -> str:
         """Returns the fingerprint of such a model with these tensors and this vocabulary."""
-        return model_fingerprint(
-            tensors,
-            vocabulary,
-            self.config.to_dict(),
-            self.tokenizer_settings,
-            [module.to_dict() for module in self.dense],
-            heads_to_json(self.heads),
-            [module.to_dict() for module in self.token_dense],
-        )
+        said = self.described()
+        parts = {name: said[name] for name in ("config", "tokenizer", "dense", "heads")}
+        return model_fingerprint(tensors, vocabulary, **parts, token_dense=said["token_dense"])
+
+    def described(self) -> dict[str, Any]:
+        """Returns what bundle.json says of the model, its files apart, as JSON-able values."""
+        return {
+            **{name: getattr(self, name) for name in _PLAIN},
+            "config": self.config.to_dict(),
+            "tokenizer": dict(self.tokenizer_settings),
+            "defaults": self.defaults.to_dict(),
+            "dense": [module.to_dict() for module in self.dense],
+            "token_dense": [module.to_dict() for module in self.token_dense],
+            "heads": heads_to_json(self.heads),
+            "default_vectors": list(self.default_vectors),
+            "prompts": dict(self.prompts),
+        }
 
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """Returns the shape of each tensor by name, those of heads included."""
@@ -312,23 +319,27 @@ def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = N
     """Reads a bundle's description; checks `weights` (None: all) by size, other files by sha256."""
     folder = os.path.abspath(path)
     metadata = _read_metadata(folder)
+    said: dict[str, Any] = {
+        "int8_word_scales": "table",
+        "default_vectors": ["dense"],
+        **_SELDOM,
+        **metadata,
+    }
     try:
         bundle = Bundle(
             path=folder,
-            **{name: metadata[name] for name in _PLAIN},
-            int8_word_scales=metadata.get("int8_word_scales", "table"),
-            config=config_from_dict(metadata["config"]),
-            tokenizer_settings=dict(metadata["tokenizer"]),
-            defaults=VectorSpec.from_dict(metadata["defaults"]),
-            dense=tuple(map(module_from_dict, metadata["dense"])),
-            token_dense=tuple(map(module_from_dict, metadata.get("token_dense", ()))),
-            heads=heads_from_json(metadata.get("heads", {}), METADATA),
-            default_vectors=tuple(metadata.get("default_vectors", ("dense",))),
-            **{name: metadata[name] for name in _SELDOM if name in metadata},
-            prompts=dict(metadata["prompts"]),
-            files={name: entry["sha256"] for name, entry in metadata["files"].items()},
+            **{name: said[name] for name in _PLAIN},
+            config=config_from_dict(said["config"]),
+            tokenizer_settings=dict(said["tokenizer"]),
+            defaults=VectorSpec.from_dict(said["defaults"]),
+            dense=tuple(map(module_from_dict, said["dense"])),
+            token_dense=tuple(map(module_from_dict, said["token_dense"])),
+            heads=heads_from_json(said["heads"], METADATA),
+            default_vectors=tuple(said["default_vectors"]),
+            prompts=dict(said["prompts"]),
+            files={name: entry["sha256"] for name, entry in said["files"].items()},
         )
-        sizes = {name: entry["size"] for name, entry in metadata["files"].items()}
+        sizes = {name: entry["size"] for name, entry in said["files"].items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{folder}: {METADATA} is damaged: {error!r}") from error
     for name, size in sizes.items():
@@ -373,28 +384,13 @@ def write_metadata(folder: str | os.PathLike[str], bundle: Bundle) -> None:
     """Writes bundle.json, which lists the files in `folder`; it is the last file of a bundle."""
     root = Path(folder)
     names = sorted(file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file())
-    metadata = {
-        "format": FORMAT,
-        **{name: getattr(bundle, name) for name in _PLAIN},
-        "int8_word_scales": bundle.int8_word_scales,
-        "config": bundle.config.to_dict(),
-        "tokenizer": dict(bundle.tokenizer_settings),
-        "defaults": bundle.defaults.to_dict(),
-        "dense": [module.to_dict() for module in bundle.dense],
-        "prompts": dict(bundle.prompts),
-        "files": {
-            name: {"sha256": file_sha256(root / name), "size": (root / name).stat().st_size}
-            for name in names
-        },
+    files = {
+        name: {"sha256": file_sha256(root / name), "size": (root / name).stat().st_size}
+        for name in names
     }
-    for name, usual in _SELDOM.items():
-        if getattr(bundle, name) != usual:
-            metadata[name] = getattr(bundle, name)
-    if bundle.token_dense:
-        metadata["token_dense"] = [module.to_dict() for module in bundle.token_dense]
-    if bundle.heads:
-        metadata["heads"] = heads_to_json(bundle.heads)
-        metadata["default_vectors"] = list(bundle.default_vectors)
+    usual = _SELDOM if bundle.heads else {**_SELDOM, "default_vectors": ["dense"]}
+    said = {name: one for name, one in bundle.described().items() if one != usual.get(name, ...)}
+    metadata: dict[str, Any] = {"format": FORMAT, **said, "files": files}
     metadata["digest"] = _digest(metadata)
     text = json.dumps(metadata, indent=2, sort_keys=True) + "\n"
     Path(root, METADATA).write_text(text, encoding="utf-8")

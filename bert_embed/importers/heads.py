@@ -11,6 +11,7 @@ import numpy as np
 from bert_embed.base.errors import InputError
 from bert_embed.importers.weights import (
     EncoderFiles,
+    architectures,
     check_shapes,
     object_in,
     optional_object,
@@ -20,7 +21,7 @@ from bert_embed.importers.weights import (
     refuse_unknown,
     torch_activation,
 )
-from bert_embed.models.encoder import EncoderConfig, activation
+from bert_embed.models.encoder import Classifier, EncoderConfig, MaskedLM, activation
 from bert_embed.models.families import FAMILIES
 from bert_embed.models.heads.scores import ScoresHead
 from bert_embed.models.heads.sparse import QUERY_WEIGHTS, SparseHead
@@ -52,8 +53,7 @@ def read_splade_pooling(path: Path) -> Mapping[str, str]:
 
 def is_masked_lm(values: Mapping[str, Any]) -> bool:
     """Returns whether config.json names what SparseEncoder takes without modules."""
-    names = values.get("architectures")
-    return isinstance(names, list) and any(str(name).endswith("ForMaskedLM") for name in names)
+    return any(name.endswith("ForMaskedLM") for name in architectures(values))
 
 
 def read_mlm_head(
@@ -61,13 +61,7 @@ def read_mlm_head(
 ) -> tuple[SparseHead, dict[str, np.ndarray]]:
     """Returns the head and its tensors, float32; `words` is the table of the embeddings."""
     folder, config, values = files.folder, files.config, files.values
-    names = config.masked_lms.get(values["model_type"])
-    if names is None:
-        known = ", ".join(name for family in FAMILIES for name in family.masked_lms)
-        raise InputError(
-            f"{folder}: sparse vectors of {config.model_types[values['model_type']]} are not "
-            f"supported, those of {known} are"
-        )
+    names: MaskedLM = _modules_of(files, "masked_lms", "sparse vectors")
     modules = names.transform, names.norm, names.decoder
     arrays = _read_modules(files, modules, names.bias)
     bias = arrays.get(f"{names.decoder}.bias", arrays.get(names.bias))
@@ -101,6 +95,19 @@ def read_mlm_head(
         )
     check_shapes(folder, tensors, head.shapes(config), "the head of a masked language model")
     return head, tensors
+
+
+def _modules_of(files: EncoderFiles, table: str, what: str) -> Any:
+    """Returns where a head is, by a table of the family's configuration."""
+    model_type = files.values["model_type"]
+    names = getattr(files.config, table).get(model_type)
+    if names is None:
+        known = ", ".join(name for family in FAMILIES for name in getattr(family, table))
+        raise InputError(
+            f"{files.folder}: {what} of {files.config.model_types[model_type]} are not supported, "
+            f"those of {known} are"
+        )
+    return names
 
 
 def _read_modules(
@@ -168,10 +175,7 @@ _BY_TORCH = {"Identity": "none", "Sigmoid": "sigmoid", "Softmax": "softmax"}
 
 def is_classifier(config: EncoderConfig, values: Mapping[str, Any]) -> bool:
     """Returns whether config.json names a head for sequence classification that is supported."""
-    names = values.get("architectures")
-    named = isinstance(names, list) and any(
-        isinstance(name, str) and _ARCHITECTURE.fullmatch(name) for name in names
-    )
+    named = any(map(_ARCHITECTURE.fullmatch, architectures(values)))
     return named and values["model_type"] in config.classifiers
 
 
@@ -181,14 +185,7 @@ def read_classifier(
     """Returns the head and its tensors, float32; the name is that of a CrossEncoder's settings."""
     folder, config, values = files.folder, files.config, files.values
     path = folder / "config.json"
-    model_type = values["model_type"]
-    names = config.classifiers.get(model_type)
-    if names is None:
-        known = ", ".join(name for family in FAMILIES for name in family.classifiers)
-        raise InputError(
-            f"{folder}: scores of {config.model_types[model_type]} are not supported, those of "
-            f"{known} are"
-        )
+    names: Classifier = _modules_of(files, "classifiers", "scores")
     dense, classifier, dense_activation = names.dense, names.logits, names.activation
     if names.setting:
         dense_activation = activation(values, names.setting, config.activations)

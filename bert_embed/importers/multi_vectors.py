@@ -22,6 +22,7 @@ from bert_embed.importers.sentence_transformers import (
 )
 from bert_embed.importers.tokenizer_files import MASKS
 from bert_embed.importers.weights import (
+    architectures,
     check_shapes,
     check_vector_names,
     inside,
@@ -163,10 +164,8 @@ def read_multi_vectors(root: Path) -> MultiVectorFiles | None:
         if kind in (_OWN, _PYLATE) or any(name in values for name in _PREFIXES.values()):
             return _read_pylate(root, path, values)
         return None
-    architectures = optional_object(root / "config.json").get("architectures")
-    if isinstance(architectures, list) and "HF_ColBERT" in architectures:
-        return _read_stanford(root)
-    return None
+    is_stanford = "HF_ColBERT" in architectures(optional_object(root / "config.json"))
+    return _read_stanford(root) if is_stanford else None
 
 
 def _read_own(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVectorFiles:

@@ -40,13 +40,8 @@ _ACTIVATIONS = {
 }
 _KNOWN = frozenset(
     (
-        "in_features",
-        "out_features",
-        "bias",
-        "activation_function",
-        "module_input_name",
-        "module_output_name",
-        "use_residual",
+        *("in_features", "out_features", "bias", "activation_function", "use_residual"),
+        *("module_input_name", "module_output_name"),
     )
 )
 
@@ -179,11 +174,8 @@ _SWITCHES = {
 }
 _POOLING_KNOWN = frozenset(
     (
-        *_SWITCHES,
-        "pooling_mode",
-        "include_prompt",
-        "word_embedding_dimension",
-        "embedding_dimension",
+        *(*_SWITCHES, "pooling_mode", "include_prompt"),
+        *("word_embedding_dimension", "embedding_dimension"),
     )
 )
 # The Transformer's settings are in one of these files, whatever the model's kind.

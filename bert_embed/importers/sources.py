@@ -48,25 +48,22 @@ class _Bounded:
         return self._read(size)
 
 
-class _Unpacking:
-    """Writes an archive's files into a folder; links become copies: they could lead out."""
+def _write_members(archive: tarfile.TarFile, root: Path) -> None:
+    """Writes an archive's files into a folder; links become copies: they could lead out.
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._room = min(_MOST_UNPACKED, shutil.disk_usage(root).free)
-        self._size = self._count = 0
-
-    def add(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        """Writes a member; RefusedError if it leads out, is no file, or there are too many."""
-        path = PurePosixPath(member.name)
+    RefusedError: a member leads out, or is no file, or there are too many.
+    """
+    room, size = min(_MOST_UNPACKED, shutil.disk_usage(root).free), 0
+    for count, member in enumerate(archive, 1):
+        path, is_link = PurePosixPath(member.name), member.islnk() or member.issym()
         if path.is_absolute() or ".." in path.parts or "\0" in member.name:
             raise RefusedError(f"{member.name!r} leads out of it")
-        self._count += 1
-        self._reserve(member.size)
-        place = self._root / path
+        place = root / path
+        size += member.size  # of a link 0
+        _check_room(size, room, count)
         if member.isdir():
             place.mkdir(parents=True, exist_ok=True)
-            return
+            continue
         try:
             content = archive.extractfile(member)
         except KeyError:  # a link to what the archive does not hold before it
@@ -76,19 +73,17 @@ class _Unpacking:
         place.parent.mkdir(parents=True, exist_ok=True)
         with content, open(place, "wb") as target:
             while data := content.read(_CHUNK):
-                if member.islnk() or member.issym():  # whose own size is 0
-                    self._reserve(len(data))
+                size += len(data) if is_link else 0
+                _check_room(size, room, count)
                 target.write(data)
 
-    def _reserve(self, size: int) -> None:
-        """Counts what is about to be written."""
-        self._size += size
-        if self._size > self._room or self._count > _MOST_FILES:
-            raise RefusedError(
-                f"it holds more than {shown_bytes(self._room)} (what is free on "
-                "the disk of temporary files, at most 64 GiB) or "
-                f"more than {_MOST_FILES:,} files"
-            )
+
+def _check_room(size: int, room: int, count: int) -> None:
+    if size > room or count > _MOST_FILES:
+        raise RefusedError(
+            f"it holds more than {shown_bytes(room)} (what is free on the disk of temporary files, "
+            f"at most 64 GiB) or more than {_MOST_FILES:,} files"
+        )
 
 
 class RefusedError(ValueError):
@@ -109,9 +104,7 @@ def unpack(archive: Path, folder: Path) -> Path:
             gzip.open(archive) as stored,
             tarfile.open(fileobj=cast(BinaryIO, _Bounded(stored)), mode="r:") as file,
         ):
-            unpacking = _Unpacking(root)
-            for member in file:
-                unpacking.add(file, member)
+            _write_members(file, root)
             # Reading to the end checks gzip's checksum.
             if len(stored.read(_MOST_HEADER)) == _MOST_HEADER:
                 raise tarfile.ReadError("other data follows the archive's end")

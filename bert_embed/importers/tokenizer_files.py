@@ -54,13 +54,7 @@ _BY_MODEL = {
 _AS_THEY_ARE = ("", "HerbertTokenizer", "PreTrainedTokenizer")
 _OFF = ("byte_fallback", "fuse_unk", "ignore_merges")  # of a model of these classes
 _NAMED = (
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
+    *("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"),
 )
 # Settings of tokenizer_config.json: those that are followed, and those that change no id of a text.
 _FOLLOWED = frozenset(
@@ -84,13 +78,8 @@ _HARMLESS = frozenset(
         *("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output", "verbose"),
         # Of calls, which name their own, and of the model.
         *("max_length", "stride", "truncation", "truncation_strategy", "padding", "return_tensors"),
-        *(
-            "pad_to_multiple_of",
-            "pad_token_type_id",
-            "pad_token_id",
-            "model_type",
-            "max_seq_length",
-        ),
+        *("pad_to_multiple_of", "pad_token_type_id", "pad_token_id", "model_type"),
+        "max_seq_length",
         # Of slow tokenizers, whose file is not read.
         *("keep_accents", "remove_space", "lowercase", "normalization", "vocab_size", "do_lower"),
         *("transformers_version", "tokenizer_type", "special_tokens", "device_map", "revision"),
@@ -398,13 +387,12 @@ def _added_tokens(files: _Files) -> dict[str, dict[str, Any]]:
     """Returns the tokens that files beside tokenizer.json add, in the order of their ids."""
     slow, tokens = files.slow, dict[int, dict[str, Any]]()
     decoder = object_in(files.folder / _SLOW, slow, "added_tokens_decoder")
-    if "added_tokens_decoder" in slow:
-        for number, token in decoder.items():
-            if not isinstance(token, dict) or not str(number).isdecimal():
-                raise InputError(
-                    f"{files.folder / _SLOW}: added_tokens_decoder must map ids to objects"
-                )
-            tokens[int(number)] = dict(token)
+    for number, token in decoder.items():
+        if not isinstance(token, dict) or not str(number).isdecimal():
+            raise InputError(
+                f"{files.folder / _SLOW}: added_tokens_decoder must map ids to objects"
+            )
+        tokens[int(number)] = dict(token)
     special = [_content(slow[name]) for name in _NAMED if slow.get(name)]
     for name in ("additional_special_tokens", "extra_special_tokens"):
         more = slow.get(name) or ()

@@ -67,6 +67,12 @@ def object_in(path: Path, values: Mapping[str, Any], name: str) -> Mapping[str, 
     return value or {}
 
 
+def architectures(values: Mapping[str, Any]) -> list[str]:
+    """Returns the names of classes in config.json."""
+    names = values.get("architectures")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
 def number_in(path: Path, values: Mapping[str, Any], name: str, least: int = 1) -> int | None:
     """Returns the whole number under a name, None if there is none."""
     number = values.get(name)

@@ -141,11 +141,8 @@ class BertConfig(EncoderConfig):
     ignored: ClassVar[tuple[str, ...]] = (
         *EncoderConfig.ignored,
         *(r"pre_classifier\.", r"vocab_(transform|layer_norm|projector)\."),
-        *(
-            r"(discriminator|generator)_predictions\.",
-            r"generator_lm_head\.",
-            r"sequence_summary\.",
-        ),
+        *(r"(discriminator|generator)_predictions\.", r"generator_lm_head\."),
+        r"sequence_summary\.",
     )
     masked_lms: ClassVar[Mapping[str, MaskedLM]] = {
         "bert": MaskedLM(
@@ -186,7 +183,7 @@ class BertConfig(EncoderConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_positive(*self.seldom, prefix="config: ", least=0)
+        self._check_positive(*self.seldom, least=0)
         if self.relative_buckets not in (0, _MPNET_BUCKETS):
             raise InputError(
                 f"config: relative_buckets must be {_MPNET_BUCKETS}, got {self.relative_buckets}"

@@ -14,6 +14,7 @@ class Sizes:
     """A dataclass that JSON can hold."""
 
     kind: ClassVar[str]  # what messages call it
+    where: ClassVar[str] = ""  # before the name of a field in messages
     seldom: ClassVar[tuple[str, ...]] = ()  # in JSON only where not the default: keeps fingerprints
 
     def to_dict(self) -> dict[str, Any]:
@@ -28,12 +29,18 @@ class Sizes:
             raise InputError(f"{cls.kind}: fields missing or unknown: {', '.join(sorted(wrong))}")
         return cls(**values)
 
-    def _check_positive(self, *names: str, prefix: str = "", least: int = 1) -> None:
+    def _check_positive(self, *names: str, least: int = 1) -> None:
         for name in names:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 what = "a positive integer" if least else "an integer of at least 0"
-                raise InputError(f"{prefix}{name} must be {what}, got {value!r}")
+                raise InputError(f"{self.where}{name} must be {what}, got {value!r}")
+
+    def _check_switches(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if field.type is bool and not isinstance(value, bool):
+                raise InputError(f"{self.where}{field.name} must be true or false, got {value!r}")
 
 
 class Ops(Protocol):
@@ -203,6 +210,7 @@ class EncoderConfig(Sizes):
     """The sizes of an encoder, its tensors and its graph."""
 
     kind: ClassVar[str] = "config"
+    where: ClassVar[str] = "config: "
     # What bundle.json calls the family; BERT's has no name there.
     architecture: ClassVar[str] = ""
     # Tensors that the graph reads in the form of `tables` alone.
@@ -240,8 +248,9 @@ class EncoderConfig(Sizes):
     layer_norm_eps: float = 1e-12  # added to the variance
 
     def __post_init__(self) -> None:
-        self._check_positive(*SIZES, prefix="config: ")
-        self._check_positive("type_vocab_size", prefix="config: ", least=0)
+        self._check_switches()
+        self._check_positive(*SIZES)
+        self._check_positive("type_vocab_size", least=0)
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
                 f"config: hidden_size {self.hidden_size} must be a multiple of "

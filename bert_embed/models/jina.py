@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_embed.base.errors import InputError
 from bert_embed.models.encoder import EncoderConfig, Ops, norm_shapes, sizes_of
 from bert_embed.models.rotary import embedded, gated, post_norm_shapes, refuse_unless
 
@@ -60,11 +59,6 @@ class JinaConfig(EncoderConfig):
         *("position_embedding_type", "type_vocab_size", "layer_norm_eps", *_USUAL),
     )
     qk_norm: bool = False  # queries and keys have norms, attention a second one
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.qk_norm, bool):
-            raise InputError("config: qk_norm must be true or false")
 
     @classmethod
     def from_huggingface(cls, values: Mapping[str, Any]) -> "JinaConfig":

@@ -95,10 +95,7 @@ class ModernBertConfig(RotaryConfig):
         super().__post_init__()
         object.__setattr__(self, "full_attention", tuple(self.full_attention))
         self._check_theta("local_rope_theta")
-        self._check_positive("local_attention", prefix="config: ")
-        for name in ("norm_bias", "attention_bias", "mlp_bias"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"config: {name} must be true or false")
+        self._check_positive("local_attention")
 
     @classmethod
     def from_huggingface(cls, values: Mapping[str, Any]) -> "ModernBertConfig":

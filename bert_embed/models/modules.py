@@ -36,9 +36,7 @@ class DenseModule(Sizes):
             raise InputError(
                 f"activation must be one of {', '.join(DENSE_ACTIVATIONS)}, got {self.activation!r}"
             )
-        for name in ("bias", "residual"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} must be true or false, got {getattr(self, name)!r}")
+        self._check_switches()
 
     def __str__(self) -> str:
         residual = " residual" if self.residual else ""

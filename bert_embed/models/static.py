@@ -36,7 +36,7 @@ class StaticConfig(EncoderConfig):
     unknown_id: int = -1  # of a token that does not count, as in model2vec; -1: all count
 
     def __post_init__(self) -> None:
-        self._check_positive("vocab_size", "hidden_size", prefix="config: ")
+        self._check_positive("vocab_size", "hidden_size")
 
     @classmethod
     def from_huggingface(cls, values: Mapping[str, Any]) -> "StaticConfig":
