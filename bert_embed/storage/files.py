@@ -81,7 +81,7 @@ def list_files(pattern: str) -> list[FileInfo]:
     folder = fixed_folder(name) if is_glob(name) else name.rstrip("/")
     prefix = folder and folder + "/"
     matches = glob_matcher(name if is_glob(name) else prefix + "**")
-    files |= {info.path: info for info in store.find_below(pattern, prefix, matches)}
+    files |= {info.path: info for info in store.listed(pattern, prefix, matches)}
     return [files[path] for path in sorted(files) if not path.endswith("/")]
 
 
@@ -179,7 +179,7 @@ def write_unsynced(
 
 def sweep_temporary(folder: str) -> int:
     """Removes temporary files a day old or of ended processes here; returns how many."""
-    abandoned = [file.path for file in _store(folder).list_folder(folder) if _is_abandoned(file)]
+    abandoned = [file.path for file in _in_folder(folder) if _is_abandoned(file)]
     remove(abandoned)
     return len(abandoned)
 
@@ -199,8 +199,19 @@ def _is_abandoned(file: FileInfo) -> bool:
 
 def sizes_in(folder: str) -> dict[str, int]:
     """Names and bytes of the files, and of links themselves, directly in a folder."""
-    listed = _store(folder).list_folder(folder)
-    return {file.path.rpartition("/")[2]: file.size for file in listed}
+    return {file.path.rpartition("/")[2]: file.size for file in _in_folder(folder)}
+
+
+def _in_folder(folder: str, most: int = 0) -> list[FileInfo]:
+    """The files directly in a folder; of a store `most` of them, 0 being all."""
+    if not is_remote(folder):
+        return local.list_folder(folder)
+    name = split_address(folder)[1].rstrip("/")
+    prefix = name and f"{name}/"
+    # An object of that name is a console's placeholder, which may be the one that is asked for.
+    wanted = bool if most else prefix.__ne__
+    infos: list[FileInfo] = _store(folder).listed(folder, prefix, wanted, direct=True, most=most)
+    return infos
 
 
 def names_in(folder: str) -> list[str]:
@@ -210,17 +221,14 @@ def names_in(folder: str) -> list[str]:
 
 def holds_files(folder: str) -> bool:
     """Whether a file is directly in a folder, or, locally, the folder is there; one request."""
-    return _store(folder).holds_files(folder)
+    return bool(_in_folder(folder, most=1)) if is_remote(folder) else os.path.isdir(folder)
 
 
 def files_in(folder: str, wanted: Callable[[str], bool]) -> list[FileInfo]:
     """The files directly in a folder whose names are `wanted`, sorted by path."""
     if is_remote(folder):
-        listed = _store(folder).list_folder(folder)
-        return sorted(
-            (file for file in listed if wanted(file.path.rpartition("/")[2])),
-            key=lambda each: each.path,
-        )
+        files = [file for file in _in_folder(folder) if wanted(file.path.rpartition("/")[2])]
+        return sorted(files, key=lambda file: file.path)
     infos = []
     for name in sorted(filter(wanted, local.names_in(folder))):
         with suppress(FileNotFoundError):

@@ -53,10 +53,16 @@ def find(path: str) -> FileInfo | None:
     return None if blob is None else _info(blob, split_address(path)[0])
 
 
-def find_below(path: str, prefix: str, matches: Callable[[str], object]) -> list[FileInfo]:
-    """The objects of the bucket of `path` whose names begin with `prefix` and match."""
-    bucket = split_address(path)[0]
-    return [_info(blob, bucket) for blob in _listed(path, bucket, prefix) if matches(blob.name)]
+def listed(
+    path: str, prefix: str, wanted: Callable[[str], object], direct: bool = False, most: int = 0
+) -> list[FileInfo]:
+    """The objects of the bucket of `path` whose names begin with `prefix` and are `wanted`.
+
+    None that is `direct` is below a further folder; `most` are how many to ask for, 0 all.
+    """
+    bucket, which = split_address(path)[0], {"delimiter": "/"} if direct else {}
+    blobs = _listed(path, bucket, prefix, max_results=most or None, **which)
+    return [_info(blob, bucket) for blob in blobs if wanted(blob.name)]
 
 
 def _blob(path: str) -> "Blob | None":
@@ -114,21 +120,6 @@ def create(path: str, data: bytes) -> bool:
     return True
 
 
-def list_folder(folder: str) -> list[FileInfo]:
-    """Objects directly in a folder."""
-    bucket, name = split_address(folder)
-    prefix = name.rstrip("/") + "/" if name else ""
-    listed = _listed(folder, bucket, prefix, delimiter="/")
-    return [_info(blob, bucket) for blob in listed if blob.name != prefix]
-
-
-def holds_files(folder: str) -> bool:
-    """Whether an object is directly in a folder."""
-    bucket, name = split_address(folder)
-    prefix = name.rstrip("/") + "/" if name else ""
-    return bool(_listed(folder, bucket, prefix, delimiter="/", max_results=1))
-
-
 def delete(path: str) -> None:
     """Removes an object; one that does not exist is no error."""
     with suppress(FileNotFoundError):
@@ -140,9 +131,9 @@ def _listed(path: str, bucket: str, prefix: str, **which: Any) -> "list[Blob]":
         blobs = _client().list_blobs(
             bucket, prefix=prefix, fields=_FIELDS, retry=_retry(), timeout=_TIMEOUT, **which
         )
-        listed = list(blobs)
+        objects = list(blobs)
     _answered.add(_server())
-    return listed
+    return objects
 
 
 def _info(blob: "Blob", bucket: str) -> FileInfo:

@@ -208,11 +208,6 @@ def list_folder(folder: str) -> list[FileInfo]:
     return files
 
 
-def holds_files(folder: str) -> bool:
-    """Whether a folder is there."""
-    return os.path.isdir(folder)
-
-
 def names_in(folder: str) -> list[str]:
     """Names of the files directly in a folder; asks for nothing else, so it is quick."""
     return [entry.name for entry in _entries(folder)]

@@ -6,6 +6,7 @@ exist, and waits up to ten minutes for a request. Only its options are used here
 
 import functools
 import io
+import itertools
 import os
 import threading
 import time
@@ -40,9 +41,13 @@ def find(path: str) -> FileInfo | None:
     return first if first is not None and first.path == path else None
 
 
-def find_below(path: str, prefix: str, matches: Callable[[str], object]) -> list[FileInfo]:
-    """The objects of the bucket of `path` whose names begin with `prefix` and match."""
-    return [info for info in _listed(path, prefix) if matches(split_address(info.path)[1])]
+def listed(
+    path: str, prefix: str, wanted: Callable[[str], object], direct: bool = False, most: int = 0
+) -> list[FileInfo]:
+    """The objects of the bucket of `path` whose names begin so, as `gcs.listed`."""
+    infos = _listed(path, prefix, **({"Delimiter": "/"} if direct else {}))
+    infos = (info for info in infos if wanted(split_address(info.path)[1]))
+    return list(itertools.islice(infos, most or None))
 
 
 def _listed(path: str, prefix: str, **which: Any) -> Iterator[FileInfo]:
@@ -132,22 +137,6 @@ def create(path: str, data: bytes) -> bool:
             raise
         return present == data  # True: it is ours, and the first answer was lost
     return True
-
-
-def list_folder(folder: str) -> list[FileInfo]:
-    """Files directly in a folder."""
-    return list(_directly_in(folder))
-
-
-def holds_files(folder: str) -> bool:
-    """Whether a file is directly in a folder."""
-    return any(True for _ in _directly_in(folder))
-
-
-def _directly_in(folder: str) -> Iterator[FileInfo]:
-    name = split_address(folder)[1].rstrip("/")
-    listed = _listed(folder, name and name + "/", Delimiter="/")
-    return (info for info in listed if not info.path.endswith("/"))
 
 
 def delete(path: str) -> None:
