@@ -331,7 +331,12 @@ class RowRunner:
             done.heads[kind] = gather_rows(self._heads[kind], len(lengths), batches_of)
         done.tokens, done.batches = len(input_ids), len(batches)
         done.padded_tokens = sum(math.prod(batch.shape) for batch in batches)
-        _refuse_broken_model(done, len(lengths), next((p.error for p in parts if p.error), None))
+        if 1 < len(lengths) == len(done.failed):
+            cause = next((part.error for part in parts if part.error), None)
+            reason = min(done.failed.values())
+            raise BrokenModelError(
+                f"the model failed on all of {len(lengths)} rows: {reason}"
+            ) from cause
         return done
 
     def finish(self, spec: VectorSpec, pooled: np.ndarray) -> np.ndarray:
@@ -417,12 +422,6 @@ def _keep(
         at = places(row_splits[rows], np.diff(row_splits)[rows])
         done.token_vectors[at] = tokens[mask > 0]
     return finite
-
-
-def _refuse_broken_model(done: EmbeddedRows, rows: int, error: Exception | None) -> None:
-    if rows > 1 and len(done.failed) == rows:
-        reason = min(done.failed.values())
-        raise BrokenModelError(f"the model failed on all of {rows} rows: {reason}") from error
 
 
 def _check_rows(config: EncoderConfig, input_ids: np.ndarray, lengths: np.ndarray) -> None:

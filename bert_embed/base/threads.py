@@ -74,11 +74,6 @@ def native_call(caller: int | None = None) -> Iterator[None]:
         _running.discard(thread)
 
 
-def give_up(threads: Iterable[int | None]) -> None:
-    """Says that calls hang, so that nothing waits for them."""
-    _running.difference_update(threads)
-
-
 def wait_at_exit(then: Callable[[], object] | None = None) -> None:
     """Has the exit wait before all handlers that were registered so far, as those of engines.
 
@@ -98,10 +93,6 @@ def _wait() -> None:
         time.sleep(_POLL_SECONDS)
     for then in _after:
         then()
-
-
-def _after_fork() -> None:
-    _running.intersection_update((threading.get_ident(),))
 
 
 class Forked(Protocol):
@@ -127,10 +118,14 @@ def _renew() -> None:
         holder.after_fork()
 
 
+def _after_fork() -> None:
+    _running.intersection_update((threading.get_ident(),))
+    _renew()
+
+
 wait_at_exit(_renew)
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_after_fork)
-    os.register_at_fork(after_in_child=_renew)
 
 
 class SharedSetting:
@@ -233,7 +228,7 @@ def run_each(
     finally:
         stopped.set()
     if running:
-        give_up(worker.ident for worker in workers)
+        _running.difference_update(worker.ident for worker in workers)  # so that no exit waits
         raise NoProgressError(f"no call came to an end in {timeout:g} s")
     if errors:
         raise errors[0]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, compress, pairwise
+from itertools import chain, compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -152,16 +152,11 @@ def read_batches(
 def read_sparse(folder: Folders, partial: bool = False) -> "tuple[list[str | int], csr_array]":
     """Reads the sparse vectors that a run wrote, in the input's order; it requires SciPy.
 
-    Args:
-        folder: As of `read`.
-        partial: Whether to read the finished parts of an incomplete run.
+    Arguments and errors are those of `read`.
 
     Returns:
         The ids, as `read`, and the weights, a SciPy array in CSR format, float32 `[documents,
         entries of the vocabulary]`. Where windows or chunks have their own, each row is one.
-
-    Raises:
-        InputError: As `read`, or SciPy is not installed.
     """
     with requires("read_sparse", "scipy"):
         from scipy.sparse import csr_array
@@ -177,24 +172,17 @@ def read_multi(
 ) -> Iterator[tuple[str | int, NDArray[np.float32]]]:
     """Reads the multi-vectors that a run wrote, in the input's order, some documents at a time.
 
-    Args:
-        folder: As of `read`.
-        partial: Whether to read the finished parts of an incomplete run.
+    Arguments and errors are those of `read`.
 
     Yields:
         A document's id, and float32 `[tokens, dim]`, a vector for each token that was kept,
         decoded from the type they were stored as.
-
-    Raises:
-        InputError: As `read`.
     """
     _, batches = _read_rows(folder, "multi", partial)
     return (
-        (document, batch.vectors.vectors[start:stop])
+        of_document
         for batch in batches
-        for document, (start, stop) in zip(
-            batch.columns["id"].to_pylist(), pairwise(batch.vectors.splits.tolist()), strict=True
-        )
+        for of_document in zip(batch.columns["id"].to_pylist(), batch.vectors.rows(), strict=True)
     )
 
 
@@ -203,15 +191,10 @@ def read_scores(
 ) -> tuple[list[str | int], list[str], NDArray[np.float32]]:
     """Reads the scores that a run wrote, in the input's order.
 
-    Args:
-        folder: As of `read`.
-        partial: Whether to read the finished parts of an incomplete run.
+    Arguments and errors are those of `read`.
 
     Returns:
         The ids, as `read`; the model's labels; and float32 `[documents, labels]`.
-
-    Raises:
-        InputError: As `read`.
     """
     ids, blocks, settings = _read_whole(folder, "scores", partial)
     labels = list(settings["heads"]["scores"]["labels"])
@@ -263,15 +246,10 @@ def _listed(
 def read_tokens(folder: Folders, partial: bool = False) -> Iterator[DocumentUnits]:
     """Reads the vectors of every document's tokens, in the input's order, one file at a time.
 
-    Args:
-        folder: As of `read`.
-        partial: Whether to read the finished parts of an incomplete run.
+    Arguments and errors are those of `read`.
 
     Yields:
         A document's id, its tokens, their spans in the text, and their vectors.
-
-    Raises:
-        InputError: As `read`.
     """
     return _read_units(folder, "token", partial)
 

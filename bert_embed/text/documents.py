@@ -411,22 +411,19 @@ def _behind_marker(tokens: TokenizedTexts, marker: int) -> TokenizedTexts:
 
 def _word_texts(words: Sequence[Sequence[str] | None], documents: Documents) -> UnitTexts:
     """The spans of words: the caller's, in the words joined by spaces, or those of a text."""
-    starts: list[np.ndarray] = [np.empty(0, np.int64)]
-    stops, texts, counts = [*starts], [], []
-    for row, of_text in enumerate(words):
-        if of_text is None:
-            one = words_of_text(documents.take(np.array([row])))[0]
-        else:
-            ends = np.cumsum([len(word) + 1 for word in of_text], dtype=np.int64) - 1
-            lengths = np.array([len(word) for word in of_text], np.int64)
-            one = UnitTexts(np.array([0, len(of_text)]), ends - lengths, ends, list(of_text))
-        starts.append(one.starts)
-        stops.append(one.stops)
-        texts += one.texts or []
-        counts.append(len(one.starts))
-    return UnitTexts(
-        splits_of(np.array(counts, np.int64)), np.concatenate(starts), np.concatenate(stops), texts
-    )
+    nothing = np.empty(0, np.int64)
+    of_texts = [UnitTexts(nothing, nothing, nothing)]
+    for row, listed in enumerate(words):
+        if listed is None:
+            of_texts.append(words_of_text(documents.take(np.array([row])))[0])
+            continue
+        lengths = np.array([len(word) for word in listed], np.int64)
+        ends = np.cumsum(lengths + 1) - 1
+        of_texts.append(UnitTexts(nothing, ends - lengths, ends, list(listed)))
+    starts, stops = ([getattr(one, side) for one in of_texts] for side in ("starts", "stops"))
+    splits = splits_of(np.array([len(of_text) for of_text in starts[1:]], np.int64))
+    texts = [word for one in of_texts for word in one.texts or ()]
+    return UnitTexts(splits, np.concatenate(starts), np.concatenate(stops), texts)
 
 
 def words_of_text(documents: Documents) -> tuple[UnitTexts, np.ndarray, np.ndarray]:

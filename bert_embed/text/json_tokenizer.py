@@ -82,7 +82,11 @@ class JsonTokenizer(TextTokenizer):
         if prefix := json.loads(self._text)["model"].get("continuing_subword_prefix"):
             return np.array([entry.startswith(prefix) for entry in self.vocab])
         return np.array(
-            [not entry.startswith(_SPACES) and any(map(_is_letter, entry)) for entry in self.vocab]
+            [
+                not entry.startswith(_SPACES)
+                and any(unicodedata.category(char)[0] in "LNM" for char in entry)
+                for entry in self.vocab
+            ]
         )
 
     def length_before(self, prompt: str, word: str) -> int | None:
@@ -98,15 +102,14 @@ class JsonTokenizer(TextTokenizer):
     def tokenize_texts(self, texts: list[str], offsets: bool = True) -> TokenizedTexts:
         """Returns the tokens of texts; without `offsets`, starts, stops and continues are empty."""
         texts = [SURROGATES.sub("\ufffd", text) for text in texts]
+        library = self._tokenizer
+        encode = library.encode_batch if offsets else library.encode_batch_fast
+        with native_call():
+            encoded = encode(texts, add_special_tokens=False)
+        ids, splits = _flat([one.ids for one in encoded])
         if not offsets:
-            with native_call():
-                encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-            ids, splits = _flat([one.ids for one in encoded])
             nothing = np.empty(0, np.int32)
             return TokenizedTexts(ids, splits, nothing, nothing, np.empty(0, bool))
-        with native_call():
-            encoded = self._tokenizer.encode_batch(texts, add_special_tokens=False)
-        ids, splits = _flat([one.ids for one in encoded])
         flat = chain.from_iterable(chain.from_iterable(one.offsets for one in encoded))
         starts, stops = np.fromiter(flat, np.int32, 2 * len(ids)).reshape(-1, 2).T.copy()
         starts, stops, word = self._trim(texts, splits, starts, stops)
@@ -194,7 +197,3 @@ def _unknown_id(model: Mapping[str, Any], numbers: Mapping[str, int]) -> int | N
 def _flat(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     splits = splits_of(np.fromiter(map(len, rows), np.int64, len(rows)))
     return np.fromiter(chain.from_iterable(rows), np.int32, int(splits[-1])), splits
-
-
-def _is_letter(char: str) -> bool:
-    return unicodedata.category(char)[0] in "LNM"

@@ -138,9 +138,9 @@ class Normalizer:
             chars, classes, source = self._widen(chars, classes)
         classes = classes & _CLASS
         if (classes == _DROPPED).any():
-            kept = np.flatnonzero(classes != _DROPPED)
-            chars, classes = chars.take(kept), classes.take(kept)
-            source = kept if source is None else source.take(kept)
+            places_left = np.flatnonzero(classes != _DROPPED)
+            chars, classes = chars.take(places_left), classes.take(places_left)
+            source = places_left if source is None else source.take(places_left)
         for start, stop in _words_around(text, in_context.tolist()):
             at = start if source is None else int(np.searchsorted(source, start))
             folded, places = self._rules.folded_word(text[start:stop])

@@ -242,25 +242,25 @@ class WordPiece:
             beyond = np.flatnonzero(words.chars > 0xFFFF)
             short[np.searchsorted(words.starts, beyond, side="right") - 1] = False
         keys = word_keys(chars, words.starts, lengths, width)
-        found = np.where(short, table.find(keys), 0)
-        missing = np.flatnonzero(found == 0)
+        entries_of = np.where(short, table.find(keys), 0)
+        missing = np.flatnonzero(entries_of == 0)
         new, longer = missing[short[missing]], missing[~short[missing]]
         if len(new):
             distinct, number = table.distinct(keys.take(new, axis=0))
             entries = self._learn(_lines_of(distinct.view(chars.dtype)))
             table.insert(distinct, entries)
-            found[new] = entries.take(number)
+            entries_of[new] = entries.take(number)
         if len(longer):
-            found[longer] = self._find_longer(words.strings(longer))
-        return found
+            entries_of[longer] = self._find_longer(words.strings(longer))
+        return entries_of
 
     def _find_longer(self, words: list[str]) -> list[int]:
-        most, kept = self._max_word_chars, self._longer
-        new = list(dict.fromkeys(word for word in words if len(word) <= most and word not in kept))
+        most, known = self._max_word_chars, self._longer
+        new = list(dict.fromkeys(word for word in words if len(word) <= most and word not in known))
         if new:
             entries = self._learn(_bytes("".join(_BEFORE + word for word in new)))
-            kept.update(zip(new, entries.tolist(), strict=True))
-        return [kept.get(word, _NO_PIECES) for word in words]
+            known.update(zip(new, entries.tolist(), strict=True))
+        return [known.get(word, _NO_PIECES) for word in words]
 
     def _learn(self, lines: bytes) -> np.ndarray:
         """Returns the entries of new words, int64 `[words]`; each is UTF-8 behind `_BEFORE`."""
@@ -269,23 +269,20 @@ class WordPiece:
         pieces = np.fromiter(map(_PIECE, matches), np.int64, len(matches))
         firsts = np.flatnonzero(self._begins.take(pieces))
         chars, sizes = self._chars.take(pieces), self._sizes.take(pieces)
-        lengths, begins = np.add.reduceat(chars, firsts), _places_of(_BEFORE, lines)
+        lengths = np.add.reduceat(chars, firsts)
+        begins = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord(_BEFORE))
         # Pieces do not overlap, so those of a word have all its bytes only if they leave no gap.
         covered = np.add.reduceat(sizes, firsts) == np.diff(begins, append=len(lines))
         whole = covered & (lengths <= self._max_word_chars)
         counts = np.diff(firsts, append=len(pieces))
-        kept = np.repeat(whole, counts)
-        pieces, chars, counts = pieces[kept], chars[kept], counts * whole
+        of_whole = np.repeat(whole, counts)
+        pieces, chars, counts = pieces[of_whole], chars[of_whole], counts * whole
         stops = np.cumsum(chars) - np.repeat(splits_of(lengths * whole)[:-1], counts)
         starts = self._rows + splits_of(counts)[:-1]
         self._ids = _extended(self._ids, self._rows, self._piece_ids.take(pieces))
         self._stops = _extended(self._stops, self._rows, stops)
         self._rows += len(pieces)
         return np.where(whole, starts << _COUNT_BITS | counts, _NO_PIECES)
-
-
-def _places_of(char: str, lines: bytes) -> np.ndarray:
-    return np.flatnonzero(np.frombuffer(lines, np.uint8) == ord(char))
 
 
 def _lines_of(words: np.ndarray) -> bytes:

@@ -363,16 +363,16 @@ def cut_contexts(
         tokens = tokenizer.tokenize_texts(list(left.values()))
         longer: dict[str, str] = {}
         splits = pairwise(tokens.row_splits.tolist())
-        for (context, kept), (first, last) in zip(left.items(), splits, strict=True):
+        for (context, text), (first, last) in zip(left.items(), splits, strict=True):
             if last - first <= most:
-                cut[context] = kept, last - first
+                cut[context] = text, last - first
                 continue
             stop = first + most
             while stop > first and tokens.continues[stop]:
                 stop -= 1
             stop = stop if stop > first else first + most  # of one long word, its beginning
             end = int(tokens.stops[stop - 1]) if stop > first else 0
-            longer[context] = kept[: min(end, len(kept) - 1)].rstrip()
+            longer[context] = text[: min(end, len(text) - 1)].rstrip()
         left = longer
     return cut
 

@@ -70,19 +70,16 @@ class LiteRTEngine(HostEngine):
             if cut not in self._contents:
                 self._contents[cut] = self._content(cut)
             idle = self._idle.setdefault(cut, [])
-            self._forget_others(cut)
+            # All but the latest highest layers are forgotten: each thread holds their weights anew.
+            self._contents[cut] = self._contents.pop(cut)
+            for old in list(self._contents)[:-_HIGHEST_LAYERS]:
+                del self._contents[old], self._idle[old]
             model, content = idle.pop() if idle else None, self._contents[cut]
         model = model or LiteRTModel(self._file, content, self._per_token)
         try:
             yield model
         finally:
             idle.append(model)
-
-    def _forget_others(self, cut: _Cut) -> None:
-        """Forgets all but the latest highest layers: each thread holds their weights anew."""
-        self._contents[cut] = self._contents.pop(cut)
-        for old in list(self._contents)[:-_HIGHEST_LAYERS]:
-            del self._contents[old], self._idle[old]
 
     def _content(self, cut: _Cut) -> bytes | None:
         """Returns the model up to a layer; None for the file as it is."""
@@ -115,9 +112,9 @@ class LiteRTModel:
         input_ids: np.ndarray,
         type_ids: np.ndarray,
         layers: set[int],
-        mask: np.ndarray | None = None,
+        mask: np.ndarray,
     ) -> dict[int, np.ndarray]:
-        """See `Model.states`; few models take a mask, None is all 1."""
+        """See `Model.states`; few models take a mask."""
         interpreter, shape = self._interpreter, input_ids.shape
         if shape != self._shape:
             self._shape = ()  # until all inputs are resized
@@ -128,9 +125,8 @@ class LiteRTModel:
         interpreter.set_tensor(self._inputs["input_ids"], input_ids)
         interpreter.set_tensor(self._inputs["type_ids"], type_ids)
         if "mask" in self._inputs:
-            seen = np.ones(shape, np.int32) if mask is None else mask
-            interpreter.set_tensor(self._inputs["mask"], seen)
-        elif mask is not None and not mask.all():
+            interpreter.set_tensor(self._inputs["mask"], mask)
+        elif not mask.all():
             raise ValueError("this model lets every token see all of its row, padding included")
         interpreter.invoke()
         return {

@@ -93,15 +93,12 @@ class Encoder(tf.Module):
 def _graph_weights(bundle: Bundle, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Returns the arrays that the graph reads: products of attention fused, tables added."""
     config, read = bundle.config, graph_tensors(bundle, tensors)
-    arrays = {name: array for name, array in read.items() if not _is_fused(name)}
+    fused_parts = ("query", "key", "value")
+    arrays = {name: read[name] for name in read if name.split("/")[-2] not in fused_parts}
     for layer in config.layer_names:
         fused = fused_attention(tensors, layer, config.head_width)
         arrays |= {f"{layer}/qkv/{part}": array for part, array in fused.items()}
     return arrays | config.tables(tensors)
-
-
-def _is_fused(name: str) -> bool:
-    return name.split("/")[-2] in ("query", "key", "value")
 
 
 class _TensorFlowOps(ArrayOps):
