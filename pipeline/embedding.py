@@ -68,7 +68,7 @@ class EmbedAttempt(Attempt[RunRecord]):
         self._markers: frozenset[str] = frozenset()  # of crashes before this attempt
 
     def plan(self) -> list[str]:
-        return [*plan_of(self.run), *earlier_job_lines(self.run.found.record)]
+        return [*plan_of(self.run), *earlier_job_lines(self.run.state.record)]
 
     def claimed(self) -> AbstractContextManager[RunRecord]:
         return state.claimed(self.run)
@@ -279,7 +279,7 @@ def _cost(place: str, record: RunRecord, run: EmbedRun) -> str:
 
 def _others(record: RunRecord, run: EmbedRun) -> list[str]:
     """The options that differ from those of the other run, with what it had."""
-    found = []
+    changed = []
     for name in FLAGS:
         if name not in (*OF_RESULT, "input", "query", "model"):
             continue
@@ -287,8 +287,8 @@ def _others(record: RunRecord, run: EmbedRun) -> list[str]:
         now = DEFAULTS[name] if now is None else now
         if _plain(before) != _plain(now):
             had = ",".join(before) if isinstance(before, list) and before else before
-            found.append(f"--{name} (there {had if had not in (None, ()) else 'the default'})")
-    return found
+            changed.append(f"--{name} (there {had if had not in (None, ()) else 'the default'})")
+    return changed
 
 
 def _plain(value: object) -> object:

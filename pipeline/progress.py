@@ -245,10 +245,10 @@ def progress_of_run(counts: Counts, tell: Callable[[str], None] | None = None) -
     def last(is_whole: bool) -> str:
         with suppress(OSError, InputError):
             counts.look()
-        found = counts.progress(None)
+        progress = counts.progress(None)
         return (
-            f"{int(100 * found.share)}% · {counted(found.documents, 'document')} · "
-            f"{'' if is_whole else 'stopped · '}{clock(found.elapsed)}"
+            f"{int(100 * progress.share)}% · {counted(progress.documents, 'document')} · "
+            f"{'' if is_whole else 'stopped · '}{clock(progress.elapsed)}"
         )
 
     with watching_parts() as counts.in_work, shown_progress(counts.output, line, tell, last):

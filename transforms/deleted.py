@@ -111,10 +111,10 @@ class _Write(beam.DoFn):
     ) -> Iterator[Files]:
         if not is_marked:
             return
-        number, found = bucket
+        number, keys = bucket
         with RedactErrors("write deleted ids"):
-            pieces = EarlierKeys.joined(found["pieces"])
-            for changes in found["changes"]:
+            pieces = EarlierKeys.joined(keys["pieces"])
+            for changes in keys["changes"]:
                 table = deleted_table(changes, pieces, self._piece)
                 write = partial(write_deleted, table=table, settings=self._settings)
                 if rows := table.num_rows:

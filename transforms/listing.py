@@ -267,16 +267,16 @@ def _folders_above(pattern: str, paths: Sequence[str]) -> list[str]:
 
     Where the pattern is a folder of a store, all below it is listed: those above it are left.
     """
-    found = set[str]()
+    above = set[str]()
     place = absolute(pattern).rstrip("/")
     for folder in {path.rpartition("/")[0] for path in paths}:
         if is_remote(pattern) and f"{folder}/".startswith(f"{place}/"):
             folder = place.rpartition("/")[0]
-        while folder not in found and not folder.endswith("/") and folder.strip("/"):
-            found.add(folder)
+        while folder not in above and not folder.endswith("/") and folder.strip("/"):
+            above.add(folder)
             folder = folder.rpartition("/")[0]
     folders = sorted(
-        (folder for folder in found if "=" not in folder.rpartition("/")[2]),
+        (folder for folder in above if "=" not in folder.rpartition("/")[2]),
         key=lambda folder: (folder.count("/"), folder),
     )
     return folders[:_MOST_FOLDERS] if is_remote(pattern) else folders

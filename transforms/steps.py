@@ -159,12 +159,12 @@ def without_cell_labels() -> Iterator[None]:
     Beam imports its DataFrames for them, in IPython at every step: with pandas 3 this fails, and
     with older ones it loads JavaScript of other hosts into the notebook.
     """
-    kept = beam.pipeline.alter_label_if_ipython
+    of_beam = beam.pipeline.alter_label_if_ipython
     beam.pipeline.alter_label_if_ipython = _same_label
     try:
         yield
     finally:
-        beam.pipeline.alter_label_if_ipython = kept
+        beam.pipeline.alter_label_if_ipython = of_beam
 
 
 def mend_cell_labels() -> None:

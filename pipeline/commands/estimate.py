@@ -377,10 +377,10 @@ def run_estimate(options: Options, flags: EstimateOptions) -> int:
         device=chosen.device if chosen else options.device,
     )
     configure_storage(options.job)
-    found = OutputState(absolute(options.output or nowhere), f"--output {options.output}")
-    source = find_source(options, found)
-    work = plan_work(replace(options, skip_existing=()), job, source, found)
-    run = EmbedRun(options, job, source, work, Target(found), Forecast())
+    state = OutputState(absolute(options.output or nowhere), f"--output {options.output}")
+    source = find_source(options, state)
+    work = plan_work(replace(options, skip_existing=()), job, source, state)
+    run = EmbedRun(options, job, source, work, Target(state), Forecast())
     with RedactErrors("read the sample"):
         sample = _Sample(run)
     estimate = _estimate(run, sample, flags.price_per_hour, flags.seconds)
@@ -449,10 +449,10 @@ def _chips(run: EmbedRun) -> Chips | None:
     if name is None:
         return None
     kind, chips = name.partition("-")[0], ACCELERATORS[name].chips
-    found = chip_speed(run.work.bundle.config, precision, kind)
-    if found is not None:
-        rate = chips * found.tokens_per_second
-        return Chips(name, chips, rate, found.like, found.measured)
+    speed = chip_speed(run.work.bundle.config, precision, kind)
+    if speed is not None:
+        rate = chips * speed.tokens_per_second
+        return Chips(name, chips, rate, speed.like, speed.measured)
     if known := known_precisions(kind):
         advice = f"that in {' and '.join(known)} is: give --precision {known[0]}"
     else:

@@ -70,10 +70,10 @@ def read_folder(output: str) -> tuple[OutputFolder, RunRecord]:
 
 
 def prepare_repair(
-    folder: OutputFolder, record: RunRecord, problems: Sequence[Problem], own: VerifyOptions
+    folder: OutputFolder, record: RunRecord, problems: Sequence[Problem], repair: VerifyOptions
 ) -> EmbedRun:
     """Removes damaged and extra files if the same run can start; returns it to write them again."""
-    options = _options(folder, record, own)
+    options = _options(folder, record, repair)
     warn(
         f"repairing {folder.path} with {options.runner}; as its run.json says, this reads "
         f"{', '.join((*options.input, *options.skip_existing))} and the model {options.model}"
@@ -93,7 +93,7 @@ def prepare_repair(
     return run
 
 
-def _options(folder: OutputFolder, record: RunRecord, own: VerifyOptions) -> Options:
+def _options(folder: OutputFolder, record: RunRecord, repair: VerifyOptions) -> Options:
     """The options of a run: what it computes by its record, where it runs by this command.
 
     Somebody else may have written run.json. So it names what is read, and nothing more: no runner
@@ -113,8 +113,8 @@ def _options(folder: OutputFolder, record: RunRecord, own: VerifyOptions) -> Opt
         **read,
         output=folder.path,
         skip_existing=earlier,
-        runner=own.runner,
-        beam_args=own.beam_args,
+        runner=repair.runner,
+        beam_args=repair.beam_args,
     )
     if options.reads_table:
         raise _needs_its_command(folder, "names BigQuery, which only a command may")

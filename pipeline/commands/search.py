@@ -278,14 +278,14 @@ def _larger(
     named: str, outputs: Sequence[SearchedOutput], model: str | None
 ) -> list[SearchedOutput]:
     """The outputs whose vectors score candidates again; UsageError if theirs mean others."""
-    found = []
+    larger = []
     for folder in _named_outputs([named]):
         record = read_run(folder)
         fingerprint = None if record is None else record.model.fingerprint
         same = fingerprint == outputs[0].settings["model"]
-        found.append(opened(folder, model if same else None, "dense"))
-    check_comparable(found, ("dense",))
-    return found
+        larger.append(opened(folder, model if same else None, "dense"))
+    check_comparable(larger, ("dense",))
+    return larger
 
 
 @dataclass(frozen=True)

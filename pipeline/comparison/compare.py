@@ -128,23 +128,23 @@ def compared(options: CompareOptions) -> Comparison:
     named = {"OLD": options.old, "NEW": options.new}
     old, new = (open_side(name, options.by) for name in named.values())
     _check_apart(old, new, options)
-    given = None if options.queries is None else read_queries(options.queries)
+    queries = None if options.queries is None else read_queries(options.queries)
     models = []
-    if given is not None:
+    if queries is not None:
         models = [
             _with_model(old, options.old_model, "old_model"),
             _with_model(new, options.new_model, "new_model"),
         ]
-    pool = _pool(old, new, options, least=1 if given else 2)
+    pool = _pool(old, new, options, least=1 if queries else 2)
     vectors: list[Any] | None = None
-    if given is not None:
-        given = _within(given, pool)
-        texts = [required(query.text, "text of a query") for query in given]
+    if queries is not None:
+        queries = _within(queries, pool)
+        texts = [required(query.text, "text of a query") for query in queries]
         vectors = [
             query_vectors(model, texts, model.query_prompt(None), side.kind.name)
             for side, model in zip((old, new), models, strict=True)
         ]
-    return _compared(old, new, pool, given, vectors, options)
+    return _compared(old, new, pool, queries, vectors, options)
 
 
 def _check_apart(old: Side, new: Side, options: CompareOptions) -> None:
@@ -230,28 +230,28 @@ def _compared(
     old: Side,
     new: Side,
     pool: np.ndarray,
-    given: list[_Query] | None,
+    queries: list[_Query] | None,
     vectors: list[Any] | None,
     options: CompareOptions,
 ) -> Comparison:
     draw = np.random.default_rng(options.seed)
     space = _space(old, new)
     wanted = np.empty(0, np.uint64)
-    if given is None:
+    if queries is None:
         wanted = np.sort(draw.choice(pool, min(options.drawn, len(pool)), replace=False))
     training = wanted[:0] if space is not None else _training(old, draw)
     rows = [side.rows_of(at) for side, at in ((old, np.union1d(wanted, training)), (new, wanted))]
     unusable = 0
-    if given is None:
-        given, vectors, unusable = _own_queries((old, new), rows, wanted.tolist())
-        if not given:
+    if queries is None:
+        queries, vectors, unusable = _own_queries((old, new), rows, wanted.tolist())
+        if not queries:
             raise InputError(
                 f"none of {counted(len(wanted), 'document')} drawn from both outputs has a vector "
                 "that can be a query: all are missing, zero or not finite"
             )
     rankings = [
-        _rankings(side, queries, given, pool)
-        for side, queries in zip((old, new), required(vectors, "queries"), strict=True)
+        _rankings(side, of_queries, queries, pool)
+        for side, of_queries in zip((old, new), required(vectors, "queries"), strict=True)
     ]
     pairs = list(zip(rankings[0].ids, rankings[1].ids, strict=True))
     values = np.array(
@@ -271,15 +271,15 @@ def _compared(
         old=figures[0],
         new=figures[1],
         pool=len(pool),
-        queries=len(given),
+        queries=len(queries),
         unusable_queries=unusable,
         seed=options.seed,
         overlap_at_1=at_1,
         overlap_at_10=at_10,
         overlap_at_100=at_100,
         rank_correlation=correlation,
-        relevance=_relevance(given, pairs, options.seed),
-        changed=_changed((old, new), given, [ranking.first for ranking in rankings], values),
+        relevance=_relevance(queries, pairs, options.seed),
+        changed=_changed((old, new), queries, [ranking.first for ranking in rankings], values),
         clusters=clusters,
         moved=moved,
         not_comparable=space or (None if clusters else "OLD has no vector with a direction"),
@@ -288,16 +288,16 @@ def _compared(
 
 def _rankings(side: Side, vectors: Any, queries: Sequence[_Query], pool: np.ndarray) -> _Rankings:
     """The neighbours of each query on a side; a document is none of its own."""
-    found = _Rankings([], [])
-    own = queries[0].document is not None
+    rankings = _Rankings([], [])
+    with_itself = queries[0].document is not None
     for at in range(0, len(queries), _AT_ONCE):
-        hits = side.neighbours(vectors[at : at + _AT_ONCE], DEPTH + own, pool)
+        hits = side.neighbours(vectors[at : at + _AT_ONCE], DEPTH + with_itself, pool)
         for query, few in zip(queries[at : at + _AT_ONCE], hits, strict=True):
             itself = query.document and str(query.document.id)
             others = [hit for hit in few if str(hit.id) != itself][:DEPTH]
-            found.ids.append([str(hit.id) for hit in others])
-            found.first.append(others[:_TEN])
-    return found
+            rankings.ids.append([str(hit.id) for hit in others])
+            rankings.first.append(others[:_TEN])
+    return rankings
 
 
 def _own_queries(
@@ -332,9 +332,9 @@ def _within(queries: list[_Query], pool: np.ndarray) -> list[_Query]:
             f"names {counted(len(named), 'relevant document')}, none of which both outputs have",
         )
     return [
-        replace(query, relevant=found, outside=len(query.relevant - found))
+        replace(query, relevant=relevant, outside=len(query.relevant - relevant))
         for query in queries
-        for found in (query.relevant & in_pool,)
+        for relevant in (query.relevant & in_pool,)
     ]
 
 
@@ -358,8 +358,8 @@ def _relevance(
         ]
     )
     values = np.hstack([values, values[:, 1::2] - values[:, ::2]])
-    found = estimates(values, seed)
-    measures = [Measure(found[2 * at], found[2 * at + 1], found[6 + at]) for at in range(3)]
+    bounds = estimates(values, seed)
+    measures = [Measure(bounds[2 * at], bounds[2 * at + 1], bounds[6 + at]) for at in range(3)]
     without = sum(1 for query in queries if query.outside and not query.relevant)
     return Relevance(len(judged), without, sum(query.outside for query in queries), *measures)
 
@@ -436,12 +436,12 @@ def _training(old: Side, draw: "np.random.Generator") -> np.ndarray:
 
 def _sampled(rows: Mapping[int, tuple[Hit, Vector]], documents: np.ndarray) -> _Sample | None:
     """The usable rows of some documents; None if there are none."""
-    found = [rows[document] for document in documents.tolist() if document in rows]
-    if not found:
+    sampled = [rows[document] for document in documents.tolist() if document in rows]
+    if not sampled:
         return None
-    vectors = np.stack([np.asarray(vector) for _, vector in found])
+    vectors = np.stack([np.asarray(vector) for _, vector in sampled])
     fine = np.flatnonzero(conditions(vectors) == FINE)
-    return _Sample(unit(vectors[fine]), [found[at][0] for at in fine.tolist()])
+    return _Sample(unit(vectors[fine]), [sampled[at][0] for at in fine.tolist()])
 
 
 def _drift(
@@ -460,12 +460,12 @@ def _drift(
     nearest = (sample.vectors @ centroids.T).argmax(axis=0)
     hits = [sample.hits[at] for at in nearest.tolist()]
     texts, _ = old.texts(hits)
-    found = [
+    moves = [
         ClusterShare(one, other, hit.id, texts.get(_place(hit)))
         for one, other, hit in zip(*(share.tolist() for share in shares), hits, strict=True)
     ]
-    found.sort(key=lambda share: -abs(share.new - share.old))
-    return tuple(found), float(np.abs(shares[1] - shares[0]).sum()) / 2, surveys
+    moves.sort(key=lambda share: -abs(share.new - share.old))
+    return tuple(moves), float(np.abs(shares[1] - shares[0]).sum()) / 2, surveys
 
 
 def _figures(side: Side, survey: Survey, missing: int) -> ComparedSide:

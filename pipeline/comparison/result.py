@@ -259,27 +259,27 @@ def _interval(one: Estimate) -> str:
 
 
 def _relevance(comparison: Comparison) -> Iterator[str]:
-    found = comparison.relevance
-    if found is None:
+    relevance = comparison.relevance
+    if relevance is None:
         return
 
     def row(name: str, measure: Measure) -> tuple[str, ...]:
         means = f"{measure.old.mean:.4f}", f"{measure.new.mean:.4f}"
         return name, *means, f"{measure.difference.mean:+.4f}", _interval(measure.difference)
 
-    title = f"relevance, {counted(found.queries, 'query', 'queries')}"
+    title = f"relevance, {counted(relevance.queries, 'query', 'queries')}"
     yield from _table(
         [
             (title, "OLD", "NEW", "NEW - OLD", "95% interval"),
-            row("nDCG@10", found.ndcg_at_10),
-            row("recall@100", found.recall_at_100),
-            row("MRR", found.mrr),
+            row("nDCG@10", relevance.ndcg_at_10),
+            row("recall@100", relevance.recall_at_100),
+            row("MRR", relevance.mrr),
         ]
     )
-    if found.outside:
+    if relevance.outside:
         yield (
-            f"{counted(found.outside, 'relevant document')} not in both outputs: left out, and "
-            f"{counted(found.without, 'query', 'queries')} without any other"
+            f"{counted(relevance.outside, 'relevant document')} not in both outputs: left out, and "
+            f"{counted(relevance.without, 'query', 'queries')} without any other"
         )
     yield ""
 
@@ -312,12 +312,12 @@ def _clusters(comparison: Comparison) -> Iterator[str]:
     if comparison.clusters is None or comparison.moved is None:
         yield f"clusters: not comparable, {comparison.not_comparable}"
         return
-    found = comparison.clusters
+    shares = comparison.clusters
     yield (
-        f"{counted(len(found), 'cluster')} of OLD: {comparison.moved:.1%} of NEW's rows moved; the "
-        "largest changes, with a document of each:"
+        f"{counted(len(shares), 'cluster')} of OLD: {comparison.moved:.1%} of NEW's rows moved; "
+        "the largest changes, with a document of each:"
     )
-    for share in found[:_CLUSTERS]:
+    for share in shares[:_CLUSTERS]:
         yield f"  {share.old:6.1%} to {share.new:6.1%}  {_named(share.example, share.text)}"
 
 

@@ -117,7 +117,7 @@ class Side:
         """
 
         def of_file(number: int, path: Path) -> list[tuple[int, Hit, Vector]]:
-            name, first, found = f"{path.parent.name}/{path.name}", 0, []
+            name, first, wanted_rows = f"{path.parent.name}/{path.name}", 0, []
             for batch in self._batches(number, path, ("id", "start", "stop")):
                 ids = batch.columns["id"].to_pylist()
                 hashes = id_hashes(ids)
@@ -125,9 +125,9 @@ class Side:
                 for row in np.flatnonzero(chosen).tolist():
                     place = batch.columns.slice(row, 1).to_pylist()[0]
                     hit = Hit(0.0, self.outputs[number].folder, name, first + row, **place)
-                    found.append((int(hashes[row]), hit, _copied(batch.vectors[row])))
+                    wanted_rows.append((int(hashes[row]), hit, _copied(batch.vectors[row])))
                 first += len(batch)
-            return found
+            return wanted_rows
 
         rows: dict[int, tuple[Hit, Vector]] = {}
         for document, hit, vector in itertools.chain.from_iterable(self._each_file(of_file)):
@@ -290,8 +290,8 @@ def _survey(vectors: Any, assigner: Assigner | None) -> Survey:
         fine_vectors = vectors[usable]
         norms = np.sqrt(np.vecdot(*(fine_vectors.astype(np.float64),) * 2))
         if assigner is not None and assigner.clusters:
-            found = assigner(fine_vectors).cluster
-            clusters = np.bincount(found, minlength=assigner.clusters)
+            nearest = assigner(fine_vectors).cluster
+            clusters = np.bincount(nearest, minlength=assigner.clusters)
     return Survey(
         int(np.count_nonzero(~usable)),
         len(norms),

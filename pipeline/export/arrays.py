@@ -87,14 +87,14 @@ class _Index:
         added = [batch.columns for batch in self._source.batches()]
         changed = (*added, *self._source.deleted())
         ids = {str(name) for rows in changed for name in rows["id"].to_pylist()}
-        kept = np.array([str(name) not in ids for name in table["id"].to_pylist()], bool)
-        for start in range(0, len(kept), _KEPT_ROWS):
-            rows = kept[start : start + _KEPT_ROWS]
+        stays = np.array([str(name) not in ids for name in table["id"].to_pylist()], bool)
+        for start in range(0, len(stays), _KEPT_ROWS):
+            rows = stays[start : start + _KEPT_ROWS]
             index.add(old.reconstruct_n(start, len(rows))[rows])
         for batch in self._source.batches():
             index.add(self._vectors(batch))
         tables = [
-            table.filter(pa.array(kept)),
+            table.filter(pa.array(stays)),
             *(rows.select(table.column_names) for rows in added),
         ]
         self._write(

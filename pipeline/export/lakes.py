@@ -330,8 +330,8 @@ class _Iceberg(_Lake):
         """The ids whose rows go, and how many rows these are."""
         ids, stale, removed = run.ids(), set(), 0
         for batch in table.scan(selected_fields=("id",)).to_arrow_batch_reader():
-            found, count = _among(batch["id"], ids)
-            stale |= set(batch["id"].filter(found).to_pylist())
+            is_stale, count = _among(batch["id"], ids)
+            stale |= set(batch["id"].filter(is_stale).to_pylist())
             removed += count
         return sorted(stale), removed
 
@@ -424,15 +424,15 @@ class _Delta(_Lake):
             gone, count = _among(file.read(["id"])["id"], ids)
             if not count:
                 return None, 0
-            kept = file.read().filter(pc.invert(gone))
-        if not kept.num_rows:
-            return _File(place, 0, 0, kept.schema), count
+            staying = file.read().filter(pc.invert(gone))
+        if not staying.num_rows:
+            return _File(place, 0, 0, staying.schema), count
         name = f"{run.fingerprint}-{xxh3_64_hexdigest(path.encode())}.parquet"
         copy = join(join(self._dest, _COPIES), name)
         if not is_remote(copy):
             make_folder(join(self._dest, _COPIES))
-        size = write_whole(copy, lambda out: pq.write_table(kept, out, compression="zstd")).size
-        return _File(copy, kept.num_rows, size, kept.schema), count
+        size = write_whole(copy, lambda out: pq.write_table(staying, out, compression="zstd")).size
+        return _File(copy, staying.num_rows, size, staying.schema), count
 
     def _added(self, file: _File, now: int) -> Any:
         path = _real(file.path).removeprefix(join(self._dest, ""))
@@ -442,8 +442,8 @@ class _Delta(_Lake):
 
 def _among(ids: pa.Array | pa.ChunkedArray, wanted: pa.Array) -> tuple[Any, int]:
     """Arrow booleans, which ids are among the wanted ones; how many are."""
-    found = pc.is_in(ids, value_set=wanted.cast(ids.type))
-    return found, pc.sum(found).as_py() or 0
+    is_among = pc.is_in(ids, value_set=wanted.cast(ids.type))
+    return is_among, pc.sum(is_among).as_py() or 0
 
 
 def _real(path: str) -> str:

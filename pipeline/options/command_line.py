@@ -539,8 +539,8 @@ def parse_embed(arguments: Sequence[str]) -> Options:
 
 def parse_estimate(arguments: Sequence[str]) -> tuple[Options, EstimateOptions]:
     """Reads the command line of `estimate`: the options of `embed`, and its own."""
-    options, own = _parse("estimate", arguments)
-    return options, EstimateOptions(**own)
+    options, settings = _parse("estimate", arguments)
+    return options, EstimateOptions(**settings)
 
 
 def parse_tokenize(arguments: Sequence[str]) -> Options:

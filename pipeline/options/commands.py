@@ -155,8 +155,8 @@ class VerifyOptions(CommandOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.repair and (self.beam_args or self.runner != DEFAULT_RUNNER):
-            given = "--runner" if not self.beam_args else self.beam_args[0].partition("=")[0]
-            raise UsageError(f"{given} requires --repair")
+            named = "--runner" if not self.beam_args else self.beam_args[0].partition("=")[0]
+            raise UsageError(f"{named} requires --repair")
 
 
 @dataclass(frozen=True)

@@ -385,13 +385,13 @@ class Options(CheckedOptions):
         if vectors is None:
             asked = {kind for name, kind in KIND_OF.items() if getattr(self, name) is not None}
             vectors = ("dense", *sorted(asked))
-        given = {name: getattr(self, name) for name in _OF_TEXTS}
-        given = {name: value for name, value in given.items() if value is not None}
+        of_texts = {name: getattr(self, name) for name in _OF_TEXTS}
+        of_texts = {name: value for name, value in of_texts.items() if value is not None}
         if self.chunk_pooling == "late" and self.long_text == TextSpec.long_text:
-            given["long_text"] = "window"
+            of_texts["long_text"] = "window"
         normalize = self.normalize is True
         fixed = {"prompt": prompt, "normalize_tokens": normalize, "keep_text": self.keep_text}
-        return TextSpec(max_seq_length, **{"vectors": vectors, **given, **fixed})
+        return TextSpec(max_seq_length, **{"vectors": vectors, **of_texts, **fixed})
 
     @property
     def vector_changes(self) -> dict[str, Any]:

@@ -225,12 +225,12 @@ def check_columns(
     """Refuses columns of heads that clash with others, or that a BigQuery table cannot have."""
     more = [] if extra is None else extra.names
     for kind, head in heads.items():
-        own = list(head.get("labels", ()))
+        of_head = list(head.get("labels", ()))
         flag_name = f"--vectors {kind}: the label"
-        for number, label in enumerate(own):
+        for number, label in enumerate(of_head):
             if options.loads_table:
                 check_column(label, "vectors")
-            if not label or label.lower() in map(str.lower, own[:number]):
+            if not label or label.lower() in map(str.lower, of_head[:number]):
                 raise UsageError(f"{flag_name} {label!r} of --model {options.model} is not unique")
             if label.lower() in (*OWN_COLUMNS, LABEL, *[TEXT] * options.keep_text):
                 raise UsageError(
@@ -238,9 +238,9 @@ def check_columns(
                     f"column {label.lower()}"
                 )
         settings = {"heads": heads}
-        own += [*KINDS[kind].names(settings), *loaded_types(KINDS[kind], settings)]
+        of_head += [*KINDS[kind].names(settings), *loaded_types(KINDS[kind], settings)]
         for name in more:
-            if name.lower() in map(str.lower, own):
+            if name.lower() in map(str.lower, of_head):
                 raise UsageError(
                     f"--extra_columns {name} clashes with a column of --vectors {kind}"
                 )

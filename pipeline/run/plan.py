@@ -205,7 +205,7 @@ def described(
 class Target:
     """Where the results go."""
 
-    found: OutputState  # the output, as it was found
+    state: OutputState  # the output, as it was found
     load: TableLoad | None = None  # None if the vectors stay in files
     engine: str | None = None  # None for examples, and where workers choose it
 
@@ -235,14 +235,14 @@ class EmbedRun:
         return FORMATS[self.options.output_format].holds
 
     @property
-    def found(self) -> OutputState:
+    def state(self) -> OutputState:
         """The output, as it was found."""
-        return self.target.found
+        return self.target.state
 
     @property
     def folder(self) -> OutputFolder:
         """The paths of the run's files."""
-        return self.found.folder
+        return self.state.folder
 
     @property
     def output(self) -> str:

@@ -117,9 +117,9 @@ def prepare(options: Options) -> EmbedRun:
 
     InputError names the option or file; StorageError: a store does not answer at this moment.
     """
-    found = OutputState(absolute(options.output), f"--output {options.output}")
-    check_events_place(options.openlineage, found.folder.path)
-    output = found.folder.path
+    state = OutputState(absolute(options.output), f"--output {options.output}")
+    check_events_place(options.openlineage, state.folder.path)
+    output = state.folder.path
     if options.like is not None and (
         lies_in(output, options.like) or lies_in(options.like, output)
     ):
@@ -131,24 +131,24 @@ def prepare(options: Options) -> EmbedRun:
     if options.output_table is not None:  # before the input is looked for
         target = table_name(options.output_table, "output_table")
     job = checked_runner(options.job, _places(options), connects=not options.dry_run)
-    source = find_source(options, found)
-    work = plan_work(options, job, source, found)
-    source, work = _continued(job, source, work, found) or (source, work)
+    source = find_source(options, state)
+    work = plan_work(options, job, source, state)
+    source, work = _continued(job, source, work, state) or (source, work)
     _check_skip_blocks(work)
     engine = None if options.output_format == EXAMPLES else engine_of(job, work.bundle)
     load = None
     if target is not None:
-        load = find_load(work, target, found, loaded=source.unchecked is None)
+        load = find_load(work, target, state, loaded=source.unchecked is None)
     size = _output_bytes(source, work)
     note = None
     if source.unchecked is None:
-        check_folder(found.name, found.folder.path)
-        note = disk_note(found, source, work, size)
+        check_folder(state.name, state.folder.path)
+        note = disk_note(state, source, work, size)
         if job.is_dataflow:
             place = BeamFlags.of(options.beam_args)["temp_location"]
             check_folder(f"--temp_location {place}", place)
     forecast = Forecast(size, note)
-    return EmbedRun(options, job, source, work, Target(found, load, engine), forecast)
+    return EmbedRun(options, job, source, work, Target(state, load, engine), forecast)
 
 
 def _output_bytes(source: Source, work: Work) -> int:
@@ -159,24 +159,24 @@ def _output_bytes(source: Source, work: Work) -> int:
 
 
 def _continued(
-    job: RunnerOptions, source: Source, work: Work, found: OutputState
+    job: RunnerOptions, source: Source, work: Work, state: OutputState
 ) -> tuple[Source, Work] | None:
     """What the unfinished run in the output is, if it is this one but for files that arrived."""
     # With these the listing would be another run's, and what is embedded already would be lost.
     if source.table is not None or source.unchecked is not None:
         return None
-    record, options = found.record, work.options
+    record, options = state.record, work.options
     if record is None or record.is_done or record.run == work.fingerprint:
         return None
-    if (stored := found.listing) is None:
+    if (stored := state.listing) is None:
         return None
-    output = found.folder.path
+    output = state.folder.path
     listing = list_input(options.input, options.input_format, output, looks=False)
     listed, seen = ({file.info for file in files} for files in (listing.files, stored.files))
     if not seen < listed:
         return None
-    source = find_source(options, found, stored, arrived=len(listed) - len(seen))
-    again = plan_work(options, job, source, found)
+    source = find_source(options, state, stored, arrived=len(listed) - len(seen))
+    again = plan_work(options, job, source, state)
     return (source, again) if again.fingerprint == record.run else None
 
 
@@ -188,16 +188,16 @@ def _places(options: Options) -> Places:
 
 
 def find_source(
-    options: Options, found: OutputState, stored: StoredListing | None = None, arrived: int = 0
+    options: Options, state: OutputState, stored: StoredListing | None = None, arrived: int = 0
 ) -> Source:
     """The input that options name, or `stored` files of it, from which others `arrived` since."""
     places = options.input if options.reads_table else tuple(map(absolute, options.input))
     try:
-        if (table := find_input(options, found)) is not None:
+        if (table := find_input(options, state)) is not None:
             return table
         whole = options.document == "file"
         if stored is None:
-            output = found.folder.path
+            output = state.folder.path
             listing = list_input(options.input, options.input_format, output, whole_files=whole)
         else:
             listing = Listing(stored.files, {})
@@ -234,7 +234,7 @@ def find_source(
     )
 
 
-def plan_work(options: Options, job: RunnerOptions, source: Source, found: OutputState) -> Work:
+def plan_work(options: Options, job: RunnerOptions, source: Source, state: OutputState) -> Work:
     """What is computed, and cut into which blocks, by input, model and options."""
     texts = with_long_text(options, source.settings) if source.examples else options
     bundle = resolve_model(options.model)
@@ -269,7 +269,7 @@ def plan_work(options: Options, job: RunnerOptions, source: Source, found: Outpu
         planned=table.planned
         if table
         else planned_work(source.files, plan_blocks(source.files, size)),
-        earlier=earlier_outputs(options, found.folder.path, metadata),
+        earlier=earlier_outputs(options, state.folder.path, metadata),
         reading=reading_of(bundle, text_spec, source.settings) if source.examples else None,
         table=table,
     )

@@ -161,12 +161,12 @@ def _write(output: str, record: RunRecord) -> None:
     write_bytes(OutputFolder(output).record, record.to_json())
 
 
-def disk_note(found: OutputState, source: Source, work: Work, size: int) -> str | None:
+def disk_note(state: OutputState, source: Source, work: Work, size: int) -> str | None:
     """A warning if the disk is perhaps too small, by an estimate that may be far off.
 
     A run that was begun is continued, whatever the disk holds.
     """
-    record, output = found.record, found.folder.path
+    record, output = state.record, state.folder.path
     begun = record is not None and record.run == work.fingerprint
     if begun or work.earlier or is_remote(output):  # an increment may be much smaller
         return None
@@ -175,13 +175,13 @@ def disk_note(found: OutputState, source: Source, work: Work, size: int) -> str 
     if size <= free:
         return None
     return (
-        f"warning: {found.name} has {shown_bytes(free)} free, but about {source.documents:,} "
+        f"warning: {state.name} has {shown_bytes(free)} free, but about {source.documents:,} "
         f"documents may take {shown_bytes(size)}, judged by the first lines; should the disk be "
         "full, the same command continues once there is room"
     )
 
 
-_State = Literal["free", "other", "empty", "same", "unskipped"]
+_Standing = Literal["free", "other", "empty", "same", "unskipped"]
 
 
 @contextmanager
@@ -192,35 +192,35 @@ def claimed(run: EmbedRun) -> Iterator[RunRecord]:
     already. UsageError if the folder holds another run, or files of one without its record, or
     cannot be written to.
     """
-    found = run.found
-    if (record := _complete(run, found)) is not None:
+    state = run.state
+    if (record := _complete(run, state)) is not None:
         yield record
         return
     with ExitStack() as held:
         alone = run.options.overwrite
         if alone:
             held.enter_context(run.folder.held(alone=True))
-        if _state(run, found) in ("empty", "unskipped"):
+        if _standing(run, state) in ("empty", "unskipped"):
             with nullcontext() if alone else run.folder.held(alone=True):
-                _make_room(run, found.again())  # another may have made room, and begun
-            found = found.again()
+                _make_room(run, state.again())  # another may have made room, and begun
+            state = state.again()
         if not alone:
             held.enter_context(run.folder.held())
-        if found.record is not None:
-            found = found.again()  # what another command wrote before this one had the lock
-        while (record := _claim(run, found)) is None:
-            found = found.again()  # another was first
+        if state.record is not None:
+            state = state.again()  # what another command wrote before this one had the lock
+        while (record := _claim(run, state)) is None:
+            state = state.again()  # another was first
         yield record
 
 
-def _make_room(run: EmbedRun, found: OutputState) -> None:
+def _make_room(run: EmbedRun, state: OutputState) -> None:
     """Removes an empty run, or the records of blocks that are skipped no more."""
-    state = _state(run, found)
-    with found.errors():
-        if state == "empty":
+    standing = _standing(run, state)
+    with state.errors():
+        if standing == "empty":
             run.folder.remove_all()
-        for block, part in found.parts if state == "unskipped" else ():
-            if block not in _unskipped_blocks(run, found):
+        for block, part in state.parts if standing == "unskipped" else ():
+            if block not in _unskipped_blocks(run, state):
                 continue
             record = read_block_record(run.folder, block, part, run.fingerprint)
             if record is not None and BLOCK_SKIPPED in record.rejected:
@@ -233,52 +233,52 @@ def forecast(run: EmbedRun) -> list[str]:
     if run.source.unchecked is not None:
         why = run.source.unchecked
         return [f"note: input and output were not looked at, so the run has another name: {why}"]
-    found = run.found
-    state, record = _state(run, found), found.record
-    if state == "empty" or (state == "free" and not _must_be_emptied(run, found)):
+    state = run.state
+    standing, record = _standing(run, state), state.record
+    if standing == "empty" or (standing == "free" and not _must_be_emptied(run, state)):
         return []
-    if record is not None and state in ("same", "unskipped"):
-        if _complete(run, found) is not None:
+    if record is not None and standing in ("same", "unskipped"):
+        if _complete(run, state) is not None:
             return [f"{run.output} holds this run, complete since {record.ended}"]
         return [f"{run.output} holds an unfinished attempt of this run, which would be continued"]
-    _must_be_emptied(run, found)
+    _must_be_emptied(run, state)
     return [f"{run.output} holds another run, which --overwrite would remove"]
 
 
-def _state(run: EmbedRun, found: OutputState) -> _State:
+def _standing(run: EmbedRun, state: OutputState) -> _Standing:
     """What the folder is, stray files apart."""
-    if found.record is None:
+    if state.record is None:
         return "free"
-    if found.record.run != run.fingerprint:
-        return "empty" if embedded_nothing(found.record) else "other"
-    return "unskipped" if _unskipped_blocks(run, found) else "same"
+    if state.record.run != run.fingerprint:
+        return "empty" if embedded_nothing(state.record) else "other"
+    return "unskipped" if _unskipped_blocks(run, state) else "same"
 
 
-def _must_be_emptied(run: EmbedRun, found: OutputState) -> bool:
+def _must_be_emptied(run: EmbedRun, state: OutputState) -> bool:
     """Whether the folder has files of another run; UsageError if --overwrite is not given."""
-    if found.record is not None:
-        is_other = _state(run, found) in ("other", "empty")
+    if state.record is not None:
+        is_other = _standing(run, state) in ("other", "empty")
         if is_other and not run.options.overwrite:
-            raise UsageError(_refusal(run, found.record))
+            raise UsageError(_refusal(run, state.record))
         return is_other
     # Without such files, there is at most what an identical job writes at this moment.
-    stray = next(iter(found.files), None)
+    stray = next(iter(state.files), None)
     if stray is not None and not run.options.overwrite:
         raise UsageError(
-            f"{found.name} holds {stray} but no run.json; choose another folder, or --overwrite "
+            f"{state.name} holds {stray} but no run.json; choose another folder, or --overwrite "
             "to remove the files of that run"
         )
     return stray is not None
 
 
-def _claim(run: EmbedRun, found: OutputState) -> RunRecord | None:
+def _claim(run: EmbedRun, state: OutputState) -> RunRecord | None:
     """The record of a run that has the folder now, or is complete; None if another was faster."""
-    record = found.record
-    with found.errors():
-        if _must_be_emptied(run, found):
+    record = state.record
+    with state.errors():
+        if _must_be_emptied(run, state):
             run.folder.remove_all()
             record = None
-        elif (done := _complete(run, found)) is not None:
+        elif (done := _complete(run, state)) is not None:
             return done
         first = first_record(run)
         # The record comes first: what else is written would belong to whoever has the folder.
@@ -317,15 +317,15 @@ def _refusal(run: EmbedRun, record: RunRecord) -> str:
     new = ", with --skip_existing for this one to embed only what is new"
     new = "" if differ[run.kind] else new
     return (
-        f"{run.found.name} holds another run ({', '.join(changed) or 'settings'} "
+        f"{run.state.name} holds another run ({', '.join(changed) or 'settings'} "
         f"changed since); choose another folder{new}, or --overwrite to replace it"
     )
 
 
-def _complete(run: EmbedRun, found: OutputState) -> RunRecord | None:
+def _complete(run: EmbedRun, state: OutputState) -> RunRecord | None:
     """The record if nothing is left to do: by the names and sizes of files, and what was loaded."""
-    record = found.record
-    if record is None or not record.is_done or _state(run, found) != "same":
+    record = state.record
+    if record is None or not record.is_done or _standing(run, state) != "same":
         return None
     refused = record.status == "refused"
     if not refused and is_withheld(run, record):
@@ -334,8 +334,8 @@ def _complete(run: EmbedRun, found: OutputState) -> RunRecord | None:
         return None  # more may be rejected now: what is left is to load it
     if not refused and record.table != (run.target.load.requested if run.target.load else None):
         return None
-    listing = f"{listing_hash(found.files):016x}"
-    if listing != record.numbers.listing or len(found.parts) < record.numbers.counts.parts:
+    listing = f"{listing_hash(state.files):016x}"
+    if listing != record.numbers.listing or len(state.parts) < record.numbers.counts.parts:
         return None
     try:
         loaded = refused or run.target.load is None or is_loaded(run.target.load, record.loads)
@@ -344,7 +344,7 @@ def _complete(run: EmbedRun, found: OutputState) -> RunRecord | None:
     return record if loaded else None
 
 
-def _unskipped_blocks(run: EmbedRun, found: OutputState) -> set[int]:
+def _unskipped_blocks(run: EmbedRun, state: OutputState) -> set[int]:
     """Blocks that an earlier attempt skipped and this one does not."""
-    skipped = found.record.options.get("skip_blocks") if found.record else None
+    skipped = state.record.options.get("skip_blocks") if state.record else None
     return {*(skipped or ())} - {*run.options.skip_blocks}

@@ -354,10 +354,10 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
         notes.append(f"each line of plain text is one document{split} (--document file: each file)")
     if notes:
         yield "; ".join(notes)
-    found = [suffix for suffix in source.listing.suffixes if _MARKUP & {*suffix.split(".")}]
-    if source.text_files and found:
+    markup = [suffix for suffix in source.listing.suffixes if _MARKUP & {*suffix.split(".")}]
+    if source.text_files and markup:
         yield (
-            f"note: {', '.join(found)} files are read as they are, tags and all: convert them to "
+            f"note: {', '.join(markup)} files are read as they are, tags and all: convert them to "
             "plain text or Markdown first"
         )
     if source.arrived:

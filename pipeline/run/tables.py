@@ -95,7 +95,7 @@ def job_project(options: Options, table: TableName | None) -> str:
     return str(project)
 
 
-def find_input(options: Options, found: OutputState) -> Source | None:
+def find_input(options: Options, state: OutputState) -> Source | None:
     """The table to read, the query's result if there is a query; None if the input is files.
 
     QueryNotRun: a dry run of a query that has not run.
@@ -119,7 +119,7 @@ def find_input(options: Options, found: OutputState) -> Source | None:
             if checked.schema:
                 schema = tuple(field.to_api_repr() for field in checked.schema)
                 _table_columns(options, schema, shown)
-            name, expired = _query_rows(client, query, checked.location or "US", options, found)
+            name, expired = _query_rows(client, query, checked.location or "US", options, state)
         with translate_errors(f"{shown} cannot be read"):
             name = required(name, "table")
             facts = expired or _facts(client, name, shown)
@@ -233,7 +233,7 @@ def _present(
 
 
 def _query_rows(
-    client: "Client", query: str, location: str, options: Options, found: OutputState
+    client: "Client", query: str, location: str, options: Options, state: OutputState
 ) -> tuple[TableName, QueryRows | None]:
     """The table with the rows of a query, which runs unless an earlier attempt of this run did it.
 
@@ -242,16 +242,16 @@ def _query_rows(
     seven days. Of a complete run that has outlived its rows, the second value is what run.json
     says of them; else it is None.
     """
-    name = _query_table(client, query, found.folder.path, location)
+    name = _query_table(client, query, state.folder.path, location)
     with translate_errors("--query"):
         exists = get_table(client, name) is not None
-    record = found.record
+    record = state.record
     expired = record.query_rows if record and not exists and not options.overwrite else None
     if record is not None and expired is not None and expired.name == name.path:
         if record.is_done:
             return name, expired
         raise UsageError(
-            f"{found.name} holds an unfinished run whose rows have expired: BigQuery "
+            f"{state.name} holds an unfinished run whose rows have expired: BigQuery "
             f"keeps them for {_KEPT_DAYS} days; --overwrite starts again with the query"
         )
     if not exists or record is None or (record.is_done and options.overwrite):
@@ -310,7 +310,7 @@ def with_folder(options: Options) -> Options:
     return replace(options, output=join(place, name))
 
 
-def find_load(work: Work, name: TableName, found: OutputState, loaded: bool) -> TableLoad:
+def find_load(work: Work, name: TableName, state: OutputState, loaded: bool) -> TableLoad:
     """The load of a run's vectors into a table, which is checked.
 
     `loaded` says whether the output may be asked for what an earlier attempt loaded.
@@ -319,7 +319,7 @@ def find_load(work: Work, name: TableName, found: OutputState, loaded: bool) -> 
     for column in extra or ():
         check_column(column.name, "extra_columns")
     load = TableLoad(
-        output=found.folder.path,
+        output=state.folder.path,
         run=work.fingerprint,
         table=name,
         disposition=options.write_disposition or "append",
@@ -330,7 +330,7 @@ def find_load(work: Work, name: TableName, found: OutputState, loaded: bool) -> 
         vectors=work.metadata,
         again=options.overwrite,
     )
-    recorded = _recorded_loads(found.record, load) if loaded else set()
+    recorded = _recorded_loads(state.record, load) if loaded else set()
     with bigquery_client(load.project) as client:
         with translate_errors(f"--output_table: jobs of project {load.project} cannot be run"):
             check_jobs(client)

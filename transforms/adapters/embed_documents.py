@@ -127,7 +127,7 @@ class EmbedDocuments(beam.PTransform):
         if as_numpy and as_rows:
             raise SettingError("as_numpy", "conflicts with as_rows: a schema has no arrays")
         self._settings = text_model_settings(model, max_batch_seconds, **settings)
-        own = {
+        of_step = {
             "column": column,
             "output_column": output_column,
             "text_b_column": text_b_column,
@@ -135,7 +135,7 @@ class EmbedDocuments(beam.PTransform):
             "as_numpy": as_numpy or None,
             "as_rows": as_rows or None,
         }
-        self._label = _label(model, {**own, **settings})
+        self._label = _label(model, {**of_step, **settings})
 
     def default_label(self) -> str:
         """Names what differs from the defaults, so that two transforms have labels of their own."""

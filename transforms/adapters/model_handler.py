@@ -93,17 +93,17 @@ class BertModelHandler(ModelHandler[Any, PredictionResult, "Embedder"]):
         text_b_column: str | None = None,
         **settings: Unpack[HandlerSettings],
     ) -> None:
-        given: dict[str, Any] = {**settings}
-        of_beam = {name: given.pop(name) for name in _OF_BEAM & given.keys()}
-        check_columns(given, column=column, text_b_column=text_b_column)
+        of_model: dict[str, Any] = {**settings}
+        of_beam = {name: of_model.pop(name) for name in _OF_BEAM & of_model.keys()}
+        check_columns(of_model, column=column, text_b_column=text_b_column)
         for name in _WHOLE_NUMBERS:
             if of_beam.get(name) is not None:
                 whole_number(name, of_beam[name], least=1)
         if of_beam.get("max_batch_duration_secs") is not None:
             seconds("max_batch_duration_secs", of_beam["max_batch_duration_secs"])
-        super().__init__(large_model=given.get("large_model", False), **of_beam)
+        super().__init__(large_model=of_model.get("large_model", False), **of_beam)
         self._columns = column, text_b_column
-        self._given = cast(ModelSettings, given)
+        self._given = cast(ModelSettings, of_model)
         self._use(path_text("model", model))
 
     def _use(self, model: str) -> None:

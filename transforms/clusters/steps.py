@@ -389,15 +389,15 @@ def write_duplicates(
     removed_ids = []
     for number in names:
         in_file = np.flatnonzero(files == number)
-        kept = pa.array(at[in_file])
+        rows = pa.array(at[in_file])
         ids = _ids_of(job, names, decided.removed[in_file])
         table = pa.table(
             {
                 "id": ids,
-                "kept_id": kept_ids.take(kept),
+                "kept_id": kept_ids.take(rows),
                 "score": decided.scores[in_file],
                 **_places(job, by_number, decided.removed[in_file]),
-                **{f"kept_{name}": column.take(kept) for name, column in kept_places.items()},
+                **{f"kept_{name}": column.take(rows) for name, column in kept_places.items()},
             }
         )
         removed_ids.append(ids)

@@ -341,13 +341,13 @@ def _tell_never_closed(path: str, line: int) -> None:
 
 
 def _tell_open_quote(path: str, line: int, gives_up: bool) -> None:
-    found = (
+    problem = (
         f"{path}: the quote in line {line} is not closed within {_limit()}, is it left open? "
         f"({_NO_QUOTES})"
     )
     if gives_up:
-        raise InputError(found, "csv_quoting")
-    _LOG.warning("%s", found)
+        raise InputError(problem, "csv_quoting")
+    _LOG.warning("%s", problem)
 
 
 def _limit() -> str:

@@ -353,24 +353,24 @@ class _Leaf:
 
 def _leaves(metadata: pq.FileMetaData, group: int, columns: Columns) -> list[_Leaf]:
     """The requested columns of a row group, leaf by leaf."""
-    of_group, found = metadata.row_group(group), []
+    of_group, leaves = metadata.row_group(group), []
     for number in range(of_group.num_columns):
         chunk, declared = of_group.column(number), metadata.schema.column(number)
         path = chunk.path_in_schema
         if any(f"{path}.".startswith(f"{wanted}.") for wanted in columns.names):
             is_listed = declared.max_repetition_level > 0
-            each = _LISTED_BYTES if is_listed else 0
+            width = _LISTED_BYTES if is_listed else 0
             if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
-                each = declared.length
+                width = declared.length
             of_bytes = (
                 chunk.physical_type == "BYTE_ARRAY" and declared.logical_type.type != "DECIMAL"
             )
             repeats = of_bytes and any("DICTIONARY" in encoding for encoding in chunk.encodings)
             values, stored = chunk.num_values, chunk.total_uncompressed_size
-            least = max(stored, each * values)
+            least = max(stored, width * values)
             leaf = _Leaf(path, of_group.num_rows, values, stored, least, is_listed, repeats)
-            found.append(leaf)
-    return found
+            leaves.append(leaf)
+    return leaves
 
 
 def _mean_rows(leaves: Sequence[_Leaf]) -> int:
@@ -462,9 +462,9 @@ def parse_rows(rows: Rows, columns: Columns) -> Documents:
     for at, name in enumerate(table.column_names):
         if not _is_valid(table[name]):  # strings that are not UTF-8
             values = _values(table[name])
-            kept = [None if _is_invalid(value) else value for value in values]
+            valid = [None if _is_invalid(value) else value for value in values]
             unfit[name] = sum(map(_is_invalid, values))
-            table = table.set_column(at, name, pa.array(kept, columns.extra.field(name).type))
+            table = table.set_column(at, name, pa.array(valid, columns.extra.field(name).type))
     return replace(documents, extra=table.cast(columns.extra), unfit=unfit)
 
 

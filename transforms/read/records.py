@@ -129,10 +129,10 @@ def _float(value: Any) -> float:
 
 
 def _bool(value: Any) -> bool:
-    found = _BOOLS.get(value.lower() if isinstance(value, str) else orjson.dumps(value).decode())
-    if found is None:
+    truth = _BOOLS.get(value.lower() if isinstance(value, str) else orjson.dumps(value).decode())
+    if truth is None:
         raise ValueError
-    return found
+    return truth
 
 
 def _moment(value: Any) -> datetime.datetime:
@@ -325,10 +325,10 @@ def _extra_table(values: list[tuple[Any, ...]], schema: pa.Schema, unfit: Counte
     arrays = []
     by_column = zip(*values, strict=True) if values else [()] * len(schema)
     for column, described in zip(by_column, schema, strict=True):
-        kept = [None if value is UNFIT else value for value in column]
+        fitting = [None if value is UNFIT else value for value in column]
         if lost := sum(value is UNFIT for value in column):
             unfit[described.name] += lost
-        arrays.append(pa.array(kept, described.type))
+        arrays.append(pa.array(fitting, described.type))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

@@ -104,17 +104,17 @@ class ObjectLines:
         marks = np.flatnonzero(np.isin(array, np.frombuffer(b"{}[],", np.uint8)))
         marks = marks[marks >= first]
         marks = marks[(np.searchsorted(quotes, marks) + self.is_quoted) % 2 == 0]
-        found = array[marks]
-        steps = (found == ord("{")).astype(np.int64) - (found == ord("}"))
+        brackets = array[marks]
+        steps = (brackets == ord("{")).astype(np.int64) - (brackets == ord("}"))
         sums = self.depth + np.cumsum(steps)
         after = sums - np.minimum(np.minimum.accumulate(sums), 0)  # a stray brace closes nothing
         before = np.append(self.depth, after[:-1])
-        outside = (after == 0) & (found != ord("}"))
+        outside = (after == 0) & (brackets != ord("}"))
         array[marks[outside]] = ord(" ")
-        around = found[outside]
+        around = brackets[outside]
         self.arrays += int((around == ord("[")).sum()) - int((around == ord("]")).sum())
         array[first:][array[first:] == ord("\n")] = ord("\r")
-        opens = marks[(before == 0) & (found == ord("{"))]
+        opens = marks[(before == 0) & (brackets == ord("{"))]
         ends = opens[int(self.count == 0) :] - 1
         apart = np.isin(array[ends], np.frombuffer(b" \t\r", np.uint8))
         array[ends[apart]] = ord("\n")
