@@ -121,8 +121,11 @@ def _lists(found: tuple[list[Any], list[Any]]) -> tuple[list[Any], list[Any]]:
 
 
 def _as_pickled(value: Any) -> Any:
-    """What its pickle gives; of a DoFn one is made later, and this only shows that it can be."""
-    if isinstance(value, core.DoFn):
+    """What its pickle gives; of a DoFn one is made later, and this only shows that it can be.
+
+    Not of one whose class a function makes: its timers are then looked for in a copy of the class.
+    """
+    if isinstance(value, core.DoFn) and "<locals>" not in type(value).__qualname__:
         return value
     return type(value)() if isinstance(value, list | dict) and not value else _pickled(value)
 
