@@ -13,7 +13,6 @@ from bert_embed.base.errors import InputError, counted, shown_bytes
 from bert_embed.bundle.bundle import AGAIN, METADATA, WEIGHTS, Bundle
 from bert_embed.bundle.find import resolve_model
 from bert_embed.models.encoder import EncoderConfig
-from bert_embed.models.heads.kinds import heads_to_json
 from bert_embed.models.static import NO_LIMIT
 from bert_embed.pipeline.console import answer, say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
@@ -118,29 +117,20 @@ def _damaged(problem: str) -> int:
 
 def model_facts(bundle: Bundle) -> dict[str, Any]:
     """Returns facts about a model without loading it, as JSON-able values."""
-    config = bundle.config
-    weights = bundle.sizes()[WEIGHTS]
+    said = bundle.described()
+
+    def of(*names: str) -> dict[str, Any]:
+        return {name: said[name] for name in names}
+
     return {
         "path": bundle.path,
-        "fingerprint": bundle.fingerprint,
-        "config": config.to_dict(),
+        **of("fingerprint", "config"),
         "parameters": sum(map(math.prod, bundle.tensor_shapes().values())),
-        "weight_bytes": weights,
-        "has_pooler": bundle.has_pooler,
-        "tokenizer": bundle.tokenizer_settings,
-        "max_seq_length": bundle.max_seq_length,
-        "defaults": bundle.defaults.to_dict(),
-        "width": bundle.defaults.width(config),
-        "dense": [module.to_dict() for module in bundle.dense],
-        "token_dense": [module.to_dict() for module in bundle.token_dense],
-        "heads": heads_to_json(bundle.heads),
-        "default_vectors": list(bundle.default_vectors),
-        "similarity": bundle.similarity,
-        "top_k": bundle.top_k,
-        "prompts": dict(bundle.prompts),
-        "default_prompt": bundle.default_prompt,
-        "source": bundle.source,
-        "licence": bundle.licence,
+        "weight_bytes": bundle.sizes()[WEIGHTS],
+        **of("has_pooler", "tokenizer", "max_seq_length", "defaults"),
+        "width": bundle.defaults.width(bundle.config),
+        **of("dense", "token_dense", "heads", "default_vectors", "similarity", "top_k"),
+        **of("prompts", "default_prompt", "source", "licence"),
     }
 
 
