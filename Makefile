@@ -227,14 +227,12 @@ build/accelerators-venv/made: uv.lock .venv/dev
 	$(OVERLAY)
 	@touch $@
 
-# Numeric tests with JAX's programs, on this processor; then they are compiled for the chips. Tests compile
-# more than they compute: the programs of this processor are not optimized. The nightly run alone has what
-# takes long and differs little: a GPU's kernel, step by step, in rows of 600 tokens of all families but
+# Numeric tests with JAX's programs, on this processor; then they are compiled for the chips. The nightly run
+# alone has what takes long and differs little: a GPU's kernel, step by step, in rows of 600 tokens of all families but
 # ModernBERT, and poolings, which are no chip's, as on a TPU and a GPU.
 SELDOM := 600 and GPU and not modernbert-600 or (TPU or GPU) and (each_pooling or each_combination)
-QUICKLY := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
 test-accelerators: model build/accelerators-venv/made
-	XLA_FLAGS="$(QUICKLY)" build/accelerators-venv/bin/python -m pytest -n 2 --dist worksteal \
+	build/accelerators-venv/bin/python -m pytest -n 2 --dist worksteal \
 		-k "(jax or accelerators)$(if $(COMPILED),, and not ($(SELDOM)))" \
 		$$(grep -rl --include='*.py' ENGINES tests/unit) tests/integration/accelerators $(ARGS)
 	build/accelerators-venv/bin/python -m benchmarks.compiled $(COMPILED)
