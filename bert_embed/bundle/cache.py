@@ -95,7 +95,7 @@ if __name__ == "__main__":
     sys.exit(_main())
 
 
-_IMPORTERS = 3  # increased when the same files are imported to a bundle with other ids or vectors
+_IMPORTERS = 4  # increased when the same files are imported to a bundle with other ids or vectors
 _UNUSED = 90 * 24 * 3600  # seconds after which an import removes a bundle that is not asked for
 
 

@@ -52,6 +52,8 @@ _BY_MODEL = {
     "camembert": "CamembertTokenizer",
 }
 _AS_THEY_ARE = ("", "HerbertTokenizer", "PreTrainedTokenizer")
+# Those that say which tokens are a second text's, unless model_input_names says another thing.
+_WITH_TYPES = ("", "BertTokenizer", "ElectraTokenizer")
 _OFF = ("byte_fallback", "fuse_unk", "ignore_merges")  # of a model of these classes
 _NAMED = (
     *("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"),
@@ -62,7 +64,7 @@ _FOLLOWED = frozenset(
         *("tokenizer_class", "do_lower_case", "strip_accents", "tokenize_chinese_chars"),
         *("model_max_length", "max_len", "add_prefix_space", "do_basic_tokenize"),
         *("added_tokens_decoder", "extra_special_tokens", "additional_special_tokens"),
-        *("truncation_side", "padding_side", *_NAMED),
+        *("truncation_side", "padding_side", "model_input_names", *_NAMED),
     )
 )
 _HARMLESS = frozenset(
@@ -73,7 +75,7 @@ _HARMLESS = frozenset(
         # Where files come from, who reads them, and what becomes of ids.
         *("name_or_path", "vocab_file", "merges_file", "tokenizer_file", "full_tokenizer_file"),
         *("auto_map", "processor_class", "chat_template", "use_fast", "from_slow", "legacy"),
-        *("is_local", "local_files_only", "backend", "init_inputs", "errors", "model_input_names"),
+        *("is_local", "local_files_only", "backend", "init_inputs", "errors"),
         *("clean_up_tokenization_spaces", "fast_tokenizer_files", "slow_tokenizer_class"),
         *("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output", "verbose"),
         # Of calls, which name their own, and of the model.
@@ -179,6 +181,7 @@ def read_tokenizer(
         tokenizer = _json_tokenizer(files, config, lowered, markers)
     else:
         tokenizer = _word_piece(files, config, lowered)
+    tokenizer.has_segments &= _gives_types(files)
     return tokenizer, _max_length(folder / _SLOW, slow, config)
 
 
@@ -199,6 +202,20 @@ def _check_settings(files: _Files) -> None:
             raise InputError(
                 f"{source}: {name} must be right, got {side}; rows keep a text's start"
             )
+
+
+def _gives_types(files: _Files) -> bool:
+    """Returns whether the model learns which tokens are a second text's."""
+    kind = files.slow.get("tokenizer_class") or files.config.get("tokenizer_class") or ""
+    with_types = str(kind).removesuffix("Fast") in _WITH_TYPES
+    usual = ["input_ids", "attention_mask", *(["token_type_ids"] if with_types else [])]
+    names = files.slow.get("model_input_names", usual)
+    if not isinstance(names, list) or not {*usual[:2]} <= {*map(str, names)}:
+        raise InputError(
+            f"{files.folder / _SLOW}: model_input_names must list {' and '.join(usual[:2])}, got "
+            f"{names!r}"
+        )
+    return "token_type_ids" in names
 
 
 def _as_bert(files: _Files) -> Mapping[str, Any]:
@@ -272,6 +289,14 @@ def _as_class(files: _Files) -> Mapping[str, Any]:
         )
     parts = _byte_level(files, prefix) if files.kind == "BPE" else _metaspace(files, prefix)
     model = {**files.part("model")}
+    if files.kind == "Unigram":
+        unknown = 3 if name == "XLMRobertaTokenizer" else _entry(files, "unk_token", "<unk>")[1]
+        if model.get("unk_id") != unknown:
+            raise InputError(
+                f"{files.folder / _FAST}: unk_id must be {unknown}, which {name} takes whatever it "
+                f"says, got {model.get('unk_id')!r}; write PreTrainedTokenizerFast as "
+                f"tokenizer_class into {_SLOW} if that file is right"
+            )
     for setting in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", *_OFF):
         if model.get(setting):
             model[setting] = False if setting in _OFF else None

@@ -252,6 +252,11 @@ def check_layer_count(path: Path, config: EncoderConfig, prefix: str, names: Ite
     """Checks the number of layers in `path`, before the names of all tensors are built."""
     layer = re.compile(re.escape(prefix) + r"(\d{1,6})\D")
     layers = {int(match[1]) for name in names if (match := layer.match(name))}
+    if not layers:
+        raise InputError(
+            f"{path.parent}: the weights hold no tensor whose name begins with {prefix}, but "
+            f"{min(names, default='none')}; rename them as transformers' save_pretrained does"
+        )
     if config.num_hidden_layers > len(layers):
         raise InputError(
             f"{path}: num_hidden_layers must be {len(layers)}, as the weights have, got "

@@ -56,6 +56,7 @@ class TextTokenizer(ABC):
     sep_id: int  # what ends a text of it; likewise
     separators: int  # how many `sep_id` are between the texts of a pair
     has_segments: bool  # whether second texts have a type id of their own
+    of_library: bool  # whether pairs are cut as by the tokenizers library, else google-research's
     unk_id: int | None  # for a word that the vocabulary lacks; None where it can write every text
     pad_id: int  # what examples written by other tools are filled up with
 
@@ -465,11 +466,13 @@ def build_rows(
     ids_b: np.ndarray | None = None,
     row_splits_b: np.ndarray | None = None,
     separators: int = 1,
+    of_library: bool = False,
 ) -> Rows:
     """Builds `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` of at most `max_seq_length` tokens.
 
-    Pairs lose tokens from the end of the longer text, or of the second if both are equally long, as
-    in `_truncate_seq_pair` of google-research/bert. As there, an empty second text has no [SEP].
+    Pairs lose tokens from the end of the longer text, until both are equally long, and then of both
+    in turn, first of the second as in `_truncate_seq_pair` of google-research/bert, or with
+    `of_library` of the one that was shorter. An empty second text has no [SEP].
     `ids` are int32 `[tokens]`, all texts end to end, `row_splits` int64 `[rows + 1]`. Rows hold
     texts alone where `cls_id` is `NO_TOKEN`.
 
@@ -489,7 +492,7 @@ def build_rows(
         texts = counted(len(lengths_a), "text")
         raise InputError(f"{texts} cannot pair with {len(lengths_b):,} second")
     capacity = max_seq_length - np.where(lengths_b > 0, special_of_pair, special)
-    kept_a, kept_b = _longest_first(lengths_a, lengths_b, capacity)
+    kept_a, kept_b = _longest_first(lengths_a, lengths_b, capacity, of_library)
     sizes_a, sizes_b = kept_a + special, kept_b + separators * (kept_b > 0)
     splits = splits_of(sizes_a + sizes_b)
     starts = splits[:-1]
@@ -529,10 +532,10 @@ def fill_rows(rows: Rows, length: int, fill_id: int) -> tuple[Rows, np.ndarray]:
 
 
 def _longest_first(
-    lengths_a: np.ndarray, lengths_b: np.ndarray, capacity: np.ndarray
+    lengths_a: np.ndarray, lengths_b: np.ndarray, capacity: np.ndarray, of_library: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns how many tokens of each text of a pair stay."""
-    half_b = capacity // 2
+    half_b = (capacity + (of_library & (lengths_b >= lengths_a))) // 2
     kept_b = np.minimum(lengths_b, np.maximum(half_b, capacity - lengths_a))
     return np.minimum(lengths_a, capacity - kept_b), kept_b
 

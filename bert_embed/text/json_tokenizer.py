@@ -54,6 +54,7 @@ class JsonTokenizer(TextTokenizer):
             pair = whole.encode(_WORD, _WORD)
             self.cls_id, self.sep_id, self.separators = _special_ids(pair, whole.encode(_WORD))
             self.has_segments = any(pair.type_ids)
+        self.of_library = True
         self.kind: str = values["model"].get("type", "WordPiece")
         self.unk_id = _unknown_id(values["model"], numbers)
         self.pad_id: int = next((numbers[name] for name in _PADDING if name in numbers), 0)

@@ -96,7 +96,9 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> t
     tokens = documents.tokens
     if spec.long_text != "window" and spec.chunk is None:
         second = documents.second
-        pair = () if second is None else (second.ids, second.row_splits, tokenizer.separators)
+        pair: tuple[Any, ...] = ()
+        if second is not None:
+            pair = second.ids, second.row_splits, tokenizer.separators, tokenizer.of_library
         rows = build_rows(
             tokens.ids,
             tokens.row_splits,

@@ -378,6 +378,7 @@ class Tokenizer(TextTokenizer):
         )
         self.pad_id = ids.get(special.padding, 0)
         self.separators, self.has_segments = special.separators, True
+        self.of_library = rules == "hub"
         self.lower_case = switch("lower_case", lower_case)
         characters = _RULES[one_of("rules", rules, _RULES)]
         longest = whole_number("max_word_chars", max_word_chars, least=1)

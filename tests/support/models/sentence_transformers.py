@@ -18,6 +18,13 @@ from tests.support.models.tiny import write_tiny_huggingface
 
 TEXTS = ("the bank of the river", "money in the vault", "a", "people could find two banks", "")
 QUERY = "find the river: "
+PAIRS = (("the bank", "of the river"), ("a b " * 9, "my number " * 9), ("", "a"))
+# Settings of tokenizer_config.json that decide how pairs are numbered.
+PAIR_SETTINGS: dict[str, dict[str, Any]] = {
+    "BERT's class": {"tokenizer_class": "BertTokenizer"},
+    "another class": {"tokenizer_class": "DistilBertTokenizer"},
+    "without types": {"model_input_names": ["input_ids", "attention_mask"]},
+}
 GOLDEN = Path(__file__).parents[2] / "data" / "sentence_transformers.npz"
 _NN = "torch.nn.modules."
 
@@ -133,6 +140,13 @@ def write_sentence_transformers(
     return tensors, weights
 
 
+def write_pairs_model(folder: Path, name: str) -> None:
+    """Writes a folder with one of `PAIR_SETTINGS`, which cuts rows at 16 tokens."""
+    write_sentence_transformers(folder, max_seq_length=16)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | PAIR_SETTINGS[name]))
+
+
 def _kind(config: Mapping[str, Any]) -> str:
     if "in_features" in config:
         return "Dense"
@@ -184,6 +198,11 @@ def main() -> None:
             vectors[name] = model.encode(list(TEXTS))
             for prompt in settings.get("prompts", {}):
                 vectors[f"{name}/{prompt}"] = model.encode(list(TEXTS), prompt_name=prompt)
+    for name in PAIR_SETTINGS:
+        with tempfile.TemporaryDirectory() as folder:
+            write_pairs_model(Path(folder) / "model", name)
+            model = SentenceTransformer(str(Path(folder) / "model"), device="cpu")
+            vectors[name] = model.encode(list(PAIRS))
     np.savez_compressed(GOLDEN, **vectors)
 
 

@@ -103,6 +103,12 @@ def test_weights_in_several_files_are_read(tmp_path, tiny_bundle):
     assert imported(tmp_path).fingerprint == read_bundle(tiny_bundle).fingerprint
 
 
+def test_names_of_another_wrapper_are_refused_with_one_of_them(tmp_path):
+    write_tiny_huggingface(tmp_path / "source", prefix="module.")
+    with pytest.raises(ValueError, match=r"begins with encoder\.layer\., but module\.embeddings\."):
+        imported(tmp_path)
+
+
 def test_two_tensors_of_one_name_are_refused_unless_they_are_equal(tmp_path, tiny_bundle):
     name = "pooler.dense.bias"
     bias = write_tiny_huggingface(tmp_path / "source")[name]

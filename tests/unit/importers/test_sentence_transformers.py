@@ -16,10 +16,13 @@ from tests.support.models import plain_bert
 from tests.support.models.sentence_transformers import (
     CASES,
     GOLDEN,
+    PAIR_SETTINGS,
+    PAIRS,
     QUERY,
     TEXTS,
     dense,
     write_modules,
+    write_pairs_model,
     write_sentence_transformers,
 )
 from tests.support.rounding import assert_near
@@ -96,6 +99,20 @@ def test_the_vectors_are_those_of_sentence_transformers_and_of_numpy(tmp_path, n
     for prompt in bundle.prompts:
         found = encoder.encode(TEXTS, prompt=f"name:{prompt}")
         assert_near(found, VECTORS[f"{name}/{prompt}"])
+
+
+@pytest.mark.parametrize("name", PAIR_SETTINGS)
+def test_pairs_are_cut_and_numbered_as_theirs(tmp_path, name):
+    write_pairs_model(tmp_path / "source", name)
+    found = Encoder(imported(tmp_path)).encode(*zip(*PAIRS, strict=True), long_text="truncate")
+    assert_near(found, VECTORS[name])
+
+
+def test_a_tokenizer_without_a_mask_is_refused(tmp_path):
+    write_sentence_transformers(tmp_path / "source")
+    edit_json(tmp_path / "source" / "tokenizer_config.json", model_input_names=["input_ids"])
+    with pytest.raises(ValueError, match="model_input_names must list input_ids and attention_m"):
+        imported(tmp_path)
 
 
 def test_the_bundle_tells_modules_and_prompts(tmp_path):

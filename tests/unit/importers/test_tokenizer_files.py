@@ -67,7 +67,9 @@ def refused(folder, message):
 def test_the_vocabulary_of_tokenizer_json_is_that_of_vocab_txt(tmp_path, tiny_bundle):
     write_tiny_huggingface(tmp_path / "source")
     write_fast(tmp_path / "source")
-    edit_json(tmp_path / "source" / "tokenizer_config.json", tokenizer_class="TokenizersBackend")
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    slow = tmp_path / "source" / "tokenizer_config.json"
+    edit_json(slow, tokenizer_class="TokenizersBackend", model_input_names=names)
     (tmp_path / "source" / "vocab.txt").unlink()
     bundle = imported(tmp_path)
     assert bundle.fingerprint == read_bundle(tiny_bundle).fingerprint
@@ -524,6 +526,16 @@ def test_pieces_that_are_drawn_or_missing_are_refused(tmp_path, kind, setting, m
     edit_json(path, model=model)
     edit_json(tmp_path / "source" / "tokenizer_config.json", tokenizer_class="TokenizersBackend")
     refused(tmp_path, message)
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"), [("xlm-roberta", 0), ("camembert", 0), ("camembert", None)]
+)
+def test_an_unknown_entry_that_transformers_class_does_not_take_is_refused(tmp_path, kind, number):
+    write_architecture(tmp_path / "source", kind)
+    path = tmp_path / "source" / "tokenizer.json"
+    edit_json(path, model=json.loads(path.read_text())["model"] | {"unk_id": number})
+    refused(tmp_path, r"tokenizer\.json: unk_id must be 3, which \w+ takes whatever it says, got")
 
 
 def test_white_space_behind_an_entry_of_vocab_txt_is_none_of_it(tmp_path):
