@@ -163,6 +163,9 @@ def compared(inputs: InputKeys, earlier: EarlierKeys) -> tuple[np.ndarray, Chang
     existing = _have_text(inputs, last)
     read = inputs.block >= 0
     had = np.isin(inputs.id_hash, documents.id_hash)
+    # Of an id that is new in this output readers take all rows from it: none of its others may stay
+    # in an earlier one.
+    existing &= ~np.isin(inputs.id_hash, inputs.id_hash[read & had & ~existing])
     changed = read & had & ~existing
     there = np.isin(documents.id_hash, inputs.id_hash[inputs.block != _UNREAD])
     other = np.isin(documents.id_hash, inputs.id_hash[changed]) & (documents.pieces > 0)

@@ -416,6 +416,11 @@ def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutp
     files, sizes = key_files(place)
     deletes = record.is_done and DELETED in record.numbers.written
     deleted = deleted_files(place) if deletes else {}
+    if deletes and len(deleted) != record.numbers.written[DELETED].files:
+        raise UsageError(
+            f"--skip_existing {place} lacks files of {DELETED}/, so documents that it deletes "
+            "would count as there: `bert-embed verify --repair` writes them again"
+        )
     _check_same(place, record.settings, vectors)
     if files is None and kinds_of(record.settings) == ("token",):
         raise UsageError(

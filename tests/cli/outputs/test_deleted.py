@@ -208,3 +208,12 @@ def test_deleted_ids_that_are_not_as_written_are_found_and_written_again(tmp_pat
     running = record(out / "2") | {"status": "running"}
     (out / "2" / "run.json").write_text(json.dumps(running))
     assert {"d2", "d3"} < set(bert_embed.read(out, partial=True)[0])
+
+
+def test_an_earlier_output_without_its_deleted_ids_is_refused(tmp_path, tiny_bundle, capsys):
+    out = embed_days(tmp_path, tiny_bundle, DAYS[:2])
+    shutil.rmtree(out / "2" / "deleted")
+    third = write(tmp_path / "3.jsonl", THIRD)
+    assert embed(out / "3", tiny_bundle, third, skip_existing=out) == 2
+    assert f"--skip_existing {out}/2 lacks files of deleted/" in capsys.readouterr().err
+    assert not (out / "3").exists()

@@ -6,6 +6,7 @@ import signal
 import numpy as np
 import pytest
 
+import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import Hold, embed, files, flags_of, record, rows, stray
 from tests.support.daily import counts, some_texts, write
@@ -63,15 +64,20 @@ def test_the_vectors_are_those_of_a_whole_run(tmp_path, days, one, tiny_bundle):
         assert_near(vector, whole["embedding"][at])
 
 
-def test_each_occurrence_of_an_id_is_judged_by_its_text(tmp_path, tiny_bundle):
+def test_all_documents_of_an_id_are_embedded_if_one_has_a_new_text(tmp_path, tiny_bundle):
     day1 = write(tmp_path / "1.jsonl", {}, [("a", "red"), ("a", "bank"), ("b", "river")])
     texts = [("a", "bank"), ("a", "red"), ("a", "red"), ("a", "vault"), ("b", "river"), ("c", "of")]
     day2 = write(tmp_path / "2.jsonl", {}, texts)
     assert embed(tmp_path / "one", tiny_bundle, day1) == 0
     flags = {"skip_existing": tmp_path / "one", "block_bytes": 60}
     assert embed(tmp_path / "two", tiny_bundle, day2, **flags) == 0
-    assert counts(tmp_path / "two") == (6, 2, 4, 0)
-    assert rows(tmp_path / "two")["id"] == ["a", "c"]
+    assert counts(tmp_path / "two") == (6, 5, 1, 0)
+    assert rows(tmp_path / "two")["id"] == ["a", "a", "a", "a", "c"]
+    ids, _ = bert_embed.read([tmp_path / "one", tmp_path / "two"])
+    assert sorted(ids) == ["a", "a", "a", "a", "b", "c"]
+    again = {"skip_existing": tmp_path}
+    assert embed(tmp_path / "three", tiny_bundle, day2, **again) == 0
+    assert counts(tmp_path / "three") == (6, 0, 6, 0)
 
 
 def test_a_file_that_grew_keeps_the_ids_of_its_old_lines(tmp_path, tiny_bundle):
