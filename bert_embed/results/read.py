@@ -326,7 +326,20 @@ def open_outputs(folders: Folders, granularity: str) -> list[Output]:
 
 
 def later_outputs(outputs: Sequence[Output]) -> list[set[int]]:
-    """For each output the numbers of those that continue it, directly or not."""
+    """For each output the numbers of those that continue it, directly or not.
+
+    InputError if one continues what the folder of another held before it was overwritten: nothing
+    says then which of their documents are the newest.
+    """
+    runs_in = {absolute(one.folder): one.record.run for one in outputs if one.record}
+    for output in outputs:
+        for earlier in output.record.input.earlier if output.record else ():
+            run = runs_in.get(earlier.output, earlier.run)
+            if run != earlier.run:
+                raise InputError(
+                    f"{output.folder} continues another run than {earlier.output} holds now: embed "
+                    f"{output.folder} again with overwrite, or take them one by one"
+                )
     later: list[set[int]] = []
     for output in outputs:
         continuing: set[int] = set()
@@ -400,10 +413,20 @@ class NewestRows:
 
     def hashes(self) -> np.ndarray:
         """uint64 `[rows]`: the hash of the id of each row of a newest version, in their order."""
+        return np.concatenate([self._hashes_of(number) for number in range(len(self._outputs))])
+
+    def shared(self) -> int:
+        """How many ids are in several outputs, in none of them replaced."""
+        if len(self._outputs) == 1:
+            return 0
+        once = [np.unique(self._hashes_of(number)) for number in range(len(self._outputs))]
+        hashes = np.concatenate(once)
+        return len(hashes) - len(np.unique(hashes))
+
+    def _hashes_of(self, number: int) -> np.ndarray:
         hashes = [
             id_hashes(ids)[self.are_newest(number, ids)]
-            for number, output in enumerate(self._outputs)
-            for _, ids in _ids_of_files(output, self._granularity)
+            for _, ids in _ids_of_files(self._outputs[number], self._granularity)
         ]
         return np.concatenate([np.empty(0, np.uint64), *hashes])
 

@@ -10,8 +10,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from xxhash import xxh3_64_hexdigest
 
 from bert_embed.base.environment import requires
+from bert_embed.base.errors import StorageError
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.folder import (
     JOURNAL,
@@ -25,7 +27,16 @@ from bert_embed.pipeline.export.source import Source
 from bert_embed.results.files import Rows
 from bert_embed.results.names import stored_type
 from bert_embed.search.clusters import in_sample
-from bert_embed.storage.files import copy_file, join, open_raw, remove, size_of, write_whole
+from bert_embed.storage.files import (
+    copy_file,
+    is_remote,
+    join,
+    open_raw,
+    remove,
+    size_of,
+    write_whole,
+)
+from bert_embed.transforms.output_folder import lock_held
 
 _FLAT_ROWS = 100_000  # up to which `auto` compares a query with all vectors: some milliseconds
 _PROBES = 32  # lists that a search looks into, unless its reader sets another number
@@ -69,10 +80,11 @@ class _Index:
         write = self._faiss.write_index_binary if self._binary else self._faiss.write_index
         write_whole(path, lambda out: write(index, self._faiss.PyCallbackIOWriter(out.write)))
 
-    def extend(self, dest: str) -> int:
+    def extend(self, dest: str, place: str) -> int:
         """Writes both files anew beside those of earlier outputs; returns how many rows they have.
 
-        Documents that the source has, or deletes, are removed before its rows are added.
+        `place` begins their paths. Documents that the source has, or deletes, are removed before
+        its rows are added.
         """
         ids_path, path = join(dest, "ids.parquet"), join(dest, "knn.index")
         with open_raw(ids_path) as file:
@@ -97,13 +109,7 @@ class _Index:
             table.filter(pa.array(stays)),
             *(rows.select(table.column_names) for rows in added),
         ]
-        self._write(
-            join(dest, _NEXT + "ids.parquet"),
-            join(dest, _NEXT + "knn.index"),
-            index,
-            tables,
-            table.schema,
-        )
+        self._write(f"{place}ids.parquet", f"{place}knn.index", index, tables, table.schema)
         return int(index.ntotal)
 
     def _trained(self) -> Any:
@@ -169,21 +175,31 @@ def _number_of_lists(source: Source) -> int:
 
 def faiss(source: Source) -> bool:
     """Exports to a faiss index; False if it was there already."""
-    index = _Index(source)
+    index, dest = _Index(source), source.options.dest
     _check_memory(source)
+    if is_remote(dest):
+        return _export(source, index)
+    with lock_held(join(dest, _LOCK), alone=True) as taken:
+        if not taken:
+            raise StorageError(f"another export writes to {dest} at this moment: wait for it")
+        return _export(source, index)
+
+
+def _export(source: Source, index: _Index) -> bool:
     present = earlier_export(source)
     if present is None or present == source.identity:
         return write_files(source, max(source.rows, 1), _faiss_names, index.write)
     dest = source.options.dest
     if source.is_in(present):
-        _take_places(dest)
+        _take_places(dest, present["run"])
         return False
     if missing := [name for name in _faiss_names(0, 1) if size_of(join(dest, name)) is None]:
         raise UsageError(f"{dest} lacks {missing[0]}: repeat the export of the earlier outputs")
     new = source.only_new(present)
-    identity = {**source.identity, "rows": _Index(new).extend(dest), "run": new.runs_after(present)}
-    write_journal(source, join(dest, JOURNAL), identity)
-    _take_places(dest)
+    runs = new.runs_after(present)
+    rows = _Index(new).extend(dest, _next(dest, runs))
+    write_journal(source, join(dest, JOURNAL), {**source.identity, "rows": rows, "run": runs})
+    _take_places(dest, runs)
     return True
 
 
@@ -191,13 +207,21 @@ def _faiss_names(number: int, count: int) -> tuple[str, ...]:
     return "knn.index", "ids.parquet"
 
 
-_NEXT = ".next-"  # begins the name of a file that is whole, until it takes the place of another
+_LOCK = ".export.lock"
 
 
-def _take_places(dest: str) -> None:
+def _next(dest: str, runs: str) -> str:
+    """Begins the path of a file that is whole, until it takes the place of another.
+
+    Others of a killed export stay apart: only the journal's `runs` may take their places.
+    """
+    return join(dest, f".next-{xxh3_64_hexdigest(runs.encode())}-")
+
+
+def _take_places(dest: str, runs: str) -> None:
     """Ends an increment: its files take their places, of which a kill may have left some."""
     for name in _faiss_names(0, 1):
-        path = join(dest, _NEXT + name)
+        path = _next(dest, runs) + name
         if size_of(path) is not None:
             copy_file(path, join(dest, name))
             remove([path])

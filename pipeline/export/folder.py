@@ -19,6 +19,7 @@ from bert_embed.pipeline.run.output import check_model
 from bert_embed.results.files import Rows
 from bert_embed.results.json_lines import json_values
 from bert_embed.storage.files import (
+    create_exclusive,
     is_remote,
     join,
     list_files,
@@ -78,8 +79,9 @@ def write_files(
     make_folder(dest)
     if not is_remote(dest):
         sweep_temporary(dest)
-    if not is_claimed:
-        write_journal(source, journal)
+    # An export that began at the same moment may have been first.
+    if not is_claimed and not create_exclusive(journal, _journal(source)):
+        _names_export(journal, source)
     for name in others.keys() - present:
         path = join(dest, name)
         make_folder(path.rpartition("/")[0])
@@ -141,10 +143,14 @@ def earlier_export(source: Source) -> dict[str, Any] | None:
         return None  # `write_files` says what is wrong
 
 
-def write_journal(source: Source, journal: str, identity: Mapping[str, Any] | None = None) -> None:
-    """Writes which export this is: of a source, or of another `identity` with the same options."""
+def write_journal(source: Source, journal: str, identity: Mapping[str, Any]) -> None:
+    """Writes which export this is: of another `identity` than the source's, with its options."""
+    write_bytes(journal, _journal(source, identity))
+
+
+def _journal(source: Source, identity: Mapping[str, Any] | None = None) -> bytes:
     export = _export(source) | ({} if identity is None else {"source": identity})
-    write_bytes(journal, json_bytes({"format": _FORMAT, "export": export}))
+    return json_bytes({"format": _FORMAT, "export": export})
 
 
 def _is_claimed(
@@ -230,7 +236,9 @@ def write_lines(
     """
 
     def write(paths: Sequence[str], rows: int, batches: Iterator[Rows]) -> None:
-        written = (line for batch in batches for line in _encoded(batch, lines, columns))
+        written = (
+            line for batch in batches for line in _encoded(batch, lines, columns, source.parts)
+        )
         write_whole(paths[0], lambda file: file.writelines(written))
 
     rows = rows or rows_of_files(numbers_of_row(source), _MEGABYTES)
@@ -245,10 +253,12 @@ def numbers_of_row(source: Source) -> int:
     return sum(numbers[kind] for kind in source.kinds)
 
 
-def _encoded(batch: Rows, lines: Lines, columns: Collection[str] | None) -> Iterator[bytes]:
+def _encoded(
+    batch: Rows, lines: Lines, columns: Collection[str] | None, parts: Collection[str]
+) -> Iterator[bytes]:
     names = batch.columns.column_names if columns is None else columns
     converted = {name: json_values(batch.columns[name]) for name in names}
-    for row, row_name in enumerate(row_names(batch.columns)):
+    for row, row_name in enumerate(row_names(batch.columns, parts)):
         values = {name: column[row] for name, column in converted.items()}
         for line in lines(batch, row, row_name, values):
             yield orjson.dumps(line, option=_JSON)
@@ -263,6 +273,12 @@ def refuse_equal_ids(source: Source, program: str) -> None:
                 f"{folder} has {counted(equal.surplus, 'document')} whose id another one has, "
                 f"{program} takes each id once: embed with another --id_column"
             )
+    if shared := source.newest.shared():
+        raise UsageError(
+            f"{counted(shared, 'id')} of {source.place} {'is' if shared == 1 else 'are'} in "
+            f"several outputs, none of which continues the other, but {program} takes each id "
+            "once: export one of them, or embed with --skip_existing"
+        )
 
 
 def entry_names(source: Source) -> list[str]:

@@ -22,7 +22,7 @@ from bert_embed.pipeline.export.folder import (
     rows_of_files,
     write_lines,
 )
-from bert_embed.pipeline.export.source import PARTS, Source
+from bert_embed.pipeline.export.source import Source
 from bert_embed.results.files import Rows
 
 _FIELDS = {"dense": "embedding", "sparse": "sparse"}  # of OpenSearch
@@ -117,10 +117,9 @@ def vertex(source: Source) -> bool:
     restricts = _columns(source, "restricts", options.restricts, _is_token)
     numeric = _columns(source, "numeric_restricts", options.numeric_restricts, _is_number)
     metadata = _columns(source, "embedding_metadata", options.embedding_metadata)
-    parts = [name for name in PARTS if name in source.schema.names][:1]
 
     def lines(batch: Rows, row: int, key: str, values: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        crowding = {"crowding_tag": str(values["id"])} if parts else {}
+        crowding = {"crowding_tag": str(values["id"])} if source.parts else {}
         allowed = ((name, _tokens(values[name])) for name in restricts)
         optional = {
             "restricts": [{"namespace": name, "allow": some} for name, some in allowed if some],
@@ -134,9 +133,14 @@ def vertex(source: Source) -> bool:
         point = {"id": key, **_embeddings(source.vectors(batch), row), **crowding}
         yield point | {name: value for name, value in optional.items() if value}
 
-    deletes = deleted_files(
-        deleted_names(source), "delete/deleted_{:04d}.txt", lambda name: f"{name}\n".encode()
-    )
+    names = deleted_names(source)
+    for name in names:
+        if not name or {"\n", "\r"} & set(name):
+            raise UsageError(
+                f"{source.place} deletes the document {name!r}, whose id is empty or has a line "
+                "break, but Vector Search deletes an id a line: export all outputs together"
+            )
+    deletes = deleted_files(names, "delete/deleted_{:04d}.txt", lambda name: f"{name}\n".encode())
     return write_lines(
         source,
         "vectors_{:04d}.json",

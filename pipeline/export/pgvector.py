@@ -19,7 +19,7 @@ from bert_embed.base.errors import InputError, StorageError
 from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.source import PARTS, Cutter, Source
+from bert_embed.pipeline.export.source import Cutter, Source
 from bert_embed.results.files import Rows
 
 _COMMENT = "bert-embed export "  # begins the comment of a table
@@ -150,7 +150,7 @@ class _Export:
             self._sql.SQL("{} {}").format(self._sql.Identifier(column), self._sql.SQL(kind))
             for column, kind in self._columns
         ]
-        keys = ["id", *(name for name in PARTS if name in self._source.schema.names)]
+        keys = ["id", *self._source.parts]
         self._execute(
             "CREATE TABLE {} ({}, PRIMARY KEY ({}))",
             self._table,

@@ -1,7 +1,7 @@
 """Reads the rows of runs one batch after the other."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -28,8 +28,6 @@ from bert_embed.results.read import (
     vector_settings,
 )
 from bert_embed.results.run_record import EarlierRun, RunRecord
-
-PARTS = (*PIECES, POSITION)  # columns that number the rows of a document
 
 
 @dataclass(frozen=True)
@@ -155,15 +153,26 @@ class Source:
                 yield from batches
 
     @property
+    def parts(self) -> list[str]:
+        """The column that numbers the rows of a document; none if it has one row."""
+        names = PIECES if self.options.granularity == "sentence" else (POSITION,)
+        return [name for name in names if name in self.schema.names]
+
+    @property
     def place(self) -> str:
         """The outputs, for messages."""
         return ", ".join(self.options.source)
 
 
-def row_names(columns: pa.RecordBatch | pa.Table) -> list[str]:
-    """The id of each document, or `DOCUMENT#NUMBER` of its windows, chunks or words."""
+def row_names(
+    columns: pa.RecordBatch | pa.Table, parts: Collection[str] = tuple(PIECES)
+) -> list[str]:
+    """The id of each document, or `DOCUMENT#NUMBER` of its windows, chunks or words.
+
+    The first of `parts` that is a column has the numbers.
+    """
     ids = map(str, columns["id"].to_pylist())
-    part = next((name for name in PARTS if name in columns.schema.names), None)
+    part = next((name for name in parts if name in columns.schema.names), None)
     if part is None:
         return list(ids)
     return [f"{name}#{number}" for name, number in zip(ids, columns[part].to_pylist(), strict=True)]

@@ -1,11 +1,16 @@
 """Exports to files: what is in them, in every number type and format."""
 
+import json
+import uuid
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
+from bert_embed.pipeline.cli import main
 from tests.support.blocks import described, embedding_block, unit_vectors, write
+from tests.support.command import embed
 from tests.support.outputs import contents, export, extra_of, finished_run
 
 ROWS = (1500, 0, 700, 3)
@@ -118,3 +123,30 @@ def test_the_same_export_gives_the_same_bytes_and_a_second_one_has_nothing_to_do
     assert export(runs(), tmp_path / "one" / "dest", target) == 0
     assert capsys.readouterr().out.endswith(", nothing to do\n")
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "one").rglob("*")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["opensearch", "vertex", "qdrant"])
+def test_ids_are_each_there_once_and_can_be_deleted(tmp_path, tiny_bundle, target, capsys):
+    def run(name, texts, **flags):
+        rows = [{"id": id, "text": text, "position": 7} for id, text in texts.items()]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        flags = {"extra_columns": "position:int64", "max_deleted": "100%", **flags}
+        assert embed(tmp_path / name, tiny_bundle, tmp_path / f"{name}.jsonl", **flags) == 0
+        return tmp_path / name
+
+    one = run("one", {"a": "bank", "b": "river"})
+    assert export(one, tmp_path / "first", target) == 0
+    [data] = [path for path in (tmp_path / "first").iterdir() if path.name != "export.json"]
+    names = {"a", str(uuid.uuid5(uuid.NAMESPACE_URL, "a"))}
+    first = json.loads(data.read_text().splitlines()[0])
+    assert first.get("id", first.get("index", {}).get("_id")) in names
+    # Neither output continues the other, so both have "a".
+    other = run("other", {"a": "money"})
+    assert main(["export", str(one), str(other), str(tmp_path / "both"), "--to", target]) == 2
+    assert f"1 id of {one}, {other} is in several" in capsys.readouterr().err
+    broken = run("broken", {"a\nb": "vault"})
+    last = run("last", {"c": "vault"}, skip_existing=broken)
+    code = export(last, tmp_path / "last.export", target)
+    assert code == (2 if target == "vertex" else 0)
+    assert ("deletes the document 'a\\nb'" in capsys.readouterr().err) == (target == "vertex")

@@ -211,3 +211,17 @@ def test_dest_leads_into_the_output_through_a_link(tmp_path, capsys):
         assert export(source, dest, "npy") == 2
         assert f"DEST {dest} lies in the output itself" in capsys.readouterr().err
     assert set(run.rglob("*")) == before
+
+
+@pytest.mark.slow
+def test_of_two_exports_that_begin_at_once_one_is_refused(run, long, tmp_path):
+    dest = tmp_path / "dest"
+    hold = Hold(tmp_path / "hold", 0, "os||link")  # the journal gets its name
+    late = hold.start("export", str(run), str(dest), "--to", "npy")
+    assert export(long, dest, "npy") == 0
+    whole = contents(dest)
+    hold.go()
+    _, errors = late.communicate(timeout=100)
+    assert late.returncode == 2
+    assert "holds another export, as" in errors
+    assert contents(dest).items() <= whole.items()

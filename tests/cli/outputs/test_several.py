@@ -1,6 +1,7 @@
 """What takes one output takes several: of each document the newest version counts, once."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -145,3 +146,44 @@ def test_a_card_describes_the_outputs_below_a_folder(days, capsys):
     assert "7 of 10 records" in card
     assert main(["card", f"{days}/*"]) == 2
     assert "is a glob" in capsys.readouterr().err
+
+
+def test_outputs_whose_earlier_one_was_overwritten_are_refused(tmp_path, tiny_bundle, capsys):
+    three_days(tmp_path, tmp_path / "out", tiny_bundle)
+    monday, tuesday, _ = names(tmp_path / "out")
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"id": "1", "text": "another"}\n{"id": "5", "text": "five"}\n')
+    assert embed(Path(monday), tiny_bundle, other, overwrite=True) == 0
+    problem = f"{tuesday} continues another run than {monday} holds now"
+    with pytest.raises(InputError, match=re.escape(problem)):
+        bert_embed.read([monday, tuesday])
+    capsys.readouterr()
+    for words in (["search", monday, tuesday, "one"], ["dedup", monday, tuesday, f"{tmp_path}/d"]):
+        assert main(words) == 2
+        assert problem in capsys.readouterr().err
+    assert bert_embed.read(monday)[0] == ["1", "5"]
+    assert bert_embed.read(tuesday)[0] == ["1"]
+
+
+def test_a_card_names_the_files_of_each_format(tmp_path, tiny_bundle):
+    (tmp_path / "in.txt").write_text("a red river\n")
+    for number, name in enumerate(("parquet", "jsonl")):
+        flags = {"output_format": name, "dim": 8}
+        assert embed(tmp_path / "out" / str(number), tiny_bundle, tmp_path / "in.txt", **flags) == 0
+    assert main(["card", str(tmp_path / "out")]) == 0
+    front = (tmp_path / "out" / "README.md").read_text("utf-8").split("---\n")[1]
+    assert yaml.safe_load(front)["configs"] == [
+        {"config_name": "embeddings_jsonl", "data_files": "*/embeddings/*.jsonl"},
+        {"config_name": "embeddings_parquet", "data_files": "*/embeddings/*.parquet"},
+    ]
+
+
+def test_a_report_says_nothing_of_texts_of_outputs_that_are_replaced(tmp_path, tiny_bundle, capsys):
+    for name, text in (("1", "a red river"), ("2", "a bank")):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"id": "a", "text": text}))
+        earlier = {"skip_existing": tmp_path / "out"} if name == "2" else {}
+        source = tmp_path / f"{name}.jsonl"
+        assert embed(tmp_path / "out" / name, tiny_bundle, source, **earlier) == 0
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "out"), f"--output={tmp_path}/report.html"]) == 0
+    assert "no texts" not in capsys.readouterr().err

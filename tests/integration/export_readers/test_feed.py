@@ -13,7 +13,7 @@ import pytest
 from qdrant_client import QdrantClient, models
 
 from tests.integration.export_readers.test_sparse import search_node, send
-from tests.support.command import embed
+from tests.support.command import Hold, embed
 from tests.support.daily import some_texts, write
 from tests.support.outputs import contents, export
 
@@ -205,10 +205,31 @@ def test_an_index_follows_the_feed(days, tmp_path, capsys, index):
         assert export(f"{days}/days/{part}", tmp_path / "dest", "faiss", index=index) == 0
         assert "nothing to do" in capsys.readouterr().out
         assert contents(tmp_path / "dest") == before
-        if part == "2":  # a kill before the files took their places
-            for name in ("knn.index", "ids.parquet"):
-                (tmp_path / "dest" / name).rename(tmp_path / "dest" / f".next-{name}")
-            assert export(f"{days}/days/{part}", tmp_path / "dest", "faiss", index=index) == 0
-            assert contents(tmp_path / "dest") == before
     assert export(days / "fresh", tmp_path / "fresh", "faiss", index="flat") == 0
     assert_same(index_rows(tmp_path / "dest"), index_rows(tmp_path / "fresh"))
+
+
+# A file of the two has its name; the journal names the day, and none or one file its place.
+@pytest.mark.parametrize("renamed", [1, 3, 4])
+def test_a_killed_increment_of_an_index_is_there_whole_or_not_at_all(
+    days, tmp_path, capsys, renamed
+):
+    def export_day(day, dest="dest"):
+        return export(days / "days" / day, tmp_path / dest, "faiss")
+
+    assert [export_day(day, dest) for day in "12" for dest in ("dest", "other")] == [0] * 4
+    if renamed > 1:
+        assert export_day("3", "other") == 0
+    hold = Hold(tmp_path / "hold", renamed, "os||replace")
+    words = ["export", str(days / "days" / "3"), str(tmp_path / "dest"), "--to", "faiss"]
+    killed = hold.start(*words)
+    assert export_day("3") == 1
+    assert "another export writes to" in capsys.readouterr().err
+    killed.kill()
+    killed.communicate()
+    assert export_day("1") == 0
+    assert contents(tmp_path / "dest").items() >= contents(tmp_path / "other").items()
+    assert [export_day(day) for day in "345"] == [0, 0, 0]
+    assert export(days / "fresh", tmp_path / "fresh", "faiss") == 0
+    assert_same(index_rows(tmp_path / "dest"), index_rows(tmp_path / "fresh"))
+    assert not list((tmp_path / "dest").glob(".next-*"))
