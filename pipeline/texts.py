@@ -134,7 +134,7 @@ def texts_of_input(
     cut = record.files
     texts: dict[_Key | None, str | None] = {}
     specs = [spec for spec in plan_blocks(files, cut.block_bytes) if spec.number in last]
-    if most is not None and not (specs := _some(specs, cut.block_bytes, most)):
+    if specs and most is not None and not (specs := _some(specs, cut.block_bytes, most)):
         return hits, "the run read too many small objects; `--keep_text` of embed keeps texts"
     for spec in specs:
         for block in document_blocks(spec, columns, cut.part_docs, cut.block_bytes, {}):

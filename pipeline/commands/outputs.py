@@ -149,10 +149,17 @@ def run_card(options: CardOptions) -> int:
     parsed = filter(
         None, map(parse_name, (name for run in runs for name in run.folder.data_files()))
     )
-    globs = {name.kind: f"{above}{name.kind}/*{name.ending}" for name in parsed}
-    kinds = globs.keys() - {EXAMPLES, DELETED, "rejected"}
     record = pooled(runs)
-    globs = {kind: globs[kind] for kind in record.numbers.written if kind in kinds}
+    endings: dict[str, set[str]] = {}
+    for name in parsed:
+        endings.setdefault(name.kind, set()).add(name.ending)
+    kinds = endings.keys() - {EXAMPLES, DELETED, "rejected"}
+    globs = {
+        kind if len(endings[kind]) == 1 else f"{kind}_{ending[1:]}": f"{above}{kind}/*{ending}"
+        for kind in record.numbers.written
+        if kind in kinds
+        for ending in sorted(endings[kind])
+    }
     title = os.path.basename(top.rstrip("/"))
     write_bytes(place, _card(record, title, globs).encode())
     say(f"wrote {place}")
@@ -185,7 +192,7 @@ def _card(record: RunRecord, title: str, globs: Mapping[str, str]) -> str:
         rows["prompt of queries"] = json.dumps(vectors["query_prompt"], ensure_ascii=False)
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
     front_matter = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
-    folders = ", ".join(f"`{kind}/`" for kind in globs)
+    folders = ", ".join(dict.fromkeys(f"`{glob.split('/')[-2]}/`" for glob in globs.values()))
     about = f"BERT embeddings in {folders}; `run.json` has everything about the run."
     return f"{CARD_BEGINS}{front_matter}---\n\n# {title}\n\n{about}\n\n| | |\n|---|---|\n{table}\n"
 
