@@ -1,7 +1,7 @@
 """Ids and offsets of hub models are those of the `tokenizers` library, on every code point.
 
-As a program it compares all code points, an hour on one core; a kind on its command line compares
-that alone.
+The tests compare all characters; as a program it compares all code points in all places, an hour on
+one core; a kind on its command line compares that alone.
 """
 
 import random
@@ -23,6 +23,9 @@ SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 CHUNK = 4096
 POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
 CHUNKS = [POINTS[at : at + CHUNK] for at in range(0, len(POINTS), CHUNK)]
+# Unicode has given characters to these planes alone; all points of others are treated alike.
+PLANES_IN_USE = (0, 1, 2, 3, 14)
+SOME_OF_OTHERS = 16  # one chunk in so many
 SPACES = "".join(chr(point) for point in POINTS if chr(point).isspace()).translate(
     dict.fromkeys(range(0x1C, 0x20))  # which Python alone calls white space
 )
@@ -111,8 +114,9 @@ def test_a_sample_of_all_characters_is_that_of_the_library(lower_case):
 @pytest.mark.slow
 @pytest.mark.parametrize("lower_case", [True, False])
 def test_all_characters_are_those_of_the_library(lower_case):
-    for chunk in CHUNKS:
-        check(chunk, lower_case, ["a{0}b"])
+    for number, chunk in enumerate(CHUNKS):
+        if chunk[-1] >> 16 in PLANES_IN_USE or number % SOME_OF_OTHERS == 0:
+            check(chunk, lower_case, ["a{0}b"])
 
 
 @pytest.mark.slow
