@@ -18,7 +18,7 @@ import orjson
 from bert_embed.backends.choose import model_backend
 from bert_embed.backends.jax.speed import chip_speed, known_precisions
 from bert_embed.backends.processor import available_cores
-from bert_embed.base.errors import InputError, counted, required, shown_bytes
+from bert_embed.base.errors import InputError, SettingError, counted, required, shown_bytes
 from bert_embed.pipeline.console import answer, hide_secrets, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
 from bert_embed.pipeline.options.command_line import EstimateOptions
@@ -367,6 +367,10 @@ def run_estimate(options: Options, flags: EstimateOptions) -> int:
         raise UsageError(
             "estimate runs no query, which BigQuery would bill as a whole: give the table itself "
             "as --input, without --query and --limit"
+        )
+    if flags.price_per_hour is not None and not flags.seconds and options.accelerator is None:
+        raise SettingError(
+            "price_per_hour", "requires the hours, which seconds 0 does not measure", "seconds"
         )
     nowhere = os.path.join(tempfile.gettempdir(), _NOWHERE)
     chosen = ACCELERATORS.get(options.accelerator or "")

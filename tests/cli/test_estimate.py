@@ -227,6 +227,10 @@ def test_a_price_is_multiplied_by_the_hours(small, tiny_bundle, capsys, tmp_path
     [
         (["--input=x", "--seconds=-1"], "--seconds must be at least 0, got -1"),
         (["--input=x", "--price_per_hour=nan"], "--price_per_hour must be at least 0, got nan"),
+        (
+            ["--input=x", "--price_per_hour=2", "--seconds=0"],
+            "--price_per_hour requires the hours, which --seconds 0 does not measure",
+        ),
         (["--input=nothing-there"], "nothing-there names no file"),
         (["--query=SELECT 1", "--project=p"], "estimate runs no query"),
         ([], "--input is missing"),
