@@ -343,7 +343,14 @@ class _Stages:
             return [sorted(few, key=lambda hit: -hit.score) for few in again]
         wanted = {place_of(hit) for few in hits for hit in few}
         vectors: dict[Place, np.ndarray] = {}
-        for output in self.larger:  # of increments the last one has the newest version
+        later, ids = later_outputs(self.larger), {place[0] for place in wanted}
+        for number in sorted(range(len(later)), key=lambda one: -len(later[one])):
+            output = self.larger[number]
+            replaced = set()
+            if any(number in continuing for continuing in later):
+                replaced = ids_among(output.folder, output.settings, ids)
+                replaced |= deleted_among(output, ids)
+            vectors = {at: vector for at, vector in vectors.items() if at[0] not in replaced}
             vectors |= vectors_at(output.folder, output.settings, wanted)
         shown = {place_of(hit) for few in hits[:count] for hit in few}
         if shown and not shown & vectors.keys():

@@ -118,15 +118,21 @@ def test_documents_that_the_larger_output_lacks_are_counted_and_left_out(outputs
     assert re.search(r"note: \d+ of \d+ candidates are not in .*half, and left out", said)
 
 
-def test_of_increments_the_newest_version_is_scored(tmp_path, tiny_bundle, capsys):
-    days = {"1": {"a": "the bank", "b": "a river"}, "2": {"a": "money in a vault", "b": "a river"}}
+@pytest.mark.parametrize("names", ["12", "21"])
+def test_of_increments_the_newest_version_is_scored(tmp_path, tiny_bundle, capsys, names):
+    first, second = names
+    days = {
+        first: {"a": "the bank", "b": "a river", "c": "seven stars"},
+        second: {"a": "money in a vault", "b": "a river"},
+    }
     for day, documents in days.items():
         lines = [json.dumps({"id": name, "text": text}) for name, text in documents.items()]
         (tmp_path / f"{day}.jsonl").write_text("\n".join(lines))
     for dtype in ("ubinary", "float32"):
         for day in days:
             source = tmp_path / f"{day}.jsonl"
-            earlier = {"skip_existing": tmp_path / dtype / "1"} if day == "2" else {}
+            earlier = {"skip_existing": tmp_path / dtype / first} if day == second else {}
+            earlier |= {"max_deleted": "50%"}
             output = tmp_path / dtype / day
             assert embed(output, tiny_bundle, source, output_dtype=dtype, **earlier) == 0
     query, small = "money in a vault", [str(tmp_path / "ubinary" / day) for day in days]
@@ -134,6 +140,10 @@ def test_of_increments_the_newest_version_is_scored(tmp_path, tiny_bundle, capsy
     assert [(hit.id, hit.text) for hit in hits] == [("a", query), ("b", "a river")]
     assert hits[0].score == pytest.approx(1, abs=1e-5)
     assert "recall@2 1.000" in capsys.readouterr().err
+    # "c" is deleted, also if the candidates are of the first day.
+    [hits] = search(small[:1], [query], 3, rescore_with=str(tmp_path / "float32"))
+    assert [hit.id for hit in hits] == ["a", "b"]
+    assert "1 of 3 candidates is not in" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
