@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 from xxhash import xxh3_64_hexdigest
 
 from bert_embed.base.environment import requires
-from bert_embed.base.errors import StorageError
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.folder import (
     JOURNAL,
+    alone_in,
     earlier_export,
     rows_of_files,
     write_files,
@@ -29,14 +29,12 @@ from bert_embed.results.names import stored_type
 from bert_embed.search.clusters import in_sample
 from bert_embed.storage.files import (
     copy_file,
-    is_remote,
     join,
     open_raw,
     remove,
     size_of,
     write_whole,
 )
-from bert_embed.transforms.output_folder import lock_held
 
 _FLAT_ROWS = 100_000  # up to which `auto` compares a query with all vectors: some milliseconds
 _PROBES = 32  # lists that a search looks into, unless its reader sets another number
@@ -177,11 +175,7 @@ def faiss(source: Source) -> bool:
     """Exports to a faiss index; False if it was there already."""
     index, dest = _Index(source), source.options.dest
     _check_memory(source)
-    if is_remote(dest):
-        return _export(source, index)
-    with lock_held(join(dest, _LOCK), alone=True) as taken:
-        if not taken:
-            raise StorageError(f"another export writes to {dest} at this moment: wait for it")
+    with alone_in(dest):
         return _export(source, index)
 
 
@@ -205,9 +199,6 @@ def _export(source: Source, index: _Index) -> bool:
 
 def _faiss_names(number: int, count: int) -> tuple[str, ...]:
     return "knn.index", "ids.parquet"
-
-
-_LOCK = ".export.lock"
 
 
 def _next(dest: str, runs: str) -> str:

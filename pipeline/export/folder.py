@@ -1,6 +1,7 @@
 """Writes numbered files into a folder whose journal says of which export they are."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import repeat
 from typing import Any, BinaryIO
 
@@ -9,7 +10,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_embed.base.errors import SettingError, counted
+from bert_embed.base.errors import SettingError, StorageError, counted
 from bert_embed.base.json import json_bytes
 from bert_embed.bundle.find import resolve_model
 from bert_embed.models.heads.vectors import SparseVectors
@@ -30,6 +31,7 @@ from bert_embed.storage.files import (
     write_whole,
 )
 from bert_embed.text.tokenizer import load_tokenizer
+from bert_embed.transforms.output_folder import lock_held
 
 JOURNAL = "export.json"
 _FORMAT = 1
@@ -50,6 +52,18 @@ def write_parquet(file: BinaryIO, tables: Iterable[pa.Table], schema: pa.Schema)
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for table in tables:
             writer.write_table(table)
+
+
+@contextmanager
+def alone_in(dest: str) -> Iterator[None]:
+    """Refuses a second export that changes what is in DEST, where it is local."""
+    if is_remote(dest):
+        yield
+        return
+    with lock_held(join(dest, ".export.lock"), alone=True) as taken:
+        if not taken:
+            raise StorageError(f"another export writes to {dest} at this moment: wait for it")
+        yield
 
 
 def write_files(

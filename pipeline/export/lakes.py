@@ -30,6 +30,7 @@ from bert_embed.base.errors import StorageError, counted, required
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.models.heads.head import EMBEDDING
 from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.export.folder import alone_in
 from bert_embed.pipeline.lineage import fields_of
 from bert_embed.pipeline.options.commands import TARGETS, ExportOptions
 from bert_embed.pipeline.run.output import lies_in, record_of_run
@@ -141,7 +142,8 @@ def register(options: ExportOptions) -> list[str]:
         _check_columns(run, named)
     with _errors(named):
         lake = _Iceberg(options) if options.to == "iceberg" else _Delta(options)
-        return list(_registered(lake, runs, options.dest))
+        with alone_in(options.dest):
+            return list(_registered(lake, runs, options.dest))
 
 
 def _registered(lake: _Lake, runs: Sequence[_Run], dest: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ https://cloud.google.com/vertex-ai/docs/vector-search/setup/format-structure has
 last.
 """
 
+import math
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -126,7 +127,7 @@ def vertex(source: Source) -> bool:
             "numeric_restricts": [
                 {"namespace": name, field: values[name]}
                 for name, field in numeric.items()
-                if values[name] is not None
+                if values[name] is not None and math.isfinite(values[name])
             ],
             "embedding_metadata": {name: values[name] for name in metadata},
         }

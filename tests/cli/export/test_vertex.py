@@ -8,6 +8,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import bert_embed
@@ -142,3 +143,15 @@ def test_equal_ids_that_a_run_counted_are_refused(tmp_path, tiny_bundle, capsys)
         assert export(tmp_path / "out", tmp_path / "root", target) == 2
         assert "has 1 document whose id another one has" in capsys.readouterr().err
         assert not (tmp_path / "root").exists()
+
+
+def test_numbers_that_are_not_finite_are_no_restricts(tmp_path):
+    def with_nan(block):
+        prices = pa.array([math.nan, math.inf, None, 1.5])
+        return replace(block, extra=block.extra.set_column(2, "price", prices))
+
+    run = finished_run(tmp_path / "run", [4], changed=with_nan)
+    assert export(run, tmp_path / "root", "vertex", **COLUMNS) == 0
+    points = read_root(contents(tmp_path / "root"), 12)
+    restricts = [point["numeric_restricts"][1:] for point in points.values()]
+    assert restricts == [[], [], [], [{"namespace": "price", "value_double": 1.5}]]

@@ -18,7 +18,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import ROOT, embed
+from tests.support.command import ROOT, Hold, embed, finish
 from tests.support.outputs import contents, export, finished_run, run_of_kinds
 
 WIDTH = 16
@@ -176,6 +176,23 @@ def test_integer_ids_and_whole_files_go(lake, dest, tmp_path, tiny_bundle, capsy
     ids, vectors = bert_embed.read(tmp_path / "1")
     assert vectors_by_id(table) == dict(zip(ids, map(tuple, vectors.tolist()), strict=True))
     assert (table.num_rows, len(files_of(lake, dest))) == (5, 1)
+
+
+def test_a_second_export_into_a_table_waits_for_the_first(lake, dest, tmp_path, capsys):
+    run = finished_run(tmp_path / "run", [3])
+    function = {
+        "iceberg": "pyiceberg.catalog.sql|SqlCatalog|create_table",
+        "delta": "deltalake.table|DeltaTable|create",
+    }
+    hold = Hold(tmp_path / "hold", 0, function[lake])
+    first = hold.start("export", str(run), str(dest), "--to", lake)
+    assert export(run, dest, lake) == 1
+    assert f"another export writes to {dest} at this moment" in capsys.readouterr().err
+    hold.go()
+    finish(first)
+    assert export(run, dest, lake) == 0
+    assert "is already registered" in capsys.readouterr().out
+    assert table_of(lake, dest).num_rows == 3
 
 
 def test_outputs_that_do_not_continue_each_other_keep_all_their_rows(lake, dest, tmp_path):
