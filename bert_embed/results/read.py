@@ -328,10 +328,14 @@ def open_outputs(folders: Folders, granularity: str) -> list[Output]:
 def later_outputs(outputs: Sequence[Output]) -> list[set[int]]:
     """For each output the numbers of those that continue it, directly or not.
 
-    InputError if one continues what the folder of another held before it was overwritten: nothing
-    says then which of their documents are the newest.
+    InputError if two are copies of one run, or if one continues what the folder of another held
+    before it was overwritten: nothing says then which of their documents are the newest.
     """
     runs_in = {absolute(one.folder): one.record.run for one in outputs if one.record}
+    folder_of: dict[str, str] = {}
+    for folder, run in runs_in.items():
+        if (other := folder_of.setdefault(run, folder)) != folder:
+            raise InputError(f"{other} and {folder} hold the same run: name one of them")
     for output in outputs:
         for earlier in output.record.input.earlier if output.record else ():
             run = runs_in.get(earlier.output, earlier.run)

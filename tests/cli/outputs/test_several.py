@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +164,21 @@ def test_outputs_whose_earlier_one_was_overwritten_are_refused(tmp_path, tiny_bu
         assert problem in capsys.readouterr().err
     assert bert_embed.read(monday)[0] == ["1", "5"]
     assert bert_embed.read(tuesday)[0] == ["1"]
+
+
+def test_a_copy_of_an_output_is_not_read_with_it(days, tmp_path, capsys):
+    folder = tmp_path / "out"
+    shutil.copytree(days, folder)
+    shutil.copytree(folder / "monday", folder / "monday.bak")
+    problem = f"{folder}/monday.bak and {folder}/monday hold the same run: name one of them"
+    with pytest.raises(InputError, match=re.escape(problem)):
+        bert_embed.read(folder)
+    for words in (
+        ["search", str(folder), "one"],
+        ["export", str(folder), f"{tmp_path}/e", "--to=npy"],
+    ):
+        assert main(words) == 2
+        assert problem in capsys.readouterr().err
 
 
 def test_a_card_names_the_files_of_each_format(tmp_path, tiny_bundle):
