@@ -387,10 +387,10 @@ class _Ops(ArrayOps):
         if layout == _OF_TPU and not self._exact:
             weights, share = _exponentials(scores, query, key, added)
         else:
-            weights, share = jax.nn.softmax(scores), None
+            weights, share = jax.nn.softmax(scores).astype(value.dtype), None
         mixed = self._einsum(
             f"bhlm,{of_keys}->blhd",
-            weights.astype(value.dtype),
+            weights,
             value,
             preferred_element_type=None if share is None else jnp.float32,
         )
@@ -515,7 +515,9 @@ def _exponentials(
     if added is not None:
         most += jnp.maximum(added.max(), 0.0)
     exponentials = jnp.exp(scores - jnp.maximum(most - _FINITE, 0.0)[..., None])
-    total = exponentials.sum(axis=-1)
+    # The sum is of what the product sees; else a TPU would keep them in float32, too.
+    exponentials = exponentials.astype(key.dtype)
+    total = exponentials.astype(jnp.float32).sum(axis=-1)
     return exponentials, jnp.where(total > _LEAST_SUM, 1.0 / total, jnp.nan)
 
 
