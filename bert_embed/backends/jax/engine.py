@@ -136,12 +136,45 @@ class Programs:
 
         unseen = None if texts.seen is mask else packed(1 - texts.seen)
         batch = packed(texts.input_ids), packed(texts.type_ids), unseen, lengths
-        found = jax.device_get(function(*jax.device_put(batch, self.by_row)))
-        outputs = {name: values[place] for name, values in found["texts"].items()}
+        found = function(*jax.device_put(batch, self.by_row))
+        longest_first, outputs = _LongestFirst(lengths, place, self.by_row.mesh.size), {}
+        for name, values in found["texts"].items():
+            if isinstance(values, tuple):
+                found["texts"][name] = longest_first.with_texts(values)
+        found = jax.device_get(found)
+        for name, values in found["texts"].items():
+            in_parts = isinstance(values, tuple)
+            outputs[name] = longest_first.texts(values) if in_parts else values[place]
         for name, values in found["tokens"].items():
             outputs[name] = np.zeros((*mask.shape, values.shape[-1]), np.float32)
             outputs[name][inside] = values.reshape(-1, values.shape[-1])[at]
         return outputs
+
+
+class _LongestFirst:
+    """Where texts are in the parts of a sparse head's output; see `program.parts_of_places`."""
+
+    def __init__(self, lengths: np.ndarray, place: np.ndarray, chips: int) -> None:
+        """Takes the places of texts among int32 `[rows, texts]` lengths, whose rows chips share."""
+        order = np.argsort(-lengths.reshape(chips, -1), axis=1, kind="stable")
+        self._chip, of_chip = np.divmod(place, order.shape[1])
+        self._number, self._chips = np.argsort(order, axis=1)[self._chip, of_chip], chips
+
+    def with_texts(self, parts: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """Returns the parts that the host needs: most places of a batch hold no text."""
+        starts = np.cumsum([0, *(len(part) // self._chips for part in parts[:-1])])
+        return parts[: np.searchsorted(starts, self._number.max(), side="right")]
+
+    def texts(self, parts: tuple[np.ndarray, ...]) -> np.ndarray:
+        """Returns float32 `[texts, width]`."""
+        found = np.empty((len(self._number), parts[0].shape[1]), np.float32)
+        start = 0
+        for part in parts:
+            rows = part.reshape(self._chips, -1, part.shape[1])
+            here = (start <= self._number) & (self._number < start + rows.shape[1])
+            found[here] = rows[self._chip[here], self._number[here] - start]
+            start += rows.shape[1]
+        return found
 
 
 def _unspoiled(outputs: Mapping[str, np.ndarray], texts: int) -> np.ndarray:

@@ -6,7 +6,7 @@ float32; those of products are in the precision of their weights.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -56,14 +56,15 @@ def program(
     unseen: jax.Array | None,
     lengths: jax.Array,
     exact: bool = False,
-) -> dict[str, dict[str, jax.Array]]:
+) -> dict[str, dict[str, Any]]:
     """Runs the encoder up to the highest layer that is used, pools, and applies heads.
 
     `ids`, `types` and `unseen`, 1 for tokens that no other sees (None: there are none), are int32
     `[rows, length]`; `lengths`, int32 `[rows, texts]`, are the tokens of each text of a row, 0 for
     none. Returns float32 arrays, of "texts" `[rows * texts, width]` and of "tokens"
-    `[rows, length, width]`, by the names of `bert_embed.backends.protocol.Graph`. Not `exact`, a
-    TPU may find none for a text that has some: see `_exponentials`.
+    `[rows, length, width]`, by the names of `bert_embed.backends.protocol.Graph`; a sparse head may
+    have its texts in a tuple of parts, see `parts_of_places`. Not `exact`, a TPU may find none for
+    a text that has some: see `_exponentials`.
     """
     spec, output_spec, config = wanted.spec, wanted.output_spec, wanted.config
     layout = _Layout(lengths, ids.shape[1])
@@ -73,10 +74,11 @@ def program(
         number: state.astype(jnp.float32)
         for number, state in enumerate(islice(layers, max(wanted.layers) + 1))
     }
-    outputs: dict[str, dict[str, jax.Array]] = {"texts": {}, "tokens": {}}
+    outputs: dict[str, dict[str, Any]] = {"texts": {}, "tokens": {}}
     for kind in output_spec.heads:
         head = heads[kind]
-        output = head.graph(ops, states[config.num_hidden_layers]).astype(jnp.float32)
+        output = head.graph(ops, states[config.num_hidden_layers])
+        output = jax.tree.map(lambda x: x.astype(jnp.float32), output)
         outputs["tokens" if head.per_token else "texts"][kind] = output
     if output_spec.tokens:
         chosen = [states[number] for number in spec.token_layer_numbers(config)]
@@ -84,9 +86,20 @@ def program(
     if output_spec.sentences:
         chosen = [states[number] for number in spec.layer_numbers(config)]
         outputs["texts"]["sentences"] = _sentences(wanted, token_modules, ops, layout, ids, chosen)
-    for name, values in outputs["texts"].items():
-        outputs["texts"][name] = values.reshape(-1, values.shape[-1])
+    outputs["texts"] = jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), outputs["texts"])
     return outputs
+
+
+def parts_of_places(count: int) -> list[int]:
+    """Returns where the parts of a sparse head's output begin and, at last, end.
+
+    Its rows are `count` places of texts, the longest texts first, and some that no place has. A
+    part is as large as all before it, so that, of few texts, a host fetches little for nothing.
+    """
+    turns = [-(-count // _TEXTS)]
+    while turns[0] > 4:
+        turns.insert(0, -(-turns[0] // 2))
+    return [0, *(_TEXTS * turn for turn in turns)]
 
 
 def as_written(place: Sharding) -> dict[str, Any]:
@@ -456,8 +469,10 @@ class _Ops(ArrayOps):
                 products if bias is None else products + self.weights[bias][start : start + block]
             )
 
-    def largest_against(self, x: jax.Array, table: str, bias: str | None, block: int) -> jax.Array:
-        """See `Ops.largest_against`; `[rows * texts, rows of the table]`, of places in use.
+    def largest_against(
+        self, x: jax.Array, table: str, bias: str | None, block: int
+    ) -> tuple[jax.Array, ...]:
+        """See `Ops.largest_against`; `[texts, rows of the table]` each, by `parts_of_places`.
 
         Texts come some at a time, the longest first, and of each a few tokens at a time: a TPU
         finds the largest products as it makes them, and places without a text cost nothing.
@@ -465,10 +480,12 @@ class _Ops(ArrayOps):
         rows, lengths = self.weights[table].astype(self._dtype), self._layout.lengths.ravel()
         starts = (self._layout.starts + x.shape[1] * jnp.arange(len(x))[:, None]).ravel()
         states, count = x.astype(self._dtype).reshape(-1, x.shape[-1]), len(lengths)
-        order = jnp.argsort(lengths, descending=True)
+        order = jnp.argsort(-lengths)
         order = jnp.pad(order, (0, -count % _TEXTS), constant_values=count)  # no place
+        # Which maxima keep what is not a number is each compiler's own affair.
+        spoiled = jnp.repeat(jnp.isnan(x[:, :, 0]).any(axis=1), count // len(x))
 
-        def of_texts(turn: jax.Array, found: jax.Array) -> jax.Array:
+        def of_texts(turn: jax.Array, found: jax.Array, first: int) -> jax.Array:
             places = jax.lax.dynamic_slice(order, [turn * _TEXTS], [_TEXTS])
             start, length = (part.at[places].get(mode="clip") for part in (starts, lengths))
 
@@ -483,11 +500,19 @@ class _Ops(ArrayOps):
             steps = (length[0] + _TOKENS - 1) // _TOKENS
             most = jax.lax.fori_loop(0, steps, of_tokens, least).astype(jnp.float32)
             most = most if bias is None else most + self.weights[bias]
-            return found.at[places].set(most, mode="drop")
+            most = jnp.where(spoiled.at[places].get(mode="clip")[:, None], jnp.nan, most)
+            return jax.lax.dynamic_update_slice(found, most, [turn * _TEXTS - first, 0])
 
         turns = ((lengths > 0).sum() + _TEXTS - 1) // _TEXTS
-        found = jax.lax.empty((count, len(rows)), jnp.float32)
-        return jax.lax.fori_loop(0, turns, of_texts, found)
+        return tuple(
+            jax.lax.fori_loop(
+                first // _TEXTS,
+                jnp.minimum(turns, last // _TEXTS),
+                partial(of_texts, first=first),
+                jax.lax.empty((last - first, len(rows)), jnp.float32),
+            )
+            for first, last in pairwise(parts_of_places(count))
+        )
 
     def over_tokens(self, x: jax.Array, pooling: str) -> jax.Array:
         """See `Ops.over_tokens`; `[rows, texts, width]`."""

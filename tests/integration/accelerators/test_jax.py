@@ -1,5 +1,9 @@
 """The programs of TPUs and GPUs, compiled by XLA for this machine's processor."""
 
+from itertools import islice, product
+from unittest import mock
+
+import jax
 import numpy as np
 import pytest
 
@@ -179,18 +183,99 @@ def test_batches_are_halved_where_one_does_not_fit(tiny_bundle):
     assert_near(found.vectors, run(loaded(bundle, device="cpu"), texts).vectors)
 
 
-def test_sparse_vectors_of_many_texts_are_those_of_the_processor(tmp_path):
+@pytest.fixture(scope="module")
+def splade(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("splade")
+    write_splade(folder / "source")
+    return import_model(str(folder / "source"), str(folder / "bundle"))
+
+
+def whole(splits, indices, values, width):
+    """float32 `[texts, width]`."""
+    matrix = np.zeros((len(splits) - 1, width), np.float32)
+    matrix[np.repeat(np.arange(len(matrix)), np.diff(splits)), indices] = values
+    return matrix
+
+
+def test_sparse_vectors_of_many_texts_are_those_of_the_processor(splade):
     """More texts than a sparse head takes at once, of fewer tokens and of more."""
-    write_splade(tmp_path / "source")
-    bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
     random = np.random.default_rng(0)
-    texts = [" ".join(random.choice(WORDS, length)) for length in [*range(50), *[3] * 60, 0]]
+    texts = [" ".join(random.choice(WORDS, length)) for length in [*range(50), *[3] * 700, 0]]
     found = {}
     for engine in ("litert", "jax"):
-        model = load(bundle.path, engine=engine, device="cpu", max_seq_length=64)
-        vectors = model.encode(texts, kind="sparse", batch_tokens=1024)
-        found[engine] = np.zeros((len(texts), bundle.config.vocab_size), np.float32)
-        rows_of_values = np.repeat(np.arange(len(texts)), np.diff(vectors.splits))
-        found[engine][rows_of_values, vectors.indices] = vectors.values
+        model = load(splade.path, engine=engine, device="cpu", max_seq_length=64)
+        vectors = model.encode(texts, kind="sparse", batch_tokens=4096)
+        parts = vectors.splits, vectors.indices, vectors.values
+        found[engine] = whole(*parts, splade.config.vocab_size)
     assert found["jax"].any(axis=1).all()
     np.testing.assert_allclose(found["jax"], found["litert"], atol=1e-5)
+
+
+@pytest.mark.parametrize(("words", "count"), [(23, 640), (3, 3200), (62, 1)])
+def test_of_places_without_a_text_few_come_to_the_host(splade, words, count):
+    """640 texts of 25 tokens fill the rows of a batch that has places for 5,376."""
+    model = load(splade.path, engine="jax", device="cpu", max_seq_length=64)
+    model.encode("bank", kind="sparse")  # with the test of itself
+    different = islice(product(sorted(set(WORDS)), repeat=3), count)
+    texts = [" ".join([*some, *["bank"] * (words - 3)]) for some in different]
+    fetched = []
+
+    def device_get(arrays):
+        fetched.extend(array.nbytes for array in jax.tree.leaves(arrays))
+        return jax.tree.map(np.asarray, arrays)
+
+    with mock.patch("jax.device_get", device_get):
+        vectors = model.encode(texts, kind="sparse")
+    assert len(vectors) == count
+    of_text = 4 * splade.config.vocab_size
+    assert count * of_text <= sum(fetched) <= 2 * max(count, 128) * of_text
+
+
+SPARSE = """
+import json
+import bert_embed
+
+texts = ["the bank " * (1 + n % 9) + WORDS[n % 40] for n in range(700)]
+encoder = bert_embed.load(MODEL, engine="jax", device="cpu")
+found = encoder.encode(texts, kind="sparse", batch_tokens=16384)
+print(json.dumps([part.tolist() for part in (found.splits, found.indices, found.values)]))
+"""
+
+
+def test_eight_chips_share_the_texts_of_a_sparse_head(splade, tmp_path):
+    code, found = f"MODEL, WORDS = {splade.path!r}, {WORDS!r}\n{SPARSE}", []
+    for chips in (1, 8):
+        flags = f"--xla_force_host_platform_device_count={chips}"
+        parts, _ = jax_process(code, tmp_path, XLA_FLAGS=flags)
+        found.append(whole(*map(np.array, parts), splade.config.vocab_size))
+    assert len(found[0]) == 700
+    assert found[0].any(axis=1).all()
+    np.testing.assert_allclose(found[1], found[0], atol=1e-5)
+
+
+def test_a_text_that_is_not_a_number_spoils_no_sparse_vector_but_its_own(tmp_path):
+    words = "embeddings.word_embeddings.weight"
+    table = write_splade(tmp_path / "first", own_decoder=True)[words].copy()
+    table[BROKEN] = np.nan
+    write_splade(tmp_path / "source", own_decoder=True, changes={words: table})
+    bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    engine = load_engine(bundle, (2, 3), "float32", engine="jax", device="cpu")
+    runner = RowRunner(bundle.config, engine, 2, heads=bundle.heads)
+    random = np.random.default_rng(0)
+    texts = [np.array([2, *random.integers(41, 90, 1 + n % 9), 3], np.int32) for n in range(40)]
+
+    def sparse(texts):
+        splits = np.cumsum([0, *map(len, texts)])
+        spec = VectorSpec(), OutputSpec(sentences=False, heads=("sparse",))
+        done = runner.run(*spec, np.concatenate(texts), splits, None, batch_tokens=512)
+        found = done.heads["sparse"]
+        vectors = whole(found.splits, found.indices, found.values, bundle.config.vocab_size)
+        return [*done.failed], vectors
+
+    expected = np.concatenate([sparse([text])[1] for text in texts])
+    assert expected.any(axis=1).all()
+    texts[7][1] = BROKEN
+    failed, found = sparse(texts)
+    assert failed == [7]
+    assert not found[7].any()
+    np.testing.assert_allclose(np.delete(found, 7, 0), np.delete(expected, 7, 0), atol=1e-5)
