@@ -210,9 +210,26 @@ class EarlierFile:
     deletes: bool = False  # its ids are those that the output marks as deleted
 
 
-def key_files(folder: str) -> tuple[tuple[str, str] | None, dict[str, int]]:
+def _counting_files(folder: OutputFolder, complete: bool) -> dict[str, int]:
+    """Files and their sizes; of a run that is not complete those of its finished parts.
+
+    A file that no block record names may be removed, or written again.
+    """
+    sizes = folder.data_files()
+    if complete:
+        return sizes
+    finished = set(folder.recorded_parts())
+    parsed = {name: parse_name(name) for name in sizes}
+    return {
+        name: sizes[name]
+        for name, one in parsed.items()
+        if one is not None and (one.block, one.part) in finished
+    }
+
+
+def key_files(folder: str, complete: bool = True) -> tuple[tuple[str, str] | None, dict[str, int]]:
     """Kind and ending of the smallest files with ids and hashes of texts; and their sizes."""
-    sizes = OutputFolder(folder).data_files()
+    sizes = _counting_files(OutputFolder(folder), complete)
     for kind in sorted(KINDS.values(), key=lambda kind: kind.size):
         for place in kind.places:
             for ending in (".parquet", ".jsonl", ".tfrecord"):
@@ -250,7 +267,7 @@ def earlier_files(output: EarlierOutput) -> list[EarlierFile]:
             for number, stream in enumerate(table_streams(output.place))
         ]
     folder = OutputFolder(output.place)
-    present = folder.data_files()
+    present = _counting_files(folder, output.complete)
     sizes = files_of_kind(present, *output.files)
     deleted = files_of_kind(present, DELETED, ".parquet") if output.deletes else {}
     if sizes_digest(sizes | deleted) != output.digest:

@@ -338,8 +338,7 @@ def later_outputs(outputs: Sequence[Output]) -> list[set[int]]:
             raise InputError(f"{other} and {folder} hold the same run: name one of them")
     for output in outputs:
         for earlier in output.record.input.earlier if output.record else ():
-            run = runs_in.get(earlier.output, earlier.run)
-            if run != earlier.run:
+            if runs_in.get(earlier.output, earlier.run) != earlier.run:
                 raise InputError(
                     f"{output.folder} continues another run than {earlier.output} holds now: embed "
                     f"{output.folder} again with overwrite, or take them one by one"

@@ -413,7 +413,7 @@ def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutp
         # This run may add rows to the table, which stays the same table.
         return EarlierOutput(number, place, None, digest=f"{place} {created}", documents=rows)
     record = _record(place)
-    files, sizes = key_files(place)
+    files, sizes = key_files(place, record.is_done)
     deletes = record.is_done and DELETED in record.numbers.written
     deleted = deleted_files(place) if deletes else {}
     if deletes and len(deleted) != record.numbers.written[DELETED].files:

@@ -114,16 +114,16 @@ def test_json_lines_of_tokens_do_not_tell(tmp_path, days, tiny_bundle, capsys):
     assert "JSON lines of tokens, which have no text_hash" in capsys.readouterr().err
 
 
-def test_an_earlier_run_that_was_killed_counts_with_what_is_there(
-    tmp_path, days, tiny_bundle, capsys
+@pytest.mark.parametrize("lost", ["embeddings/part-*", "_state/blocks/0*.json"])
+def test_an_earlier_run_that_was_killed_counts_with_what_it_finished(
+    tmp_path, days, tiny_bundle, capsys, lost
 ):
     day1, _ = days
     assert embed(tmp_path / "one", tiny_bundle, day1, block_bytes=700) == 0
     text = (tmp_path / "one" / "run.json").read_text().replace('"done"', '"running"')
     (tmp_path / "one" / "run.json").write_text(text)
-    gone = sorted((tmp_path / "one").glob("embeddings/part-*"))[1]
-    missing = rows_of(gone)
-    gone.unlink()
+    missing = rows_of(sorted((tmp_path / "one").glob("embeddings/part-*"))[1])
+    sorted((tmp_path / "one").glob(lost))[1].unlink()
     capsys.readouterr()
     assert embed(tmp_path / "two", tiny_bundle, day1, skip_existing=tmp_path / "one") == 0
     assert "an unfinished run: its finished blocks count" in capsys.readouterr().err
