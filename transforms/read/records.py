@@ -2,6 +2,7 @@
 
 import datetime
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -103,7 +104,7 @@ class ExtraValues:
 def _string(value: Any) -> str:
     if isinstance(value, str):
         return value
-    if not isinstance(value, (int, float)):
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ValueError
     return orjson.dumps(value).decode()
 

@@ -192,6 +192,15 @@ def test_a_string_column_keeps_what_means_missing_elsewhere(tmp_path, tiny_bundl
     assert rows(tmp_path / "out")["c"] == ["NA", r"\N", ""]
 
 
+def test_an_infinite_number_is_no_string(tmp_path, tiny_bundle):
+    numbers = ("1e400", "-Infinity", "1.5", "NaN", '"null"')
+    lines = "".join(f'{{"text": "one", "c": {number}}}\n' for number in numbers)
+    (tmp_path / "in.jsonl").write_text(lines)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", extra_columns="c") == 0
+    assert rows(tmp_path / "out")["c"] == [None, None, "1.5", None, "null"]
+    assert record(tmp_path / "out")["unfit"] == {"c": 2}
+
+
 def test_json_lines_have_the_columns_too(tmp_path, tiny_bundle):
     pq.write_table(typed_table(), tmp_path / "in.parquet")
     output = tmp_path / "out"
