@@ -304,7 +304,8 @@ def output_folders(folders: Folders) -> list[str]:
         path = path.rstrip("/") or path
         # A folder of vectors may have lost its run.json.
         for output in (() if os.path.isfile(path) else run_folders(path)) or [path]:
-            outputs.setdefault(absolute(output), output)
+            place = absolute(output)
+            outputs.setdefault(place if is_remote(place) else os.path.realpath(place), output)
     return list(outputs.values())
 
 

@@ -169,6 +169,8 @@ def test_outputs_whose_earlier_one_was_overwritten_are_refused(tmp_path, tiny_bu
 def test_a_copy_of_an_output_is_not_read_with_it(days, tmp_path, capsys):
     folder = tmp_path / "out"
     shutil.copytree(days, folder)
+    (folder / "latest").symlink_to(folder / "wednesday")  # the same output, not a copy
+    assert sorted(bert_embed.read(folder)[0]) == sorted(IDS)
     shutil.copytree(folder / "monday", folder / "monday.bak")
     problem = f"{folder}/monday.bak and {folder}/monday hold the same run: name one of them"
     with pytest.raises(InputError, match=re.escape(problem)):
