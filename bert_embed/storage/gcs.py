@@ -274,6 +274,8 @@ def _new_client(process: int, server: str, named: str | None, acts_as: str | Non
         client = storage.Client.create_anonymous_client()
     else:  # reading needs no project, but the client requires a name
         client = storage.Client(project=project or "none", credentials=credentials)
+    # For traces alone it would ask for the bucket itself, in a thread; many may not read that.
+    client._bucket_metadata_cache = None
     adapter = requests.adapters.HTTPAdapter(pool_connections=THREADS, pool_maxsize=2 * THREADS)
     for scheme in ("https://", "http://"):
         client._http.mount(scheme, adapter)
