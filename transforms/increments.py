@@ -25,7 +25,7 @@ from bert_embed.base.errors import InputError, SettingError, StorageError
 from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.files import deleted_batches
-from bert_embed.results.names import DELETED
+from bert_embed.results.names import DELETED, part_of
 from bert_embed.storage.files import open_raw
 from bert_embed.transforms.bigquery.read import table_columns, table_streams
 from bert_embed.transforms.blocks import (
@@ -219,12 +219,7 @@ def _counting_files(folder: OutputFolder, complete: bool) -> dict[str, int]:
     if complete:
         return sizes
     finished = set(folder.recorded_parts())
-    parsed = {name: parse_name(name) for name in sizes}
-    return {
-        name: sizes[name]
-        for name, one in parsed.items()
-        if one is not None and (one.block, one.part) in finished
-    }
+    return {name: size for name, size in sizes.items() if part_of(name) in finished}
 
 
 def key_files(folder: str, complete: bool = True) -> tuple[tuple[str, str] | None, dict[str, int]]:

@@ -11,7 +11,7 @@ from bert_embed.base.errors import InputError, counted
 from bert_embed.base.threads import in_parallel
 from bert_embed.results.files import deleted_batches
 from bert_embed.results.formats import format_of
-from bert_embed.results.names import BLOCK_RECORDS, DELETED, output_name
+from bert_embed.results.names import BLOCK_RECORDS, DELETED, output_name, part_of
 from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.files import checksum, open_raw
 from bert_embed.transforms.ledger import BlockRecord, read_block_record
@@ -119,12 +119,6 @@ def _without_leftovers(
         _LOG.warning("%d files of a crashed attempt are removed, first %s", len(left), left[0])
         folder.remove_files(left)
     return {name: sizes[name] for name in sizes.keys() - left}
-
-
-def part_of(name: str) -> tuple[int, int]:
-    """Block and part of a file of results."""
-    parsed = output_name(name)
-    return parsed.block, parsed.part
 
 
 def listing_problems(

@@ -113,6 +113,11 @@ class _Files:
         return self.part("model").get("type", _OWN)
 
     @property
+    def class_name(self) -> str:
+        """The class of transformers that they name, or an empty text."""
+        return str(self.slow.get("tokenizer_class") or self.config.get("tokenizer_class") or "")
+
+    @property
     def special(self) -> str:
         """Which of `SPECIAL_TOKENS` BERT's own tokenizer would put around texts."""
         return "mpnet" if self.config["model_type"] == "mpnet" else "bert"
@@ -120,8 +125,7 @@ class _Files:
     @property
     def as_it_is(self) -> bool:
         """Whether tokenizer.json counts alone: BERT's classes change what it says of casing."""
-        kind = self.slow.get("tokenizer_class") or self.config.get("tokenizer_class")
-        return bool(self.fast) and kind in _GENERIC
+        return bool(self.fast) and self.class_name in _GENERIC
 
     @property
     def lower_case(self) -> bool | None:
@@ -206,8 +210,7 @@ def _check_settings(files: _Files) -> None:
 
 def _gives_types(files: _Files) -> bool:
     """Returns whether the model learns which tokens are a second text's."""
-    kind = files.slow.get("tokenizer_class") or files.config.get("tokenizer_class") or ""
-    with_types = str(kind).removesuffix("Fast") in _WITH_TYPES
+    with_types = files.class_name.removesuffix("Fast") in _WITH_TYPES
     usual = ["input_ids", "attention_mask", *(["token_type_ids"] if with_types else [])]
     names = files.slow.get("model_input_names", usual)
     if not isinstance(names, list) or not {*usual[:2]} <= {*map(str, names)}:
@@ -266,7 +269,7 @@ def _as_bert(files: _Files) -> Mapping[str, Any]:
 
 def _as_class(files: _Files) -> Mapping[str, Any]:
     """Returns what transformers' class makes: of tokenizer.json it reads the vocabulary alone."""
-    kind = str(files.slow.get("tokenizer_class") or files.config.get("tokenizer_class") or "")
+    kind = files.class_name
     name = kind.removesuffix("Fast") or _BY_MODEL.get(files.config["model_type"], "")
     if name in _AS_THEY_ARE or kind in _GENERIC or files.config["model_type"] == "modernbert":
         return files.fast

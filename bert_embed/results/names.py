@@ -170,6 +170,12 @@ def output_name(name: str) -> OutputName:
     return parsed
 
 
+def part_of(name: str) -> tuple[int, int]:
+    """Returns block and part of a file of results; ValueError for any other name."""
+    parsed = output_name(name)
+    return parsed.block, parsed.part
+
+
 def by_number(name: str) -> tuple[str, int, int, str]:
     """Returns what sorts files by folder, block and part: names have digits of no fixed number."""
     return parse_name(name) or (name, 0, 0, "")

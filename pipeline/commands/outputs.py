@@ -22,13 +22,13 @@ from bert_embed.pipeline.run.output import lies_in, record_of_run
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.state import mark_incomplete
 from bert_embed.pipeline.texts import sample_texts
-from bert_embed.results.names import DELETED, kinds_of, vectors_of
+from bert_embed.results.names import DELETED, kinds_of, part_of, vectors_of
 from bert_embed.results.read import open_outputs, output_folders
 from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.file_info import is_glob
 from bert_embed.storage.files import absolute, is_remote, join, open_raw, write_bytes
 from bert_embed.transforms.bigquery.client import looks_like_table
-from bert_embed.transforms.output_check import Problem, output_problems, part_of
+from bert_embed.transforms.output_check import Problem, output_problems
 from bert_embed.transforms.output_folder import (
     CARD,
     CARD_BEGINS,

@@ -346,10 +346,8 @@ class _Stages:
         later, ids = later_outputs(self.larger), {place[0] for place in wanted}
         for number in sorted(range(len(later)), key=lambda one: -len(later[one])):
             output = self.larger[number]
-            replaced = set()
-            if any(number in continuing for continuing in later):
-                replaced = ids_among(output.folder, output.settings, ids)
-                replaced |= deleted_among(output, ids)
+            is_later = any(number in continuing for continuing in later)
+            replaced = _replaced(output, ids) if is_later else set()
             vectors = {at: vector for at, vector in vectors.items() if at[0] not in replaced}
             vectors |= vectors_at(output.folder, output.settings, wanted)
         shown = {place_of(hit) for few in hits[:count] for hit in few}
@@ -426,11 +424,7 @@ def _newest_hits(
             if continuing
             for hit in itertools.chain.from_iterable(hits)
         }
-        ids_of = {
-            number: ids_among(outputs[number].folder, outputs[number].settings, ids, kind)
-            | deleted_among(outputs[number], ids)
-            for number in set().union(*later)
-        }
+        ids_of = {number: _replaced(outputs[number], ids, kind) for number in set().union(*later)}
         newest = []
         for hits, continuing in zip(hits_of, later, strict=True):
             old = set().union(*(ids_of[number] for number in continuing))
@@ -445,6 +439,11 @@ def _newest_hits(
         if is_complete:
             return best
         most *= 4
+
+
+def _replaced(output: SearchedOutput, ids: set[str], kind: str = "sentence") -> set[str]:
+    """Those of some ids that an output has or deletes: earlier ones have old versions of them."""
+    return ids_among(output.folder, output.settings, ids, kind) | deleted_among(output, ids)
 
 
 def _best(of_outputs: Sequence[list[list[Hit]]], k: int) -> list[list[Hit]]:

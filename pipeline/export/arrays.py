@@ -27,14 +27,7 @@ from bert_embed.pipeline.export.source import Source
 from bert_embed.results.files import Rows
 from bert_embed.results.names import stored_type
 from bert_embed.search.clusters import in_sample
-from bert_embed.storage.files import (
-    copy_file,
-    join,
-    open_raw,
-    remove,
-    size_of,
-    write_whole,
-)
+from bert_embed.storage.files import copy_file, join, open_raw, remove, size_of, write_whole
 
 _FLAT_ROWS = 100_000  # up to which `auto` compares a query with all vectors: some milliseconds
 _PROBES = 32  # lists that a search looks into, unless its reader sets another number

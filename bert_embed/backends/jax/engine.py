@@ -137,14 +137,16 @@ class Programs:
         unseen = None if texts.seen is mask else packed(1 - texts.seen)
         batch = packed(texts.input_ids), packed(texts.type_ids), unseen, lengths
         found = function(*jax.device_put(batch, self.by_row))
-        longest_first, outputs = _LongestFirst(lengths, place, self.by_row.mesh.size), {}
+        in_parts = {
+            name: _LongestFirst(lengths, place, self.by_row.mesh.size)
+            for name, values in found["texts"].items()
+            if isinstance(values, tuple)
+        }
+        for name, longest_first in in_parts.items():
+            found["texts"][name] = longest_first.with_texts(found["texts"][name])
+        found, outputs = jax.device_get(found), {}
         for name, values in found["texts"].items():
-            if isinstance(values, tuple):
-                found["texts"][name] = longest_first.with_texts(values)
-        found = jax.device_get(found)
-        for name, values in found["texts"].items():
-            in_parts = isinstance(values, tuple)
-            outputs[name] = longest_first.texts(values) if in_parts else values[place]
+            outputs[name] = in_parts[name].texts(values) if name in in_parts else values[place]
         for name, values in found["tokens"].items():
             outputs[name] = np.zeros((*mask.shape, values.shape[-1]), np.float32)
             outputs[name][inside] = values.reshape(-1, values.shape[-1])[at]
