@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import apache_beam as beam
 from apache_beam.coders import PickleCoder
 from apache_beam.ml.inference.base import ModelHandler, RunInference
+from apache_beam.options.pipeline_options import DebugOptions
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import (
     BagStateSpec,
@@ -310,11 +311,21 @@ class EmbedTexts(Step):
         infer = run_inference(self.settings, handler).with_output_types(Document)
         if seconds is None:
             return documents | "Infer" >> infer
+        _split_no_bundles(documents.pipeline)
         if not self.settings.large_model:  # which is loaded by a process of its own
             begin = documents.pipeline | "Begin" >> beam.Impulse()
             _ = begin | "Load" >> beam.ParDo(_Load(handler))
         keyed = documents | "Key" >> beam.Map(_keyed)
         return keyed | "Batch" >> beam.ParDo(_Batch(seconds)) | "Infer" >> infer
+
+
+def _split_no_bundles(pipeline: beam.Pipeline) -> None:
+    """Keeps Prism from splitting the bundles of a job; other runners ignore its experiment.
+
+    Prism splits a bundle that makes no progress for 0.2 s even between elements of one key, and
+    runs both parts at once: the state that the first leaves, its held documents, is lost.
+    """
+    pipeline.options.view_as(DebugOptions).add_experiment("prism_disable_sdf_split")
 
 
 class _Load(beam.DoFn):

@@ -1,6 +1,7 @@
 """A stream through EmbedDocuments loses nothing in the windows behind it, and ends."""
 
 import json
+import time
 
 import apache_beam as beam
 import pytest
@@ -26,17 +27,6 @@ EXPECTED = {
 }
 
 
-class Whole(OffsetRestrictionTracker):
-    """Gives up what is left when it waits, and never on a runner's wish.
-
-    Prism splits a bundle that makes no progress for 0.2 s, as on a busy machine, and runs its rest
-    beside it: the watermark would pass the texts before they are there, and windows drop them.
-    """
-
-    def try_split(self, fraction_of_remainder):
-        return super().try_split(fraction_of_remainder) if fraction_of_remainder == 0 else None
-
-
 class Steps(RestrictionProvider):
     """The steps of a stream, one after the other."""
 
@@ -44,7 +34,7 @@ class Steps(RestrictionProvider):
         return OffsetRange(0, len(element))
 
     def create_tracker(self, restriction):
-        return Whole(restriction)
+        return OffsetRestrictionTracker(restriction)
 
     def restriction_size(self, element, restriction):
         return restriction.size()
@@ -127,3 +117,27 @@ def test_every_element_reaches_its_windows(tmp_path, minilm, texts, before):
     first, *others = [("text", second) for second in texts]
     steps = [first, ("wait", 0.3), *others, ("wait", 0.3), ("watermark", 92), ("wait", 4)]
     assert run([*steps, ("watermark", 400), ("wait", 1)], tmp_path, before) == EXPECTED
+
+
+class Slow:
+    """Takes longer to pickle than Prism waits for a bundle's progress."""
+
+    def __reduce__(self):
+        time.sleep(0.25)
+        return Slow, ()
+
+
+def test_a_slow_bundle_loses_nothing(tmp_path, minilm):
+    numbers = range(4)
+    records = [{"text": f"text {number}", "slow": Slow()} for number in numbers]
+    pipeline = beam.Pipeline(options=PipelineOptions(runner_flags("prism")))
+    embed = EmbedDocuments("minilm", max_batch_seconds=1)
+    _ = (
+        (pipeline | beam.Create(records, reshuffle=False) | embed).embedded
+        | beam.Map(lambda record: ("all", int(record["text"].split()[1])))
+        | beam.GroupByKey()
+        | beam.ParDo(Grouped(tmp_path / "all"))
+    )
+    assert pipeline.run().wait_until_finish(duration=PATIENCE * 1000) == "DONE"
+    (line,) = (tmp_path / "all").read_text("utf-8").splitlines()
+    assert json.loads(line)[1] == list(numbers)
