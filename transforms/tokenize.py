@@ -62,7 +62,7 @@ def token_block(block: DocumentBlock, tokenizer: "TextTokenizer", spec: TextSpec
         tokenizer,
         spec,
         block.texts,
-        texts_b=block.texts_b,
+        texts_b=None if block.texts_b is None else [text or None for text in block.texts_b],
         words=block.words,
         spans=block.spans,
         contexts=block.contexts,

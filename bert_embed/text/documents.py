@@ -268,6 +268,7 @@ class Documents:
     # Before each text, the prompt's and those of a context: int64 [documents] where these differ
     prompt_tokens: int | np.ndarray = 0
     second: TokenizedTexts | None = None  # empty where a document has none; None without pairs
+    is_pair: np.ndarray | None = None  # bool [documents], which have a second text; None as above
     words: UnitTexts | None = None  # the words, if some are the caller's; else None
     has_own_words: np.ndarray | None = None  # bool [documents]: words are the caller's
     spans: UnitTexts | None = None  # what to compute vectors of
@@ -303,6 +304,7 @@ class Documents:
             texts=[self.texts[row] for row in rows.tolist()],
             tokens=_taken(self.tokens, rows),
             second=None if self.second is None else _taken(self.second, rows),
+            is_pair=None if self.is_pair is None else self.is_pair[rows],
             words=None if self.words is None else self.words.take(rows),
             has_own_words=None if self.has_own_words is None else self.has_own_words[rows],
             spans=None if self.spans is None else self.spans.take(rows),
@@ -333,7 +335,7 @@ def tokenize_documents(
     offsets: bool = False,
     prompt: str = "",
     marker: int | None = None,
-    texts_b: Sequence[str] | None = None,
+    texts_b: Sequence[str | None] | None = None,
     words: Sequence[Sequence[str] | None] | None = None,
     spans: Spans | None = None,
     contexts: Sequence[str] | None = None,
@@ -342,7 +344,7 @@ def tokenize_documents(
 
     `marker` is an id before the tokens of each document, and counts as one of its prompt.
 
-    `texts_b` are "" where a document has none; `words` None for one that is a text, else joined by
+    `texts_b` are None where a document has none; `words` None for one that is a text, else joined by
     spaces in `texts`; `spans` ranges of characters. SettingError: the prompt merges with texts.
     `contexts` are before each text, and count as its prompt; then `offsets` are necessary.
     """
@@ -362,11 +364,18 @@ def tokenize_documents(
         tokens = _behind_prompt(tokens, len(prompt), prompt_tokens)
     if marker is not None:
         tokens, prompt_tokens = _behind_marker(tokens, marker), prompt_tokens + 1
+    second = is_pair = None
+    if texts_b is not None:
+        second = tokenizer.tokenize_texts([text or "" for text in texts_b], offsets)
+        is_pair = np.diff(second.row_splits) > 0
+        if tokenizer.of_library:  # for which an empty second text is one
+            is_pair = np.array([text is not None for text in texts_b], bool)
     documents = Documents(
         texts=listed,
         tokens=tokens,
         prompt_tokens=prompt_tokens,
-        second=None if texts_b is None else tokenizer.tokenize_texts(list(texts_b), offsets),
+        second=second,
+        is_pair=is_pair,
         spans=None if spans is None else _span_texts(spans),
         special=tokenizer.special_tokens,
     )
@@ -467,12 +476,14 @@ def build_rows(
     row_splits_b: np.ndarray | None = None,
     separators: int = 1,
     of_library: bool = False,
+    is_pair: np.ndarray | None = None,
 ) -> Rows:
     """Builds `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` of at most `max_seq_length` tokens.
 
     Pairs lose tokens from the end of the longer text, until both are equally long, and then of both
     in turn, first of the second as in `_truncate_seq_pair` of google-research/bert, or with
-    `of_library` of the one that was shorter. An empty second text has no [SEP].
+    `of_library` of the one that was shorter. `is_pair`, bool `[rows]`, says which rows are pairs,
+    None those with tokens of a second text. What is left empty of one has a [SEP] `of_library`.
     `ids` are int32 `[tokens]`, all texts end to end, `row_splits` int64 `[rows + 1]`. Rows hold
     texts alone where `cls_id` is `NO_TOKEN`.
 
@@ -491,9 +502,11 @@ def build_rows(
     if len(lengths_a) != len(lengths_b):
         texts = counted(len(lengths_a), "text")
         raise InputError(f"{texts} cannot pair with {len(lengths_b):,} second")
-    capacity = max_seq_length - np.where(lengths_b > 0, special_of_pair, special)
+    is_pair = lengths_b > 0 if is_pair is None else is_pair
+    capacity = max_seq_length - np.where(is_pair, special_of_pair, special)
     kept_a, kept_b = _longest_first(lengths_a, lengths_b, capacity, of_library)
-    sizes_a, sizes_b = kept_a + special, kept_b + separators * (kept_b > 0)
+    sizes_a = kept_a + special
+    sizes_b = kept_b + separators * (is_pair & (of_library | (kept_b > 0)))
     splits = splits_of(sizes_a + sizes_b)
     starts = splits[:-1]
     out = np.full(splits[-1], sep_id, np.int32)

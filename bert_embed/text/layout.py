@@ -86,8 +86,8 @@ class Layout:
 def full_lengths(documents: Documents, tokenizer: TextTokenizer) -> np.ndarray:
     """Returns int64 `[documents]`: tokens of a row of all its text, with prompt and specials."""
     special = np.full(len(documents), documents.special)
-    if documents.second is not None:
-        special += tokenizer.separators * (np.diff(documents.second.row_splits) > 0)
+    if documents.is_pair is not None:
+        special += tokenizer.separators * documents.is_pair
     return documents.lengths + documents.prompt_tokens + special
 
 
@@ -99,6 +99,7 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> t
         pair: tuple[Any, ...] = ()
         if second is not None:
             pair = second.ids, second.row_splits, tokenizer.separators, tokenizer.of_library
+            pair = *pair, documents.is_pair
         rows = build_rows(
             tokens.ids,
             tokens.row_splits,
@@ -358,7 +359,7 @@ def text_rows(
     spec: TextSpec,
     texts: Sequence[str],
     *,
-    texts_b: Sequence[str] | None = None,
+    texts_b: Sequence[str | None] | None = None,
     words: Sequence[Sequence[str] | None] | None = None,
     spans: Spans | None = None,
     contexts: Sequence[str] | None = None,

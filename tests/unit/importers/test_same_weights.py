@@ -12,7 +12,7 @@ from tests.support.rounding import assert_near
 pytestmark = pytest.mark.slow
 
 TEXTS = ["The bank of the river", "money, in the vault!", "a", "robber " * 80]
-SECOND = ["and the other text", "", "b", "more water"]
+SECOND = ["and the other text", "the river", "b", "more water"]
 GOOGLE = "uncased_L-3_H-32_A-4"
 FORMATS = ("google", "huggingface", "hub")
 

@@ -57,7 +57,7 @@ def test_pairs_are_cut_as_the_reference_cuts_them(max_seq_length, separators):
     ]
 
 
-@pytest.mark.parametrize("max_seq_length", [5, 8, 11, 34])
+@pytest.mark.parametrize("max_seq_length", [4, 5, 8, 11, 34])
 def test_pairs_of_the_library_are_cut_as_it_cuts_them(max_seq_length):
     draw = random.Random(max_seq_length)
     vocab = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, **{str(number): number for number in range(3, 9)}}
@@ -65,14 +65,15 @@ def test_pairs_of_the_library_are_cut_as_it_cuts_them(max_seq_length):
     library.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     library.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
     pairs = [
-        [[draw.randrange(3, 9) for _ in range(draw.randrange(1, 30))] for _ in range(2)]
+        [[draw.randrange(3, 9) for _ in range(draw.randrange(30))] for _ in range(2)]
         for _ in range(1000)
     ]
     texts = [tuple(" ".join(map(str, text)) for text in pair) for pair in pairs]
     library.enable_truncation(max_seq_length)
     expected = library.encode_batch(texts)
     first, second = ([pair[side] for pair in pairs] for side in range(2))
-    rows = build_rows(*flat(first), max_seq_length, 1, 2, *flat(second), of_library=True)
+    every = np.ones(len(pairs), bool)  # also those whose second text is empty
+    rows = build_rows(*flat(first), max_seq_length, 1, 2, *flat(second), 1, True, every)
     assert rows.token_type_ids is not None
     assert rows.input_ids.tolist() == [token for row in expected for token in row.ids]
     assert rows.token_type_ids.tolist() == [kind for row in expected for kind in row.type_ids]

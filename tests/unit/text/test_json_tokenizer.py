@@ -118,9 +118,9 @@ def test_entries_that_continue_a_word_are_those_without_a_space(tokenizer, name)
 
 def test_a_pair_is_put_together_as_the_library_does(encoder, name):
     library = tokenizers.Tokenizer.from_file(str(TOKENIZERS / f"{name}.json"))
-    (pair,) = encoder.units(["the bank"], texts_b=["of the river"])
-    wanted = library.encode("the bank", "of the river").ids
-    assert pair.texts == encoder.tokenizer.tokens(wanted)
+    texts_b = ["of the river", "", " "]
+    for text_b, pair in zip(texts_b, encoder.units(["the bank"] * 3, texts_b=texts_b), strict=True):
+        assert pair.texts == encoder.tokenizer.tokens(library.encode("the bank", text_b).ids)
 
 
 def test_lone_surrogates_are_read_as_replacement_characters(tokenizer):
