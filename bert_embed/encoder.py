@@ -206,7 +206,8 @@ class Encoder:
         Args:
             texts: One text, or a column of them: a list, a generator, or a column of NumPy, pandas,
                 Polars or Arrow.
-            texts_b: The second texts of pairs, as many as `texts`, which then is a list.
+            texts_b: The second texts of pairs, as many as `texts`, which then is a list; with "" a
+                pair is what the model's library makes of it.
             kind: "dense", "sparse", "multi" or "scores"; None is dense, and an error for a model
                 that is for other vectors: pooled hidden states of these mean nothing.
             **settings: What differs from the encoder's own settings:

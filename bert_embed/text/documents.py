@@ -344,8 +344,8 @@ def tokenize_documents(
 
     `marker` is an id before the tokens of each document, and counts as one of its prompt.
 
-    `texts_b` are None where a document has none; `words` None for one that is a text, else joined by
-    spaces in `texts`; `spans` ranges of characters. SettingError: the prompt merges with texts.
+    `texts_b` are None where a document has none; `words` None for one that is a text, else joined
+    by spaces in `texts`; `spans` ranges of characters. SettingError: the prompt merges with texts.
     `contexts` are before each text, and count as its prompt; then `offsets` are necessary.
     """
     listed = list(texts)

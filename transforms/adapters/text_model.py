@@ -260,7 +260,9 @@ class TextModelHandler(ModelHandler[Document, Document, "Embedder"]):
 
         texts = [text for place in todo for text in done[place].texts]
         pairs = [done[place].texts_b for place in todo]
-        texts_b = [text or None for pair in pairs for text in pair or ()] if pairs[0] is not None else None
+        texts_b = None
+        if pairs[0] is not None:
+            texts_b = [text or None for pair in pairs for text in pair or ()]
         settings = self._settings
         with RedactErrors("embed"):
             columns = {"texts": texts, "texts_b": texts_b}
