@@ -11,7 +11,7 @@ from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.export.source import open_source
 from bert_embed.pipeline.options.commands import ExportOptions
 from bert_embed.pipeline.options.python_call import Path, named_as_in_python, outputs_given
-from bert_embed.pipeline.run.output import check_outside
+from bert_embed.pipeline.run.output import check_outside, nearest_folder
 from bert_embed.results.read import output_folders
 from bert_embed.storage.files import absolute, is_remote
 
@@ -116,8 +116,8 @@ def _checked_dest(options: ExportOptions) -> str:
     dest = absolute(dest).rstrip("/")
     if is_remote(dest) and dest.count("/") < 3:
         raise UsageError(f"DEST {dest} is a whole bucket; give a folder in it")
-    if os.path.exists(dest) and not os.path.isdir(dest):
-        raise UsageError(f"DEST {dest} is a file; give a folder")
+    if not is_remote(dest) and not os.path.isdir(found := nearest_folder(dest)):
+        raise UsageError(f"DEST {dest}: {found} is a file; give a folder")
     for folder in options.source:
         check_outside("DEST", dest, folder)
     return dest

@@ -134,6 +134,7 @@ def test_an_unfinished_run_is_exported_only_if_that_is_asked_for(tmp_path, capsy
         ({"target": "pgvector"}, "--to pgvector requires DEST as postgresql://"),
         ({"dest": "{run}/new"}, "lies in the output itself"),
         ({"dest": "{run}/run.json"}, "run.json is a file; give a folder"),
+        ({"dest": f"{__file__}/x"}, f"/x: {__file__} is a file; give a folder"),
         ({"source": "{run}/embeddings"}, "is not the output of a run: it holds no run.json"),
     ],
 )
