@@ -26,6 +26,7 @@ from bert_embed.pipeline.export.folder import (
 from bert_embed.pipeline.export.source import Source
 from bert_embed.results.files import Rows
 
+_LONGEST_ID = 512  # bytes, of OpenSearch and Elasticsearch
 _FIELDS = {"dense": "embedding", "sparse": "sparse"}  # of OpenSearch
 _FACTOR = 100  # impacts are integers; what the SPLADE models of Anserini are indexed with
 # Beside the folder: Anserini takes every file in it for documents, Vertex each `.json` for data.
@@ -53,6 +54,11 @@ def opensearch(source: Source) -> bool:
 
     def lines(batch: Rows, row: int, key: str, values: dict[str, Any]) -> Iterator[dict[str, Any]]:
         vectors = source.vectors(batch)
+        if not 0 < (size := len(key.encode())) <= _LONGEST_ID:
+            raise UsageError(
+                f"{source.place} has an id of {size} bytes, {key[:40]!r}, but an index takes ids "
+                f"of 1 to {_LONGEST_ID}: embed with another --id_column"
+            )
         yield {"index": {"_id": key}}
         document = dict(values)
         if "dense" in vectors:

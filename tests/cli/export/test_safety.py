@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from bert_embed.pipeline.cli import main
@@ -212,6 +214,18 @@ def test_dest_leads_into_the_output_through_a_link(tmp_path, capsys):
         assert export(source, dest, "npy") == 2
         assert f"DEST {dest} lies in the output itself" in capsys.readouterr().err
     assert set(run.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["", "é" * 257])
+def test_ids_that_an_index_refuses_are_named(tmp_path, capsys, name):
+    def changed(block):
+        return replace(block, ids=pa.array(["a", name, "c"]))
+
+    run = finished_run(tmp_path / "run", [3], changed=changed)
+    assert export(run, tmp_path / "dest", "opensearch") == 2
+    told = f"has an id of {len(name.encode())} bytes, {name[:40]!r}, but an index takes ids of 1 to 512"
+    assert told in capsys.readouterr().err
+    assert not list((tmp_path / "dest").glob("bulk*"))
 
 
 @pytest.mark.slow
