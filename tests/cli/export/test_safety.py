@@ -223,8 +223,8 @@ def test_ids_that_an_index_refuses_are_named(tmp_path, capsys, name):
 
     run = finished_run(tmp_path / "run", [3], changed=changed)
     assert export(run, tmp_path / "dest", "opensearch") == 2
-    told = f"has an id of {len(name.encode())} bytes, {name[:40]!r}, but an index takes ids of 1 to 512"
-    assert told in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"has an id of {len(name.encode())} bytes, {name[:40]!r}, but an index takes" in error
     assert not list((tmp_path / "dest").glob("bulk*"))
 
 
