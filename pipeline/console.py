@@ -109,6 +109,9 @@ class SecretFilter(logging.Filter):
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
+_NO_ASCII = re.compile("[^ -~]")
+
+
 def visible(text: str) -> str:
     """A text on one line, its control characters as in a Python string."""
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
@@ -128,6 +131,21 @@ def answer(*lines: str) -> None:
     if (error := _write(sys.stdout, lines)) is not None:
         why = getattr(error, "strerror", None) or error
         raise AnswerLost(f"stdout cannot be written: {why}") from error
+
+
+def answer_json(*lines: str) -> None:
+    """Prints lines of JSON as `answer`, with `\\u0085` for what would else be made visible.
+
+    That is as in a Python string, which no reader of JSON takes.
+    """
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    changed = _CONTROL if encoding.lower().startswith("utf") else _NO_ASCII
+    answer(*(changed.sub(_json_escape, line) for line in lines))
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass").hex()
+    return re.sub("....", r"\\u\g<0>", units)
 
 
 def warn(*lines: str) -> None:

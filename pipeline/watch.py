@@ -13,7 +13,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from bert_embed.base.errors import InputError, StorageError, counted
-from bert_embed.pipeline.console import answer, hide_secrets, is_terminal, say, warn
+from bert_embed.pipeline.console import answer_json, hide_secrets, is_terminal, say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.options.commands import WatchOptions
 from bert_embed.pipeline.progress import Counts, Progress, clock, one_line
@@ -257,7 +257,7 @@ def run_watch(options: WatchOptions) -> int:
             if display is not None:
                 display.update(Group(*map(one_line, snapshot.lines())))
             elif options.json:
-                answer(snapshot.to_json())
+                answer_json(snapshot.to_json())
             else:  # it can be the exit code that somebody waits for
                 say(*snapshot.lines())
     if in_place:

@@ -5,7 +5,7 @@ Scores candidates again by the larger vectors of another output, and measures wh
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -233,15 +233,16 @@ def place_of(hit: Hit) -> Place:
 
 def vectors_at(
     folder: str, settings: dict[str, Any], wanted: Iterable[Place]
-) -> dict[Place, np.ndarray]:
+) -> dict[Place, np.ndarray | None]:
     """Returns the vectors of those places that an output has, float32 `[width]`.
 
-    Of rows with one place the last counts. All ids are read, and the vectors that are wanted.
+    None where rows of one place have different ones. All ids are read, and the vectors that are
+    wanted.
     """
     places = set(wanted)
     ids = pa.array(sorted({place[0] for place in places}), pa.string())
 
-    def of_file(path: Path) -> dict[Place, np.ndarray]:
+    def of_file(path: Path) -> dict[Place, np.ndarray | None]:
         rows: list[np.ndarray] = [np.empty(0, np.int64)]
         first = 0
         for batch in row_batches(path, settings, columns=("id",), vectors=False, rows=PLACE_ROWS):
@@ -249,20 +250,30 @@ def vectors_at(
             rows.append(first + np.flatnonzero(pc.is_in(named, value_set=ids).to_numpy()))
             first += len(batch)
         chosen = np.concatenate(rows)
-        vectors: dict[Place, np.ndarray] = {}
+        vectors: dict[Place, np.ndarray | None] = {}
         if not len(chosen):
             return vectors
         for batch in row_batches(path, settings, columns=PLACES, chosen=chosen):
             for row, vector in zip(batch.columns.to_pylist(), batch.vectors, strict=True):
                 place = str(row["id"]), row.get("start"), row.get("stop")
                 if place in places and np.isfinite(vector).all():
-                    vectors[place] = vector
+                    add_vectors(vectors, {place: vector})
         return vectors
 
-    found: dict[Place, np.ndarray] = {}
+    found: dict[Place, np.ndarray | None] = {}
     for of_one in each_file(folder, "sentence", of_file):
-        found |= of_one
+        add_vectors(found, of_one)
     return found
+
+
+def add_vectors(
+    vectors: dict[Place, np.ndarray | None], others: Mapping[Place, np.ndarray | None]
+) -> None:
+    """Adds what `vectors_at` found elsewhere, with None for a place that has another vector."""
+    for place, vector in others.items():
+        earlier = vectors.setdefault(place, vector)
+        if earlier is None or vector is None or not np.array_equal(earlier, vector):
+            vectors[place] = None
 
 
 def rescored(

@@ -19,7 +19,7 @@ from bert_embed.backends.choose import model_backend
 from bert_embed.backends.jax.speed import chip_speed, known_precisions
 from bert_embed.backends.processor import available_cores
 from bert_embed.base.errors import InputError, SettingError, counted, required, shown_bytes
-from bert_embed.pipeline.console import answer, hide_secrets, warn
+from bert_embed.pipeline.console import answer, answer_json, hide_secrets, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
 from bert_embed.pipeline.options.command_line import EstimateOptions
 from bert_embed.pipeline.options.embed import Options
@@ -389,7 +389,7 @@ def run_estimate(options: Options, flags: EstimateOptions) -> int:
         sample = _Sample(run)
     estimate = _estimate(run, sample, flags.price_per_hour, flags.seconds)
     if flags.json:
-        answer(orjson.dumps(asdict(estimate)).decode())
+        answer_json(orjson.dumps(asdict(estimate)).decode())
     else:
         answer(*lines_of(estimate))
     return ExitCode.DONE

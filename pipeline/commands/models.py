@@ -14,7 +14,7 @@ from bert_embed.bundle.bundle import AGAIN, METADATA, WEIGHTS, Bundle
 from bert_embed.bundle.find import resolve_model
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.static import NO_LIMIT
-from bert_embed.pipeline.console import answer, say, warn
+from bert_embed.pipeline.console import answer, answer_json, say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.options.command_line import Parser, add_flag
 from bert_embed.pipeline.options.commands import (
@@ -66,7 +66,10 @@ def run_inspect(options: ModelInspectOptions) -> int:
     """Prints facts about a model, which is not loaded."""
     bundle = resolve_model(options.model)
     facts = model_facts(bundle)
-    answer(*(_json_lines(facts) if options.json else _table(bundle, facts)))
+    if options.json:
+        answer_json(*_json_lines(facts))
+    else:
+        answer(*_table(bundle, facts))
     return ExitCode.DONE
 
 
@@ -82,7 +85,7 @@ def run_verify(options: ModelVerifyOptions) -> int:
             raise
         return _damaged(str(error))
     if options.json:
-        answer(*_json_lines(_figures(bundle, verification)))
+        answer_json(*_json_lines(_figures(bundle, verification)))
     elif verification.outputs:
         say(
             f"{bundle.path}: {counted(len(bundle.files), 'file')} unchanged; "

@@ -14,7 +14,7 @@ from bert_embed.base.errors import InputError, SettingError, counted, counted_of
 from bert_embed.bundle.find import resolve_model
 from bert_embed.encoder import Encoder, relevance_label
 from bert_embed.models.heads.kinds import ROW_KINDS
-from bert_embed.pipeline.console import answer, warn
+from bert_embed.pipeline.console import answer, answer_json, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.options.commands import (
     CANDIDATES,
@@ -40,6 +40,7 @@ from bert_embed.search.nearest import (
     Hit,
     Place,
     Recall,
+    add_vectors,
     ids_among,
     nearest,
     place_of,
@@ -123,7 +124,7 @@ def run_search(options: SearchOptions) -> int:
     )
     for number, (query, hits) in enumerate(zip(queries, hits_of_queries, strict=True), 1):
         if options.json:
-            answer(_json(query, hits))
+            answer_json(_json(query, hits))
             continue
         if options.queries is not None:
             answer(f"query {number}: {excerpt(query, _EXCERPT)}")
@@ -342,23 +343,27 @@ class _Stages:
             again = [[hit.by_whole_vector for hit in few] for few in hits]
             return [sorted(few, key=lambda hit: -hit.score) for few in again]
         wanted = {place_of(hit) for few in hits for hit in few}
-        vectors: dict[Place, np.ndarray] = {}
+        at_places: dict[Place, np.ndarray | None] = {}
         later, ids = later_outputs(self.larger), {place[0] for place in wanted}
         for number in sorted(range(len(later)), key=lambda one: -len(later[one])):
             output = self.larger[number]
             is_later = any(number in continuing for continuing in later)
             replaced = _replaced(output, ids) if is_later else set()
-            vectors = {at: vector for at, vector in vectors.items() if at[0] not in replaced}
-            vectors |= vectors_at(output.folder, output.settings, wanted)
+            at_places = {at: one for at, one in at_places.items() if at[0] not in replaced}
+            add_vectors(at_places, vectors_at(output.folder, output.settings, wanted))
+        vectors = {at: vector for at, vector in at_places.items() if vector is not None}
         shown = {place_of(hit) for few in hits[:count] for hit in few}
-        if shown and not shown & vectors.keys():
+        if shown and not shown & at_places.keys():
             raise InputError(
                 f"{self._names} has none of the {counted(len(shown), 'candidate')}: rescore with "
                 "an output of the same documents, by their ids"
             )
-        if missing := len(shown - vectors.keys()):
+        if missing := len(shown - at_places.keys()):
             lacking = counted_of(missing, len(shown), "candidate", "is", "are")
             warn(f"note: {lacking} not in {self._names}, and left out")
+        if shared := len(shown & (at_places.keys() - vectors.keys())):
+            unclear = counted_of(shared, len(shown), "candidate", "has", "have")
+            warn(f"note: {unclear} the id of several texts in {self._names}: left out")
         queries = queries_of(self.larger, texts, self.prompt, "dense")[0]
         return rescored(hits, vectors, queries, self.larger[0].settings["similarity"])
 

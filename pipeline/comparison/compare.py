@@ -23,7 +23,7 @@ from bert_embed.pipeline.comparison.result import (
     lines_of,
 )
 from bert_embed.pipeline.comparison.sides import Side, Survey, Vector, is_in, open_side
-from bert_embed.pipeline.console import answer, warn
+from bert_embed.pipeline.console import answer, answer_json, warn
 from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.options.commands import CompareOptions
 from bert_embed.pipeline.report.sample import Run
@@ -67,7 +67,7 @@ def run_compare(options: CompareOptions) -> int:
     """Prints how two outputs differ."""
     comparison = compare_and_report(options)
     if options.json:
-        answer(json.dumps(comparison.to_dict(), ensure_ascii=False))
+        answer_json(json.dumps(comparison.to_dict(), ensure_ascii=False))
     else:
         answer(*lines_of(comparison))
     return ExitCode.DONE

@@ -1,5 +1,6 @@
 """What is printed moves no cursor and forges no line, whatever ids, names and texts hold."""
 
+import io
 import json
 import logging
 import subprocess
@@ -90,3 +91,19 @@ def test_letters_of_every_script_stay(kept, capsys):
     warn(kept)
     captured = capsys.readouterr()
     assert captured.out == captured.err == f"{kept}\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
+def test_json_is_json_whatever_ids_and_texts_hold(tmp_path, tiny_bundle, monkeypatch, encoding):
+    odd = f"{EVIL}\x7f\u2028 café \U0001f600"
+    (tmp_path / "in.jsonl").write_text(json.dumps({"id": odd, "text": f"the river {odd}"}) + "\n")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl") == 0
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stdout)
+        assert main(["search", f"{tmp_path}/out", odd, "--json"]) == 0
+    printed = stdout.buffer.getvalue().decode(encoding)
+    assert_harmless(printed)
+    found = json.loads(printed)
+    (hit,) = found["hits"]
+    assert (found["query"], hit["id"], hit["text"]) == (odd, odd, f"the river {odd}")

@@ -118,6 +118,23 @@ def test_documents_that_the_larger_output_lacks_are_counted_and_left_out(outputs
     assert re.search(r"note: \d+ of \d+ candidates are not in .*half, and left out", said)
 
 
+def test_an_id_of_several_texts_gives_none_the_score_of_another(tmp_path, tiny_bundle, capsys):
+    texts = [("a", "the bank"), ("a", "seven stars"), ("b", "a river"), ("b", "a river")]
+    lines = [json.dumps({"id": name, "text": text}) for name, text in texts]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    for dtype in ("ubinary", "float32"):
+        flags = {"output_dtype": dtype, "block_bytes": 40}
+        assert embed(tmp_path / dtype, tiny_bundle, tmp_path / "in.jsonl", **flags) == 0
+    [exact] = search(str(tmp_path / "float32"), ["the bank"], 4)
+    larger = str(tmp_path / "float32")
+    [hits] = search(str(tmp_path / "ubinary"), ["the bank"], 4, rescore_with=larger)
+    assert [(hit.id, hit.score) for hit in hits] == [
+        (hit.id, hit.score) for hit in exact if hit.id == "b"
+    ]
+    said = "1 of 2 candidates has the id of several texts in "
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("names", ["12", "21"])
 def test_of_increments_the_newest_version_is_scored(tmp_path, tiny_bundle, capsys, names):
     first, second = names
