@@ -450,8 +450,11 @@ def id_hashes(ids: Iterable[str | int]) -> np.ndarray:
 
 
 def _ids_of_files(output: Output, granularity: str) -> Iterator[tuple[str, list[str | int]]]:
-    """The names of an output's files, and the ids of their rows, read without the vectors."""
-    for name in _files_of(output.folder, output.record, granularity, partial=True):
+    """The names of an output's finished files, and the ids of their rows, without the vectors."""
+    record = output.record
+    for name in _files_of(output.folder, record, granularity, partial=True):
+        if record and not record.is_done and _recorded(output.folder, record, name) is None:
+            continue  # nobody reads its rows: they replace none
         with open_raw(join(absolute(output.folder), name)) as file:
             batches = row_batches(
                 name, output.settings, kind=granularity, vectors=False, rows=_ID_ROWS, file=file

@@ -13,7 +13,7 @@ import yaml
 import bert_embed
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed
+from tests.support.command import block_records, embed, record
 from tests.support.daily import THREE_DAYS, three_days
 from tests.support.outputs import content_of
 
@@ -46,6 +46,18 @@ def test_read_gives_the_newest_of_each_document_once(days, tiny_bundle):
     assert [document.id for document in words] == IDS
     assert words[2].texts == ["three", ",", "written", "again"]
     assert bert_embed.read(days / "tuesday")[0] == ["1"]
+
+
+def test_files_of_a_run_in_progress_replace_nothing_until_they_are_finished(days, tmp_path):
+    shutil.copytree(days / "wednesday", tmp_path / "wednesday")
+    for path in block_records(tmp_path / "wednesday"):
+        path.unlink()
+    running = record(tmp_path / "wednesday") | {"status": "running"}
+    (tmp_path / "wednesday" / "run.json").write_text(json.dumps(running))
+    outputs = [*names(days)[:2], tmp_path / "wednesday"]
+    assert bert_embed.read(outputs, partial=True)[0] == ["2", "3", "1"]
+    words = [document.id for document in bert_embed.read_words(outputs, partial=True)]
+    assert words == ["2", "3", "1"]
 
 
 def test_other_vectors_are_not_read_with_these(days, tiny_bundle, tmp_path):
