@@ -9,7 +9,7 @@ from bert_embed.base.arrays import cosines, rounding, splits_of, unit
 from bert_embed.base.errors import SettingError, counted
 from bert_embed.models.heads.vectors import MultiVector, MultiVectors, SparseVector, SparseVectors
 
-_TINY = np.finfo(np.float32).tiny
+_LEAST, _MOST = 1e-20, 1e36  # squares of lengths that float32 computes with
 # The number of a query, int64 rows of a batch, and their scores, float64
 _Scored = tuple[int, np.ndarray, np.ndarray]
 
@@ -46,7 +46,8 @@ class Cosines:
         return len(self._queries)
 
     def finite(self, vectors: np.ndarray) -> np.ndarray:
-        suspects = np.flatnonzero(~np.isfinite(np.vecdot(vectors, vectors)))
+        with np.errstate(over="ignore"):
+            suspects = np.flatnonzero(~np.isfinite(np.vecdot(vectors, vectors)))
         bad = suspects[~np.isfinite(vectors[suspects]).all(axis=1)]
         return np.delete(np.arange(len(vectors)), bad)
 
@@ -58,8 +59,13 @@ class Cosines:
 
     def _near(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> np.ndarray:
         """bool `[rows, queries]`: the candidates."""
-        lengths = np.sqrt(np.vecdot(vectors, vectors))
-        products = self._products(vectors) / np.maximum(lengths, _TINY)[:, None]
+        with np.errstate(over="ignore"):
+            squares = np.vecdot(vectors, vectors)
+        odd = np.flatnonzero((squares < _LEAST) | (squares > _MOST))
+        if len(odd):
+            vectors = vectors.copy()
+            vectors[odd], squares[odd] = unit(vectors[odd]), 1
+        products = self._products(vectors) / np.sqrt(squares)[:, None]
         return _reaching(products, floor, k, self._margin)
 
     def exact(self, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:

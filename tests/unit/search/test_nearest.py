@@ -1,6 +1,7 @@
 """The nearest vectors of a run are those of a plain computation over all of them, in its order."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from bert_embed.search.nearest import nearest
 from bert_embed.transforms.blocks import EmbeddingBlock
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.write import write_vectors
-from tests.support.outputs import whole_record
+from tests.support.outputs import finished_run, whole_record
 
 FILES, ROWS, WIDTH = 5, 2500, 24
 
@@ -132,3 +133,24 @@ def test_hits_by_signs_share_most_bits_and_know_their_exact_score(
         np.testing.assert_allclose([hit.score for hit in hits], 1 - differ[best] / (WIDTH / 2))
         exact = vectors[best].astype(np.float64) @ query / np.sqrt(WIDTH)
         np.testing.assert_allclose([hit.exact for hit in hits], exact, atol=1e-7)
+
+
+def test_cosines_do_not_depend_on_how_long_vectors_are(tmp_path):
+    random = np.random.default_rng(9)
+    lengths = 10.0 ** random.integers(-30, 31, (300, 1))
+
+    def changed(block):
+        vectors = random.standard_normal((300, 12)) * lengths
+        return replace(block, vectors=vectors.astype(np.float32))
+
+    output = finished_run(tmp_path / "output", [300, 300], kept=False, changed=changed)
+    ids, vectors = bert_embed.read(output)
+    query = random.standard_normal((1, 12), np.float32)
+    query /= np.linalg.norm(query)
+    wide = vectors.astype(np.float64)
+    cosines = (wide * query).sum(axis=1) / np.linalg.norm(wide, axis=1)
+    settings = json.loads((output / "run.json").read_text())["vectors"]
+    for k in (1, 9, 400):
+        (hits,) = nearest(str(output), settings, query, k)
+        wanted = np.argsort(-cosines, kind="stable")[:k]
+        assert [hit.id for hit in hits] == [ids[row] for row in wanted.tolist()]
