@@ -450,16 +450,33 @@ def id_hashes(ids: Iterable[str | int]) -> np.ndarray:
 
 
 def _ids_of_files(output: Output, granularity: str) -> Iterator[tuple[str, list[str | int]]]:
-    """The names of an output's finished files, and the ids of their rows, without the vectors."""
+    """The names of an output's files, and the ids of their rows."""
+    for name, columns in columns_of_files(output, granularity, ("id",)):
+        yield name, [id for some in columns for id in some["id"].to_pylist()]
+
+
+def columns_of_files(
+    output: Output, granularity: str, columns: Sequence[str]
+) -> Iterator[tuple[str, Iterator[pa.Table]]]:
+    """The names of an output's finished files, and those of some columns that they have.
+
+    The rows of a file must be read before the next one's.
+    """
     record = output.record
     for name in _files_of(output.folder, record, granularity, partial=True):
         if record and not record.is_done and _recorded(output.folder, record, name) is None:
             continue  # nobody reads its rows: they replace none
         with open_raw(join(absolute(output.folder), name)) as file:
             batches = row_batches(
-                name, output.settings, kind=granularity, vectors=False, rows=_ID_ROWS, file=file
+                name,
+                output.settings,
+                kind=granularity,
+                columns=columns,
+                vectors=False,
+                rows=_ID_ROWS,
+                file=file,
             )
-            yield name, [id for batch in batches for id in batch.columns["id"].to_pylist()]
+            yield name, (batch.columns for batch in batches)
 
 
 def vector_files(

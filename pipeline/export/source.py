@@ -22,6 +22,7 @@ from bert_embed.results.names import output_dtype, stored, stored_width, vectors
 from bert_embed.results.read import (
     NewestRows,
     Output,
+    columns_of_files,
     deleted_rows,
     open_outputs,
     vector_files,
@@ -122,6 +123,17 @@ class Source:
         """uint64: the keys of all rows."""
         keys = [_keys(rows.columns) for rows in self.batches()]
         return np.unique(np.concatenate([np.empty(0, np.uint64), *keys]))
+
+    def equal_names(self) -> int:
+        """How many rows have the name of one before them; reads no vectors."""
+        keys = [np.empty(0, np.uint64)]
+        granularity = _granularity(self.options, self.kinds)
+        for number, output in enumerate(self.outputs):
+            for _, batches in columns_of_files(output, granularity, ("id", *PIECES)):
+                for columns in batches:
+                    is_newest = self.newest.are_newest(number, columns["id"].to_pylist())
+                    keys.append(_keys(columns)[is_newest])
+        return len(every := np.concatenate(keys)) - len(np.unique(every))
 
     @property
     def similarity(self) -> str:

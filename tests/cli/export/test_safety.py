@@ -228,6 +228,29 @@ def test_ids_that_an_index_refuses_are_named(tmp_path, capsys, name):
     assert not list((tmp_path / "dest").glob("bulk*"))
 
 
+@pytest.mark.parametrize("chunks", [False, True], ids=["whole", "chunks"])
+@pytest.mark.parametrize("record", [{}, {"status": "running"}], ids=["done", "unfinished"])
+def test_equal_ids_that_a_run_did_not_count_are_refused(tmp_path, capsys, chunks, record):
+    """Above 65,536 documents it estimates how many there are, and says so when it is done."""
+
+    def changed(block):
+        ids = block.ids.to_pylist()
+        return replace(block, ids=pa.array([*ids[:-1], ids[0]]))
+
+    record["equal_ids"] = {"surplus": 0, "exact": False}
+    runs = {name: tmp_path / name for name in ("one", "other")}
+    finished_run(runs["one"], [6, 4], chunks=chunks, **record)
+    finished_run(runs["other"], [6, 4], chunks=chunks, changed=changed, **record)
+    partial = {"partial": True} if "status" in record else {}
+    assert export(runs["one"], tmp_path / "a", "opensearch", **partial) == 0
+    capsys.readouterr()
+    assert export(runs["other"], tmp_path / "b", "opensearch", **partial) == 2
+    rows = 4 if chunks else 2
+    said = f"/other has {rows} rows whose document's id another one has, an index takes each id"
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()
+
+
 @pytest.mark.slow
 def test_of_two_exports_that_begin_at_once_one_is_refused(run, long, tmp_path):
     dest = tmp_path / "dest"
