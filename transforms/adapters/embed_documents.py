@@ -298,7 +298,7 @@ def document(
     text_b = "" if missing(text_b) is not None else text_b
     if not isinstance(text_b, str) or not is_unicode(text_b):
         return rejected("second text is not a string")
-    return Document(element, timestamp, (text,), (text_b,))
+    return Document(element, timestamp, (text,), ("" if text_b.isspace() else text_b,))
 
 
 class NoTextError(InputError, TypeError):

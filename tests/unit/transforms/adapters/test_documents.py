@@ -121,17 +121,18 @@ def test_pairs_are_embedded_together_and_lone_texts_alone(tiny_bundle, tmp_path)
         {"q": "who are you", "a": "people"},
         {"q": "who are you"},
         {"q": "who are you", "a": None},
+        {"q": "who are you", "a": " \n"},
         {"q": "who are you", "a": 5},
     ]
     transform = EmbedDocuments(tiny_bundle, "q", "both", text_b_column="a")
     embedded, rejected = collect(tmp_path, records, transform)
     encoder = bert_embed.load(tiny_bundle)
     alone = encoder.encode(["who are you"])[0]
-    wanted = [encoder.encode(["who are you"], ["people"])[0], alone, alone]
+    wanted = [encoder.encode(["who are you"], ["people"])[0], alone, alone, alone]
     assert_near(vectors(embedded, "both"), wanted)
-    assert [without(record, "both") for record in embedded] == records[:3]
+    assert [without(record, "both") for record in embedded] == records[:4]
     assert [(each["reason"], each["record"]) for each in rejected] == [
-        ("second text is not a string", records[3])
+        ("second text is not a string", records[4])
     ]
 
 
