@@ -125,9 +125,15 @@ def _odd_units(columns: dict[str, Column], name: str) -> np.ndarray:
     odd = first.counts != last.counts
     for other in others:
         odd |= other.counts != first.counts
-    if odd.any():
-        return odd
-    return _any((first.values < 0) | (last.values < first.values), first.splits)
+    rows = np.flatnonzero(~odd)
+    begins, splits = _values_of(first, rows), splits_of(first.counts[rows])
+    odd[rows] = _any((begins < 0) | (_values_of(last, rows) < begins), splits)
+    return odd
+
+
+def _values_of(column: Column, rows: np.ndarray) -> np.ndarray:
+    """The values of some rows, end to end."""
+    return column.values[take_rows(column.splits, rows)[0]]
 
 
 def _gaps(columns: dict[str, Column], counts: np.ndarray) -> np.ndarray:
@@ -403,14 +409,15 @@ def _row_tokens(
 
 
 def _units(columns: dict[str, Column], name: str, heads: np.ndarray, tokens: RowTokens) -> Units:
-    at, splits = take_rows(columns[f"{name}_first"].splits, heads)
+    splits = splits_of(columns[f"{name}_first"].counts[heads])
     starts, stops, first, last, truncated = (
-        columns[f"{name}_{suffix}"].values[at]
+        _values_of(columns[f"{name}_{suffix}"], heads)
         for suffix in ("starts", "stops", "first", "last", "truncated")
     )
     texts = None
     if name == "word":
-        texts = [value.decode("utf-8", "replace") for value in columns["words"].values[at].tolist()]
+        words = _values_of(columns["words"], heads).tolist()
+        texts = [value.decode("utf-8", "replace") for value in words]
     most = np.repeat(np.diff(tokens.splits), np.diff(splits))
     shift = np.repeat(tokens.splits[:-1], np.diff(splits))
     return Units(

@@ -2,13 +2,18 @@
 
 import gzip
 
+import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
 import bert_embed
+from bert_embed.pipeline.cli import main
 from tests.support.blocks import framed
 from tests.support.command import (
+    data_files,
     embed,
+    flags_of,
+    rejected,
     rows,
     vectors,
 )
@@ -73,3 +78,27 @@ def test_padding_that_no_mask_leaves_out_is_told(tmp_path, tiny_bundle, capfd, c
     path = written(tmp_path / "bare.tfrecord", [*bare, {"input_ids": [2, 9, 3]}])
     assert embed(tmp_path / "two", tiny_bundle, path) == 0
     assert f"{path}: 2 examples without input_mask end in [PAD]" in caplog.text
+
+
+def test_bad_words_of_an_example_change_no_words_of_another(tmp_path, tiny_bundle):
+    texts = ["the bank", "river of money", "the river bank", "seven red stars"]
+    source = tmp_path / "in.txt"
+    source.write_text("".join(f"{text}\n" for text in texts))
+    flags = {"granularity": "word"}
+    words = flags_of(tmp_path / "examples", tiny_bundle, source, **flags)
+    assert main(["tokenize", *words]) == 0
+    (path,) = data_files(tmp_path / "examples", "examples")
+    assert embed(tmp_path / "whole", tiny_bundle, path, **flags) == 0
+    examples = [
+        tf.train.Example.FromString(data.numpy()) for data in tf.data.TFRecordDataset(str(path))
+    ]
+    del examples[1].features.feature["word_stops"].int64_list.value[-1]
+    examples[2].features.feature["word_first"].int64_list.value[0] = -1
+    path.write_bytes(framed([example.SerializeToString() for example in examples]))
+    assert embed(tmp_path / "out", tiny_bundle, path, **flags) == 0
+    reasons = [line["reason"] for line in rejected(tmp_path / "out")]
+    assert reasons == ["no words that fit the row"] * 2
+    whole, left = (
+        pq.read_table(data_files(tmp_path / name, "words")).to_pylist() for name in ("whole", "out")
+    )
+    assert left == [whole[0], whole[3]]
