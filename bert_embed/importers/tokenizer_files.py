@@ -58,12 +58,13 @@ _OFF = ("byte_fallback", "fuse_unk", "ignore_merges")  # of a model of these cla
 _NAMED = (
     *("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"),
 )
+_LISTED = ("additional_special_tokens", "extra_special_tokens")
 # Settings of tokenizer_config.json: those that are followed, and those that change no id of a text.
 _FOLLOWED = frozenset(
     (
         *("tokenizer_class", "do_lower_case", "strip_accents", "tokenize_chinese_chars"),
         *("model_max_length", "max_len", "add_prefix_space", "do_basic_tokenize"),
-        *("added_tokens_decoder", "extra_special_tokens", "additional_special_tokens"),
+        *("added_tokens_decoder", *_LISTED),
         *("truncation_side", "padding_side", "model_input_names", *_NAMED),
     )
 )
@@ -140,6 +141,15 @@ class _Files:
         return object_in(self.folder / _FAST, self.fast, name)
 
     @property
+    def added_tokens(self) -> list[Any]:
+        """The tokens that tokenizer.json adds to its vocabulary."""
+        added = self.fast.get("added_tokens") or []
+        if not isinstance(added, list):
+            path = self.folder / _FAST
+            raise InputError(f"{path}: added_tokens must be a list, got {added!r}")
+        return added
+
+    @property
     def vocab(self) -> Mapping[str, Any]:
         """The ids in tokenizer.json by their entries; empty if there is none."""
         return object_in(self.folder / _FAST, self.part("model"), "vocab")
@@ -169,9 +179,9 @@ def read_tokenizer(
 
     `markers` are entries that no text contains, whatever the files say.
     """
-    slow, fast = optional_object(folder / _SLOW), optional_object(folder / _FAST)
+    slow, fast = _settings_in(folder / _SLOW), optional_object(folder / _FAST)
     if "added_tokens_decoder" not in slow:  # else that file is of an older version, and not read
-        slow = {**slow, **optional_object(folder / _SPECIAL_MAP)}
+        slow = {**slow, **_settings_in(folder / _SPECIAL_MAP)}
     files = _Files(folder, slow, fast, read_object(folder / _CONFIG))
     _check_settings(files)
     if files.kind == _OWN:
@@ -187,6 +197,24 @@ def read_tokenizer(
         tokenizer = _word_piece(files, config, lowered)
     tokenizer.has_segments &= _gives_types(files)
     return tokenizer, _max_length(folder / _SLOW, slow, config)
+
+
+def _settings_in(path: Path) -> Mapping[str, Any]:
+    """Returns a file's settings, none if it is not there; checks those that name tokens."""
+    values = optional_object(path)
+    for name in (*_NAMED, *_LISTED):
+        value, tokens, what = values.get(name), [values.get(name)], "a token"
+        if name in _LISTED:
+            tokens, what = _listed(value), "a list of tokens"
+        if value is not None and not all(isinstance(_content(token), str) for token in tokens):
+            raise InputError(f"{path}: {name} must be {what}, got {value!r}")
+    return values
+
+
+def _listed(tokens: Any) -> list[Any]:
+    """Returns the tokens of a list or an object; None in place of something else."""
+    tokens = [*tokens.values()] if isinstance(tokens, dict) else tokens
+    return tokens if isinstance(tokens, list) else [None]
 
 
 def _check_settings(files: _Files) -> None:
@@ -246,7 +274,7 @@ def _as_bert(files: _Files) -> Mapping[str, Any]:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": files.fast.get("added_tokens") or [],
+        "added_tokens": files.added_tokens,
         "normalizer": {
             "type": "BertNormalizer",
             "clean_text": True,
@@ -391,8 +419,7 @@ def _with_added_tokens(files: _Files) -> Mapping[str, Any]:
     import tokenizers
 
     fast, tokens = files.fast, _added_tokens(files)
-    listed = fast.get("added_tokens") or []
-    known = [token.get("content") for token in listed if isinstance(token, dict)]
+    known = [token.get("content") for token in files.added_tokens if isinstance(token, dict)]
     entries = files.part("model").get("vocab")
     entries = entries if isinstance(entries, dict) else {}
     # A special token in a text is text, so that one that has an id, or needs none, changes nothing.
@@ -422,9 +449,8 @@ def _added_tokens(files: _Files) -> dict[str, dict[str, Any]]:
             )
         tokens[int(number)] = dict(token)
     special = [_content(slow[name]) for name in _NAMED if slow.get(name)]
-    for name in ("additional_special_tokens", "extra_special_tokens"):
-        more = slow.get(name) or ()
-        special += map(_content, more.values() if isinstance(more, dict) else more)
+    for name in _LISTED:
+        special += map(_content, _listed(slow.get(name) or []))
     if "added_tokens_decoder" not in slow:
         path = files.folder / _ADDED
         for content, number in optional_object(path).items():
@@ -461,13 +487,12 @@ def _json_tokenizer(
     """Returns the tokenizer of a tokenizer.json that the `tokenizers` library reads."""
     path = files.folder / (_FAST if (files.folder / _FAST).is_file() else VOCABULARY)
     theirs, changes = files.part("normalizer"), dict[str, Any]()
-    added = files.fast.get("added_tokens")
-    if markers and isinstance(added, list):
+    if markers:
         changes["added_tokens"] = [
             {**token, "special": True}
             if isinstance(token, dict) and token.get("content") in markers
             else token
-            for token in added
+            for token in files.added_tokens
         ]
     fast = {**files.fast, **changes}
     text = json.dumps(fast, ensure_ascii=False)
@@ -557,7 +582,7 @@ def _is_own(files: _Files, bare: bool = False) -> bool:
         isinstance(token, dict)
         and token.get("special")
         and numbers.get(str(token.get("content"))) == token.get("id")
-        for token in files.fast.get("added_tokens") or ()
+        for token in files.added_tokens
     )
 
 
@@ -568,19 +593,16 @@ def _puts_usual_tokens(files: _Files, numbers: Mapping[str, Any]) -> bool:
     kind = processor.get("type")
     if kind == _PROCESSORS[files.special]:
         return all(processor.get(key) == [end, numbers.get(end, 0)] for key, end in ends.items())
-    if kind != "TemplateProcessing":
+    templates: list[Any] = [processor.get("single"), processor.get("pair")]
+    if kind != "TemplateProcessing" or not all(isinstance(part, list) for part in templates):
         return False
     placed = object_in(files.folder / _FAST, processor, "special_tokens")
     last = 1 if files.special == "bert" else 0  # type of a second text
     one = [(tokens.begin, 0), ("A", 0), (tokens.end, 0)]
     pair = [*one, *one[2:] * (tokens.separators - 1), ("B", last), (tokens.end, last)]
-    return (
-        [_placed(item) for item in processor.get("single") or ()] == one
-        and [_placed(item) for item in processor.get("pair") or ()] == pair
-        and all(
-            object_in(files.folder / _FAST, placed, end).get("ids") == [numbers.get(end)]
-            for end in ends.values()
-        )
+    return [[_placed(item) for item in template] for template in templates] == [one, pair] and all(
+        object_in(files.folder / _FAST, placed, end).get("ids") == [numbers.get(end)]
+        for end in ends.values()
     )
 
 

@@ -51,7 +51,7 @@ class StaticConfig(EncoderConfig):
 
 def is_static(values: Mapping[str, Any]) -> bool:
     """Returns whether a config.json is one of model2vec's."""
-    return values.get("model_type") in StaticConfig.model_types
+    return values.get("model_type") in [*StaticConfig.model_types]
 
 
 def most_tokens(values: Mapping[str, Any]) -> int:

@@ -51,8 +51,8 @@ class JsonTokenizer(TextTokenizer):
         values = json.loads(text)
         self.cls_id, self.sep_id, self.separators, self.has_segments = NO_TOKEN, NO_TOKEN, 0, False
         if values.get("post_processor") is not None:
-            pair = whole.encode(_WORD, _WORD)
-            self.cls_id, self.sep_id, self.separators = _special_ids(pair, whole.encode(_WORD))
+            pair, single = _pair_and_single(whole)
+            self.cls_id, self.sep_id, self.separators = _special_ids(pair, single)
             self.has_segments = any(pair.type_ids)
         self.of_library = True
         self.kind: str = values["model"].get("type", "WordPiece")
@@ -147,6 +147,18 @@ def _read(text: str) -> "tokenizers.Tokenizer":
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
     return tokenizer
+
+
+def _pair_and_single(
+    whole: "tokenizers.Tokenizer",
+) -> tuple["tokenizers.Encoding", "tokenizers.Encoding"]:
+    try:
+        return whole.encode(_WORD, _WORD), whole.encode(_WORD)
+    except BaseException as error:
+        # The library panics where a template names a token whose ids it does not say.
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise InputError(f"post_processor cannot be followed: {error}") from error
+        raise
 
 
 def _without_special_entries(values: dict[str, Any]) -> dict[str, Any]:

@@ -290,6 +290,7 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path):
     ("file", "changes", "message"),
     [
         ("config.json", {"model_type": "deberta"}, "model_type must be .*, got 'deberta'"),
+        ("config.json", {"model_type": ["bert"]}, r"model_type must be .*, got \['bert'\]"),
         ("1_Pooling/config.json", {"pooling_mode": "median"}, "pooling 'median' is not supported"),
     ],
 )

@@ -211,6 +211,15 @@ def test_a_word_piece_that_is_not_berts_has_the_librarys_ids(tmp_path, parts):
         ({"model": {"type": "WordLevel"}}, "must be one of WordPiece, Unigram, BPE, got WordLevel"),
         ({"model": {"type": "BPE"}}, "cannot be read"),
         ({"post_processor": {"type": "RobertaProcessing"}}, "cannot be read"),
+        ({"post_processor": {"type": "TemplateProcessing", "single": True}}, "cannot be read"),
+        (
+            {
+                "model": MODEL | WHOLE,
+                "post_processor": template() | {"special_tokens": {}},
+                **PLAIN,
+            },
+            "post_processor cannot be followed",
+        ),
         (
             {"model": MODEL | WHOLE, "normalizer": None, "post_processor": None, **PLAIN},
             "must put one token before a text",
@@ -253,6 +262,8 @@ def test_casing_that_berts_own_tokenizer_lacks_is_the_librarys(tmp_path, changes
     [
         ({"cls_token": "<s>"}, "cls_token must be an entry of the vocabulary, got '<s>'"),
         ({"sep_token": {"content": "</s>"}}, "sep_token must be an entry of the vocabulary, got"),
+        ({"sep_token": ["[SEP]"]}, r"tokenizer_config\.json: sep_token must be a token, got \['"),
+        ({"extra_special_tokens": "x"}, "extra_special_tokens must be a list of tokens, got 'x'"),
         ({"do_basic_tokenize": False}, "do_basic_tokenize must be true, is false"),
         ({"truncation_side": "left"}, r"tokenizer_config\.json: truncation_side must be right"),
         ({"padding_side": "left"}, r"tokenizer_config\.json: padding_side must be right"),
@@ -340,6 +351,7 @@ def test_a_checkpoint_with_a_head_is_its_encoder(tmp_path, tiny_bundle, architec
         ({"model": MODEL | {"vocab": {"a": "1"}}, **PLAIN}, "the id of 'a' must be a whole numb"),
         ({"model": MODEL | {"vocab": {"a": -1}}, **PLAIN}, "the id of 'a' must be a whole number"),
         ({"post_processor": "x"}, "post_processor must be an object, got a str"),
+        ({"added_tokens": 1}, "added_tokens must be a list, got 1"),
         ({"added_tokens": ["x"]}, "cannot be read"),
         ({"added_tokens": [{"id": "0", "content": "[PAD]"}]}, "cannot be read"),
         ({"added_tokens": [{"id": -1, "content": "##ed"}]}, "cannot be read"),
