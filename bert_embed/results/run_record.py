@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 from bert_embed.base.errors import InputError, required
 from bert_embed.base.json import from_json, json_bytes, json_object, to_json
-from bert_embed.results.names import RUN_FILE
+from bert_embed.results.names import RUN_FILE, parse_name
 from bert_embed.storage.file_info import is_glob
 from bert_embed.storage.files import absolute, join, list_files, read_bytes, size_of
 
@@ -330,12 +330,24 @@ def read_record(folder: str) -> RunRecord | None:
 
 
 def run_folders(path: str) -> list[str]:
-    """The folder itself if it holds a run; else the folders with one that match it, or below it."""
+    """The folder itself if it holds a run; else the folders with one that match it, or below it.
+
+    InputError if one beside these has lost its record: its documents would be left out unseen.
+    """
     by_glob = is_glob(path) and not os.path.exists(path)
     if not by_glob and size_of(absolute(join(path, RUN_FILE))) is not None:
         return [path]
-    records = list_files(absolute(join(path if by_glob else join(path, "*"), RUN_FILE)))
-    return [file.path.rpartition("/")[0] for file in records]
+    below = path if by_glob else join(path, "*")
+    records = list_files(absolute(join(below, RUN_FILE)))
+    folders = [file.path.rpartition("/")[0] for file in records]
+    for file in list_files(absolute(join(below, "*/part-*"))) if folders else ():
+        folder, kind, name = file.path.rsplit("/", 2)
+        if folder not in folders and parse_name(f"{kind}/{name}") is not None:
+            raise InputError(
+                f"{folder} holds {kind}/{name} of a run, but no {RUN_FILE}: copy the whole run "
+                "there, or move it away"
+            )
+    return folders
 
 
 def parse_record(data: bytes, path: str) -> RunRecord:

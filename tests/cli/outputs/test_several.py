@@ -60,6 +60,19 @@ def test_files_of_a_run_in_progress_replace_nothing_until_they_are_finished(days
     assert words == ["2", "3", "1"]
 
 
+def test_a_run_that_lost_its_record_is_not_left_out_unseen(days, tiny_bundle, tmp_path, capsys):
+    shutil.copytree(days, tmp_path / "out")
+    (tmp_path / "out" / "wednesday" / "run.json").unlink()
+    for named in (f"{tmp_path}/out", f"{tmp_path}/out/*day"):
+        with pytest.raises(InputError, match=r"wednesday holds .* but no run.json: copy the whole"):
+            bert_embed.read(named)
+        assert main(["search", named, "river"]) == 2
+        assert "wednesday holds " in capsys.readouterr().err
+    more = {"skip_existing": tmp_path / "out", "granularity": "sentence,word"}
+    assert embed(tmp_path / "new", tiny_bundle, days.parent / "monday.jsonl", **more) == 2
+    assert "wednesday holds " in capsys.readouterr().err
+
+
 def test_other_vectors_are_not_read_with_these(days, tiny_bundle, tmp_path):
     other = tmp_path / "other"
     assert (
