@@ -155,8 +155,11 @@ class _Sample:
             pieces, exact = pieces_of(kind, of_kind)
             self.has_heads |= any(piece.parts for piece in pieces)
             size = sum(file.stop for file in of_kind)
-            records = {"rows": size, "files": len(of_kind)}.get(kind)
+            # An empty file, which has no piece, is a record that is rejected.
+            empty = sum(not file.stop for file in of_kind) if kind == "files" else 0
+            records = {"rows": size, "files": len(of_kind) - empty}.get(kind)
             self._add(chain.from_iterable(map(self._blocks, pieces)), size, exact, records)
+            self._totals[1] += empty
 
     def _blocks(self, piece: Piece) -> Iterator[tuple[float, DocumentBlock | TokenBlock]]:
         """The parts of a piece, and what share of the files each is, in their unit."""

@@ -162,6 +162,17 @@ def test_a_small_input_is_counted_as_its_run_counts_it(small, tiny_bundle, capsy
     assert (found["speed"], found["hours"], found["cost"]) == (None, None, None)
 
 
+def test_empty_files_are_records_and_no_documents(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "in").mkdir()
+    for number, text in enumerate(["money", "", "bank money", "", "", "  "]):
+        (tmp_path / "in" / f"{number}.txt").write_text(text)
+    found = estimated(capsys, tiny_bundle, f"--input={tmp_path}/in", "--document=file", *QUICK)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in", document="file") == 0
+    run, figures = record(tmp_path / "out"), found["figures"]
+    assert (figures["records"], figures["documents"]) == (6, 2)
+    assert (run["counts"]["records"], run["counts"]["embedded"]) == (6, 2)
+
+
 def test_examples_are_counted_like_texts(small, tiny_bundle, tmp_path, capsys):
     words = [f"--input={small}/in", f"--output={tmp_path}/examples", f"--model={tiny_bundle}"]
     assert main(["tokenize", *words, f"--max_seq_length={MOST}"]) == 0
