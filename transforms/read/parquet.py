@@ -491,8 +491,8 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
     if _is_valid(column):
         values = column.to_pylist()
         whole = pa.types.is_decimal(column.type) and column.type.scale == 0
-        # Snowflake writes its integers as decimals.
-        return [None if value is None else int(value) for value in values] if whole else values
+        # Snowflake writes its integers as decimals, which JSON may be unable to hold.
+        return [None if value is None else f"{value:f}" for value in values] if whole else values
     kind = plain_type(column.type)
     is_list = kind is not None and pa.types.is_list(kind)
     raw = column.cast(kind).cast(pa.list_(pa.binary()) if is_list else pa.binary())

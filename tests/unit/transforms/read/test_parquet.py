@@ -205,6 +205,9 @@ def test_strings_and_bytes_are_texts_ids_and_extra_columns(tmp_path, column):
 def test_ids_of_other_types(tmp_path, column, expected):
     pq.write_table(pa.table({"id": column, "text": ["one", "two"]}), tmp_path / "a.parquet")
     assert ids(blocks(tmp_path, Columns(id="id"))) == expected
+    pq.write_table(pa.table({"id": column, "text": ["one", None]}), tmp_path / "a.parquet")
+    (block,) = blocks(tmp_path, Columns(id="id"))
+    assert [rejection.id for rejection in block.part.rejected] == expected[1:]
 
 
 def test_decimals_with_fractions_are_no_ids(tmp_path):
