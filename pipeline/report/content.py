@@ -251,7 +251,7 @@ def _of_vectors(
     directions = main_directions(sample.vectors[usable])
     vectors = health(sample.vectors, record.settings, directions, _repeated(sample, record))
     if (equal := record.numbers.equal_ids) is not None and equal.surplus:
-        vectors["findings"].append(vars(equal_ids(equal.surplus)))
+        vectors["findings"].append(vars(equal_ids(equal)))
     content: dict[str, Any] = {
         "vectors": vectors,
         "full_lengths": _full_lengths(sample),

@@ -18,7 +18,7 @@ from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.report.sample import MOST_FILES, TEXT_COLUMNS, Directions, some_files
 from bert_embed.results.files import Rows, row_batches
-from bert_embed.results.run_record import RunRecord, Unknown
+from bert_embed.results.run_record import RunRecord, Surplus, Unknown
 from bert_embed.search.clusters import train
 from bert_embed.storage.files import open_raw
 from bert_embed.text.tokenizer import load_tokenizer
@@ -45,11 +45,13 @@ class Finding:
     healthy: bool  # whether it is
 
 
-def equal_ids(count: int) -> Finding:
+def equal_ids(surplus: Surplus) -> Finding:
     """Says of how many documents the id is that of another one."""
+    about = "" if surplus.exact else "about "
+    documents = counted(surplus.surplus, "document has", "documents have")
     return Finding(
         "Equal ids",
-        f"{counted(count, 'document has', 'documents have')} the id of another one",
+        f"{about}{documents} the id of another one",
         "None is normal. By such an id vectors cannot be joined to a table: --id_column takes one "
         "with unique values.",
         False,

@@ -203,7 +203,7 @@ def share(part: float, whole: float) -> float:
 def _surplus(documents: int, hashes: list[Distinct]) -> Surplus:
     """How many documents more there are than different texts, or ids."""
     all_of_them = joined(hashes)
-    return Surplus(max(0, documents - all_of_them.count), exact=all_of_them.bits == 0)
+    return Surplus(all_of_them.surplus(documents), exact=all_of_them.bits == 0)
 
 
 def _unknown(totals: Totals) -> Unknown:
@@ -489,13 +489,13 @@ EQUAL_IDS = "vectors cannot be joined to a table by it; --id_column takes one wi
 
 def _equal_lines(record: RunRecord) -> Iterator[str]:
     texts, ids = record.numbers.equal_texts, record.numbers.equal_ids
+    about = "" if texts.exact else "about "
     if texts.surplus:
-        about = "" if texts.exact else "about "
         equal = counted(texts.surplus, "embedded text is", "embedded texts are")
         yield f"{about}{equal} equal to another one"
     if ids is not None and ids.surplus:
         twice = counted(ids.surplus, "embedded document has", "embedded documents have")
-        yield f"warning: {twice} the id of another one: {EQUAL_IDS}"
+        yield f"warning: {about}{twice} the id of another one: {EQUAL_IDS}"
 
 
 def _unfit_lines(record: RunRecord) -> Iterator[str]:

@@ -22,6 +22,18 @@ def test_a_large_run_is_estimated_from_what_fits_memory(expected):
     assert abs(found.count - 300_000) < 0.02 * 300_000
 
 
+@pytest.mark.parametrize("repeated", [0, 2_000, 200_000])
+def test_what_a_large_run_has_twice_is_estimated_and_never_where_nothing_is(repeated):
+    different = hashes(1_000_000)
+    for seed in range(10):
+        every = np.random.default_rng(seed).permutation(different + seed)
+        every = np.append(every, every[:repeated])
+        parts = [distinct(part, sample_bits(len(every))) for part in np.array_split(every, 50)]
+        found = joined(Distinct.from_text(part.to_text(), part.bits) for part in parts)
+        assert found.bits > 0
+        assert abs(found.surplus(len(every)) - repeated) <= 0.25 * repeated
+
+
 def test_a_small_run_is_exact_and_hashes_keep_their_bits():
     every = hashes(1000)
     parts = [distinct(part, sample_bits(1500)) for part in (every, every[500:])]
