@@ -17,6 +17,7 @@ from bert_embed.text.documents import Rows, UnitTexts, unique_rows
 from bert_embed.text.layout import Layout, RowTokens, Units, widest_tokens
 from bert_embed.text.windows import Windows
 from bert_embed.transforms.blocks import TokenBlock
+from bert_embed.transforms.output_folder import SETTINGS_FILE
 from bert_embed.transforms.parts import (
     BLOCK_SKIPPED,
     BlockSpec,
@@ -53,7 +54,7 @@ def feature_kinds(granularity: tuple[str, ...], windows: bool, keep_text: bool) 
     """Which features are read of each example, and what they hold."""
     names = ["input_ids", "input_mask", "segment_ids", "starts", "stops"]
     names += ["num_tokens", "num_tokens_full", "truncated", "text_hash"]
-    names += ["window", "windows", "window_first"] if windows else []
+    names += ["windows", *(["window", "window_first"] if windows else [])]
     for name in ("word", "span"):
         if name in granularity:
             names += [
@@ -72,6 +73,16 @@ def check_tokenizer(column: Column, reading: ExampleReading, path: str, offsets:
             f"{path}: the example at byte {offsets[row]} comes from another tokenizer "
             f"({column.first(ours)[row].decode(errors='replace')}, the model's is "
             f"{reading.tokenizer}); tokenize the texts again with this model"
+        )
+
+
+def check_windows(column: Column, path: str, offsets: list[int]) -> None:
+    """Raises InputError if an example is one of several windows: each would be a document."""
+    for row in np.flatnonzero(column.first(1) > 1)[:1].tolist():
+        raise InputError(
+            f"{path}: the example at byte {offsets[row]} is one of {column.first(1)[row]} windows "
+            f"of a text, and no {SETTINGS_FILE} says so: put the one that was written with the "
+            "examples beside them, or tokenize the texts again"
         )
 
 
@@ -241,7 +252,10 @@ def example_block(
     spec = reading.text_spec
     kinds = feature_kinds(spec.granularity, reading.windows, spec.keep_text)
     columns, at = _decoded(records, kinds)
-    check_tokenizer(columns["tokenizer"], reading, path, [records[row].offset for row in at])
+    offsets = [records[row].offset for row in at]
+    check_tokenizer(columns["tokenizer"], reading, path, offsets)
+    if not reading.windows:
+        check_windows(columns["windows"], path, offsets)
     documents = np.cumsum(begins) - 1
     lengths = row_lengths(columns)
     warn_of_padding(columns, path, reading.pad_id)

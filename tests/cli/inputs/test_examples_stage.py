@@ -121,6 +121,20 @@ def test_vectors_of_examples_are_those_of_the_texts(
     assert read["counts"]["truncated"] == direct["counts"]["truncated"]
 
 
+def test_windows_are_no_documents_where_their_settings_are_lost(tmp_path, tiny_bundle, capsys):
+    source = write_json(tmp_path / "in.jsonl", {"id": 1, "text": "bank"}, {"id": 2, "text": LONG})
+    flags = {"long_text": "window", "max_seq_length": 12}
+    assert tokenize(tmp_path / "examples", tiny_bundle, source, **flags) == 0
+    (path,) = data_files(tmp_path / "examples", "examples")
+    copy = shutil.copy(path, tmp_path / "copy.tfrecord")
+    assert embed(tmp_path / "out", tiny_bundle, copy) == 1
+    assert f"{copy}: the example at byte" in (said := capsys.readouterr().err)
+    assert "windows of a text, and no examples.json says so" in said
+    shutil.copy(tmp_path / "examples/examples.json", tmp_path)
+    assert embed(tmp_path / "joined", tiny_bundle, copy) == 0
+    assert record(tmp_path / "joined")["counts"]["embedded"] == 2
+
+
 def test_a_plain_reader_sees_rows_of_the_model(tmp_path, tiny_bundle, capsys):
     (tmp_path / "in.txt").write_text("the bank\nriver of money\n")
     assert tokenize(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 0
