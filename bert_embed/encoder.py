@@ -378,8 +378,8 @@ class Encoder:
             SettingError: The model is no cross-encoder, or as `encode`.
         """
         label = relevance_label(self.bundle)
-        one, columns = text_pairs("pairs", pairs)
-        scores = self.encode(*columns, kind="scores", **settings)[:, label]
+        one, (texts, texts_b) = text_pairs("pairs", pairs)
+        scores = self._encode(texts, "scores", settings, texts_b)[:, label]
         return float(scores[0]) if one else scores
 
     def rank(

@@ -162,6 +162,9 @@ def test_a_cross_encoder_scores_pairs_and_ranks_documents(tmp_path, encoder):
     for wrong in ([("who",)], ["who"], [("who", 1)]):
         with pytest.raises(SettingError, match=r"pairs\[0\] must be two texts"):
             one_label.score(wrong)
+    for setting in ("kind", "texts_b"):
+        with pytest.raises(SettingError, match=f"{setting} is not a setting"):
+            one_label.score(pairs, **{setting: "scores"})
     with pytest.raises(SettingError, match="prompt is of queries or of documents"):
         one_label.rank("who", TEXTS, prompt="a")
     assert len(encoder.labels) == 3
