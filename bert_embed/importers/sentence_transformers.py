@@ -297,7 +297,7 @@ def read_settings(source: Path) -> Settings:
             raise InputError(
                 f"{source / _MODULES}: only a Transformer module is supported in a CrossEncoder"
             )
-    model = named.get("model_type") or _MODELS[task]
+    model = named.get("model_type", _MODELS[task])
     if model != _MODELS[task]:
         raise InputError(f"{source / MODEL}: model_type must be {_MODELS[task]}, got {model}")
     prompts = read_prompts(source / MODEL, named)

@@ -310,6 +310,7 @@ def test_a_dropout_does_nothing_when_vectors_are_made(tmp_path, tiny_bundle):
             r"prompt query holds the special token \[CLS\], which is read as text",
         ),
         ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "must be Sentence"),
+        ("config_sentence_transformers.json", {"model_type": None}, "must be Sentence.*, got None"),
         ("config_sentence_transformers.json", {"similarity_fn_name": "mine"}, "must be one of cos"),
         ("config_sentence_transformers.json", {"truncate_dim": "8"}, "truncate_dim must be a pos"),
         ("config_sentence_transformers.json", {"colour": "red"}, "colour is not supported"),
