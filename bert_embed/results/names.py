@@ -119,6 +119,7 @@ BLOCK_RECORDS = "_state/blocks"
 DELETED = "deleted"  # the folder with ids that earlier outputs have and the run's input lacks
 # Of a block and a part. A run has fewer, and some memory is by the number of a part.
 PART_NUMBERS = "([0-9]{7,12})-([0-9]{5,8})"
+DATA_FILES = "*/part-*"  # a glob of a run's data files, relative to the output folder
 _FILE = re.compile(rf"([a-z]+)/part-{PART_NUMBERS}((?:\.[a-z]+){{1,2}})")
 
 

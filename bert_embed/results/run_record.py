@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 from bert_embed.base.errors import InputError, required
 from bert_embed.base.json import from_json, json_bytes, json_object, to_json
-from bert_embed.results.names import RUN_FILE, parse_name
+from bert_embed.results.names import DATA_FILES, RUN_FILE, parse_name
 from bert_embed.storage.file_info import is_glob
 from bert_embed.storage.files import absolute, join, list_files, read_bytes, size_of
 
@@ -340,7 +340,7 @@ def run_folders(path: str) -> list[str]:
     below = path if by_glob else join(path, "*")
     records = list_files(absolute(join(below, RUN_FILE)))
     folders = [file.path.rpartition("/")[0] for file in records]
-    for file in list_files(absolute(join(below, "*/part-*"))) if folders else ():
+    for file in list_files(absolute(join(below, DATA_FILES))) if folders else ():
         folder, kind, name = file.path.rsplit("/", 2)
         if folder not in folders and parse_name(f"{kind}/{name}") is not None:
             raise InputError(
