@@ -8,10 +8,12 @@ from typing import Any
 
 from bert_embed.backends.choose import weight_files
 from bert_embed.base.arrays import unit
+from bert_embed.base.errors import counted
 from bert_embed.bundle.bundle import Bundle, query_prompt
 from bert_embed.bundle.find import resolve_model
 from bert_embed.encoder import Encoder
 from bert_embed.models.heads.kinds import ROW_KINDS
+from bert_embed.pipeline.console import warn
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.commands import SEARCHED
 from bert_embed.pipeline.options.embed import DEFAULTS
@@ -20,6 +22,7 @@ from bert_embed.results.names import RUN_FILE, kinds_of, vectors_of
 from bert_embed.results.read import Output, check_holds, read_run, vector_settings
 from bert_embed.settings import VectorSpec
 from bert_embed.storage.files import absolute, read_bytes
+from bert_embed.text.tokenizer import load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,16 @@ def queries_of(
             vectors[key] = query_vectors(output, queries, text, kind)
         of_output.append(vectors[key])
     return of_output
+
+
+def tell_of_cut(output: SearchedOutput, queries: Sequence[str], prompt: str | None) -> None:
+    """Says how many queries are longer than the texts of an output may be: their ends are lost."""
+    tokenizer, text = load_tokenizer(output.bundle), output.query_prompt(prompt)
+    most = output.settings["max_seq_length"]
+    if cut := sum(len(tokenizer.encode(text + query)) > most for query in queries):
+        total = counted(len(queries), "query", "queries")
+        were = "is" if cut == 1 else "are"
+        warn(f"note: {cut:,} of {total} {were} cut at {most} tokens, as texts of {output.folder}")
 
 
 def query_vectors(output: SearchedOutput, queries: Sequence[str], prompt: str, kind: str) -> Any:

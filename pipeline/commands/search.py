@@ -22,7 +22,13 @@ from bert_embed.pipeline.options.commands import (
     SEARCHED,
     SearchOptions,
 )
-from bert_embed.pipeline.searched import SearchedOutput, check_comparable, opened, queries_of
+from bert_embed.pipeline.searched import (
+    SearchedOutput,
+    check_comparable,
+    opened,
+    queries_of,
+    tell_of_cut,
+)
 from bert_embed.pipeline.texts import with_texts
 from bert_embed.results.names import (
     RUN_FILE,
@@ -204,6 +210,8 @@ def search(
     outputs = [opened(folder, model, by) for folder in named]
     kinds = _kinds(outputs, by)
     check_comparable(outputs, kinds)
+    if kinds != ("multi",):  # whose queries have a length of their own
+        tell_of_cut(outputs[0], queries, prompt)
     stages = None
     if candidates is not None or rescore_with is not None:
         larger = [] if rescore_with is None else _larger(rescore_with, outputs, model)

@@ -28,7 +28,7 @@ from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.options.commands import CompareOptions
 from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.run.output import lies_in, record_of_run
-from bert_embed.pipeline.searched import opened, query_vectors
+from bert_embed.pipeline.searched import opened, query_vectors, tell_of_cut
 from bert_embed.pipeline.texts import sample_texts
 from bert_embed.results.read import Output, id_hashes, output_folders
 from bert_embed.search.clusters import Assigner, default_clusters, train
@@ -140,6 +140,9 @@ def compared(options: CompareOptions) -> Comparison:
     if queries is not None:
         queries = _within(queries, pool)
         texts = [required(query.text, "text of a query") for query in queries]
+        for side, model in zip((old, new), models, strict=True):
+            if side.kind.vectors != "multi":
+                tell_of_cut(model, texts, None)
         vectors = [
             query_vectors(model, texts, model.query_prompt(None), side.kind.name)
             for side, model in zip((old, new), models, strict=True)

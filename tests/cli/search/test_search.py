@@ -77,6 +77,15 @@ def test_json_holds_every_query_with_its_hits(output, tmp_path, capsys):
     assert "start" not in first
 
 
+def test_queries_that_are_cut_are_counted(output, tmp_path, capsys):
+    lines = ["a boat", "a boat " * 200, "a boat " * 100]
+    (tmp_path / "queries.txt").write_text("\n".join(lines))
+    assert main(["search", str(output), f"--queries={tmp_path}/queries.txt"]) == 0
+    assert "note: 1 of 3 queries is cut at 256 tokens" in capsys.readouterr().err
+    assert main(["search", str(output), lines[2]]) == 0
+    assert "cut" not in capsys.readouterr().err
+
+
 def test_another_model_is_refused(output, tiny_bundle, capsys):
     words = ["search", str(output), "x", f"--model={tiny_bundle}"]
     assert main(words) == 2
