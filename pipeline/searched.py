@@ -24,6 +24,8 @@ from bert_embed.settings import VectorSpec
 from bert_embed.storage.files import absolute, read_bytes
 from bert_embed.text.tokenizer import load_tokenizer
 
+_SPECIAL = 4  # tokens of a row that are none of its text, at most
+
 
 @dataclass(frozen=True)
 class SearchedOutput(Output):
@@ -130,9 +132,17 @@ def queries_of(
 
 def tell_of_cut(output: SearchedOutput, queries: Sequence[str], prompt: str | None) -> None:
     """Says how many queries are longer than the texts of an output may be: their ends are lost."""
-    tokenizer, text = load_tokenizer(output.bundle), output.query_prompt(prompt)
-    most = output.settings["max_seq_length"]
-    if cut := sum(len(tokenizer.encode(text + query)) > most for query in queries):
+    text, most = output.query_prompt(prompt), output.settings["max_seq_length"]
+    # Few have as many bytes, special tokens aside; no other can have more tokens.
+    long = [
+        query
+        for query in queries
+        if len((text + query).encode("utf-8", "replace")) > most - _SPECIAL
+    ]
+    if not long:
+        return
+    tokenizer = load_tokenizer(output.bundle)
+    if cut := sum(len(tokenizer.encode(text + query)) > most for query in long):
         total = counted(len(queries), "query", "queries")
         were = "is" if cut == 1 else "are"
         warn(f"note: {cut:,} of {total} {were} cut at {most} tokens, as texts of {output.folder}")
