@@ -456,7 +456,8 @@ def parse_csv(records: CsvRecords, columns: Columns) -> Documents:
 
 def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRecord]:
     waiting: list[str] = []  # the one record that the reader takes next
-    rows = _reader(iter(waiting.pop, None), records.delimiter, records.quoting)
+    taken = iter(functools.partial(_taken, waiting), None)
+    rows = _reader(taken, records.delimiter, records.quoting)
     extra = ExtraValues(columns.extra) if columns.extra else None
     places = {name: _places(records.header, name)[0] for _, name in columns.requested}
     width = len(records.header)
@@ -468,7 +469,8 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
             if records.is_open and number == records.count - 1:
                 raise BadRecordError("unterminated quote")
             text = _text(data, records)
-            waiting.append(text)
+            # With an escaped line feed the reader does not see the end of a file's last record.
+            waiting.append(text if records.quoting.escape is None else f"{text}\n")
             fields = next(rows)
             if ' "' in text and records.quoting == QUOTED:
                 _check_quotes_behind_spaces(fields, text)
@@ -488,6 +490,13 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
             yield BadRecord("malformed CSV", _shown(data), detail=str(error))
         except BadRecordError as error:
             yield BadRecord(str(error), _shown(data), document, error.detail)
+
+
+def _taken(waiting: list[str]) -> str:
+    """The waiting record; csv.Error if the one before, which ends in an escape, needs another."""
+    if not waiting:
+        raise csv.Error("unexpected end of data")
+    return waiting.pop()
 
 
 def _check_quotes_behind_spaces(fields: Sequence[str], text: str) -> None:

@@ -76,6 +76,18 @@ def test_an_escape_makes_the_next_character_one_like_others(
     assert ids == [str(number) for number in range(200)]
 
 
+@pytest.mark.parametrize(
+    ("end", "text"), [("two\\\nlines", "two\nlines"), ("two\\\n", "two\n"), ("two\\", None)]
+)
+def test_an_escape_in_the_last_record_fails_no_job(tmp_path, tiny_bundle, end, text):
+    (tmp_path / "in.csv").write_text(f"id,text\n1,one\n2,{end}")
+    flags = {"csv_escape": "\\", "keep_text": True}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", **flags) == 0
+    assert rows(tmp_path / "out")["text"] == ["one", *([] if text is None else [text])]
+    reasons = [] if text else ["malformed CSV"]
+    assert [line["reason"] for line in rejected(tmp_path / "out")] == reasons
+
+
 def test_nulls_of_mysql_are_missing(tmp_path, tiny_bundle):
     (tmp_path / "in.tsv").write_text("id\ttext\tn\tname\n1\tone\\\ttwo\t\\N\t\\N\n2\t\\N\t3\tx\n")
     flags = {"csv_quoting": "none", "csv_escape": "\\", "extra_columns": "n:int64,name"}
