@@ -11,7 +11,7 @@ from bert_embed.backends.processor import available_cores
 from bert_embed.backends.runner import RowRunner
 from bert_embed.base.arguments import seconds, whole_number
 from bert_embed.base.arrays import places, splits_of
-from bert_embed.base.errors import SettingError, counted, counted_of
+from bert_embed.base.errors import SettingError, TextError, counted, counted_of
 from bert_embed.bundle.bundle import Bundle, load_table
 from bert_embed.models.heads.head import Head, TokenPlaces
 from bert_embed.models.heads.multi import MultiHead
@@ -155,7 +155,7 @@ class Embedder:
         if rejected and request.strict:
             number, (_, reason) = min(rejected.items())
             number += request.first
-            raise RuntimeError(
+            raise TextError(
                 f"{counted(len(rejected), 'text')} failed, the first is {number}: {reason}"
             )
         if rejected and texts is not None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import bert_embed
 from bert_embed.backends.processor import set_up_process
 from bert_embed.base.environment import missing
-from bert_embed.base.errors import InputError, StorageError
+from bert_embed.base.errors import InputError, StorageError, TextError
 from bert_embed.pipeline import console
 from bert_embed.pipeline.console import (
     AnswerLost,
@@ -108,6 +108,9 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
         warn(f"error: {hide_secrets(flag_message(error))}")
         # A store that does not answer is not the command's fault, and nothing was started.
         return ExitCode.FAILED if isinstance(error, StorageError) else ExitCode.USAGE
+    except TextError as error:  # a query, to which this model gives no vector
+        warn(f"error: {error}")
+        return ExitCode.FAILED
     except KeyboardInterrupt:
         warn("", "interrupted")
         return ExitCode.INTERRUPTED

@@ -44,6 +44,10 @@ class SettingError(InputError):
         return type(self), (self.setting, problem, *self.settings[1:])
 
 
+class TextError(RuntimeError):
+    """A text has no vector, such as one that is not finite; the message says which and why."""
+
+
 def required(value: _Value | None, what: str) -> _Value:
     """Returns a value that is there unless the program has a bug, which RuntimeError tells."""
     if value is None:

@@ -86,6 +86,16 @@ def test_queries_that_are_cut_are_counted(output, tmp_path, capsys):
     assert "cut" not in capsys.readouterr().err
 
 
+def test_a_query_without_a_vector_is_one_sentence(poisoned_bundle, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("the bank\n")
+    assert embed(tmp_path / "out", poisoned_bundle, tmp_path / "in.txt") == 0
+    capsys.readouterr()
+    assert main(["search", str(tmp_path / "out"), "vault"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == "error: 1 text failed, the first is 0: vector is not finite\n"
+
+
 def test_another_model_is_refused(output, tiny_bundle, capsys):
     words = ["search", str(output), "x", f"--model={tiny_bundle}"]
     assert main(words) == 2
