@@ -384,6 +384,13 @@ def sizes_of(values: Mapping[str, Any], theirs: Mapping[str, str] | None = None)
     names = {name: (theirs or {}).get(name, name) for name in SIZES}
     if missing := [name for name in names.values() if name not in values]:
         raise InputError(f"config.json: {', '.join(missing)} missing")
+    for ours, name in names.items():
+        # Of transformers' two names of a size the later one in the file counts. The number of
+        # positions is none of the weights', and of code on the hub may be another.
+        if ours != "max_position_embeddings" and values.get(ours) not in (None, values[name]):
+            raise InputError(
+                f"config.json: {ours} must be {values[name]!r}, as {name}, got {values[ours]!r}"
+            )
     return {ours: values[name] for ours, name in names.items()}
 
 

@@ -178,6 +178,7 @@ def test_the_names_of_the_hub_are_those_of_transformers(tmp_path, gated):
         ("jina", {"auto_map": CODE["jina_qk"]}, r"layer_norm_q\.weight is missing"),
         ("jina_qk", {"auto_map": CODE["jina"]}, r"\.layer_norm_.* is not part of a Jina encoder"),
         ("distilbert", {"is_decoder": True}, "is_decoder must be false"),
+        ("distilbert", {"num_attention_heads": 2}, "must be 4, as n_heads, got 2"),
         ("gte", {"use_alibi": True}, "use_alibi is not supported, got True"),
         ("jina", {"emb_pooler": "cls"}, "emb_pooler must be 'mean' or None, got 'cls'"),
         ("modernbert", {"is_decoder": True}, "is_decoder is not supported, got True"),
@@ -193,6 +194,13 @@ def test_settings_that_would_change_vectors_are_refused(tmp_path, gated, changes
     write_architecture(tmp_path / "source", gated, **changes)
     with pytest.raises(ValueError, match=message):
         import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+
+
+@pytest.mark.parametrize("name", ["rope_parameters", "rope_scaling"])
+def test_the_theta_of_either_setting_is_followed(tmp_path, name):
+    write_architecture(tmp_path / "source", "gte", **{name: {"rope_theta": 500.0}})
+    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    assert bundle.config.rope_theta == 500.0
 
 
 def test_a_long_model_takes_2048_tokens_unless_its_files_say_more(tmp_path):
