@@ -77,13 +77,18 @@ def counts_by_file(
 
 
 def counts_by_output(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Counts of each of several runs, in the place of its files."""
+    """Counts of each of several runs, in the place of its files; the first of many together."""
     names = ("records", "embedded", "rejected", "skipped", "truncated")
-    return [
+    rows: list[dict[str, Any]] = [
         {"files": run.place, "tokens": run.record.numbers.tokens}
         | {name: getattr(run.record.numbers.counts, name) for name in names}
-        for run in runs[-_MOST_GROUPS:]
+        for run in runs
     ]
+    first = rows[: 1 - _MOST_GROUPS]
+    if len(first) < 2:
+        return rows
+    sums = {name: sum(row[name] for row in first) for name in ("tokens", *names)}
+    return [{"files": f"{len(first):,} outputs before these", **sums}, *rows[len(first) :]]
 
 
 def _named(files: tuple[int, ...], paths: Sequence[str] | None) -> str:

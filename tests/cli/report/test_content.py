@@ -13,7 +13,7 @@ import pytest
 import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record, rejected
-from tests.support.outputs import content, content_of
+from tests.support.outputs import content, content_of, finished_run
 
 WORDS = ("red", "river", "bank", "of", "the", "stars", "money", "seven")
 DOCUMENTS = 240
@@ -267,3 +267,17 @@ def test_the_page_stays_small_and_takes_nothing_from_elsewhere(output):
     assert not {"src=", "href=", "@import", "url(", "fetch("} & set(text.split('id="content"')[0])
     for sign in ("src=", "href=", "@import", "url(", "fetch(", "innerHTML", "eval("):
         assert sign not in text.replace("default-src", ""), sign
+
+
+def test_of_many_outputs_the_rows_add_up_to_the_counts(tmp_path):
+    for day in range(45):
+        finished_run(tmp_path / "days" / f"{day:02d}", [2 + day % 3], run=f"run{day}")
+    page = tmp_path / "page.html"
+    assert main(["report", f"{tmp_path}/days", f"--output={page}", "--projection=pca"]) == 0
+    made = content_of(page.read_text("utf-8"))
+    assert len(made["files"]) == 40
+    assert made["files"][0]["files"] == "6 outputs before these"
+    assert made["files"][1]["files"] == f"{tmp_path}/days/06"
+    counts = made["counts"] | {"tokens": made["tokens"]["tokens"]}
+    for name in ("records", "embedded", "tokens"):
+        assert sum(row[name] for row in made["files"]) == counts[name]
