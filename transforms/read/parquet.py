@@ -162,7 +162,10 @@ def _is_readable(flag: str, name: str, kind: pa.DataType, columns: Columns) -> b
         return plain_type(kind) == required(columns.extra, "extra columns").field(name).type
     can_be_list = flag == SPANS or (flag == "text_column" and len(columns.texts) == 1)
     listed = kind.value_type if is_list(kind) and can_be_list else kind
-    return pa.types.is_integer(listed) if flag == SPANS else is_text(listed)
+    if flag == SPANS:
+        return pa.types.is_integer(listed)
+    has_words = listed is not kind  # which are read as they are
+    return is_text(listed) and not (has_words and (is_binary(listed) or listed == pa.uuid()))
 
 
 _FOOTERS_AT_ONCE = 16

@@ -210,6 +210,13 @@ def test_ids_of_other_types(tmp_path, column, expected):
     assert [rejection.id for rejection in block.part.rejected] == expected[1:]
 
 
+def test_words_that_are_bytes_are_refused_before_they_are_read(tmp_path):
+    column = pa.array([[b"one"]], pa.list_(pa.binary()))
+    pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"text_column text of .* a list of strings"):
+        blocks(tmp_path)
+
+
 def test_decimals_with_fractions_are_no_ids(tmp_path):
     column = pa.array([1], pa.decimal128(10, 2))
     pq.write_table(pa.table({"id": column, "text": ["one"]}), tmp_path / "a.parquet")
