@@ -204,7 +204,7 @@ def _read_pylate(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVect
     layers, tensors = _read_layers(root, places["Dense"], _ANY)
     prompts = read_prompts(path, values)
     for role, name in _PREFIXES.items():
-        prefix = values.get(name) or ""
+        prefix = _text(path, values, name) or ""
         prompts[role] = prefix + prompts.get(role, "").removeprefix(prefix)
     transformer = read_transformer(inside(root, encoder), known=_LENGTHS)
     words = _words(path, values)
@@ -289,7 +289,7 @@ def _filled(files: MultiVectorFiles, path: Path, expansion: Any) -> MultiVectorF
         files,
         query_length=length if strategy == "fixed" else longest,
         fill_length=length,
-        fill_token=values.get("token"),
+        fill_token=_text(path, values, "token"),
         attends_fill=bool(values.get("attend")),
     )
 
@@ -323,7 +323,7 @@ def _read_mask(path: Path) -> Mapping[str, Any]:
     if values.get("keep_only_token_ids"):
         raise InputError(f"{path}: keep_only_token_ids is for images, remove it")
     tasks = values.get("skiplist_tasks", ["document"])
-    if not isinstance(tasks, list) or set(tasks) - {"query", "document"}:
+    if not isinstance(tasks, list) or any(task not in ("query", "document") for task in tasks):
         raise InputError(f"{path}: skiplist_tasks must be of query and document, got {tasks!r}")
     return values
 
@@ -343,6 +343,13 @@ def _settings(
         max_seq_length=lengths[0] or lengths[1] or transformer.get("max_seq_length"),
         do_lower_case=bool(transformer.get("do_lower_case")),
     )
+
+
+def _text(path: Path, values: Mapping[str, Any], name: str) -> str | None:
+    text = values.get(name)
+    if text is not None and not isinstance(text, str):
+        raise InputError(f"{path}: {name} must be a text, got {text!r}")
+    return text
 
 
 def _words(path: Path, values: Mapping[str, Any]) -> tuple[str, ...] | None:

@@ -490,7 +490,7 @@ def _json_tokenizer(
     if markers:
         changes["added_tokens"] = [
             {**token, "special": True}
-            if isinstance(token, dict) and token.get("content") in markers
+            if isinstance(token, dict) and str(token.get("content")) in markers
             else token
             for token in files.added_tokens
         ]

@@ -200,7 +200,7 @@ def _special_ids(
 
 def _unknown_id(model: Mapping[str, Any], numbers: Mapping[str, int]) -> int | None:
     if model.get("type") == "Unigram":
-        if (number := model["unk_id"]) is None:
+        if (number := model.get("unk_id")) is None:
             raise InputError("unk_id must be the id of an entry, else some texts have no ids")
         return number
     unknown = model.get("unk_token")

@@ -529,13 +529,14 @@ def test_a_class_of_other_pieces_is_refused(tmp_path, name):
     [
         ("roberta", {"dropout": 0.5}, "dropout must be null"),
         ("xlm-roberta", {"unk_id": None}, "unk_id must be the id of an entry"),
+        ("xlm-roberta", {"unk_id": ...}, "unk_id must be the id of an entry"),  # no such key
     ],
 )
 def test_pieces_that_are_drawn_or_missing_are_refused(tmp_path, kind, setting, message):
     write_architecture(tmp_path / "source", kind)
     path = tmp_path / "source" / "tokenizer.json"
     model = json.loads(path.read_text())["model"] | setting
-    edit_json(path, model=model)
+    edit_json(path, model={name: value for name, value in model.items() if value is not ...})
     edit_json(tmp_path / "source" / "tokenizer_config.json", tokenizer_class="TokenizersBackend")
     refused(tmp_path, message)
 

@@ -257,6 +257,8 @@ def edit(path, **changes):
         ("pylate", "1/config.json", {"use_residual": True}, "use_residual is not supported"),
         ("own", "3/config.json", {"keep_only_token_ids": [1]}, "is for images"),
         ("own", "3/config.json", {"skiplist_tasks": ["image"]}, "query and document"),
+        ("own", "3/config.json", {"skiplist_tasks": [["query"]]}, "query and document"),
+        ("pylate", "config_sentence_transformers.json", {"query_prefix": 1}, "must be a text, got"),
         ("own", "4/config.json", {"module_input_name": "sentence_embedding"}, "token_embeddings"),
         ("own", "sentence_bert_config.json", {"query_expansion": {"length": 16}}, "fixed or min"),
         (
@@ -264,6 +266,12 @@ def edit(path, **changes):
             "sentence_bert_config.json",
             {"query_expansion": {"strategy": "fixed", "length": 16, "token": "[GAP]"}},
             r"filled with \[GAP\], which the vocabulary lacks",
+        ),
+        (
+            "own",
+            "sentence_bert_config.json",
+            {"query_expansion": {"strategy": "fixed", "length": 16, "token": ["[MASK]"]}},
+            "token must be a text",
         ),
     ],
 )
