@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from bert_embed.backends.choose import weight_files
 from bert_embed.base.arrays import unit
 from bert_embed.base.errors import counted
@@ -162,6 +164,11 @@ def query_vectors(output: SearchedOutput, queries: Sequence[str], prompt: str, k
         )
     vectors = encoder.encode(texts, kind="dense", max_seq_length=length, long_text="truncate")
     vectors = vectors.reshape(len(texts), -1)
+    if empty := int(np.count_nonzero(~vectors.any(axis=1))):
+        total = counted(len(texts), "query", "queries")
+        warn(
+            f"note: {empty:,} of {total} without a known token: no order of its hits means anything"
+        )
     return unit(vectors) if settings["similarity"] == "cosine" else vectors
 
 

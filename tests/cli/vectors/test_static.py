@@ -37,6 +37,15 @@ def test_a_run_gives_the_librarys_vectors_of_texts_of_any_length(tmp_path, flags
     assert table["num_tokens"][0].as_py() == 5
 
 
+def test_a_query_without_a_token_is_told_of(tmp_path, flags, capsys):
+    assert main(["embed", *flags]) == ExitCode.DONE
+    capsys.readouterr()
+    assert main(["search", str(tmp_path / "out"), "\u200b"]) == ExitCode.DONE
+    assert capsys.readouterr().err.startswith("note: 1 of 1 query without a known token: ")
+    assert main(["search", str(tmp_path / "out"), "bank"]) == ExitCode.DONE
+    assert capsys.readouterr().err == ""
+
+
 def test_chunks_are_the_means_of_their_tokens(tmp_path, bundle, flags):
     assert main(["embed", *flags, "--chunk=tokens", "--chunk_tokens=3"]) == ExitCode.DONE
     chunks = pq.read_table(tmp_path / "out" / "chunks").to_pylist()[:2]
