@@ -153,6 +153,7 @@ _MODEL_KNOWN = frozenset(
     (
         *("__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name"),
         *("truncate_dim", "max_active_dims", "activation_fn"),
+        "requirements",  # versions of packages that sentence-transformers needs for it
     )
 )
 _POOLINGS = {

@@ -256,6 +256,13 @@ def test_an_unknown_key_of_a_module_is_refused_by_name(tmp_path):
         imported(tmp_path)
 
 
+def test_versions_of_packages_are_no_obstacle(tmp_path, tiny_bundle):
+    write_sentence_transformers(tmp_path / "source")
+    path = tmp_path / "source" / "config_sentence_transformers.json"
+    edit_json(path, requirements={"transformers": ">=5.15"})
+    assert imported(tmp_path).fingerprint == read_bundle(tiny_bundle).fingerprint
+
+
 @pytest.mark.slow
 def test_a_dropout_does_nothing_when_vectors_are_made(tmp_path, tiny_bundle):
     write_sentence_transformers(tmp_path / "source", pooling={"pooling_mode": "max"})
