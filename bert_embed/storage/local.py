@@ -20,7 +20,8 @@ REPLACED = "it is another file now"
 
 def absolute(path: str) -> str:
     """The absolute path, with `~` resolved."""
-    return os.path.abspath(os.path.expanduser(path))
+    path = os.path.abspath(os.path.expanduser(path))
+    return "/" + path.lstrip("/")  # POSIX lets `//` begin another name, for the same file here
 
 
 def list_files(pattern: str) -> list[FileInfo]:

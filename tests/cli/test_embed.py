@@ -152,7 +152,7 @@ def test_folders_globs_and_several_inputs_are_read_once_in_order(
     (folder / "deeper" / "c.jsonl").write_text('{"id": 7, "text": "cow"}\n')
     (folder / ".hidden").write_text("no\n")
     monkeypatch.chdir(folder)
-    assert embed(tmp_path / "out", tiny_bundle, "*.txt", folder, "a.txt") == 0
+    assert embed(tmp_path / "out", tiny_bundle, "*.txt", folder, "a.txt", f"/{folder}/b.txt") == 0
     assert rows(tmp_path / "out")["id"] == [f"{folder}/a.txt:0", f"{folder}/b.txt:0", "7"]
 
 
@@ -160,7 +160,7 @@ def test_an_output_below_its_input_does_not_read_itself(tmp_path, tiny_bundle, c
     (tmp_path / "a.txt").write_text("ant\n")
     (tmp_path / "b.jsonl").write_text('{"id": 7, "text": "cow"}\n{"id": 8}\n')
     for said in ("2 embedded", "nothing to do"):
-        assert embed(tmp_path / "out", tiny_bundle, tmp_path, f"{tmp_path}/**/*.jsonl") == 0
+        assert embed(tmp_path / "out", tiny_bundle, f"/{tmp_path}", f"{tmp_path}/**/*.jsonl") == 0
         assert said in capsys.readouterr().out
     assert rows(tmp_path / "out")["id"] == [f"{tmp_path}/a.txt:0", "7"]
 
