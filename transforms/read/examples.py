@@ -356,11 +356,14 @@ def _of_rows(column: Column, good: np.ndarray, lengths: np.ndarray, default: int
 
 
 def _hashes(column: Column, rows: np.ndarray, all_rows: Rows, heads: np.ndarray) -> np.ndarray:
-    """int64 `[documents]`: hashes of the texts, or else of the tokens of the first row."""
+    """int64 `[documents]`: hashes of the texts, or else of the first row's tokens and segments."""
     hashes = column.first(0)[rows].astype(np.int64)
     for document in np.flatnonzero(column.counts[rows] == 0).tolist():
         start, stop = all_rows.row_splits[heads[document]], all_rows.row_splits[heads[document] + 1]
-        digest = xxhash.xxh3_64_intdigest(all_rows.input_ids[start:stop].tobytes())
+        data, types = all_rows.input_ids[start:stop].tobytes(), all_rows.token_type_ids
+        if types is not None and types[start:stop].any():  # None where no row of the part has any
+            data += types[start:stop].tobytes()
+        digest = xxhash.xxh3_64_intdigest(data)
         hashes[document] = np.uint64(digest).astype(np.int64)
     return hashes
 

@@ -13,6 +13,7 @@ from tests.support.command import (
     data_files,
     embed,
     flags_of,
+    record,
     rejected,
     rows,
     vectors,
@@ -66,6 +67,19 @@ def test_ids_may_be_integers(tmp_path, tiny_bundle):
     path = written(tmp_path / "in.tfrecord", [*rows_of_ids, {"input_ids": [2, 10, 3]}])
     assert embed(tmp_path / "out", tiny_bundle, path) == 0
     assert rows(tmp_path / "out")["id"] == [*map(str, ids), f"{path}:3"]
+
+
+def test_other_segments_are_another_text(tmp_path, tiny_bundle):
+    pair = {"id": [1], "input_ids": [2, 9, 3, 10, 3], "segment_ids": [0, 0, 0, 1, 1]}
+    alone = {"id": [2], "input_ids": [2, 9, 3]}
+    first = written(tmp_path / "first.tfrecord", [pair, alone])
+    assert embed(tmp_path / "one", tiny_bundle, first) == 0
+    second = written(tmp_path / "second.tfrecord", [pair | {"segment_ids": [0] * 5}, alone])
+    for source, counts in ((first, (0, 2)), (second, (1, 1))):
+        output = tmp_path / f"after_{source.stem}"
+        assert embed(output, tiny_bundle, source, skip_existing=tmp_path / "one") == 0
+        said = record(output)["counts"]
+        assert (said["embedded"], said["skipped"]) == counts
 
 
 def test_padding_that_no_mask_leaves_out_is_told(tmp_path, tiny_bundle, capfd, caplog):
