@@ -163,7 +163,8 @@ def test_second_texts_from_a_column(tmp_path, encoder):
     )
     flags = {"text_column": "question", "text_b_column": "answer"}
     assert embed(tmp_path / "out", encoder.bundle.path, source, **flags) == 0
-    wanted = encoder.encode(["the bank"] * 3, ["of the river", "", "of money"])
+    wanted = encoder.encode(["the bank"] * 2, ["of the river", "of money"])
+    wanted = np.insert(wanted, 1, encoder.encode("the bank"), axis=0)
     assert_near(vectors(tmp_path / "out"), wanted)
     assert len(set(rows(tmp_path / "out")["text_hash"])) == 3
 
