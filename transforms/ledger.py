@@ -23,6 +23,7 @@ from bert_embed.transforms.parts import BlockSpec, Part, count_reasons
 EXACT = 1 << 16  # documents, up to which all hashes are kept
 _MOST_HASHES = 1 << 17  # hashes held at a time, where there were more documents than expected
 _BITS = 64
+_MOST_TIMES = 255  # that are counted of one hash
 _ERRORS = 4  # standard errors: of 30,000 runs without equal texts one is said to have some
 
 
@@ -40,7 +41,7 @@ class Distinct:
     """Different hashes, and how often each of them occurs."""
 
     hashes: np.ndarray  # uint64 `[hashes]`, each once, in order
-    times: np.ndarray  # uint32 `[hashes]`
+    times: np.ndarray  # uint8 `[hashes]`, 255 also for more
     bits: int = 0  # how many leading bits of each are zero
 
     @property
@@ -80,7 +81,11 @@ class Distinct:
 def distinct(hashes: np.ndarray, bits: int) -> Distinct:
     """The different ones of some hashes, int64 or uint64 `[hashes]`, with `bits` leading zeros."""
     different, times = np.unique(hashes.view(np.uint64), return_counts=True)
-    return Distinct(different, times.astype(np.uint32)).sampled(bits)
+    return Distinct(different, _counts(times)).sampled(bits)
+
+
+def _counts(times: np.ndarray) -> np.ndarray:
+    return np.minimum(times, _MOST_TIMES).astype(np.uint8)
 
 
 def joined(several: Iterable[Distinct]) -> Distinct:
@@ -89,9 +94,9 @@ def joined(several: Iterable[Distinct]) -> Distinct:
     bits = max((hashes.bits for hashes in listed), default=0)
     parts = [hashes.sampled(bits) for hashes in listed]
     every = np.concatenate([np.empty(0, np.uint64), *(part.hashes for part in parts)])
-    times = np.concatenate([np.empty(0, np.uint32), *(part.times for part in parts)])
+    times = np.concatenate([np.empty(0, np.uint8), *(part.times for part in parts)])
     hashes, place = np.unique(every, return_inverse=True)
-    different = Distinct(hashes, np.bincount(place, times).astype(np.uint32), bits)
+    different = Distinct(hashes, _counts(np.bincount(place, times)), bits)
     while len(different.hashes) > _MOST_HASHES:
         different = different.sampled(different.bits + 1)
     return different

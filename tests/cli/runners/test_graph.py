@@ -132,7 +132,7 @@ def test_the_sample_of_texts_that_the_account_gathers_stops_growing():
         )
         total = summing.merge_accumulators([total, one])
         sizes.append(len(pickle.dumps(total)))
-    assert max(sizes) < 7_000_000  # 262,144 hashes each of texts and ids, of 12 bytes
+    assert max(sizes) < 5_000_000  # 262,144 hashes each of texts and ids, of 9 bytes
     assert max(sizes[200:]) < max(sizes[:100]) * 1.1
     surplus = summary(summing.extract_output(total), 1.0).equal_texts
     assert not surplus.exact
