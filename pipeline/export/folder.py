@@ -280,26 +280,26 @@ def _encoded(
 
 def refuse_equal_ids(source: Source, program: str) -> None:
     """Refuses an output in which an id stands twice: the program would keep one of the two."""
-    all_known = True
+    has_counted_all = True
     for folder, record in zip(source.options.source, source.records, strict=True):
         equal = record.numbers.equal_ids
-        is_known = record.is_done and (equal is None or equal.exact)
-        all_known &= is_known
-        if is_known and equal is not None and equal.surplus:
+        if not record.is_done or (equal is not None and not equal.exact):
+            has_counted_all = False
+        elif equal is not None and equal.surplus:
             raise UsageError(
                 f"{folder} has {counted(equal.surplus, 'document')} whose id another one has, "
                 f"{program} takes each id once: embed with another --id_column"
             )
-    if not all_known and (equal_names := source.equal_names()):
-        raise UsageError(
-            f"{source.place} has {counted(equal_names, 'row')} whose document's id another one "
-            f"has, {program} takes each id once: embed with another --id_column"
-        )
     if shared := source.newest.shared():
         raise UsageError(
             f"{counted(shared, 'id')} of {source.place} {'is' if shared == 1 else 'are'} in "
             f"several outputs, none of which continues the other, but {program} takes each id "
             "once: export one of them, or embed with --skip_existing"
+        )
+    if not has_counted_all and (equal_names := source.equal_names()):
+        raise UsageError(
+            f"{source.place} has {counted(equal_names, 'row')} whose document's id another one "
+            f"has, {program} takes each id once: embed with another --id_column"
         )
 
 

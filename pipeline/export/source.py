@@ -119,13 +119,13 @@ class Source:
                 is_gone = ~np.isin(_keys(batch), held)
                 yield batch.filter(pa.array(is_gone))
 
-    def _row_keys(self) -> np.ndarray:
-        """uint64: the keys of all rows."""
-        keys = [_keys(rows.columns) for rows in self.batches()]
-        return np.unique(np.concatenate([np.empty(0, np.uint64), *keys]))
-
     def equal_names(self) -> int:
-        """How many rows have the name of one before them; reads no vectors."""
+        """How many rows have the name of one before them."""
+        keys = self._row_keys()
+        return len(keys) - len(np.unique(keys))
+
+    def _row_keys(self) -> np.ndarray:
+        """uint64 `[rows]`: the keys of all rows, which are read without their vectors."""
         keys = [np.empty(0, np.uint64)]
         granularity = _granularity(self.options, self.kinds)
         for number, output in enumerate(self.outputs):
@@ -133,7 +133,7 @@ class Source:
                 for columns in batches:
                     is_newest = self.newest.are_newest(number, columns["id"].to_pylist())
                     keys.append(_keys(columns)[is_newest])
-        return len(every := np.concatenate(keys)) - len(np.unique(every))
+        return np.concatenate(keys)
 
     @property
     def similarity(self) -> str:

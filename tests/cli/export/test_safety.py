@@ -237,7 +237,7 @@ def test_equal_ids_that_a_run_did_not_count_are_refused(tmp_path, capsys, chunks
         ids = block.ids.to_pylist()
         return replace(block, ids=pa.array([*ids[:-1], ids[0]]))
 
-    record["equal_ids"] = {"surplus": 0, "exact": False}
+    record = record | {"equal_ids": {"surplus": 0, "exact": False}}
     runs = {name: tmp_path / name for name in ("one", "other")}
     finished_run(runs["one"], [6, 4], chunks=chunks, **record)
     finished_run(runs["other"], [6, 4], chunks=chunks, changed=changed, **record)
