@@ -107,8 +107,6 @@ class SecretFilter(logging.Filter):
 
 # C0, DEL and C1; what separates lines; what turns the direction of writing; halves of surrogates.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
 _NO_ASCII = re.compile("[^ -~]")
 
 

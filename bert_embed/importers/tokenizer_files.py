@@ -203,10 +203,10 @@ def _settings_in(path: Path) -> Mapping[str, Any]:
     """Returns a file's settings, none if it is not there; checks those that name tokens."""
     values = optional_object(path)
     for name in (*_NAMED, *_LISTED):
-        value, tokens, what = values.get(name), [values.get(name)], "a token"
-        if name in _LISTED:
-            tokens, what = _listed(value), "a list of tokens"
+        value, is_list = values.get(name), name in _LISTED
+        tokens = _listed(value) if is_list else [value]
         if value is not None and not all(isinstance(_content(token), str) for token in tokens):
+            what = "a list of tokens" if is_list else "a token"
             raise InputError(f"{path}: {name} must be {what}, got {value!r}")
     return values
 

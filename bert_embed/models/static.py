@@ -51,6 +51,7 @@ class StaticConfig(EncoderConfig):
 
 def is_static(values: Mapping[str, Any]) -> bool:
     """Returns whether a config.json is one of model2vec's."""
+    # A list: what the file has there may be nothing that a set can look for.
     return values.get("model_type") in [*StaticConfig.model_types]
 
 

@@ -339,7 +339,7 @@ def run_folders(path: str) -> list[str]:
         return [path]
     below = path if by_glob else join(path, "*")
     records = list_files(absolute(join(below, RUN_FILE)))
-    folders = [file.path.rpartition("/")[0] for file in records]
+    folders = {file.path.rpartition("/")[0]: None for file in records}
     for file in list_files(absolute(join(below, DATA_FILES))) if folders else ():
         folder, kind, name = file.path.rsplit("/", 2)
         if folder not in folders and parse_name(f"{kind}/{name}") is not None:
@@ -347,7 +347,7 @@ def run_folders(path: str) -> list[str]:
                 f"{folder} holds {kind}/{name} of a run, but no {RUN_FILE}: copy the whole run "
                 "there, or move it away"
             )
-    return folders
+    return [*folders]
 
 
 def parse_record(data: bytes, path: str) -> RunRecord:

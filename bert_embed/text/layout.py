@@ -98,8 +98,10 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> t
         second = documents.second
         pair: tuple[Any, ...] = ()
         if second is not None:
-            pair = second.ids, second.row_splits, tokenizer.separators, tokenizer.of_library
-            pair = *pair, documents.is_pair
+            pair = (
+                *(second.ids, second.row_splits, tokenizer.separators),
+                *(tokenizer.of_library, documents.is_pair),
+            )
         rows = build_rows(
             tokens.ids,
             tokens.row_splits,
