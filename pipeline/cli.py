@@ -31,6 +31,7 @@ from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
 from bert_embed.pipeline.runners.options import DEFAULT_RUNNER
 
 if TYPE_CHECKING:
+    from bert_embed.pipeline.options.commands import ClusterOptions
     from bert_embed.pipeline.options.embed import Options
 
 _OF_TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_hub")
@@ -145,7 +146,9 @@ def _run(words: list[str], own_process: bool) -> int:
         raise UsageError(f"unknown command {command}; {hint}")
     kind, run = _COMMANDS[command]
     options = _named(kind).parse(arguments)
-    if own_process and command in ("search", "compare", "report"):
+    if own_process and command in ("cluster", "dedup"):
+        _import_beam(options, uses_tables=False)
+    elif own_process and command in ("search", "compare", "report"):
         _leave_out_pandas()
     return int(_named(run)(options))
 
@@ -168,6 +171,8 @@ def _embed(command: str, arguments: list[str], own_process: bool) -> int:
         return _answered(command_parser(command, "all" in arguments).format_help().splitlines())
     if command == "estimate":
         options, own = parse_estimate(arguments)
+        if own_process:
+            _import_beam(options, options.reads_table or options.loads_table)
         from bert_embed.pipeline.commands.estimate import run_estimate
 
         return run_estimate(options, own)
@@ -177,7 +182,7 @@ def _embed(command: str, arguments: list[str], own_process: bool) -> int:
         return run_tokens(arguments)
     options = (parse_embed if command == "embed" else parse_tokenize)(arguments)
     if own_process:
-        _import_beam(options)
+        _import_beam(options, options.reads_table or options.loads_table)
     from bert_embed.pipeline.embedding import start
 
     return start(options)
@@ -204,12 +209,12 @@ def _import_arrow() -> None:
         pa.scalar("")  # and its C++ does where it finds the type of a value
 
 
-def _import_beam(options: "Options") -> None:
+def _import_beam(options: "Options | ClusterOptions", uses_tables: bool) -> None:
     """Imports Beam for a run; of one on local files, as if its optional packages were missing.
 
     They take 2 s of processor time and 75 MiB. For processes that are a command of ours.
     """
-    uses_a_service = options.reads_table or options.loads_table or "://" in repr(astuple(options))
+    uses_a_service = uses_tables or "://" in repr(astuple(options))
     if uses_a_service or options.job.name != DEFAULT_RUNNER.lower():
         _import_arrow()
         return

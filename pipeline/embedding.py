@@ -3,7 +3,7 @@
 import shlex
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
@@ -16,11 +16,12 @@ from bert_embed.base.environment import in_notebook
 from bert_embed.base.errors import InputError, counted, required
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.pipeline import job
-from bert_embed.pipeline.console import answer, hide_in_flags, say, warn
-from bert_embed.pipeline.errors import ExitCode, RunFailed
+from bert_embed.pipeline.console import HIDDEN, answer, hide_in_flags, say, warn
+from bert_embed.pipeline.errors import ExitCode, RunFailed, UsageError
 from bert_embed.pipeline.job import Attempt, JobStopped, Tell, TellProgress, run_to_end
 from bert_embed.pipeline.lineage import Dataset, Datasets, fields_of
 from bert_embed.pipeline.options.command_line import command_of
+from bert_embed.pipeline.options.commands import VerifyOptions
 from bert_embed.pipeline.options.embed import DEFAULTS, FLAGS, OF_RESULT, Options
 from bert_embed.pipeline.options.python_call import named_as_in_python, without_dashes
 from bert_embed.pipeline.progress import Counts, clock, progress_of_run, shown_progress
@@ -30,12 +31,11 @@ from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.graph import build
 from bert_embed.pipeline.run.output import record_of_run
 from bert_embed.pipeline.run.plan import EmbedRun
+from bert_embed.pipeline.run.plan_words import crash_lines, plan_lines
 from bert_embed.pipeline.run.prepare import prepare, with_dates
 from bert_embed.pipeline.run.state import first_record
 from bert_embed.pipeline.run.summary import (
-    crash_lines,
     load_lines,
-    plan_lines,
     problem_of,
     statements,
     summary_lines,
@@ -46,10 +46,13 @@ from bert_embed.pipeline.runners.launch import bundle_for_workers, precision_lin
 from bert_embed.pipeline.runners.portable import earlier_job_lines, server_notes
 from bert_embed.pipeline.texts import sample_texts
 from bert_embed.results.formats import EXAMPLES, FORMATS
+from bert_embed.results.names import part_of
 from bert_embed.results.run_record import RunRecord, read_record
 from bert_embed.storage.files import join, names_in, open_raw
 from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.crash_markers import clear_crash_markers
+from bert_embed.transforms.output_check import Problem
+from bert_embed.transforms.output_folder import OutputFolder
 
 _LONG_REPORT = 5.0  # seconds
 
@@ -158,6 +161,73 @@ def start(options: Options) -> ExitCode:
 def checked_run(options: Options) -> EmbedRun:
     """Returns the run that options ask for; InputError and StorageError as `start` raises them."""
     return prepare(with_folder(with_dates(options)))
+
+
+def repair(
+    folder: OutputFolder, record: RunRecord, problems: Sequence[Problem], command: VerifyOptions
+) -> ExitCode:
+    """Removes what is damaged or no file of its run, and runs it again if it is the same still."""
+    with folder.held(alone=True):  # no run is at work there
+        run = _with_room(folder, record, problems, _options_of_repair(folder, record, command))
+    return start(run.options)
+
+
+def _with_room(
+    folder: OutputFolder, record: RunRecord, problems: Sequence[Problem], options: Options
+) -> EmbedRun:
+    warn(
+        f"repairing {folder.path} with {options.runner}; as its run.json says, this reads "
+        f"{', '.join((*options.input, *options.skip_existing))} and the model {options.model}"
+    )
+    run = checked_run(options)
+    if run.fingerprint != record.run:
+        raise UsageError(
+            f"{folder.path} cannot be repaired: its input, model or program has changed since it "
+            "was written; embed into a new folder"
+        )
+    parts = {problem.part for problem in problems if problem.part is not None}
+    names = folder.data_files()
+    damaged = {problem.name for problem in problems}
+    folder.remove_block_records(sorted(parts))
+    folder.remove_files(name for name in names if name in damaged or part_of(name) in parts)
+    state.mark_incomplete(folder.path, record)
+    return run
+
+
+def _options_of_repair(folder: OutputFolder, record: RunRecord, command: VerifyOptions) -> Options:
+    """The options of a run: what it computes by its record, where it runs by this command.
+
+    Somebody else may have written run.json. So it names what is read, and nothing more: no runner
+    or program, no query, no table to load or to pay for, no folder to write to.
+    """
+    stored = record.options
+    # Not as given: a folder of runs may hold later ones now.
+    earlier = tuple(run.output for run in record.input.earlier)
+    read = {name: stored[name] for name in ("input", "model") if name in stored}
+    if HIDDEN in str((read, {name: stored[name] for name in OF_RESULT if name in stored})):
+        raise _needs_its_command(folder, "holds no secrets")
+    tables = record.table, stored.get("query"), stored.get("output_table")
+    if any(table is not None for table in tables) or any(map(looks_like_table, earlier)):
+        raise _needs_its_command(folder, "names BigQuery, which only a command may")
+    options = Options.from_record(
+        stored,
+        **read,
+        output=folder.path,
+        skip_existing=earlier,
+        runner=command.runner,
+        beam_args=command.beam_args,
+    )
+    if options.reads_table:
+        raise _needs_its_command(folder, "names BigQuery, which only a command may")
+    options.require("input")
+    return options
+
+
+def _needs_its_command(folder: OutputFolder, why: str) -> UsageError:
+    return UsageError(
+        f"{folder.path} cannot be repaired without its command: run.json {why}; remove the listed "
+        "files and run the command again"
+    )
 
 
 def plan_of(run: EmbedRun) -> list[str]:

@@ -20,10 +20,10 @@ from bert_embed.base.errors import InputError, counted
 from bert_embed.pipeline.console import is_terminal, visible
 from bert_embed.results.run_record import Goal
 from bert_embed.storage.files import is_remote
+from bert_embed.transforms.activity import PartsInWork, current_activity, watching_parts
 from bert_embed.transforms.crash_markers import read_markers
 from bert_embed.transforms.ledger import SUMMED, BlockRecord, parse_block_record
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.steps import PartsInWork, current_activity, watching_parts
 
 _MOST_LATEST = 10_000  # blocks, and parts, whose last times are remembered
 _LATELY, _FEWEST = 60.0, 8  # seconds that "lately" covers, and parts that it takes at least

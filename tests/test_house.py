@@ -59,7 +59,7 @@ def test_names_of_outputs_have_one_owner():
 
 # These see no text: plans, names of streams, models, numbers of reports.
 NO_TEXT = {"_Plan", "_Load", "_Batch", "_compare", "_opened", "_specs", "_keyed"}
-NO_TEXT |= {"with_listing", "verdict", "_attach_skips", "earlier_files"}
+NO_TEXT |= {"with_listing", "_attach_skips", "earlier_files"}
 NO_TEXT |= {"_counts", "_is_marked", "_written_pieces", "_with_files"}
 # These are steps of other people's pipelines, whose elements and errors are their own.
 ADAPTERS = {"_Place", "_row", "_picked", "_placed", "_checked", "_split"}
@@ -98,7 +98,10 @@ def test_all_that_people_read_is_written_by_the_console():
 @pytest.mark.parametrize(
     ("module", "heavy"),
     [
-        ("storage.files", "apache_beam"),
+        *(
+            (module, "apache_beam")
+            for module in ("storage.files", "pipeline.commands.outputs", "pipeline.watch")
+        ),
         *((m, "tensorflow") for m in ("bundle.bundle", "pipeline.run.graph")),
     ],
 )

@@ -16,6 +16,7 @@ from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from bert_embed.base.errors import required
 from bert_embed.settings import TextSpec, VectorSpec
+from bert_embed.transforms.activity import activity, computing
 from bert_embed.transforms.blocks import (
     EmbeddingBlock,
     KeptWindows,
@@ -27,7 +28,7 @@ from bert_embed.transforms.blocks import (
 )
 from bert_embed.transforms.parts import Rejected
 from bert_embed.transforms.redact import RedactErrors
-from bert_embed.transforms.steps import Step, activity, computing, passed_as_block
+from bert_embed.transforms.steps import Step, passed_as_block
 from bert_embed.transforms.worker_bundles import worker_bundle
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import apache_beam as beam
 
 from bert_embed.base.errors import InputError
+from bert_embed.transforms.activity import activity
 from bert_embed.transforms.ledger import BegunBlocks, BlockRecord, begun_blocks, finished_blocks
 from bert_embed.transforms.listing import read_listing
 from bert_embed.transforms.output_folder import OutputFolder
@@ -19,7 +20,7 @@ from bert_embed.transforms.parts import (
 )
 from bert_embed.transforms.read.reader import cut_file
 from bert_embed.transforms.redact import RedactErrors
-from bert_embed.transforms.steps import Step, activity
+from bert_embed.transforms.steps import Step
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the Beam steps of a run share: base, labels, coder, reading, metrics, signs of life.
+"""What the Beam steps of a run share: base, labels, coder, reading, metrics.
 
 The metrics count the record of each part once its files are written, twice where a bundle is
 retried: they are for watching. The exact counts are in run.json.
@@ -6,10 +6,8 @@ retried: they are for watching. The exact counts are in run.json.
 
 import pickle
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import apache_beam as beam
@@ -84,72 +82,6 @@ def _count(counts: Mapping[str, int], rejected: Mapping[str, int]) -> None:
 def reason_name(reason: str) -> str:
     """The name of the counter of records that are rejected for a reason."""
     return "rejected_" + re.sub("[^a-z0-9]+", "_", reason.lower()).strip("_")
-
-
-_doing: list[str] = []  # of any thread; the one that began last says what people see
-
-
-_lock = threading.Lock()  # of what follows
-
-
-@contextmanager
-def activity(name: str) -> Iterator[None]:
-    """Names what this process does, such as "loading the model", until the block ends."""
-    _doing.append(name)
-    try:
-        yield
-    finally:
-        _doing.remove(name)
-
-
-def current_activity() -> str | None:
-    """What this process does now; None if nothing that has a name."""
-    return _doing[-1] if _doing else None
-
-
-@dataclass
-class PartInWork:
-    """A part that the model computes in this process, or that it has computed."""
-
-    records: int
-    covered: int  # bytes of its file, or rows
-    share: float = 0.0  # of it that is computed
-
-
-PartsInWork = dict[tuple[int, int], PartInWork]  # by their blocks' numbers and their own
-
-
-_watching: list[PartsInWork] = []
-
-
-@contextmanager
-def watching_parts() -> Iterator[PartsInWork]:
-    """Gives the parts that this process computes from now on; who reads them takes them out."""
-    parts: PartsInWork = {}
-    _watching.append(parts)
-    try:
-        yield parts
-    finally:
-        with _lock:
-            _watching[:] = [others for others in _watching if others is not parts]
-
-
-def computing(
-    block: int, number: int, records: int, covered: int
-) -> Callable[[float], None] | None:
-    """What takes further shares of a part that are computed; None where nobody watches."""
-    if not _watching:
-        return None
-    part = PartInWork(records, covered)
-    with _lock:
-        for parts in _watching:
-            parts[block, number] = part
-
-    def tell(share: float) -> None:
-        with _lock:
-            part.share += share
-
-    return tell
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.bundle import FORMAT, METADATA, Bundle, is_weights, read_bundle
 from bert_embed.bundle.cache import cache_folder, kept_in, made_once
 from bert_embed.storage.files import copy_file, is_remote, join, list_files, make_folder
-from bert_embed.transforms.steps import activity
+from bert_embed.transforms.activity import activity
 
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 2

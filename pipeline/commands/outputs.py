@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -10,25 +10,20 @@ from typing import Any
 import yaml
 
 from bert_embed.base.errors import counted
-from bert_embed.pipeline.console import HIDDEN, say, warn
-from bert_embed.pipeline.embedding import checked_run, start
+from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.options.commands import TSNE, CardOptions, ReportOptions, VerifyOptions
-from bert_embed.pipeline.options.embed import OF_RESULT, Options
 from bert_embed.pipeline.report.content import pooled
 from bert_embed.pipeline.report.page import write_page
 from bert_embed.pipeline.report.sample import Run, check_projection, lacks_tsne
 from bert_embed.pipeline.run.output import lies_in, record_of_run
-from bert_embed.pipeline.run.plan import EmbedRun
-from bert_embed.pipeline.run.state import mark_incomplete
 from bert_embed.pipeline.texts import sample_texts
-from bert_embed.results.names import DELETED, kinds_of, part_of, vectors_of
+from bert_embed.results.names import DELETED, kinds_of, vectors_of
 from bert_embed.results.read import open_outputs, output_folders
 from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.file_info import is_glob
 from bert_embed.storage.files import absolute, is_remote, join, open_raw, write_bytes
-from bert_embed.transforms.bigquery.client import looks_like_table
-from bert_embed.transforms.output_check import Problem, output_problems
+from bert_embed.transforms.output_check import output_problems
 from bert_embed.transforms.output_folder import (
     CARD,
     CARD_BEGINS,
@@ -47,9 +42,9 @@ def run_verify(options: VerifyOptions) -> int:
     problems = list(output_problems(folder, record))
     say(*(f"{folder.path}: {problem}" for problem in problems))
     if problems and options.repair:
-        with folder.held(alone=True):  # no run is at work there
-            run = prepare_repair(folder, record, problems, options)
-        if (code := start(run.options)) == ExitCode.INTERRUPTED:
+        from bert_embed.pipeline.embedding import repair  # Beam, which a check alone does without
+
+        if (code := repair(folder, record, problems, options)) == ExitCode.INTERRUPTED:
             return code
         folder, record = read_folder(options.output)
         problems = list(output_problems(folder, record))
@@ -67,66 +62,6 @@ def read_folder(output: str) -> tuple[OutputFolder, RunRecord]:
     """The folder of a run, and its record; InputError if it is no output, or damaged."""
     record = record_of_run(output, advice=None)
     return OutputFolder(absolute(output)), record
-
-
-def prepare_repair(
-    folder: OutputFolder, record: RunRecord, problems: Sequence[Problem], repair: VerifyOptions
-) -> EmbedRun:
-    """Removes damaged and extra files if the same run can start; returns it to write them again."""
-    options = _options(folder, record, repair)
-    warn(
-        f"repairing {folder.path} with {options.runner}; as its run.json says, this reads "
-        f"{', '.join((*options.input, *options.skip_existing))} and the model {options.model}"
-    )
-    run = checked_run(options)
-    if run.fingerprint != record.run:
-        raise UsageError(
-            f"{folder.path} cannot be repaired: its input, model or program has changed since it "
-            "was written; embed into a new folder"
-        )
-    parts = {problem.part for problem in problems if problem.part is not None}
-    names = folder.data_files()
-    damaged = {problem.name for problem in problems}
-    folder.remove_block_records(sorted(parts))
-    folder.remove_files(name for name in names if name in damaged or part_of(name) in parts)
-    mark_incomplete(folder.path, record)
-    return run
-
-
-def _options(folder: OutputFolder, record: RunRecord, repair: VerifyOptions) -> Options:
-    """The options of a run: what it computes by its record, where it runs by this command.
-
-    Somebody else may have written run.json. So it names what is read, and nothing more: no runner
-    or program, no query, no table to load or to pay for, no folder to write to.
-    """
-    stored = record.options
-    # Not as given: a folder of runs may hold later ones now.
-    earlier = tuple(run.output for run in record.input.earlier)
-    read = {name: stored[name] for name in ("input", "model") if name in stored}
-    if HIDDEN in str((read, {name: stored[name] for name in OF_RESULT if name in stored})):
-        raise _needs_its_command(folder, "holds no secrets")
-    tables = record.table, stored.get("query"), stored.get("output_table")
-    if any(table is not None for table in tables) or any(map(looks_like_table, earlier)):
-        raise _needs_its_command(folder, "names BigQuery, which only a command may")
-    options = Options.from_record(
-        stored,
-        **read,
-        output=folder.path,
-        skip_existing=earlier,
-        runner=repair.runner,
-        beam_args=repair.beam_args,
-    )
-    if options.reads_table:
-        raise _needs_its_command(folder, "names BigQuery, which only a command may")
-    options.require("input")
-    return options
-
-
-def _needs_its_command(folder: OutputFolder, why: str) -> UsageError:
-    return UsageError(
-        f"{folder.path} cannot be repaired without its command: run.json {why}; remove the listed "
-        "files and run the command again"
-    )
 
 
 def run_card(options: CardOptions) -> int:

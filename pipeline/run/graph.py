@@ -10,7 +10,7 @@ import apache_beam as beam
 from bert_embed.pipeline.errors import step_message
 from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.plan import EmbedRun
-from bert_embed.pipeline.run.summary import judged, judged_changes, reads_all
+from bert_embed.pipeline.run.summary import judged, judged_changes
 from bert_embed.pipeline.runners.dataflow import accelerator_of, model_threads
 from bert_embed.pipeline.runners.launch import programs_place
 from bert_embed.results.formats import EXAMPLES, FORMATS
@@ -26,9 +26,10 @@ from bert_embed.transforms.ledger import ReconcileError
 from bert_embed.transforms.output_check import with_listing
 from bert_embed.transforms.plan import PlanBlocks
 from bert_embed.transforms.read.reader import parts_of
-from bert_embed.transforms.reconcile import Verdict, reconcile
+from bert_embed.transforms.reconcile import reconcile
 from bert_embed.transforms.steps import read_unfinished
 from bert_embed.transforms.tokenize import TokenizeBlocks
+from bert_embed.transforms.totals import Verdict
 from bert_embed.transforms.write import WriteParts, write_vectors
 
 INFERENCE_TIMEOUT = 600.0  # seconds without a finished batch after which a block fails
@@ -81,7 +82,7 @@ def build(
             settings,
             run.work.text_spec.pieces,
             run.keys.buckets,
-            partial(judged_changes, allowed=options.max_deleted, is_whole=reads_all(run)),
+            partial(judged_changes, allowed=options.max_deleted, is_whole=run.reads_all),
         )
         verdict = (verdict, read.changes) | "Deleted" >> deleted
     if run.target.load is not None:

@@ -276,6 +276,11 @@ class EmbedRun:
         return Counting(bits, ids=bits == 0 and self.work.columns.id is not None)
 
     @property
+    def reads_all(self) -> bool:
+        """Whether it sees all documents of its input; `tokenize` may have rejected some before."""
+        return self.options.limit is None and not self.source.examples
+
+    @property
     def goal(self) -> Goal:
         """What the progress of the run is measured against."""
         planned = self.work.planned

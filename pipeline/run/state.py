@@ -27,7 +27,7 @@ from bert_embed.pipeline.errors import UsageError, step_message
 from bert_embed.pipeline.options.embed import FLAGS
 from bert_embed.pipeline.run.output import OutputState, nearest_folder
 from bert_embed.pipeline.run.plan import EmbedRun, Source, Work, written_examples
-from bert_embed.pipeline.run.summary import embedded_nothing, is_withheld, problem_of, summary
+from bert_embed.pipeline.run.summary import embedded_nothing, problem_of, summary, withheld
 from bert_embed.results.formats import EXAMPLES
 from bert_embed.results.run_record import (
     EarlierRun,
@@ -50,7 +50,7 @@ from bert_embed.transforms.ledger import ReconcileError, read_block_record
 from bert_embed.transforms.listing import write_listing
 from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.parts import BLOCK_SKIPPED
-from bert_embed.transforms.reconcile import Verdict, listing_hash
+from bert_embed.transforms.totals import Verdict, listing_hash
 
 _PACKAGES = (
     "apache-beam",
@@ -328,7 +328,7 @@ def _complete(run: EmbedRun, state: OutputState) -> RunRecord | None:
     if record is None or not record.is_done or _standing(run, state) != "same":
         return None
     refused = record.status == "refused"
-    if not refused and is_withheld(run, record):
+    if not refused and _is_withheld(run, record):
         return None  # more may be deleted now
     if refused and problem_of(record, run.options) is None:
         return None  # more may be rejected now: what is left is to load it
@@ -342,6 +342,14 @@ def _complete(run: EmbedRun, state: OutputState) -> RunRecord | None:
     except ValueError as error:  # the table cannot be read
         raise UsageError(str(error)) from error
     return record if loaded else None
+
+
+def _is_withheld(run: EmbedRun, record: RunRecord) -> bool:
+    """Whether a complete run did not mark what is gone as deleted, and would by its options now."""
+    changes = record.numbers.changes
+    if changes is None or changes.withheld is None:
+        return False
+    return withheld(changes, run.options.max_deleted, run.reads_all) is None
 
 
 def _unskipped_blocks(run: EmbedRun, state: OutputState) -> set[int]:

@@ -1,4 +1,4 @@
-"""What a run says: its plan, its numbers, whether it succeeded, its summary."""
+"""What came out of a run: its numbers, whether it succeeded, what the command says of it."""
 
 import bisect
 import itertools
@@ -9,14 +9,11 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from bert_embed.base.errors import counted, counted_of, shown_bytes
-from bert_embed.bundle.bundle import trained_prompts, unused_prompt
+from bert_embed.base.errors import counted, counted_of
 from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.static import NO_LIMIT
-from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.options.embed import Options
-from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.results.names import DELETED
 from bert_embed.results.run_record import (
     Changes,
@@ -30,12 +27,10 @@ from bert_embed.results.run_record import (
     Written,
 )
 from bert_embed.transforms.bigquery.client import TableName
-from bert_embed.transforms.crash_markers import Crash, crashes
-from bert_embed.transforms.increments import EarlierOutput
 from bert_embed.transforms.ledger import EQUAL_BINS, LENGTH_BIN, Distinct, joined, length_end
 from bert_embed.transforms.listing import HIDDEN, OF_RUNS
 from bert_embed.transforms.parts import BLANK_LINE
-from bert_embed.transforms.reconcile import Totals, Verdict
+from bert_embed.transforms.totals import Totals, Verdict
 
 # Which flags help where much of a text did not reach the model.
 ADVICE = {
@@ -122,19 +117,6 @@ def withheld(changes: Changes, allowed: str, is_whole: bool) -> str | None:
     if changes.gone > _most(allowed, changes.earlier):
         return f"--max_deleted allows {allowed}"
     return None
-
-
-def is_withheld(run: EmbedRun, record: RunRecord) -> bool:
-    """Whether a complete run did not mark what is gone as deleted, and would by its options now."""
-    changes = record.numbers.changes
-    if changes is None or changes.withheld is None:
-        return False
-    return withheld(changes, run.options.max_deleted, reads_all(run)) is None
-
-
-def reads_all(run: EmbedRun) -> bool:
-    """Whether a run sees all documents of its input; `tokenize` may have rejected some before."""
-    return run.options.limit is None and not run.source.examples
 
 
 def _most(allowed: str, total: int) -> Decimal:
@@ -245,13 +227,12 @@ def _written(totals: Totals) -> dict[str, Written]:
     }
 
 
-_MOST_NAMED = 5
+MOST_NAMED = 5
 _WORST_FILES = 3
 # English prose, notes and program code have 7 to 10%, German, French, Polish and Russian 33 to 75%
 # with the vocabulary of an English model.
 _MUCH_SPLIT = 0.3
 _MUCH = 0.05  # share of tokens that were lost, above which the summary warns
-_SUFFIXES = (".csv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".tfrecord", ".txt")
 _LONG_TEXTS = {
     "truncate": "texts cut at",
     "window": "texts in windows of",
@@ -299,100 +280,20 @@ SELECT id, each.* FROM `{path}`, UNNEST({folder}) AS each;
 """
 
 
-# Suffixes of texts of which a good part are no words.
-_MARKUP = {"htm", "html", "ipynb", "rtf", "xhtml", "xml"}
-
-
-def plan_lines(run: EmbedRun) -> list[str]:
-    """What a run will read, compute and write."""
-    source, work = run.source, run.work
-    listed = (
-        f"{counted(len(work.planned.paths), 'file')}, {shown_bytes(source.bytes)}, about "
-        f"{counted(source.documents, 'document')}, in {counted(work.planned.blocks, 'block')}"
-    )
-    rows = _rows_text(work.text_spec.to_dict())
-    rows += f", prompt {work.text_spec.prompt!r}" if work.text_spec.prompt else ""
-    folder = " (a folder)" if run.output.endswith(_SUFFIXES) else ""
-    written = f"to {run.output}{folder}, about {shown_bytes(run.forecast.bytes)}"
-    notes = [] if run.forecast.disk_note is None else [run.forecast.disk_note]
-    notes += _prompt_notes(run)
-    if source.unchecked is not None:
-        listed = f"from {', '.join(source.patterns) or 'the --query'}"
-        written = f"to {run.output}"
-    if run.kind == "examples":
-        tokenizer = work.bundle.tokenizer_fingerprint
-        model = f"tokenizer of {run.options.model} ({tokenizer}): {rows}"
-        return [listed, *_file_notes(run), model, written, *notes]
-    spec, unit = work.vector_spec, work.text_spec.pieces or "document"
-    earlier = map(_earlier_line, work.earlier)
-    vectors = [KINDS[kind].words(work.metadata, unit) for kind in work.text_spec.kinds]
-    layers = f"layers {','.join(map(str, spec.layers))} {spec.layer_combine}"
-    parts = [layers] * ("dense" in work.text_spec.vectors) + vectors
-    name = f"{run.options.model} ({work.bundle.fingerprint[:12]})"
-    model = f"model {name}: {', '.join(parts)}, {rows}"
-    return [listed, *_file_notes(run), model + _types_text(run), written, *notes, *earlier]
-
-
-def _types_text(run: EmbedRun) -> str:
-    """The number types that are not float32."""
-    types = (("computed in", run.options.precision), ("stored as", run.options.output_dtype))
-    return "".join(f", {what} {kind}" for what, kind in types if kind != "float32")
-
-
-def _file_notes(run: EmbedRun) -> Iterator[str]:
-    """The suffixes of the files, those that are skipped, what a document is, and its columns."""
-    source, work = run.source, run.work
-    notes = []
-    if len(work.planned.paths) > 1:
-        notes.append(_suffix_counts(source.listing.suffixes))
-    if source.listing.skipped:
-        notes.append(_skipped_text(source.listing.skipped))
-    if run.options.document == "file":
-        notes.append("each text file is one document")
-    elif source.text_files:
-        split = ", which --chunk splits" if run.options.chunk else ""
-        notes.append(f"each line of plain text is one document{split} (--document file: each file)")
-    if notes:
-        yield "; ".join(notes)
-    markup = [suffix for suffix in source.listing.suffixes if _MARKUP & {*suffix.split(".")}]
-    if source.text_files and markup:
-        yield (
-            f"note: {', '.join(markup)} files are read as they are, tags and all: convert them to "
-            "plain text or Markdown first"
-        )
-    if source.arrived:
-        files = counted(source.arrived, "file", "files")
-        yield (
-            f"note: {files} arrived since this run began, which goes on without; embed them "
-            "afterwards into another output, with --skip_existing for this one"
-        )
-    if run.options.text_column or run.options.text_b_column:
-        pair = f", paired with {work.columns.text_b}" if work.columns.has_pairs else ""
-        yield f"text: {' + '.join(work.columns.texts)}{pair}"
-    if work.columns.extra:
-        columns = ", ".join(f"{column.name} {column.type}" for column in work.columns.extra)
-        yield f"extra columns: {columns}"
-
-
-def _skipped_text(files: Mapping[str, int]) -> str:
+def skipped_text(files: Mapping[str, int]) -> str:
     kinds = {HIDDEN: "hidden", OF_RUNS: "of a run's output"}
     why = [text for name, text in kinds.items() if name in files]
     if files.keys() - kinds.keys():
         why.append("not text")
     shown = " or ".join(why)
     skipped = counted(sum(files.values()), f"file is {shown} and is", f"files are {shown} and are")
-    return f"{skipped} skipped ({_suffix_counts(files)})"
+    return f"{skipped} skipped ({suffix_counts(files)})"
 
 
-def _suffix_counts(counts: Mapping[str, int]) -> str:
+def suffix_counts(counts: Mapping[str, int]) -> str:
     """The most frequent suffixes and how many files have them."""
     shown = [f"{suffix or 'no suffix'} {count:,}" for suffix, count in counts.items()]
-    return ", ".join(shown[:_MOST_NAMED]) + ", …" * (len(shown) > _MOST_NAMED)
-
-
-def _earlier_line(earlier: EarlierOutput) -> str:
-    unfinished = "" if earlier.complete else " (an unfinished run: its finished blocks count)"
-    return f"without what {earlier.place} has with the same text{unfinished}"
+    return ", ".join(shown[:MOST_NAMED]) + ", …" * (len(shown) > MOST_NAMED)
 
 
 def summary_lines(output: str, record: RunRecord, page: str | None = None) -> list[str]:
@@ -413,7 +314,7 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> li
     if counts.records == 0:
         lines.append("warning: the input holds no records")
     if record.input.skipped_files:
-        lines.append(_skipped_text(record.input.skipped_files))
+        lines.append(skipped_text(record.input.skipped_files))
     if again:
         reused = counts.parts_reused, counts.parts
         lines.append(f"{counted_of(*reused, 'part', 'was', 'were')} there before")
@@ -449,32 +350,13 @@ def _change_lines(result: Result) -> Iterator[str]:
         yield f"warning: {kept}, as {changes.withheld}{advice if limit else ''}"
 
 
-def _prompt_notes(run: EmbedRun) -> list[str]:
-    """Names the prompt that documents do not get, though the model seems to want it."""
-    if run.options.prompt is not None:
-        return []
-    if (name := unused_prompt(run.work.bundle)) is not None:
-        return [
-            f"note: {run.options.model} names a prompt {name}, but none document, so documents get "
-            f"none, as in sentence-transformers; --prompt name:{name} puts it there"
-        ]
-    trained = trained_prompts(run.work.bundle)
-    if trained is None or trained.document == run.work.text_spec.prompt:
-        return []
-    return [
-        f"note: {run.options.model} was trained with {trained.document!r} before each document and "
-        f"{trained.query!r} before each query, which its files do not say: --prompt "
-        f"{trained.document!r} puts it there, and search then does the other by itself"
-    ]
-
-
 def _cut_text(record: RunRecord) -> str:
     settings, result = record.settings, record.numbers
     if settings["long_text"] != "truncate" or settings.get("chunk") is not None:
-        return _rows_text(settings)
+        return rows_text(settings)
     cut = result.counts.truncated
     if settings["max_seq_length"] == NO_LIMIT:
-        return _rows_text(settings)
+        return rows_text(settings)
     lost = f" ({_percent(result.cut_share)} of all tokens)" if cut else ""
     return f"{counted(cut, 'text')} cut at {settings['max_seq_length']} tokens{lost}"
 
@@ -516,7 +398,7 @@ def _unknown_lines(result: Result) -> Iterator[str]:
     """The share of [UNK]; and warnings where much of the text did not reach the model."""
     unknown = result.unknown
     if unknown.tokens:
-        scripts = ", ".join(list(unknown.scripts)[:_MOST_NAMED])
+        scripts = ", ".join(list(unknown.scripts)[:MOST_NAMED])
         worst = ", ".join(
             f"{file.file} {_percent(file.share)}" for file in unknown.files[:_WORST_FILES]
         )
@@ -542,7 +424,7 @@ def _unknown_lines(result: Result) -> Iterator[str]:
         )
 
 
-def _rows_text(settings: Mapping[str, Any]) -> str:
+def rows_text(settings: Mapping[str, Any]) -> str:
     """What happens to texts that are longer than a row."""
     length = settings["max_seq_length"]
     rows = f"{_LONG_TEXTS[settings['long_text']]} {length} tokens"
@@ -567,30 +449,6 @@ def _speed(result: Result) -> str:
     made = ((kind, result.written[kind].rows) for kind in PIECES.values() if kind in result.written)
     pieces = [f"{rows * tokens / max(result.tokens, 1):,.0f} {kind}/s, " for kind, rows in made]
     return f"{documents:,.0f} documents/s, {''.join(pieces)}{tokens:,.0f} tokens/s"
-
-
-def crash_lines(run: EmbedRun) -> list[str]:
-    """Names the blocks on which processes of this run died; empty if the store does not answer."""
-    try:
-        blocks = crashes(run.output, run.fingerprint)
-    except OSError:
-        return []
-    suspects = [crash for crash in blocks if crash.block not in run.options.skip_blocks]
-    lines = [_crash_line(crash) for crash in suspects[:_MOST_NAMED]]
-    if len(suspects) > _MOST_NAMED:
-        lines.append(f"note: and {counted(len(suspects) - _MOST_NAMED, 'further block')}")
-    if suspects:
-        numbers = ",".join(map(str, (*run.options.skip_blocks, suspects[0].block)))
-        which = "it kills" if len(suspects) == 1 else "one kills"
-        lines.append(f"note: if {which} every process, skip it with --skip_blocks {numbers}")
-    return lines
-
-
-def _crash_line(crash: Crash) -> str:
-    times = "" if crash.times == 1 else f", {crash.times} times"
-    unsure = "" if crash.certain else ", unless it still runs on another machine"
-    place = hide_secrets(crash.place)
-    return f"note: a process died on block {crash.block} ({place}){times}{unsure}"
 
 
 def load_lines(record: RunRecord, started: bool) -> list[str]:

@@ -25,6 +25,7 @@ from bert_embed.results.parquet import METADATA_KEY, open_parquet
 from bert_embed.results.run_record import Load, RunTables
 from bert_embed.settings import KIND_OF
 from bert_embed.storage.files import is_remote, join, open_raw
+from bert_embed.transforms.activity import activity
 from bert_embed.transforms.bigquery.client import (
     PARTITION_TYPES,
     PATIENCE,
@@ -38,9 +39,8 @@ from bert_embed.transforms.bigquery.client import (
 )
 from bert_embed.transforms.bigquery.read import described_settings
 from bert_embed.transforms.output_folder import OutputFolder, parse_name
-from bert_embed.transforms.reconcile import Totals, Verdict
 from bert_embed.transforms.redact import RedactErrors
-from bert_embed.transforms.steps import activity
+from bert_embed.transforms.totals import Totals, Verdict
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table
