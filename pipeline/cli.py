@@ -141,8 +141,13 @@ def _run(words: list[str], own_process: bool) -> int:
         command, arguments = f"model {arguments[0]}", arguments[1:]
     if command not in _COMMANDS:
         commands = ["embed", "tokenize", "estimate", *_COMMANDS]
-        nearest = difflib.get_close_matches(command, commands, n=1)
-        hint = f"did you mean {nearest[0]}?" if nearest else f"use one of {', '.join(commands)}"
+        if words[0] == "model":
+            commands = [name for name in _COMMANDS if name.startswith("model ")]
+        last = {name.split()[-1]: name for name in reversed(commands)}  # `verify` is no model's
+        nearest = difflib.get_close_matches(command.rpartition(" ")[2], last, n=1)
+        hint = (
+            f"did you mean {last[nearest[0]]}?" if nearest else f"use one of {', '.join(commands)}"
+        )
         raise UsageError(f"unknown command {command}; {hint}")
     kind, run = _COMMANDS[command]
     options = _named(kind).parse(arguments)
