@@ -180,7 +180,7 @@ def is_classifier(config: EncoderConfig, values: Mapping[str, Any]) -> bool:
 
 
 def read_classifier(
-    files: EncoderFiles, activation_name: str | None
+    files: EncoderFiles, activation_name: str | None, of_cross_encoder: bool
 ) -> tuple[ScoresHead, dict[str, np.ndarray]]:
     """Returns the head and its tensors, float32; the name is that of a CrossEncoder's settings."""
     folder, config, values = files.folder, files.config, files.values
@@ -202,7 +202,7 @@ def read_classifier(
     labels = _labels(path, values, kernel.shape[-1])
     head = ScoresHead(
         labels=labels,
-        activation=_activation(path, values, len(labels), activation_name),
+        activation=_activation(path, values, len(labels), activation_name, of_cross_encoder),
         pooling=_pooling(path, values, names.pooling),
         dense=dense_activation,
         dense_bias="heads/scores/dense/bias" in tensors,
@@ -226,15 +226,24 @@ def _labels(path: Path, values: Mapping[str, Any], count: int) -> tuple[str, ...
     return labels
 
 
-def _activation(path: Path, values: Mapping[str, Any], labels: int, named: str | None) -> Any:
+def _activation(
+    path: Path,
+    values: Mapping[str, Any],
+    labels: int,
+    named: str | None,
+    of_cross_encoder: bool,
+) -> Any:
     """Softmax, sigmoid or none, as transformers' pipeline and CrossEncoder decide."""
     if not named:  # releases 4 and 5 of sentence-transformers have it here, as those before
         ours = object_in(path, values, "sentence_transformers")
+        of_cross_encoder |= bool(ours)
         refuse_unknown(path, ours, frozenset(("activation_fn", "version")))
         before = values.get("sbert_ce_default_activation_function")
         named = ours.get("activation_fn") or before
     if named is not None:
         return torch_activation(path, "the activation of scores", named, _BY_TORCH)
+    if of_cross_encoder:
+        return "sigmoid" if labels == 1 else "none"
     problem = values.get("problem_type")
     if problem is None or (labels == 1 and problem == "single_label_classification"):
         return "sigmoid" if labels == 1 else "softmax"

@@ -88,8 +88,6 @@ def import_huggingface(
     settings = _fitting(settings, config, root)
     markers = multi.markers if multi is not None else ()
     tokenizer, max_length = read_tokenizer(folder, config, settings.do_lower_case, markers)
-    if multi is None:  # of others they hold a marker
-        check_prompts(root / MODEL, settings.prompts, tokenizer)
     _check_padding(folder, values, tokenizer)
     convert = CONVERT if is_sentence_transformers(root) else _CONVERT
     files = EncoderFiles(folder, values, config, convert)
@@ -99,14 +97,15 @@ def import_huggingface(
         tensors["embeddings/type"] = tensors["embeddings/type"][:1]
         files = replace(files, config=config)
     heads: dict[str, HeadRead] = {}
+    usual = min(max_length or config.max_position_embeddings, _MOST_TOKENS)
     if multi is not None:
-        head, prompts = multi.head(config, tokenizer, folder)
+        head, prompts = multi.head(config, tokenizer, folder, usual)
         heads["multi"], settings = (head, multi.tensors), replace(settings, prompts=prompts)
+    check_prompts(root / MODEL, settings.prompts, tokenizer)
     words = tensors["embeddings/word"]
     default_vectors = _read_heads(root, files, settings, tokenizer, words, heads)
     for _, of_head in heads.values():
         tensors |= of_head
-    usual = min(max_length or config.max_position_embeddings, _MOST_TOKENS)
     length = settings.max_seq_length or usual
     bundle = new_bundle(
         dest,
@@ -220,7 +219,8 @@ def _read_heads(
             tensors |= read_query_weights(place, root, config, tokenizer.vocab)
         heads["sparse"] = head, tensors
     if settings.has_scores or (is_bare and is_classifier(config, files.values)):
-        heads["scores"] = read_classifier(files, settings.scores_activation)
+        saved = settings.scores_activation, settings.has_scores
+        heads["scores"] = read_classifier(files, *saved)
     default_vectors = tuple(heads) or ("dense",)
     # Beside dense vectors; without modules as SparseEncoder takes such a model.
     if is_bare and is_masked_lm(files.values):

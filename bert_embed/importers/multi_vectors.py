@@ -97,6 +97,7 @@ class MultiVectorFiles:
     unit_length: bool
     entries_are_markers: bool  # any entry of the vocabulary that begins a prompt, or added ones
     query_length: int | None
+    row_length: int | None  # of queries, where documents alone have a length
     skip_words: tuple[str, ...]
     skips_in_queries: bool = False
     fill_length: int = 0
@@ -110,16 +111,21 @@ class MultiVectorFiles:
         return {name for prompt in prompts for name in _markers(prompt)}
 
     def head(
-        self, config: EncoderConfig, tokenizer: TextTokenizer, folder: Path
+        self, config: EncoderConfig, tokenizer: TextTokenizer, folder: Path, usual: int
     ) -> tuple[MultiHead, dict[str, str]]:
-        """Returns the head, and the model's prompts without markers."""
+        """Returns the head, and the model's prompts without markers.
+
+        `usual` is how many tokens a row has if no file of sentence-transformers says it.
+        """
         numbers = {entry: number for number, entry in enumerate(tokenizer.vocab)}
-        allowed = set(numbers) if self.entries_are_markers else _added(folder)
+        added = () if self.entries_are_markers else sorted(_added(folder), key=len, reverse=True)
+        allowed = set(numbers) if self.entries_are_markers else set(added)
         ids: dict[str, int] = {}
         prompts = dict(self.settings.prompts)
         for role in _PREFIXES:
             prompt = prompts.get(role, "")
-            marker = next((one for one in _markers(prompt) if one in allowed & set(numbers)), None)
+            names = (*_markers(prompt), *filter(prompt.startswith, added))
+            marker = next((one for one in names if one in allowed & set(numbers)), None)
             if marker is not None:
                 ids[role] = numbers[marker]
                 prompts[role] = prompt.removeprefix(marker)
@@ -128,14 +134,16 @@ class MultiVectorFiles:
                 if not spaces.strip() and tokenizer.encode(f"{spaces}a") == tokenizer.encode("a"):
                     prompts[role] = ""
         width = check_widths(self.layers, config.hidden_size, self.path)
-        most = config.max_position_embeddings
+        most, query_length = config.max_position_embeddings, self.query_length
+        if query_length is None and self.settings.max_seq_length != self.row_length:
+            query_length = self.row_length or usual
         return MultiHead(
             dim=width,
             layers=self.layers,
             unit_length=self.unit_length,
             document_marker=ids.get("document"),
             query_marker=ids.get("query"),
-            query_length=None if self.query_length is None else min(self.query_length, most),
+            query_length=query_length and min(query_length, most),
             fill_length=min(self.fill_length, most),
             fill_id=self._fill_id(numbers) if self.fill_length else 0,
             attends_fill=self.attends_fill,
@@ -189,6 +197,7 @@ def _read_own(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVectorF
         unit_length=bool(places["Normalize"]),
         entries_are_markers=False,
         query_length=_length(path, transformer, "query_length"),
+        row_length=transformer.get("max_seq_length"),
         skip_words=_words(path, mask) or () if "document" in tasks else (),
         skips_in_queries="query" in tasks,
     )
@@ -216,6 +225,7 @@ def _read_pylate(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVect
         unit_length=True,
         entries_are_markers=True,
         query_length=_length(path, values, "query_length"),
+        row_length=transformer.get("max_seq_length"),
         skip_words=tuple(string.punctuation) if words is None else words,
     )
     if "query_expansion" in values:
@@ -250,6 +260,7 @@ def _read_stanford(root: Path) -> MultiVectorFiles:
         unit_length=True,
         entries_are_markers=True,
         query_length=length,
+        row_length=None,
         fill_length=length,
         attends_fill=bool(values.get("attend_to_mask_tokens")),
         skip_words=tuple(string.punctuation) if values.get("mask_punctuation", True) else (),
@@ -325,6 +336,11 @@ def _read_mask(path: Path) -> Mapping[str, Any]:
     tasks = values.get("skiplist_tasks", ["document"])
     if not isinstance(tasks, list) or any(task not in ("query", "document") for task in tasks):
         raise InputError(f"{path}: skiplist_tasks must be of query and document, got {tasks!r}")
+    if tasks == ["query"]:
+        raise InputError(
+            f"{path}: skiplist_tasks must name document, too, got {tasks!r}: words that are left "
+            "out of queries alone are not supported"
+        )
     return values
 
 

@@ -465,7 +465,8 @@ def read_transformer(
     folder: Path, task: str = "feature-extraction", known: frozenset[str] = frozenset()
 ) -> Mapping[str, Any]:
     """Returns the settings of a Transformer module, of which `known` are read by the caller."""
-    path = next((folder / name for name in _TRANSFORMER if (folder / name).is_file()), None)
+    paths = (folder / name for name in _TRANSFORMER)
+    path = next((path for path in paths if optional_object(path)), None)  # an empty one is no file
     if path is None:
         return {}
     values = read_object(path)

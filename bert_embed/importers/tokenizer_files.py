@@ -17,7 +17,7 @@ from bert_embed.importers.weights import (
 )
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.text.documents import TextTokenizer
-from bert_embed.text.json_tokenizer import JsonTokenizer
+from bert_embed.text.json_tokenizer import JsonTokenizer, library_errors
 from bert_embed.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 _OWN = "WordPiece"
@@ -46,11 +46,15 @@ _OTHER_FILES = (
 MASKS = ("[MASK]", "<mask>")
 _BYTE_LEVEL = ("RobertaTokenizer", "BartTokenizer", "LongformerTokenizer")
 _METASPACE = ("XLMRobertaTokenizer", "CamembertTokenizer")
+# That of a model whose files name none.
 _BY_MODEL = {
+    **dict.fromkeys(("bert", "distilbert", "electra", "nomic_bert"), "BertTokenizer"),
+    **dict.fromkeys(("xlm-roberta", "gte"), "XLMRobertaTokenizer"),
+    "mpnet": "MPNetTokenizer",
     "roberta": "RobertaTokenizer",
-    "xlm-roberta": "XLMRobertaTokenizer",
     "camembert": "CamembertTokenizer",
 }
+_SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 _AS_THEY_ARE = ("", "HerbertTokenizer", "PreTrainedTokenizer")
 # Those that say which tokens are a second text's, unless model_input_names says another thing.
 _WITH_TYPES = ("", "BertTokenizer", "ElectraTokenizer")
@@ -224,6 +228,9 @@ def _check_settings(files: _Files) -> None:
         tokens = name.endswith("_token") and isinstance(value, str | dict)  # special ones are text
         if name not in _FOLLOWED and name not in _HARMLESS and not tokens:
             refuse_unknown(path, {name: value}, frozenset())
+    for name in _SWITCHES:
+        if not isinstance(files.slow.get(name), bool | None):
+            raise InputError(f"{path}: {name} must be true or false, got {files.slow[name]!r}")
     sides = {
         "truncation_side": files.part("truncation").get("direction", "right"),
         "padding_side": files.part("padding").get("direction", "right"),
@@ -310,8 +317,9 @@ def _as_class(files: _Files) -> Mapping[str, Any]:
         *(("Unigram", known) for known in _METASPACE),
     }:
         raise InputError(
-            f"{files.folder / _SLOW}: tokenizer_class {kind or name} makes other pieces than the "
-            f"{files.kind} of {_FAST}; write PreTrainedTokenizerFast there if that file is right"
+            f"{files.folder / _SLOW}: tokenizer_class {kind or f'is missing, and {name}'} makes "
+            f"other pieces than the {files.kind} of {_FAST}; write PreTrainedTokenizerFast there "
+            "if that file is right"
         )
     prefix = files.slow.get("add_prefix_space", name in _METASPACE)
     if not isinstance(prefix, bool):
@@ -328,7 +336,8 @@ def _as_class(files: _Files) -> Mapping[str, Any]:
                 f"says, got {model.get('unk_id')!r}; write PreTrainedTokenizerFast as "
                 f"tokenizer_class into {_SLOW} if that file is right"
             )
-    for setting in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", *_OFF):
+    unset = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "unk_token")
+    for setting in (*unset, *_OFF):
         if model.get(setting):
             model[setting] = False if setting in _OFF else None
     if _canonical(files, parts) != _canonical(files, files.fast):
@@ -408,10 +417,8 @@ def _canonical(files: _Files, parts: Mapping[str, Any]) -> str:
     model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
     whole: dict[str, Any] = {"version": "1.0", "added_tokens": [], "model": model}
     whole |= {name: parts.get(name) for name in names}
-    try:
+    with library_errors(f"{files.folder / _FAST}: cannot be read"):
         return str(tokenizers.Tokenizer.from_str(json.dumps(whole)).to_str())
-    except Exception as error:  # the library raises no other
-        raise InputError(f"{files.folder / _FAST}: cannot be read: {error}") from error
 
 
 def _with_added_tokens(files: _Files) -> Mapping[str, Any]:
@@ -430,11 +437,9 @@ def _with_added_tokens(files: _Files) -> Mapping[str, Any]:
         return fast
     for token in tokens.values():
         token.pop("id", None)
-    try:
+    with library_errors(f"{files.folder}: added tokens cannot be read"):
         library = tokenizers.Tokenizer.from_str(json.dumps(fast))
         library.add_tokens([tokenizers.AddedToken(**token) for token in tokens.values()])
-    except Exception as error:  # the library raises no other
-        raise InputError(f"{files.folder}: added tokens cannot be read: {error}") from error
     return json.loads(library.to_str())
 
 

@@ -4,7 +4,8 @@ import functools
 import hashlib
 import json
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -136,13 +137,22 @@ class JsonTokenizer(TextTokenizer):
         return starts.astype(np.int32), stops.astype(np.int32), np.minimum(word, last - 1)
 
 
+@contextmanager
+def library_errors(what: str) -> Iterator[None]:
+    """InputError for whatever the tokenizers library raises, which may be a panic of Rust's."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise InputError(f"{what}: {error}") from error
+        raise
+
+
 def _read(text: str) -> "tokenizers.Tokenizer":
     import tokenizers
 
-    try:
+    with library_errors("cannot be read"):
         tokenizer = tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # the library raises no other
-        raise InputError(f"cannot be read: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
@@ -152,13 +162,8 @@ def _read(text: str) -> "tokenizers.Tokenizer":
 def _pair_and_single(
     whole: "tokenizers.Tokenizer",
 ) -> tuple["tokenizers.Encoding", "tokenizers.Encoding"]:
-    try:
+    with library_errors("post_processor cannot be followed"):
         return whole.encode(_WORD, _WORD), whole.encode(_WORD)
-    except BaseException as error:
-        # The library panics where a template names a token whose ids it does not say.
-        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            raise InputError(f"post_processor cannot be followed: {error}") from error
-        raise
 
 
 def _without_special_entries(values: dict[str, Any]) -> dict[str, Any]:
@@ -204,7 +209,16 @@ def _unknown_id(model: Mapping[str, Any], numbers: Mapping[str, int]) -> int | N
             raise InputError("unk_id must be the id of an entry, else some texts have no ids")
         return number
     unknown = model.get("unk_token")
+    if unknown is not None and unknown not in numbers and not _writes_bytes(numbers):
+        raise InputError(f"unk_token must be an entry of the vocabulary, got {unknown!r}")
     return None if unknown is None else numbers.get(unknown)
+
+
+def _writes_bytes(numbers: Mapping[str, int]) -> bool:
+    """Returns whether byte-level pieces of the vocabulary can write every text."""
+    from tokenizers import pre_tokenizers
+
+    return set(pre_tokenizers.ByteLevel.alphabet()) <= numbers.keys()
 
 
 def _flat(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:

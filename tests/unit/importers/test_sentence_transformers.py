@@ -385,6 +385,13 @@ def test_a_module_outside_of_the_folder_is_refused(tmp_path, path):
         imported(tmp_path)
 
 
+def test_settings_of_the_transformer_are_in_the_first_file_that_holds_any(tmp_path):
+    write_sentence_transformers(tmp_path / "source")
+    (tmp_path / "source" / "sentence_bert_config.json").write_text("{}")
+    edit_json(tmp_path / "source" / "sentence_roberta_config.json", max_seq_length=9)
+    assert imported(tmp_path).max_seq_length == 9
+
+
 def test_an_encoder_in_a_folder_of_its_own_is_found(tmp_path, tiny_bundle):
     source = tmp_path / "source"
     write_sentence_transformers(source, max_seq_length=20)

@@ -37,6 +37,7 @@ FAST = {
     "post_processor": template(),
 }
 PLAIN: dict = {"added_tokens": []}
+CHARSMAP = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
 WHOLE = {"max_input_chars_per_word": 100, "vocab": {"[UNK]": 0, "a": 1}}
 MODEL = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##"}
 
@@ -224,6 +225,8 @@ def test_a_word_piece_that_is_not_berts_has_the_librarys_ids(tmp_path, parts):
             {"model": MODEL | WHOLE, "normalizer": None, "post_processor": None, **PLAIN},
             "must put one token before a text",
         ),
+        ({"normalizer": CHARSMAP, **PLAIN}, "cannot be read: Precompiled: "),  # the library panics
+        ({"model": MODEL | WHOLE | {"unk_token": "<u>"}, **PLAIN}, "unk_token must be an entry"),
     ],
 )
 def test_another_tokenizer_json_is_refused_by_its_part(tmp_path, parts, message):
@@ -265,6 +268,8 @@ def test_casing_that_berts_own_tokenizer_lacks_is_the_librarys(tmp_path, changes
         ({"sep_token": ["[SEP]"]}, r"tokenizer_config\.json: sep_token must be a token, got \['"),
         ({"extra_special_tokens": "x"}, "extra_special_tokens must be a list of tokens, got 'x'"),
         ({"do_basic_tokenize": False}, "do_basic_tokenize must be true, is false"),
+        ({"do_lower_case": "false"}, "do_lower_case must be true or false, got 'false'"),
+        ({"strip_accents": 1}, r"tokenizer_config\.json: strip_accents must be true or false"),
         ({"truncation_side": "left"}, r"tokenizer_config\.json: truncation_side must be right"),
         ({"padding_side": "left"}, r"tokenizer_config\.json: padding_side must be right"),
         ({"a_new_setting": 3}, "a_new_setting is not supported"),
@@ -522,6 +527,32 @@ def test_a_class_of_other_pieces_is_refused(tmp_path, name):
     write_architecture(tmp_path / "source", "roberta")
     edit_json(tmp_path / "source" / "tokenizer_config.json", tokenizer_class=name)
     refused(tmp_path, f"tokenizer_class {name} makes other pieces than the BPE of tokenizer.json")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name"),
+    [("bert", "Bert"), ("electra", "Bert"), ("nomic_bert", "Bert"), ("mpnet", "MPNet")],
+)
+def test_a_model_that_names_no_class_has_that_of_its_type(tmp_path, model_type, name):
+    write_architecture(tmp_path / "bytes", "roberta")
+    source = tmp_path / "source"
+    write_architecture(source, "multilingual" if model_type == "bert" else model_type)
+    (source / "tokenizer.json").write_text((tmp_path / "bytes" / "tokenizer.json").read_text())
+    (source / "tokenizer_config.json").write_text("{}")
+    refused(tmp_path, f"tokenizer_class is missing, and {name}Tokenizer makes other pieces than")
+
+
+def test_robertas_class_has_no_unknown_entry(tmp_path):
+    """What its vocabulary cannot write is left out, whatever tokenizer.json says."""
+    write_architecture(tmp_path / "source", "roberta")
+    path = tmp_path / "source" / "tokenizer.json"
+    model = json.loads(path.read_text())["model"]
+    del model["vocab"]["!"]
+    model["vocab"]["never"] = len(model["vocab"])
+    merges = [pair for pair in model["merges"] if "!" not in "".join(pair)]
+    edit_json(path, model=model | {"merges": merges, "unk_token": "<unk>"})
+    tokenizer = load_tokenizer(imported(tmp_path))
+    assert tokenizer.encode("the! bank") == tokenizer.encode("the bank")
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ from bert_embed.importers import import_model
 from bert_embed.model import Request
 from bert_embed.settings import TextSpec
 from bert_embed.text.layout import text_rows
+from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.engines import ENGINES
 from tests.support.models.multi_vectors import CASES, DIM, GOLDEN, TEXTS, write_multi_vectors
-from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
+from tests.support.models.tiny import WORDS, small_vocabulary, write_tiny_huggingface
 
 pytestmark = pytest.mark.filterwarnings("ignore::bert_embed.TruncationWarning")
 
@@ -258,6 +259,13 @@ def edit(path, **changes):
         ("own", "3/config.json", {"keep_only_token_ids": [1]}, "is for images"),
         ("own", "3/config.json", {"skiplist_tasks": ["image"]}, "query and document"),
         ("own", "3/config.json", {"skiplist_tasks": [["query"]]}, "query and document"),
+        ("own", "3/config.json", {"skiplist_tasks": ["query"]}, "must name document, too"),
+        (
+            "own",
+            "config_sentence_transformers.json",
+            {"prompts": {"query": "[Q] of [D] a", "document": "[D] "}},
+            r"prompt query holds the special token \[D\] , which is read as text",
+        ),
         ("pylate", "config_sentence_transformers.json", {"query_prefix": 1}, "must be a text, got"),
         ("own", "4/config.json", {"module_input_name": "sentence_embedding"}, "token_embeddings"),
         ("own", "sentence_bert_config.json", {"query_expansion": {"length": 16}}, "fixed or min"),
@@ -281,6 +289,31 @@ def test_files_that_say_what_is_not_supported_are_named(tmp_path, case, file, ch
     with pytest.raises(InputError, match=message) as error:
         import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
     assert str(tmp_path / "source") in str(error.value)
+
+
+@pytest.mark.parametrize("case", ["pylate_bert", "own_bert"])
+def test_the_length_of_documents_is_none_of_queries(tmp_path, case):
+    """They have that of the model, where no file names one for them."""
+    source, text = tmp_path / "source", " ".join(WORDS[:50])
+    write_multi_vectors(source, case)
+    for file, of_queries in (
+        ("config_sentence_transformers.json", {"do_query_expansion": False}),
+        ("sentence_bert_config.json", {"query_expansion": None, "query_length": None}),
+    ):
+        if case == "pylate_bert" or file.startswith("sentence"):
+            edit(source / file, document_length=20, **of_queries)
+    encoder = Encoder(import_model(str(source), str(tmp_path / "bundle")), threads=1)
+    document = encoder.encode(text, kind="multi", long_text="truncate")
+    assert len(document.vectors) <= 20
+    assert len(encoder.encode_query(text, kind="multi").vectors) > 50
+
+
+def test_a_marker_may_be_followed_by_words(tmp_path):
+    write_multi_vectors(tmp_path / "source", "own", prompts={"query": "[Q] of: ", "document": "a"})
+    bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    entries, head = load_tokenizer(bundle).vocab, bundle.heads["multi"]
+    assert (head.query_marker, head.document_marker) == (entries.index("[Q] "), None)
+    assert bundle.prompts == {"query": "of: ", "document": "a"}
 
 
 def test_chunks_have_vectors_of_their_own_and_the_marker(encoders, models):

@@ -1,5 +1,7 @@
 """Scores: what documents get of those of rows, and the folders of cross-encoders."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -96,11 +98,24 @@ def test_a_cross_encoder_names_its_activation(tmp_path):
     assert found.shape == (1, 1)
 
 
+@pytest.mark.parametrize(("labels", "activation"), [(1, "sigmoid"), (3, "none")])
+def test_a_cross_encoder_that_names_none_has_the_usual_activation(tmp_path, labels, activation):
+    """That of CrossEncoder, which asks for no problem_type."""
+    write_classifier(tmp_path / "source", "roberta", labels, problem_type="regression")
+    as_cross_encoder(tmp_path / "source")
+    (tmp_path / "source" / "config_sentence_transformers.json").write_text(
+        json.dumps({"model_type": "CrossEncoder"})
+    )
+    bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    assert bundle.heads["scores"].activation == activation
+
+
 @pytest.mark.parametrize(
     ("config", "activation"),
     [
         ({"sentence_transformers": {"activation_fn": "torch.nn.Identity"}}, "none"),
         ({"sbert_ce_default_activation_function": "torch.nn.Sigmoid"}, "sigmoid"),
+        ({"sentence_transformers": {"activation_fn": None, "version": "4.1.0"}}, "none"),
         ({"problem_type": "multi_label_classification"}, "sigmoid"),
         ({}, "softmax"),
     ],
