@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, compress
 from pathlib import Path
@@ -61,6 +61,7 @@ from bert_embed.storage.files import (
     holds_files,
     is_remote,
     join,
+    names_in,
     open_listed,
     open_raw,
     read_bytes,
@@ -238,7 +239,10 @@ def _listed(
 ) -> tuple[list["Output"], list[Iterator[Path]]]:
     """The outputs, and the files of each, which are listed and compared with its record now."""
     partial, outputs = switch("partial", partial), open_outputs(folder, kind)
-    listed = [_files_of(output.folder, output.record, kind, partial) for output in outputs]
+    listed = [
+        _files_of(output.folder, output.record, kind, partial, output.finished)
+        for output in outputs
+    ]
     pairs = zip(outputs, listed, strict=True)
     return outputs, [_checked_files(one.folder, one.record, files) for one, files in pairs]
 
@@ -285,6 +289,18 @@ class Output:
     folder: str
     settings: dict[str, Any]  # what it says of its vectors
     record: RunRecord | None  # None of a table whose folder holds no run.json
+    # Names of the block records that a run in progress had when it was opened; None of any other.
+    # Whatever reads the output several times reads these parts alone: it would else take a document
+    # for replaced by a part that it has not read, or show both versions.
+    finished: frozenset[str] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        finished = None
+        if self.record is not None and not self.record.is_done:
+            with store_errors():
+                names = names_in(join(absolute(self.folder), BLOCK_RECORDS))
+            finished = frozenset(f"{BLOCK_RECORDS}/{name}" for name in names)
+        object.__setattr__(self, "finished", finished)
 
     @property
     def earlier(self) -> set[str]:
@@ -463,7 +479,7 @@ def columns_of_files(
     The rows of a file must be read before the next one's.
     """
     record = output.record
-    for name in _files_of(output.folder, record, granularity, partial=True):
+    for name in _files_of(output.folder, record, granularity, True, output.finished):
         if record and not record.is_done and _recorded(output.folder, record, name) is None:
             continue  # nobody reads its rows: they replace none
         with open_raw(join(absolute(output.folder), name)) as file:
@@ -480,15 +496,19 @@ def columns_of_files(
 
 
 def vector_files(
-    folder: _Folder, granularity: str = "sentence", partial: bool = False
+    folder: _Folder,
+    granularity: str = "sentence",
+    partial: bool = False,
+    finished: frozenset[str] | None = None,
 ) -> Iterator[Path]:
     """Finds the files of one kind of vectors of a run, in the input's order; InputError as `read`.
 
     Each file is compared with the block record of its part. A file of a store is a local copy
     that exists until the next one is requested. A folder without `run.json` is read unchecked.
+    `finished` is that of an `Output`.
     """
     record = read_run(folder)
-    return _checked_files(folder, record, _files_of(folder, record, granularity, partial))
+    return _checked_files(folder, record, _files_of(folder, record, granularity, partial, finished))
 
 
 def _checked_files(folder: _Folder, record: RunRecord | None, files: _Files) -> Iterator[Path]:
@@ -509,7 +529,10 @@ def _checked_file(
 
 
 def each_file(
-    folder: _Folder, granularity: str, read: Callable[[Path], _Result]
+    folder: _Folder,
+    granularity: str,
+    read: Callable[[Path], _Result],
+    finished: frozenset[str] | None = None,
 ) -> Iterator[_Result]:
     """Yields what `read` makes of each of the finished files of `vector_files`, in their order.
 
@@ -524,7 +547,7 @@ def each_file(
     threads = available_cores()
     if is_remote(os.fspath(folder)):
         threads = max(threads, _FETCHED)
-    files = _files_of(folder, record, granularity, partial=True)
+    files = _files_of(folder, record, granularity, True, finished)
     return chain.from_iterable(in_parallel(of_file, files.items(), threads))
 
 
@@ -533,7 +556,13 @@ def vector_names(folder: _Folder) -> list[str]:
     return list(_files_of(folder, read_run(folder), "sentence", partial=False))
 
 
-def _files_of(folder: _Folder, record: RunRecord | None, granularity: str, partial: bool) -> _Files:
+def _files_of(
+    folder: _Folder,
+    record: RunRecord | None,
+    granularity: str,
+    partial: bool,
+    finished: frozenset[str] | None = None,
+) -> _Files:
     """The files of vectors of a run, complete unless `partial`, in order."""
     if record is not None and not record.is_done and not partial:
         raise InputError(
@@ -543,7 +572,9 @@ def _files_of(folder: _Folder, record: RunRecord | None, granularity: str, parti
     files: _Files = {}
     for place in KINDS[granularity].places:
         files |= _vectors_in(folder, place, record)
-    return files
+    if finished is None:
+        return files
+    return {name: file for name, file in files.items() if _record_of(name) in finished}
 
 
 @contextmanager
@@ -605,15 +636,20 @@ def _is_written(folder: _Folder, record: RunRecord, name: str, path: Path) -> bo
 
 def _recorded(folder: _Folder, record: RunRecord, name: str) -> dict[str, Any] | None:
     """Returns the entry of a file in the block record of its part; None if there is none."""
-    parsed = output_name(name)
     with store_errors():
-        data = read_bytes(join(os.fspath(folder), block_record_name(parsed.block, parsed.part)))
+        data = read_bytes(join(os.fspath(folder), _record_of(name)))
     try:
         block_record = json.loads(data or b"{}")
         file = block_record["files"][name] if block_record["run"] == record.run else None
         return file if file is None or {"bytes", "crc32c"} <= file.keys() else None
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
+
+
+def _record_of(name: str) -> str:
+    """The name of the block record of a file's part."""
+    parsed = output_name(name)
+    return block_record_name(parsed.block, parsed.part)
 
 
 def has_block_records(folder: _Folder) -> bool:

@@ -19,7 +19,13 @@ from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.heads.similarities import DENSE, SignBits, Similarity
 from bert_embed.results.files import BATCH_ROWS, row_batches
 from bert_embed.results.names import restored, stored_width
-from bert_embed.results.read import each_file, has_block_records, open_vectors, vector_names
+from bert_embed.results.read import (
+    Output,
+    each_file,
+    has_block_records,
+    open_vectors,
+    vector_names,
+)
 
 PLACES = ("id", "start", "stop")
 _SIGN_ROWS = 1 << 14  # of ubinary that are read at a time: 800 KB of 384 bits
@@ -63,6 +69,7 @@ def nearest(
     kind: str = "sentence",
     among: Callable[[Sequence[str | int]], np.ndarray] | None = None,
     by_signs: bool = False,
+    finished: frozenset[str] | None = None,
 ) -> list[list[Hit]]:
     """Finds the `k` best hits of each query; of equal ones the first in the input's order.
 
@@ -81,6 +88,7 @@ def nearest(
         among: Says of some ids, bool `[ids]`, whose rows may be hits; None for all.
         by_signs: Whether the hits are those of ubinary vectors that share most signs with the
             query, which is several times faster; `Hit.exact` has their similarity.
+        finished: That of an `Output`, the parts that are searched; None for all that are finished.
     """
     similarity = KINDS[kind].similarity
     if kind == "sentence":
@@ -90,7 +98,7 @@ def nearest(
     if by_signs:
         exact, measured = queries, SignBits(queries)
     scan = _Scan(folder, settings, measured, k, kind, among, exact)
-    for hits in each_file(folder, kind, scan):
+    for hits in each_file(folder, kind, scan, finished):
         scan.keep(hits)
     return scan.best
 
@@ -118,17 +126,15 @@ def spread_rows(folder: str, settings: dict[str, Any], count: int) -> list[Hit]:
     return hits
 
 
-def ids_among(
-    folder: str, settings: dict[str, Any], ids: set[str], kind: str = "sentence"
-) -> set[str]:
+def ids_among(output: Output, ids: set[str], kind: str = "sentence") -> set[str]:
     """Returns those of some ids, as text, whose vectors an output has."""
 
     def among(path: Path) -> set[str]:
-        batches = row_batches(path, settings, kind=kind, vectors=False, rows=PLACE_ROWS)
+        batches = row_batches(path, output.settings, kind=kind, vectors=False, rows=PLACE_ROWS)
         in_batches = (map(str, batch.columns["id"].to_pylist()) for batch in batches)
         return set().union(*map(ids.intersection, in_batches))
 
-    return set().union(*each_file(folder, kind, among))
+    return set().union(*each_file(output.folder, kind, among, output.finished))
 
 
 @dataclass
@@ -231,15 +237,13 @@ def place_of(hit: Hit) -> Place:
     return str(hit.id), hit.start, hit.stop
 
 
-def vectors_at(
-    folder: str, settings: dict[str, Any], wanted: Iterable[Place]
-) -> dict[Place, np.ndarray | None]:
+def vectors_at(output: Output, wanted: Iterable[Place]) -> dict[Place, np.ndarray | None]:
     """Returns the vectors of those places that an output has, float32 `[width]`.
 
     None where rows of one place have different ones. All ids are read, and the vectors that are
     wanted.
     """
-    places = set(wanted)
+    places, settings = set(wanted), output.settings
     ids = pa.array(sorted({place[0] for place in places}), pa.string())
 
     def of_file(path: Path) -> dict[Place, np.ndarray | None]:
@@ -261,7 +265,7 @@ def vectors_at(
         return vectors
 
     found: dict[Place, np.ndarray | None] = {}
-    for of_one in each_file(folder, "sentence", of_file):
+    for of_one in each_file(output.folder, "sentence", of_file, output.finished):
         add_vectors(found, of_one)
     return found
 

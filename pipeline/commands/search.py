@@ -4,7 +4,7 @@ import itertools
 import json
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -351,15 +351,7 @@ class _Stages:
             again = [[hit.by_whole_vector for hit in few] for few in hits]
             return [sorted(few, key=lambda hit: -hit.score) for few in again]
         wanted = {place_of(hit) for few in hits for hit in few}
-        at_places: dict[Place, np.ndarray | None] = {}
-        later, ids = later_outputs(self.larger), {place[0] for place in wanted}
-        for number in sorted(range(len(later)), key=lambda one: -len(later[one])):
-            output = self.larger[number]
-            is_later = any(number in continuing for continuing in later)
-            replaced = _replaced(output, ids) if is_later else set()
-            at_places = {at: one for at, one in at_places.items() if at[0] not in replaced}
-            add_vectors(at_places, vectors_at(output.folder, output.settings, wanted))
-        vectors = {at: vector for at, vector in at_places.items() if vector is not None}
+        at_places = _newest_vectors(self.larger, wanted)
         shown = {place_of(hit) for few in hits[:count] for hit in few}
         if shown and not shown & at_places.keys():
             raise InputError(
@@ -369,15 +361,23 @@ class _Stages:
         if missing := len(shown - at_places.keys()):
             lacking = counted_of(missing, len(shown), "candidate", "is", "are")
             warn(f"note: {lacking} not in {self._names}, and left out")
-        if shared := len(shown & (at_places.keys() - vectors.keys())):
-            unclear = counted_of(shared, len(shown), "candidate", "has", "have")
-            warn(f"note: {unclear} the id of several texts in {self._names}: left out")
+        # Of several texts with one id nothing says which of them the larger vector is of.
+        unclear = _of_several(at_places) | _of_several(_newest_vectors(self.outputs, wanted))
+        vectors = {at: one for at, one in at_places.items() if one is not None}
+        vectors = {at: one for at, one in vectors.items() if at not in unclear}
+        if shared := len(shown & unclear & at_places.keys()):
+            having = counted_of(shared, len(shown), "candidate", "has", "have")
+            warn(f"note: {having} the id of several texts in {self._all_names}: left out")
         queries = queries_of(self.larger, texts, self.prompt, "dense")[0]
         return rescored(hits, vectors, queries, self.larger[0].settings["similarity"])
 
     @property
     def _names(self) -> str:
         return " and ".join(output.folder for output in self.larger or self.outputs)
+
+    @property
+    def _all_names(self) -> str:
+        return " or ".join(output.folder for output in (*self.larger, *self.outputs))
 
     def _sample(self, count: int) -> tuple[list[Hit], str | None]:
         """Evenly spread rows of the largest output with their texts, or why there are none."""
@@ -428,7 +428,11 @@ def _newest_hits(
     most = k
     while True:
         hits_of = [
-            nearest(output.folder, output.settings, vectors, most, kind, by_signs=by_signs)
+            nearest(
+                *(output.folder, output.settings, vectors, most, kind),
+                by_signs=by_signs,
+                finished=output.finished,
+            )
             for output, vectors in zip(outputs, queries, strict=True)
         ]
         ids = {
@@ -454,9 +458,28 @@ def _newest_hits(
         most *= 4
 
 
+def _newest_vectors(
+    outputs: Sequence[SearchedOutput], wanted: set[Place]
+) -> dict[Place, np.ndarray | None]:
+    """What `vectors_at` finds of the newest versions in some outputs."""
+    vectors: dict[Place, np.ndarray | None] = {}
+    later, ids = later_outputs(outputs), {place[0] for place in wanted}
+    for number in sorted(range(len(later)), key=lambda one: -len(later[one])):
+        output = outputs[number]
+        is_later = any(number in continuing for continuing in later)
+        replaced = _replaced(output, ids) if is_later else set()
+        vectors = {at: one for at, one in vectors.items() if at[0] not in replaced}
+        add_vectors(vectors, vectors_at(output, wanted))
+    return vectors
+
+
+def _of_several(vectors: Mapping[Place, np.ndarray | None]) -> set[Place]:
+    return {at for at, one in vectors.items() if one is None}
+
+
 def _replaced(output: SearchedOutput, ids: set[str], kind: str = "sentence") -> set[str]:
     """Those of some ids that an output has or deletes: earlier ones have old versions of them."""
-    return ids_among(output.folder, output.settings, ids, kind) | deleted_among(output, ids)
+    return ids_among(output, ids, kind) | deleted_among(output, ids)
 
 
 def _best(of_outputs: Sequence[list[list[Hit]]], k: int) -> list[list[Hit]]:

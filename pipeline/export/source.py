@@ -338,7 +338,10 @@ def _files(
             continue
         # All kinds of a run have the same parts.
         files = [
-            vector_files(output.folder, _granularity(options, [kind]), options.partial)
+            vector_files(
+                *(output.folder, _granularity(options, [kind]), options.partial),
+                output.finished,
+            )
             for kind in kinds
         ]
         for paths in zip(*files, strict=True):

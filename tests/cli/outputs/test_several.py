@@ -13,8 +13,8 @@ import yaml
 import bert_embed
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.cli import main
-from tests.support.command import block_records, embed, record
-from tests.support.daily import THREE_DAYS, three_days
+from tests.support.command import embed
+from tests.support.daily import THREE_DAYS, in_progress, three_days
 from tests.support.outputs import content_of
 
 IDS = ["2", "1", "3", "4"]  # monday has the second still, wednesday the newest of the others
@@ -50,14 +50,23 @@ def test_read_gives_the_newest_of_each_document_once(days, tiny_bundle):
 
 def test_files_of_a_run_in_progress_replace_nothing_until_they_are_finished(days, tmp_path):
     shutil.copytree(days / "wednesday", tmp_path / "wednesday")
-    for path in block_records(tmp_path / "wednesday"):
-        path.unlink()
-    running = record(tmp_path / "wednesday") | {"status": "running"}
-    (tmp_path / "wednesday" / "run.json").write_text(json.dumps(running))
+    in_progress(tmp_path / "wednesday", tmp_path / "aside", data=False)
     outputs = [*names(days)[:2], tmp_path / "wednesday"]
     assert bert_embed.read(outputs, partial=True)[0] == ["2", "3", "1"]
     words = [document.id for document in bert_embed.read_words(outputs, partial=True)]
     assert words == ["2", "3", "1"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_part_that_is_finished_meanwhile_changes_no_answer(days, tmp_path, begun):
+    shutil.copytree(days / "wednesday", tmp_path / "wednesday")
+    finish = in_progress(tmp_path / "wednesday", tmp_path / "aside", data=not begun)
+    outputs = [*names(days)[:2], tmp_path / "wednesday"]
+    pieces = bert_embed.read_batches(outputs, rows=1, partial=True)
+    found = next(pieces)[0] if begun else []
+    finish()
+    assert found + [name for ids, _ in pieces for name in ids] == ["2", "3", "1"]
+    assert bert_embed.read(outputs, partial=True)[0] == IDS
 
 
 def test_a_run_that_lost_its_record_is_not_left_out_unseen(days, tiny_bundle, tmp_path, capsys):

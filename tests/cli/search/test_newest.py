@@ -1,11 +1,14 @@
 """Of outputs that continue each other, search shows the newest version of each document."""
 
+import shutil
+
 import pytest
 
 import bert_embed
+from bert_embed.pipeline.commands import search as search_command
 from bert_embed.pipeline.commands.search import search
 from tests.support.command import embed
-from tests.support.daily import THREE_DAYS, three_days
+from tests.support.daily import THREE_DAYS, in_progress, three_days
 
 NEWEST = {(1, "wednesday"), (2, "monday"), (3, "wednesday"), (4, "wednesday")}
 
@@ -52,3 +55,19 @@ def test_outputs_that_do_not_continue_each_other_show_all(days):
     assert len(found([days / "monday", days / "apart" / "tuesday"], "two", 9)) == 6
     both = found([days / "monday", days / "tuesday"], "two", 9)
     assert set(both) == {(1, "tuesday"), (2, "monday"), (3, "monday")}
+
+
+def test_a_part_that_is_finished_meanwhile_hides_no_document(days, tmp_path, monkeypatch):
+    wednesday, nearest = tmp_path / "wednesday", search_command.nearest
+    shutil.copytree(days / "wednesday", wednesday)
+    finish = in_progress(wednesday, tmp_path / "aside")
+
+    def nearest_then_finished(folder, *words, **settings):
+        hits = nearest(folder, *words, **settings)
+        if folder == str(wednesday):
+            finish()
+        return hits
+
+    monkeypatch.setattr(search_command, "nearest", nearest_then_finished)
+    outputs = [days / "monday", days / "tuesday", wednesday]
+    assert set(found(outputs, "two", 9)) == {(1, "tuesday"), (2, "monday"), (3, "monday")}

@@ -133,6 +133,13 @@ def test_an_id_of_several_texts_gives_none_the_score_of_another(tmp_path, tiny_b
     ]
     said = "1 of 2 candidates has the id of several texts in "
     assert said in capsys.readouterr().err
+    # Nor if the larger output has one of these texts alone.
+    (tmp_path / "in.jsonl").write_text("\n".join(lines[1:]))
+    assert embed(tmp_path / "fewer", tiny_bundle, tmp_path / "in.jsonl") == 0
+    larger = str(tmp_path / "fewer")
+    [hits] = search(str(tmp_path / "ubinary"), ["the bank"], 4, rescore_with=larger)
+    assert [hit.id for hit in hits] == ["b", "b"]
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("names", ["12", "21"])
