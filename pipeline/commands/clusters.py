@@ -37,7 +37,14 @@ from bert_embed.results.names import parse_name
 from bert_embed.results.read import NewestRows, Output, open_outputs, output_folders, vector_names
 from bert_embed.results.run_record import RunRecord, now
 from bert_embed.search.clusters import default_clusters
-from bert_embed.storage.files import absolute, create_exclusive, is_remote, join, write_bytes
+from bert_embed.storage.files import (
+    absolute,
+    create_exclusive,
+    is_remote,
+    join,
+    remove,
+    write_bytes,
+)
 from bert_embed.transforms.clusters.graph import ClusterVectors
 from bert_embed.transforms.clusters.job import (
     CENTROIDS,
@@ -251,7 +258,7 @@ def _record_of_output(run: ClusterRun) -> ClusterRecord | None:
 
 
 def _is_done(run: ClusterRun, earlier: ClusterRecord) -> bool:
-    """Whether this job is complete, and its files are as many and as large as it wrote."""
+    """Whether this job is complete, and its files are those that it wrote."""
     if earlier.run != run.fingerprint or not earlier.is_done:
         return False
     return run.job.folder.written() == earlier.written
@@ -281,6 +288,8 @@ def _start(run: ClusterRun) -> ClusterRecord:
     record = _first_record(run)
     # The record comes first: a job that finds another's has written nothing that this one reads.
     folder.prepare()
+    if earlier is not None and earlier.is_done:  # what it wrote was changed: nothing of it is taken
+        remove([folder.centroids])
     if earlier is not None:
         record = replace(record, job=earlier.job)
         write_bytes(folder.record, record.to_json())

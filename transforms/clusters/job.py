@@ -10,12 +10,15 @@ import numpy as np
 from bert_embed.base.arrays import conditions
 from bert_embed.base.errors import InputError, counted, required
 from bert_embed.base.json import from_json, json_object
+from bert_embed.base.threads import in_parallel
 from bert_embed.results.files import row_batches
 from bert_embed.results.names import RUN_FILE, file_name, output_dtype, output_name, parse_name
 from bert_embed.results.read import has_block_records, open_vectors
 from bert_embed.results.run_record import JobRecord
 from bert_embed.search.clusters import TILE, WHICH_TO_KEEP, member_type
+from bert_embed.storage.file_info import crc32c_of_bytes
 from bert_embed.storage.files import (
+    checksum,
     join,
     list_files,
     make_below,
@@ -129,10 +132,15 @@ class ClusterFolder:
 
     def written(self) -> "dict[str, WrittenFiles]":
         """The files that there are, by the kind of result."""
-        written = dict.fromkeys((CLUSTERS, DUPLICATES, CENTROIDS), WrittenFiles(0, 0))
-        for path, size in self.sizes().items():
-            kind = path.removeprefix(join(self.path, "")).partition("/")[0]
-            written[kind] = WrittenFiles(written[kind].files + 1, written[kind].bytes + size)
+        sizes = self.sizes()
+        sums = dict(zip(sizes, in_parallel(checksum, sizes), strict=True))
+        written = {}
+        for kind in (CLUSTERS, DUPLICATES, CENTROIDS):
+            place = join(self.path, kind)
+            own = sorted(path for path in sizes if path == place or path.startswith(f"{place}/"))
+            lines = [f"{path.removeprefix(place)} {sums[path]}\n" for path in own]
+            crc32c = crc32c_of_bytes("".join(lines).encode())
+            written[kind] = WrittenFiles(len(own), sum(sizes[path] for path in own), crc32c)
         return written
 
     def progress(self) -> "Progress":
@@ -210,6 +218,7 @@ class WrittenFiles:
 
     files: int
     bytes: int
+    crc32c: str = ""  # of a line for each with its name and its own
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -97,6 +97,23 @@ def test_nothing_but_results_is_left(out):
     assert names == {"run.json", "centroids.npy", "clusters", "duplicates"}
 
 
+@pytest.mark.parametrize("kind", ["clusters", "duplicates", "centroids.npy"])
+def test_a_damaged_result_is_computed_again(source, out, tmp_path, capsys, kind):
+    damaged = tmp_path / "out"
+    shutil.copytree(out, damaged)
+    path = damaged / kind if kind.endswith("npy") else sorted((damaged / kind).glob("part-*"))[0]
+    whole = path.read_bytes()
+    changed = bytearray(whole)
+    changed[len(whole) // 2] ^= 1  # the size stays
+    words = ["dedup", str(source), str(damaged), f"--threshold={THRESHOLD}"]
+    assert main(words) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    path.write_bytes(changed)
+    assert main(words) == 0
+    assert "nothing to do" not in capsys.readouterr().out
+    assert path.read_bytes() == whole
+
+
 def test_ids_stand_at_their_own_clusters(out, vectors):
     clusters = pd.read_parquet(out / "clusters")
     assert clusters["id"].tolist() == [f"doc-{row}" for row in range(ROWS)]
