@@ -75,19 +75,20 @@ def whole_numbers(name: str, values: Any) -> tuple[int, ...]:
 
 
 def seconds(name: str, value: Any) -> float:
-    """Returns a duration over 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    """Returns a finite duration over 0."""
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise SettingError(name, f"must be a number of seconds, got {_shown(value)}")
-    if not value > 0:
-        raise SettingError(name, f"must be over 0, got {value}")
+    if not 0 < float(value) < math.inf:
+        wanted = "finite" if value == math.inf else "over 0"
+        raise SettingError(name, f"must be {wanted}, got {value}")
     return float(value)
 
 
 def not_negative(name: str, value: Any) -> float:
     """Returns a finite number of at least 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise SettingError(name, f"must be a number, got {_shown(value)}")
-    if not 0 <= value < math.inf:
+    if not 0 <= float(value) < math.inf:
         raise SettingError(name, f"must be at least 0, got {value}")
     return float(value)
 
@@ -137,12 +138,18 @@ def text_list(name: str, values: Any) -> list[str]:
 
 def text_pairs(name: str, pairs: Any) -> tuple[bool, tuple[list[str], list[str]]]:
     """Returns whether it is one pair of texts, and all first and all second texts."""
-    one = isinstance(pairs, tuple) and len(pairs) == 2 and set(map(type, pairs)) == {str}
+    one = isinstance(pairs, tuple) and _is_pair(pairs)
     listed = [pairs] if one else _items(name, pairs, "pairs of two texts", flat=False)
     for place, pair in enumerate(listed):
-        if not (isinstance(pair, tuple | list) and [*map(type, pair)] == [str, str]):
+        if not _is_pair(pair):
             raise SettingError(f"{name}[{place}]", "must be two texts, (query, document)")
     return one, ([pair[0] for pair in listed], [pair[1] for pair in listed])
+
+
+def _is_pair(pair: Any) -> bool:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        return False
+    return all(isinstance(text, str) for text in pair)  # also those of NumPy
 
 
 def text_or_word_lists(name: str, values: Any) -> list[str | list[str]]:

@@ -52,15 +52,15 @@ class Cosines:
         return np.delete(np.arange(len(vectors)), bad)
 
     def scored(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> Iterator[_Scored]:
-        near = self._near(vectors, floor, k)
+        with np.errstate(over="ignore", invalid="ignore"):  # of vectors longer than 1e19
+            near = self._near(vectors, floor, k)
         for number in np.flatnonzero(near.any(axis=0)).tolist():
             rows = np.flatnonzero(near[:, number])
             yield number, rows, self.exact(vectors[rows], self._queries[number])
 
     def _near(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> np.ndarray:
         """bool `[rows, queries]`: the candidates."""
-        with np.errstate(over="ignore"):
-            squares = np.vecdot(vectors, vectors)
+        squares = np.vecdot(vectors, vectors)
         odd = np.flatnonzero((squares < _LEAST) | (squares > _MOST))
         if len(odd):
             vectors = vectors.copy()
@@ -246,12 +246,15 @@ def _max_sims(vectors: MultiVectors, query: np.ndarray) -> np.ndarray:
 def _reaching(
     products: np.ndarray, floor: np.ndarray, k: int, margin: float | np.ndarray
 ) -> np.ndarray:
-    """bool `[rows, queries]`: which products may be among the best; a margin for rounding."""
+    """bool `[rows, queries]`: which products may be among the best; a margin for rounding.
+
+    Those that float32 cannot hold may be.
+    """
     limits = floor.copy()
     begun = np.isinf(floor)
     if begun.any() and len(products) > k:
         limits[begun] = np.partition(products[:, begun], -k, axis=0)[-k]
-    return products >= limits - margin
+    return ~(products < limits - margin)
 
 
 _OF_KIND: dict[str, type[Similarity]] = {"sparse": SparseProducts, "multi": MaxSim}

@@ -15,6 +15,7 @@ import pytest
 
 import bert_embed
 from bert_embed.base.errors import InputError, SettingError
+from bert_embed.settings import TextSpec
 from bert_embed.transforms import BertEmbeddings, EmbedDocuments
 
 TEXTS = ["the bank of the river", "money"]
@@ -153,7 +154,11 @@ def test_a_wrong_argument_of_a_transform_is_named(tiny_bundle, transform, settin
 
 
 def test_a_wait_that_is_no_number_is_refused(tiny_bundle):
-    for wait, message in [("1", "must be a number of seconds, got '1'"), (0, "must be over 0")]:
+    for wait, message in [
+        ("1", "must be a number of seconds, got '1'"),
+        (0, "must be over 0"),
+        (float("inf"), "must be finite, got inf"),
+    ]:
         with pytest.raises(SettingError, match=f"max_batch_seconds {message}"):
             EmbedDocuments(model=tiny_bundle, max_batch_seconds=wait)
 
@@ -166,6 +171,8 @@ def test_what_is_meant_is_taken(encoder, tiny_bundle):
         Path(tiny_bundle), threads=np.int64(1), normalize=np.True_, dense=False
     )
     np.testing.assert_allclose(np.linalg.norm(loaded.encode(TEXTS), axis=1), 1, atol=1e-6)
+    EmbedDocuments(model=tiny_bundle, max_batch_seconds=np.float32(0.5))
+    assert TextSpec(64, vectors=("sparse",), min_weight=np.float32(0.5)).min_weight == 0.5
 
 
 @pytest.mark.parametrize("method", ["encode", "units"])

@@ -168,6 +168,10 @@ def test_a_cross_encoder_scores_pairs_and_ranks_documents(tmp_path, encoder):
     wanted = one_label.encode(["who"] * len(TEXTS), list(TEXTS), kind="scores")[:, 0]
     pairs = [("who", text) for text in TEXTS]
     np.testing.assert_array_equal(one_label.score(pairs), wanted)
+    names = [np.str_(text) for text in TEXTS]
+    np.testing.assert_array_equal(one_label.score((np.str_("who"), one) for one in names), wanted)
+    assert one_label.score((np.str_("who"), names[1])) == wanted[1]
+    assert one_label.rank(np.str_("who"), names) == one_label.rank("who", TEXTS)
     one = one_label.score(("who", TEXTS[1]))
     assert (type(one), one) == (float, wanted[1])
     assert one_label.score([]).shape == (0,)

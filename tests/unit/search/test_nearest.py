@@ -154,3 +154,28 @@ def test_cosines_do_not_depend_on_how_long_vectors_are(tmp_path):
         (hits,) = nearest(str(output), settings, query, k)
         wanted = np.argsort(-cosines, kind="stable")[:k]
         assert [hit.id for hit in hits] == [ids[row] for row in wanted.tolist()]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("similarity", ["dot", "euclidean"])
+def test_vectors_whose_squares_float32_cannot_hold_are_hits(tmp_path, similarity):
+    random = np.random.default_rng(4)
+    lengths = 10.0 ** random.integers(-3, 30, (90, 1))
+
+    def changed(block):
+        vectors = random.standard_normal((90, 12)) * lengths
+        return replace(block, vectors=vectors.astype(np.float32))
+
+    output = finished_run(tmp_path / "output", [90, 90], kept=False, changed=changed)
+    ids, vectors = bert_embed.read(output)
+    queries = np.stack([random.standard_normal(12), np.zeros(12)]).astype(np.float32)
+    settings = json.loads((output / "run.json").read_text())["vectors"]
+    settings |= {"similarity": similarity}
+    for k in (9, 400):
+        found = nearest(str(output), settings, queries, k)
+        for query, hits in zip(queries.astype(np.float64), found, strict=True):
+            scores = vectors @ query
+            if similarity == "euclidean":
+                scores = -np.linalg.norm(vectors - query, axis=1)
+            wanted = np.argsort(-scores, kind="stable")[:k]
+            assert [hit.id for hit in hits] == [ids[row] for row in wanted.tolist()]
