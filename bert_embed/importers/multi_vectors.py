@@ -20,7 +20,7 @@ from bert_embed.importers.sentence_transformers import (
     read_prompts,
     read_transformer,
 )
-from bert_embed.importers.tokenizer_files import MASKS
+from bert_embed.importers.tokenizer_files import mask_tokens
 from bert_embed.importers.weights import (
     architectures,
     check_shapes,
@@ -145,14 +145,14 @@ class MultiVectorFiles:
             query_marker=ids.get("query"),
             query_length=query_length and min(query_length, most),
             fill_length=min(self.fill_length, most),
-            fill_id=self._fill_id(numbers) if self.fill_length else 0,
+            fill_id=self._fill_id(numbers, folder) if self.fill_length else 0,
             attends_fill=self.attends_fill,
             skip_ids=tuple(sorted({numbers[one] for one in self.skip_words if one in numbers})),
             skips_in_queries=self.skips_in_queries,
         ), {name: prompt for name, prompt in prompts.items() if prompt}
 
-    def _fill_id(self, numbers: Mapping[str, int]) -> int:
-        names = MASKS if self.fill_token is None else (self.fill_token,)
+    def _fill_id(self, numbers: Mapping[str, int], folder: Path) -> int:
+        names = mask_tokens(folder) if self.fill_token is None else (self.fill_token,)
         for name in names:
             if name in numbers:
                 return numbers[name]

@@ -183,9 +183,7 @@ def read_tokenizer(
 
     `markers` are entries that no text contains, whatever the files say.
     """
-    slow, fast = _settings_in(folder / _SLOW), optional_object(folder / _FAST)
-    if "added_tokens_decoder" not in slow:  # else that file is of an older version, and not read
-        slow = {**slow, **_settings_in(folder / _SPECIAL_MAP)}
+    slow, fast = _slow_settings(folder), optional_object(folder / _FAST)
     files = _Files(folder, slow, fast, read_object(folder / _CONFIG))
     _check_settings(files)
     if files.kind == _OWN:
@@ -201,6 +199,19 @@ def read_tokenizer(
         tokenizer = _word_piece(files, config, lowered)
     tokenizer.has_segments &= _gives_types(files)
     return tokenizer, _max_length(folder / _SLOW, slow, config)
+
+
+def mask_tokens(folder: Path) -> tuple[str, ...]:
+    """Returns the token that the files name as the mask, or the usual ones."""
+    named = _content(_slow_settings(folder).get("mask_token"))
+    return MASKS if named is None else (named,)
+
+
+def _slow_settings(folder: Path) -> Mapping[str, Any]:
+    slow = _settings_in(folder / _SLOW)
+    if "added_tokens_decoder" in slow:  # the other file is of an older version, and not read
+        return slow
+    return {**slow, **_settings_in(folder / _SPECIAL_MAP)}
 
 
 def _settings_in(path: Path) -> Mapping[str, Any]:
@@ -426,14 +437,20 @@ def _with_added_tokens(files: _Files) -> Mapping[str, Any]:
     import tokenizers
 
     fast, tokens = files.fast, _added_tokens(files)
-    known = [token.get("content") for token in files.added_tokens if isinstance(token, dict)]
+    known = {
+        token.get("content"): {name: token.get(name) for name in (*_FLAGS, "normalized")}
+        for token in files.added_tokens
+        if isinstance(token, dict)
+    }
     entries = files.part("model").get("vocab")
     entries = entries if isinstance(entries, dict) else {}
-    # A special token in a text is text, so that one that has an id, or needs none, changes nothing.
-    if all(
-        content in known or (token["special"] and ("id" not in token or content in entries))
-        for content, token in tokens.items()
-    ):
+
+    def changes_nothing(content: str, token: Mapping[str, Any]) -> bool:
+        if token["special"]:  # which in a text is text
+            return content in known or "id" not in token or content in entries
+        return content in known and known[content].items() <= token.items()
+
+    if all(changes_nothing(content, token) for content, token in tokens.items()):
         return fast
     for token in tokens.values():
         token.pop("id", None)

@@ -35,6 +35,15 @@ from bert_embed.bundle.bundle import (
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.text.documents import TextTokenizer
 
+_POINTER = b"version https://git-lfs"
+
+
+def _refuse_pointer(path: Path) -> None:
+    """InputError for what a clone without Git LFS has in place of a large file."""
+    with open(path, "rb") as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            raise InputError(f"{path}: is a pointer of Git LFS, get the file with git lfs pull")
+
 
 def read_json(path: Path) -> Any:
     """Returns the contents of a JSON file; InputError if it cannot be read."""
@@ -43,6 +52,7 @@ def read_json(path: Path) -> Any:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
+        _refuse_pointer(path)
         raise InputError(f"{path}: is not JSON: {error}") from error
 
 
@@ -320,6 +330,8 @@ def read_safetensors(
                     )
                 yield key, np.asarray(file.get_tensor(key), np.float32)
     except (OSError, SafetensorError) as error:
+        if path.is_file():
+            _refuse_pointer(path)
         raise InputError(f"{path}: cannot be read as safetensors, perhaps cut: {error}") from error
 
 

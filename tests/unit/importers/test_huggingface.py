@@ -267,6 +267,15 @@ def test_a_cut_file_is_named(tmp_path, size):
         imported(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_a_pointer_of_git_lfs_is_named(tmp_path, name):
+    write_tiny_huggingface(tmp_path / "source")
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 90868376\n"
+    (tmp_path / "source" / name).write_text(pointer)
+    with pytest.raises(ValueError, match=f"{name}: is a pointer of Git LFS, get the file with git"):
+        imported(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [("pytorch_model.bin", "can run code"), ("tf_model.h5", "not readable here")],

@@ -418,6 +418,21 @@ def test_an_added_token_may_be_a_whole_word_alone(tmp_path):
     assert len(entries) not in tokenizer.encode("xcovid19x")
 
 
+def test_the_flags_of_an_added_token_are_those_of_tokenizer_config(tmp_path):
+    """As transformers takes them, whatever tokenizer.json says of the same token."""
+    write_architecture(tmp_path / "source", "roberta")
+    path = tmp_path / "source" / "tokenizer.json"
+    values = json.loads(path.read_text())
+    number = values["model"]["vocab"]["a"]
+    flags = dict.fromkeys(("lstrip", "rstrip", "single_word", "normalized", "special"), False)
+    token = {"content": "a", **flags}
+    edit_json(path, added_tokens=[*values["added_tokens"], {"id": number, **token}])
+    changes = {"added_tokens_decoder": {str(number): token | {"lstrip": True, "rstrip": True}}}
+    edit_json(tmp_path / "source" / "tokenizer_config.json", **changes)
+    tokenizer = load_tokenizer(imported(tmp_path))
+    assert tokenizer.encode("the a bank") == tokenizer.encode("theabank")
+
+
 def test_a_generic_tokenizer_that_puts_nothing_around_texts_is_refused(tmp_path):
     write_tiny_huggingface(tmp_path / "source")
     write_fast(tmp_path / "source", max_word=100, post_processor=None, added_tokens=[])

@@ -308,6 +308,16 @@ def test_the_length_of_documents_is_none_of_queries(tmp_path, case):
     assert len(encoder.encode_query(text, kind="multi").vectors) > 50
 
 
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+def test_queries_are_filled_with_the_mask_that_the_tokenizers_files_name(tmp_path, file):
+    write_multi_vectors(tmp_path / "source", "stanford")
+    edit(tmp_path / "source" / "tokenizer_config.json", mask_token="[MASK]")
+    (tmp_path / "source" / "special_tokens_map.json").write_text("{}")
+    edit(tmp_path / "source" / file, mask_token={"content": "[unused1]"})
+    bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    assert load_tokenizer(bundle).vocab[bundle.heads["multi"].fill_id] == "[unused1]"
+
+
 def test_a_marker_may_be_followed_by_words(tmp_path):
     write_multi_vectors(tmp_path / "source", "own", prompts={"query": "[Q] of: ", "document": "a"})
     bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
