@@ -23,8 +23,11 @@ class FileInfo:
     etag: str = ""  # of an object of S3, another one for another content; else empty
 
 
+_BUCKET = re.compile(r"[a-z0-9]([\w.-]*[a-z0-9])?", re.ASCII | re.IGNORECASE)
+
+
 def split_address(path: str) -> tuple[str, str]:
-    """The bucket and the name of an address in a store; InputError if there is no bucket.
+    """The bucket and the name of an address in a store; InputError if no bucket is named so.
 
     >>> split_address("gs://bucket/a/b.txt")
     ('bucket', 'a/b.txt')
@@ -33,6 +36,8 @@ def split_address(path: str) -> tuple[str, str]:
     bucket, _, name = place.partition("/")
     if not bucket:
         raise InputError(f"{path} must be {scheme}://BUCKET/NAME")
+    if not _BUCKET.fullmatch(bucket):
+        raise InputError(f"{path} names no bucket: {bucket} cannot be the name of one")
     return bucket, name
 
 

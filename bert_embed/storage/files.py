@@ -54,10 +54,11 @@ def _kind(address: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """A local path as absolute path, an address as it is; InputError for an unknown store."""
+    """A local path as absolute path, an address as it is; InputError if nothing can be there."""
     if not is_remote(path):
         return local.absolute(path)
     _kind(path)
+    split_address(path)
     return path
 
 

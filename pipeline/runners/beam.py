@@ -1,15 +1,24 @@
 """Reads Beam's flags, which no other file does, and completes them for a job."""
 
-import json
+import ast
 import logging
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+from apache_beam.options.pipeline_options import (
+    DirectOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    TestOptions,
+)
+from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
+from apache_beam.transforms.resources import resource_hints_from_options
 
+from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.runners.options import (
     DEFAULT_RUNNER,
     RunnerOptions,
@@ -109,15 +118,70 @@ class BeamFlags:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The job's labels: each is `key=value`, or JSON of several."""
+        """The job's labels: each is `key=value`, or a dict of several, as Beam reads them."""
         labels: dict[str, str] = {}
         for word in self["labels"] or ():
-            if word.startswith("{"):
-                labels |= json.loads(word)
+            if "{" in word:
+                try:
+                    labels |= ast.literal_eval(word)
+                except (ValueError, SyntaxError, TypeError) as error:
+                    raise UsageError(f"--labels {word} is neither KEY=VALUE nor JSON") from error
             else:
                 key, _, value = word.partition("=")
                 labels[key] = value
         return labels
+
+
+# A letter as Google Cloud takes it: of any script, but no capital.
+_LABEL = re.compile(r"[\w-]{0,63}")
+_FILES = ("setup_file", "requirements_file", "extra_packages", "sdk_location")
+_PACKAGES = (".tar", ".tar.gz", ".whl", ".zip")
+
+
+def flag_problems(flags: BeamFlags, is_dataflow: bool) -> Iterator[str]:
+    """Says why Beam or Dataflow would refuse flags, which is else known when a job is built."""
+    options = PipelineOptions(list(flags.words))
+    cloud = options.view_as(GoogleCloudOptions)
+    cloud.region = flags.region
+    options.view_as(TestOptions).dry_run = True  # no bucket is asked for
+    runner = None
+    if is_dataflow:  # with the service's clients, which other runs do not need
+        from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
+
+        runner = DataflowRunner()
+    checks = PipelineOptionsValidator(options, runner)
+    for name in ("temp_location", "staging_location") if is_dataflow else ():
+        if flags[name]:
+            yield from checks.validate_gcs_path(cloud, name)
+    yield from checks.validate()
+    try:
+        resource_hints_from_options(options)
+    except ValueError as error:
+        yield str(error)
+    for key, value in flags.labels.items() if is_dataflow else ():
+        if not (key and all(_is_label(one) for one in (key, value))):
+            yield (
+                f"--labels {key}={value}: keys and values are of small letters, digits, _ and -, "
+                "at most 63 of them"
+            )
+    for name in _FILES:
+        for path in (flags[name] or ()) if name == "extra_packages" else [flags[name]]:
+            yield from _file_problem(name, path)
+
+
+def _is_label(word: object) -> bool:
+    return isinstance(word, str) and word == word.lower() and _LABEL.fullmatch(word) is not None
+
+
+def _file_problem(name: str, path: str | None) -> Iterator[str]:
+    if not path or "://" in path or (name == "sdk_location" and os.path.isdir(path)):
+        return
+    if name == "sdk_location" and path in ("default", "container"):
+        return
+    if not os.path.isfile(path):
+        yield f"--{name} {path} does not exist"
+    elif name == "extra_packages" and not path.endswith(_PACKAGES):
+        yield f"--{name} {path} is no package: its name must end in {', '.join(_PACKAGES)}"
 
 
 def _after(values: Sequence[str] | None, start: str) -> str | None:

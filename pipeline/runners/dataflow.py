@@ -3,7 +3,6 @@
 import difflib
 import hashlib
 import logging
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -188,8 +187,6 @@ def _has(machine: str, chosen: Accelerator) -> bool:
 
 
 def _packaging(flags: BeamFlags, type_name: str | None) -> Iterator[str]:
-    if flags["setup_file"] and not os.path.isfile(flags["setup_file"]):
-        yield f"--setup_file {flags['setup_file']} does not exist"
     if flags.image:
         return
     if type_name:

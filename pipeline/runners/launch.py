@@ -13,7 +13,12 @@ from bert_embed.base.environment import missing
 from bert_embed.base.errors import SettingError
 from bert_embed.bundle.bundle import METADATA, Bundle
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.runners.beam import BeamFlags, configure_storage, pipeline_options
+from bert_embed.pipeline.runners.beam import (
+    BeamFlags,
+    configure_storage,
+    flag_problems,
+    pipeline_options,
+)
 from bert_embed.pipeline.runners.dataflow import (
     Places,
     accelerator_of,
@@ -41,6 +46,9 @@ def checked_runner(job: RunnerOptions, places: Places, connects: bool = True) ->
             "device",
         )
     job = for_dataflow(job, places)
+    if job.beam_args:
+        for problem in flag_problems(BeamFlags.of(job.beam_args), job.is_dataflow):
+            raise UsageError(problem)
     check_job_server(job, connects)
     check_local_runner(job)
     configure_storage(job)
