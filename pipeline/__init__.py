@@ -148,11 +148,13 @@ def nearest(
         SettingError: An argument is wrong.
         InputError: The outputs cannot be searched together, or are damaged.
     """
+    from bert_embed.base.arguments import text_list
     from bert_embed.pipeline.options.commands import SearchOptions
     from bert_embed.pipeline.options.python_call import named_as_in_python, outputs_given
 
     if isinstance(queries, str):
         raise SettingError("queries", "must be a list of texts, got one text: put it in a list")
+    texts = text_list("queries", queries)
     with named_as_in_python():
         options = SearchOptions(
             words=(*outputs_given("folders", folders), "queries"),
@@ -170,7 +172,7 @@ def nearest(
 
         return search(
             output_folders(options.folders),
-            list(queries),
+            texts,
             *(options.k, options.model, options.prompt, options.by, options.rerank),
             *(options.candidates, options.rescore_with, options.recall_sample),
         )

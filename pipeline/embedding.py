@@ -252,8 +252,9 @@ def run_for_caller(options: Options, shown: bool) -> dict[str, Any]:
     """Does what `bert_embed.embed` documents; `shown` says whether people read along."""
     with named_as_in_python():
         run = checked_run(options)
+        lines = forecast(run) if options.dry_run else []
     if options.dry_run:
-        _tell(shown, *forecast(run))
+        _tell(shown, *lines)
         return replace(first_record(run), status="planned").to_dict()
     return _run_for_caller(run, shown)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_embed.backends.choose import weight_files
 from bert_embed.base.arrays import unit
-from bert_embed.base.errors import counted
+from bert_embed.base.errors import SettingError, counted
 from bert_embed.bundle.bundle import Bundle, query_prompt
 from bert_embed.bundle.find import resolve_model
 from bert_embed.encoder import Encoder
@@ -115,6 +115,17 @@ def check_comparable(outputs: Sequence[SearchedOutput], kinds: Sequence[str]) ->
                 f"{output.folder} has vectors of {what} than {first.folder}, so their {scores} "
                 "cannot be compared: search them one by one"
             )
+
+
+def queries_file(path: str) -> bytes:
+    """The bytes of a file of queries; SettingError if there is none."""
+    try:
+        data = read_bytes(absolute(path))
+    except IsADirectoryError as error:
+        raise SettingError("queries", f"{path} is a folder, give a file") from error
+    if data is None:
+        raise SettingError("queries", f"{path} does not exist")
+    return data
 
 
 def queries_of(

@@ -141,12 +141,17 @@ def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> lis
     """Reads a file of `tokens/`, `words/` or `spans/`, an item a document."""
     documents = []
     for ids, splits, columns, vectors in _units(path, granularity, settings):
-        stacks = vectors.reshape(-1, *settings["token_shape"])
+        stacks = own_memory(vectors).reshape(-1, *settings["token_shape"])
         for document, (first, last) in zip(ids, pairwise(splits.tolist()), strict=True):
             cut = {name: column[first:last] for name, column in columns.items()}
             texts, starts, stops = (cut.get(name) for name in (granularity, "start", "stop"))
             documents.append(DocumentUnits(document, texts, starts, stops, stacks[first:last]))
     return documents
+
+
+def own_memory(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Returns vectors that can be written, not in Arrow's memory."""
+    return np.require(vectors, requirements="W")
 
 
 def unit_batches(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[Rows]:

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, compress
 from pathlib import Path
@@ -32,6 +32,7 @@ from bert_embed.results.files import (
     DocumentUnits,
     Rows,
     deleted_batches,
+    own_memory,
     read_units,
     row_batches,
 )
@@ -142,8 +143,7 @@ def read_batches(
     return (
         (
             batch.columns["id"].to_pylist(),
-            # not Arrow's memory, which cannot be written
-            np.require(batch.vectors, requirements="W").reshape(-1, *settings["shape"]),
+            own_memory(batch.vectors).reshape(-1, *settings["shape"]),
         )
         for batch in batches
         if len(batch)
@@ -183,7 +183,8 @@ def read_multi(
     return (
         of_document
         for batch in batches
-        for of_document in zip(batch.columns["id"].to_pylist(), batch.vectors.rows(), strict=True)
+        for rows in (replace(batch.vectors, vectors=own_memory(batch.vectors.vectors)).rows(),)
+        for of_document in zip(batch.columns["id"].to_pylist(), rows, strict=True)
     )
 
 

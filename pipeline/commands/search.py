@@ -26,6 +26,7 @@ from bert_embed.pipeline.searched import (
     SearchedOutput,
     check_comparable,
     opened,
+    queries_file,
     queries_of,
     tell_of_cut,
 )
@@ -54,7 +55,6 @@ from bert_embed.search.nearest import (
     spread_rows,
     vectors_at,
 )
-from bert_embed.storage.files import absolute, read_bytes
 
 FUSED = 1000  # hits of each kind that count
 _CONSTANT = 60  # of the paper by Cormack, Clarke and Büttcher; what other programs use, too
@@ -163,17 +163,14 @@ def _named_outputs(named: Sequence[str]) -> list[str]:
 
 def read_queries(path: str) -> list[str]:
     r"""The lines of a file, which end with `\n` or `\r\n`; blank ones are skipped with a note."""
-    data = read_bytes(absolute(path))
     try:
-        text = (data or b"").decode("utf-8-sig")
+        text = queries_file(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"--queries {path} is not UTF-8") from error
     lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
     queries = [line for line in lines if line.strip()]
     if not queries:
-        raise UsageError(
-            f"--queries {path} must hold one query a line, but it is empty or does not exist"
-        )
+        raise UsageError(f"--queries {path} must hold one query a line, but it is empty")
     if len(queries) < len(lines):
         warn(f"note: {counted(len(lines) - len(queries), 'blank line')} of {path} skipped")
     return queries

@@ -28,7 +28,7 @@ from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.options.commands import CompareOptions
 from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.run.output import lies_in, record_of_run
-from bert_embed.pipeline.searched import opened, query_vectors, tell_of_cut
+from bert_embed.pipeline.searched import opened, queries_file, query_vectors, tell_of_cut
 from bert_embed.pipeline.texts import sample_texts
 from bert_embed.results.read import Output, id_hashes, output_folders
 from bert_embed.search.clusters import Assigner, default_clusters, train
@@ -43,7 +43,7 @@ from bert_embed.search.rankings import (
     recall,
     reciprocal_rank,
 )
-from bert_embed.storage.files import absolute, read_bytes
+from bert_embed.storage.files import absolute
 from bert_embed.transforms.output_folder import OutputFolder
 
 _CHANGED, _SHOWN = 10, 3  # queries that are shown, and neighbours of each on a side
@@ -186,14 +186,8 @@ def _pool(old: Side, new: Side, options: CompareOptions, least: int) -> np.ndarr
 
 def read_queries(path: str) -> list[_Query]:
     """The queries of a file of JSON lines, each with `text` and perhaps `relevant` ids."""
-    try:
-        data = read_bytes(absolute(path))
-    except IsADirectoryError as error:
-        raise SettingError("queries", f"{path} is a folder, give a file") from error
-    if data is None:
-        raise SettingError("queries", f"{path} does not exist")
     queries = []
-    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+    for number, line in enumerate(queries_file(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if line.strip():
             queries.append(_query(line, f"{path}, line {number}:"))
     if not queries:

@@ -64,16 +64,16 @@ def export(
         return exported(
             ExportOptions(
                 source=outputs_given("source", source),
-                dest=os.fspath(dest),
+                dest=dest,  # type: ignore[arg-type]
                 to=to,
                 granularity=granularity,
                 partial=partial,
                 index=index,
                 table=table,
-                model=None if model is None else os.fspath(model),
-                restricts=tuple(restricts),
-                numeric_restricts=tuple(numeric_restricts),
-                embedding_metadata=tuple(embedding_metadata),
+                model=model,  # type: ignore[arg-type]
+                restricts=restricts,  # type: ignore[arg-type]
+                numeric_restricts=numeric_restricts,  # type: ignore[arg-type]
+                embedding_metadata=embedding_metadata,  # type: ignore[arg-type]
             )
         )
 

@@ -16,12 +16,14 @@ from bert_embed.pipeline.options.command_line import (
     beam_words,
     read_options,
 )
+from bert_embed.pipeline.options.commands import CompareOptions, ExportOptions, SearchOptions
 from bert_embed.pipeline.options.embed import FLAGS, Options
-from bert_embed.pipeline.options.flags import items_of, one_text
+from bert_embed.pipeline.options.flags import flags_of, items_of, one_text
 
 Path: TypeAlias = str | os.PathLike[str]
 
-_OUR_FLAG = re.compile(rf"--(no_)?({'|'.join(FLAGS)})\b")
+_OF_OTHERS = map(flags_of, (CompareOptions, ExportOptions, SearchOptions))
+_OUR_FLAG = re.compile(rf"--(no_)?({'|'.join({*FLAGS}.union(*_OF_OTHERS))})\b")
 _IN_MEMORY = "for texts in memory use bert_embed.load().encode"
 
 

@@ -70,6 +70,10 @@ def test_a_trial_says_the_plan_and_writes_nothing(tmp_path, tiny_bundle, texts, 
     assert (found["status"], found["vectors"]["shape"]) == ("planned", [7])
     assert "7 numbers a document" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+    call = {"input": texts, "output": tmp_path / "out", "model": tiny_bundle}
+    bert_embed.embed(**call)
+    with pytest.raises(ValueError, match=r"^output .* \(dim changed since\); .* or overwrite to"):
+        bert_embed.embed(**call, dim=7, dry_run=True)
 
 
 @pytest.mark.parametrize(

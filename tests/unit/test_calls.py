@@ -105,6 +105,21 @@ def test_what_is_no_output_is_refused_by_the_name_of_its_argument(given, message
         bert_embed.export(given, "index", "npy")
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (None, "must be a list of texts, got a NoneType"),
+        ({"the bank"}, "must be a list of texts, got a set"),
+        (["the bank", b"a river"], "must be str, number 1 is bytes"),
+        (pd.Series(["the bank", None]), "must be str, number 1 is missing"),
+    ],
+    ids=str,
+)
+def test_what_is_no_query_is_refused(given, message):
+    with pytest.raises(bert_embed.SettingError, match=f"^queries {message}"):
+        bert_embed.nearest("out", given)
+
+
 def test_one_text_gives_one_vector(encoder):
     one = encoder.encode("the bank")
     assert (one.shape, one.dtype) == ((32,), np.float32)

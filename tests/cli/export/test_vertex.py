@@ -155,3 +155,19 @@ def test_numbers_that_are_not_finite_are_no_restricts(tmp_path):
     points = read_root(contents(tmp_path / "root"), 12)
     restricts = [point["numeric_restricts"][1:] for point in points.values()]
     assert restricts == [[], [], [], [{"namespace": "price", "value_double": 1.5}]]
+
+
+def test_a_call_names_its_arguments_and_takes_one_column_as_a_text(run, tmp_path):
+    call = [run, tmp_path / "root", "vertex"]
+    for arguments, message in (
+        ({"restricts": "price"}, "^restricts cannot take price, which is double"),
+        ({"restricts": ["lang", "color"]}, "^restricts names color, but the output has id"),
+        ({"index": "flat"}, "^index is for to faiss or pgvector, not for vertex"),
+    ):
+        with pytest.raises(bert_embed.InputError, match=message):
+            bert_embed.export(*call, **arguments)
+    with pytest.raises(bert_embed.SettingError, match=r"^dest must be a text"):
+        bert_embed.export(run, None, "vertex")
+    bert_embed.export(*call, restricts="lang")
+    points = read_root(contents(tmp_path / "root"), 12)
+    assert [each["namespace"] for each in points["d/1"]["restricts"]] == ["lang"]

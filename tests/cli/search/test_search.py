@@ -189,6 +189,10 @@ def test_queries_of_a_file_give_the_hits_of_each(output, tmp_path, capsys):
     (tmp_path / "queries.txt").write_text("\n")
     assert main(words) == 2
     assert "must hold one query a line, but it is empty" in capsys.readouterr().err
+    for name, said in (("", "is a folder, give a file"), ("none.txt", "none.txt does not exist")):
+        assert main(["search", str(output), f"--queries={tmp_path}/{name}"]) == 2
+        assert f"error: --queries {tmp_path}" in (shown := capsys.readouterr().err)
+        assert said in shown
     assert main(["search", str(output), str(output), "--k=1"]) == 2
     assert "is a run's output: give a query behind it" in capsys.readouterr().err
 

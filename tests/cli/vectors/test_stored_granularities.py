@@ -33,6 +33,7 @@ def outputs(tiny_bundle, tmp_path_factory):
 def test_both_formats_hold_the_same_words_and_spans(outputs, reader):
     for one, other in zip(reader(outputs / "parquet"), reader(outputs / "jsonl"), strict=True):
         assert (one.id, one.texts) == (other.id, other.texts)
+        assert one.vectors.flags.writeable
         np.testing.assert_array_equal(one.starts, other.starts)
         np.testing.assert_array_equal(one.stops, other.stops)
         np.testing.assert_array_equal(one.vectors, other.vectors)
