@@ -23,6 +23,7 @@ from bert_embed.bundle.bundle import (
     HUB_HANDLES,
     MARKERS,
     METADATA,
+    MODULES,
     SAFETENSORS,
     Bundle,
     file_sha256,
@@ -81,9 +82,10 @@ def cached_snapshot(model: str) -> Snapshot | None:
     repos = [name.repo] if "/" in name.repo else [name.repo, f"{_USUAL_ORGANIZATION}/{name.repo}"]
     for repo in repos:
         if snapshot := _snapshot(repo, name.revision):
-            return snapshot
+            return _checked(snapshot)
     if len(repos) > 1 and not model.startswith(HUB_SCHEME):
-        return _of_any_organization(name)
+        snapshot = _of_any_organization(name)
+        return None if snapshot is None else _checked(snapshot)
     revision = "" if name.revision == HubName.revision else f" --revision {name.revision}"
     raise InputError(
         f"{model}: is no folder here, and the Hugging Face cache {hub_cache()} does not hold it; "
@@ -92,8 +94,11 @@ def cached_snapshot(model: str) -> Snapshot | None:
     )
 
 
-# What is fetched of a model: no pickled weights, and none for other engines.
-_FETCHED = ("*.json", "*.safetensors", "*.txt", "README.md")
+# What is fetched of a model: no pickled weights but those of small heads, which `read_torch` reads,
+# and none for other engines. The metadata are settings of Stanford's ColBERT.
+_HEADS = ("sparse_linear.pt", "colbert_linear.pt")
+_IN_ALL = (".gitattributes", "README.md")  # files that each repository has
+_FETCHED = ("*.json", "*.safetensors", "*.txt", *_IN_ALL, "artifact.metadata", *_HEADS)
 _NOT_FETCHED = ("onnx/*", "openvino/*")
 
 
@@ -133,7 +138,26 @@ def _is_offline() -> bool:
 
 def _is_whole(folder: Path) -> bool:
     """Whether weights are among the files, which a download that was interrupted lacks."""
-    return any(file.suffix in (".safetensors", ".bin") for file in folder.rglob("*"))
+    weights = any(file.suffix in (".safetensors", ".bin") for file in folder.rglob("*"))
+    return weights and not _is_part(folder)
+
+
+def _is_part(folder: Path) -> bool:
+    """Whether files may be missing that decide vectors, as transformers fetches none of these."""
+    absent = folder.parents[1] / ".no_exist" / folder.name / MODULES  # the hub was asked for it
+    known = (absent, folder / METADATA, *(folder / name for name in (MODULES, *_IN_ALL)))
+    return not any(map(os.path.isfile, known))
+
+
+def _checked(snapshot: Snapshot) -> Snapshot:
+    if _is_part(snapshot.folder):
+        repo, _, commit = snapshot.source.removeprefix(HUB_SCHEME).partition("@")
+        raise InputError(
+            f"{repo}: the Hugging Face cache {hub_cache()} holds only what transformers reads of "
+            f"it, and perhaps not how its vectors are pooled; complete it with `hf download {repo} "
+            f"--revision {commit}`, or `bert-embed model import {snapshot.source} FOLDER`"
+        )
+    return snapshot
 
 
 def _downloaded(model: str) -> Snapshot | None:
@@ -395,8 +419,9 @@ def _from_name(model: str, download: bool) -> Bundle:
 def _minilm(model: str) -> Bundle:
     """The default model: by its names of the hub from the hub's cache, else from its package."""
     snapshot = _snapshot(NAMES[-1], HubName.revision)
-    if snapshot is not None and not (snapshot.folder / SAFETENSORS).is_file():
-        snapshot = None
+    if snapshot is not None:
+        has_weights = (snapshot.folder / SAFETENSORS).is_file()
+        snapshot = snapshot if has_weights and not _is_part(snapshot.folder) else None
     if snapshot is None or model == NAMES[0]:
         try:
             return ensure_minilm()

@@ -11,6 +11,7 @@ import numpy as np
 
 from bert_embed.base.arrays import SIMILARITIES
 from bert_embed.base.errors import InputError
+from bert_embed.bundle.bundle import MODULES
 from bert_embed.importers.heads import read_splade_pooling
 from bert_embed.importers.weights import (
     check_shapes,
@@ -146,7 +147,6 @@ def _read_config(path: Path, takes: tuple[str, ...]) -> DenseModule:
 _LOG = logging.getLogger(__name__)
 _PACKAGE = "sentence_transformers."
 _PYLATE_DENSE = "pylate.models.Dense.Dense"  # the same as the package's own
-_MODULES = "modules.json"
 MODEL = "config_sentence_transformers.json"
 # What config_sentence_transformers.json says of the vectors, and of who wrote it.
 _MODEL_KNOWN = frozenset(
@@ -254,7 +254,7 @@ class Settings:
 
 def is_sentence_transformers(source: Path) -> bool:
     """Returns whether the folder has modules, and not only an encoder."""
-    return (source / _MODULES).is_file()
+    return (source / MODULES).is_file()
 
 
 def read_settings(source: Path) -> Settings:
@@ -296,7 +296,7 @@ def read_settings(source: Path) -> Settings:
         task = "sequence-classification"
         if [kind for kind, _ in modules_listed] != ["Transformer"]:
             raise InputError(
-                f"{source / _MODULES}: only a Transformer module is supported in a CrossEncoder"
+                f"{source / MODULES}: only a Transformer module is supported in a CrossEncoder"
             )
     model = named.get("model_type", _MODELS[task])
     if model != _MODELS[task]:
@@ -364,7 +364,7 @@ _FOLLOWERS = {
 
 def listed_modules(source: Path) -> list[tuple[str, str]]:
     """Returns kind and path of each module."""
-    path = source / _MODULES
+    path = source / MODULES
     modules = read_json(path)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise InputError(f"{path}: must hold a list of modules")
@@ -404,7 +404,7 @@ def _routes(source: Path, place: str) -> tuple[list[tuple[str, str]], str]:
         or [kinds[name] for name in query] != ["SparseStaticEmbedding"]
     ):
         raise InputError(
-            f"{source / _MODULES}: module Router is not supported, only one whose route document "
+            f"{source / MODULES}: module Router is not supported, only one whose route document "
             f"is a model, and route query a SparseStaticEmbedding, in {path.name}, is"
         )
     return [(kinds[name], name) for name in documents], query[0]
@@ -412,7 +412,7 @@ def _routes(source: Path, place: str) -> tuple[list[tuple[str, str]], str]:
 
 def _ordered(source: Path, modules: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yields kind and path of each module that computes something."""
-    path, before = source / _MODULES, ""
+    path, before = source / MODULES, ""
     for kind, place in modules:
         if kind == "Dropout":  # has an effect in training only
             continue

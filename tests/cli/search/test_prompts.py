@@ -9,6 +9,7 @@ import pytest
 import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import data_files, embed, record, vectors
+from tests.support.models.hub import snapshot_folder
 from tests.support.models.sentence_transformers import write_sentence_transformers
 
 TEXTS = ("the bank of the river", "money in the vault", "people could find two banks")
@@ -30,10 +31,8 @@ def source(tmp_path):
 
 def in_hub_cache(tmp_path, name):
     """A model without prompts in the cache of the hub."""
-    home = tmp_path / "hub" / f"models--{name.replace('/', '--')}"
-    write_sentence_transformers(home / "snapshots" / ("0a" * 20), normalize=True)
-    (home / "refs").mkdir()
-    (home / "refs" / "main").write_text("0a" * 20)
+    folder = snapshot_folder(tmp_path / "hub", name, "0a" * 20)
+    write_sentence_transformers(folder, normalize=True)
     return name
 
 

@@ -15,6 +15,7 @@ from bert_embed.bundle.cache import cache_folder
 from bert_embed.bundle.find import resolve_model
 from bert_embed.importers import import_model
 from tests.support.models.heads import write_splade
+from tests.support.models.hub import snapshot_folder
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
@@ -85,14 +86,12 @@ def test_the_default_model_by_its_name_of_the_hub_needs_no_package(
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     commit = "1a" * 20
-    home = tmp_path / "hub" / "models--sentence-transformers--all-MiniLM-L6-v2"
-    write_tiny_huggingface(home / "snapshots" / commit)
-    (home / "refs").mkdir()
-    (home / "refs" / "main").write_text(commit)
+    folder = snapshot_folder(tmp_path / "hub", "sentence-transformers/all-MiniLM-L6-v2", commit)
+    write_tiny_huggingface(folder)
     wanted = f"hf://sentence-transformers/all-MiniLM-L6-v2@{commit}"
     assert resolve_model(name).source == wanted
     assert resolve_model("minilm").source == wanted  # no index has the package
-    (home / "snapshots" / commit / "model.safetensors").unlink()
+    (folder / "model.safetensors").unlink()
     with pytest.raises(InputError, match="the default, could not be fetched"):
         resolve_model(name)
 

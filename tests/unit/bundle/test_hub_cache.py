@@ -27,6 +27,7 @@ def downloaded(tmp_path_factory):
         for seed, commit in enumerate((COMMIT, OTHER)):
             write_tiny_huggingface(home / "files" / commit, seed=seed)
             (home / "snapshots" / commit).mkdir(parents=True)
+            (home / "files" / commit / ".gitattributes").touch()
             for file in (home / "files" / commit).iterdir():
                 (home / "snapshots" / commit / file.name).symlink_to(file)
         for name, commit in {"main": COMMIT, "v2": OTHER, "refs/pr/1": OTHER}.items():
@@ -119,6 +120,22 @@ def test_what_is_not_there_is_told_with_the_way_to_get_it(hub, tmp_path, capsys,
     assert f"{name}: is no folder here, and the Hugging Face cache {hub} does not hold" in error
     assert wanted in error
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_what_transformers_alone_fetched_is_refused_unless_there_is_no_more(hub, tmp_path, asked):
+    """Its files do not say how vectors are pooled; `.no_exist` has what the hub does not have."""
+    there = hub / f"models--a--part-{asked}"
+    shutil.copytree(hub / HOME, there, symlinks=True)
+    (there / "snapshots" / COMMIT / ".gitattributes").unlink()
+    if asked:
+        (there / ".no_exist" / COMMIT).mkdir(parents=True)
+        (there / ".no_exist" / COMMIT / "modules.json").touch()
+        assert cached_snapshot(f"a/part-{asked}").source == f"hf://a/part-{asked}@{COMMIT}"
+    else:
+        for name in (f"a/part-{asked}", f"part-{asked}"):
+            with pytest.raises(ValueError, match=rf"{name}: .* holds only what transformers reads"):
+                resolve_model(name)
 
 
 @pytest.mark.parametrize("name", ["hf://", "hf://a/b/c", "hf://../b", "hf://a/b@../../c"])

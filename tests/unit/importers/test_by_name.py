@@ -14,6 +14,7 @@ from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
 from tests.support.command import embed, record
 from tests.support.models.architectures import write_architecture
+from tests.support.models.hub import snapshot_folder
 from tests.support.models.multi_vectors import write_multi_vectors
 from tests.support.models.sentence_transformers import (
     dense,
@@ -142,15 +143,9 @@ def hub(tmp_path_factory):
     """The cache of the hub with all of them."""
     folder = tmp_path_factory.mktemp("hub")
     for name, (kind, about) in MODELS.items():
-        home = folder / f"models--{name.replace('/', '--')}"
-        write_model(home / "snapshots" / COMMIT, kind, about)
-        (home / "refs").mkdir()
-        (home / "refs" / "main").write_text(COMMIT)
+        write_model(snapshot_folder(folder, name, COMMIT), kind, about)
     for name, (case, changes, _) in MULTI.items():
-        home = folder / f"models--{name.replace('/', '--')}"
-        write_multi_vectors(home / "snapshots" / COMMIT, case, **changes)
-        (home / "refs").mkdir()
-        (home / "refs" / "main").write_text(COMMIT)
+        write_multi_vectors(snapshot_folder(folder, name, COMMIT), case, **changes)
     return folder
 
 
@@ -268,10 +263,7 @@ def test_a_late_interaction_model_of_the_cache_is_computed_as_its_files_say(name
 
 def test_a_short_name_of_two_organizations_is_refused_with_both(tmp_path, monkeypatch):
     for org in ("one", "two"):
-        home = tmp_path / "hub" / f"models--{org}--same"
-        write_tiny_huggingface(home / "snapshots" / COMMIT)
-        (home / "refs").mkdir()
-        (home / "refs" / "main").write_text(COMMIT)
+        write_tiny_huggingface(snapshot_folder(tmp_path / "hub", f"{org}/same", COMMIT))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     with pytest.raises(ValueError, match=r"holds one/same and two/same; give the name with its"):
         resolve_model("same")

@@ -19,8 +19,11 @@ import pytest
 
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.find import resolve_model
+from bert_embed.importers import import_model
 from tests.support.command import ROOT
 from tests.support.models.architectures import write_architecture
+from tests.support.models.heads import write_m3
+from tests.support.models.multi_vectors import write_multi_vectors
 
 _API = re.compile(r"/api/models/(?P<repo>[^/]+/[^/]+)/(?P<what>revision|tree)/(?P<revision>[^/]+)")
 _FILE = re.compile(r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
@@ -137,6 +140,9 @@ def hub(tmp_path_factory):
     (folder / "pickled" / "model.safetensors").unlink()
     with hub_server() as server:
         server.models[NAME] = {COMMIT: folder / "good", PICKLED: folder / "pickled"}
+        write_multi_vectors(folder / "colbert", "stanford")
+        write_m3(folder / "m3")
+        server.models |= {f"a-team/{name}": {COMMIT: folder / name} for name in ("colbert", "m3")}
         server.names |= {"main": PICKLED, "v1": COMMIT}
         yield server
 
@@ -183,6 +189,15 @@ def test_a_model_is_fetched_without_pickled_weights_and_found_by_name_afterwards
     monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     assert resolve_model(f"{NAME}@v1").fingerprint == bundle.fingerprint
+
+
+@pytest.mark.parametrize("name", ["colbert", "m3"])
+def test_what_decides_vectors_beside_settings_and_weights_is_fetched(hub, imported, tmp_path, name):
+    done = imported(f"hf://a-team/{name}@v1")
+    assert done.returncode == 0, done.stderr
+    source = hub.models[f"a-team/{name}"][COMMIT]
+    wanted = import_model(str(source), str(tmp_path / "wanted"))
+    assert read_bundle(tmp_path / "bundle").fingerprint == wanted.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -239,6 +254,13 @@ def test_a_model_is_downloaded_once_where_it_is_loaded(hub, tmp_path):
     hub.sent.clear()
     assert load("local").stdout == load().stdout == first.stdout
     assert hub.sent == []
+    home = tmp_path / "home" / "hub" / f"models--{NAME.replace('/', '--')}"
+    part = ("README.md", "modules.json")  # what transformers does not fetch
+    for name in part:
+        (home / "snapshots" / COMMIT / name).unlink()
+    assert "holds only what transformers reads of it" in load("local").stderr
+    assert load().stdout == first.stdout
+    assert all((home / "snapshots" / COMMIT / name).is_file() for name in part)
 
 
 def test_a_hub_that_does_not_answer_is_told(imported):
