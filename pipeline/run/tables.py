@@ -206,8 +206,9 @@ def _table_columns(options: Options, schema: tuple[dict[str, Any], ...], shown: 
         kind, often = _present(present, flag, name, shown)
         types = _KINDS[flag]
         if kind not in types or (often and flag in single):
+            wanted = " or ".join(kind for kind in types if kind != "INTEGER")
             raise UsageError(
-                f"--{flag} {name} of {shown} is {kind}{' REPEATED' * often}; it must be {types[0]}"
+                f"--{flag} {name} of {shown} is {kind}{' REPEATED' * often}; it must be {wanted}"
             )
     extra: dict[str, pa.DataType] = {}
     for name in options.extra_columns or ():

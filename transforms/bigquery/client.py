@@ -91,7 +91,16 @@ def table_name(text: str, setting: str) -> TableName:
             "_ only (a project and a table may hold dashes)",
             setting,
         )
-    return TableName(*(part or "" for part in match.groups()))
+    name = TableName(*(part or "" for part in match.groups()))
+    if name.partition:
+        try:  # as many of the format's codes as there are digits for
+            datetime.datetime.strptime(name.partition, "%Y%m%d%H"[: len(name.partition) - 2])
+        except ValueError:
+            kind = PARTITION_TYPES[len(name.partition)].lower()
+            raise InputError(
+                f"{setting} {text!r}: ${name.partition} is no {kind}", setting
+            ) from None
+    return name
 
 
 def looks_like_table(text: str) -> bool:
@@ -270,16 +279,19 @@ def run_once(
     name: str,
     start: Callable[[str], Any],
     is_void: Callable[[Any], bool],
+    disposition: str,
 ) -> tuple[Any, bool]:
     """Runs a job once, by a name that BigQuery accepts once; gives it, and whether it ended now.
 
-    A job of that name that is still running is waited for. After a job that failed, or whose
-    result `is_void`, the next attempt appends a number to the name.
+    A job of that name that is still running is waited for; it is the one that was asked for if it
+    has the same disposition. After a job that failed, or whose result `is_void`, the next attempt
+    appends a number to the name.
     """
     from google.api_core.exceptions import Conflict
 
     jobs = named_jobs(client, location, name)
-    if jobs and jobs[-1].state != "DONE" and _wait(jobs[-1]) is None:
+    ended = jobs and jobs[-1].state != "DONE" and _wait(jobs[-1]) is None
+    if ended and jobs[-1].write_disposition == disposition:
         return jobs[-1], True
     done, attempt = last_done(jobs), len(jobs)
     if done is not None and not is_void(done):

@@ -1,7 +1,7 @@
 """Loads the files of a reconciled run into BigQuery tables, once.
 
-The ids of its jobs follow from run, table and disposition, so the job of that id says whether a
-load has happened; rows that were deleted since do not count.
+The ids of its jobs follow from run and table, so the job of that id says whether a load has
+happened, with whatever disposition; rows that were deleted since do not count.
 """
 
 import hashlib
@@ -207,9 +207,9 @@ class KindTable:
 
     @property
     def job_name(self) -> str:
-        """The same for the same vectors into the same table in the same way."""
-        target = f"{self.name.destination} {self.load.disposition}"
-        return f"bert_embed_{self.load.run}_{hashlib.sha256(target.encode()).hexdigest()[:12]}"
+        """The same for the same vectors into the same table."""
+        target = hashlib.sha256(self.name.destination.encode()).hexdigest()[:12]
+        return f"bert_embed_{self.load.run}_{target}"
 
     @cached_property
     def location(self) -> str:
@@ -467,7 +467,8 @@ class _Loader:
         )
 
     def _run(self, name: str, start: Callable[[str], Any]) -> tuple[Any, bool]:
-        return run_once(self.target.client, self.target.location, name, start, self._is_void)
+        client, location = self.target.client, self.target.location
+        return run_once(client, location, name, start, self._is_void, self._disposition)
 
     def _is_void(self, job: Any) -> bool:
         """Whether a load is repeated: replacing the rows does no harm, adding them twice does."""
@@ -491,7 +492,14 @@ class _Loader:
             for number, group in enumerate(groups):
                 start = partial(self._start, group, staging=staging.path)
                 job_name = f"{name}_{number:05d}"
-                run_once(client, location, job_name, start, lambda job: _is_newer(table, job.ended))
+                run_once(
+                    client,
+                    location,
+                    job_name,
+                    start,
+                    lambda job: _is_newer(table, job.ended),
+                    _DISPOSITIONS["append"],
+                )
         config = bigquery.CopyJobConfig(write_disposition=self._disposition)
         copied = self._run(
             name,
@@ -515,13 +523,17 @@ class _Loader:
         """Starts a load job over some files, into the target or a staging table."""
         from google.cloud import bigquery
 
-        names = {name.lower() for name in self.stored.names}
+        names, disposition = {name.lower() for name in self.stored.names}, self._disposition
+        if staging:
+            disposition = _DISPOSITIONS["append"]
+        # What replaces a table's rows also replaces its columns: those that the files lack stay.
+        whole = disposition == _DISPOSITIONS["truncate"]
         options = bigquery.ParquetOptions()
         options.enable_list_inference = True  # else a list becomes records of records
         config = bigquery.LoadJobConfig(
             source_format="PARQUET",
-            schema=[field for field in self.table.schema if field.name.lower() in names],
-            write_disposition=_DISPOSITIONS["append"] if staging else self._disposition,
+            schema=[field for field in self.table.schema if whole or field.name.lower() in names],
+            write_disposition=disposition,
             labels={"bert_embed": self.target.load.run},
         )
         config.parquet_options = options

@@ -309,6 +309,8 @@ def test_a_damaged_footer_stops_the_load(
             "is not a table",
         ),
         ({"output_format": "bigquery", "output_table": "d.t"}, "is not a table"),
+        ({**INTO, "output_table": "test-project:d.t$20260230"}, "$20260230 is no day"),
+        ({**INTO, "output_table": "test-project:d.t$202613"}, "$202613 is no month"),
         (
             {
                 "output_format": "bigquery",

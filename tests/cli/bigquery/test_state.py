@@ -65,6 +65,25 @@ def test_truncate_replaces_what_came_between(bigquery, dataset, into, tmp_path, 
     assert [kind for kind, _ in bigquery.jobs[started:] if kind != "query"] == []
 
 
+@pytest.mark.parametrize("first", DISPOSITIONS)
+@pytest.mark.parametrize("then", DISPOSITIONS)
+def test_a_run_is_in_a_table_once_whatever_the_disposition(bigquery, dataset, into, first, then):
+    assert into("a", first) == 0
+    assert into("a", then) == 0
+    assert into("a", then, "elsewhere") == 0
+    assert ids(bigquery, dataset) == A
+
+
+def test_truncate_keeps_columns_that_the_vectors_do_not_have(bigquery, dataset, into):
+    assert into("a", "append") == 0
+    columns = bigquery.client.get_table(name := f"test-project.{dataset}.v").schema
+    bigquery.client.delete_table(name)
+    bigquery.client.create_table(Table(name, [*columns, SchemaField("note", "STRING")]))
+    assert into("b", "truncate") == 0
+    rows = bigquery.rows(f"SELECT id, note FROM `{name}` ORDER BY id")
+    assert rows == [(one, None) for one in B]
+
+
 def test_truncate_replaces_what_was_appended_since(bigquery, dataset, into):
     assert into("a", "truncate") == 0
     assert into("b", "append") == 0

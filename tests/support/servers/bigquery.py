@@ -21,6 +21,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from tests.support.servers.gcs import ANONYMOUS, answers, free_port, running
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -131,7 +134,10 @@ def _proxy(server: BigQueryServer, port: int) -> Iterator[str]:
     handler = type(
         "Handler",
         (_Handler,),
-        {"server_state": server, "port": port, "known": {}, "failed": {}, "changed": {}},
+        {
+            **{"server_state": server, "port": port, "known": {}, "failed": {}, "changed": {}},
+            "schemas": {},
+        },
     )
     http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=http.serve_forever, daemon=True)
@@ -147,16 +153,18 @@ def _proxy(server: BigQueryServer, port: int) -> Iterator[str]:
 class _Handler(BaseHTTPRequestHandler):
     """Passes on, and adds what the emulator lacks of the service.
 
-    A second job of one id is refused; an upload keeps the id it asks for, and may fail as the
-    service has it; a query may have a destination; partitions are noted and left out; tables have
-    a size, and the time when their rows changed last; a project or dataset may be denied; a
-    filtered list of datasets is empty; jobs that exist may be hidden.
+    A second job of one id is refused; columns that an uploaded file lacks are null; an upload keeps
+    the id it asks for, and may fail as the service has it; a query may have a destination;
+    partitions are noted and left out; tables have a size, and the time when their rows changed
+    last; a project or dataset may be denied; a filtered list of datasets is empty; jobs that exist
+    may be hidden.
     """
 
     server_state: BigQueryServer
     port: int
     known: dict[str, str]  # id of a job to what the emulator calls it
     failed: dict[str, dict[str, str]]  # id of a job to its error
+    schemas: dict[str, list[str]]  # id of a load job to the columns that it names
     changed: dict[str, int]  # table to the milliseconds of the last change of its rows
     protocol_version = "HTTP/1.1"
 
@@ -207,8 +215,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         body, failing = self._body(), self.server_state.failing
-        status, headers, answered = self._ask(b"-" * len(body) if failing else body)
         name = self.known.get("upload " + self.path.rpartition("upload_id=")[2])
+        body = _with_columns(body, self.schemas.get(name or "", []))
+        status, headers, answered = self._ask(b"-" * len(body) if failing else body)
         if name and failing:
             self.failed[name] = failing
         if name and status == 200:
@@ -236,6 +245,8 @@ class _Handler(BaseHTTPRequestHandler):
             if (change := _CHANGE.match(asked["query"])) is not None:
                 self.changed[change[1]] = time.time_ns() // 1_000_000
             return
+        if asked.get("sourceFormat") == "PARQUET":
+            self.schemas[name] = [column["name"] for column in asked["schema"]["fields"]]
         self.server_state.destinations.append(target["tableId"])
         target["tableId"] = target["tableId"].partition("$")[0]
         self.changed[_path(target)] = time.time_ns() // 1_000_000
@@ -295,6 +306,19 @@ def _renamed(body: bytes, name: str, error: dict[str, str] | None) -> bytes:
     if error is not None:
         job["status"]["errorResult"], job["status"]["errors"] = error, [error]
     return json.dumps(job).encode()
+
+
+def _with_columns(data: bytes, names: list[str]) -> bytes:
+    """A Parquet file with these columns, those that it lacks null; the same if it lacks none."""
+    try:
+        table, out = pq.read_table(io.BytesIO(data)), io.BytesIO()
+    except pa.ArrowInvalid:  # a damaged file, or none
+        return data
+    if len(names) <= table.num_columns:
+        return data
+    there = {name: table[name] for name in table.column_names}
+    pq.write_table(pa.table({n: there.get(n, pa.nulls(len(table))) for n in names}), out)
+    return out.getvalue()
 
 
 def _path(table: dict[str, str]) -> str:
