@@ -334,10 +334,9 @@ def run_folders(path: str) -> list[str]:
 
     InputError if one beside these has lost its record: its documents would be left out unseen.
     """
-    by_glob = is_glob(path) and not os.path.exists(path)
-    if not by_glob and size_of(absolute(join(path, RUN_FILE))) is not None:
+    if size_of(absolute(join(path, RUN_FILE))) is not None:
         return [path]
-    below = path if by_glob else join(path, "*")
+    below = path if is_glob(path) and not os.path.exists(path) else join(path, "*")
     records = list_files(absolute(join(below, RUN_FILE)))
     folders = {file.path.rpartition("/")[0]: None for file in records}
     for file in list_files(absolute(join(below, DATA_FILES))) if folders else ():

@@ -79,11 +79,22 @@ def list_files(pattern: str) -> list[FileInfo]:
     files = {}
     if name and not name.endswith("/") and (info := store.find(pattern)) is not None:
         files[info.path] = info
-    folder = fixed_folder(name) if is_glob(name) else name.rstrip("/")
-    prefix = folder and folder + "/"
-    matches = glob_matcher(name if is_glob(name) else prefix + "**")
+    prefix, below = _prefix(name), glob_matcher("**")
+    if is_glob(name) and not files and not store.listed(pattern, prefix, bool, most=1):
+        prefix, matches = _prefix(fixed_folder(name)), glob_matcher(name)
+    else:
+
+        def matches(name: str) -> object:
+            return below(name[len(prefix) :])
+
     files |= {info.path: info for info in store.listed(pattern, prefix, matches)}
     return [files[path] for path in sorted(files) if not path.endswith("/")]
+
+
+def _prefix(folder: str) -> str:
+    """What the names of the objects below a folder of a bucket begin with."""
+    folder = folder.rstrip("/")
+    return folder and f"{folder}/"
 
 
 def stat(path: str) -> FileInfo:
@@ -207,8 +218,7 @@ def _in_folder(folder: str, most: int = 0) -> list[FileInfo]:
     """The files directly in a folder; of a store `most` of them, 0 being all."""
     if not is_remote(folder):
         return local.list_folder(folder)
-    name = split_address(folder)[1].rstrip("/")
-    prefix = name and f"{name}/"
+    prefix = _prefix(split_address(folder)[1])
     # An object of that name is a console's placeholder, which may be the one that is asked for.
     wanted = bool if most else prefix.__ne__
     infos: list[FileInfo] = _store(folder).listed(folder, prefix, wanted, direct=True, most=most)

@@ -73,14 +73,15 @@ def run_card(options: CardOptions) -> int:
             raise UsageError(f"{folder} is not the output of a complete run of `embed`")
     open_outputs(folders, kinds_of(runs[0].record.settings)[0])  # refuses other vectors
     top = absolute(options.output)
-    if is_glob(options.output) and not os.path.isdir(options.output):
+    is_run = top.rstrip("/") == runs[0].place.rstrip("/")
+    if is_glob(options.output) and not is_run and not os.path.isdir(options.output):
         raise UsageError(f"{options.output} is a glob: give the folder that is to have the card")
     place = join(top, CARD)
     if is_foreign(top, CARD):
         raise UsageError(
             f"{place} is not one that `card` wrote; give it another name, then run `card` again"
         )
-    above = "" if top.rstrip("/") == runs[0].place.rstrip("/") else "*/"
+    above = "" if is_run else "*/"
     parsed = filter(
         None, map(parse_name, (name for run in runs for name in run.folder.data_files()))
     )

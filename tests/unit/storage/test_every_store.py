@@ -110,6 +110,21 @@ def test_a_folder_a_glob_and_a_name_stand_for_the_same_files(folder):
 
 
 @every
+def test_a_name_with_characters_of_a_glob_is_meant_by_itself(folder):
+    put(folder, "a?.txt", "ab.txt", "[c]?/d.txt", "cd/d.txt")
+    wanted = {
+        "/a?.txt": ["a?.txt"],
+        "/a*.txt": ["a?.txt", "ab.txt"],
+        "/[c]?": ["[c]?/d.txt"],
+        "/[c]?/": ["[c]?/d.txt"],
+        "/[c]?/*": ["cd/d.txt"],
+    }
+    for pattern, names in wanted.items():
+        found = [info.path for info in files.list_files(folder + pattern)]
+        assert found == [files.join(folder, name) for name in names]
+
+
+@every
 def test_what_is_directly_in_a_folder(folder):
     assert not files.holds_files(folder)
     put(folder, *TOP, ".tmp-b", "e/f.txt", data=b"five5")
@@ -283,6 +298,14 @@ def test_a_bucket_that_is_not_there_is_named(folder, done):
     with pytest.raises(OSError, match=rf"^{other}(/a)? cannot be {done}: .*[bB]ucket"):
         USES[done](f"{other}/a")
     assert files.read_bytes(f"{other}/a") is None
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+@pytest.mark.parametrize("bucket", ["a*", "a?b", "a b", "a#b", "-a"])
+def test_a_name_that_no_bucket_can_have_is_refused(scheme, bucket):
+    path = f"{scheme}://{bucket}/folder"
+    with pytest.raises(InputError, match=rf"^{re.escape(path)} names no bucket"):
+        files.list_files(path)
 
 
 @remote
