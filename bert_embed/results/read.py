@@ -600,7 +600,11 @@ def _local_file(folder: _Folder, name: str, file: FileInfo | None = None) -> Ite
         copy.parent.mkdir()
         with store_errors(), open_listed(file or stat(place)) as stored, copy.open("wb") as target:
             shutil.copyfileobj(stored, target, _COPIED_BYTES)
-        yield copy
+        try:
+            yield copy
+        except InputError as error:  # it names the copy, which is gone when it is read
+            message = str(error).replace(str(copy), place)
+            raise InputError(message, *error.settings) from error
 
 
 def _vectors_in(folder: _Folder, kind: str, record: RunRecord | None) -> _Files:

@@ -220,6 +220,31 @@ def test_results_are_read_and_searched_there(gcs, url, local, tiny_bundle, capsy
     assert f"{address}/none is not the output of a run" in capsys.readouterr().err
 
 
+def test_an_output_may_have_characters_of_a_glob_in_its_name(gcs, url, tiny_bundle, capsys):
+    address, _ = bucket(gcs, "wild")
+    output = f"{address}/out [1] of?"
+    assert embed(output, tiny_bundle, url) == 0
+    for command in (["verify"], ["card"], ["report"]):
+        assert main([*command, output]) == 0
+    capsys.readouterr()
+    assert main(["search", output, "red river bank", "--k", "1"]) == 0
+    assert "1. " in capsys.readouterr().out
+
+
+def test_a_damaged_object_is_named_by_its_address(gcs, url, tiny_bundle, tmp_path, capsys):
+    address, _ = bucket(gcs, "damaged")
+    assert embed(f"{address}/out", tiny_bundle, url, limit=9) == 0
+    name = "embeddings/part-0000000-00000.parquet"
+    blob = gcs.client.bucket("damaged").blob(f"out/{name}")
+    data = bytearray(blob.download_as_bytes())
+    data[9] ^= 1
+    blob.upload_from_string(bytes(data))
+    for command in (["search", f"{address}/out", "red"], ["dedup", f"{address}/out", tmp_path]):
+        capsys.readouterr()
+        assert main([*map(str, command)]) != 0
+        assert f": {address}/out/{name} is damaged" in capsys.readouterr().err
+
+
 def test_objects_decompressed_on_the_way_are_refused(gcs, tiny_bundle, tmp_path, capsys):
     address, _ = bucket(gcs, "coded")
     blob = gcs.client.bucket("coded").blob("a.txt")
