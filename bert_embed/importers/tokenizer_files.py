@@ -55,7 +55,8 @@ _BY_MODEL = {
     "camembert": "CamembertTokenizer",
 }
 _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
-_AS_THEY_ARE = ("", "HerbertTokenizer", "PreTrainedTokenizer")
+_HERBERT = "HerbertTokenizer"
+_AS_THEY_ARE = ("", "PreTrainedTokenizer")
 # Those that say which tokens are a second text's, unless model_input_names says another thing.
 _WITH_TYPES = ("", "BertTokenizer", "ElectraTokenizer")
 _OFF = ("byte_fallback", "fuse_unk", "ignore_merges")  # of a model of these classes
@@ -324,7 +325,7 @@ def _as_class(files: _Files) -> Mapping[str, Any]:
         # word; the file is what its vectors were made with.
         return files.fast
     if (files.kind, name) not in {
-        *(("BPE", known) for known in _BYTE_LEVEL),
+        *(("BPE", known) for known in (*_BYTE_LEVEL, _HERBERT)),
         *(("Unigram", known) for known in _METASPACE),
     }:
         raise InputError(
@@ -337,7 +338,10 @@ def _as_class(files: _Files) -> Mapping[str, Any]:
         raise InputError(
             f"{files.folder / _SLOW}: add_prefix_space must be true or false, got {prefix!r}"
         )
-    parts = _byte_level(files, prefix) if files.kind == "BPE" else _metaspace(files, prefix)
+    if name == _HERBERT:
+        parts = _herbert(files)
+    else:
+        parts = _byte_level(files, prefix) if files.kind == "BPE" else _metaspace(files, prefix)
     model = {**files.part("model")}
     if files.kind == "Unigram":
         unknown = 3 if name == "XLMRobertaTokenizer" else _entry(files, "unk_token", "<unk>")[1]
@@ -351,9 +355,28 @@ def _as_class(files: _Files) -> Mapping[str, Any]:
     for setting in (*unset, *_OFF):
         if model.get(setting):
             model[setting] = False if setting in _OFF else None
+    if name == _HERBERT:
+        named, _ = _entry(files, "unk_token", "<unk>")
+        model |= {"end_of_word_suffix": "</w>", "unk_token": named}
     if _canonical(files, parts) != _canonical(files, files.fast):
         return {**files.fast, **parts, "model": model}
     return {**files.fast, "model": model}
+
+
+def _herbert(files: _Files) -> dict[str, Any]:
+    ends = (("sep", "sep_token", "</s>"), ("cls", "cls_token", "<s>"))
+    placed = {end: list(_entry(files, name, usual)) for end, name, usual in ends}
+    return {
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": False,
+            "lowercase": False,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": "BertProcessing", **placed},
+    }
 
 
 def _byte_level(files: _Files, prefix: bool) -> dict[str, Any]:

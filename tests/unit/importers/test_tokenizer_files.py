@@ -557,6 +557,24 @@ def test_a_model_that_names_no_class_has_that_of_its_type(tmp_path, model_type, 
     refused(tmp_path, f"tokenizer_class is missing, and {name}Tokenizer makes other pieces than")
 
 
+def test_herberts_class_reads_the_vocabulary_of_tokenizer_json_alone(tmp_path):
+    write_architecture(tmp_path / "source", "roberta")
+    path = tmp_path / "source" / "tokenizer.json"
+    model = json.loads(path.read_text())["model"]
+    for at, letter in enumerate("abA", 1):  # in place of others, which no text here has
+        model["vocab"][f"{letter}</w>"] = model["vocab"].pop(chr(0x100 + at))
+    edit_json(path, model=model | {"merges": []}, normalizer=LOWER)
+    edit_json(tmp_path / "source" / "tokenizer_config.json", tokenizer_class="HerbertTokenizerFast")
+    library = tokenizers.Tokenizer.from_file(str(path))
+    library.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=False)
+    library.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    library.model.end_of_word_suffix, library.model.unk_token = "</w>", "<unk>"
+    library.post_processor = tokenizers.processors.BertProcessing(("</s>", 2), ("<s>", 0))
+    text = "a b A, ab"
+    found = load_tokenizer(imported(tmp_path)).encode(text)
+    assert found == library.encode(text).ids
+
+
 def test_robertas_class_has_no_unknown_entry(tmp_path):
     """What its vocabulary cannot write is left out, whatever tokenizer.json says."""
     write_architecture(tmp_path / "source", "roberta")
