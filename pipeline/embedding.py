@@ -41,7 +41,13 @@ from bert_embed.pipeline.run.summary import (
     summary_lines,
 )
 from bert_embed.pipeline.run.tables import with_folder
-from bert_embed.pipeline.runners.errors import JobGoesOn, traceback_lines, was_interrupted
+from bert_embed.pipeline.runners.errors import (
+    JobGoesOn,
+    is_input_error,
+    root_message,
+    traceback_lines,
+    was_interrupted,
+)
 from bert_embed.pipeline.runners.launch import bundle_for_workers, precision_lines, report_lines
 from bert_embed.pipeline.runners.portable import earlier_job_lines, server_notes
 from bert_embed.pipeline.texts import sample_texts
@@ -49,6 +55,7 @@ from bert_embed.results.formats import EXAMPLES, FORMATS
 from bert_embed.results.names import part_of
 from bert_embed.results.run_record import RunRecord, read_record
 from bert_embed.storage.files import join, names_in, open_raw
+from bert_embed.storage.local import PUT_BACK
 from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.crash_markers import clear_crash_markers
 from bert_embed.transforms.output_check import Problem
@@ -124,6 +131,15 @@ class EmbedAttempt(Attempt[RunRecord]):
             else (f"{self.finished_text()}, the same command computes the rest")
         )
         return [f"{how}:", f"  {shlex.join(hide_in_flags(command_of(self.run.options)))}"]
+
+    def way_on(self, error: BaseException) -> str:
+        """As for every job, but a file of the input that is replaced makes it another run."""
+        files, message = self.run.source.files, root_message(error)
+        is_damaged = is_input_error(error) and PUT_BACK not in message
+        if not is_damaged or not message.startswith(tuple(file.info.path for file in files)):
+            return super().way_on(error)
+        new = "" if self.run.kind == EXAMPLES else ", with --skip_existing for this one"
+        return f"embed the corrected input into another --output{new}, or with --overwrite"
 
     def finished_text(self) -> str:
         """How much is finished; only what is new since the progress was read is read."""

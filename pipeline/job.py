@@ -74,6 +74,10 @@ class Attempt(ABC, Generic[AnyRecord]):
     def how_to_continue(self) -> list[str]:
         """How an interrupted job is continued, in lines."""
 
+    def way_on(self, error: BaseException) -> str:
+        """What to do after a job failed, in one sentence."""
+        return "once this is fixed, the same command continues"
+
     def is_complete(self, record: AnyRecord) -> bool:
         """Whether a record of this job says that nothing is left to do."""
         return record.is_done
@@ -262,7 +266,7 @@ def _report_failure(attempt: Attempt[AnyRecord], error: BaseException) -> ExitCo
     if REPLACED in message:  # nothing can be continued
         warn("run again with --overwrite, or into another --output")
     elif "--overwrite" not in message:
-        warn(f"{attempt.kept}; once this is fixed, the same command continues")
+        warn(f"{attempt.kept}; {attempt.way_on(error)}")
     return ExitCode.FAILED
 
 

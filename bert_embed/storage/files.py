@@ -22,7 +22,7 @@ from bert_embed.storage.file_info import (
     is_glob,
     split_address,
 )
-from bert_embed.storage.local import REPLACED, TEMPORARY, temporary_name
+from bert_embed.storage.local import PUT_BACK, REPLACED, TEMPORARY, temporary_name
 
 _TEMPORARY_NAME = re.compile(r"\.tmp-.+-[0-9]+-[0-9a-f]{8}-.+")
 _DAY = 24 * 3600.0
@@ -130,7 +130,7 @@ def open_listed(info: FileInfo) -> Iterator[BinaryIO]:
         if is_remote(info.path):  # put back it would be another generation
             message = f"{info.path} was replaced or removed after the job started; {REPLACED}"
         else:
-            message = f"{info.path} is gone since the job started; put it back as it was"
+            message = f"{info.path} is gone since the job started; {PUT_BACK}"
         raise InputError(message) from error
 
 
@@ -274,7 +274,7 @@ def make_below(folder: str, name: str) -> None:
                     os.mkdir(made)
     except FileNotFoundError as error:
         raise StorageError(
-            f"{folder} was moved or removed while this job wrote into it: put it back as it was"
+            f"{folder} was moved or removed while this job wrote into it: {PUT_BACK}"
         ) from error
     except OSError as error:
         raise StorageError(f"{made} cannot be made: {error.strerror}") from error

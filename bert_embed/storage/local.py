@@ -16,6 +16,7 @@ from bert_embed.storage.file_info import crc32c_of as checksum
 
 TEMPORARY = ".tmp-"  # followed by host and process, so that no other process picks the same name
 REPLACED = "it is another file now"
+PUT_BACK = "put it back as it was"  # what is gone, and nothing else is wrong
 
 
 def absolute(path: str) -> str:

@@ -32,6 +32,7 @@ _JAVA_NAME = re.compile(r"(?:[a-z]\w*\.){2,}(?:\w+\$)*(\w+(?:Exception|Error)\b)
 _NO_JOB_MANAGER = re.compile(
     r"\b(?:Connect|ConnectTimeout|ConnectionClosed|NoRouteToHost|UnknownHost)Exception\b"
 )
+_STEP = " [while running"  # what Beam adds to a message of a step
 _ABOUT_A_BLOCK = re.compile(r"block \d+, ")  # the beginning of the infer stage's own messages
 
 
@@ -72,7 +73,7 @@ def lost_connection(error: BaseException) -> Literal["job server", "JobManager"]
 def root_message(error: BaseException) -> str:
     """The original error's message, without what Beam's runners, in Python or Java, add to it."""
     if isinstance(error, InputError):
-        return flag_message(error)
+        return flag_message(error).partition(_STEP)[0]
     if isinstance(error, grpc.RpcError):
         # All errors of a call have both, though the base class does not declare them.
         return f"{error.code().name}: {' '.join(error.details().split())}"
@@ -88,6 +89,12 @@ def root_message(error: BaseException) -> str:
     if kind.endswith("SettingError"):  # begins with the name; a worker sends only the text
         return f"--{message}"
     return step_message(message if colon and kind.rsplit(".", 1)[-1] in _SELF_EXPLANATORY else line)
+
+
+def is_input_error(error: BaseException) -> bool:
+    """Whether the original error was an InputError, wherever it was raised."""
+    kind = _last_line(error).partition(": ")[0].rsplit(".", 1)[-1]
+    return isinstance(error, InputError) or kind == InputError.__name__
 
 
 def explains_itself(error: BaseException) -> bool:
@@ -116,4 +123,4 @@ def _last_line(error: BaseException) -> str:
     causes = [line for line in lines if line.startswith("Caused by: ")]
     if causes and _PYTHON not in text:
         return causes[-1].removeprefix("Caused by: ")
-    return lines[-1].partition(" [while running")[0] if lines else type(error).__name__
+    return lines[-1].partition(_STEP)[0] if lines else type(error).__name__

@@ -248,12 +248,23 @@ def test_damaged_compressed_input_fails_by_name_and_keeps_what_is_done(
 
     lines = b"".join(b"line %d\n" % n for n in range(40_000))
     whole = gzip.compress(lines)
+    (tmp_path / "a.txt").write_text("the bank of the river\n")
     (tmp_path / "in.txt.gz").write_bytes(whole[: len(whole) * 2 // 3])
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt.gz") == 1
+    texts = tmp_path / "a.txt", tmp_path / "in.txt.gz"
+    assert embed(tmp_path / "out", tiny_bundle, *texts, block_bytes=100_000) == 1
     message = capsys.readouterr().err
     assert f"{tmp_path}/in.txt.gz is damaged gzip data" in message
     assert "Traceback" not in message
+    assert "while running" not in message + record(tmp_path / "out")["error"]
     assert record(tmp_path / "out")["status"] == "failed"
+    # A file that is written again is another input: the message says what takes it.
+    assert "into another --output, with --skip_existing for this one, or with --over" in message
+    (tmp_path / "in.txt.gz").write_bytes(whole)
+    assert embed(tmp_path / "out", tiny_bundle, *texts, block_bytes=100_000) == 2
+    flags = {"skip_existing": tmp_path / "out", "block_bytes": 100_000}
+    assert embed(tmp_path / "new", tiny_bundle, *texts, **flags) == 0
+    counts = record(tmp_path / "new")["counts"]
+    assert counts["skipped"] + counts["embedded"] == 40_001
 
 
 def test_skipped_blocks_of_a_run_that_is_written_stay(tmp_path, tiny_bundle, capsys):
