@@ -1,5 +1,6 @@
 """Defines the job of `cluster` and `dedup`: its settings, its folder, its record."""
 
+import io
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
@@ -102,7 +103,7 @@ class ClusterFolder:
 
     def write_superseded(self, file: int, rows: np.ndarray) -> None:
         """Keeps the rows of a file of vectors, int64, whose documents a later output has."""
-        self.write(self._superseded(file), lambda out: np.save(out, rows))
+        self.write_array(self._superseded(file), rows)
 
     def superseded_rows(self, file: int) -> np.ndarray:
         """Returns what `write_superseded` kept."""
@@ -119,6 +120,12 @@ class ClusterFolder:
             make_below(self.path, folder.removeprefix(join(self.path, "")))
         make_below(self.path, STATE)
         return write_whole(path, write, join(self.path, STATE)).size
+
+    def write_array(self, path: str, array: np.ndarray) -> None:
+        """Writes an array, not by NumPy, which does not say that a disk is full."""
+        data = io.BytesIO()
+        np.save(data, array)
+        self.write(path, lambda out: out.write(data.getbuffer()))
 
     def sizes(self) -> dict[str, int]:
         """The files of the result by path, and their bytes."""

@@ -50,7 +50,7 @@ def write_sample(job: ClusterJob, file: VectorFile) -> int:
     done = size_of(folder.centroids) is not None
     if not done and size_of(folder.sample(file.number)) is None:
         sample = _file_sample(job, file)
-        folder.write(folder.sample(file.number), lambda out: np.save(out, sample))
+        folder.write_array(folder.sample(file.number), sample)
     return file.number
 
 
@@ -72,7 +72,7 @@ def write_centroids(job: ClusterJob, files: Sequence[int]) -> str:
         sample = np.concatenate([np.empty((0, job.width), np.float32), *samples])
         del samples
         centroids = train(sample, job.n_clusters, job.seed)
-        folder.write(folder.centroids, lambda out: np.save(out, centroids))
+        folder.write_array(folder.centroids, centroids)
     return folder.centroids
 
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import resource
 import subprocess
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, embed, files, flags_of, record, rejected, rows
 from tests.support.forks import python
+from tests.support.outputs import clustered_vectors, write_output
 from tests.support.servers.gcs import behind, some
 
 pytestmark = pytest.mark.slow
@@ -246,6 +248,20 @@ def test_a_full_disk_fails_the_job_and_leaves_no_half_file(corpus, local, tiny_b
     assert list(output.glob("embeddings/part-*")) == []
     assert embed(output, tiny_bundle, corpus, **SMALL) == 0
     assert_complete(output, local)
+
+
+@pytest.mark.parametrize("command", ["cluster", "dedup"])
+def test_a_disk_that_clusters_fill_is_told_of_with_the_files_name(tmp_path, capsys, command):
+    source = write_output(tmp_path / "in", clustered_vectors(2_000, width=32, groups=3))
+    words = [command, str(source), str(tmp_path / "out"), "--n_clusters=40"]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        assert main(words) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert_one_sentence(capsys.readouterr().err, ".npy cannot be written: File too large")
+    assert main(words) == 0
 
 
 def test_no_space_left_is_told_with_the_files_name(
