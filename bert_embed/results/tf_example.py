@@ -321,7 +321,8 @@ _BUFFER = 1 << 20  # bytes of a file that are read at a time
 
 def read_tfrecord(source: BinaryIO, wanted: Wanted) -> Iterator[Columns]:
     """Yields the wanted columns of some rows at a time, as far as Examples have them."""
-    kinds: dict[str, type] = {"id": bytes, "text": bytes, **dict.fromkeys(INTEGERS, int)}
+    # In the order of the other formats, of which outputs are exported together
+    kinds: dict[str, type] = {"id": bytes, **dict.fromkeys(INTEGERS, int), "text": bytes}
     kinds = {feature: kind for feature, kind in kinds.items() if wanted.has(feature)}
     types = wanted.stored
     numbers = {name: _FEATURES.get(one.numbers, bytes) for name, one in types.items()}

@@ -1,6 +1,7 @@
 """Exports to files: what is in them, in every number type and format."""
 
 import json
+import shutil
 import uuid
 
 import numpy as np
@@ -60,6 +61,19 @@ def test_npy_files_map_into_memory_and_their_tables_go_with_them(runs, tmp_path,
     assert table.select(extra_of(np.arange(1)).column_names) == extra_of(np.arange(TOTAL))
     assert table["text"][5].as_py() == "Text\t5\nwith ümlaut"
     assert not {"num_tokens", "text_hash", "embedding"} & set(table.column_names)
+
+
+@pytest.mark.slow
+def test_outputs_of_several_formats_are_one_export(tmp_path):
+    for name in ("parquet", "jsonl", "tfrecord"):
+        settings = {"output_format": name, "chunks": True, "extra": False, "run": name}
+        shutil.rmtree(finished_run(tmp_path / "runs" / name, [5], **settings) / "_state")
+    assert export(tmp_path / "runs", tmp_path / "npy", "npy") == 0
+    table = pq.read_table(tmp_path / "npy" / "metadata_0000.parquet")
+    assert table.column_names == ["id", "chunk", "start", "stop", "text"]
+    ids, vectors = bert_embed.read(tmp_path / "runs")
+    assert table["id"].to_pylist() == ids
+    np.testing.assert_array_equal(np.load(tmp_path / "npy" / "emb_0000.npy"), vectors)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "ubinary"])
