@@ -353,7 +353,7 @@ class _Stages:
         if shown and not shown & at_places.keys():
             raise InputError(
                 f"{self._names} has none of the {counted(len(shown), 'candidate')}: rescore with "
-                "an output of the same documents, by their ids"
+                "an output of the same documents or chunks, by their ids"
             )
         if missing := len(shown - at_places.keys()):
             lacking = counted_of(missing, len(shown), "candidate", "is", "are")
