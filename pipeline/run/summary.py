@@ -142,11 +142,11 @@ def _counts(totals: Totals) -> Counts:
 def summary(totals: Totals, elapsed: float, changes: Changes | None = None) -> Result:
     """The numbers of a run, from the sum of its block records.
 
-    Rates are of what this attempt computed, over its whole time, start-up included; None if that is
-    nothing.
+    Rates are of what this attempt computed, over its whole time, start-up included; None if either
+    is nothing, as where the clock was set back.
     """
-    counts = totals.counts
-    nothing_new = counts["reused"] > 0 and counts["new_documents"] == 0
+    counts, elapsed = totals.counts, max(elapsed, 0.0)
+    no_rates = not elapsed or (counts["reused"] > 0 and counts["new_documents"] == 0)
     padded = counts["padded_tokens"]
     texts = _surplus(counts["embedded"], totals.texts)
     ids = None if totals.ids is None else _surplus(counts["embedded"], totals.ids)
@@ -169,8 +169,8 @@ def summary(totals: Totals, elapsed: float, changes: Changes | None = None) -> R
         lengths=length_statistics(totals.lengths),
         stage_seconds={stage: round(spent, 3) for stage, spent in totals.seconds.items()},
         elapsed_seconds=round(elapsed, 3),
-        documents_per_second=None if nothing_new else round(counts["new_documents"] / elapsed, 1),
-        tokens_per_second=None if nothing_new else round(counts["new_tokens"] / elapsed, 1),
+        documents_per_second=None if no_rates else round(counts["new_documents"] / elapsed, 1),
+        tokens_per_second=None if no_rates else round(counts["new_tokens"] / elapsed, 1),
         unfit=dict(sorted(totals.unfit.items())),
         cut_contexts=counts["cut_contexts"],
         changes=changes,
@@ -445,6 +445,8 @@ def rows_text(settings: Mapping[str, Any]) -> str:
 def _speed(result: Result) -> str:
     documents, tokens = result.documents_per_second, result.tokens_per_second
     if documents is None or tokens is None:
+        if not result.elapsed_seconds:
+            return "the clock was set back meanwhile"
         return "earlier attempts had computed everything"
     made = ((kind, result.written[kind].rows) for kind in PIECES.values() if kind in result.written)
     pieces = [f"{rows * tokens / max(result.tokens, 1):,.0f} {kind}/s, " for kind, rows in made]

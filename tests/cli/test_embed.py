@@ -2,7 +2,9 @@
 
 import bz2
 import gzip
+import itertools
 import json
+import time
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -221,3 +223,13 @@ def test_run_json_tells_what_was_done(tmp_path, tiny_bundle):
     assert numbers["documents_per_second"] > 0
     assert {"apache-beam", "tensorflow", "python"} <= set(numbers["versions"])
     assert rejected(tmp_path / "out") == []
+
+
+def test_a_clock_that_is_set_back_gives_no_speed(tmp_path, tiny_bundle, capsys, monkeypatch):
+    (tmp_path / "in.txt").write_text("the bank of the river\n")
+    straight, calls = time.time, itertools.count()
+    monkeypatch.setattr(time, "time", lambda: straight() - 60 * next(calls))
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 0
+    assert "\n0.0 s: the clock was set back meanwhile (" in capsys.readouterr().out
+    numbers = record(tmp_path / "out")
+    assert (numbers["elapsed_seconds"], numbers["tokens_per_second"]) == (0, None)
