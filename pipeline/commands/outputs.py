@@ -19,7 +19,7 @@ from bert_embed.pipeline.report.sample import Run, check_projection, lacks_tsne
 from bert_embed.pipeline.run.output import lies_in, record_of_run
 from bert_embed.pipeline.texts import sample_texts
 from bert_embed.results.names import DELETED, kinds_of, vectors_of
-from bert_embed.results.read import open_outputs, output_folders
+from bert_embed.results.read import later_outputs, open_outputs, output_folders
 from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.file_info import is_glob
 from bert_embed.storage.files import absolute, is_remote, join, open_raw, write_bytes
@@ -71,7 +71,7 @@ def run_card(options: CardOptions) -> int:
     for folder, run in zip(folders, runs, strict=True):
         if not run.record.is_done or run.record.vectors is None:
             raise UsageError(f"{folder} is not the output of a complete run of `embed`")
-    open_outputs(folders, kinds_of(runs[0].record.settings)[0])  # refuses other vectors
+    check_together(folders, runs[0].record.settings)
     top = absolute(options.output)
     is_run = top.rstrip("/") == runs[0].place.rstrip("/")
     if is_glob(options.output) and not is_run and not os.path.isdir(options.output):
@@ -149,6 +149,11 @@ def _head(head: Mapping[str, Any]) -> str:
     return "; ".join(f"{name} {text}" for name, text in zip(said, texts, strict=True))
 
 
+def check_together(folders: list[str], vectors: Mapping[str, Any]) -> None:
+    """Refuses outputs of other vectors than the first one's, and two copies of one run."""
+    later_outputs(open_outputs(folders, kinds_of(vectors)[0]))
+
+
 def run_report(options: ReportOptions) -> int:
     """Runs `report DIR...`."""
     check_projection(options.projection)
@@ -159,7 +164,7 @@ def run_report(options: ReportOptions) -> int:
         check_place(options.output, folder)
     records = [record_of_run(folder) for folder in folders]
     if records[0].vectors is not None:
-        open_outputs(folders, kinds_of(records[0].vectors)[0])  # refuses other vectors
+        check_together(folders, records[0].vectors)
     runs = [
         Run(OutputFolder(folder), record) for folder, record in zip(folders, records, strict=True)
     ]

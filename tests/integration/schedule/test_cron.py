@@ -151,6 +151,7 @@ def test_a_run_whose_script_was_killed_keeps_the_lock(tmp_path, tiny_bundle, uni
         ([], {"INPUT": "texts/{day}"}, 'must set INPUT to an absolute path, it is "texts/{day}"'),
         ([], {"STATE": ""}, "must set STATE to an absolute path"),
         ([], {"CATCH_UP_DAYS": "week"}, "must set CATCH_UP_DAYS to a number from 1 on"),
+        ([], {"TIME_ZONE": "Europe/Berlinn"}, "a zone that this machine knows, it is"),
         ([], {"PYTHON": "/none/python"}, "there is no Python at /none/python"),
         (["2024-02-30"], {}, "a day is given as 2026-01-02, not 2024-02-30"),
         (["yesterday"], {}, "a day is given as 2026-01-02, not yesterday"),
@@ -165,6 +166,14 @@ def test_what_is_wrong_is_told_before_any_work(tmp_path, words, changes, message
     assert code == 2
     assert message in said
     assert [path.name for path in tmp_path.iterdir()] == ["settings.sh"]
+
+
+def test_settings_may_have_lines_of_windows(tmp_path, tiny_bundle, forks):
+    write_day(tmp_path / "texts", DAYS[0], {"a": "red river"})
+    settings = write_settings(tmp_path, tiny_bundle, TIME_ZONE="CET-1CEST", **forks)
+    settings.write_bytes(settings.read_bytes().replace(b"\n", b"\r\n"))
+    assert daily(settings, DAYS[0]) == (0, "")
+    assert rows(tmp_path / "vectors" / DAYS[0])["id"] == ["a"]
 
 
 def test_a_settings_file_that_is_not_there_is_named(tmp_path):
