@@ -108,6 +108,9 @@ def read(
             those that the run wrote; or the vectors of several cannot be used together.
     """
     arrays = [name for name, one in ROW_KINDS.items() if one.is_array]
+    if kind not in arrays and isinstance(kind, str) and kind in ROW_KINDS:
+        reader = ROW_KINDS[kind].read_with
+        raise SettingError("kind", f"{kind} is no array a document: read it with {reader}")
     made = ROW_KINDS[one_of("kind", kind, arrays)]
     settings, batches = _read_rows(folder, made.name, partial, _READ_ROWS)
     shape = made.shape(settings)

@@ -369,6 +369,8 @@ def test_multi_vectors_are_those_of_the_encoder(tmp_path, colbert, corpus, outpu
     assert embed(output, colbert, corpus, vectors="multi", **flags) == 0
     assert record(output)["vectors"]["heads"]["multi"]["similarity"] == "maxsim"
     texts = {one["id"]: one["text"] for one in map(json.loads, corpus.read_text().splitlines())}
+    with pytest.raises(bert_embed.SettingError, match=r"^kind multi .*: read it with read_multi"):
+        bert_embed.read(output, kind="multi")
     read = dict(bert_embed.read_multi(output))
     assert list(read) == list(texts)
     wanted = bert_embed.load(colbert).encode(
