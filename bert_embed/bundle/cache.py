@@ -1,5 +1,6 @@
 """Keeps imported models in a folder of the user's, each made once, by a process of its own."""
 
+import errno
 import fcntl
 import hashlib
 import logging
@@ -20,7 +21,8 @@ from bert_embed.base.errors import InputError
 from bert_embed.bundle.bundle import FORMAT, METADATA, Bundle, read_bundle, whole_bundle
 from bert_embed.storage.local import is_at
 
-_REFUSED = 2  # exit code: the function raised an InputError, which is pickled on stdout
+_REFUSED = 2  # exit code: the function raised an error of the user's, which is pickled on stdout
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # of what is written, not read
 _LINES = 20
 
 
@@ -82,7 +84,8 @@ def _main() -> int:
     try:
         pkgutil.resolve_name(function)(*arguments, **options)
     except (InputError, OSError) as error:
-        refusal = error if isinstance(error, InputError) else InputError(str(error))
+        passes = isinstance(error, InputError) or error.errno in _NO_ROOM
+        refusal = error if passes else InputError(str(error))
         with open(answer, "wb") as file:
             pickle.dump(refusal, file)
         return _REFUSED

@@ -1,5 +1,6 @@
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -197,6 +198,17 @@ def test_a_cache_that_cannot_be_written_is_named(source, tmp_path, monkeypatch):
     monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "file"))
     with pytest.raises(ValueError, match="models cannot be kept there"):
         resolve_model(str(source))
+
+
+def test_a_disk_that_a_model_fills_is_named_with_its_folder(source, cache):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        with pytest.raises(InputError, match=r"cache: models cannot be kept there \(File too l"):
+            resolve_model(str(source))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert resolve_model(str(source)).source == str(source)
 
 
 def test_a_name_that_no_file_may_have_is_refused():
