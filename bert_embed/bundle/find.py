@@ -116,6 +116,8 @@ def fetched_snapshot(name: HubName, given: str) -> Snapshot:
                 ignore_patterns=list(_NOT_FETCHED),
             )
         )
+        if _is_part(folder):  # what the client returns where the hub does not answer
+            _ask_for_modules(name.repo, folder.name)
     except (OSError, ValueError) as error:
         raise InputError(
             f"{given}: could not be fetched ({reason(error).rstrip('.')}); check name, revision "
@@ -128,6 +130,19 @@ def fetched_snapshot(name: HubName, given: str) -> Snapshot:
             "the model with save_pretrained of transformers"
         )
     return Snapshot(folder, HubName(name.repo, folder.name).address)
+
+
+def _ask_for_modules(repo: str, commit: str) -> None:
+    """Fetches modules.json, or notes in the cache that the hub has none; OSError: no answer."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    try:
+        hf_hub_download(repo, MODULES, revision=commit, cache_dir=hub_cache())
+    except LocalEntryNotFoundError:  # of the other error a kind, too
+        raise
+    except EntryNotFoundError:
+        pass
 
 
 def _is_offline() -> bool:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -258,7 +259,12 @@ def test_a_model_is_downloaded_once_where_it_is_loaded(hub, tmp_path):
     part = ("README.md", "modules.json")  # what transformers does not fetch
     for name in part:
         (home / "snapshots" / COMMIT / name).unlink()
+    for place in home.iterdir():  # but for what older releases of the client leave
+        if place.name not in ("blobs", "refs", "snapshots"):
+            shutil.rmtree(place)
     assert "holds only what transformers reads of it" in load("local").stderr
+    unreachable = load(HF_ENDPOINT="http://127.0.0.1:1")
+    assert f"{NAME}@v1 (no folder here): could not be fetched (" in unreachable.stderr
     assert load().stdout == first.stdout
     assert all((home / "snapshots" / COMMIT / name).is_file() for name in part)
 
