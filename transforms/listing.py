@@ -163,7 +163,8 @@ def list_input(
                 "dot; name such a file itself",
             )
         if not files:
-            raise SettingError("input", f"{pattern} names no file")
+            stdin = "; stdin is not read, write it to a file first" if pattern == "-" else ""
+            raise SettingError("input", f"{pattern} names no file{stdin}")
         if input_format is None:
             others = {file.path for file in files if _suffixes(file.path)[0] in OTHER_FORMATS}
             if len(others) < len(files):

@@ -243,6 +243,7 @@ def test_a_price_is_multiplied_by_the_hours(small, tiny_bundle, capsys, tmp_path
             "--price_per_hour requires the hours, which --seconds 0 does not measure",
         ),
         (["--input=nothing-there"], "nothing-there names no file"),
+        (["--input=-"], "--input - names no file; stdin is not read, write it to a file first"),
         (["--query=SELECT 1", "--project=p"], "estimate runs no query"),
         ([], "--input is missing"),
         (["--input=x", "--outptu=y"], "unknown flag --outptu; did you mean --output?"),
