@@ -170,7 +170,7 @@ def _checked(snapshot: Snapshot) -> Snapshot:
         raise InputError(
             f"{repo}: the Hugging Face cache {hub_cache()} holds only what transformers reads of "
             f"it, and perhaps not how its vectors are pooled; complete it with `hf download {repo} "
-            f"--revision {commit}`, or `bert-embed model import {snapshot.source} FOLDER`"
+            f"--revision {commit}`, or, if no file is missing, give its folder {snapshot.folder}"
         )
     return snapshot
 
