@@ -32,7 +32,7 @@ read_settings() {
   FLAGS=()
   EARLIER=all CATCH_UP_DAYS=1 KEEP_LOGS_DAYS=30 TIME_ZONE=UTC
   # shellcheck source=deploy/cron/settings.example.sh
-  source "$1" || refuse "$1 ended with an error"
+  source <(tr -d '\r' <"$1") || refuse "$1 ended with an error"
   PYTHON="${PYTHON:-$APP/.venv/bin/python}"
   local name
   for name in INPUT OUTPUT STATE; do
@@ -43,6 +43,10 @@ read_settings() {
     [[ "${!name}" =~ ^[1-9][0-9]*$ ]] ||
       refuse "$1 must set $name to a number from 1 on, it is \"${!name}\""
   done
+  # `date` takes a name that it does not know for UTC.
+  [[ "$TIME_ZONE" == UTC || "$TIME_ZONE" =~ ^[A-Za-z]{3,}[-+]?[0-9] ||
+    (-n "$TIME_ZONE" && -f "${TZDIR:-/usr/share/zoneinfo}/$TIME_ZONE") ]] ||
+    refuse "$1 must set TIME_ZONE to a zone that this machine knows, it is \"$TIME_ZONE\""
   [[ -x "$PYTHON" ]] || refuse "there is no Python at $PYTHON; run make install in $APP"
 }
 

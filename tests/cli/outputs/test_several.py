@@ -212,6 +212,8 @@ def test_a_copy_of_an_output_is_not_read_with_it(days, tmp_path, capsys):
     for words in (
         ["search", str(folder), "one"],
         ["export", str(folder), f"{tmp_path}/e", "--to=npy"],
+        ["card", str(folder)],
+        ["report", str(folder), f"--output={tmp_path}/page.html"],
     ):
         assert main(words) == 2
         assert problem in capsys.readouterr().err
