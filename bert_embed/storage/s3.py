@@ -17,7 +17,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 
 from bert_embed.base.environment import requires
-from bert_embed.base.errors import StorageError
+from bert_embed.base.errors import InputError, StorageError
 from bert_embed.base.threads import THREADS
 from bert_embed.storage.file_info import FileInfo, crc32c_of_bytes, split_address
 from bert_embed.storage.gcs import FIRST_ANSWER, PATIENCE, ObjectReader
@@ -148,7 +148,7 @@ def delete(path: str) -> None:
 def _call(path: str, done: str, call: Callable[[Any], _Result]) -> _Result:
     """Calls with the client, and again after errors that pass, until the time for retries is up."""
     with requires(SCHEME, "boto3"):
-        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
         from botocore.parsers import ResponseParserError
 
     server = _server()
@@ -160,6 +160,8 @@ def _call(path: str, done: str, call: Callable[[Any], _Result]) -> _Result:
             return result
         except (BotoCoreError, ClientError, ResponseParserError) as error:
             said = f"{path} cannot be {done}: {error}"
+            if isinstance(error, NoCredentialsError):
+                said += ": set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run `aws configure`"
             if done == "read" and _status(error) in (_GONE, _CHANGED):
                 raise FileNotFoundError(said) from error
             if not _is_passing(error):
@@ -222,17 +224,20 @@ def _new_client(process: int, server: str, options: PipelineOptions | None) -> A
 
     del process, server  # keys of the cache
     settings = (options or PipelineOptions([])).view_as(S3Options)
-    return boto3.session.Session().client(
-        "s3",
-        aws_access_key_id=settings.s3_access_key_id,
-        aws_secret_access_key=settings.s3_secret_access_key,
-        aws_session_token=settings.s3_session_token,
-        endpoint_url=settings.s3_endpoint_url,
-        region_name=settings.s3_region_name,
-        api_version=settings.s3_api_version,
-        verify=settings.s3_verify,
-        use_ssl=not settings.s3_disable_ssl,
-        config=Config(
-            retries={"total_max_attempts": 1}, max_pool_connections=2 * THREADS, **_TIMEOUTS
-        ),
-    )
+    try:
+        return boto3.session.Session().client(
+            "s3",
+            aws_access_key_id=settings.s3_access_key_id,
+            aws_secret_access_key=settings.s3_secret_access_key,
+            aws_session_token=settings.s3_session_token,
+            endpoint_url=settings.s3_endpoint_url,
+            region_name=settings.s3_region_name,
+            api_version=settings.s3_api_version,
+            verify=settings.s3_verify,
+            use_ssl=not settings.s3_disable_ssl,
+            config=Config(
+                retries={"total_max_attempts": 1}, max_pool_connections=2 * THREADS, **_TIMEOUTS
+            ),
+        )
+    except ValueError as error:  # of an address that is none
+        raise InputError(f"{SCHEME} cannot be used: {error}; look at AWS_ENDPOINT_URL") from error

@@ -318,6 +318,13 @@ def test_a_server_out_of_reach_is_told_soon(folder, monkeypatch):
 
 
 @remote
+def test_an_address_of_a_server_that_is_none_is_one_sentence(folder, monkeypatch):
+    monkeypatch.setenv(REMOTE[folder[:2]][1], "nowhere")
+    with pytest.raises((InputError, OSError), match=r"cannot be (read|used): "):
+        files.read_bytes(f"{folder}/a")
+
+
+@remote
 def test_who_creates_and_loses_the_answer_was_first(folder, proxied, at_once):
     path, faults = files.join(folder, "a"), iter(["lost", "lost"])
     proxied.fault = lambda method, _: next(faults, None) if method in ("PUT", "POST") else None
