@@ -173,7 +173,8 @@ def open_streams(
     snapshot: float | None = None,
 ) -> list[str]:
     """Streams of a table of `size` bytes, of the rows at `snapshot` (seconds since 1970) or now."""
-    with translate_errors(f"table {table} cannot be read"), read_client() as client:
+    what = f"table {table} cannot be read"
+    with translate_errors(what, host=_read_host()), read_client() as client:
         from google.cloud.bigquery_storage_v1 import types
 
         session = types.ReadSession(
@@ -189,22 +190,35 @@ def open_streams(
             read_session=session,
             max_stream_count=min(_MOST_STREAMS, 1 + size // _STREAM_BYTES),
             timeout=PATIENCE,
+            retry=_read_retry(),
         )
     return [stream.name for stream in opened.streams]
 
 
 def stream_rows(stream: str, what: str, *settings: str) -> Iterator[pa.RecordBatch]:
     """The rows of a stream; the client resumes an interrupted stream where it was."""
-    with translate_errors(f"{what} cannot be read", *settings), read_client() as client:
-        for page in client.read_rows(stream).rows().pages:
+    said = f"{what} cannot be read"
+    with translate_errors(said, *settings, host=_read_host()), read_client() as client:
+        for page in client.read_rows(stream, retry=_read_retry()).rows().pages:
             yield page.to_arrow()
 
 
+def _read_retry() -> Any:
+    """What the Storage Read API's client does of itself, but not for ten minutes, or a day."""
+    from google.api_core import exceptions, retry
+
+    return retry.Retry(retry.if_exception_type(exceptions.ServiceUnavailable), timeout=PATIENCE)
+
+
+def _read_host() -> str:
+    return os.environ.get(_READ_EMULATOR) or "bigquerystorage.googleapis.com"
+
+
 @contextmanager
-def translate_errors(what: str, *settings: str) -> Iterator[None]:
+def translate_errors(what: str, *settings: str, host: str | None = None) -> Iterator[None]:
     """Translates the errors of BigQuery's clients into a sentence that begins with `what`.
 
-    `settings` are those that it names.
+    `settings` are those that it names, `host` is the one that is asked, if not that of most calls.
     """
     with requires("BigQuery", *_PACKAGES):
         import requests
@@ -225,7 +239,7 @@ def translate_errors(what: str, *settings: str) -> Iterator[None]:
         # A traceback would show what `reason` omits.
         raise InputError(f"{what}: {reason(error)}", *settings) from None
     except (exceptions.GoogleAPIError, GoogleAuthError, requests.RequestException) as error:
-        host = os.environ.get(_REST_EMULATOR) or "bigquery.googleapis.com"
+        host = host or os.environ.get(_REST_EMULATOR) or "bigquery.googleapis.com"
         kind = type(error.__cause__ or error).__name__
         raise StorageError(
             f"{what}: BigQuery at {host} cannot be reached ({kind}), try again later"

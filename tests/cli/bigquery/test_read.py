@@ -367,6 +367,13 @@ def test_without_credentials_it_is_said_so(tiny_bundle, tmp_path, capsys, monkey
     assert "BigQuery needs credentials" in capsys.readouterr().err
 
 
+def test_rows_out_of_reach_are_said_soon(table, tiny_bundle, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("bert_embed.transforms.bigquery.client.PATIENCE", 2.0)
+    monkeypatch.setenv("BIGQUERY_STORAGE_EMULATOR_HOST", "127.0.0.1:9")  # nobody listens there
+    assert embed(tmp_path / "out", tiny_bundle, shown(table)) == 1
+    assert "BigQuery at 127.0.0.1:9 cannot be reached" in capsys.readouterr().err
+
+
 def test_a_table_that_may_not_be_read_is_named(
     bigquery, table, tiny_bundle, tmp_path, capsys, monkeypatch
 ):
