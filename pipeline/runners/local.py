@@ -29,6 +29,7 @@ from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
 from bert_embed.storage.files import is_remote
 
 _WORKER = "apache_beam.runners.worker.sdk_worker_main"
+_PRISM_RELEASES = "https://github.com/apache/beam/releases/"  # all that Beam fetches it from
 _POLL_SECONDS = 0.2  # a signal does not wake a thread that waits without end
 _LOST_WORKER = "Channel closed prematurely."  # all that Beam says of it
 _ENDED_WORKER = "Worker subprocess exited with return code"
@@ -48,6 +49,8 @@ def check_local_runner(job: RunnerOptions) -> None:
         if flags.names(flag):
             raise UsageError(f"{flag} is for Dataflow and has no effect here; set --threads")
     workers, mode = flags["direct_num_workers"], flags["direct_running_mode"]
+    if workers < 0:
+        raise UsageError(f"--direct_num_workers must be at least 0, all cores, got {workers}")
     if mode == "in_memory" and workers != 1:
         raise UsageError(
             f"--direct_num_workers {workers} has no effect in one process: add "
@@ -61,7 +64,12 @@ def _check_prism(location: str | None) -> None:
             "--prism_location is missing: without it --runner PrismRunner downloads its program. "
             "`make build/prism` builds it (Go is needed), then add --prism_location build/prism"
         )
-    if not is_remote(location) and shutil.which(os.path.join(".", location)) is None:
+    is_there = (
+        location.startswith(_PRISM_RELEASES)
+        if is_remote(location)
+        else shutil.which(os.path.join(".", location)) is not None
+    )
+    if not is_there:
         raise UsageError(
             f"--prism_location {location} is not a program; `make build/prism` builds build/prism"
         )

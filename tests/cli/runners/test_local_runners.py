@@ -142,9 +142,14 @@ def test_a_worker_process_that_is_killed_fails_the_job_and_the_same_command_cont
     [
         ({"runner": "PrismRunner"}, "`make build/prism`"),
         ({"runner": "PrismRunner", "prism_location": "no/prism"}, "no/prism is not a program"),
+        ({"runner": "PrismRunner", "prism_location": "http://x/y"}, "http://x/y is not a program"),
         ({"direct_num_workers": 2}, "multi_processing"),
+        (
+            {"direct_num_workers": -1, "direct_running_mode": "multi_processing"},
+            "--direct_num_workers must be at least 0, all cores, got -1",
+        ),
     ],
-    ids=["no location", "no program", "one process"],
+    ids=["no location", "no program", "no release", "one process", "fewer than none"],
 )
 def test_what_a_runner_lacks_is_said_before_work_starts(
     tmp_path, corpus, tiny_bundle, capsys, flags, wanted
