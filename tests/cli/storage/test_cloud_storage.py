@@ -232,10 +232,10 @@ def test_an_output_may_have_characters_of_a_glob_in_its_name(gcs, url, tiny_bund
 
 
 def test_a_damaged_object_is_named_by_its_address(gcs, url, tiny_bundle, tmp_path, capsys):
-    address, _ = bucket(gcs, "damaged")
+    address, _ = bucket(gcs, "spoiled")
     assert embed(f"{address}/out", tiny_bundle, url, limit=9) == 0
     name = "embeddings/part-0000000-00000.parquet"
-    blob = gcs.client.bucket("damaged").blob(f"out/{name}")
+    blob = gcs.client.bucket("spoiled").blob(f"out/{name}")
     data = bytearray(blob.download_as_bytes())
     data[9] ^= 1
     blob.upload_from_string(bytes(data))
