@@ -4,6 +4,7 @@ Errors become exit codes.
 """
 
 import difflib
+import errno
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from bert_embed.pipeline.options.commands import ClusterOptions
     from bert_embed.pipeline.options.embed import Options
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _OF_TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_hub")
 # The options of each command, and what runs it, which is imported only once the flags are right:
 # neither `--help` nor a mistyped flag waits for Beam.
@@ -107,8 +109,9 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
         return work()
     except (InputError, OSError) as error:  # the latter of a file that cannot be read or written
         warn(f"error: {hide_secrets(flag_message(error))}")
-        # A store that does not answer is not the command's fault, and nothing was started.
-        return ExitCode.FAILED if isinstance(error, StorageError) else ExitCode.USAGE
+        # A store that does not answer and a full disk are not the command's fault.
+        fails = isinstance(error, StorageError) or getattr(error, "errno", None) in _FULL
+        return ExitCode.FAILED if fails else ExitCode.USAGE
     except TextError as error:  # a query, to which this model gives no vector
         warn(f"error: {error}")
         return ExitCode.FAILED

@@ -11,7 +11,7 @@ class ExitCode(IntEnum):
     """What a command returns; 66, 69 and 75 belong to the daily schedule."""
 
     DONE = 0
-    FAILED = 1  # the job failed, a store or job server did not answer, or `verify` found problems
+    FAILED = 1  # the job, a store, job server or full disk, or `verify` found problems
     USAGE = 2  # the command line or configuration is wrong
     TOO_MANY_REJECTED = 3  # all is written, but more was rejected than allowed
     NO_INPUT = 66  # the day has no input yet

@@ -370,6 +370,10 @@ def write_bundle(
         write_metadata(temporary, bundle)
         os.chmod(temporary, 0o755)  # mkdtemp gives access to its user only
         return _publish(temporary, bundle)
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, bundle.path) from error  # of a full disk
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

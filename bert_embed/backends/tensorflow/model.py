@@ -1,6 +1,7 @@
 """An encoder as a TensorFlow graph, as a SavedModel as on TF Hub, and as an engine."""
 
 import contextlib
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -23,6 +24,7 @@ from bert_embed.backends.host import (
 )
 from bert_embed.backends.protocol import PaddedRows, Shape
 from bert_embed.backends.runner import DEVICE_BATCH_TOKENS, FixedShapes, padded_to
+from bert_embed.base.errors import StorageError, reason
 from bert_embed.base.threads import SharedSetting
 from bert_embed.bundle.bundle import Bundle, load_tensors
 from bert_embed.models.encoder import EncoderConfig
@@ -270,9 +272,15 @@ class HubEncoder(tf.Module):
 
 
 def save(encoder: Encoder, folder: str) -> None:
-    """Writes the SavedModel into `folder`."""
+    """Writes the SavedModel into `folder`, which does not exist; StorageError if it cannot."""
     module = HubEncoder(encoder)
-    tf.saved_model.save(module, folder, signatures=module.serve)
+    try:
+        tf.saved_model.save(module, folder, signatures=module.serve)
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, tf.errors.OpError):
+            raise StorageError(f"{folder} cannot be written: {reason(error)}") from error
+        raise
 
 
 class XLAEngine(ProgramEngine):

@@ -1,3 +1,4 @@
+import resource
 import subprocess
 import sys
 
@@ -102,3 +103,19 @@ def test_a_vector_of_a_batch_without_rows_is_empty(tiny_bundle):
     encoder = load_encoder(read_bundle(tiny_bundle))
     empty = np.zeros((0, 4), np.int32)
     assert encoder.hidden_states(empty, empty, empty)[-1].shape == (0, 4, 32)
+
+
+@pytest.mark.parametrize("action", ["import", "export"])
+def test_a_disk_that_it_fills_is_named_with_its_folder(tiny_bundle, tmp_path, capsys, action):
+    write_tiny_huggingface(tmp_path / "source")
+    source = tiny_bundle if action == "export" else str(tmp_path / "source")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        assert main(["model", action, source, str(tmp_path / "dest")]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "File too large" in said
+    assert str(tmp_path / "dest") in said
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
