@@ -4,7 +4,6 @@ Errors become exit codes.
 """
 
 import difflib
-import errno
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import bert_embed
 from bert_embed.backends.processor import set_up_process
 from bert_embed.base.environment import missing
-from bert_embed.base.errors import InputError, StorageError, TextError
+from bert_embed.base.errors import FULL_DISK, InputError, StorageError, TextError
 from bert_embed.pipeline import console
 from bert_embed.pipeline.console import (
     AnswerLost,
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from bert_embed.pipeline.options.commands import ClusterOptions
     from bert_embed.pipeline.options.embed import Options
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _OF_TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_hub")
 # The options of each command, and what runs it, which is imported only once the flags are right:
 # neither `--help` nor a mistyped flag waits for Beam.
@@ -110,7 +108,7 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
     except (InputError, OSError) as error:  # the latter of a file that cannot be read or written
         warn(f"error: {hide_secrets(flag_message(error))}")
         # A store that does not answer and a full disk are not the command's fault.
-        fails = isinstance(error, StorageError) or getattr(error, "errno", None) in _FULL
+        fails = isinstance(error, StorageError) or getattr(error, "errno", None) in FULL_DISK
         return ExitCode.FAILED if fails else ExitCode.USAGE
     except TextError as error:  # a query, to which this model gives no vector
         warn(f"error: {error}")

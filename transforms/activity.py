@@ -8,9 +8,6 @@ from dataclasses import dataclass
 _doing: list[str] = []  # of any thread; the one that began last says what people see
 
 
-_lock = threading.Lock()  # of what follows
-
-
 @contextmanager
 def activity(name: str) -> Iterator[None]:
     """Names what this process does, such as "loading the model", until the block ends."""
@@ -37,8 +34,8 @@ class PartInWork:
 
 PartsInWork = dict[tuple[int, int], PartInWork]  # by their blocks' numbers and their own
 
-
 _watching: list[PartsInWork] = []
+_lock = threading.Lock()  # of these, and of the shares of their parts
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """Errors that are no bugs: wrong inputs and settings, failing stores; words of messages."""
 
+import errno
 from typing import TypeVar
 
+FULL_DISK = (errno.EDQUOT, errno.EFBIG, errno.ENOSPC)  # what the system says of one
 _Value = TypeVar("_Value")
 
 

@@ -17,12 +17,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import FULL_DISK, InputError
 from bert_embed.bundle.bundle import FORMAT, METADATA, Bundle, read_bundle, whole_bundle
 from bert_embed.storage.local import is_at
 
 _REFUSED = 2  # exit code: the function raised an error of the user's, which is pickled on stdout
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # of what is written, not read
+_NO_ROOM = (errno.EROFS, *FULL_DISK)  # of what is written, not read
 _LINES = 20
 
 

@@ -43,7 +43,7 @@ _OTHER_FILES = (
     "tokenizer.model",
     "merges.txt",
 )
-MASKS = ("[MASK]", "<mask>")
+_MASKS = ("[MASK]", "<mask>")
 _BYTE_LEVEL = ("RobertaTokenizer", "BartTokenizer", "LongformerTokenizer")
 _METASPACE = ("XLMRobertaTokenizer", "CamembertTokenizer")
 # That of a model whose files name none.
@@ -205,7 +205,7 @@ def read_tokenizer(
 def mask_tokens(folder: Path) -> tuple[str, ...]:
     """Returns the token that the files name as the mask, or the usual ones."""
     named = _content(_slow_settings(folder).get("mask_token"))
-    return MASKS if named is None else (named,)
+    return _MASKS if named is None else (named,)
 
 
 def _slow_settings(folder: Path) -> Mapping[str, Any]:
@@ -743,7 +743,7 @@ def check_prompts(path: Path, prompts: Mapping[str, str], tokenizer: TextTokeniz
     if tokenizer.special_tokens:
         numbers |= {tokenizer.cls_id, tokenizer.sep_id}
     names = {tokenizer.vocab[number] for number in numbers}
-    names |= {name for name in MASKS if name in tokenizer.vocab}
+    names |= {name for name in _MASKS if name in tokenizer.vocab}
     for name, prompt in prompts.items():
         if tokens := sorted(token for token in names if token and token in prompt):
             raise InputError(

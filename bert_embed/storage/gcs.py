@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from bert_embed.base.environment import requires
-from bert_embed.base.errors import InputError, StorageError
+from bert_embed.base.errors import FULL_DISK, InputError, StorageError
 from bert_embed.base.threads import THREADS
 from bert_embed.storage.file_info import FileInfo, crc32c_of, split_address
 
@@ -39,7 +39,7 @@ _PACKAGE = "google-cloud-storage"
 _CODED = "gzip"
 _BUFFER = 64 << 10
 # Errors of the local file that a download goes to.
-_OF_THIS_MACHINE = (errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.EROFS)
+_OF_THIS_MACHINE = (errno.EACCES, errno.EROFS, *FULL_DISK)
 _AHEAD, _MOST_AHEAD = 2 * _BUFFER, 8 << 20  # the rest of a line costs no request of its own
 
 _Result = TypeVar("_Result")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -41,6 +42,17 @@ def parts_of(documents: int | None) -> Iterator[None]:
     """Makes runs of this process cut parts of so many documents at most."""
     with mock.patch.object(plan, "MOST_PART_DOCS", documents or plan.MOST_PART_DOCS):
         yield
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Has the kernel refuse this process' files over a size, as a full disk what does not fit."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def flags_of(output: Path, model: str, *inputs: Path | str, **flags: Any) -> list[str]:

@@ -3,13 +3,21 @@
 import itertools
 import json
 import os
-import resource
 import subprocess
 
 import pytest
 
 from bert_embed.pipeline.cli import main
-from tests.support.command import ROOT, embed, files, flags_of, record, rejected, rows
+from tests.support.command import (
+    ROOT,
+    embed,
+    files,
+    files_of_at_most,
+    flags_of,
+    record,
+    rejected,
+    rows,
+)
 from tests.support.forks import python
 from tests.support.outputs import clustered_vectors, write_output
 from tests.support.servers.gcs import behind, some
@@ -254,12 +262,8 @@ def test_a_full_disk_fails_the_job_and_leaves_no_half_file(corpus, local, tiny_b
 def test_a_disk_that_clusters_fill_is_told_of_with_the_files_name(tmp_path, capsys, command):
     source = write_output(tmp_path / "in", clustered_vectors(2_000, width=32, groups=3))
     words = [command, str(source), str(tmp_path / "out"), "--n_clusters=40"]
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
-    try:
+    with files_of_at_most(20_000):
         assert main(words) == 1
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert_one_sentence(capsys.readouterr().err, ".npy cannot be written: File too large")
     assert main(words) == 0
 

@@ -1,4 +1,3 @@
-import resource
 import subprocess
 import sys
 
@@ -8,6 +7,7 @@ import pytest
 from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.pipeline.cli import main
+from tests.support.command import files_of_at_most
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import assert_near
 
@@ -109,12 +109,8 @@ def test_a_vector_of_a_batch_without_rows_is_empty(tiny_bundle):
 def test_a_disk_that_it_fills_is_named_with_its_folder(tiny_bundle, tmp_path, capsys, action):
     write_tiny_huggingface(tmp_path / "source")
     source = tiny_bundle if action == "export" else str(tmp_path / "source")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
-    try:
+    with files_of_at_most(20_000):
         assert main(["model", action, source, str(tmp_path / "dest")]) == 1
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     said = capsys.readouterr().err.splitlines()[-1]
     assert "File too large" in said
     assert str(tmp_path / "dest") in said

@@ -1,6 +1,5 @@
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.cache import cache_folder
 from bert_embed.bundle.find import resolve_model
 from bert_embed.importers import import_model
+from tests.support.command import files_of_at_most
 from tests.support.models.heads import write_splade
 from tests.support.models.hub import snapshot_folder
 from tests.support.models.tiny import write_tiny_huggingface
@@ -201,13 +201,9 @@ def test_a_cache_that_cannot_be_written_is_named(source, tmp_path, monkeypatch):
 
 
 def test_a_disk_that_a_model_fills_is_named_with_its_folder(source, cache):
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
-    try:
-        with pytest.raises(InputError, match=r"cache: models cannot be kept there \(File too l"):
-            resolve_model(str(source))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    refused = pytest.raises(InputError, match=r"cache: models cannot be kept there \(File too l")
+    with files_of_at_most(20_000), refused:
+        resolve_model(str(source))
     assert resolve_model(str(source)).source == str(source)
 
 

@@ -135,15 +135,20 @@ def test_hits_by_signs_share_most_bits_and_know_their_exact_score(
         np.testing.assert_allclose([hit.exact for hit in hits], exact, atol=1e-7)
 
 
-def test_cosines_do_not_depend_on_how_long_vectors_are(tmp_path):
-    random = np.random.default_rng(9)
-    lengths = 10.0 ** random.integers(-30, 31, (300, 1))
+def run_of_lengths(output, random, rows, powers):
+    """Two parts of so many rows, with vectors that are about 10 to one of these powers long."""
+    lengths = 10.0 ** random.integers(*powers, (rows, 1))
 
     def changed(block):
-        vectors = random.standard_normal((300, 12)) * lengths
+        vectors = random.standard_normal((rows, 12)) * lengths
         return replace(block, vectors=vectors.astype(np.float32))
 
-    output = finished_run(tmp_path / "output", [300, 300], kept=False, changed=changed)
+    return finished_run(output, [rows, rows], kept=False, changed=changed)
+
+
+def test_cosines_do_not_depend_on_how_long_vectors_are(tmp_path):
+    random = np.random.default_rng(9)
+    output = run_of_lengths(tmp_path / "output", random, 300, powers=(-30, 31))
     ids, vectors = bert_embed.read(output)
     query = random.standard_normal((1, 12), np.float32)
     query /= np.linalg.norm(query)
@@ -160,13 +165,7 @@ def test_cosines_do_not_depend_on_how_long_vectors_are(tmp_path):
 @pytest.mark.parametrize("similarity", ["dot", "euclidean"])
 def test_vectors_whose_squares_float32_cannot_hold_are_hits(tmp_path, similarity):
     random = np.random.default_rng(4)
-    lengths = 10.0 ** random.integers(-3, 30, (90, 1))
-
-    def changed(block):
-        vectors = random.standard_normal((90, 12)) * lengths
-        return replace(block, vectors=vectors.astype(np.float32))
-
-    output = finished_run(tmp_path / "output", [90, 90], kept=False, changed=changed)
+    output = run_of_lengths(tmp_path / "output", random, 90, powers=(-3, 30))
     ids, vectors = bert_embed.read(output)
     queries = np.stack([random.standard_normal(12), np.zeros(12)]).astype(np.float32)
     settings = json.loads((output / "run.json").read_text())["vectors"]
