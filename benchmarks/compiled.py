@@ -46,7 +46,7 @@ from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
 from bert_embed.backends.host import Wanted
-from bert_embed.backends.jax.flash import has_kernel
+from bert_embed.backends.jax.kernels import has_kernels
 from bert_embed.backends.jax.packing import PackedRows, most_texts
 from bert_embed.backends.jax.program import as_written, joined_products, program, weight_type
 from bert_embed.backends.jax.speed import operations_of_token
@@ -270,7 +270,7 @@ def compiled(case: Case) -> Any:
     zeros = {name: np.zeros(size, np.float32) for name, size in shapes.items()}
     zeros |= config.tables(zeros)
     dtype = jnp.dtype(case.precision)
-    if case.target in _GPUS and has_kernel(config, dtype, [chip(case.target)]):
+    if case.target in _GPUS and has_kernels(config, dtype, [chip(case.target)]):
         zeros = joined_products(zeros, config.head_width)
     weights = {name: of(array.shape, weight_type(name, dtype)) for name, array in zeros.items()}
     rows, texts = of(shape), of((shape[0], most_texts(shape[1])))

@@ -57,7 +57,7 @@ def load_jax_as_tpu(bundle: Bundle, special_ids: tuple[int, int], *settings: obj
 
 def load_jax_as_gpu(bundle: Bundle, special_ids: tuple[int, int], *settings: object) -> Engine:
     """Does so with the kernel of GPUs, step by step."""
-    with mock.patch("bert_embed.backends.jax.engine.has_kernel", return_value=True):
+    with mock.patch("bert_embed.backends.jax.engine.has_kernels", return_value=True):
         return load_jax(bundle, special_ids)
 
 

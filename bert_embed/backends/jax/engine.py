@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_embed.backends.host import ProgramEngine
 from bert_embed.backends.jax.cache import ProgramCache
-from bert_embed.backends.jax.flash import has_kernel
+from bert_embed.backends.jax.kernels import has_kernels
 from bert_embed.backends.jax.packing import PackedRows, most_texts, placed
 from bert_embed.backends.jax.program import as_written, program, program_weights
 from bert_embed.backends.protocol import PaddedRows, Shape
@@ -44,8 +44,8 @@ class JaxEngine(ProgramEngine):
         mesh = Mesh(np.array(self._chips), (_ROWS,))
         self._by_row = NamedSharding(mesh, PartitionSpec(_ROWS))
         dtype = jax.numpy.dtype(precision)
-        joined = has_kernel(bundle.config, dtype, self._chips)
-        # Beside the kernel products by Triton gained nothing on an H100, and took as long to
+        joined = has_kernels(bundle.config, dtype, self._chips)
+        # Beside the kernels products by Triton gained nothing on an H100, and took as long to
         # compile as all else.
         self._options = {"xla_gpu_enable_triton_gemm": False} if joined else None
         weights = program_weights(bundle, tensors, dtype, joined)

@@ -24,7 +24,7 @@ from bert_embed.backends.host import (
     is_normed,
     query_scale,
 )
-from bert_embed.backends.jax.flash import UNSEEN, flash_attention
+from bert_embed.backends.jax.kernels import UNSEEN, flash_attention, gelu
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.head import Head
@@ -243,7 +243,7 @@ def program_weights(
 ) -> dict[str, np.ndarray]:
     """Returns what programs read: queries scaled, tables added, products' weights in `dtype`.
 
-    With `joined` attention is one kernel, see `bert_embed.backends.jax.flash`.
+    With `joined` programs use `bert_embed.backends.jax.kernels`.
     """
     arrays = graph_tensors(bundle, tensors)
     if joined:
@@ -305,6 +305,7 @@ class _Ops(ArrayOps):
         self._dtype = next(
             array.dtype for name, array in weights.items() if name.endswith("/kernel")
         )
+        self._has_kernels = any(f"/{_JOINED}/" in name for name in weights)
         precision = _HIGHEST if self._dtype == jnp.float32 else None
         self._einsum = partial(jnp.einsum, precision=precision)
         self._text_of_keys = layout.text  # int32 `[rows, length]`, of unseen tokens no text's
@@ -335,6 +336,8 @@ class _Ops(ArrayOps):
         return x + y.astype(x.dtype)
 
     def activated(self, x: jax.Array, activation: str) -> jax.Array:
+        if activation == "gelu" and self._has_kernels and x.dtype.itemsize == 2:
+            return gelu(x)
         return super().activated(x.astype(jnp.float32), activation).astype(x.dtype)
 
     def norm(self, x: jax.Array, name: str, epsilon: float | None = None) -> jax.Array:
@@ -373,7 +376,7 @@ class _Ops(ArrayOps):
         added: _Added | None = None,
         rotation: tuple[jax.Array, jax.Array] | None = None,
     ) -> jax.Array:
-        if f"{layer}/{_JOINED}/kernel" in self.weights:
+        if self._has_kernels:
             return self._joined_attention(layer, added, rotation, x)
         of_tpu, of_others = (
             partial(self._attention, layout, layer, added and added.scores, rotation)

@@ -6,9 +6,11 @@ from unittest import mock
 import jax
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from bert_embed import load
 from bert_embed.backends.choose import load_engine
+from bert_embed.backends.jax.kernels import gelu
 from bert_embed.backends.runner import RowRunner
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.importers import import_model
@@ -98,6 +100,22 @@ def test_scores_far_below_their_bound_are_no_reason_to_reject(tmp_path, layer):
     # Scores of hundreds are rounded by 1e-5.
     np.testing.assert_allclose(found.vectors, expected.vectors, atol=1e-4)
     np.testing.assert_allclose(found.token_vectors, expected.token_vectors, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [jax.numpy.bfloat16, np.float16])
+def test_gelu_of_all_numbers_is_rounded_as_the_exact_one(dtype):
+    """By the kernel of GPUs, step by step."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(dtype)
+    x = every[np.isfinite(every.astype(np.float32))]
+    exact = (x.astype(np.float64) * ndtr(x.astype(np.float64))).astype(dtype)
+    found = np.asarray(gelu(jax.numpy.asarray(x)))
+    steps = np.abs(exact.astype(np.float64)) * 2 * jax.numpy.finfo(dtype).eps
+    assert found.shape == x.shape
+    error = np.abs(found.astype(np.float64) - exact.astype(np.float64))
+    assert (error <= steps / 2 + 3e-5).all()
+    beyond = np.asarray(gelu(jax.numpy.asarray([np.inf, np.nan], dtype)))
+    assert beyond[0] == np.inf
+    assert np.isnan(beyond[1])
 
 
 EIGHT = """
