@@ -65,8 +65,8 @@ _BATCHES = (64, 256, 1024)  # texts, of which torch's best counts
 _LONGEST = 256
 _ROW = 128  # tokens of a row of a program
 _RATE = ", TFLOP/s"
-_SECONDS = 2.0  # of one figure at least
-_LIMITS = {"jax": 190.0, "torch": 330.0}  # seconds from the start, after which no model begins
+_SECONDS = 1.0  # of one figure at least
+_LIMITS = {"jax": 145.0, "torch": 270.0}  # seconds from the start, after which no model begins
 _STARTED, _ALONE = (
     "GPU_BENCHMARK_STARTED",
     "GPU_BENCHMARK_ALONE",
@@ -206,9 +206,9 @@ def side(name: str, folder: Path, quick: bool) -> None:
             figures = _figures(bundle, texts, loaded, quick)
             if peaks is not None:
                 peak = peaks[precision == "float32"]
-                for name, rate in list(figures.items()):
-                    if name.endswith(_RATE):
-                        share = f"{name.removesuffix(_RATE)}, share of peak"
+                for figure, rate in list(figures.items()):
+                    if figure.endswith(_RATE):
+                        share = f"{figure.removesuffix(_RATE)}, share of peak"
                         figures[share] = round(rate * 1e12 / peak, 4)
             found["figures"][f"{model}, {precision}, {corpus}"] = figures
             print(json.dumps(found), flush=True)
