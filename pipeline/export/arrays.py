@@ -173,12 +173,12 @@ def faiss(source: Source) -> bool:
 
 
 def _export(source: Source, index: _Index) -> bool:
-    present = earlier_export(source)
+    present, dest = earlier_export(source), source.options.dest
+    if present is not None:  # the journal may name an increment that was killed before its end
+        _take_places(dest, present["run"])
     if present is None or present == source.identity:
         return write_files(source, max(source.rows, 1), _faiss_names, index.write)
-    dest = source.options.dest
     if source.is_in(present):
-        _take_places(dest, present["run"])
         return False
     if missing := [name for name in _faiss_names(0, 1) if size_of(join(dest, name)) is None]:
         raise UsageError(f"{dest} lacks {missing[0]}: repeat the export of the earlier outputs")

@@ -210,9 +210,11 @@ def test_an_index_follows_the_feed(days, tmp_path, capsys, index):
 
 
 # A file of the two has its name; the journal names the day, and none or one file its place.
-@pytest.mark.parametrize("renamed", [1, 3, 4])
+@pytest.mark.parametrize(
+    ("renamed", "then"), [(1, "1"), (3, "1"), (4, "1"), (3, "4"), (4, "[1-3]")]
+)
 def test_a_killed_increment_of_an_index_is_there_whole_or_not_at_all(
-    days, tmp_path, capsys, renamed
+    days, tmp_path, capsys, renamed, then
 ):
     def export_day(day, dest="dest"):
         return export(days / "days" / day, tmp_path / dest, "faiss")
@@ -227,7 +229,7 @@ def test_a_killed_increment_of_an_index_is_there_whole_or_not_at_all(
     assert "another export writes to" in capsys.readouterr().err
     killed.kill()
     killed.communicate()
-    assert export_day("1") == 0
+    assert [export_day(then, dest) for dest in ("dest", "other")] == [0, 0]
     assert contents(tmp_path / "dest").items() >= contents(tmp_path / "other").items()
     assert [export_day(day) for day in "345"] == [0, 0, 0]
     assert export(days / "fresh", tmp_path / "fresh", "faiss") == 0
