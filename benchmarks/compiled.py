@@ -46,10 +46,10 @@ from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
 from bert_embed.backends.host import Wanted
+from bert_embed.backends.jax.chips import operations_of_token
 from bert_embed.backends.jax.kernels import has_kernels
 from bert_embed.backends.jax.packing import PackedRows, most_texts
 from bert_embed.backends.jax.program import as_written, joined_products, program, weight_type
-from bert_embed.backends.jax.speed import operations_of_token
 from bert_embed.backends.protocol import Shape
 from bert_embed.base.errors import counted
 from bert_embed.models.bert import BertConfig

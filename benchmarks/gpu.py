@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.backends.jax.speed import operations_of_token
+from bert_embed.backends.jax.chips import operations_of_token
 from bert_embed.bundle.bundle import (
     METADATA,
     Bundle,

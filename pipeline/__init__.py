@@ -168,7 +168,7 @@ def nearest(
             prompt=prompt,
         )
         from bert_embed.pipeline.commands.search import search
-        from bert_embed.results.read import output_folders
+        from bert_embed.results.outputs import output_folders
 
         return search(
             output_folders(options.folders),

@@ -21,7 +21,7 @@ from bert_embed.pipeline.options.commands import SEARCHED
 from bert_embed.pipeline.options.embed import DEFAULTS
 from bert_embed.pipeline.run.output import check_model
 from bert_embed.results.names import RUN_FILE, kinds_of, vectors_of
-from bert_embed.results.read import Output, check_holds, read_run, vector_settings
+from bert_embed.results.outputs import Output, check_holds, read_run, vector_settings
 from bert_embed.settings import VectorSpec
 from bert_embed.storage.files import absolute, read_bytes
 from bert_embed.text.tokenizer import load_tokenizer

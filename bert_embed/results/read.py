@@ -1,87 +1,42 @@
 """Reads ids and vectors of texts, tokens, words or spans from outputs of runs."""
 
-import json
 import math
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from itertools import chain, compress
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import xxhash
 from numpy.typing import NDArray
 
-from bert_embed.backends.processor import available_cores
-from bert_embed.base.arguments import one_of, path_text, switch, whole_number
+from bert_embed.base.arguments import one_of, switch, whole_number
 from bert_embed.base.environment import requires
-from bert_embed.base.errors import InputError, SettingError, counted
-from bert_embed.base.json import json_object
-from bert_embed.base.threads import in_parallel
-from bert_embed.bundle.fingerprints import difference
-from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
+from bert_embed.base.errors import SettingError
+from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.models.heads.vectors import SparseVectors, joined
 from bert_embed.results.files import (
     BATCH_ROWS,
     DocumentUnits,
     Rows,
-    deleted_batches,
     own_memory,
     read_units,
     row_batches,
 )
-from bert_embed.results.formats import holds_vectors
-from bert_embed.results.names import (
-    BLOCK_RECORDS,
-    DELETED,
-    RUN_FILE,
-    block_record_name,
-    by_number,
-    kinds_of,
-    output_name,
-    vectors_of,
+from bert_embed.results.outputs import (
+    Folders,
+    NewestRows,
+    Output,
+    checked_files,
+    files_of,
+    has_block_records,
+    open_outputs,
 )
-from bert_embed.results.parquet import METADATA_KEY
-from bert_embed.results.run_record import (
-    RunRecord,
-    Written,
-    check_settings,
-    read_record,
-    run_folders,
-)
-from bert_embed.storage.file_info import FileInfo, crc32c_of
-from bert_embed.storage.files import (
-    absolute,
-    files_in,
-    holds_files,
-    is_remote,
-    join,
-    names_in,
-    open_listed,
-    open_raw,
-    read_bytes,
-    stat,
-)
-from bert_embed.storage.gcs import store_errors
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-
-_Folder = str | os.PathLike[str]
-Folders = _Folder | Sequence[_Folder]
-_Files = dict[str, FileInfo]  # by name
-_Result = TypeVar("_Result")
-_FETCHED = 8  # files of a store at a time, each a copy on this disk
-_COPIED_BYTES = 16 << 20  # of a file in a store, at a time
 _READ_ROWS = 1 << 14  # at a time, of an output that is read whole
-_ID_ROWS = 1 << 16  # that are read at a time, without their vectors
 
 
 def read(
@@ -238,17 +193,14 @@ def _read_rows(
     return outputs[0].settings, batches()
 
 
-def _listed(
-    folder: Folders, kind: str, partial: bool
-) -> tuple[list["Output"], list[Iterator[Path]]]:
+def _listed(folder: Folders, kind: str, partial: bool) -> tuple[list[Output], list[Iterator[Path]]]:
     """The outputs, and the files of each, which are listed and compared with its record now."""
     partial, outputs = switch("partial", partial), open_outputs(folder, kind)
     listed = [
-        _files_of(output.folder, output.record, kind, partial, output.finished)
-        for output in outputs
+        files_of(output.folder, output.record, kind, partial, output.finished) for output in outputs
     ]
     pairs = zip(outputs, listed, strict=True)
-    return outputs, [_checked_files(one.folder, one.record, files) for one, files in pairs]
+    return outputs, [checked_files(one.folder, one.record, files) for one, files in pairs]
 
 
 def read_tokens(folder: Folders, partial: bool = False) -> Iterator[DocumentUnits]:
@@ -284,444 +236,3 @@ def _read_units(folder: Folders, granularity: str, partial: bool) -> Iterator[Do
                 yield from compress(of_file, is_newest.tolist())
 
     return documents()
-
-
-@dataclass(frozen=True)
-class Output:
-    """The output of a run."""
-
-    folder: str
-    settings: dict[str, Any]  # what it says of its vectors
-    record: RunRecord | None  # None of a table whose folder holds no run.json
-    # Names of the block records that a run in progress had when it was opened; None of any other.
-    # Whatever reads the output several times reads these parts alone: it would else take a document
-    # for replaced by a part that it has not read, or show both versions.
-    finished: frozenset[str] | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        finished = None
-        if self.record is not None and not self.record.is_done:
-            with store_errors():
-                names = names_in(join(absolute(self.folder), BLOCK_RECORDS))
-            finished = frozenset(f"{BLOCK_RECORDS}/{name}" for name in names)
-        object.__setattr__(self, "finished", finished)
-
-    @property
-    def earlier(self) -> set[str]:
-        """The fingerprints of the runs that it continues; a table has none."""
-        runs = self.record.input.earlier if self.record else ()
-        return {earlier.run for earlier in runs if earlier.run is not None}
-
-
-def output_folders(folders: Folders) -> list[str]:
-    """The outputs that were named: folders of runs, folders above them, and globs; each once."""
-    named = list(folders) if isinstance(folders, list | tuple) else [folders]
-    if not named:
-        raise SettingError("folder", "must name an output of a run, got none")
-    outputs: dict[str, str] = {}  # by where they are
-    for name in named:
-        path = path_text("folder", name)
-        path = path.rstrip("/") or path
-        # A folder of vectors may have lost its run.json.
-        for output in (() if os.path.isfile(path) else run_folders(path)) or [path]:
-            place = absolute(output)
-            outputs.setdefault(place if is_remote(place) else os.path.realpath(place), output)
-    return list(outputs.values())
-
-
-def open_outputs(folders: Folders, granularity: str) -> list[Output]:
-    """The outputs that were named; InputError if their vectors cannot be used together."""
-    outputs = []
-    for folder in output_folders(folders):
-        record = read_run(folder)
-        outputs.append(Output(folder, vector_settings(folder, record), record))
-        check_holds(folder, outputs[-1].settings, granularity)
-    for output in outputs[1:]:
-        differs = difference(output.settings, outputs[0].settings)
-        if differs is not None:
-            raise InputError(
-                f"{output.folder} holds other vectors than {outputs[0].folder}: {differs}; "
-                "take them one by one, or embed both with the same settings"
-            )
-    return outputs
-
-
-def later_outputs(outputs: Sequence[Output]) -> list[set[int]]:
-    """For each output the numbers of those that continue it, directly or not.
-
-    InputError if two are copies of one run, or if one continues what the folder of another held
-    before it was overwritten: nothing says then which of their documents are the newest.
-    """
-    runs_in = {absolute(one.folder): one.record.run for one in outputs if one.record}
-    folder_of: dict[str, str] = {}
-    for folder, run in runs_in.items():
-        if (other := folder_of.setdefault(run, folder)) != folder:
-            raise InputError(f"{other} and {folder} hold the same run: name one of them")
-    for output in outputs:
-        for earlier in output.record.input.earlier if output.record else ():
-            if runs_in.get(earlier.output, earlier.run) != earlier.run:
-                raise InputError(
-                    f"{output.folder} continues another run than {earlier.output} holds now: embed "
-                    f"{output.folder} again with overwrite, or take them one by one"
-                )
-    later: list[set[int]] = []
-    for output in outputs:
-        continuing: set[int] = set()
-        runs = {output.record.run} if output.record else set()
-        while runs:
-            new = {n for n, other in enumerate(outputs) if other.earlier & runs} - continuing
-            continuing |= new
-            runs = {record.run for n in new if (record := outputs[n].record)}
-        later.append(continuing)
-    return later
-
-
-def deleted_rows(output: Output) -> Iterator[pa.RecordBatch]:
-    """Yields what an output marks as deleted in those it continues, some rows at a time.
-
-    The column `id` has its type of the vectors' files. Of windows and chunks there is a row for
-    each, with its number in `window` or `chunk`; also of documents that the output holds anew, with
-    fewer of them. InputError if the files are not those that the run wrote.
-    """
-    record = output.record
-    if record is None or not record.is_done or DELETED not in record.numbers.written:
-        return  # files of a run in progress may not be all
-    for name in _vectors_in(output.folder, DELETED, record):
-        place = join(absolute(output.folder), name)
-        with open_raw(place) as file:
-            yield from deleted_batches(file, place)
-
-
-def deleted_among(output: Output, ids: set[str]) -> set[str]:
-    """Returns those of some ids, as text, that an output marks as deleted."""
-    batches = (map(str, batch["id"].to_pylist()) for batch in deleted_rows(output))
-    return set().union(*map(ids.intersection, batches))
-
-
-class NewestRows:
-    """Leaves out the rows of documents that a later output, which continues theirs, replaces.
-
-    It has another version of them, or marks them as deleted.
-    """
-
-    def __init__(self, outputs: Sequence[Output], granularity: str) -> None:
-        self._outputs, self._granularity = outputs, granularity
-        self._later = later_outputs(outputs)
-        self._ids_of: dict[int, np.ndarray] = {}
-        self._later_ids = lru_cache(1)(self._ids_in)  # outputs are read one after the other
-
-    def has_all(self, number: int) -> bool:
-        """Whether no output continues this one."""
-        return not self._later[number]
-
-    def of(self, number: int, rows: Rows) -> Rows:
-        """Those rows of an output that are of the newest version of their document."""
-        if self.has_all(number):
-            return rows
-        is_newest = self.are_newest(number, rows.columns["id"].to_pylist())
-        return rows.take(np.flatnonzero(is_newest))
-
-    def are_newest(self, number: int, ids: Iterable[str | int]) -> np.ndarray:
-        """bool `[ids]`: whether no later output has the documents of an output, or deletes them."""
-        hashes = id_hashes(ids)
-        if self.has_all(number):
-            return np.ones(len(hashes), bool)
-        later = self._later_ids(frozenset(self._later[number]))
-        at = np.searchsorted(later, hashes)
-        return np.append(later, 0)[at] != hashes if len(later) else np.ones(len(hashes), bool)
-
-    def kept(self, number: int) -> Iterator[tuple[str, np.ndarray]]:
-        """The names of an output's files, and bool `[rows]`: those of the newest version."""
-        for name, ids in _ids_of_files(self._outputs[number], self._granularity):
-            yield name, self.are_newest(number, ids)
-
-    def hashes(self) -> np.ndarray:
-        """uint64 `[rows]`: the hash of the id of each row of a newest version, in their order."""
-        return np.concatenate([self._hashes_of(number) for number in range(len(self._outputs))])
-
-    def shared(self) -> int:
-        """How many ids are in several outputs, in none of them replaced."""
-        if len(self._outputs) == 1:
-            return 0
-        once = [np.unique(self._hashes_of(number)) for number in range(len(self._outputs))]
-        hashes = np.concatenate(once)
-        return len(hashes) - len(np.unique(hashes))
-
-    def _hashes_of(self, number: int) -> np.ndarray:
-        hashes = [
-            id_hashes(ids)[self.are_newest(number, ids)]
-            for _, ids in _ids_of_files(self._outputs[number], self._granularity)
-        ]
-        return np.concatenate([np.empty(0, np.uint64), *hashes])
-
-    def _ids_in(self, numbers: frozenset[int]) -> np.ndarray:
-        """uint64, in order: the hashes of ids that some outputs have or mark as deleted."""
-        for number in numbers - self._ids_of.keys():
-            output = self._outputs[number]
-            hashes = [id_hashes(ids) for _, ids in _ids_of_files(output, self._granularity)]
-            hashes += [id_hashes(batch["id"].to_pylist()) for batch in deleted_rows(output)]
-            self._ids_of[number] = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
-        return np.unique(np.concatenate([self._ids_of[number] for number in numbers]))
-
-
-def id_hashes(ids: Iterable[str | int]) -> np.ndarray:
-    """uint64 `[ids]`: a hash of each, of 64 bits: of 10^8 ids hardly two have the same."""
-    return np.array([xxhash.xxh3_64_intdigest(str(name).encode()) for name in ids], np.uint64)
-
-
-def _ids_of_files(output: Output, granularity: str) -> Iterator[tuple[str, list[str | int]]]:
-    """The names of an output's files, and the ids of their rows."""
-    for name, columns in columns_of_files(output, granularity, ("id",)):
-        yield name, [id for some in columns for id in some["id"].to_pylist()]
-
-
-def columns_of_files(
-    output: Output, granularity: str, columns: Sequence[str]
-) -> Iterator[tuple[str, Iterator[pa.Table]]]:
-    """The names of an output's finished files, and those of some columns that they have.
-
-    The rows of a file must be read before the next one's.
-    """
-    record = output.record
-    for name in _files_of(output.folder, record, granularity, True, output.finished):
-        if record and not record.is_done and _recorded(output.folder, record, name) is None:
-            continue  # nobody reads its rows: they replace none
-        with open_raw(join(absolute(output.folder), name)) as file:
-            batches = row_batches(
-                name,
-                output.settings,
-                kind=granularity,
-                columns=columns,
-                vectors=False,
-                rows=_ID_ROWS,
-                file=file,
-            )
-            yield name, (batch.columns for batch in batches)
-
-
-def vector_files(
-    folder: _Folder,
-    granularity: str = "sentence",
-    partial: bool = False,
-    finished: frozenset[str] | None = None,
-) -> Iterator[Path]:
-    """Finds the files of one kind of vectors of a run, in the input's order; InputError as `read`.
-
-    Each file is compared with the block record of its part. A file of a store is a local copy
-    that exists until the next one is requested. A folder without `run.json` is read unchecked.
-    `finished` is that of an `Output`.
-    """
-    record = read_run(folder)
-    return _checked_files(folder, record, _files_of(folder, record, granularity, partial, finished))
-
-
-def _checked_files(folder: _Folder, record: RunRecord | None, files: _Files) -> Iterator[Path]:
-    for name, file in files.items():
-        with _checked_file(folder, record, name, file) as path:
-            if path is not None:
-                yield path
-
-
-@contextmanager
-def _checked_file(
-    folder: _Folder, record: RunRecord | None, name: str, file: FileInfo
-) -> Iterator[Path | None]:
-    """The path of a listed file, None if it is not finished; InputError if it is damaged."""
-    with _local_file(folder, name, file) as path:
-        is_written = record is None or _is_written(folder, record, name, path)
-        yield path if is_written else None
-
-
-def each_file(
-    folder: _Folder,
-    granularity: str,
-    read: Callable[[Path], _Result],
-    finished: frozenset[str] | None = None,
-) -> Iterator[_Result]:
-    """Yields what `read` makes of each of the finished files of `vector_files`, in their order.
-
-    Several at a time are fetched, compared with their block records and read.
-    """
-    record = read_run(folder)
-
-    def of_file(listed: tuple[str, FileInfo]) -> list[_Result]:
-        with _checked_file(folder, record, *listed) as path:
-            return [] if path is None else [read(path)]
-
-    threads = available_cores()
-    if is_remote(os.fspath(folder)):
-        threads = max(threads, _FETCHED)
-    files = _files_of(folder, record, granularity, True, finished)
-    return chain.from_iterable(in_parallel(of_file, files.items(), threads))
-
-
-def vector_names(folder: _Folder) -> list[str]:
-    """Returns the names of a run's files of vectors of texts, for `open_vectors`."""
-    return list(_files_of(folder, read_run(folder), "sentence", partial=False))
-
-
-def _files_of(
-    folder: _Folder,
-    record: RunRecord | None,
-    granularity: str,
-    partial: bool,
-    finished: frozenset[str] | None = None,
-) -> _Files:
-    """The files of vectors of a run, complete unless `partial`, in order."""
-    if record is not None and not record.is_done and not partial:
-        raise InputError(
-            f"{os.fspath(folder)}: the run is not complete (status {record.status}); run its "
-            "command again, or read what is finished with partial=True"
-        )
-    files: _Files = {}
-    for place in KINDS[granularity].places:
-        files |= _vectors_in(folder, place, record)
-    if finished is None:
-        return files
-    return {name: file for name, file in files.items() if _record_of(name) in finished}
-
-
-@contextmanager
-def open_vectors(folder: _Folder, name: str) -> Iterator[Path]:
-    """Gives the path of a file; InputError if it is not the one that the run wrote."""
-    record = read_run(folder)
-    with _local_file(folder, name) as path:
-        if record is not None:
-            _is_written(folder, record, name, path)
-        yield path
-
-
-@contextmanager
-def _local_file(folder: _Folder, name: str, file: FileInfo | None = None) -> Iterator[Path]:
-    """The path of a file, of one in a store, listed or not, that of a copy."""
-    place = join(os.fspath(folder), name)
-    if not is_remote(place):
-        yield Path(place)
-        return
-    with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:
-        copy = Path(temporary, name)
-        copy.parent.mkdir()
-        with store_errors(), open_listed(file or stat(place)) as stored, copy.open("wb") as target:
-            shutil.copyfileobj(stored, target, _COPIED_BYTES)
-        try:
-            yield copy
-        except InputError as error:  # it names the copy, which is gone when it is read
-            message = str(error).replace(str(copy), place)
-            raise InputError(message, *error.settings) from error
-
-
-def _vectors_in(folder: _Folder, kind: str, record: RunRecord | None) -> _Files:
-    """The files of a kind's folder in order; InputError if a complete run wrote others."""
-    place = join(os.fspath(folder), kind)
-    with store_errors():
-        listed = files_in(place, lambda name: holds_vectors(f"{kind}/{name}"))
-    files = {f"{kind}/{file.path.rpartition('/')[2]}": file for file in listed}
-    size = sum(file.size for file in listed)
-    if record is not None and record.is_done:
-        written = record.numbers.written.get(kind, Written(files=0, bytes=0, rows=0))
-        if (len(files), size) != (written.files, written.bytes):
-            raise InputError(
-                f"{place} holds {counted(len(files), 'file')} of "
-                f"{counted(size, 'byte')}, its run wrote {written.files} of {written.bytes}: "
-                "`bert-embed verify` lists what is missing or extra"
-            )
-    return {name: files[name] for name in sorted(files, key=by_number)}
-
-
-def _is_written(folder: _Folder, record: RunRecord, name: str, path: Path) -> bool:
-    """Returns whether a file is finished; files of a run in progress may not be."""
-    file = _recorded(folder, record, name)
-    if file is None:
-        if not record.is_done:
-            return False
-        if not has_block_records(folder):
-            return True
-        raise InputError(_damage(path, "no block record of its run names it"))
-    if path.stat().st_size != file["bytes"] or crc32c_of(path) != file["crc32c"]:
-        raise InputError(_damage(path, "size or checksum are not those that its run wrote"))
-    return True
-
-
-def _recorded(folder: _Folder, record: RunRecord, name: str) -> dict[str, Any] | None:
-    """Returns the entry of a file in the block record of its part; None if there is none."""
-    with store_errors():
-        data = read_bytes(join(os.fspath(folder), _record_of(name)))
-    try:
-        block_record = json.loads(data or b"{}")
-        file = block_record["files"][name] if block_record["run"] == record.run else None
-        return file if file is None or {"bytes", "crc32c"} <= file.keys() else None
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return None
-
-
-def _record_of(name: str) -> str:
-    """The name of the block record of a file's part."""
-    parsed = output_name(name)
-    return block_record_name(parsed.block, parsed.part)
-
-
-def has_block_records(folder: _Folder) -> bool:
-    """Returns whether a run's folder has block records, with which its files are compared."""
-    with store_errors():
-        return holds_files(join(os.fspath(folder), BLOCK_RECORDS))
-
-
-def _damage(path: Path, what: str) -> str:
-    return f"{path} is damaged: {what}; `bert-embed verify --repair` writes it again"
-
-
-def check_holds(folder: _Folder, settings: dict[str, Any], granularity: str) -> None:
-    """Raises InputError if a run wrote other kinds of vectors."""
-    kinds = kinds_of(settings)
-    if granularity not in kinds:
-        unknown = [kind for kind in kinds if kind not in KINDS]
-        if unknown:
-            raise InputError(
-                f"{os.fspath(folder)}/{RUN_FILE} is damaged: no kind is {unknown[0]!r}"
-            )
-        readers = [f"bert_embed.{KINDS[kind].read_with}" for kind in kinds]
-        flag, wanted = "granularity", granularity
-        vectors = KINDS[granularity].vectors
-        if vectors not in vectors_of(settings) and KINDS[granularity].by_row:
-            flag, wanted = "vectors", vectors
-        raise InputError(
-            f"{os.fspath(folder)} holds vectors of {' and '.join(kinds)}, none of {granularity}: "
-            f"read them with {' or '.join(readers)}, or embed "
-            f"with {flag} {wanted} into a folder of its own",
-            flag,
-        )
-
-
-def vector_settings(folder: _Folder, record: RunRecord | None) -> dict[str, Any]:
-    """Returns what a run says of its vectors: fingerprint, layers, shape; InputError without.
-
-    It comes from its record, or from the metadata of a Parquet file where there is none.
-    """
-    if record is not None:
-        if record.vectors is None:
-            raise InputError(
-                f"{os.fspath(folder)} holds examples, no vectors: give it to embed, as input",
-                "input",
-            )
-        return record.vectors
-    for path in (path for name in KINDS for path in vector_files(folder, name)):
-        if path.suffix == ".parquet":
-            import pyarrow.parquet as pq
-
-            stored = pq.read_metadata(path).metadata.get(METADATA_KEY.encode())
-            if stored is not None:
-                settings = json_object(stored, f"{os.fspath(path)}: {METADATA_KEY}")
-                check_settings(settings, os.fspath(path))
-                return settings
-    raise InputError(f"{os.fspath(folder)} is not the output of a run: no {RUN_FILE}, no vectors")
-
-
-def read_run(folder: _Folder) -> RunRecord | None:
-    """Returns a run's record, None if there is none; InputError if it is damaged, or no run's."""
-    if os.path.isfile(folder):
-        raise InputError(f"{os.fspath(folder)} is a file; give the output folder of a run")
-    try:
-        with store_errors():
-            return read_record(os.fspath(folder))
-    except NotADirectoryError as error:
-        raise InputError(f"{os.fspath(folder)}/{RUN_FILE} cannot be read: {error}") from error

@@ -19,7 +19,7 @@ from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.heads.similarities import DENSE, SignBits, Similarity
 from bert_embed.results.files import BATCH_ROWS, row_batches
 from bert_embed.results.names import restored, stored_width
-from bert_embed.results.read import (
+from bert_embed.results.outputs import (
     Output,
     each_file,
     has_block_records,

@@ -34,7 +34,13 @@ from bert_embed.pipeline.runners.launch import checked_runner
 from bert_embed.pipeline.runners.options import RunnerOptions
 from bert_embed.pipeline.runners.portable import earlier_job_lines
 from bert_embed.results.names import parse_name
-from bert_embed.results.read import NewestRows, Output, open_outputs, output_folders, vector_names
+from bert_embed.results.outputs import (
+    NewestRows,
+    Output,
+    open_outputs,
+    output_folders,
+    vector_names,
+)
 from bert_embed.results.run_record import RunRecord, now
 from bert_embed.search.clusters import default_clusters
 from bert_embed.storage.files import (

@@ -19,7 +19,7 @@ from bert_embed.pipeline.report.sample import Run, check_projection, lacks_tsne
 from bert_embed.pipeline.run.output import lies_in, record_of_run
 from bert_embed.pipeline.texts import sample_texts
 from bert_embed.results.names import DELETED, kinds_of, vectors_of
-from bert_embed.results.read import later_outputs, open_outputs, output_folders
+from bert_embed.results.outputs import later_outputs, open_outputs, output_folders
 from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.file_info import is_glob
 from bert_embed.storage.files import absolute, is_remote, join, open_raw, write_bytes

@@ -36,12 +36,7 @@ from bert_embed.results.names import (
     output_dtype,
     parse_name,
 )
-from bert_embed.results.read import (
-    deleted_among,
-    later_outputs,
-    output_folders,
-    read_run,
-)
+from bert_embed.results.outputs import deleted_among, later_outputs, output_folders, read_run
 from bert_embed.results.run_record import run_folders
 from bert_embed.search.nearest import (
     Hit,

@@ -30,7 +30,7 @@ from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.run.output import lies_in, record_of_run
 from bert_embed.pipeline.searched import opened, queries_file, query_vectors, tell_of_cut
 from bert_embed.pipeline.texts import sample_texts
-from bert_embed.results.read import Output, id_hashes, output_folders
+from bert_embed.results.outputs import Output, id_hashes, output_folders
 from bert_embed.search.clusters import Assigner, default_clusters, train
 from bert_embed.search.nearest import Hit
 from bert_embed.search.rankings import (

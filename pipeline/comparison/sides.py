@@ -21,7 +21,7 @@ from bert_embed.pipeline.searched import searchable
 from bert_embed.pipeline.texts import with_texts
 from bert_embed.results.files import Rows, row_batches
 from bert_embed.results.names import kinds_of
-from bert_embed.results.read import (
+from bert_embed.results.outputs import (
     NewestRows,
     Output,
     each_file,

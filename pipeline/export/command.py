@@ -12,7 +12,7 @@ from bert_embed.pipeline.export.source import open_source
 from bert_embed.pipeline.options.commands import ExportOptions
 from bert_embed.pipeline.options.python_call import Path, named_as_in_python, outputs_given
 from bert_embed.pipeline.run.output import check_outside, nearest_folder
-from bert_embed.results.read import output_folders
+from bert_embed.results.outputs import output_folders
 from bert_embed.storage.files import absolute, is_remote
 
 # The modules of targets that share one; others have the target's name.

@@ -35,13 +35,7 @@ from bert_embed.pipeline.lineage import fields_of
 from bert_embed.pipeline.options.commands import TARGETS, ExportOptions
 from bert_embed.pipeline.run.output import lies_in, record_of_run
 from bert_embed.results.names import vectors_of
-from bert_embed.results.read import (
-    Output,
-    deleted_rows,
-    each_file,
-    later_outputs,
-    open_outputs,
-)
+from bert_embed.results.outputs import Output, deleted_rows, each_file, later_outputs, open_outputs
 from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.files import is_remote, join, make_folder, open_raw, write_whole
 

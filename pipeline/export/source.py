@@ -19,7 +19,7 @@ from bert_embed.pipeline.options.commands import TARGETS, ExportOptions
 from bert_embed.pipeline.run.output import record_of_run
 from bert_embed.results.files import POSITION, Rows, row_batches, unit_batches
 from bert_embed.results.names import output_dtype, stored, stored_width, vectors_of
-from bert_embed.results.read import (
+from bert_embed.results.outputs import (
     NewestRows,
     Output,
     columns_of_files,

@@ -25,7 +25,7 @@ def options_like(given: Mapping[str, Any]) -> dict[str, Any]:
 
     SettingError if there is no complete run of `embed`, or its record does not say what it read.
     """
-    from bert_embed.results.read import read_run  # imports Arrow
+    from bert_embed.results.outputs import read_run  # imports Arrow
 
     place = given["like"]
     record = read_run(absolute(place))

@@ -16,7 +16,7 @@ from bert_embed.pipeline.options.commands import TSNE
 from bert_embed.results.files import Rows, row_batches
 from bert_embed.results.formats import holds_vectors
 from bert_embed.results.names import kinds_of
-from bert_embed.results.read import NewestRows, Output
+from bert_embed.results.outputs import NewestRows, Output
 from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.files import join, names_in, open_raw
 from bert_embed.transforms.output_folder import OutputFolder

@@ -11,7 +11,7 @@ from bert_embed.bundle.bundle import Bundle
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.results.names import RUN_FILE
-from bert_embed.results.read import read_run
+from bert_embed.results.outputs import read_run
 from bert_embed.results.run_record import RunRecord, read_record
 from bert_embed.storage.files import absolute, check_writable, is_remote
 from bert_embed.transforms.listing import StoredListing, read_listing

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import apache_beam as beam
 
 from bert_embed.backends.choose import check_precision, chip_memory, find_backend, model_backend
-from bert_embed.backends.jax.memory import check_fits
+from bert_embed.backends.jax.chips import check_fits
 from bert_embed.backends.processor import has_int8_products
 from bert_embed.base.environment import missing
 from bert_embed.base.errors import SettingError

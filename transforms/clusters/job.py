@@ -14,7 +14,7 @@ from bert_embed.base.json import from_json, json_object
 from bert_embed.base.threads import in_parallel
 from bert_embed.results.files import row_batches
 from bert_embed.results.names import RUN_FILE, file_name, output_dtype, output_name, parse_name
-from bert_embed.results.read import has_block_records, open_vectors
+from bert_embed.results.outputs import has_block_records, open_vectors
 from bert_embed.results.run_record import JobRecord
 from bert_embed.search.clusters import TILE, WHICH_TO_KEEP, member_type
 from bert_embed.storage.file_info import crc32c_of_bytes

@@ -9,7 +9,7 @@ import pytest
 
 from bert_embed.base.arrays import splits_of
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
-from bert_embed.results.read import Output
+from bert_embed.results.outputs import Output
 from bert_embed.search.nearest import ids_among, nearest
 
 VOCABULARY, DIM = 500, 24

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.testing.test_pipeline import TestPipeline
 
-from bert_embed.results.read import vector_names
+from bert_embed.results.outputs import vector_names
 from bert_embed.transforms.clusters.graph import ClusterVectors
 from bert_embed.transforms.clusters.job import (
     ClusterFolder,

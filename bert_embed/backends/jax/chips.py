@@ -1,16 +1,22 @@
-"""The speed of a model on a chip that follows from what is known of others there.
+"""What is known of chips without one: the memory a model needs there, and how fast it would be.
 
-Of TPUs their compiler said it, of an H100 a clock.
+Its speed follows from that of others there: of TPUs their compiler said it, of an H100 a clock.
 """
 
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
+from bert_embed.backends.jax.packing import PackedRows
+from bert_embed.backends.runner import DEVICE_BATCH_TOKENS
+from bert_embed.base.errors import SettingError, shown_bytes
+from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.encoder import EncoderConfig
 
+_USED = 0.95  # share of a chip's memory that programs get
 _ESTIMATED = "compiled.json"  # as `benchmarks.compiled` keeps it
 _MEASURED = {"h100": "h100.json"}  # by chips, what a clock said there
 _NAME = re.compile(r"([^,]+), (\d+) x (\d+), (\w+), (\w+)")  # of a model with all its layers
@@ -74,3 +80,48 @@ def _entries(chip: str) -> list[tuple[str, str, int, int, float, float]]:
             figures = 1e12 * said["TFLOP"], said["milliseconds"] / 1e3
             found.append((precision, model, length, rows * length, *figures))
     return found
+
+
+def chip_bytes(bundle: Bundle, precision: str, batch_tokens: int | None, longest: int) -> int:
+    """Returns the bytes that weights and the largest program take, at least.
+
+    Attention's scores, float32 `[rows, heads, length, length]`, and what is between two products,
+    `[tokens, intermediate size]`: a compiler keeps both of one layer at a time, if it fuses all
+    else. `batch_tokens` are those of a chip; rows have at most `longest` tokens.
+    """
+    config, size = bundle.config, 4 if precision == "float32" else 2
+    weights = sum(
+        math.prod(shape) * (size if name.endswith(("/kernel", "/bias")) else 4)
+        for name, shape in bundle.tensor_shapes().items()
+        if name not in bundle.unread
+    )
+    shapes = PackedRows(batch_tokens or DEVICE_BATCH_TOKENS, longest).shapes
+    return weights + max(
+        rows * length * (4 * config.num_attention_heads * length + size * config.intermediate_size)
+        for rows, length in shapes
+    )
+
+
+def check_fits(
+    bundle: Bundle,
+    precision: str,
+    batch_tokens: int | None,
+    longest: int,
+    chip: str,
+    memory: Sequence[int],
+) -> None:
+    """Checks that a model fits in the memory of each chip, in bytes; SettingError if it cannot.
+
+    `batch_tokens` are those of all chips together, None for as many as an engine takes; `chip` is
+    what messages call one.
+    """
+    of_chip = None if batch_tokens is None else -(-batch_tokens // len(memory))
+    needed, has = chip_bytes(bundle, precision, of_chip, longest), min(memory)
+    if needed > _USED * has:
+        raise SettingError(
+            "batch_tokens",
+            f"{batch_tokens or DEVICE_BATCH_TOKENS * len(memory)} does not fit: this model and "
+            f"texts of up to {longest:,} tokens take at least {shown_bytes(needed)} a chip, and "
+            f"{chip} has {shown_bytes(has)}; give fewer, or a smaller max_seq_length",
+            "max_seq_length",
+        )
