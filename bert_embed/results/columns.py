@@ -205,6 +205,23 @@ def is_list(kind: pa.DataType) -> bool:
     return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
+def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Values as Python has them: instants of UTC, and no nanoseconds, which it lacks.
+
+    Of a column with times that Python cannot hold, as of the year 10000, all are text.
+    """
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        unit = "us" if kind.unit == "ns" else kind.unit
+        column = column.cast(pa.timestamp(unit, kind.tz and "UTC"), safe=False)
+    elif pa.types.is_time64(kind):
+        column = column.cast(pa.time64("us"), safe=False)
+    try:
+        return column.to_pylist()
+    except (OverflowError, ValueError):
+        return column.cast(pa.string()).to_pylist()
+
+
 def typed_ids(table: pa.Table, settings: Settings) -> pa.Table:
     """Returns a table whose ids have the type of the column that they came from."""
     ids = table["id"].cast(pa.type_for_alias(settings.get("id_type", "string")))

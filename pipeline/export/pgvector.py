@@ -20,6 +20,7 @@ from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.source import Cutter, Source
+from bert_embed.results.columns import python_values
 from bert_embed.results.files import Rows
 
 _COMMENT = "bert-embed export "  # begins the comment of a table
@@ -174,7 +175,13 @@ class _Export:
                     copy.write_row(row)
 
     def _rows(self, batch: Rows) -> Iterator[tuple[Any, ...]]:
-        columns: list[Any] = [column.to_pylist() for column in batch.columns.columns]
+        columns: list[Any] = list(map(python_values, batch.columns.columns))
+        for field, values in zip(batch.columns.schema, columns, strict=True):
+            if pa.types.is_temporal(field.type) and any(isinstance(one, str) for one in values):
+                raise InputError(
+                    f"{self._source.place} has a time before the year 1 or after 9999 in its "
+                    f"column {field.name}, which is not copied: embed without this column"
+                )
         vectors: list[Any] = []
         if "dense" in self._source.kinds and self._source.dtype == "ubinary":
             # not the packed bits, whose last byte may be too long

@@ -13,6 +13,7 @@ from bert_embed.base.environment import requires
 from bert_embed.base.threads import in_parallel
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.pipeline.options.commands import TSNE
+from bert_embed.results.columns import python_values
 from bert_embed.results.files import Rows, row_batches
 from bert_embed.results.formats import holds_vectors
 from bert_embed.results.names import kinds_of
@@ -143,7 +144,7 @@ def _read(
             batch = newest(read)
             vectors.append(batch.vectors)
             for column in batch.columns.column_names:
-                values = batch.columns[column].to_pylist()
+                values = python_values(batch.columns[column])
                 columns.setdefault(column, []).extend(map(_cut, values))
     return vectors, columns
 

@@ -209,6 +209,24 @@ def test_ids_that_are_there_twice_and_texts_with_nul_are_refused(server, tmp_pat
     assert "a\0b" not in error
 
 
+def test_times_are_copied_or_refused_by_their_column(server, query, tmp_path, capsys):
+    run = finished_run(tmp_path / "run", [10], WIDTH)
+    path = next((run / "embeddings").iterdir())
+    table = pq.read_table(path)
+    last = 253402300799_000_000  # of the year 9999, by UTC
+    zoned = pa.array([last] * 10, pa.timestamp("us", "Asia/Tokyo"))
+    fine = pa.array([1_001] * 10, pa.time64("ns"))
+    run = with_table(run, path, table.append_column("last", zoned).append_column("fine", fine))
+    assert export(run, server.url, "pgvector", table="times") == 0
+    found = query("SELECT DISTINCT extract(epoch FROM last)::bigint, fine::text FROM times")
+    assert found == [(last // 1_000_000, "00:00:00.000001")]
+    other = finished_run(tmp_path / "other", [10], WIDTH)
+    beyond = table.append_column("beyond", pa.array([last + 1_000_000] * 10, pa.timestamp("us")))
+    other = with_table(other, next((other / "embeddings").iterdir()), beyond)
+    assert export(other, server.url, "pgvector", table="beyond") == 2
+    assert "before the year 1 or after 9999 in its column beyond" in capsys.readouterr().err
+
+
 def with_table(run, path, table):
     """The run with another table in the place of a file, without reports to compare it with."""
     shutil.rmtree(run / "_state")
