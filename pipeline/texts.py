@@ -10,10 +10,12 @@ import numpy as np
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.options.embed import DEFAULTS
 from bert_embed.pipeline.report.sample import TEXT_COLUMNS, Run, Sample
+from bert_embed.pipeline.run.columns import extra_schema
 from bert_embed.results.files import row_batches
 from bert_embed.results.names import parse_name
 from bert_embed.results.run_record import RunRecord
 from bert_embed.search.nearest import Hit
+from bert_embed.settings import context_columns
 from bert_embed.storage.files import absolute, is_remote, join, open_raw
 from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.listing import list_input, listing_digest
@@ -114,6 +116,7 @@ def texts_of_input(
         None if spans is None else (spans[0], spans[1]),
         csv_quoting=record.options.get("csv_quoting", DEFAULTS["csv_quoting"]),
         csv_escape=record.options.get("csv_escape"),
+        context=context_columns(record.options.get("chunk_context") or ()),
     )
     try:
         listing = list_input(
@@ -127,6 +130,9 @@ def texts_of_input(
         if listing_digest(listing.files) != source.listing:
             return hits, "the run's input has changed or is missing; `--keep_text` keeps texts"
         files = listing.first(source.limit, columns)
+        # Nobody shows these columns, but their bytes decide where Parquet's parts end.
+        extra = tuple(source.extra_columns or ())
+        columns = replace(columns, extra=extra_schema(extra, files, False, extra))
     except (ValueError, OSError) as error:
         return hits, f"the run's input cannot be read: {error}"
     wanted = {key for hit in itertools.chain.from_iterable(hits) if (key := _key(hit))}

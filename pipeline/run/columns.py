@@ -121,7 +121,7 @@ def input_columns(options: Options, files: list[InputFile]) -> Columns:
     if "," in columns.text or len(words) > 1 or ":" in "".join(words):
         existing = _first_names(files, columns)
         columns = named_columns(options, existing)
-    extra = _extra_schema(tuple(_whole_names(words, existing)), files, options.keep_text, existing)
+    extra = extra_schema(tuple(_whole_names(words, existing)), files, options.keep_text, existing)
     columns = replace(columns, extra=extra)
     fields = [*_json_fields(columns, files), *_csv_fields(columns, files)]
     fields += [file.footer.schema.names for file in files if file.footer is not None]
@@ -246,7 +246,7 @@ def check_columns(
                 )
 
 
-def _extra_schema(
+def extra_schema(
     words: tuple[str, ...], files: list[InputFile], keep_text: bool, existing: Collection[str]
 ) -> pa.Schema | None:
     """Names and types of the extra columns: the given type, else Parquet's, else string."""

@@ -11,7 +11,7 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed, files, record, rejected, rows, vectors
+from tests.support.command import data_files, embed, files, record, rejected, rows, vectors
 from tests.support.rounding import assert_near
 
 TEXTS = ["The river bank, muddy.", 'a "quoted" text', "two\nlines", "naïve café", "last"]
@@ -133,19 +133,25 @@ def test_a_run_continues_and_counts_what_was_refused(tmp_path, tiny_bundle):
     assert record(output)["counts"]["parts_reused"] == counts["parts"] - 2  # what was lost
 
 
-@pytest.mark.parametrize("name", ["in.csv", "in.parquet"])
-def test_search_shows_the_texts(tmp_path, tiny_bundle, capsys, name):
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("in.csv", {"block_bytes": 100}),
+        ("in.parquet", {"block_bytes": 100, "extra_columns": "c"}),
+        ("in.parquet", {"extra_columns": "c"}),  # the bytes of which divide the block into parts
+    ],
+)
+def test_search_shows_the_texts(tmp_path, tiny_bundle, capsys, name, flags):
     texts = [f"text of the document {n}" for n in range(40)]
     (tmp_path / "in.csv").write_bytes(csv_bytes(texts))
-    pq.write_table(pa.table({"id": range(40), "text": texts, "c": texts}), tmp_path / "in.parquet")
-    flags = {"block_bytes": 100}
-    if name == "in.parquet":
-        flags |= {"extra_columns": "c"}
+    table = pa.table({"id": range(40), "text": texts, "c": ["c" * (1 << 20)] * 40})
+    pq.write_table(table, tmp_path / "in.parquet")
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / name, **flags) == 0
+    assert len(data_files(tmp_path / "out")) > 1
     capsys.readouterr()
-    words = ["search", f"{tmp_path}/out", texts[7], "--k=1"]
+    words = ["search", f"{tmp_path}/out", texts[39], "--k=1"]
     assert main([*words, f"--model={tiny_bundle}"]) == 0
-    assert texts[7] in capsys.readouterr().out
+    assert texts[39] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
