@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import BinaryIO
 
 import numpy as np
@@ -86,11 +87,15 @@ class ObjectLines:
 
     Bytes change in their places: every line feed becomes a carriage return, what stands around
     objects a space, and the byte before an object, except the first, a line feed.
+
+    JSON has no line feed within a string: a line that ends in one has a quote too many or too few.
+    What it seemed to open or close does not count, so that such a record costs no other.
     """
 
     def __init__(self) -> None:
         self.depth = 0  # of braces
         self.arrays = 0  # that were opened outside of objects, and not closed
+        self._line = np.zeros((1, 2), np.int64)  # both, where the line began
         self.is_quoted = False
         self.count = 0  # objects that began
         self.joined = 0  # of them, with no byte between them and the one before
@@ -98,6 +103,18 @@ class ObjectLines:
 
     def feed(self, data: bytes) -> bytes:
         """Lays out a piece, which does not end in a backslash; the last byte comes later."""
+        array = np.frombuffer(data, np.uint8)
+        quotes = unescaped(array, np.flatnonzero(array == ord('"')), "\\")
+        line_feeds = np.flatnonzero(array == ord("\n"))
+        before = np.searchsorted(quotes, line_feeds)
+        is_open = np.diff(before, prepend=-int(self.is_quoted)) % 2 == 1
+        stops = [*(line_feeds[is_open] + 1).tolist(), len(data)]
+        return b"".join(self._feed(data[start:stop]) for start, stop in pairwise([0, *stops]))
+
+    def _feed(self, data: bytes) -> bytes:
+        """Lays out a piece in which no line, but perhaps the last, ends within a string."""
+        if not data:
+            return b""
         array = np.frombuffer(self._pending + data, np.uint8).copy()
         first = len(self._pending)  # the byte before it is laid out already
         quotes = unescaped(array, np.flatnonzero(array[first:] == ord('"')) + first, "\\")
@@ -111,9 +128,10 @@ class ObjectLines:
         before = np.append(self.depth, after[:-1])
         outside = (after == 0) & (brackets != ord("}"))
         array[marks[outside]] = ord(" ")
-        around = brackets[outside]
-        self.arrays += int((around == ord("[")).sum()) - int((around == ord("]")).sum())
-        array[first:][array[first:] == ord("\n")] = ord("\r")
+        arrays = (brackets == ord("[")).astype(np.int64) - (brackets == ord("]"))
+        levels = np.stack([after, self.arrays + np.cumsum(arrays * outside)], axis=1)
+        line_feeds = np.flatnonzero(array[first:] == ord("\n")) + first
+        array[line_feeds] = ord("\r")
         opens = marks[(before == 0) & (brackets == ord("{"))]
         ends = opens[int(self.count == 0) :] - 1
         apart = np.isin(array[ends], np.frombuffer(b" \t\r", np.uint8))
@@ -121,7 +139,14 @@ class ObjectLines:
         self.count += len(opens)
         self.joined += int((~apart).sum())
         self.is_quoted ^= bool(len(quotes) % 2)
-        self.depth = int(after[-1]) if len(after) else self.depth
+        levels = np.concatenate([[[self.depth, self.arrays]], levels])
+        lines = np.concatenate([self._line, levels[np.searchsorted(marks, line_feeds)]])
+        if self.is_quoted and data.endswith(b"\n"):
+            self.is_quoted = False
+            lines = lines[:-1]
+            levels = lines
+        self.depth, self.arrays = levels[-1].tolist()
+        self._line = lines[-1:]
         laid_out = array.tobytes()
         self._pending = laid_out[-1:]
         return laid_out[:-1]

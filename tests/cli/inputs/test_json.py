@@ -63,6 +63,22 @@ def test_a_malformed_first_line_does_not_make_an_indented_file(tmp_path, tiny_bu
     assert rows(tmp_path / "out")["id"] == ["2"]
 
 
+@pytest.mark.parametrize("form", ["array, one record a line", "indented array", "indented objects"])
+@pytest.mark.parametrize("damage", ['the" river', "the\n[{river"])
+def test_a_string_with_no_end_costs_no_other_record(tmp_path, tiny_bundle, form, damage):
+    """Two of them, between which quotes would begin and end strings the other way round."""
+    bad = ["0", "18"]
+    text = FORMS[form]
+    for number in bad:
+        text = text.replace(f'"the river {number}"', f'"{damage} {number}"')
+    (tmp_path / "in.json").write_text(text)
+    flags = {"block_bytes": 100, "report": "false"}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.json", **flags) == 0
+    names = [str(each["id"]) for each in RECORDS if str(each["id"]) not in bad]
+    assert rows(tmp_path / "out")["id"] == names
+    assert {each["reason"] for each in rejected(tmp_path / "out")} == {"malformed JSON"}
+
+
 def test_numbers_that_json_does_not_have_are_read(tmp_path, tiny_bundle):
     frame = pd.DataFrame(
         {"id": [1, 2, 3], "text": ["one", "two", "three"], "score": [0.5, None, 1]}
