@@ -55,7 +55,7 @@ def _kept_texts(
         chosen = np.array(sorted(rows), np.int64)
         with open_raw(join(absolute(folder), name)) as file:
             batches = row_batches(
-                *(name, settings),
+                *(join(folder, name), settings),
                 columns=TEXT_COLUMNS,
                 vectors=False,
                 rows=_ROWS,

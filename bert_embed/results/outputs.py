@@ -134,8 +134,9 @@ def open_outputs(folders: Folders, granularity: str) -> list[Output]:
 def later_outputs(outputs: Sequence[Output]) -> list[set[int]]:
     """For each output the numbers of those that continue it, directly or not.
 
-    InputError if two are copies of one run, or if one continues what the folder of another held
-    before it was overwritten: nothing says then which of their documents are the newest.
+    InputError if two are copies of one run, if one continues what the folder of another held before
+    it was overwritten, or if one is missing between two that are there: nothing says then which of
+    their documents are the newest.
     """
     runs_in = {absolute(one.folder): one.record.run for one in outputs if one.record}
     folder_of: dict[str, str] = {}
@@ -143,12 +144,19 @@ def later_outputs(outputs: Sequence[Output]) -> list[set[int]]:
         if (other := folder_of.setdefault(run, folder)) != folder:
             raise InputError(f"{other} and {folder} hold the same run: name one of them")
     for output in outputs:
+        has_earlier = False
         for earlier in output.record.input.earlier if output.record else ():
             if runs_in.get(earlier.output, earlier.run) != earlier.run:
                 raise InputError(
                     f"{output.folder} continues another run than {earlier.output} holds now: embed "
                     f"{output.folder} again with overwrite, or take them one by one"
                 )
+            if has_earlier and earlier.run is not None and earlier.run not in folder_of:
+                raise InputError(
+                    f"{output.folder} continues {earlier.output}, too, without which documents "
+                    "that it replaced or deleted come back: name it, or take them one by one"
+                )
+            has_earlier |= earlier.run in folder_of
     later: list[set[int]] = []
     for output in outputs:
         continuing: set[int] = set()
@@ -273,7 +281,7 @@ def columns_of_files(
             continue  # nobody reads its rows: they replace none
         with open_raw(join(absolute(output.folder), name)) as file:
             batches = row_batches(
-                name,
+                join(output.folder, name),
                 output.settings,
                 kind=granularity,
                 columns=columns,

@@ -134,7 +134,7 @@ def _read(
     wanted = (*_PLACES, *TEXT_COLUMNS, *extra)
     with open_raw(join(run.place, name)) as file:
         for read in row_batches(
-            *(name, run.record.settings),
+            *(join(run.place, name), run.record.settings),
             columns=wanted,
             rows=_BATCH,
             limit=rows,

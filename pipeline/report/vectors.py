@@ -218,7 +218,7 @@ def _sampled(folder: OutputFolder, record: RunRecord, kind: str, texts: bool) ->
     for name in names:
         with open_raw(folder.path_of(name)) as file:
             yield from row_batches(
-                name,
+                folder.path_of(name),
                 record.settings,
                 kind=kind,
                 columns=wanted,
