@@ -30,6 +30,7 @@ from bert_embed.text.tokenizer import Tokenizer
 CONFIG = "bert_config.json"
 _MAX_WORD_CHARS = 200  # of google-research's WordpieceTokenizer
 _USUAL = "bert_model.ckpt"
+_OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"  # of TensorFlow 2
 # Variables of optimisers and heads, by the names that google-research gives them.
 _IGNORED = re.compile(
     r".*/(adam_m|adam_v|lamb_m|lamb_v|Adam|Adam_1|AdamWeightDecayOptimizer(_1)?)$"
@@ -129,6 +130,11 @@ def read_checkpoint(folder: Path, prefix: str, config: BertConfig) -> dict[str, 
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()
+        if _OBJECTS in shapes:
+            raise InputError(
+                f"{prefix}: is a checkpoint of TensorFlow 2, only those of TensorFlow 1 are read; "
+                "take google-research's, or the SavedModel of the same encoder from TF Hub"
+            )
         shapes = {name: shape for name, shape in shapes.items() if not _IGNORED.match(name)}
         check_layer_count(folder / CONFIG, config, "bert/encoder/layer_", shapes)
         pooler = "bert/pooler/dense/kernel" in shapes
@@ -142,7 +148,6 @@ def read_checkpoint(folder: Path, prefix: str, config: BertConfig) -> dict[str, 
 
 
 _VALUE = "VARIABLE_VALUE"
-_OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _OTHER_EXPORT = "take version 3 or later of the model, or the checkpoint that it was made from"
 
 

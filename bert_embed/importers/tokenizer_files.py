@@ -146,12 +146,14 @@ class _Files:
         return object_in(self.folder / _FAST, self.fast, name)
 
     @property
-    def added_tokens(self) -> list[Any]:
+    def added_tokens(self) -> list[dict[str, Any]]:
         """The tokens that tokenizer.json adds to its vocabulary."""
-        added = self.fast.get("added_tokens") or []
+        path, added = self.folder / _FAST, self.fast.get("added_tokens") or []
         if not isinstance(added, list):
-            path = self.folder / _FAST
             raise InputError(f"{path}: added_tokens must be a list, got {added!r}")
+        for token in added:
+            if not isinstance(token, dict) or not isinstance(token.get("content"), str):
+                raise InputError(f"{path}: cannot be read: {token!r} of added_tokens is no token")
         return added
 
     @property
@@ -461,9 +463,8 @@ def _with_added_tokens(files: _Files) -> Mapping[str, Any]:
 
     fast, tokens = files.fast, _added_tokens(files)
     known = {
-        token.get("content"): {name: token.get(name) for name in (*_FLAGS, "normalized")}
+        token["content"]: {name: token.get(name) for name in (*_FLAGS, "normalized")}
         for token in files.added_tokens
-        if isinstance(token, dict)
     }
     entries = files.part("model").get("vocab")
     entries = entries if isinstance(entries, dict) else {}
@@ -534,9 +535,7 @@ def _json_tokenizer(
     theirs, changes = files.part("normalizer"), dict[str, Any]()
     if markers:
         changes["added_tokens"] = [
-            {**token, "special": True}
-            if isinstance(token, dict) and str(token.get("content")) in markers
-            else token
+            {**token, "special": True} if token["content"] in markers else token
             for token in files.added_tokens
         ]
     fast = {**files.fast, **changes}
@@ -598,7 +597,8 @@ def _of_library(path: Path, text: str, files: _Files) -> JsonTokenizer:
 
 def _are_listed(numbers: Mapping[str, Any]) -> bool:
     """Returns whether the ids of a vocabulary are those from 0 on."""
-    return sorted(numbers.values()) == list(range(len(numbers)))
+    whole = {*map(type, numbers.values())} <= {int}
+    return whole and sorted(numbers.values()) == list(range(len(numbers)))
 
 
 def _content(token: Any) -> Any:
@@ -624,9 +624,7 @@ def _is_own(files: _Files, bare: bool = False) -> bool:
         if not _puts_usual_tokens(files, numbers):
             return False
     return files.lower_case is not None and all(
-        isinstance(token, dict)
-        and token.get("special")
-        and numbers.get(str(token.get("content"))) == token.get("id")
+        token.get("special") and numbers.get(token["content"]) == token.get("id")
         for token in files.added_tokens
     )
 
@@ -757,7 +755,9 @@ def never_in_texts(tokenizer: TextTokenizer) -> set[int]:
     if not isinstance(tokenizer, JsonTokenizer):
         return {tokenizer.pad_id}
     added = json.loads(tokenizer.file_text).get("added_tokens") or ()
-    return {token["id"] for token in added if token["special"]}
+    # Not by the ids in the file: those that are wrong there the library changes.
+    names = {token["content"] for token in added if token["special"]}
+    return {number for number, entry in enumerate(tokenizer.vocab) if entry in names}
 
 
 def no_casing(source: str) -> InputError:

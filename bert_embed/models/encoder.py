@@ -123,6 +123,7 @@ SIZES = (
     "intermediate_size",
     "max_position_embeddings",
 )
+_MOST_POSITIONS = 1 << 20  # tables of angles and distances have as many rows, in half a gigabyte
 _IGNORED = (
     *(r"cls\.", r"lm_head\.", r"classifier\.", r"qa_outputs\."),
     r"embeddings\.(position_ids|token_type_ids)$",
@@ -251,6 +252,11 @@ class EncoderConfig(Sizes):
         self._check_switches()
         self._check_positive(*SIZES)
         self._check_positive("type_vocab_size", least=0)
+        if self.max_position_embeddings > _MOST_POSITIONS:
+            raise InputError(
+                f"config: max_position_embeddings must be at most {_MOST_POSITIONS:,}, got "
+                f"{self.max_position_embeddings}"
+            )
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
                 f"config: hidden_size {self.hidden_size} must be a multiple of "

@@ -166,6 +166,9 @@ class ModernBertConfig(RotaryConfig):
             yield x if number < self.num_hidden_layers - 1 else ops.norm(x, "final_norm")
 
 
+_MOST_LAYERS = 10_000  # whose numbers are listed before the weights' layers are counted
+
+
 def _theta(values: Mapping[str, Any], kind: str) -> Any:
     """Returns the theta of layers of a kind, by the old or the new setting."""
     scaling = check_rope(values.get("rope_scaling"), "rope_scaling")
@@ -188,8 +191,8 @@ def _theta(values: Mapping[str, Any], kind: str) -> Any:
 def _full_layers(values: Mapping[str, Any]) -> tuple[int, ...]:
     """Returns the numbers of the layers whose tokens see all others."""
     count, kinds = values["num_hidden_layers"], values.get("layer_types")
-    if not isinstance(count, int):
-        return ()  # which the sizes' own check refuses
+    if not isinstance(count, int) or count > _MOST_LAYERS:
+        return ()  # which the checks of the sizes refuse
     if kinds is None:
         every = values.get("global_attn_every_n_layers", 3)
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:

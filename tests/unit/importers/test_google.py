@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
@@ -69,6 +70,13 @@ def test_optimiser_and_heads_are_ignored_by_name(tmp_path):
 def test_what_cannot_be_computed_is_named(tmp_path, changes, message):
     write_tiny_google(tmp_path / NAME, **changes)
     with pytest.raises(ValueError, match=message):
+        imported(tmp_path / NAME)
+
+
+def test_a_checkpoint_of_tensorflow_2_is_refused_with_the_way_out(tmp_path):
+    write_tiny_google(tmp_path / NAME)
+    tf.train.Checkpoint(step=tf.Variable(1)).write(str(tmp_path / NAME / "bert_model.ckpt"))
+    with pytest.raises(ValueError, match="is a checkpoint of TensorFlow 2, only those of Tens"):
         imported(tmp_path / NAME)
 
 

@@ -407,6 +407,15 @@ def test_a_number_that_the_weights_do_not_have_is_refused_at_once(
     assert not (tmp_path / "bundle").exists()
 
 
+@pytest.mark.parametrize("number", [10**9, 10**30])
+@pytest.mark.parametrize("kind", ["modernbert", "nomic_bert", "new", "jina"])
+@pytest.mark.parametrize("name", ["num_hidden_layers", "max_position_embeddings"])
+def test_a_number_for_which_no_weights_speak_is_refused_at_once(tmp_path, kind, name, number):
+    write_architecture(tmp_path / "source", kind, **{name: number})
+    with limited_memory(), pytest.raises(InputError, match=f"{name} must be "):
+        import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+
+
 @contextmanager
 def limited_memory():
     """A gigabyte more than there is: what runs away ends in MemoryError, not the machine."""

@@ -107,6 +107,11 @@ def test_layers_that_it_does_not_have_are_refused(potion):
         ({"tensors": {"other": np.ones(3, np.float32)}}, "other is not part of a static model"),
         ({"tokenizer": {"truncation": {"direction": "Left"}}}, "truncation_side must be right"),
         ({"tokenizer": {"truncation": {"max_length": "9"}}}, "max_length must be a positive int"),
+        ({"tokenizer": {"added_tokens": [{"content": {}}]}}, "of added_tokens is no token"),
+        (
+            {"tokenizer": {"model": {"vocab": {"[UNK]": 0, "a": None}}}},
+            "tokenizer.json: cannot be read: data did",
+        ),
     ],
 )
 def test_what_would_give_other_vectors_is_refused(tmp_path, change, message):
@@ -121,3 +126,16 @@ def test_what_would_give_other_vectors_is_refused(tmp_path, change, message):
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     with pytest.raises(ValueError, match=message):
         import_huggingface(str(source), str(tmp_path / "bundle"))
+
+
+def test_the_id_of_an_added_token_is_that_of_the_vocabulary_whatever_its_file_says(tmp_path):
+    write_static(tmp_path / "source", "potion")
+    plain = import_huggingface(str(tmp_path / "source"), str(tmp_path / "plain"))
+    path = tmp_path / "source" / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    tokenizer["added_tokens"] = [{"id": 99_999, "content": "[PAD]", "special": True, **flags}]
+    path.write_text(json.dumps(tokenizer))
+    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    texts = TEXTS[:4]
+    np.testing.assert_array_equal(Encoder(bundle).encode(texts), Encoder(plain).encode(texts))
