@@ -175,6 +175,7 @@ def dialect_of(
 _LOG = logging.getLogger(__name__)
 _NO_QUOTES = "csv_quoting none takes quotes as characters"
 _NULL = "\0N"  # stands for a field that is `\N`, which an escape would turn into N
+_FEW_LINES = 10  # of a malformed record, which nobody is told of
 _INTEGER = re.compile(r"[0-9]{1,18}")  # Python refuses to convert thousands of digits
 # Python's csv module has one limit of fields for the process: here it is that of a record.
 _large_fields = SharedSetting(
@@ -340,6 +341,13 @@ def _tell_never_closed(path: str, line: int) -> None:
     _LOG.warning("%s: the quote in line %d %s", path, line, what)
 
 
+@functools.lru_cache
+def _tell_many_lines(path: str, offset: int, count: int) -> None:
+    """Logs it likewise: a well-formed record may have as many, such a one is more often several."""
+    what = f"a quote left open in its first line rejects them all; {_NO_QUOTES}"
+    _LOG.warning("%s: the malformed record at byte %d has %d lines, %s", path, offset, count, what)
+
+
 def _tell_open_quote(path: str, line: int, gives_up: bool) -> None:
     problem = (
         f"{path}: the quote in line {line} is not closed within {_limit()}, is it left open? "
@@ -487,7 +495,11 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
             values = extra(named) if extra else ()
             yield record_of(_typed(named, columns), columns, values)
         except csv.Error as error:
-            yield BadRecord("malformed CSV", _shown(data), detail=str(error))
+            count = len(data.splitlines())
+            if count > _FEW_LINES:
+                _tell_many_lines(records.path, records.offset + start, count)
+            detail = f"{error}; the record has {count} lines" if count > 1 else str(error)
+            yield BadRecord("malformed CSV", _shown(data), detail=detail)
         except BadRecordError as error:
             yield BadRecord(str(error), _shown(data), document, error.detail)
 

@@ -294,6 +294,20 @@ def test_a_quote_that_takes_the_rest_of_a_file_is_told(tmp_path, tiny_bundle, ca
     assert [each["reason"] for each in rejected(tmp_path / "out")] == ["unterminated quote"]
 
 
+def test_a_quote_that_takes_many_lines_is_told(tmp_path, tiny_bundle, caplog):
+    path = tmp_path / "in.csv"
+    lines = ["text,id", "of,1", '"the,2', *(f"the river,{n}" for n in range(3, 50)), '"bank,50']
+    path.write_text("\n".join([*lines, "the bank,51", ""]))
+    assert embed(tmp_path / "out", tiny_bundle, path) == 0
+    [told] = (message for message in caplog.messages if "quote" in message)
+    assert told == (
+        f"{path}: the malformed record at byte 13 has 49 lines, a quote left open in its first "
+        "line rejects them all; csv_quoting none takes quotes as characters"
+    )
+    [bad] = rejected(tmp_path / "out")
+    assert bad["detail"].endswith("; the record has 49 lines")
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
