@@ -9,6 +9,7 @@ is not registered again.
 import importlib
 import logging
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import orjson
 import pyarrow as pa
@@ -51,6 +53,8 @@ _TYPES = (  # beside times
     *(types.is_binary, types.is_large_binary),
 )
 _NAMES = {"iceberg": "Iceberg", "delta": "Delta Lake"}
+# What their libraries take for a part of an address in the name of a table's folder
+_STRANGE = {"iceberg": r"%[0-9A-Fa-f]{2}|[#?]", "delta": r"%[0-9A-Fa-f]{2}|\\"}
 
 
 class _File(NamedTuple):
@@ -127,6 +131,10 @@ def register(options: ExportOptions) -> list[str]:
     if options.partial:
         raise UsageError(f"--partial is not for --to {options.to}, which takes complete runs alone")
     named = _NAMES[options.to]
+    if found := re.search(_STRANGE[options.to], options.dest):
+        raise UsageError(
+            f"DEST {options.dest}: {named} takes no folder with {found[0]} in its name"
+        )
     granularity = _granularity(options)
     outputs = open_outputs(options.source, granularity)
     later = later_outputs(outputs)
@@ -408,7 +416,8 @@ class _Delta(_Lake):
                 f"DEST {self._dest} has deletion vectors, which another program made: have it "
                 "purge them (REORG TABLE … APPLY (PURGE)), or choose another DEST"
             )
-        return pa.table(table.get_add_actions())["path"].to_pylist()
+        # The log has them as parts of an address, which the library makes of what it is given.
+        return list(map(unquote, pa.table(table.get_add_actions())["path"].to_pylist()))
 
     def _without(self, path: str, run: _Run, ids: Any) -> tuple[_File | None, int]:
         """A copy of a file without the rows that go, and how many these are; None if none go.

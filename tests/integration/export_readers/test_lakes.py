@@ -125,8 +125,8 @@ def feed(tmp_path_factory, tiny_bundle):
 @pytest.fixture
 def days(feed, tmp_path):
     """The outputs of the feed, in a folder of the test's own."""
-    subprocess.run(["cp", "-r", str(feed), str(tmp_path / "days")], check=True)
-    return tmp_path / "days"
+    subprocess.run(["cp", "-r", str(feed), str(tmp_path / "d ä%20s")], check=True)
+    return tmp_path / "d ä%20s"
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -278,6 +278,8 @@ def test_places_that_a_lake_cannot_take_are_refused(tmp_path, capsys):
     assert main(["export", str(run), str(tmp_path / "a"), "--to=iceberg", "--table=a.c"]) == 2
     assert "give a name without dots" in capsys.readouterr().err
     for lake in LAKES:
+        assert export(with_run(tmp_path / "x%41", "run"), tmp_path / "x%41", lake) == 2
+        assert "takes no folder with %41 in its name" in capsys.readouterr().err
         assert export(run, run / "lake", lake) == 2
         assert "lies in the output itself" in capsys.readouterr().err
     DeltaTable.create(tmp_path / "mine", schema=pa.schema([("id", pa.string())]))
