@@ -1,5 +1,6 @@
 """Lists, reads and writes files of this machine; the same functions as `gcs` has for gs://."""
 
+import errno
 import functools
 import glob
 import os
@@ -11,7 +12,7 @@ from stat import S_ISREG
 from typing import IO, BinaryIO
 
 from bert_embed.base.errors import InputError, StorageError
-from bert_embed.storage.file_info import FileInfo, fixed_folder, glob_matcher
+from bert_embed.storage.file_info import FileInfo, fixed_folder, glob_matcher, is_glob
 from bert_embed.storage.file_info import crc32c_of as checksum
 
 TEMPORARY = ".tmp-"  # followed by host and process, so that no other process picks the same name
@@ -37,8 +38,20 @@ def list_files(pattern: str) -> list[FileInfo]:
         hidden = "/." in path.removeprefix(folder)
         paths = [file for file in _walk(folder, hidden) if matches(file)]
     else:
+        _refuse_closed(path)
         paths = [file for file in glob.glob(path, recursive=True) if not os.path.isdir(file)]
     return [_checked(file) for file in sorted(set(paths))]
+
+
+def _refuse_closed(pattern: str) -> None:
+    """Raises InputError for a folder on the way of a path or glob that glob would pass over."""
+    parts = pattern.split("/")
+    for number, part in enumerate(parts[1:], 1):
+        wanted = os.X_OK | os.R_OK if is_glob(part) else os.X_OK
+        for folder in glob.iglob("/".join(parts[:number]) + "/"):
+            if not os.access(folder, wanted) and os.path.exists(folder):
+                named = folder.rstrip("/") or "/"
+                _refuse(PermissionError(errno.EACCES, os.strerror(errno.EACCES), named))
 
 
 def _walk(folder: str, hidden: bool = False) -> Iterator[str]:
@@ -216,9 +229,11 @@ def names_in(folder: str) -> list[str]:
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    if not os.path.isdir(folder):
+    try:  # os.path.isdir is false, too, where a folder may not be entered
+        entries = os.scandir(folder)
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return [entry for entry in os.scandir(folder) if entry.is_symlink() or entry.is_file()]
+    return [entry for entry in entries if entry.is_symlink() or entry.is_file()]
 
 
 def delete(path: str) -> None:

@@ -139,13 +139,20 @@ def test_a_folder_that_may_not_be_listed_is_refused():
         Path(folder, "a.txt").write_text("one\n")
         os.mkdir(locked := os.path.join(folder, "locked"), 0o000)
         script = (
-            "import os, sys; from bert_embed.storage.files import list_files\n"
+            "import os, sys; from bert_embed.storage.files import list_files, names_in\n"
             "if os.getuid() == 0: os.setuid(65534)\n"
-            "print([each.path for each in list_files(sys.argv[1])])"
+            "print([each.path for each in list_files(sys.argv[1])])\n"
+            "try: names_in(sys.argv[2])\n"
+            "except PermissionError: sys.exit()\n"
+            "sys.exit('a folder that cannot be looked into has no names')"
         )
-        for named, ends in ((folder, 1), (f"{folder}/**", 1), (f"{folder}/*.txt", 0)):
+        refused = ("", "/**", "/*/*.txt", "/*/a.txt", "/locked/a.txt", "/locked/*")
+        for named, ends in (*((folder + name, 1) for name in refused), (f"{folder}/*.txt", 0)):
             done = subprocess.run(
-                [sys.executable, "-c", script, named], capture_output=True, text=True, check=False
+                [sys.executable, "-c", script, named, f"{locked}/in"],
+                capture_output=True,
+                text=True,
+                check=False,
             )
             assert done.returncode == ends, done.stderr
             said = done.stderr if ends else done.stdout
