@@ -362,15 +362,19 @@ def look_inside(path: str, named: Inside, suffix: str, forced: bool) -> Inside:
             if start.startswith(_PARQUET) and not _is_text(start) and not forced:
                 return Inside("parquet", None)
             check_encoding(path, start)
-        elif compression is not None:
+        else:
             file.seek(0)
             start = b""
             with suppress(InputError):  # said when the file is read
-                start = next(decompressed(file, compression, path, _START), b"")
+                for piece in decompressed(file, compression, path, _START):
+                    start += piece
+                    if b"\n" in start or len(start) >= _LONG_START:
+                        break
     inside = replace(named, compression=compression)
     if named.format == "jsonl" and _has_values(path, start):
         return _laid_out(inside, JSON_VALUES)
-    if named.format in ("jsonl", "text", "csv") and b"\r" in start and b"\n" not in start:
+    # The last byte that was looked at may be the one before a line feed
+    if named.format in ("jsonl", "text", "csv") and b"\r" in start[:-1] and b"\n" not in start:
         return _laid_out(inside, CARRIAGE_RETURNS)
     return inside
 

@@ -8,7 +8,7 @@ import zstandard
 
 from bert_embed import InputError
 from bert_embed.transforms.listing import list_input
-from tests.support.command import embed, rows
+from tests.support.command import embed, record, rows
 
 WORDS = "één\ntwee\n"
 
@@ -135,3 +135,13 @@ def test_carriage_returns_alone_end_lines(tmp_path, tiny_bundle):
     assert [row.rpartition(":")[2] for row in rows(tmp_path / "out")["id"]] == ["0", "4", "9"]
     assert embed(tmp_path / "csv", tiny_bundle, tmp_path / "b.csv", keep_text=True) == 0
     assert rows(tmp_path / "csv")["text"] == ["four", "five\nsix"]
+
+
+@pytest.mark.parametrize("packed", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_carriage_returns_in_a_long_first_line_end_none(tmp_path, tiny_bundle, packed):
+    (tmp_path / "a.txt").write_bytes(packed(b"one\rtwo " + b"three " * 1000 + b"\nfour\rfive\n"))
+    (tmp_path / "b.txt").write_bytes(packed(b"six " * 1023 + b"six\r\nseven\r\n"))
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "*.txt", keep_text=True) == 0
+    texts = [text.split()[0] for text in rows(tmp_path / "out")["text"]]
+    assert texts == ["one", "four", "six", "seven"]
+    assert record(tmp_path / "out")["counts"]["records"] == 4
