@@ -203,7 +203,8 @@ def _of_any_organization(name: HubName) -> Snapshot | None:
 def _snapshot(repo: str, revision: str) -> Snapshot | None:
     home = hub_cache() / f"models--{repo.replace('/', '--')}"
     reference = home / "refs" / revision
-    commit = reference.read_text("utf-8").strip() if os.path.isfile(reference) else revision
+    is_there = os.path.isfile(reference)
+    commit = reference.read_text("utf-8", errors="replace").strip() if is_there else revision
     folder = home / "snapshots" / commit
     # Path.is_file raises for a name too long
     if any(os.path.isfile(folder / marker) for marker in MARKERS):

@@ -276,7 +276,7 @@ def _as_bert(files: _Files) -> Mapping[str, Any]:
     for name in ("normalizer", "pre_tokenizer", "post_processor"):
         files.part(name)  # must be objects
     if not (vocab := files.vocab):
-        entries = read_entries(files.folder / VOCABULARY)
+        entries = read_entries(files.folder / VOCABULARY, files.config["vocab_size"])
         vocab = {entry: number for number, entry in enumerate(entries)}
     placed = files.usual_tokens
     for name in placed:
@@ -701,7 +701,7 @@ def _vocabulary(files: _Files, config: EncoderConfig) -> list[str]:
             raise InputError(f"{path}: the id of {entry!r} must be a whole number, got {number!r}")
     if (folder / VOCABULARY).is_file() or not numbers:
         path = folder / VOCABULARY
-        entries = read_entries(path)
+        entries = read_entries(path, most)
     elif broken := [numbers[entry] for entry in numbers if "\n" in entry]:
         raise InputError(f"{path}: entry {min(broken)} holds a line break, which no word can have")
     else:
@@ -725,8 +725,8 @@ def _vocabulary(files: _Files, config: EncoderConfig) -> list[str]:
 
 def read_vocabulary(path: Path, config: EncoderConfig, source: str) -> list[str]:
     """Reads as many entries as `config` from file `source` says, or fewer if it is padded."""
-    vocabulary = read_entries(path)
     rows = config.vocab_size
+    vocabulary = read_entries(path, rows)
     padding = rows - len(vocabulary)
     if padding and not (rows % _PADDED == 0 and 0 < padding < _PADDED):
         raise InputError(
@@ -770,8 +770,8 @@ def no_casing(source: str) -> InputError:
     )
 
 
-def read_entries(path: Path) -> list[str]:
-    """Reads all entries; InputError if the file cannot be read."""
+def read_entries(path: Path, most: int) -> list[str]:
+    """Reads all entries but blank ones behind `most`; InputError if the file cannot be read."""
     try:
         # Not in text mode: an entry may be one of Unicode's line separators.
         lines = path.read_bytes().decode("utf-8").split("\n")
@@ -783,4 +783,6 @@ def read_entries(path: Path) -> list[str]:
     vocabulary = [line.rstrip() or line.removesuffix("\r") for line in lines]
     if vocabulary[-1] == "":
         vocabulary.pop()
+    while len(vocabulary) > most and not vocabulary[-1].strip():
+        vocabulary.pop()  # lines that editors leave; no text has such an entry
     return vocabulary

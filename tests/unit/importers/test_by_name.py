@@ -268,6 +268,11 @@ def test_a_short_name_of_two_organizations_is_refused_with_both(tmp_path, monkey
     with pytest.raises(ValueError, match=r"holds one/same and two/same; give the name with its"):
         resolve_model("same")
     assert resolve_model("two/same").source == f"hf://two/same@{COMMIT}"
+    (tmp_path / "hub" / "models--two--same" / "refs" / "main").write_bytes(b"\xff\0")
+    with pytest.raises(
+        ValueError, match=r"two/same: is no folder here, and the Hugging Face cache"
+    ):
+        resolve_model("two/same")
 
 
 def test_code_beside_the_weights_never_runs(tmp_path):

@@ -7,9 +7,11 @@ import pytest
 import tokenizers
 
 from bert_embed.bundle.bundle import read_bundle
+from bert_embed.importers import import_model
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models.architectures import write_architecture
+from tests.support.models.google import write_tiny_google
 from tests.support.models.tiny import BERT_NORMALIZER, small_vocabulary, write_tiny_huggingface
 
 
@@ -622,3 +624,13 @@ def test_white_space_behind_an_entry_of_vocab_txt_is_none_of_it(tmp_path):
     path.write_bytes(path.read_bytes().replace(b"\nbank\n", b"\nbank \t\r\n"))
     tokenizer = load_tokenizer(imported(tmp_path))
     assert tokenizer.encode("the bank")[2] == small_vocabulary().index("bank")
+
+
+def test_blank_lines_at_the_end_of_vocab_txt_are_no_entries(tmp_path):
+    write_tiny_google(tmp_path / "uncased_L-2_H-32_A-4")
+    for name in ("uncased_L-2_H-32_A-4", "huggingface"):
+        plain = import_model(str(tmp_path / name), str(tmp_path / "plain" / name))
+        with (tmp_path / name / "vocab.txt").open("a") as file:
+            file.write("\n \n")
+        bundle = import_model(str(tmp_path / name), str(tmp_path / "bundle" / name))
+        assert bundle.fingerprint == plain.fingerprint
