@@ -319,9 +319,8 @@ class TextSpec:
         if self.chunk_overlap and not self.fills_chunks:
             raise SettingError("chunk_overlap", "requires chunk_tokens", "chunk_tokens")
         if self.chunk_tokens is not None and self.chunk_overlap >= self.chunk_tokens:
-            raise SettingError(
-                "chunk_overlap", f"must be below chunk_tokens, got {self.chunk_overlap}"
-            )
+            said = f"must be below chunk_tokens, got {self.chunk_overlap}"
+            raise SettingError("chunk_overlap", said, "chunk_tokens")
         if self.long_text != ("window" if self.pools_late else "truncate"):
             raise SettingError("chunk", f"conflicts with long_text {self.long_text}", "long_text")
 

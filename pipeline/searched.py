@@ -124,7 +124,8 @@ def queries_file(path: str) -> bytes:
     except IsADirectoryError as error:
         raise SettingError("queries", f"{path} is a folder, give a file") from error
     if data is None:
-        raise SettingError("queries", f"{path} does not exist")
+        stdin = "; stdin is /dev/stdin" if path == "-" else ""
+        raise SettingError("queries", f"{path} does not exist{stdin}")
     return data
 
 

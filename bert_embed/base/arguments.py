@@ -115,9 +115,9 @@ def one_of(name: str, value: Any, allowed: Collection[str]) -> str:
 
 
 def path_text(name: str, value: Any) -> str:
-    """Returns a str or path as a str."""
+    """Returns a str or path as a str, with `~` resolved."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
-    return one_text(name, path)
+    return os.path.expanduser(one_text(name, path))
 
 
 def text_list(name: str, values: Any) -> list[str]:

@@ -408,7 +408,7 @@ def resolve_model(
 
 def local_place(model: str) -> Path | None:
     """The folder or file of this machine that a model stands for; None for a name or an address."""
-    if model == NAMES[0] or model.startswith((SCHEME, HUB_SCHEME, *HUB_HANDLES)):
+    if model in ("", NAMES[0]) or model.startswith((SCHEME, HUB_SCHEME, *HUB_HANDLES)):
         return None
     place = Path(os.path.expanduser(model)).absolute()
     return place if os.path.exists(place) else None  # Path.exists raises for a name too long

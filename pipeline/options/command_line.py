@@ -15,6 +15,7 @@ from bert_embed.pipeline.errors import UsageError, flag_message
 from bert_embed.pipeline.options.embed import DEFAULTS, FLAGS, Options, grouped
 from bert_embed.pipeline.options.flags import (
     NOT_NEGATIVE,
+    PLACE,
     SWITCH,
     CheckedOptions,
     Flag,
@@ -212,7 +213,7 @@ class ConfigFile:
         """Reads the file; None without a path, SettingError if it holds no flags."""
         if path is None:
             return None
-        text = one_text("config", path)
+        text = PLACE("config", path)
         return cls(text, {str(key): value for key, value in _settings(text).items()})
 
     def values(

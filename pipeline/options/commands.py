@@ -208,8 +208,9 @@ class ModelImportOptions(CommandOptions):
         "folder or .tar.gz of a Hugging Face, sentence-transformers, google-research or TF Hub "
         "BERT, local or gs://; hf://ORG/NAME@REVISION of the Hugging Face hub; ORG/NAME in its "
         "local cache; or a handle of TF Hub",
+        kind=PLACE,
     )
-    dest: str = positional("DEST", "folder for the bundle, which must not exist")
+    dest: str = positional("DEST", "folder for the bundle, which must not exist", kind=PLACE)
     checkpoint: str | None = flag("of a google-research folder, such as model.ckpt-2345", "NAME")
     lower_case: bool = switch("uncased model, where the source does not say")
     cased: bool = switch("cased model, likewise")
@@ -230,7 +231,7 @@ class ModelExportOptions(CommandOptions):
     """Writes a model as a SavedModel for hub.KerasLayer and tf.saved_model.load, as on TF Hub."""
 
     model: str = positional("MODEL", "as --model of embed")
-    dest: str = positional("DEST", "folder for the SavedModel, which must not exist")
+    dest: str = positional("DEST", "folder for the SavedModel, which must not exist", kind=PLACE)
 
 
 @dataclass(frozen=True)

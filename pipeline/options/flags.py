@@ -67,7 +67,10 @@ class JoinedNames(Text):
 
 @dataclass(frozen=True)
 class Place(Text):
-    """A file, a folder, or an address; a table where that can stand for it."""
+    """A file, a folder, or an address; a table where that can stand for it. `~` is resolved."""
+
+    def __call__(self, name: str, value: Any) -> str:
+        return os.path.expanduser(one_text(name, value))
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ class Places:
 
     def __call__(self, name: str, value: Any) -> tuple[str, ...]:
         items = items_of(value)
-        return tuple(one_text(name, item) for item in ([value] if items is None else items))
+        return tuple(PLACE(name, item) for item in ([value] if items is None else items))
 
 
 @dataclass(frozen=True)

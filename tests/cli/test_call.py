@@ -17,6 +17,7 @@ import pytest
 
 import bert_embed
 from bert_embed.backends import runner
+from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.progress import Counts, progress_of_run
 from bert_embed.pipeline.run.plan import Goal
 from tests.support.command import block_records, embed, files, parts_of, record
@@ -45,6 +46,20 @@ def test_a_call_writes_what_the_command_writes_and_returns_its_record(
     assert embed(tmp_path / "command", tiny_bundle, *texts, **flags) == 0
     assert record(tmp_path / "command")["run"] == found["run"]
     assert files(tmp_path / "command") == files(tmp_path / "called")
+
+
+def test_a_tilde_is_the_home_folder_wherever_a_path_is_taken(
+    tmp_path, tiny_bundle, texts, monkeypatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "model").symlink_to(tiny_bundle)
+    (tmp_path / "flags.yaml").write_text("k: 1\n")
+    bert_embed.embed(input="~/*.txt", output="~/out", model="~/model", show_progress=False)
+    assert len(bert_embed.read("~/out")[0]) == 3
+    assert main(["search", "~/out", "bank", "--config=~/flags.yaml", "--model=~/model"]) == 0
+    assert main(["card", "~/out"]) == 0
+    assert main(["model", "export", "~/model", "~/out"]) == 2  # it is there
+    assert not os.path.exists("~")
 
 
 def test_a_second_call_does_nothing_and_can_be_silent(tmp_path, tiny_bundle, texts, capsys):

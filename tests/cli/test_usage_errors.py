@@ -39,6 +39,11 @@ def test_the_command_line_adds_the_dashes(error, message):
         (["--pooling", "best"], "error: --pooling must be one of mean,"),
         (["--max_seq_length", "999"], "error: --max_seq_length must be between 3 and 64"),
         (["--prompt", "name:x"], "error: --prompt name:x is none of this model's prompts"),
+        (["--model", ""], "error: --model must be minilm, a bundle, "),
+        (
+            ["--chunk=tokens", "--chunk_tokens=2", "--chunk_overlap=2"],
+            "error: --chunk_overlap must be below --chunk_tokens, got 2",
+        ),
         (["--granularity", "page"], "error: --granularity must be one of sentence,"),
         (
             ["--long_text", "window", "--stride", "99"],
