@@ -212,12 +212,11 @@ def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """
     kind = column.type
     if pa.types.is_timestamp(kind):
-        unit = "us" if kind.unit == "ns" else kind.unit
-        column = column.cast(pa.timestamp(unit, kind.tz and "UTC"), safe=False)
+        kind = pa.timestamp("us" if kind.unit == "ns" else kind.unit, kind.tz and "UTC")
     elif pa.types.is_time64(kind):
-        column = column.cast(pa.time64("us"), safe=False)
+        kind = pa.time64("us")
     try:
-        return column.to_pylist()
+        return column.cast(kind, safe=False).to_pylist()
     except (OverflowError, ValueError):
         return column.cast(pa.string()).to_pylist()
 

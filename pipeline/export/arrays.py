@@ -80,6 +80,12 @@ class _Index:
         ids_path, path = join(dest, "ids.parquet"), join(dest, "knn.index")
         with open_raw(ids_path) as file:
             table = pq.read_table(file)
+        new, held = ({one.name: one.type for one in s} for s in (self._source.schema, table.schema))
+        if self._source.rows and new != held:
+            raise UsageError(
+                f"{dest} has the columns {', '.join(held)}, but {self._source.place} has "
+                f"{', '.join(new)}, or their types differ: export into another DEST"
+            )
         with open_raw(path) as file:
             reader = self._faiss.PyCallbackIOReader(file.read)
             read = self._faiss.read_index_binary if self._binary else self._faiss.read_index

@@ -133,13 +133,17 @@ class _Export:
 
     def _check_columns(self) -> None:
         """UsageError if the table has other columns than the new rows."""
+        # A number of another type may have as many bytes, and is taken for one of the column's.
         query = (
-            "SELECT attname FROM pg_attribute WHERE attnum > 0 AND "
-            "attrelid = to_regclass(%s) AND NOT attisdropped ORDER BY attnum"
+            "SELECT attname || ' ' || format_type(atttypid, NULL) FROM pg_attribute WHERE attnum > "
+            "0 AND attrelid = to_regclass(%s) AND NOT attisdropped ORDER BY attnum"
         )
         name = self._table.as_string(self._connection)
         present = [row[0] for row in self._connection.execute(query, [name]).fetchall()]
-        wanted = [column for column, _ in self._columns]
+        query = "SELECT format_type(to_regtype(kind), NULL) FROM unnest(%s::text[]) AS kind"
+        kinds = [kind.split("(")[0] for _, kind in self._columns]
+        named = self._connection.execute(query, [kinds]).fetchall()
+        wanted = [f"{one[0]} {kind}" for one, (kind,) in zip(self._columns, named, strict=True)]
         if self._source.rows and present != wanted:
             raise UsageError(
                 f"--table {self._name} has the columns {', '.join(present)}, but "

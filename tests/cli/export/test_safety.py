@@ -175,10 +175,8 @@ def test_stacks_and_empty_outputs_are_refused(run, tmp_path, capsys):
 def test_help_names_every_target(capsys):
     with pytest.raises(SystemExit):
         main(["export", "--help"])
-    assert (
-        "{npy,faiss,vertex,pgvector,opensearch,pyserini,qdrant,iceberg,delta}"
-        in capsys.readouterr().out
-    )
+    targets = "{npy,faiss,vertex,pgvector,opensearch,pyserini,qdrant,iceberg,delta}"
+    assert targets in capsys.readouterr().out
 
 
 MEASURE = """

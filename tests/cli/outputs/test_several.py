@@ -82,13 +82,11 @@ def test_a_run_that_lost_its_record_is_not_left_out_unseen(days, tiny_bundle, tm
     assert "wednesday holds " in capsys.readouterr().err
 
 
-def test_an_output_that_is_missing_between_others_is_named(days, tmp_path, capsys):
+def test_an_output_that_is_missing_between_others_is_named(days, tmp_path):
     shutil.copytree(days, tmp_path / "out")
     (tmp_path / "out" / "tuesday").rename(tmp_path / "aside")
     with pytest.raises(InputError, match=r"wednesday continues .*out/tuesday, too, without which"):
         bert_embed.read(tmp_path / "out")
-    assert main(["export", str(tmp_path / "out"), f"{tmp_path}/npy", "--to=npy"]) == 2
-    assert "replaced or deleted come back: name it, or take" in capsys.readouterr().err
     assert bert_embed.read([tmp_path / "out", tmp_path / "aside"])[0] == IDS
     assert bert_embed.read([tmp_path / "aside", days / "wednesday"])[0] == ["1", "3", "4"]
 
@@ -104,16 +102,8 @@ def test_a_damaged_file_is_named_with_its_output(days, tmp_path, capsys):
 
 def test_other_vectors_are_not_read_with_these(days, tiny_bundle, tmp_path):
     other = tmp_path / "other"
-    assert (
-        embed(
-            other,
-            tiny_bundle,
-            f"{days.parent}/monday.jsonl",
-            pooling="cls",
-            granularity="sentence,word",
-        )
-        == 0
-    )
+    flags = {"pooling": "cls", "granularity": "sentence,word"}
+    assert embed(other, tiny_bundle, days.parent / "monday.jsonl", **flags) == 0
     with pytest.raises(InputError, match=r"pooling is \"cls\" there and \"mean\" here; take them"):
         bert_embed.read([days / "monday", other])
     with pytest.raises(InputError, match="nothing is not the output of a run"):

@@ -110,10 +110,8 @@ def test_counts_that_do_not_add_up_are_named(output, capsys):
     changed["counts"]["embedded"] += 1
     (output / "run.json").write_text(json.dumps(changed))
     assert main(["verify", str(output)]) == 1
-    assert (
-        f"run.json: counts {LINES} embedded, the block records {LINES - 1}"
-        in capsys.readouterr().out
-    )
+    said = f"run.json: counts {LINES} embedded, the block records {LINES - 1}"
+    assert said in capsys.readouterr().out
 
 
 def test_a_file_of_somebody_else_is_named_and_left_alone(output, capsys):

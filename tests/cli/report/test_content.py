@@ -176,23 +176,22 @@ def test_texts_are_shown_unless_switched_off_and_only_to_the_owner(output, page,
     assert file.stat().st_mode & 0o044 == 0o044
 
 
-def test_columns_of_times_that_python_cannot_hold_are_shown(tiny_bundle, tmp_path, capsys):
-    rows, zoned = pyarrow.array(range(12), "int64"), pyarrow.timestamp("us", "Europe/Berlin")
-    last = 253402300799_000_000  # of the year 9999, by UTC
+def test_columns_of_times_that_python_cannot_hold_are_shown(tiny_bundle, tmp_path):
+    last = 253402300799  # the last second of the year 9999
     table = {
-        "text": ["the same river"] * 12,
-        "fine": rows.cast(pyarrow.time64("ns")),
-        "last": pyarrow.array([last - row for row in range(12)], zoned),
-        "beyond": pyarrow.array([last + row * 10**6 for row in range(12)], "timestamp[us]"),
+        "text": ["the same river"],
+        "fine": pyarrow.array([1], pyarrow.time64("ns")),
+        "last": pyarrow.array([last], pyarrow.timestamp("s", "Asia/Tokyo")),
+        "beyond": pyarrow.array([last + 1], pyarrow.timestamp("s")),
     }
     pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "in.parquet")
     extra = {"extra_columns": "fine,last,beyond"}
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.parquet", **extra) == 0
-    assert "was not written" not in capsys.readouterr().err
-    columns = {one["name"]: one for one in content(tmp_path / "out")["documents"]["columns"]}
-    assert columns["last"]["values"] == [2932896.999] * 12
-    assert columns["fine"]["labels"] == ["00:00:00"]
-    assert columns["beyond"]["values"][11] == "10000-01-01 00:00:10.000000"
+    (fine,), (instant,), (beyond,) = (
+        one["labels"] for one in content(tmp_path / "out")["documents"]["columns"]
+    )
+    assert (fine, instant) == ("00:00:00", "9999-12-31 23:59:59+00:00")
+    assert beyond == "10000-01-01 00:00:00.000"
 
 
 def test_a_run_shows_the_texts_of_its_input(corpus, tiny_bundle, tmp_path):

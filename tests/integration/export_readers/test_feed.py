@@ -184,6 +184,23 @@ def test_a_node_follows_the_feed(days, tmp_path, program):
         assert_same(found, rows_of(days / "fresh", "fresh"))
 
 
+@pytest.mark.parametrize("target", ["pgvector", "faiss"])
+@pytest.mark.parametrize("columns", ["", "a:float64", "a:int64,b"])
+def test_an_increment_with_other_columns_is_refused(
+    server, tmp_path, tiny_bundle, target, columns, capsys
+):
+    dest = server.url if target == "pgvector" else tmp_path / "dest"
+    flags = {"table": tmp_path.name} if target == "pgvector" else {}
+    for day, extra, code in ((1, "a:int64", 0), (2, columns, 2)):
+        record = {"id": "d", "text": f"river {day}", "a": day, "b": "x"}
+        (tmp_path / "in.jsonl").write_text(json.dumps(record))
+        more = {"extra_columns": extra} if extra else {}
+        more |= {"skip_existing": tmp_path / "1"} if day == 2 else {}
+        assert embed(tmp_path / str(day), tiny_bundle, tmp_path / "in.jsonl", **more) == 0
+        assert export(tmp_path / str(day), dest, target, **flags) == code
+    assert "has the columns id" in capsys.readouterr().err
+
+
 def index_rows(folder):
     """The rows of a faiss index: text and vector."""
     index = faiss.read_index(str(folder / "knn.index"))
