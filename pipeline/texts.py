@@ -120,10 +120,7 @@ def texts_of_input(
     )
     try:
         listing = list_input(
-            source.patterns,
-            source.format,
-            absolute(folder),
-            whole_files=source.document == "file",
+            source.patterns, source.format, absolute(folder), whole_files=source.document == "file"
         )
         if any(file.format == "tfrecord" for file in listing.files):
             return hits, "the run read examples; `--keep_text` of tokenize and embed keeps texts"

@@ -339,8 +339,7 @@ def _files(
         # All kinds of a run have the same parts.
         files = [
             vector_files(
-                *(output.folder, _granularity(options, [kind]), options.partial),
-                output.finished,
+                *(output.folder, _granularity(options, [kind]), options.partial), output.finished
             )
             for kind in kinds
         ]

@@ -44,14 +44,7 @@ from bert_embed.pipeline.report.vectors import (
     usable_rows,
 )
 from bert_embed.pipeline.run.summary import ADVICE, length_statistics, share
-from bert_embed.results.run_record import (
-    Counts,
-    Result,
-    RunRecord,
-    Surplus,
-    Unknown,
-    Written,
-)
+from bert_embed.results.run_record import Counts, Result, RunRecord, Surplus, Unknown, Written
 
 _Sum = TypeVar("_Sum", Counts, Written)
 _SUMMED = (

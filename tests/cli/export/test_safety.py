@@ -151,8 +151,7 @@ def test_a_wrong_command_is_refused_in_one_sentence(run, tmp_path, capsys, chang
 
 
 @pytest.mark.parametrize(
-    ("target", "packages"),
-    [("faiss", "faiss-cpu"), ("pgvector", "pgvector 'psycopg[binary]'")],
+    ("target", "packages"), [("faiss", "faiss-cpu"), ("pgvector", "pgvector 'psycopg[binary]'")]
 )
 def test_a_package_that_is_not_installed_is_named_with_its_command(
     run, tmp_path, target, packages, capsys

@@ -210,12 +210,7 @@ def test_ids_never_become_file_names(tmp_path, tiny_bundle):
 def test_file_names_of_the_input_stay_data(tmp_path, tiny_bundle):
     folder = tmp_path / "in"
     folder.mkdir()
-    names = [
-        "..hidden.txt",
-        "a'; rm -rf x.txt",
-        "new\nline.txt",
-        "part-0000000-00000.txt",
-    ]
+    names = ["..hidden.txt", "a'; rm -rf x.txt", "new\nline.txt", "part-0000000-00000.txt"]
     for name in names[1:]:
         (folder / name).write_text("the bank\n")
     assert embed(tmp_path / "out", tiny_bundle, folder) == 0
