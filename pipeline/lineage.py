@@ -205,6 +205,8 @@ def _append(place: str, event: dict[str, Any]) -> str | None:
                 file.seek(0)
                 if any(_is_same(present, event) for present in file):
                     return None
+                if os.pread(file.fileno(), 1, max(file.tell() - 1, 0)) not in (b"", b"\n"):
+                    line = b"\n" + line  # that of a writer that was killed ends here
             file.write(line + b"\n")
     except OSError as error:
         return error.strerror or str(error)
