@@ -109,12 +109,11 @@ class ObjectLines:
         before = np.searchsorted(quotes, line_feeds)
         is_open = np.diff(before, prepend=-int(self.is_quoted)) % 2 == 1
         stops = [*(line_feeds[is_open] + 1).tolist(), len(data)]
-        return b"".join(self._feed(data[start:stop]) for start, stop in pairwise([0, *stops]))
+        spans = [(start, stop) for start, stop in pairwise([0, *stops]) if start < stop]
+        return b"".join(self._feed(data[start:stop]) for start, stop in spans)
 
     def _feed(self, data: bytes) -> bytes:
         """Lays out a piece in which no line, but perhaps the last, ends within a string."""
-        if not data:
-            return b""
         array = np.frombuffer(self._pending + data, np.uint8).copy()
         first = len(self._pending)  # the byte before it is laid out already
         quotes = unescaped(array, np.flatnonzero(array[first:] == ord('"')) + first, "\\")
@@ -291,7 +290,9 @@ def check_encoding(path: str, start: bytes) -> None:
     start = start.rstrip(b"\0") or start  # a file may have been allocated beyond its text
     for mark, name in _PACKED.items():
         if start.startswith(mark) and not _is_text(start):
-            raise InputError(f"{path} is {name} data, give it the suffix {_SUFFIXES[name]}")
+            raise InputError(
+                f"{path} is {name} data, perhaps twice: unpack it, or name it *{_SUFFIXES[name]}"
+            )
     for mark, name in _OTHERS.items():
         if start.startswith(mark) and not _is_text(start):
             raise InputError(f"{path} is {name}, not text; unpack or convert it")
@@ -373,8 +374,7 @@ def look_inside(path: str, named: Inside, suffix: str, forced: bool) -> Inside:
     inside = replace(named, compression=compression)
     if named.format == "jsonl" and _has_values(path, start):
         return _laid_out(inside, JSON_VALUES)
-    # The last byte that was looked at may be the one before a line feed
-    if named.format in ("jsonl", "text", "csv") and b"\r" in start[:-1] and b"\n" not in start:
+    if named.format in ("jsonl", "text", "csv") and b"\r" in start and b"\n" not in start:
         return _laid_out(inside, CARRIAGE_RETURNS)
     return inside
 
