@@ -474,19 +474,18 @@ def parse_rows(rows: Rows, columns: Columns) -> Documents:
 def _documents(rows: Rows, columns: Columns) -> Iterator[Record | BadRecord]:
     names = columns.names
     values = [_values(rows.table[name]) for name in names]
-    invalid = _invalid_rows(rows.table.select(names))
-    for number, row in enumerate(zip(*values, strict=True)):
+    all_valid = all(_is_valid(rows.table[name]) for name in names)
+    for row in zip(*values, strict=True):
         fields = dict(zip(names, row, strict=True))
         try:
-            if number in invalid:
+            if not all_valid and any(map(_is_invalid, row)):
                 raise BadRecordError(INVALID_UTF8)
             yield record_of(fields, columns)
         except BadRecordError as error:
             record = orjson.dumps(fields, default=_shown).decode()
             value = fields[columns.id] if columns.id else None
-            yield BadRecord(
-                str(error), record, None if value is None else _shown(value), error.detail
-            )
+            unread = value is None or isinstance(value, bytes)  # which is then nobody's id
+            yield BadRecord(str(error), record, None if unread else str(value), error.detail)
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
@@ -509,14 +508,6 @@ def _decoded(value: Any) -> Any:
         return None if value is None else value.decode("utf-8")
     except UnicodeDecodeError:
         return value
-
-
-def _invalid_rows(table: pa.Table) -> set[int]:
-    """The rows with a string that is not UTF-8."""
-    columns = [column for column in table.columns if not _is_valid(column)]
-    return {
-        row for column in columns for row, value in enumerate(_values(column)) if _is_invalid(value)
-    }
 
 
 def _is_valid(column: pa.ChunkedArray) -> bool:

@@ -171,6 +171,13 @@ def test_rows_without_a_document_are_refused_alone(tmp_path):
     assert '"text":"three"' in block.part.rejected[1].record
 
 
+def test_an_id_that_is_not_utf_8_is_none(tmp_path):
+    """No increment takes the record for another document than before."""
+    pq.write_table(pa.table({"id": [b"\xff"], "text": ["one"]}), tmp_path / "a.parquet")
+    [bad] = blocks(tmp_path, Columns(id="id"))[0].part.rejected
+    assert (bad.id, bad.reason) == (None, "invalid UTF-8")
+
+
 UUID = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 WORDS = ["one", None, "été"]
 BYTES = [None if word is None else word.encode() for word in WORDS]
