@@ -167,7 +167,7 @@ def _import_static(
             raise InputError(f"{folder}: mapping must name rows of the {rows} of {name}")
         table = table[numbers]
     if "weights" in per_token:
-        table = table * arrays["weights"][:, None]
+        table = table[: len(tokenizer)] * arrays["weights"][:, None]
     unknown, defaults = -1, settings.defaults
     if of_model2vec:
         values = read_object(path)

@@ -139,3 +139,16 @@ def test_the_id_of_an_added_token_is_that_of_the_vocabulary_whatever_its_file_sa
     bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
     texts = TEXTS[:4]
     np.testing.assert_array_equal(Encoder(bundle).encode(texts), Encoder(plain).encode(texts))
+
+
+@pytest.mark.parametrize("kind", ["plain", "weighted", "shared"])
+def test_rows_of_the_table_that_no_token_has_change_no_vector(tmp_path, kind):
+    write_static(tmp_path / "source", kind)
+    plain = import_huggingface(str(tmp_path / "source"), str(tmp_path / "plain"))
+    (path,) = (tmp_path / "source").rglob("model.safetensors")
+    weights = load_file(path)
+    name = max(weights, key=lambda name: weights[name].ndim)
+    save_file(weights | {name: np.concatenate([weights[name]] * 2)}, path)
+    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    texts = TEXTS[:4]
+    np.testing.assert_array_equal(Encoder(bundle).encode(texts), Encoder(plain).encode(texts))
