@@ -366,7 +366,13 @@ def write_bundle(
         vocabulary = Path(temporary, bundle.tokenizer_file)
         vocabulary.write_text(tokenizer.file_text, encoding="utf-8", newline="\n")
         files = {file.name: file_sha256(file) for file in Path(temporary).iterdir()}
-        write_probe(temporary, probe_outputs(replace(here, files=files), tokenizer))
+        outputs = probe_outputs(replace(here, files=files), tokenizer)
+        if not np.isfinite(outputs["hidden_states"][-1]).all(axis=-1).any():
+            raise InputError(
+                f"{bundle.source}: its weights give no text a vector of finite numbers, as after a "
+                "training that failed or in 16 bits that were too few; take other weights"
+            )
+        write_probe(temporary, outputs)
         write_metadata(temporary, bundle)
         os.chmod(temporary, 0o755)  # mkdtemp gives access to its user only
         return _publish(temporary, bundle)

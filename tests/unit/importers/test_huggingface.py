@@ -91,6 +91,15 @@ def test_other_precisions_become_float32(tmp_path, tiny_bundle, dtype, differenc
     assert np.abs(found - wanted).max() < difference
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_weights_that_give_no_text_a_vector_are_refused(tmp_path, number):
+    bias = np.full(32, number, np.float32)
+    write_tiny_huggingface(tmp_path / "source", changes={"encoder.layer.1.output.dense.bias": bias})
+    with pytest.raises(InputError, match="source: its weights give no text a vector of finite num"):
+        import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
 def test_weights_in_several_files_are_read(tmp_path, tiny_bundle):
     write_tiny_huggingface(tmp_path / "source")
     whole = tmp_path / "source" / "model.safetensors"
