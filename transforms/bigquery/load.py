@@ -294,6 +294,12 @@ class KindTable:
                     f"is {theirs}",
                     _SETTING,
                 )
+            if parts.field and parts.field.lower() not in {one["name"].lower() for one in fields}:
+                raise InputError(
+                    f"{shown}: the rows of ${name.partition} must have its time in their column "
+                    f"{parts.field}, which these do not have: name it in extra_columns",
+                    *(_SETTING, "extra_columns"),
+                )
         must_be_empty = self.load.disposition == "fail" and not is_loaded
         count = self.rows() if must_be_empty else 0
         if count and last_done(named_jobs(self.client, self.location, self.job_name)) is None:

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from google.cloud.bigquery import SchemaField, Table, TimePartitioning
 
 import bert_embed
 from bert_embed.pipeline import embedding
@@ -66,10 +67,7 @@ def test_vectors_arrive_in_the_table_and_are_the_files(
     assert f"CREATE VECTOR INDEX IF NOT EXISTS embedding_index ON `{table}`(embedding)" in said
     assert f"TABLE `{table}`, 'embedding'" in said
     assert f"ARRAY<FLOAT64> of {vectors.shape[1]} numbers" in said
-    assert record(output)["table"] == {
-        "tables": {"sentence": table},
-        "write_disposition": "append",
-    }
+    assert record(output)["table"] == {"tables": {"sentence": table}, "write_disposition": "append"}
     assert record(output)["counts"]["rejected"] == 1
 
 
@@ -221,6 +219,12 @@ def test_a_partition_is_asked_for_in_the_load_job(
     hour = f"test-project:{dataset}.v$2026013112"
     assert load(tmp_path / "2", tiny_bundle, corpus, hour) == 2
     assert "$2026013112 is a partition by hour, but the table is by day" in capsys.readouterr().err
+    fields = [*made.schema, SchemaField("day", "DATE")]
+    by_column = Table(f"test-project.{dataset}.c", schema=fields)
+    by_column.time_partitioning = TimePartitioning(field="day")
+    bigquery.client.create_table(by_column)
+    assert load(tmp_path / "3", tiny_bundle, corpus, f"test-project:{dataset}.c$20260131") == 2
+    assert "$20260131 must have its time in their column day, " in capsys.readouterr().err
 
 
 def test_nested_vectors_are_read_with_unnest(bigquery, dataset, tiny_bundle, tmp_path, capsys):
