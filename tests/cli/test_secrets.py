@@ -207,11 +207,7 @@ sys.exit(bert_embed.pipeline.cli.main(["embed", *arguments]))
 
 # Steps by their names in messages: where an error is put, and the flags that lead there.
 _FURTHER = {
-    "read ids": (
-        "bert_embed.transforms.increments",
-        "input_keys",
-        {"skip_existing": "old"},
-    ),
+    "read ids": ("bert_embed.transforms.increments", "input_keys", {"skip_existing": "old"}),
     "read an earlier output": (
         "bert_embed.transforms.increments",
         "earlier_keys",

@@ -41,11 +41,7 @@ def bundle(tmp_path_factory, tiny_bundle):
     plain = read_bundle(tiny_bundle)
     folder = tmp_path_factory.mktemp("norm") / "bundle"
     made = replace(
-        plain,
-        path=str(folder),
-        files={},
-        heads={"norm": NormHead()},
-        default_vectors=("norm",),
+        plain, path=str(folder), files={}, heads={"norm": NormHead()}, default_vectors=("norm",)
     )
     return write_bundle(made, load_tensors(plain), load_tokenizer(plain)).path
 

@@ -22,12 +22,7 @@ from bert_embed.transforms.blocks import (
     TokenVectors,
     UnitVectors,
 )
-from bert_embed.transforms.listing import (
-    StoredListing,
-    list_input,
-    listing_digest,
-    write_listing,
-)
+from bert_embed.transforms.listing import StoredListing, list_input, listing_digest, write_listing
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.plan import PlanBlocks, PlanRequest

@@ -166,11 +166,7 @@ def read_client() -> Iterator[Any]:
 
 
 def open_streams(
-    table: TableName,
-    columns: Sequence[str],
-    project: str,
-    size: int,
-    snapshot: float | None = None,
+    table: TableName, columns: Sequence[str], project: str, size: int, snapshot: float | None = None
 ) -> list[str]:
     """Streams of a table of `size` bytes, of the rows at `snapshot` (seconds since 1970) or now."""
     what = f"table {table} cannot be read"

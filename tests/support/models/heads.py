@@ -283,11 +283,7 @@ def as_router(folder: Path, **weights: Any) -> None:
             "query": ["query_0_SparseStaticEmbedding"],
             "document": ["", "1_SpladePooling"],
         },
-        "parameters": {
-            "default_route": "document",
-            "allow_empty_key": True,
-            "route_mappings": {},
-        },
+        "parameters": {"default_route": "document", "allow_empty_key": True, "route_mappings": {}},
     }
     module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Router"}
     (folder / "modules.json").write_text(json.dumps([module]))
