@@ -16,7 +16,7 @@ import bert_embed
 from bert_embed.base.errors import InputError, counted, counted_of, shown_bytes
 from bert_embed.base.json import to_json
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.pipeline.console import hide_in
+from bert_embed.pipeline.console import answer, hide_in
 from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.job import Attempt, TellProgress, start
 from bert_embed.pipeline.lineage import Dataset, Datasets
@@ -252,7 +252,12 @@ def run_clusters(options: ClusterOptions) -> ExitCode:
     check_events_place(options.openlineage, absolute(options.output))
     if earlier is None or earlier.run != run.fingerprint:  # what was begun is continued
         check_disk(run)
-    return start(ClusterAttempt(run, earlier))
+    attempt = ClusterAttempt(run, earlier)
+    if options.dry_run:
+        _check_output(run, earlier)
+        answer(*attempt.plan())
+        return ExitCode.DONE
+    return start(attempt)
 
 
 def _record_of_output(run: ClusterRun) -> ClusterRecord | None:
@@ -261,6 +266,21 @@ def _record_of_output(run: ClusterRun) -> ClusterRecord | None:
         return read_cluster_record(run.job.folder)
     except InputError as error:
         raise UsageError(f"{error}; choose another folder as OUT") from error
+
+
+def _check_output(run: ClusterRun, earlier: ClusterRecord | None) -> None:
+    """Raises UsageError if the folder OUT is that of something else."""
+    if earlier is None:
+        if stray := run.job.folder.other_file():
+            raise UsageError(
+                f"{run.options.output} holds {stray} but no record of cluster or dedup; "
+                "choose an empty folder as OUT"
+            )
+    elif earlier.run != run.fingerprint and not run.options.overwrite:
+        raise UsageError(
+            f"{run.options.output} holds another {earlier.command} (status "
+            f"{earlier.status}); choose another folder, or --overwrite to remove it"
+        )
 
 
 def _is_done(run: ClusterRun, earlier: ClusterRecord) -> bool:
@@ -274,21 +294,12 @@ def _start(run: ClusterRun) -> ClusterRecord:
     """Claims the folder, or continues an earlier attempt; returns a record that may be done."""
     folder = run.job.folder
     earlier = _record_of_output(run)
+    _check_output(run, earlier)
     if earlier is not None and earlier.run != run.fingerprint:
-        if not run.options.overwrite:
-            raise UsageError(
-                f"{run.options.output} holds another {earlier.command} (status "
-                f"{earlier.status}); choose another folder, or --overwrite to remove it"
-            )
         folder.remove_all()
         earlier = None
-    if earlier is None:
-        if stray := folder.other_file():
-            raise UsageError(
-                f"{run.options.output} holds {stray} but no record of cluster or dedup; "
-                "choose an empty folder as OUT"
-            )
-    elif _is_done(run, earlier):
+        _check_output(run, earlier)
+    if earlier is not None and _is_done(run, earlier):
         folder.remove_work()
         return earlier
     record = _first_record(run)

@@ -85,8 +85,8 @@ class Reranker:
     """A model that scores pairs of a query and a text; UsageError if `model` does not."""
 
     def __init__(self, model: str) -> None:
-        bundle = resolve_model(model)
         try:
+            bundle = resolve_model(model)
             relevance_label(bundle)
         except SettingError as error:
             problem = str(error).removeprefix(f"{error.setting} ")

@@ -264,6 +264,7 @@ class ClusterOptions(CommandOptions):
     )
     seed: int = flag("of the sample and the first centroids", "N", 0, kind=Whole(0, _MOST_SEED))
     overwrite: bool = switch("first remove the files of another cluster or dedup")
+    dry_run: bool = switch("print the plan and stop")
     openlineage: str | None = events_flag()
     runner: str = flag("Beam's runner", "NAME", DEFAULT_RUNNER)
     beam_args: tuple[str, ...] = ()

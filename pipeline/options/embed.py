@@ -69,7 +69,7 @@ _GROUPS = {
     "model": "model and vectors (defaults: the model's own settings)",
     "precision": "computing",
     "accelerator": "on Dataflow",
-    "dry_run": "every command",
+    "dry_run": "every job",
 }
 _MISSING = {
     "input": "give the files to embed, such as 'texts/*.txt'",

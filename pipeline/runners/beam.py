@@ -158,6 +158,9 @@ def flag_problems(flags: BeamFlags, is_dataflow: bool) -> Iterator[str]:
         resource_hints_from_options(options)
     except ValueError as error:
         yield str(error)
+    for name in ("runtime_type_check", "performance_runtime_type_check"):
+        if flags[name]:
+            yield f"--{name} is not offered: what it refuses is shown, and may be a text"
     for key, value in flags.labels.items() if is_dataflow else ():
         if not (key and all(_is_label(one) for one in (key, value))):
             yield (

@@ -30,6 +30,7 @@ def source(tmp_path_factory):
         (["--k=3"], "unknown flag --k; did you mean --n_clusters?"),
         (["--output=x"], "unknown flag --output; see bert-embed"),
         (["third"], "out is not the output of a run: it holds no run.json"),
+        (["--runtime_type_check"], "--runtime_type_check is not offered"),
         (["--runner=NoRunner"], "--runner NoRunner is not available"),
         (["--runner=DataflowRunner"], "is on this machine, where Dataflow's workers cannot read"),
     ],
@@ -45,6 +46,18 @@ def test_wrong_flags(source, tmp_path, capsys, flags, message):
 def test_flags_of_dedup_are_none_of_cluster(source, tmp_path, capsys):
     assert main(["cluster", str(source), str(tmp_path / "out"), "--eps=0.1"]) == 2
     assert "unknown flag --eps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["cluster", "dedup"])
+def test_a_dry_run_says_the_plan_or_what_a_run_would_refuse(source, tmp_path, capsys, command):
+    words = [command, str(source), str(tmp_path / "out"), "--dry_run"]
+    assert main(words) == 0
+    assert f"{command}: 50 vectors of 8 numbers in" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a.txt").write_text("")
+    assert main(words) == 2
+    assert "choose an empty folder as OUT" in capsys.readouterr().err
 
 
 def test_a_folder_is_missing(source, capsys):

@@ -160,6 +160,10 @@ def test_what_cannot_rerank_is_refused(both, models, corpus, capsys):
     assert "must have one label or two, it has 3 labels: label 0, label 1, label 2" in message
     assert main(["search", both, "money", f"--rerank={models['splade']}"]) == 2
     assert "is no cross-encoder: it has no scores" in capsys.readouterr().err
+    assert main(["search", both, "money", "--rerank=/none"]) == 2
+    assert (
+        capsys.readouterr().err == "error: --rerank /none must be there: no file or folder /none\n"
+    )
     before = corpus.read_bytes()
     try:
         corpus.write_bytes(before + b"\n")
