@@ -28,6 +28,7 @@ from bert_embed.models.rotary import (
 )
 
 _UNSEEN = np.float32(-1e9)  # added to the scores of tokens outside the window
+_MOST_LAYERS = 10_000  # whose numbers are listed before the weights' layers are counted
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _THETAS = {_FULL: ("global_rope_theta", 160_000.0), _SLIDING: ("local_rope_theta", 10_000.0)}
 _USUAL: dict[str, tuple[Any, ...]] = {
@@ -164,9 +165,6 @@ class ModernBertConfig(RotaryConfig):
             inner = gated(ops, ops.norm(x, f"{layer}/output_norm"), layer, self.hidden_act)
             x = ops.add(x, ops.product(inner, f"{layer}/output"))
             yield x if number < self.num_hidden_layers - 1 else ops.norm(x, "final_norm")
-
-
-_MOST_LAYERS = 10_000  # whose numbers are listed before the weights' layers are counted
 
 
 def _theta(values: Mapping[str, Any], kind: str) -> Any:
