@@ -1,7 +1,9 @@
 """Lists the files of an input with their formats and compressions."""
 
 import base64
+import glob
 import hashlib
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -17,7 +19,7 @@ import zstandard
 from bert_embed.base.errors import InputError, SettingError, StorageError
 from bert_embed.base.threads import in_parallel
 from bert_embed.results.names import RUN_FILE, parse_name
-from bert_embed.storage.file_info import fixed_folder
+from bert_embed.storage.file_info import fixed_folder, is_glob
 from bert_embed.storage.files import (
     FileInfo,
     absolute,
@@ -163,8 +165,10 @@ def list_input(
                 "dot; name such a file itself",
             )
         if not files:
-            stdin = "; stdin is not read, write it to a file first" if pattern == "-" else ""
-            raise SettingError("input", f"{pattern} names no file{stdin}")
+            hint = "; stdin is not read, write it to a file first" if pattern == "-" else ""
+            if is_glob(pattern) and any(map(os.path.isdir, glob.iglob(absolute(pattern)))):
+                hint = f", but folders; {join(pattern, '**')} names the files below them"
+            raise SettingError("input", f"{pattern} names no file{hint}")
         if input_format is None:
             others = {file.path for file in files if _suffixes(file.path)[0] in OTHER_FORMATS}
             if len(others) < len(files):

@@ -72,7 +72,10 @@ def import_huggingface(
     """Imports a folder of the format, with its sentence-transformers files if any, to `dest`."""
     root = Path(source).absolute()
     if not root.is_dir():
-        raise InputError(f"{source}: no such folder; a name of Hugging Face is hf://ORG/NAME")
+        raise InputError(
+            f"{source}: no such folder; a name of Hugging Face is hf://ORG/NAME, and minilm needs "
+            "no import"
+        )
     refuse_adapter(root)
     multi = read_multi_vectors(root)
     settings = read_settings(root) if multi is None else multi.settings

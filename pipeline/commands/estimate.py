@@ -554,8 +554,8 @@ def _speed_lines(estimate: Estimate) -> Iterator[str]:
     duration = f"{hours:,.1f} hours" if hours >= 1 else f"{60 * hours:,.1f} minutes"
     if speed is not None:
         yield (
-            f"this machine: {speed.tokens_per_second:,.0f} tokens/s on {speed.cores} cores "
-            f"(measured, {speed.seconds:.1f} s), {duration} for all"
+            f"this machine: {speed.tokens_per_second:,.0f} tokens/s on "
+            f"{counted(speed.cores, 'core')} (measured, {speed.seconds:.1f} s), {duration} for all"
         )
     if chips is not None:
         yield (

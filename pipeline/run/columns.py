@@ -422,8 +422,8 @@ def text_options(options: Options, settings: ExampleSettings | None, bundle: Bun
 
 def _contradiction(name: str, requested: object, actual: object) -> UsageError:
     return UsageError(
-        f"--{name} {requested} conflicts with these examples, tokenized with {actual}; tokenize "
-        "the texts again"
+        f"--{name} {requested} conflicts with these examples, tokenized with {actual!r}; "
+        "tokenize the texts again"
     )
 
 

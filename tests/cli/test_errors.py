@@ -98,6 +98,10 @@ def test_damaged_bundle(tmp_path, text, capsys):
 def test_input_that_names_nothing(tmp_path, tiny_bundle, capsys):
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "*.txt") == 2
     assert_one_sentence(capsys.readouterr(), f"--input {tmp_path}/*.txt names no file")
+    (tmp_path / "in.txt").mkdir()
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "*.txt") == 2
+    said = f"names no file, but folders; {tmp_path}/*.txt/** names the files below them"
+    assert_one_sentence(capsys.readouterr(), said)
 
 
 @pytest.mark.parametrize("address", ["hdfs://nodes/a", "azfs://account/a", "https://host/a.txt"])

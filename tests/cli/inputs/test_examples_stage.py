@@ -200,7 +200,7 @@ def test_another_tokenizer_is_refused_by_name(tmp_path, other_model, plain_examp
     ("flags", "message"),
     [
         ({"max_seq_length": 7}, "--max_seq_length 7 conflicts with these examples"),
-        ({"prompt": "other"}, "--prompt other conflicts with these examples, tokenized"),
+        ({"prompt": "other"}, "--prompt other conflicts with these examples, tokenized with '"),
         ({"long_text": "window"}, "--long_text window conflicts"),
         ({"granularity": "word"}, "--granularity word is not available for these examples"),
         ({"granularity": "span"}, "--granularity span is not available for these examples"),

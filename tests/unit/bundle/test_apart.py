@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 def test_an_import_that_is_refused_raises_its_own_sentence(tmp_path):
     with pytest.raises(InputError) as refused:
         import_apart(tmp_path / "none", tmp_path / "bundle")
-    lead = "no such folder; a name of Hugging Face is hf://ORG/NAME"
+    lead = "no such folder; a name of Hugging Face is hf://ORG/NAME, and minilm needs no import"
     assert str(refused.value) == f"{tmp_path / 'none'}: {lead}"
     assert not (tmp_path / "bundle").exists()
 
