@@ -62,6 +62,8 @@ def flag_message(error: BaseException) -> str:
     '--stride requires --long_text window'
     """
     message, names = str(error), getattr(error, "settings", ())
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        message = f"{error.filename}: {error.strerror}"  # in place of "[Errno 13] …"
     leading = ""
     if isinstance(error, SettingError):
         leading, names = f"--{error.setting}", names[1:]

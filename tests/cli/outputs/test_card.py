@@ -80,4 +80,4 @@ def test_a_file_that_cannot_be_read_is_named_in_one_sentence(output, capsys):
     (output / "README.md").mkdir()
     capsys.readouterr()
     assert main(["card", str(output)]) == 2
-    assert capsys.readouterr().err == f"error: [Errno 21] Is a directory: '{output}/README.md'\n"
+    assert capsys.readouterr().err == f"error: {output}/README.md: Is a directory\n"
