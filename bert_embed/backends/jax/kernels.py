@@ -90,7 +90,7 @@ def flash_attention(
 
 
 def gelu(x: jax.Array) -> jax.Array:
-    """Returns the exact GELU of numbers in 16 bits, within 2e-5: less than their rounding.
+    """Returns the exact GELU of numbers in 16 bits, within 2e-5; near 1 these are 1e-3 apart.
 
     XLA's own form is exact to float32, and on an H200 takes twice the time of reading and writing
     the numbers; this one takes just that.
