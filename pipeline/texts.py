@@ -16,7 +16,7 @@ from bert_embed.results.names import parse_name
 from bert_embed.results.run_record import RunRecord
 from bert_embed.search.nearest import Hit
 from bert_embed.settings import context_columns
-from bert_embed.storage.files import absolute, is_remote, join, open_raw
+from bert_embed.storage.files import absolute, is_remote, join
 from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.listing import list_input, listing_digest
 from bert_embed.transforms.parts import BlockSpec, plan_blocks
@@ -53,21 +53,19 @@ def _kept_texts(
     texts: dict[tuple[str, int], str | None] = {}
     for name, rows in rows_of.items():
         chosen = np.array(sorted(rows), np.int64)
-        with open_raw(join(absolute(folder), name)) as file:
-            batches = row_batches(
-                *(join(folder, name), settings),
-                columns=TEXT_COLUMNS,
-                vectors=False,
-                rows=_ROWS,
-                chosen=chosen,
-                file=file,
-            )
-            try:
-                values = [text for batch in batches for text in batch.columns[0].to_pylist()]
-            except IndexError as error:
-                raise InputError(
-                    f"{folder} is damaged: run.json says that it keeps texts, {name} has none"
-                ) from error
+        batches = row_batches(
+            *(join(folder, name), settings),
+            columns=TEXT_COLUMNS,
+            vectors=False,
+            rows=_ROWS,
+            chosen=chosen,
+        )
+        try:
+            values = [text for batch in batches for text in batch.columns[0].to_pylist()]
+        except IndexError as error:
+            raise InputError(
+                f"{folder} is damaged: run.json says that it keeps texts, {name} has none"
+            ) from error
         texts |= zip(((name, row) for row in chosen.tolist()), values, strict=True)
     return texts
 

@@ -305,9 +305,8 @@ def id_columns(file: EarlierFile) -> Iterator[IdColumns]:
         yield from ((*columns, None) for columns in table_columns(file.folder, file.stream))
         return
     if file.deletes:
-        with open_raw(file.path) as raw:
-            for batch in deleted_batches(raw, file.path):
-                yield batch["id"].cast(pa.string()), np.zeros(len(batch), np.int64), None
+        for batch in deleted_batches(file.path):
+            yield batch["id"].cast(pa.string()), np.zeros(len(batch), np.int64), None
         return
     try:
         yield from _READERS[PurePosixPath(file.path).suffix](file.path)

@@ -168,8 +168,7 @@ def output_problems(folder: OutputFolder, record: RunRecord) -> Iterator[Problem
     deleted: Counter = Counter()
     for name in present.keys() - sizes.keys():
         try:
-            with open_raw(folder.path_of(name)) as raw:
-                rows = sum(len(batch) for batch in deleted_batches(raw, name))
+            rows = sum(len(batch) for batch in deleted_batches(folder.path_of(name)))
         except InputError:
             yield Problem(name, "is damaged")
             continue

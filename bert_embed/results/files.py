@@ -1,8 +1,9 @@
 """Reads the rows of one file of a run: vectors, whatever they are stored as, and columns."""
 
+import os
 import zlib
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,7 @@ from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.columns import Columns, Wanted, decoded, packed_signs, read_as_decimals
 from bert_embed.results.formats import FORMATS, format_of
 from bert_embed.results.parquet import open_parquet
+from bert_embed.storage.files import open_raw
 
 BATCH_ROWS = 1024  # few enough that their vectors stay in the processor's cache
 POSITION = "position"  # the column with the number of a token, word or span in its document
@@ -97,12 +99,12 @@ def row_batches(
     types: Mapping[str, str] | None = None,
     check_pages: bool = True,
     packed: bool = False,
-    file: BinaryIO | None = None,
 ) -> Iterator[Rows]:
     """Reads a file of `embeddings/`, `windows/`, `chunks/` or of what heads make in batches.
 
     Args:
-        path: Of the suffix of a format, see `bert_embed.results.formats.FORMATS`.
+        path: On this machine or in a store, of the suffix of a format, see
+            `bert_embed.results.formats.FORMATS`.
         settings: The run's settings of its vectors: `shape`, `output_dtype`, `id_type`, `heads`.
         kind: The kind of its vectors, one of `bert_embed.models.heads.kinds.KINDS`.
         columns: Those to read, as far as the file has them; None for all that say something of a
@@ -115,7 +117,6 @@ def row_batches(
         check_pages: Whether to compare pages of Parquet with their checksums, which is not needed
             if the file's own checksum was compared.
         packed: Whether dense vectors are returned as ubinary stores them, uint8 `[rows, bytes]`.
-        file: The file, if it is open, seekable.
 
     Raises:
         InputError: The file is damaged.
@@ -127,8 +128,8 @@ def row_batches(
     )
     name, first = Path(path).name, 0
     _check_package(name)
-    with _damage_named(path):
-        for batch in _batches(file or path, name, wanted, chosen):
+    with open_raw(os.fspath(path)) as file, _damage_named(path):
+        for batch in _batches(file, name, wanted, chosen):
             if limit is not None:
                 batch = batch.slice(0, limit - first)
             yield batch
@@ -169,13 +170,13 @@ def unit_batches(path: Path, granularity: str, settings: Mapping[str, Any]) -> I
             yield Rows(vectors, pa.table(table | columns)).take(present)
 
 
-def deleted_batches(file: BinaryIO, path: str) -> Iterator[pa.RecordBatch]:
-    """Yields the ids that `write_deleted` wrote to an open file, some rows at a time.
+def deleted_batches(path: str) -> Iterator[pa.RecordBatch]:
+    """Yields the ids that `write_deleted` wrote, some rows at a time.
 
     Raises:
         InputError: The file is damaged.
     """
-    with _damage_named(path), open_parquet(file) as parquet:
+    with open_raw(path) as file, _damage_named(path), open_parquet(file) as parquet:
         for batch in parquet.iter_batches(_DELETED_ROWS, use_threads=False):
             batch.schema.field("id")
             yield batch
@@ -197,10 +198,10 @@ def _damage_named(path: Path | str) -> Iterator[None]:
 
 
 def _batches(
-    source: BinaryIO | Path | str, name: str, wanted: Wanted, chosen: np.ndarray | None
+    file: BinaryIO, name: str, wanted: Wanted, chosen: np.ndarray | None
 ) -> Iterator[Rows]:
     first = 0
-    for columns, settings in _columns(source, name, wanted):
+    for columns, settings in _columns(file, name, wanted):
         if chosen is not None:  # before they are decoded, which takes longer than to read them
             stop = first + len(next(iter(columns.values())))
             inside = chosen[slice(*np.searchsorted(chosen, [first, stop]))] - first
@@ -228,7 +229,7 @@ def _check_package(name: str) -> None:
 
 
 def _columns(
-    source: BinaryIO | Path | str, name: str, wanted: Wanted
+    file: BinaryIO, name: str, wanted: Wanted
 ) -> Iterator[tuple[Columns, Mapping[str, Any]]]:
     """The columns of some rows at a time, and the settings that their vectors are decoded by."""
     output_format = format_of(name)
@@ -236,17 +237,16 @@ def _columns(
         raise InputError(f"{name} holds no vectors")
     if output_format.decimals:
         wanted = read_as_decimals(wanted)
-    with open(source, "rb") if isinstance(source, str | Path) else nullcontext(source) as file:
-        for columns in output_format.read(file, wanted):
-            yield columns, wanted.settings
+    for columns in output_format.read(file, wanted):
+        yield columns, wanted.settings
 
 
 def _units(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[_Units]:
     """Some documents' ids, splits `[documents + 1]`, columns, and float32 `[units, width]`."""
     kind, types = KINDS[granularity], {"id": settings.get("id_type", "string")}
     wanted = Wanted(kind, settings, ("id",), True, _UNIT_DOCUMENTS, types)
-    with _damage_named(path):
-        for batch, decimals in _columns(path, path.name, wanted):
+    with open_raw(os.fspath(path)) as file, _damage_named(path):
+        for batch, decimals in _columns(file, path.name, wanted):
             lists = batch[kind.folder]
             units = lists.flatten()
             fields = {field.name: units.field(field.name) for field in units.type}

@@ -52,7 +52,6 @@ from bert_embed.storage.files import (
     join,
     names_in,
     open_listed,
-    open_raw,
     read_bytes,
     stat,
 )
@@ -176,9 +175,7 @@ def deleted_rows(output: Output) -> Iterator[pa.RecordBatch]:
     if record is None or not record.is_done or DELETED not in record.numbers.written:
         return  # files of a run in progress may not be all
     for name in _vectors_in(output.folder, DELETED, record):
-        place = join(absolute(output.folder), name)
-        with open_raw(place) as file:
-            yield from deleted_batches(file, place)
+        yield from deleted_batches(join(absolute(output.folder), name))
 
 
 def deleted_among(output: Output, ids: set[str]) -> set[str]:
@@ -267,25 +264,20 @@ def _ids_of_files(output: Output, granularity: str) -> Iterator[tuple[str, list[
 def columns_of_files(
     output: Output, granularity: str, columns: Sequence[str]
 ) -> Iterator[tuple[str, Iterator[pa.Table]]]:
-    """The names of an output's finished files, and those of some columns that they have.
-
-    The rows of a file must be read before the next one's.
-    """
+    """The names of an output's finished files, and those of some columns that they have."""
     record = output.record
     for name in files_of(output.folder, record, granularity, True, output.finished):
         if record and not record.is_done and _recorded(output.folder, record, name) is None:
             continue  # nobody reads its rows: they replace none
-        with open_raw(join(absolute(output.folder), name)) as file:
-            batches = row_batches(
-                join(output.folder, name),
-                output.settings,
-                kind=granularity,
-                columns=columns,
-                vectors=False,
-                rows=_ID_ROWS,
-                file=file,
-            )
-            yield name, (batch.columns for batch in batches)
+        batches = row_batches(
+            join(output.folder, name),
+            output.settings,
+            kind=granularity,
+            columns=columns,
+            vectors=False,
+            rows=_ID_ROWS,
+        )
+        yield name, (batch.columns for batch in batches)
 
 
 def vector_files(

@@ -19,7 +19,7 @@ from bert_embed.results.formats import holds_vectors
 from bert_embed.results.names import kinds_of
 from bert_embed.results.outputs import NewestRows, Output
 from bert_embed.results.run_record import RunRecord
-from bert_embed.storage.files import join, names_in, open_raw
+from bert_embed.storage.files import join, names_in
 from bert_embed.transforms.output_folder import OutputFolder
 
 MOST_ROWS = 20_000
@@ -132,20 +132,18 @@ def _read(
     columns: dict[str, list[Any]] = {}
     extra = run.record.input.extra_columns or {}
     wanted = (*_PLACES, *TEXT_COLUMNS, *extra)
-    with open_raw(join(run.place, name)) as file:
-        for read in row_batches(
-            *(join(run.place, name), run.record.settings),
-            columns=wanted,
-            rows=_BATCH,
-            limit=rows,
-            types=extra,
-            file=file,
-        ):
-            batch = newest(read)
-            vectors.append(batch.vectors)
-            for column in batch.columns.column_names:
-                values = python_values(batch.columns[column])
-                columns.setdefault(column, []).extend(map(_cut, values))
+    for read in row_batches(
+        *(join(run.place, name), run.record.settings),
+        columns=wanted,
+        rows=_BATCH,
+        limit=rows,
+        types=extra,
+    ):
+        batch = newest(read)
+        vectors.append(batch.vectors)
+        for column in batch.columns.column_names:
+            values = python_values(batch.columns[column])
+            columns.setdefault(column, []).extend(map(_cut, values))
     return vectors, columns
 
 

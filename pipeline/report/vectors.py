@@ -20,7 +20,6 @@ from bert_embed.pipeline.report.sample import MOST_FILES, TEXT_COLUMNS, Directio
 from bert_embed.results.files import Rows, row_batches
 from bert_embed.results.run_record import RunRecord, Surplus, Unknown
 from bert_embed.search.clusters import train
-from bert_embed.storage.files import open_raw
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.unknown_words import script_of
@@ -216,16 +215,14 @@ def _sampled(folder: OutputFolder, record: RunRecord, kind: str, texts: bool) ->
     limit = max(1, _MOST_ROWS // max(1, len(names)))
     wanted = ("id", *(TEXT_COLUMNS if texts else ()))
     for name in names:
-        with open_raw(folder.path_of(name)) as file:
-            yield from row_batches(
-                folder.path_of(name),
-                record.settings,
-                kind=kind,
-                columns=wanted,
-                rows=_BATCH,
-                limit=limit,
-                file=file,
-            )
+        yield from row_batches(
+            folder.path_of(name),
+            record.settings,
+            kind=kind,
+            columns=wanted,
+            rows=_BATCH,
+            limit=limit,
+        )
 
 
 def _sparse(record: RunRecord, batches: Iterable[Rows]) -> dict[str, Any]:

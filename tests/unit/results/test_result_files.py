@@ -95,14 +95,15 @@ def test_a_file_with_other_bytes_is_called_damaged(tmp_path, dtype):
         read(path, dtype)
 
 
-def test_deleted_ids_whose_footer_is_no_text_are_called_damaged():
+def test_deleted_ids_whose_footer_is_no_text_are_called_damaged(tmp_path):
     file = io.BytesIO()
     write_deleted(file, pa.table({"id": ["a", "b"]}), {"id_type": "string"})
     content = file.getvalue()
     at = content.index(b"id")  # the column's name in the footer
-    damaged = io.BytesIO(content[:at] + b"\xff\xff" + content[at + 2 :])
+    path = tmp_path / "part.parquet"
+    path.write_bytes(content[:at] + b"\xff\xff" + content[at + 2 :])
     with pytest.raises(InputError, match=r"part\.parquet is damaged"):
-        list(deleted_batches(damaged, "part.parquet"))
+        list(deleted_batches(str(path)))
 
 
 class Unreachable(io.BytesIO):
@@ -114,14 +115,15 @@ class Unreachable(io.BytesIO):
     readinto = read
 
 
-def test_a_store_that_does_not_answer_is_no_damage(tmp_path):
+def test_a_store_that_does_not_answer_is_no_damage(tmp_path, monkeypatch):
     path = tmp_path / "part.parquet"
     write(path, column(numbers(10)))
-    file = Unreachable(path.read_bytes())
+    content = path.read_bytes()
+    monkeypatch.setattr("bert_embed.results.files.open_raw", lambda path: Unreachable(content))
     with pytest.raises(StorageError, match="reached"):
-        read(path, "float32", file=file)
+        read(path, "float32")
     with pytest.raises(StorageError, match="reached"):
-        list(deleted_batches(file, str(path)))
+        list(deleted_batches(str(path)))
 
 
 @pytest.mark.parametrize("ending", ["parquet", "jsonl", "tfrecord"])
