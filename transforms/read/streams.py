@@ -109,14 +109,18 @@ class ObjectLines:
         before = np.searchsorted(quotes, line_feeds)
         is_open = np.diff(before, prepend=-int(self.is_quoted)) % 2 == 1
         stops = [*(line_feeds[is_open] + 1).tolist(), len(data)]
-        spans = [(start, stop) for start, stop in pairwise([0, *stops]) if start < stop]
-        return b"".join(self._feed(data[start:stop]) for start, stop in spans)
+        laid_out = []
+        for start, stop in pairwise([0, *stops]):
+            if start < stop:
+                places = (_between(places, start, stop) for places in (quotes, line_feeds))
+                laid_out.append(self._feed(data[start:stop], *places))
+        return b"".join(laid_out)
 
-    def _feed(self, data: bytes) -> bytes:
+    def _feed(self, data: bytes, quotes: np.ndarray, line_feeds: np.ndarray) -> bytes:
         """Lays out a piece in which no line, but perhaps the last, ends within a string."""
         array = np.frombuffer(self._pending + data, np.uint8).copy()
         first = len(self._pending)  # the byte before it is laid out already
-        quotes = unescaped(array, np.flatnonzero(array[first:] == ord('"')) + first, "\\")
+        quotes, line_feeds = quotes + first, line_feeds + first
         marks = np.flatnonzero(np.isin(array, np.frombuffer(b"{}[],", np.uint8)))
         marks = marks[marks >= first]
         marks = marks[(np.searchsorted(quotes, marks) + self.is_quoted) % 2 == 0]
@@ -129,7 +133,6 @@ class ObjectLines:
         array[marks[outside]] = ord(" ")
         arrays = (brackets == ord("[")).astype(np.int64) - (brackets == ord("]"))
         levels = np.stack([after, self.arrays + np.cumsum(arrays * outside)], axis=1)
-        line_feeds = np.flatnonzero(array[first:] == ord("\n")) + first
         array[line_feeds] = ord("\r")
         opens = marks[(before == 0) & (brackets == ord("{"))]
         ends = opens[int(self.count == 0) :] - 1
@@ -142,8 +145,7 @@ class ObjectLines:
         lines = np.concatenate([self._line, levels[np.searchsorted(marks, line_feeds)]])
         if self.is_quoted and data.endswith(b"\n"):
             self.is_quoted = False
-            lines = lines[:-1]
-            levels = lines
+            lines = levels = lines[:-1]  # nothing of that line counts
         self.depth, self.arrays = levels[-1].tolist()
         self._line = lines[-1:]
         laid_out = array.tobytes()
@@ -153,6 +155,11 @@ class ObjectLines:
     def rest(self) -> bytes:
         """The last byte."""
         return self._pending
+
+
+def _between(places: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Those of some places in order that are in a piece, counted from its start."""
+    return places[slice(*np.searchsorted(places, [start, stop]))] - start
 
 
 def unescaped(array: np.ndarray, marks: np.ndarray, escape: str) -> np.ndarray:
