@@ -29,10 +29,7 @@ UNSEEN = -1e9  # the score of tokens that are not seen: their softmax is exactly
 _LEAST = -1e30  # below every score
 _LOG2_E = math.log2(math.e)
 # GELU is x / (1 + 2^(x P(x^2))) within 1.8e-5, for every x: P is below 0 everywhere.
-_GELU = (
-    *(-2.00973102e-06, 5.73460453e-05, 6.06733153e-04),
-    *(-0.105920866, -2.30152712),
-)
+_GELU = (-2.00973102e-06, 5.73460453e-05, 6.06733153e-04, -0.105920866, -2.30152712)
 _NUMBERS = 2048  # of a step of GELU
 _OLDEST = 8.0  # compute capability, from which Triton compiles
 

@@ -307,7 +307,11 @@ class _Ops(ArrayOps):
         )
         self._has_kernels = any(f"/{_JOINED}/" in name for name in weights)
         # XLA multiplies by a gate while it computes it.
-        self._has_gate = any("/gate/" in name for name in weights)
+        self._has_own_gelu = (
+            self._has_kernels
+            and self._dtype.itemsize == 2
+            and not any("/gate/" in name for name in weights)
+        )
         precision = _HIGHEST if self._dtype == jnp.float32 else None
         self._einsum = partial(jnp.einsum, precision=precision)
         self._text_of_keys = layout.text  # int32 `[rows, length]`, of unseen tokens no text's
@@ -338,8 +342,7 @@ class _Ops(ArrayOps):
         return x + y.astype(x.dtype)
 
     def activated(self, x: jax.Array, activation: str) -> jax.Array:
-        short = x.dtype.itemsize == 2
-        if activation == "gelu" and self._has_kernels and short and not self._has_gate:
+        if activation == "gelu" and self._has_own_gelu:
             return gelu(x)
         return super().activated(x.astype(jnp.float32), activation).astype(x.dtype)
 
