@@ -34,7 +34,7 @@ def embed_words(folder, bundle, command="embed"):
 
 @pytest.fixture
 def server():
-    """A server that keeps what is posted, and answers what it is told to, after some seconds."""
+    """A server that keeps what is posted; tests set its status and delay."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):

@@ -175,7 +175,7 @@ def dialect_of(
 _LOG = logging.getLogger(__name__)
 _NO_QUOTES = "csv_quoting none takes quotes as characters"
 _NULL = "\0N"  # stands for a field that is `\N`, which an escape would turn into N
-_FEW_LINES = 10  # of a malformed record, which nobody is told of
+_FEW_LINES = 10  # of a malformed record: one with more is logged
 _INTEGER = re.compile(r"[0-9]{1,18}")  # Python refuses to convert thousands of digits
 # Python's csv module has one limit of fields for the process: here it is that of a record.
 _large_fields = SharedSetting(
