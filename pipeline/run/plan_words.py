@@ -6,6 +6,7 @@ from bert_embed.base.errors import counted, shown_bytes
 from bert_embed.bundle.bundle import trained_prompts, unused_prompt
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.pipeline.console import hide_secrets
+from bert_embed.pipeline.options.embed import DEFAULTS
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.summary import MOST_NAMED, rows_text, skipped_text, suffix_counts
 from bert_embed.transforms.crash_markers import Crash, crashes
@@ -29,6 +30,8 @@ def plan_lines(run: EmbedRun) -> list[str]:
     written = f"to {run.output}{folder}, about {shown_bytes(run.forecast.bytes)}"
     notes = [] if run.forecast.disk_note is None else [run.forecast.disk_note]
     notes += _prompt_notes(run)
+    if run.options.max_deleted != DEFAULTS["max_deleted"] and not run.options.skip_existing:
+        notes.append("note: --max_deleted has no effect without --skip_existing")
     if source.unchecked is not None:
         listed = f"from {', '.join(source.patterns) or 'the --query'}"
         written = f"to {run.output}"

@@ -20,6 +20,7 @@ from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import Source, Work
 from bert_embed.pipeline.runners.beam import BeamFlags
 from bert_embed.results.names import DELETED, kinds_of
+from bert_embed.results.outputs import Output, later_outputs
 from bert_embed.results.parquet import METADATA_KEY
 from bert_embed.results.run_record import QueryRows, RunRecord, read_record, run_folders
 from bert_embed.storage.files import FileInfo, absolute, join, read_bytes
@@ -354,13 +355,22 @@ _ROW_BYTES = 256  # about the least that a document's vector takes
 def earlier_outputs(
     options: Options, output: str, vectors: Mapping[str, Any]
 ) -> tuple[EarlierOutput, ...]:
-    """The outputs that --skip_existing names, in order, each once; not the run's own `output`."""
+    """The outputs that --skip_existing names, in order, each once; not the run's own `output`.
+
+    InputError if one cannot be compared, or readers would refuse it beside the others.
+    """
     folders: dict[str, None] = {}
     for named in options.skip_existing:
         for place in _places(named, output):
             folders.pop(place, None)  # of a place named twice, the last position counts
             folders[place] = None
-    return tuple(_earlier(number, place, vectors) for number, place in enumerate(folders))
+    records = {place: _record(place) for place in folders if earlier_table_name(place) != place}
+    continued = {one.output for record in records.values() for one in record.input.earlier}
+    if output.rstrip("/") not in continued:  # else `output` is refused, as that of another run
+        later_outputs([Output(place, record.settings, record) for place, record in records.items()])
+    return tuple(
+        _earlier(number, place, records.get(place), vectors) for number, place in enumerate(folders)
+    )
 
 
 def _places(named: str, output: str) -> Iterator[str]:
@@ -402,8 +412,10 @@ def _in_order(folders: list[str]) -> list[str]:
     return ordered
 
 
-def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutput:
-    if earlier_table_name(place) == place:
+def _earlier(
+    number: int, place: str, record: RunRecord | None, vectors: Mapping[str, Any]
+) -> EarlierOutput:
+    if record is None:
         rows, created, described = table_facts(place)
         if described is None:
             raise UsageError(
@@ -413,7 +425,6 @@ def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutp
         _check_same(place, described, vectors)
         # This run may add rows to the table, which stays the same table.
         return EarlierOutput(number, place, None, digest=f"{place} {created}", documents=rows)
-    record = _record(place)
     files, sizes = key_files(place, record.is_done)
     deletes = record.is_done and DELETED in record.numbers.written
     deleted = deleted_files(place) if deletes else {}

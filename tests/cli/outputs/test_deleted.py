@@ -144,6 +144,12 @@ def test_documents_that_may_be_there_are_not_deleted(
         assert "nothing to do" in capsys.readouterr().out
 
 
+def test_a_limit_of_deletions_without_earlier_outputs_is_noted(tmp_path, tiny_bundle, capsys):
+    source = write(tmp_path / "in.jsonl", FIRST)
+    assert embed(tmp_path / "out", tiny_bundle, source, max_deleted=0, dry_run=True) == 0
+    assert "note: --max_deleted has no effect without --skip_existing\n" in capsys.readouterr().out
+
+
 def write_input(path, texts):
     """A file of texts by integer ids."""
     if path.suffix == ".parquet":

@@ -82,11 +82,15 @@ def test_a_run_that_lost_its_record_is_not_left_out_unseen(days, tiny_bundle, tm
     assert "wednesday holds " in capsys.readouterr().err
 
 
-def test_an_output_that_is_missing_between_others_is_named(days, tmp_path):
+def test_an_output_that_is_missing_between_others_is_named(days, tiny_bundle, tmp_path, capsys):
     shutil.copytree(days, tmp_path / "out")
     (tmp_path / "out" / "tuesday").rename(tmp_path / "aside")
     with pytest.raises(InputError, match=r"wednesday continues .*out/tuesday, too, without which"):
         bert_embed.read(tmp_path / "out")
+    flags = {"skip_existing": tmp_path / "out", "granularity": "sentence,word"}
+    assert embed(tmp_path / "new", tiny_bundle, days.parent / "monday.jsonl", **flags) == 2
+    assert "out/tuesday, too, without which documents that" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
     assert bert_embed.read([tmp_path / "out", tmp_path / "aside"])[0] == IDS
     assert bert_embed.read([tmp_path / "aside", days / "wednesday"])[0] == ["1", "3", "4"]
 
