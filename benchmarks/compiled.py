@@ -47,7 +47,7 @@ from jax.sharding import SingleDeviceSharding
 
 from bert_embed.backends.host import Wanted
 from bert_embed.backends.jax.chips import operations_of_token
-from bert_embed.backends.jax.kernels import has_kernels
+from bert_embed.backends.jax.kernels import OPTIONS, has_kernels
 from bert_embed.backends.jax.packing import PackedRows, most_texts
 from bert_embed.backends.jax.program import as_written, joined_products, program, weight_type
 from bert_embed.backends.protocol import Shape
@@ -270,13 +270,14 @@ def compiled(case: Case) -> Any:
     zeros = {name: np.zeros(size, np.float32) for name, size in shapes.items()}
     zeros |= config.tables(zeros)
     dtype = jnp.dtype(case.precision)
-    if case.target in _GPUS and has_kernels(config, dtype, [chip(case.target)]):
+    joined = case.target in _GPUS and has_kernels(config, dtype, [chip(case.target)])
+    if joined:
         zeros = joined_products(zeros, config.head_width)
     weights = {name: of(array.shape, weight_type(name, dtype)) for name, array in zeros.items()}
     rows, texts = of(shape), of((shape[0], most_texts(shape[1])))
     function = jax.jit(partial(program, wanted, heads, ()), out_shardings=as_written(place))
     lowered = function.lower(weights, rows, rows, None, texts)
-    return lowered.compile()
+    return lowered.compile(OPTIONS if joined else None)
 
 
 def layer_products(

@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_embed.backends.host import ProgramEngine
 from bert_embed.backends.jax.cache import ProgramCache
-from bert_embed.backends.jax.kernels import has_kernels
+from bert_embed.backends.jax.kernels import OPTIONS, has_kernels
 from bert_embed.backends.jax.packing import PackedRows, most_texts, placed
 from bert_embed.backends.jax.program import as_written, program, program_weights
 from bert_embed.backends.protocol import PaddedRows, Shape
@@ -45,9 +45,7 @@ class JaxEngine(ProgramEngine):
         self._by_row = NamedSharding(mesh, PartitionSpec(_ROWS))
         dtype = jax.numpy.dtype(precision)
         joined = has_kernels(bundle.config, dtype, self._chips)
-        # Beside the kernels products by Triton gained nothing on an H100, and took as long to
-        # compile as all else.
-        self._options = {"xla_gpu_enable_triton_gemm": False} if joined else None
+        self._options = OPTIONS if joined else None
         weights = program_weights(bundle, tensors, dtype, joined)
         self._weights = jax.device_put(weights, NamedSharding(mesh, PartitionSpec()))
 

@@ -1,14 +1,14 @@
-"""What a GPU computes in 16 bits by kernels of our own, in Triton: attention, and GELU.
+"""Attention as a GPU computes it in 16 bits: one kernel, in Triton.
 
-Attention is one kernel, which never writes scores to memory. The method is FlashAttention's (Dao,
+It never writes scores to memory. The method is FlashAttention's (Dao,
 2023, https://arxiv.org/abs/2307.08691): blocks of keys one after another, with the largest score so
 far. Blocks of other texts, or out of reach, are left out.
 
-Without a GPU the steps of each are XLA's own, for tests.
+Without a GPU its steps are XLA's own, for tests.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -28,10 +28,10 @@ _SHORT = 256  # tokens of a row, up to which counting the blocks to leave out co
 UNSEEN = -1e9  # the score of tokens that are not seen: their softmax is exactly 0
 _LEAST = -1e30  # below every score
 _LOG2_E = math.log2(math.e)
-# GELU is x / (1 + 2^(x P(x^2))) within 1.8e-5, for every x: P is below 0 everywhere.
-_GELU = (-2.00973102e-06, 5.73460453e-05, 6.06733153e-04, -0.105920866, -2.30152712)
-_NUMBERS = 2048  # of a step of GELU
 _OLDEST = 8.0  # compute capability, from which Triton compiles
+# Of XLA's compiler, for programs with these. Products by Triton gained nothing on an H100, took as
+# long to compile as all else, and leave GELU to a kernel of its own.
+OPTIONS = {"xla_gpu_enable_triton_gemm": False}
 
 
 def has_kernels(config: EncoderConfig, dtype: Any, chips: Sequence[Any]) -> bool:
@@ -83,20 +83,6 @@ def flash_attention(
         operands.append(added)
     first_heads = tuple(first for _, first in parts)
     call = partial(_attention_call, first_heads, heads, bounded, reach)
-    return _by_platform(call, *operands)
-
-
-def gelu(x: jax.Array) -> jax.Array:
-    """Returns the exact GELU of numbers in 16 bits, within 2e-5; near 1 these are 1e-3 apart.
-
-    XLA's own form is exact to float32, and on an H200 takes twice the time of reading and writing
-    the numbers; this one takes just that.
-    """
-    return _by_platform(partial(_gelu_call, math.gcd(x.size, _NUMBERS)), x)
-
-
-def _by_platform(call: Callable[..., jax.Array], *operands: jax.Array) -> jax.Array:
-    """Calls a function of whether to interpret, and of operands."""
     return jax.lax.platform_dependent(
         *operands, cpu=partial(call, True), default=partial(call, False)
     )
@@ -187,27 +173,3 @@ def _attention_kernel(bounded: bool, reach: int | None, *refs: Any) -> None:
     )
     mixed, _, total = jax.lax.fori_loop(lower, upper, step, start)
     found_ref[...] = (mixed / total[:, None]).astype(found_ref.dtype)
-
-
-def _gelu_call(numbers: int, interpret: bool, x: jax.Array) -> jax.Array:
-    spec = pallas.BlockSpec((numbers,), lambda block: (block,))
-    found = pallas.pallas_call(
-        _gelu_kernel,
-        grid=(x.size // numbers,),
-        in_specs=[spec],
-        out_specs=spec,
-        out_shape=jax.ShapeDtypeStruct((x.size,), x.dtype),
-        input_output_aliases={0: 0},
-        compiler_params=triton.CompilerParams(num_warps=_WARPS, num_stages=1),
-        interpret=interpret,
-        name="gelu",
-    )(x.ravel())
-    return found.reshape(x.shape)
-
-
-def _gelu_kernel(x_ref: Any, found_ref: Any) -> None:
-    x = x_ref[...].astype(jnp.float32)
-    square, polynomial = x * x, _GELU[0]
-    for factor in _GELU[1:]:
-        polynomial = polynomial * square + factor
-    found_ref[...] = (x / (1 + jnp.exp2(x * polynomial))).astype(found_ref.dtype)

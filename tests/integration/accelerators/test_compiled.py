@@ -21,16 +21,34 @@ WHOLE = [
 ]
 
 
+FUSED = """
+from benchmarks.compiled import Case, compiled
+
+program = compiled(Case("MiniLM", "h100", {precision!r}, (128, 128), layers=2))
+print(program.as_text().count('"epilogue":"BIAS_GELU"'))
+"""
+
+
 def compared(table, *arguments):
-    command = [sys.executable, "-m", "benchmarks.compiled", "--only", CASE, "--table", table]
+    command = ["-m", "benchmarks.compiled", "--only", CASE, "--table", table]
+    return python(*map(str, command), *arguments)
+
+
+def python(*arguments):
     return subprocess.run(
-        [*map(str, command), *arguments],
+        [sys.executable, *arguments],
         cwd=ROOT,
         env={name: value for name, value in os.environ.items() if name != "XLA_FLAGS"},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+@pytest.mark.parametrize(("precision", "fused"), [("bfloat16", 2), ("float16", 0)])
+def test_in_bfloat16_cublas_computes_gelu_with_each_product(precision, fused):
+    done = python("-c", FUSED.format(precision=precision))
+    assert (done.returncode, done.stdout) == (0, f"{fused}\n"), done.stderr
 
 
 def test_a_program_that_got_worse_fails_and_names_the_figure(tmp_path):

@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 from bert_embed import load
 from bert_embed.backends.choose import load_engine
-from bert_embed.backends.jax.kernels import gelu
+from bert_embed.backends.jax.program import gelu
 from bert_embed.backends.runner import RowRunner
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.importers import import_model
@@ -102,18 +102,20 @@ def test_scores_far_below_their_bound_are_no_reason_to_reject(tmp_path, layer):
     np.testing.assert_allclose(found.token_vectors, expected.token_vectors, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [jax.numpy.bfloat16, np.float16])
-def test_gelu_of_all_numbers_is_rounded_as_the_exact_one(dtype):
-    """By the kernel of GPUs, step by step."""
+@pytest.mark.parametrize(
+    ("dtype", "gated"), [(jax.numpy.bfloat16, True), (np.float16, True), (np.float16, False)]
+)
+def test_gelu_of_all_numbers_is_rounded_as_the_exact_one(dtype, gated):
+    """By the operations of GPUs, but for those of bfloat16 that cuBLAS does with a product."""
     every = np.arange(1 << 16, dtype=np.uint16).view(dtype)
     x = every[np.isfinite(every.astype(np.float32))]
     exact = (x.astype(np.float64) * ndtr(x.astype(np.float64))).astype(dtype)
-    found = np.asarray(gelu(jax.numpy.asarray(x)))
+    found = np.asarray(gelu(jax.numpy.asarray(x), "gelu", gated))
     steps = np.abs(exact.astype(np.float64)) * 2 * jax.numpy.finfo(dtype).eps
     assert found.shape == x.shape
     error = np.abs(found.astype(np.float64) - exact.astype(np.float64))
     assert (error <= steps / 2 + 3e-5).all()
-    beyond = np.asarray(gelu(jax.numpy.asarray([np.inf, np.nan], dtype)))
+    beyond = np.asarray(gelu(jax.numpy.asarray([np.inf, np.nan], dtype), "gelu", gated))
     assert beyond[0] == np.inf
     assert np.isnan(beyond[1])
 
