@@ -195,6 +195,7 @@ def read_tokenizer(
         files = replace(files, fast=_as_bert(files))
     elif files.kind in _OF_LIBRARY:
         files = replace(files, fast=_as_class(files))
+    _check_merges(files)
     files = replace(files, fast=_with_added_tokens(files))
     if files.kind in _OF_LIBRARY or (files.kind == _OWN and not _is_own(files)):
         tokenizer = _json_tokenizer(files, config, lowered, markers)
@@ -255,6 +256,20 @@ def _check_settings(files: _Files) -> None:
             raise InputError(
                 f"{source}: {name} must be right, got {side}; rows keep a text's start"
             )
+
+
+def _check_merges(files: _Files) -> None:
+    """Checks that merges are of words that go on, without which the tokenizers library panics."""
+    model = files.part("model")
+    prefix = model.get("continuing_subword_prefix")
+    with library_errors(f"{files.folder / _FAST}: cannot be read"):
+        for number, pair in enumerate((prefix and model.get("merges")) or ()):
+            second = pair.rpartition(" ")[2] if isinstance(pair, str) else pair[-1]
+            if not second.startswith(prefix):
+                raise ValueError(
+                    f"the second part of merges[{number}] must begin with "
+                    f"continuing_subword_prefix {prefix!r}, got {second!r}"
+                )
 
 
 def _gives_types(files: _Files) -> bool:
@@ -576,6 +591,7 @@ def read_bare_tokenizer(folder: Path) -> tuple[TextTokenizer, int | None]:
     fast = read_object(path)
     files = _Files(folder, {"tokenizer_class": _GENERIC[0]}, fast, {})
     _check_settings(files)
+    _check_merges(files)
     most = number_in(path, files.part("truncation"), "max_length")
     numbers = files.vocab if files.kind == _OWN else {}
     if "[UNK]" in numbers and _is_own(files, bare=True) and _are_listed(numbers):

@@ -594,6 +594,8 @@ def test_robertas_class_has_no_unknown_entry(tmp_path):
     ("kind", "setting", "message"),
     [
         ("roberta", {"dropout": 0.5}, "dropout must be null"),
+        ("roberta", {"continuing_subword_prefix": "##"}, r"of merges\[0\] must begin with"),
+        ("roberta", {"continuing_subword_prefix": "##", "merges": [7]}, "cannot be read"),
         ("xlm-roberta", {"unk_id": None}, "unk_id must be the id of an entry"),
         ("xlm-roberta", {"unk_id": ...}, "unk_id must be the id of an entry"),  # no such key
     ],
