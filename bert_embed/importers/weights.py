@@ -388,7 +388,7 @@ def _publish(temporary: str, bundle: Bundle) -> Bundle:
     try:
         os.rename(temporary, bundle.path)
     except OSError as error:
-        if not os.path.isdir(bundle.path):
+        if not os.path.lexists(bundle.path):
             raise
         there = whole_bundle(bundle.path)
         if there is None or replace(there, files={}) != replace(bundle, files={}):

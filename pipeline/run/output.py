@@ -146,7 +146,9 @@ def check_folder(name: str, folder: str) -> None:
 
 
 def nearest_folder(folder: str) -> str:
-    """The folder of this machine, or the nearest one above it that exists."""
+    """The folder of this machine, or the nearest one above it that exists; UsageError: a link."""
     while not os.path.exists(folder):
+        if os.path.islink(folder):
+            raise UsageError(f"{folder} is a broken link; make what it leads to, or remove it")
         folder = os.path.dirname(folder)
     return folder

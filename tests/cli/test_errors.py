@@ -209,6 +209,10 @@ def test_output_that_cannot_be_written(tmp_path, text, tiny_bundle, capsys):
     (tmp_path / "file").write_text("")
     assert embed(tmp_path / "file" / "out", tiny_bundle, text) == 2
     assert_one_sentence(capsys.readouterr(), "cannot be written")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for output in (tmp_path / "link", tmp_path / "link" / "out"):
+        assert embed(output, tiny_bundle, text) == 2
+        assert_one_sentence(capsys.readouterr(), f"{tmp_path}/link is a broken link; make what")
 
 
 def test_output_that_may_not_fit_the_disk(tmp_path, tiny_bundle, capsys):

@@ -369,6 +369,9 @@ def test_a_folder_that_holds_something_else_is_not_overwritten(tmp_path):
         imported(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "source"]
     assert (tmp_path / "bundle" / "notes.txt").read_text() == "mine"
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="link: exists and is not empty"):
+        import_huggingface(str(tmp_path / "source"), str(tmp_path / "link"))
 
 
 @pytest.mark.slow
