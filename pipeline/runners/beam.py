@@ -154,6 +154,9 @@ def flag_problems(flags: BeamFlags, is_dataflow: bool) -> Iterator[str]:
         if flags[name]:
             yield from checks.validate_gcs_path(cloud, name)
     yield from checks.validate()
+    for name in ("disk_size_gb", "number_of_worker_harness_threads"):
+        if (flags[name] or 0) < 0:  # 0 is the default
+            yield f"--{name} must be at least 1, got {flags[name]}"
     try:
         resource_hints_from_options(options)
     except ValueError as error:

@@ -74,6 +74,8 @@ def test_all_that_is_missing_is_named_at_once(corpus, tiny_bundle, capsys):
             "num_workers (5) cannot exceed max_num_workers (2)",
         ),
         ({"max_num_workers": 0}, "Invalid value (0) for option: max_num_workers"),
+        ({"disk_size_gb": -1}, "--disk_size_gb must be at least 1, got -1"),
+        ({"number_of_worker_harness_threads": -4}, "harness_threads must be at least 1, got -4"),
         ({"labels": "Team=a"}, "--labels Team=a: keys and values are of small letters, digits"),
         ({"labels": '{"team": 1}'}, "--labels team=1: keys and values are of small letters"),
         ({"labels": "{team"}, "--labels {team is neither KEY=VALUE nor JSON"),
