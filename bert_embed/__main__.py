@@ -1,4 +1,8 @@
-"""Runs `bert-embed COMMAND`, also as `python -m bert_embed COMMAND`."""
+"""Runs `bert-embed COMMAND`, also as `python -m bert_embed COMMAND`.
+
+The latter imports what the current folder holds before any package of that name, unless it is
+`python -P -m`; the command does not.
+"""
 
 import atexit
 import os

