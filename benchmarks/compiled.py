@@ -54,14 +54,13 @@ from bert_embed.backends.protocol import Shape
 from bert_embed.base.errors import counted
 from bert_embed.models.bert import BertConfig
 from bert_embed.models.encoder import EncoderConfig, tensor_shapes
+from bert_embed.models.gated import GteConfig, JinaConfig, NomicBertConfig
 from bert_embed.models.heads.head import Head
 from bert_embed.models.heads.multi import MultiHead
 from bert_embed.models.heads.scores import ScoresHead
 from bert_embed.models.heads.sparse import SparseHead
-from bert_embed.models.jina import JinaConfig
 from bert_embed.models.modern_bert import ModernBertConfig
 from bert_embed.models.modules import DenseModule
-from bert_embed.models.rotary import GteConfig, NomicBertConfig
 from bert_embed.settings import OutputSpec, VectorSpec
 
 # How libtpu behaves where there is no chip.

@@ -6,9 +6,8 @@ from typing import Any
 from bert_embed.base.errors import InputError
 from bert_embed.models.bert import BertConfig
 from bert_embed.models.encoder import EncoderConfig
-from bert_embed.models.jina import JinaConfig
+from bert_embed.models.gated import GteConfig, JinaConfig, NomicBertConfig
 from bert_embed.models.modern_bert import ModernBertConfig
-from bert_embed.models.rotary import GteConfig, NomicBertConfig
 from bert_embed.models.static import StaticConfig
 
 FAMILIES: tuple[type[EncoderConfig], ...] = (

@@ -16,7 +16,7 @@ from bert_embed.models.encoder import (
     product_shapes,
     sizes_of,
 )
-from bert_embed.models.rotary import (
+from bert_embed.models.gated import (
     GATES,
     RotaryConfig,
     check_rope,
