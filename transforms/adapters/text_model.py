@@ -33,7 +33,7 @@ from bert_embed.settings import TextSpec, VectorSettings, VectorSpec, changed_sp
 from bert_embed.text.layout import fit_texts
 from bert_embed.transforms.infer import BlockModelHandler
 from bert_embed.transforms.redact import RedactErrors
-from bert_embed.transforms.steps import Step, count_documents
+from bert_embed.transforms.steps import Step, count_documents, mend_cell_labels
 
 if TYPE_CHECKING:
     from bert_embed.model import Embedder
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from bert_embed.text.layout import GranularVectors
 
 
+mend_cell_labels()  # a notebook's first step may come before any of our transforms is created
 # What the transforms take themselves.
 _OWN = (
     "model",
