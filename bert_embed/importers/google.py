@@ -12,7 +12,7 @@ import numpy as np
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.bundle.bundle import SAVED_MODEL, TF1_HUB, VOCABULARY, Bundle
-from bert_embed.importers.tokenizer_files import no_casing, read_vocabulary
+from bert_embed.importers.tokenizer_settings import read_entries
 from bert_embed.importers.weights import (
     check_layer_count,
     check_shapes,
@@ -29,6 +29,7 @@ from bert_embed.text.tokenizer import Tokenizer
 
 CONFIG = "bert_config.json"
 _MAX_WORD_CHARS = 200  # of google-research's WordpieceTokenizer
+_PADDED = 64  # rows, to a multiple of which google-research's word tables are padded at most
 _USUAL = "bert_model.ckpt"
 _OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"  # of TensorFlow 2
 # Variables of optimisers and heads, by the names that google-research gives them.
@@ -57,7 +58,7 @@ def import_google(
     root = Path(source).absolute()
     config = read_config(root / CONFIG, activation)
     tensors = read_checkpoint(root, find_checkpoint(root, checkpoint), config)
-    vocabulary = read_vocabulary(root / VOCABULARY, config, CONFIG)
+    vocabulary = _vocabulary(root / VOCABULARY, config, CONFIG)
     casing = casing_of(root) if lower_case is None else lower_case
     tokenizer = Tokenizer(vocabulary, casing, _MAX_WORD_CHARS)
     bundle = new_bundle(dest, config, source=name or str(root), licence=licence or "")
@@ -89,7 +90,29 @@ def casing_of(folder: Path) -> bool:
         return True
     if _CASED.search(folder.name):
         return False
-    raise no_casing(f"{folder}: the name")
+    raise _no_casing(f"{folder}: the name")
+
+
+def _no_casing(source: str) -> InputError:
+    """The error of a source that does not say whether the model is uncased."""
+    return InputError(
+        f"{source} does not say whether the model lowers case; import it with `model import "
+        "SOURCE DEST` and lower_case or cased",
+        "lower_case",
+        "cased",
+    )
+
+
+def _vocabulary(path: Path, config: BertConfig, source: str) -> list[str]:
+    """Reads as many entries as `config` from file `source` says, or fewer if it is padded."""
+    rows = config.vocab_size
+    vocabulary = read_entries(path, rows)
+    padding = rows - len(vocabulary)
+    if padding and not (rows % _PADDED == 0 and 0 < padding < _PADDED):
+        raise InputError(
+            f"{path}: must have {rows} entries as {source} says, has {len(vocabulary)}"
+        )
+    return vocabulary
 
 
 def find_checkpoint(folder: Path, name: str | None) -> str:
@@ -299,9 +322,9 @@ def import_tfhub(
             f"{_contents(saved)}"
         ) from error
     uncased = saved.lower_case if lower_case is None else lower_case
-    vocabulary = read_vocabulary(find_vocabulary(saved), config, "the SavedModel")
+    vocabulary = _vocabulary(find_vocabulary(saved), config, "the SavedModel")
     if uncased is None:
-        raise no_casing(f"{root}:")
+        raise _no_casing(f"{root}:")
     tokenizer = Tokenizer(vocabulary, uncased, _MAX_WORD_CHARS)
     bundle = new_bundle(dest, config, source=name or str(root), licence=licence or "")
     return write_bundle(bundle, tensors, tokenizer)

@@ -20,7 +20,7 @@ from bert_embed.importers.sentence_transformers import (
     read_prompts,
     read_transformer,
 )
-from bert_embed.importers.tokenizer_files import mask_tokens
+from bert_embed.importers.tokenizer_settings import mask_tokens
 from bert_embed.importers.weights import (
     architectures,
     check_shapes,
