@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from bert_embed.models.heads.sparse import QUERY_WEIGHTS, SparseHead
 from bert_embed.models.heads.vectors import merged_entries
 from bert_embed.models.static import NO_LIMIT
 from bert_embed.settings import OutputSpec, TextSpec, VectorSpec
-from bert_embed.text.documents import Columns, fill_rows
+from bert_embed.text.documents import Columns, TextTokenizer, fill_rows
 from bert_embed.text.layout import (
     EmbeddedRows,
     GranularVectors,
@@ -32,9 +32,6 @@ from bert_embed.text.layout import (
     widest_tokens,
 )
 from bert_embed.text.tokenizer import load_tokenizer
-
-if TYPE_CHECKING:
-    from bert_embed.text.documents import TextTokenizer
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ records with `splits`; None stands for a column that a run does not have.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +15,10 @@ import xxhash
 
 from bert_embed.base.arrays import take_rows
 from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
+from bert_embed.text.documents import Rows
+from bert_embed.text.layout import Layout
 from bert_embed.transforms.parts import BLOCK_SKIPPED, Part, Rejected
 from bert_embed.transforms.redact import RedactErrors
-
-if TYPE_CHECKING:
-    from bert_embed.text.documents import Rows
-    from bert_embed.text.layout import Layout
-
 
 _Block = TypeVar("_Block")
 _ARROW = (pa.Array, pa.ChunkedArray, pa.Table)
@@ -136,9 +133,9 @@ class TokenBlock:
     ids: pa.StringArray
     sources: pa.StringArray
     text_hash: np.ndarray  # int64 [documents], XXH3 of what `hashed_texts` returns
-    layout: "Layout"  # how documents were cut into rows: one each, or windows
+    layout: Layout  # how documents were cut into rows: one each, or windows
     row: np.ndarray  # int32 [rows of the layout], the distinct row that each equals
-    rows: "Rows"  # the distinct ones, with [CLS] and [SEP]
+    rows: Rows  # the distinct ones, with [CLS] and [SEP]
     extra: pa.Table | None = None
     texts: pa.StringArray | None = None  # [documents]; None: not kept
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import apache_beam as beam
@@ -14,8 +14,15 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
+from bert_embed.backends.choose import EngineLoader, load_engine, weight_files
+from bert_embed.backends.processor import set_up_process
+from bert_embed.backends.runner import BrokenModelError
 from bert_embed.base.errors import required
+from bert_embed.base.threads import NoProgressError
+from bert_embed.model import Embedded, Embedder, Request
 from bert_embed.settings import TextSpec, VectorSpec
+from bert_embed.text.documents import TextTokenizer
+from bert_embed.text.layout import Layout, Units
 from bert_embed.transforms.activity import activity, computing
 from bert_embed.transforms.blocks import (
     EmbeddingBlock,
@@ -31,17 +38,11 @@ from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.steps import Step, passed_as_block
 from bert_embed.transforms.worker_bundles import worker_bundle
 
-if TYPE_CHECKING:
-    from bert_embed.backends.choose import EngineLoader
-    from bert_embed.model import Embedded, Embedder
-    from bert_embed.text.documents import TextTokenizer
-    from bert_embed.text.layout import Layout, Units
-
-_VOCABULARIES: "WeakKeyDictionary[TextTokenizer, pa.StringArray]" = WeakKeyDictionary()
+_VOCABULARIES: WeakKeyDictionary[TextTokenizer, pa.StringArray] = WeakKeyDictionary()
 
 
 @dataclass(eq=False)
-class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Embedder"]):
+class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, Embedder]):
     """Runs a bundle's model over TokenBlocks, a block a call, and forms batches itself."""
 
     bundle: str  # folder, or where workers fetch it; opened on workers only
@@ -53,7 +54,7 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Embedder"]):
     precision: str = "float32"
     device: str = "auto"
     inference_timeout: float | None = None
-    load_engine: "EngineLoader | None" = None  # pickled for workers; None: that of `choose`
+    load_engine: EngineLoader | None = None  # pickled for workers; None: that of `choose`
     engine: str | None = None  # as `Embedder` takes it
     programs: str = ""  # as `Bundle.programs`
     # Variables that a device's runtime reads when it starts, in a worker process.
@@ -63,11 +64,7 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Embedder"]):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def load_model(self) -> "Embedder":
-        from bert_embed.backends.choose import load_engine, weight_files
-        from bert_embed.backends.processor import set_up_process
-        from bert_embed.model import Embedder
-
+    def load_model(self) -> Embedder:
         if os.getpid() != self.made_by:  # a worker process, not the one that called us
             set_up_process()
             os.environ.update(self.environment)
@@ -98,12 +95,10 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Embedder"]):
     def run_inference(
         self,
         batch: TokenBlock,  # a batch already, see should_skip_batching
-        model: "Embedder",
+        model: Embedder,
         inference_args: dict[str, Any] | None = None,
     ) -> list[EmbeddingBlock]:
         """Embeds a block; returns a list of one, as RunInference counts only failures of lists."""
-        from bert_embed.model import Request
-
         block, started, part = batch, time.perf_counter(), batch.part
         tell = computing(part.block, part.number, part.records, sum(part.covered.values()))
         with RedactErrors("infer"), _naming(block):
@@ -137,9 +132,6 @@ class EmbedBlocks(Step):
 @contextmanager
 def _naming(block: TokenBlock) -> Iterator[None]:
     """Adds the block to the error of a model that fails or hangs."""
-    from bert_embed.backends.runner import BrokenModelError
-    from bert_embed.base.threads import NoProgressError
-
     number, sources = block.part.block, block.sources
     try:
         yield
@@ -160,8 +152,8 @@ def _reach(sources: pa.StringArray) -> str:
 
 def embedding_block(
     block: TokenBlock,
-    done: "Embedded",
-    tokenizer: "TextTokenizer",
+    done: Embedded,
+    tokenizer: TextTokenizer,
     started: float,
     pieces: str = "window",
 ) -> EmbeddingBlock:
@@ -200,7 +192,7 @@ def embedding_block(
     return replace(embedded, part=part.then("infer", seconds, rejected))
 
 
-def _kept_windows(layout: "Layout", name: str) -> KeptWindows | None:
+def _kept_windows(layout: Layout, name: str) -> KeptWindows | None:
     windows, chunks = layout.windows, layout.chunks
     if chunks is not None:
         splits, starts, stops = chunks.texts.splits, chunks.texts.starts, chunks.texts.stops
@@ -218,7 +210,7 @@ def _kept_windows(layout: "Layout", name: str) -> KeptWindows | None:
 
 
 def _token_vectors(
-    layout: "Layout", vectors: np.ndarray | None, tokenizer: "TextTokenizer"
+    layout: Layout, vectors: np.ndarray | None, tokenizer: TextTokenizer
 ) -> TokenVectors | None:
     tokens = layout.tokens
     if tokens is None or vectors is None:
@@ -227,14 +219,14 @@ def _token_vectors(
     return TokenVectors(tokens.splits, names, tokens.segments, tokens.starts, tokens.stops, vectors)
 
 
-def _vocabulary(tokenizer: "TextTokenizer") -> pa.StringArray:
+def _vocabulary(tokenizer: TextTokenizer) -> pa.StringArray:
     """The vocabulary of a tokenizer as Arrow strings, converted once."""
     if tokenizer not in _VOCABULARIES:
         _VOCABULARIES[tokenizer] = pa.array(tokenizer.vocab, pa.string())
     return _VOCABULARIES[tokenizer]
 
 
-def _unit_vectors(units: "Units | None", vectors: np.ndarray | None) -> UnitVectors | None:
+def _unit_vectors(units: Units | None, vectors: np.ndarray | None) -> UnitVectors | None:
     if units is None or vectors is None:
         return None
     texts = units.texts

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import apache_beam as beam
 import numpy as np
@@ -11,6 +10,8 @@ import pyarrow as pa
 import xxhash
 
 from bert_embed.settings import TextSpec
+from bert_embed.text.documents import TextTokenizer
+from bert_embed.text.layout import text_rows
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, take
 from bert_embed.transforms.parts import Rejected
@@ -18,10 +19,6 @@ from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.steps import Step, passed_as_block
 from bert_embed.transforms.unknown_words import unknown_words
 from bert_embed.transforms.worker_bundles import worker_bundle
-
-if TYPE_CHECKING:
-    from bert_embed.text.documents import TextTokenizer
-
 
 _WORD_BORDER = "\x1f"  # the unit separator: keeps different lists of words different
 
@@ -53,10 +50,8 @@ class _Tokenize(beam.DoFn):
             yield token_block(block, self._tokenizer, self._spec)
 
 
-def token_block(block: DocumentBlock, tokenizer: "TextTokenizer", spec: TextSpec) -> TokenBlock:
+def token_block(block: DocumentBlock, tokenizer: TextTokenizer, spec: TextSpec) -> TokenBlock:
     """Tokenizes a block in one call; a text without tokens, or one too long, is rejected."""
-    from bert_embed.text.layout import text_rows
-
     started = time.perf_counter()
     tokenized = text_rows(
         tokenizer,

@@ -2,16 +2,13 @@
 
 import unicodedata
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bert_embed.text.documents import TextTokenizer
 from bert_embed.transforms.parts import UnknownWords
-
-if TYPE_CHECKING:
-    from bert_embed.text.documents import TextTokenizer
 
 _MOST_FILES = 5  # of a part; those with most such words, then the largest
 _SAMPLED_TEXTS, _SAMPLED_CHARS = 64, 1000  # of a part, whose scripts are looked at
@@ -24,7 +21,7 @@ def unknown_words(
     sources: pa.StringArray,
     unk_id: int | None,
     texts: list[str] | None = None,
-    tokenizer: "TextTokenizer | None" = None,
+    tokenizer: TextTokenizer | None = None,
 ) -> UnknownWords:
     """Counts [UNK], and tokens that continue a word, in `ids`, int32 `[tokens]`, of `[documents]`.
 
@@ -57,7 +54,7 @@ def unknown_words(
     )
 
 
-def unknown_scripts(texts: list[str], tokenizer: "TextTokenizer") -> Counter[str]:
+def unknown_scripts(texts: list[str], tokenizer: TextTokenizer) -> Counter[str]:
     """Counts the words of texts that become [UNK], by the script of their first letter."""
     tokens = tokenizer.tokenize_texts(texts, offsets=True)
     places = np.flatnonzero(tokens.ids == tokenizer.unk_id)

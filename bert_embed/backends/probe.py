@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +15,8 @@ from bert_embed.base.errors import InputError, required
 from bert_embed.bundle.bundle import PROBE, Bundle, file_sha256, load_tensors
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.settings import OutputSpec, VectorSpec
-from bert_embed.text.documents import build_rows
+from bert_embed.text.documents import TextTokenizer, build_rows
 from bert_embed.text.tokenizer import load_tokenizer
-
-if TYPE_CHECKING:
-    from bert_embed.text.documents import TextTokenizer
-
 
 # Rounding on other processors changes a hidden state by about 1e-5; another activation, layer or
 # tokenizer changes it by more than 1e-2.
@@ -71,7 +67,7 @@ class Verification:
         return ""
 
 
-def probe_outputs(bundle: Bundle, tokenizer: "TextTokenizer") -> dict[str, np.ndarray]:
+def probe_outputs(bundle: Bundle, tokenizer: TextTokenizer) -> dict[str, np.ndarray]:
     """Runs the fixed sentences in float32 on the processor.
 
     Gives `input_ids` int32 `[tokens]`, `row_splits` int64 `[rows + 1]`, `hidden_states` float32
@@ -114,7 +110,7 @@ def probe_outputs(bundle: Bundle, tokenizer: "TextTokenizer") -> dict[str, np.nd
 
 
 def _probe_rows(
-    config: EncoderConfig, tokenizer: "TextTokenizer"
+    config: EncoderConfig, tokenizer: TextTokenizer
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns ids, types and mask, int32 `[rows, length]` each."""
     first, second = ([pair[place] for pair in _SENTENCES] for place in (0, 1))

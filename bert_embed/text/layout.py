@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bert_embed.base.arrays import places, splits_of, unit_length, weighted_means
 from bert_embed.base.errors import SettingError, required
+from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.heads.head import DocumentRows, Head, TokenPlaces
 from bert_embed.models.heads.kinds import HEADS
 from bert_embed.models.heads.multi import MultiHead
@@ -40,9 +41,6 @@ from bert_embed.text.windows import (
     window_spans,
     window_tokens,
 )
-
-if TYPE_CHECKING:
-    from bert_embed.bundle.bundle import Bundle
 
 
 @dataclass(frozen=True)
@@ -272,7 +270,7 @@ def _cut(
 
 
 def fit_texts(
-    bundle: "Bundle", text_spec: TextSpec, tokenizer: TextTokenizer | None = None
+    bundle: Bundle, text_spec: TextSpec, tokenizer: TextTokenizer | None = None
 ) -> TextSpec:
     """Checks that prompt, stride and text fit a row; returns the spec with what the model sets."""
     length, most = text_spec.max_seq_length, bundle.config.max_position_embeddings

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import apache_beam as beam
 import numpy as np
@@ -16,6 +16,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from bert_embed.base.arguments import path_text
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.bundle.find import local_place, resolve_model
+from bert_embed.model import Embedder
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.transforms.adapters.embed_documents import record_fields, text_error
 from bert_embed.transforms.adapters.model_handler import BertModelHandler
@@ -29,9 +30,6 @@ from bert_embed.transforms.adapters.text_model import (
     text_rejection,
 )
 from bert_embed.transforms.steps import Step
-
-if TYPE_CHECKING:
-    from bert_embed.model import Embedder
 
 _CONTENT = ("content.text",)  # the name of an EmbeddableItem's text in messages
 
@@ -98,7 +96,7 @@ class VectorHandler(BertModelHandler):
     def run_inference(
         self,
         batch: Sequence[Any],
-        model: "Embedder",
+        model: Embedder,
         inference_args: dict[str, Any] | None = None,
     ) -> Any:
         vectors = self.vectors(batch, model)

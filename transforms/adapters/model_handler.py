@@ -3,12 +3,13 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import Any, Unpack, cast
 
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
 from bert_embed.base.arguments import path_text, seconds, whole_number
 from bert_embed.base.errors import SettingError
+from bert_embed.model import Embedder
 from bert_embed.transforms.adapters.embed_documents import (
     check_columns,
     document,
@@ -22,9 +23,6 @@ from bert_embed.transforms.adapters.text_model import (
     batch_weight,
     text_model_settings,
 )
-
-if TYPE_CHECKING:
-    from bert_embed.model import Embedder
 
 
 class HandlerSettings(ModelSettings, total=False):
@@ -57,7 +55,7 @@ _WHOLE_NUMBERS = ("min_batch_size", "max_batch_size", "model_copies")
 _SIZES = {"min_batch_size", "max_batch_size", "element_size_fn"}
 
 
-class BertModelHandler(ModelHandler[Any, PredictionResult, "Embedder"]):
+class BertModelHandler(ModelHandler[Any, PredictionResult, Embedder]):
     """A model for Beam's RunInference, which gives a PredictionResult for each element.
 
         results = texts | RunInference(BertModelHandler("minilm"))
@@ -110,13 +108,13 @@ class BertModelHandler(ModelHandler[Any, PredictionResult, "Embedder"]):
         self._model = model
         self._texts = TextModelHandler(text_model_settings(model, **self._given))
 
-    def load_model(self) -> "Embedder":
+    def load_model(self) -> Embedder:
         return self._texts.load_another()
 
     def run_inference(
         self,
         batch: Sequence[Any],
-        model: "Embedder",
+        model: Embedder,
         inference_args: dict[str, Any] | None = None,
     ) -> Sequence[Any]:
         vectors = self.vectors(batch, model)
@@ -125,7 +123,7 @@ class BertModelHandler(ModelHandler[Any, PredictionResult, "Embedder"]):
             for element, vector in zip(batch, vectors, strict=True)
         ]
 
-    def vectors(self, batch: Sequence[Any], model: "Embedder") -> list[Any]:
+    def vectors(self, batch: Sequence[Any], model: Embedder) -> list[Any]:
         """The vectors of a batch; InputError if an element has no text, or none to embed."""
         documents = self._checked(document(element, None, *self._columns) for element in batch)
         embedded = self._checked(self._texts.run_inference(documents, model))

@@ -7,7 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import apache_beam as beam
 from apache_beam.coders import PickleCoder
@@ -29,17 +29,13 @@ from bert_embed.base.arguments import known_names, missing, path_text, seconds, 
 from bert_embed.base.errors import SettingError
 from bert_embed.bundle.bundle import document_prompt
 from bert_embed.bundle.find import resolve_model
+from bert_embed.model import Embedder, Request
+from bert_embed.models.heads.head import Head
 from bert_embed.settings import TextSpec, VectorSettings, VectorSpec, changed_spec
-from bert_embed.text.layout import fit_texts
+from bert_embed.text.layout import GranularVectors, fit_texts
 from bert_embed.transforms.infer import BlockModelHandler
 from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.steps import Step, count_documents, mend_cell_labels
-
-if TYPE_CHECKING:
-    from bert_embed.model import Embedder
-    from bert_embed.models.heads.head import Head
-    from bert_embed.text.layout import GranularVectors
-
 
 mend_cell_labels()  # a notebook's first step may come before any of our transforms is created
 # What the transforms take themselves.
@@ -124,7 +120,7 @@ class TextModelSettings:
         if self.max_batch_seconds is not None:
             seconds("max_batch_seconds", self.max_batch_seconds)
 
-    def load_embedder(self) -> "Embedder":
+    def load_embedder(self) -> Embedder:
         """Loads the model on workers; one without the bundle's folder finds it by its name."""
         is_here = os.path.isdir(self.bundle)
         return BlockModelHandler(
@@ -215,7 +211,7 @@ class Document:
     pane: Any = None  # both None where the element stays in them
 
 
-class TextModelHandler(ModelHandler[Document, Document, "Embedder"]):
+class TextModelHandler(ModelHandler[Document, Document, Embedder]):
     """Runs a model over batches of Documents; a failing document does not affect the others."""
 
     def __init__(self, settings: TextModelSettings) -> None:
@@ -223,14 +219,12 @@ class TextModelHandler(ModelHandler[Document, Document, "Embedder"]):
         self._settings = settings
         self._shared = Shared()
 
-    def load_model(self) -> "Embedder":
+    def load_model(self) -> Embedder:
         """Loads the model once a process."""
         return self._shared.acquire(self.load_another)
 
-    def load_another(self) -> "Embedder":
+    def load_another(self) -> Embedder:
         """Loads a model that nothing else uses."""
-        from bert_embed.model import Request
-
         embedder = self._settings.load_embedder()
         # The first call builds the model's graph, which takes seconds.
         embedder.run(Request(self._settings.text_spec, texts={"texts": ["a"]}))
@@ -242,7 +236,7 @@ class TextModelHandler(ModelHandler[Document, Document, "Embedder"]):
     def run_inference(
         self,
         batch: Sequence[Document],
-        model: "Embedder",
+        model: Embedder,
         inference_args: dict[str, Any] | None = None,
     ) -> list[Document]:
         """Gives every document of a batch its vectors, or says why it has none; counts both."""
@@ -255,10 +249,8 @@ class TextModelHandler(ModelHandler[Document, Document, "Embedder"]):
         count_documents(len(done) - rejected.total(), truncated, rejected)
         return done
 
-    def _embed(self, done: list[Document], todo: list[int], model: "Embedder") -> int:
+    def _embed(self, done: list[Document], todo: list[int], model: Embedder) -> int:
         """Replaces documents by embedded or rejected ones; returns how many of them were cut."""
-        from bert_embed.model import Request
-
         texts = [text for place in todo for text in done[place].texts]
         pairs = [done[place].texts_b for place in todo]
         texts_b = None
@@ -281,7 +273,7 @@ class TextModelHandler(ModelHandler[Document, Document, "Embedder"]):
             start = stop
         return truncated
 
-    def _warn_of_cuts(self, cut: int, total: int, model: "Embedder") -> None:
+    def _warn_of_cuts(self, cut: int, total: int, model: Embedder) -> None:
         settings = self._settings
         key = settings.fingerprint, settings.text_spec.max_seq_length
         if cut and not settings.cuts_silently and key not in _WARNED:
@@ -471,7 +463,7 @@ def is_unicode(text: str) -> bool:
 
 
 def _by_text(
-    vectors: "GranularVectors", count: int, heads: Mapping[str, "Head"]
+    vectors: GranularVectors, count: int, heads: Mapping[str, Head]
 ) -> list[dict[str, Any]]:
     """The vectors of each of `count` texts, by their kind."""
     by_text: list[dict[str, Any]] = [{} for _ in range(count)]

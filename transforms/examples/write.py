@@ -4,7 +4,6 @@
 """
 
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
@@ -14,12 +13,9 @@ from bert_embed.base.arrays import places, splits_of, take_rows
 from bert_embed.base.errors import InputError, required
 from bert_embed.base.json import json_bytes
 from bert_embed.results.tf_example import Bytes, Feature, Ints, encode_records, one_int
+from bert_embed.text.layout import Layout, Units
 from bert_embed.transforms.blocks import TokenBlock
 from bert_embed.transforms.output_folder import EXAMPLES, OutputFile, OutputFolder
-
-if TYPE_CHECKING:
-    from bert_embed.text.layout import Layout, Units
-
 
 _FORMAT = 1
 
@@ -120,7 +116,7 @@ def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
     return features
 
 
-def _row_offsets(layout: "Layout", splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _row_offsets(layout: Layout, splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Start and stop of every row's tokens in the text, int64 `[tokens of all rows]` each."""
     tokens, windows = required(layout.tokens, "tokens"), layout.windows
     if windows is None:
@@ -134,7 +130,7 @@ def _row_offsets(layout: "Layout", splits: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _unit_features(
-    name: str, units: "Units", layout: "Layout", document: np.ndarray, number: np.ndarray
+    name: str, units: Units, layout: Layout, document: np.ndarray, number: np.ndarray
 ) -> dict[str, Feature]:
     """The features of words or spans; the first window of a document has all of them."""
     texts = units.texts
