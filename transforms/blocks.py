@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 
 from bert_embed.base.arrays import take_rows
 from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
@@ -24,12 +23,6 @@ _Block = TypeVar("_Block")
 _ARROW = (pa.Array, pa.ChunkedArray, pa.Table)
 _SAMPLED = 100  # elements of a list that are measured
 _SMALL = 8  # bytes of a small value, and about what a list needs for an element
-
-
-def begins(*columns: np.ndarray) -> np.ndarray:
-    """bool `[rows]`: where a run of rows that are equal in all columns begins."""
-    differ = np.any([column[1:] != column[:-1] for column in columns], axis=0)
-    return np.append(True, differ)[: len(columns[0])]
 
 
 def grouped(numbers: np.ndarray) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
@@ -112,17 +105,6 @@ class DocumentBlock:
 
     def __len__(self) -> int:
         return len(self.texts)
-
-
-def id_hashes(ids: Sequence[str] | pa.StringArray) -> np.ndarray:
-    """uint64 `[ids]`: XXH3 (64 bits, seed 0) of each id's UTF-8.
-
-    A document counts as embedded only if the hash of its text agrees, too. Counts of ids rely on
-    this hash alone: among a billion ids there is a collision in one of 37 cases.
-    """
-    digest = xxhash.xxh3_64_intdigest
-    listed = ids.to_pylist() if isinstance(ids, pa.Array) else ids
-    return np.array([digest(document_id.encode()) for document_id in listed], np.uint64)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
+from bert_embed.base.arrays import first_of_equal
 from bert_embed.results.names import DELETED
 from bert_embed.results.parquet import write_deleted
 from bert_embed.results.run_record import Changes as ChangeCounts
-from bert_embed.transforms.blocks import begins
 from bert_embed.transforms.increments import (
     Changes,
     EarlierFile,
@@ -131,7 +131,7 @@ def deleted_table(changes: Changes, pieces: EarlierKeys, piece: str | None) -> p
     if piece is None:
         return pa.table({"id": gone.ids}).sort_by("id")
     order = np.lexsort((-pieces.pieces, pieces.id_hash))
-    firsts = order[begins(pieces.id_hash[order])]
+    firsts = order[first_of_equal(pieces.id_hash[order])]
     now = dict(zip(pieces.id_hash[firsts].tolist(), pieces.pieces[firsts].tolist(), strict=True))
     ids: list[str] = []
     numbers: list[int | None] = []

@@ -20,6 +20,7 @@ import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from bert_embed.base.arrays import first_of_equal, text_hashes
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, SettingError, StorageError
 from bert_embed.models.heads.head import PIECES
@@ -31,9 +32,7 @@ from bert_embed.transforms.bigquery.read import table_columns, table_streams
 from bert_embed.transforms.blocks import (
     DocumentBlock,
     TokenBlock,
-    begins,
     grouped,
-    id_hashes,
     join,
     places,
     places_of_part,
@@ -43,7 +42,7 @@ from bert_embed.transforms.output_folder import OutputFolder, parse_name
 from bert_embed.transforms.parts import BlockSpec
 from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.steps import Step
-from bert_embed.transforms.tokenize import hashed_texts, text_hashes
+from bert_embed.transforms.tokenize import hashed_texts
 
 
 class _Columns:
@@ -127,7 +126,7 @@ def _have_text(inputs: InputKeys, last: EarlierKeys) -> np.ndarray:
     texts = np.concatenate([last.text_hash, inputs.text_hash])
     order = np.lexsort((texts, ids))
     kind = np.empty(len(order), np.int64)
-    kind[order] = np.cumsum(begins(ids[order], texts[order])) - 1
+    kind[order] = np.cumsum(first_of_equal(ids[order], texts[order])) - 1
     has_earlier = np.zeros(len(order), bool)
     has_earlier[kind[: len(last)]] = True
     return has_earlier[kind[len(last) :]]
@@ -136,7 +135,7 @@ def _have_text(inputs: InputKeys, last: EarlierKeys) -> np.ndarray:
 def _last_of_each_id(earlier: EarlierKeys) -> EarlierKeys:
     """The rows of each id in the last output that has it; none if the last one deletes it."""
     order = np.lexsort((-earlier.output, earlier.id_hash))
-    starts = np.flatnonzero(begins(earlier.id_hash[order]))
+    starts = np.flatnonzero(first_of_equal(earlier.id_hash[order]))
     output = earlier.output[order]
     last = np.repeat(output[starts], np.diff(np.append(starts, len(order))))
     rows = order[output == last]
@@ -159,7 +158,7 @@ def compared(inputs: InputKeys, earlier: EarlierKeys) -> tuple[np.ndarray, Chang
     """Which records need not be embedded, bool `[records]`, and what changed."""
     last = _last_of_each_id(earlier)
     order = np.lexsort((-last.pieces, last.id_hash))
-    documents = last.take(order[begins(last.id_hash[order])])
+    documents = last.take(order[first_of_equal(last.id_hash[order])])
     existing = _have_text(inputs, last)
     read = inputs.block >= 0
     had = np.isin(inputs.id_hash, documents.id_hash)
@@ -281,8 +280,8 @@ def earlier_files(output: EarlierOutput) -> list[EarlierFile]:
 def earlier_keys(file: EarlierFile) -> Iterator[EarlierKeys]:
     """The keys of a file, some rows at a time; neighbouring windows of a document give one key."""
     for ids, text_hash, piece in id_columns(file):
-        hashes = id_hashes(ids)
-        first = np.flatnonzero(begins(hashes, text_hash))
+        hashes = text_hashes(ids.to_pylist())
+        first = np.flatnonzero(first_of_equal(hashes, text_hash))
         rows = len(first)
         last = np.append(first[1:], len(hashes))[:rows] - 1
         yield EarlierKeys(
@@ -442,13 +441,13 @@ class KeysOf(_HeldKeys):
 
 def input_keys(block: DocumentBlock | TokenBlock) -> InputKeys:
     """The keys of a part's documents, and of its records that gave none."""
-    texts = block.text_hash if isinstance(block, TokenBlock) else text_hashes(hashed_texts(block))
+    of_texts = block.text_hash if isinstance(block, TokenBlock) else hashed_texts(block)
     rejected = [one for one in block.part.rejected if not (one.blank and one.id is None)]
     others = np.zeros(len(rejected), np.int64)
     number = [_UNREAD if one.id is None else _REJECTED for one in rejected]
     return InputKeys(
-        id_hash=np.append(id_hashes(block.ids), id_hashes([one.id or "" for one in rejected])),
-        text_hash=np.append(texts, others),
+        id_hash=text_hashes([*block.ids.to_pylist(), *(one.id or "" for one in rejected)]),
+        text_hash=np.append(of_texts, others),
         block=np.append(np.full(len(block), block.part.block), number).astype(np.int64),
         place=np.append(places(block.part.number, len(block)), others),
     )

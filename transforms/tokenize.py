@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import xxhash
 
+from bert_embed.base.arrays import text_hashes
 from bert_embed.settings import TextSpec
 from bert_embed.text.documents import TextTokenizer
 from bert_embed.text.layout import text_rows
@@ -82,7 +82,7 @@ def token_block(block: DocumentBlock, tokenizer: TextTokenizer, spec: TextSpec) 
         part=part.then("tokenize", time.perf_counter() - started, rejected),
         ids=good.ids,
         sources=good.sources,
-        text_hash=text_hashes(hashed_texts(good)),
+        text_hash=hashed_texts(good),
         layout=tokenized.layout,
         row=tokenized.row,
         rows=tokenized.rows,
@@ -91,8 +91,11 @@ def token_block(block: DocumentBlock, tokenizer: TextTokenizer, spec: TextSpec) 
     )
 
 
-def hashed_texts(block: DocumentBlock) -> list[str]:
-    """The text that identifies a document's content: text, second text, words, spans, context."""
+def hashed_texts(block: DocumentBlock) -> np.ndarray:
+    """int64 `[documents]`: signed hashes of what a document has that decides its vectors.
+
+    That is its text, second text, words, spans and context.
+    """
     texts = block.texts
     if block.words is not None:
         texts = [
@@ -114,10 +117,4 @@ def hashed_texts(block: DocumentBlock) -> list[str]:
             _WORD_BORDER.join([text, *(f"{start}:{stop}" for start, stop in spans)])
             for text, spans in zip(texts, block.spans, strict=True)
         ]
-    return texts
-
-
-def text_hashes(texts: list[str]) -> np.ndarray:
-    """int64 `[texts]`: XXH3 (64 bits, seed 0) of each text's UTF-8, as a signed number."""
-    digest = xxhash.xxh3_64_intdigest
-    return np.array([digest(text.encode()) for text in texts], np.uint64).view(np.int64)
+    return text_hashes(texts).view(np.int64)

@@ -10,11 +10,12 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
+from bert_embed.base.arrays import text_hashes
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.columns import encoded
 from bert_embed.results.formats import FORMATS
 from bert_embed.storage.files import checksum, stat
-from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows, TokenBlock, id_hashes
+from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows, TokenBlock
 from bert_embed.transforms.ledger import (
     BlockRecord,
     block_record,
@@ -91,9 +92,10 @@ class Counting:
 
     def hashes(self, ids: pa.StringArray, text_hash: np.ndarray) -> dict[str, Any]:
         """What a record keeps of a part's ids and texts."""
-        id_hashes_text = distinct(id_hashes(ids), self.bits).to_text() if self.ids else None
+        hashes = text_hashes(ids.to_pylist()) if self.ids else None
+        of_ids = None if hashes is None else distinct(hashes, self.bits).to_text()
         texts = distinct(text_hash, self.bits).to_text()
-        return {"hash_bits": self.bits, "text_hashes": texts, "id_hashes": id_hashes_text}
+        return {"hash_bits": self.bits, "text_hashes": texts, "id_hashes": of_ids}
 
 
 Files = dict[str, OutputFile]  # by name

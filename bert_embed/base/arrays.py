@@ -1,9 +1,34 @@
-"""Computes with ragged columns, which are flat values and splits, and with matrices of vectors.
+"""Computes with columns, ragged ones as flat values and splits, and with matrices of vectors.
 
 A vector's length and cosines are the same whatever rows are beside it.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
+import xxhash
+
+
+def text_hashes(texts: Iterable[str]) -> np.ndarray:
+    """Returns XXH3 (64 bits, seed 0) of each text's UTF-8, uint64 `[texts]`.
+
+    Of 10^8 texts hardly two have the same; among a billion there is a collision in one of 37 cases.
+    """
+    digest = xxhash.xxh3_64_intdigest
+    return np.array([digest(text.encode()) for text in texts], np.uint64)
+
+
+def first_of_equal(*columns: np.ndarray) -> np.ndarray:
+    """Returns which rows differ from the one before in some column, bool `[rows]`.
+
+    >>> first_of_equal(np.array([1, 1, 2, 2]), np.array([0, 0, 0, 3])).tolist()
+    [True, False, True, True]
+    """
+    differs = np.zeros(len(columns[0]), bool)
+    differs[:1] = True
+    for column in columns:
+        differs[1:] |= column[1:] != column[:-1]
+    return differs
 
 
 def splits_of(lengths: np.ndarray) -> np.ndarray:

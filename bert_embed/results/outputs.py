@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 
 from bert_embed.backends.processor import available_cores
 from bert_embed.base.arguments import path_text
+from bert_embed.base.arrays import text_hashes
 from bert_embed.base.errors import InputError, SettingError, counted
 from bert_embed.base.json import json_object
 from bert_embed.base.threads import in_parallel
@@ -251,8 +251,8 @@ class NewestRows:
 
 
 def id_hashes(ids: Iterable[str | int]) -> np.ndarray:
-    """uint64 `[ids]`: a hash of each, of 64 bits: of 10^8 ids hardly two have the same."""
-    return np.array([xxhash.xxh3_64_intdigest(str(name).encode()) for name in ids], np.uint64)
+    """uint64 `[ids]`: the hash of each as text."""
+    return text_hashes(map(str, ids))
 
 
 def _ids_of_files(output: Output, granularity: str) -> Iterator[tuple[str, list[str | int]]]:

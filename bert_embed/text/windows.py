@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from bert_embed.base.arrays import places, splits_of
+from bert_embed.base.arrays import first_of_equal, places, splits_of
 from bert_embed.base.errors import SettingError
 from bert_embed.settings import DEFAULT_STRIDE, SPECIAL_TOKENS, TextSpec, text_room
 from bert_embed.text.documents import NO_TOKEN, Documents, Rows, TextTokenizer, build_rows
@@ -132,9 +132,7 @@ def widest_context(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
     token = windows.first[window] + inside
     document = windows.document[window]
     order = np.lexsort((window, -score, token, document))
-    new = np.ones(len(order), bool)
-    new[1:] = (np.diff(token[order]) != 0) | (np.diff(document[order]) != 0)
-    best = order[new]
+    best = order[first_of_equal(token[order], document[order])]
     return window[best], inside[best]
 
 

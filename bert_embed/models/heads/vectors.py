@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overloa
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_embed.base.arrays import places, splits_of, take_rows
+from bert_embed.base.arrays import first_of_equal, places, splits_of, take_rows
 from bert_embed.base.environment import requires
 
 if TYPE_CHECKING:
@@ -143,9 +143,7 @@ def merged_entries(
     """Returns entries of `rows` rows in order; those of one row and index by "max" or "sum"."""
     order = np.lexsort((indices, row))
     row, indices, values = row[order], indices[order], values[order]
-    is_first = np.ones(len(order), bool)
-    is_first[1:] = (np.diff(row) != 0) | (np.diff(indices) != 0)
-    first = np.flatnonzero(is_first)
+    first = np.flatnonzero(first_of_equal(row, indices))
     splits = splits_of(np.bincount(row[first], minlength=rows))
     if len(first) < len(order):
         values = {"max": np.maximum, "sum": np.add}[pooling].reduceat(values, first)

@@ -5,7 +5,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_embed.transforms.blocks import id_hashes, places, rows_of_part
+from bert_embed.base.arrays import text_hashes
+from bert_embed.transforms.blocks import places, rows_of_part
 from bert_embed.transforms.increments import EarlierKeys, InputKeys, compared, in_buckets
 
 DOCUMENTS = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 3)))
@@ -14,7 +15,7 @@ EARLIER = st.lists(st.tuples(st.sampled_from("abcdefghij"), st.integers(0, 3), s
 
 def input_of(documents):
     return InputKeys(
-        id_hashes([document for document, _ in documents]),
+        text_hashes([document for document, _ in documents]),
         np.array([text for _, text in documents], np.int64),
         np.zeros(len(documents), np.int64),
         np.arange(len(documents), dtype=np.int64),
@@ -23,7 +24,7 @@ def input_of(documents):
 
 def earlier_of(rows):
     return EarlierKeys(
-        id_hashes([document for document, _, _ in rows]),
+        text_hashes([document for document, _, _ in rows]),
         np.array([text for _, text, _ in rows], np.int64),
         np.array([output for _, _, output in rows], np.int32),
         np.zeros(len(rows), np.int32),

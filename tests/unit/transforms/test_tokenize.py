@@ -1,14 +1,14 @@
 """Rows: equal ones run once, every document finds its own again."""
 
-import numpy as np
 import pyarrow as pa
 
+from bert_embed.base.arrays import text_hashes
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.settings import TextSpec
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.blocks import DocumentBlock
 from bert_embed.transforms.parts import Part
-from bert_embed.transforms.tokenize import hashed_texts, text_hashes, token_block
+from bert_embed.transforms.tokenize import hashed_texts, token_block
 
 
 def documents(texts, **columns):
@@ -60,5 +60,5 @@ def test_what_is_embedded_is_what_is_hashed():
 
 def test_text_hashes_are_the_same_everywhere():
     """XXH3 of UTF-8, as the algorithm's own test vectors have it for the empty input."""
-    assert text_hashes([""]).view(np.uint64)[0] == 0x2D06800538D394C2
+    assert text_hashes([""])[0] == 0x2D06800538D394C2
     assert text_hashes(["a", "b"])[0] != text_hashes(["a", "b"])[1]
