@@ -6,26 +6,23 @@ The hash of the id distributes keys to buckets, each compared within one worker'
 """
 
 import hashlib
-import importlib
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, islice
-from pathlib import PurePosixPath
 from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 import apache_beam as beam
 import numpy as np
-import orjson
 import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_embed.base.arrays import first_of_equal, text_hashes
-from bert_embed.base.environment import requires
-from bert_embed.base.errors import InputError, SettingError, StorageError
+from bert_embed.base.errors import SettingError, required
 from bert_embed.models.heads.head import PIECES
-from bert_embed.models.heads.kinds import KINDS
-from bert_embed.results.files import deleted_batches
+from bert_embed.models.heads.kinds import KINDS, TOKEN
+from bert_embed.results.columns import Wanted
+from bert_embed.results.files import check_package, damage_named, deleted_batches
+from bert_embed.results.formats import format_of, suffixes
 from bert_embed.results.names import DELETED, part_of
 from bert_embed.storage.files import open_raw
 from bert_embed.transforms.bigquery.read import table_columns, table_streams
@@ -179,8 +176,10 @@ def compared(inputs: InputKeys, earlier: EarlierKeys) -> tuple[np.ndarray, Chang
     return existing & read, changes
 
 
-_ROWS = 1 << 16  # read at a time
-_KEY_COLUMNS = ("id", "text_hash")
+# A million and more of rows are read some at a time, without their vectors, of whatever kind.
+_KEY_COLUMNS = Wanted(
+    TOKEN, {}, ("id", "text_hash", *PIECES), False, 1 << 16, {"text_hash": "int64"}
+)
 
 
 @dataclass(frozen=True)
@@ -226,7 +225,7 @@ def key_files(folder: str, complete: bool = True) -> tuple[tuple[str, str] | Non
     sizes = _counting_files(OutputFolder(folder), complete)
     for kind in sorted(KINDS.values(), key=lambda kind: kind.size):
         for place in kind.places:
-            for ending in (".parquet", ".jsonl", ".tfrecord"):
+            for ending in suffixes():
                 of_kind = files_of_kind(sizes, place, ending)
                 if of_kind and (kind.name, ending) != ("token", ".jsonl"):
                     return (place, ending), of_kind
@@ -307,61 +306,13 @@ def id_columns(file: EarlierFile) -> Iterator[IdColumns]:
         for batch in deleted_batches(file.path):
             yield batch["id"].cast(pa.string()), np.zeros(len(batch), np.int64), None
         return
-    try:
-        yield from _READERS[PurePosixPath(file.path).suffix](file.path)
-    except (StorageError, InputError):
-        raise
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-        if getattr(error, "errno", None) is not None:  # of the file system, not of Arrow
-            raise
-        raise InputError(
-            f"skip_existing: {file.path} is damaged; remove it and its documents are embedded "
-            "again",
-            "skip_existing",
-        ) from error
-
-
-def _parquet_columns(path: str) -> Iterator[IdColumns]:
-    from bert_embed.results.parquet import open_parquet
-
-    with open_raw(path) as raw, open_parquet(raw) as file:
-        piece = next((name for name in PIECES if name in file.schema_arrow.names), None)
-        names = [*_KEY_COLUMNS, *([] if piece is None else [piece])]
-        for batch in file.iter_batches(_ROWS, columns=names):
-            numbers = None if piece is None else batch[piece].to_numpy()
-            yield batch["id"].cast(pa.string()), batch["text_hash"].to_numpy(), numbers
-
-
-def _line_columns(path: str) -> Iterator[IdColumns]:
-    with open_raw(path) as file:
-        while rows := [orjson.loads(line) for line in islice(file, _ROWS)]:
-            ids = pa.array([str(row["id"]) for row in rows], pa.string())
-            piece = next((name for name in PIECES if name in rows[0]), None)
-            numbers = None if piece is None else np.array([row[piece] for row in rows], np.int32)
-            yield ids, np.array([row["text_hash"] for row in rows], np.int64), numbers
-
-
-def _record_columns(path: str) -> Iterator[IdColumns]:
-    from bert_embed.results.tf_example import decode_records, unframed
-
-    with requires("skip_existing of TFRecord files", "tensorflow"):
-        importlib.import_module("tensorflow")
-    with open_raw(path) as file:
-        records = chain.from_iterable(unframed(iter(lambda: file.read(_READ_BYTES), b"")))
-        while batch := [record.data for record in islice(records, _ROWS)]:
-            whole = [data for data in batch if data is not None]
-            kinds = {"id": bytes, "text_hash": int, **dict.fromkeys(PIECES, int)}
-            features, readable = decode_records(whole, kinds)
-            if len(readable) < len(batch):
-                raise KeyError("a record without id and text_hash")
-            piece = next((name for name in PIECES if features[name].counts.all()), None)
-            numbers = None if piece is None else features[piece].values
-            ids = [name.decode() for name in features["id"].values.tolist()]
-            yield pa.array(ids, pa.string()), features["text_hash"].values, numbers
-
-
-_READ_BYTES = 1 << 20
-_READERS = {".parquet": _parquet_columns, ".jsonl": _line_columns, ".tfrecord": _record_columns}
+    check_package(file.path)
+    read = required(format_of(file.path).read, "reader")
+    damaged = f"{file.path} is damaged; remove it and its documents are embedded again"
+    with open_raw(file.path) as raw, damage_named(f"skip_existing: {damaged}", "skip_existing"):
+        for columns in read(raw, _KEY_COLUMNS):
+            piece = next((columns[name].to_numpy() for name in PIECES if name in columns), None)
+            yield columns["id"].cast(pa.string()), columns["text_hash"].to_numpy(), piece
 
 
 _MOST_HELD = 1 << 20  # keys that a worker gathers before it passes them on: fewer tiny buckets

@@ -27,7 +27,7 @@ class Wanted:
     columns: Collection[str] | None  # None: all that say something of a document
     vectors: bool
     rows: int
-    types: Mapping[str, str]  # Arrow's, of the extra columns and the id
+    types: Mapping[str, str]  # Arrow's, of the extra columns and the id; else the id is text
     check_pages: bool = True
     packed: bool = False  # whether dense vectors are wanted as ubinary stores them
 

@@ -127,8 +127,8 @@ def row_batches(
         packed=packed,
     )
     name, first = Path(path).name, 0
-    _check_package(name)
-    with open_raw(os.fspath(path)) as file, _damage_named(path):
+    check_package(name)
+    with open_raw(os.fspath(path)) as file, damage_named(_damaged(path)):
         for batch in _batches(file, name, wanted, chosen):
             if limit is not None:
                 batch = batch.slice(0, limit - first)
@@ -176,15 +176,15 @@ def deleted_batches(path: str) -> Iterator[pa.RecordBatch]:
     Raises:
         InputError: The file is damaged.
     """
-    with open_raw(path) as file, _damage_named(path), open_parquet(file) as parquet:
+    with open_raw(path) as file, damage_named(_damaged(path)), open_parquet(file) as parquet:
         for batch in parquet.iter_batches(_DELETED_ROWS, use_threads=False):
             batch.schema.field("id")
             yield batch
 
 
 @contextmanager
-def _damage_named(path: Path | str) -> Iterator[None]:
-    """Raises InputError, which names the file, where its bytes are not what a run wrote."""
+def damage_named(message: str, *settings: str) -> Iterator[None]:
+    """Raises InputError, which names a file, where its bytes are not what a run wrote."""
     try:
         yield
     except StorageError:
@@ -192,9 +192,11 @@ def _damage_named(path: Path | str) -> Iterator[None]:
     except _DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # no permission, a stale handle, too many open files: the bytes may be whole
-        raise InputError(
-            f"{path} is damaged: `bert-embed verify --repair` writes a file of a run again"
-        ) from error
+        raise InputError(message, *settings) from error
+
+
+def _damaged(path: Path | str) -> str:
+    return f"{path} is damaged: `bert-embed verify --repair` writes a file of a run again"
 
 
 def _batches(
@@ -220,7 +222,7 @@ def _batches(
         yield Rows(vectors, table)
 
 
-def _check_package(name: str) -> None:
+def check_package(name: str) -> None:
     """InputError where the package that reads a file is missing, which is no damage."""
     for one in FORMATS.values():
         if one.requires and name.endswith(one.suffix):
@@ -245,7 +247,7 @@ def _units(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterato
     """Some documents' ids, splits `[documents + 1]`, columns, and float32 `[units, width]`."""
     kind, types = KINDS[granularity], {"id": settings.get("id_type", "string")}
     wanted = Wanted(kind, settings, ("id",), True, _UNIT_DOCUMENTS, types)
-    with open_raw(os.fspath(path)) as file, _damage_named(path):
+    with open_raw(os.fspath(path)) as file, damage_named(_damaged(path)):
         for batch, decimals in _columns(file, path.name, wanted):
             lists = batch[kind.folder]
             units = lists.flatten()

@@ -157,6 +157,8 @@ def read_lines(source: Any, wanted: Wanted) -> Iterator[Columns]:
     kind, lines = wanted.kind, _json_lines(source)
     types = {name: arrow_type(one) for name, one in wanted.stored.items()}
     while batch := list(islice(lines, wanted.rows)):
+        if "id" not in wanted.types:
+            batch = [{**row, "id": str(row["id"])} for row in batch]
         columns = {
             name: pa.array([row[name] for row in batch], _type_in_json(name, wanted.types))
             for name in batch[0]

@@ -323,6 +323,7 @@ def read_tfrecord(source: BinaryIO, wanted: Wanted) -> Iterator[Columns]:
     """Yields the wanted columns of some rows at a time, as far as Examples have them."""
     # In the order of the other formats, of which outputs are exported together
     kinds: dict[str, type] = {"id": bytes, **dict.fromkeys(INTEGERS, int), "text": bytes}
+    kinds["text_hash"] = int
     kinds = {feature: kind for feature, kind in kinds.items() if wanted.has(feature)}
     types = wanted.stored
     numbers = {name: _FEATURES.get(one.numbers, bytes) for name, one in types.items()}
@@ -336,10 +337,10 @@ def read_tfrecord(source: BinaryIO, wanted: Wanted) -> Iterator[Columns]:
         for feature, kind in kinds.items():
             column = features[feature].values
             if len(column) and kind is int:
-                columns[feature] = pa.array(column, pa.int32())
+                columns[feature] = pa.array(column, pa.int32() if feature in INTEGERS else None)
             elif len(column):
                 columns[feature] = pa.array([text.decode() for text in column.tolist()])
-        if "id" in columns:
+        if "id" in columns and "id" in wanted.types:
             columns["id"] = columns["id"].cast(pa.type_for_alias(wanted.types["id"]))
         yield columns
 
