@@ -168,6 +168,16 @@ def test_a_damaged_file_is_named(tmp_path, days, one, tiny_bundle, capsys, damag
     assert f"{path} is damaged; remove it" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("output_format", ["jsonl", "tfrecord"])
+def test_a_cut_file_of_another_format_is_named(tmp_path, days, tiny_bundle, capsys, output_format):
+    day1, day2 = days
+    assert embed(tmp_path / "one", tiny_bundle, day1, output_format=output_format) == 0
+    path = next((tmp_path / "one").glob("embeddings/part-*"))
+    path.write_bytes(cut(path.read_bytes()))
+    assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=tmp_path / "one") == 1
+    assert f"{path} is damaged; remove it" in capsys.readouterr().err
+
+
 def test_an_earlier_output_that_grew_is_another_run(tmp_path, days, one, tiny_bundle, capsys):
     _, day2 = days
     assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=one) == 0
