@@ -376,9 +376,10 @@ class TextSpec:
         """Whether a chunk holds as many sentences, paragraphs or words as fit."""
         return self.chunk == "tokens" or self.chunk_tokens is not None
 
-    def most_chunk_tokens(self, prompt_tokens: int) -> int:
-        """Returns the maximum number of tokens of a chunk: `chunk_tokens`, or what fits a row."""
-        return self.chunk_tokens or text_room(self.max_seq_length, prompt_tokens)
+    @property
+    def most_chunk_tokens(self) -> int:
+        """The maximum number of tokens of a chunk: `chunk_tokens`, or what fits a row."""
+        return self.chunk_tokens or text_room(self.max_seq_length, 0)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as JSON-able values, some only where they are not the defaults."""

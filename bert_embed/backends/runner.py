@@ -14,7 +14,7 @@ import numpy as np
 from bert_embed.backends.protocol import Batch, Engine, Graph, PaddedRows, Shape
 from bert_embed.base.arguments import whole_number
 from bert_embed.base.arrays import places, unit_length
-from bert_embed.base.errors import InputError, SettingError
+from bert_embed.base.errors import InputError
 from bert_embed.base.threads import (
     Places,
     native_call,
@@ -61,8 +61,6 @@ def plan_batches(lengths: np.ndarray, budget: int, equal: bool = False) -> list[
     >>> [batch.tolist() for batch in plan_batches(np.array([3, 9, 3, 8]), budget=18)]
     [[1, 3], [0, 2]]
     """
-    if budget < 1:  # a Request checks it before
-        raise SettingError("batch_tokens", f"must be at least 1, got {budget}")
     lengths = np.asarray(lengths, np.int64)
     missing = lengths.max(initial=0) - lengths
     if missing.max(initial=0) <= np.iinfo(np.uint16).max:

@@ -95,7 +95,8 @@ def write_loadable(file: BinaryIO, table: pa.Table, kind: Kind, settings: Settin
 def _write_table(file: BinaryIO, table: pa.Table, settings: Settings, packed: bool) -> None:
     """Writes a table; `packed` gives the numbers of the vectors a dictionary."""
     columns = [path for field in table.schema for path in _leaves(field.type, field.name)]
-    vectors = [path for path in columns if path in {*_VECTORS, *_units()}]
+    of_units = {f"{kind.folder}.list.element.{_NUMBERS}" for kind in KINDS.values()}
+    vectors = [path for path in columns if path in {*_VECTORS, *of_units}]
     others = [path for path in columns if path not in vectors]
     coded = [path for path in others if path not in _ALL_DIFFERENT]
     import pyarrow.parquet as pq
@@ -124,10 +125,6 @@ def _leaves(kind: pa.DataType, path: str) -> Iterator[str]:
         yield from _leaves(kind.value_type, f"{path}.list.element")
     else:
         yield path
-
-
-def _units() -> Iterator[str]:
-    return (f"{kind.folder}.list.element.{_NUMBERS}" for kind in KINDS.values())
 
 
 def read_parquet(source: Any, wanted: Wanted) -> Iterator[Columns]:

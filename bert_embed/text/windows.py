@@ -75,8 +75,6 @@ def build_windows(
     """
     special = SPECIAL_TOKENS * (cls_id != NO_TOKEN)
     lengths = np.diff(row_splits) - prompt_tokens
-    if not isinstance(prompt_tokens, np.ndarray):
-        window_tokens(max_seq_length, prompt_tokens, stride, special)
     longest = np.broadcast_to(text_room(max_seq_length, 0, special) - prompt_tokens, lengths.shape)
     shared = np.minimum(stride, longest - 1)
     step = longest - shared

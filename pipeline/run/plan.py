@@ -330,7 +330,7 @@ class Widths:
         numbers = sum((KINDS[kind].numbers(settings) for kind in text_spec.kinds), Counter[str]())
         step = 0
         if text_spec.chunk is not None:
-            most = text_spec.most_chunk_tokens(0) if text_spec.fills_chunks else _SHORT_CHUNK
+            most = text_spec.most_chunk_tokens if text_spec.fills_chunks else _SHORT_CHUNK
             step = max(most - text_spec.chunk_overlap, 1)
         held = math.prod(token_shape) if text_spec.pools_late else numbers["token"]
         plain = numbers["plain"] + len(text_spec.heads) * _ROW_OVERHEAD // 4

@@ -295,7 +295,9 @@ def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Rows
                 f"{file.metadata.num_rows:,}; {REPLACED}"
             )
         check_schema(path, file.schema_arrow, columns)
-        groups, at = _touched(_group_rows(file.metadata), piece)
+        footer = file.metadata
+        counts = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+        groups, at = _touched(counts, piece)
         rows, full = _batch_rows(piece.info, raw, file, groups, columns)
         rows, full = min(rows, full, batch_rows), min(full, batch_rows)
         held: list[pa.Table] = []
@@ -335,10 +337,6 @@ def _batch_rows(
         repeated = _repeated_bytes(info, raw, file, group, leaves)
         rows = min(rows, max(1, _MOST_BATCH_BYTES // max(1, repeated)))
     return rows, full
-
-
-def _group_rows(metadata: pq.FileMetaData) -> list[int]:
-    return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
 
 
 @dataclass(frozen=True)
