@@ -269,14 +269,13 @@ def compiled(case: Case) -> Any:
     zeros = {name: np.zeros(size, np.float32) for name, size in shapes.items()}
     zeros |= config.tables(zeros)
     dtype = jnp.dtype(case.precision)
-    joined = case.target in _GPUS and has_kernels(config, dtype, [chip(case.target)])
-    if joined:
+    if case.target in _GPUS and has_kernels(config, dtype, [chip(case.target)]):
         zeros = joined_products(zeros, config.head_width)
     weights = {name: of(array.shape, weight_type(name, dtype)) for name, array in zeros.items()}
     rows, texts = of(shape), of((shape[0], most_texts(shape[1])))
     function = jax.jit(partial(program, wanted, heads, ()), out_shardings=as_written(place))
     lowered = function.lower(weights, rows, rows, None, texts)
-    return lowered.compile(OPTIONS if joined else None)
+    return lowered.compile(OPTIONS if case.target in _GPUS else None)
 
 
 def layer_products(

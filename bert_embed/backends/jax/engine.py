@@ -45,7 +45,7 @@ class JaxEngine(ProgramEngine):
         self._by_row = NamedSharding(mesh, PartitionSpec(_ROWS))
         dtype = jax.numpy.dtype(precision)
         joined = has_kernels(bundle.config, dtype, self._chips)
-        self._options = OPTIONS if joined else None
+        self._options = OPTIONS if device == "gpu" else None
         weights = program_weights(bundle, tensors, dtype, joined)
         self._weights = jax.device_put(weights, NamedSharding(mesh, PartitionSpec()))
 
