@@ -29,8 +29,8 @@ UNSEEN = -1e9  # the score of tokens that are not seen: their softmax is exactly
 _LEAST = -1e30  # below every score
 _LOG2_E = math.log2(math.e)
 _OLDEST = 8.0  # compute capability, from which Triton compiles
-# Of XLA's compiler, for GPUs. Products by Triton gained nothing on an H100 and an H200, trying them is
-# most of what compiling takes, and they would leave GELU to a kernel of its own.
+# Of XLA's compiler, for GPUs. Products by Triton gained nothing on an H100 and an H200. Trying them
+# is most of what compiling takes, and they leave GELU to a kernel of its own.
 OPTIONS = {"xla_gpu_enable_triton_gemm": False}
 
 

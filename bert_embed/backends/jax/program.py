@@ -5,7 +5,7 @@ float32; those of products are in the precision of their weights.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
@@ -544,9 +544,8 @@ def gelu(x: jax.Array, activation: str, gated: bool) -> jax.Array:
     if activation == "gelu_new" or (x.dtype == jnp.bfloat16 and not gated):
         return jax.nn.gelu(x, approximate=True)
     wide = x.astype(jnp.float32)
-    square, polynomial = wide * wide, _GELU[0]
-    for factor in _GELU[1:]:
-        polynomial = polynomial * square + factor
+    square = wide * wide
+    polynomial = reduce(lambda found, factor: found * square + factor, _GELU)
     return (wide / (1 + jnp.exp2(wide * polynomial))).astype(x.dtype)
 
 
