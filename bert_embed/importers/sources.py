@@ -18,15 +18,8 @@ from packaging.version import parse
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, reason, required, shown_bytes
 from bert_embed.bundle.bundle import ARCHIVES, HUB_HANDLES, MARKERS
-from bert_embed.bundle.find import (
-    HUB_SCHEME,
-    Snapshot,
-    cached_snapshot,
-    fetch,
-    fetched_snapshot,
-    hub_name,
-    list_model,
-)
+from bert_embed.bundle.cache import fetch, list_model
+from bert_embed.bundle.find import HUB_SCHEME, Snapshot, cached_snapshot, fetched_snapshot, hub_name
 from bert_embed.storage.gcs import SCHEME
 
 _MOST_UNPACKED = 64 << 30  # bytes; the largest BERT has some 1.4 GB, Adam's slots three times that

@@ -11,7 +11,8 @@ import bert_embed
 from bert_embed.backends.litert import FILES
 from bert_embed.base.errors import InputError
 from bert_embed.bundle.bundle import is_weights, read_bundle
-from bert_embed.bundle.find import RemoteModel, fetch, list_model, resolve_model
+from bert_embed.bundle.cache import RemoteModel, fetch, list_model
+from bert_embed.bundle.find import resolve_model
 from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from bert_embed.storage.gcs import RemoteFile
@@ -187,7 +188,7 @@ def test_a_model_is_imported_from_there_on_the_way(gcs, cache, tmp_path, monkeyp
 def test_two_processes_fetch_at_once_without_tensorflow(gcs, cache, small):
     url = gcs.put_folder(small, "two", "mine")
     script = (
-        "import sys, bert_embed.bundle.find as r; print(r.fetch(r.list_model(sys.argv[1])));"
+        "import sys, bert_embed.bundle.cache as r; print(r.fetch(r.list_model(sys.argv[1])));"
         "assert 'tensorflow' not in sys.modules and 'apache_beam' not in sys.modules"
     )
     started = [
