@@ -443,9 +443,7 @@ def recipe_spec(name: str, num_hidden_layers: int) -> VectorSpec:
     if name == _SUM_ALL:
         every = tuple(range(1, num_hidden_layers + 1))
         return VectorSpec(layers=every, layer_combine="sum", pooling="mean")
-    if name not in _SPECS:
-        raise SettingError("recipe", f"must be one of {', '.join(RECIPES)}, got {name!r}")
-    spec = _SPECS[name]
+    spec = _SPECS[one_of("recipe", name, RECIPES)]
     if num_hidden_layers < -min(spec.layers):
         raise SettingError(
             "recipe",

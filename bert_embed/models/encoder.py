@@ -1,7 +1,7 @@
 """Defines what every encoder has: sizes, names of tensors, and a graph of operations."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
@@ -35,6 +35,10 @@ class Sizes:
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 what = "a positive integer" if least else "an integer of at least 0"
                 raise InputError(f"{self.where}{name} must be {what}, got {value!r}")
+
+    def _check_known(self, name: str, known: Collection[str]) -> None:
+        if (value := getattr(self, name)) not in known:
+            raise InputError(f"{self.where}{name} must be one of {', '.join(known)}, got {value!r}")
 
     def _check_switches(self) -> None:
         for field in fields(self):  # type: ignore[arg-type]
@@ -262,11 +266,7 @@ class EncoderConfig(Sizes):
                 f"config: hidden_size {self.hidden_size} must be a multiple of "
                 f"num_attention_heads, got {self.num_attention_heads}"
             )
-        known = dict.fromkeys(self.activations.values())
-        if self.hidden_act not in known:
-            raise InputError(
-                f"config: hidden_act must be one of {', '.join(known)}, got {self.hidden_act!r}"
-            )
+        self._check_known("hidden_act", dict.fromkeys(self.activations.values()))
         epsilon = self.layer_norm_eps
         if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 < epsilon < 1:
             raise InputError(

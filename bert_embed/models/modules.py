@@ -32,10 +32,7 @@ class DenseModule(Sizes):
 
     def __post_init__(self) -> None:
         self._check_positive("in_features", "out_features")
-        if self.activation not in DENSE_ACTIVATIONS:
-            raise InputError(
-                f"activation must be one of {', '.join(DENSE_ACTIVATIONS)}, got {self.activation!r}"
-            )
+        self._check_known("activation", DENSE_ACTIVATIONS)
         self._check_switches()
 
     def __str__(self) -> str:

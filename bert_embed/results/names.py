@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from bert_embed.base.errors import InputError, SettingError
+from bert_embed.base.arguments import one_of
+from bert_embed.base.errors import InputError
 
 OUTPUT_DTYPES = ("float32", "float16", "bfloat16", "int8", "ubinary")
 INTEGER_DTYPES = ("int8", "ubinary")  # those that JSON lines hold as integers
@@ -43,7 +44,7 @@ def stored(vectors: np.ndarray, dtype: str) -> Stored:
     largest one. int8 divides a vector by its scale, which is its largest absolute number over 127,
     and rounds; a vector of zeros has scale 0. ubinary keeps whether a number is above 0.
     """
-    check_output_dtype(dtype)
+    one_of("output_dtype", dtype, OUTPUT_DTYPES)
     if dtype == "float16":
         return Stored(_clipped(vectors, dtype).astype(np.float16))
     if dtype == "bfloat16":
@@ -57,7 +58,7 @@ def stored(vectors: np.ndarray, dtype: str) -> Stored:
 
 def restored(values: np.ndarray, scale: np.ndarray | None, dtype: str, width: int) -> np.ndarray:
     """Returns float32 `[n, width]` of `[n, stored width]`; the bits of ubinary become 1 and -1."""
-    check_output_dtype(dtype)
+    one_of("output_dtype", dtype, OUTPUT_DTYPES)
     if dtype == "bfloat16":
         return values.view(ml_dtypes.bfloat16).astype(np.float32)
     if dtype == "ubinary":
@@ -73,8 +74,7 @@ def restored(values: np.ndarray, scale: np.ndarray | None, dtype: str, width: in
 
 def stored_type(dtype: str) -> np.dtype:
     """Returns the type of the stored values, that of `Stored.values`."""
-    check_output_dtype(dtype)
-    return _STORED[dtype]
+    return _STORED[one_of("output_dtype", dtype, OUTPUT_DTYPES)]
 
 
 def stored_width(dtype: str, width: int) -> int:
@@ -85,14 +85,6 @@ def stored_width(dtype: str, width: int) -> int:
 def output_dtype(settings: Mapping[str, Any]) -> str:
     """Returns the output type that a run's settings name, by default float32."""
     return settings.get("output_dtype", "float32")
-
-
-def check_output_dtype(dtype: str) -> None:
-    """Checks that there is such a type; SettingError if not."""
-    if dtype not in OUTPUT_DTYPES:
-        raise SettingError(
-            "output_dtype", f"must be one of {', '.join(OUTPUT_DTYPES)}, got {dtype!r}"
-        )
 
 
 @functools.cache
