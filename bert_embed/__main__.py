@@ -5,6 +5,7 @@ The latter imports what the current folder holds before any package of that name
 """
 
 import atexit
+import gc
 import os
 import sys
 
@@ -19,6 +20,7 @@ except KeyboardInterrupt:  # the imports take some tenths of a second
 
 def run() -> None:
     """Ends the process with the command's exit code."""
+    gc.disable()  # until a command's modules are there: nothing of what is imported is garbage
     open_streams()
     atexit.register(settle_streams)  # the first that is registered here runs last
     code = main()
@@ -30,6 +32,7 @@ def run() -> None:
             markers.end_markers()
         settle_streams()
         os._exit(code)
+    gc.freeze()  # else the interpreter walks through all objects of all modules as it ends
     sys.exit(code)
 
 
