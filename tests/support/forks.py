@@ -3,11 +3,13 @@
 A command that starts as a process of its own imports Beam and Arrow for two to three seconds of
 processor time, and most tests of processes are not about that. `python()` is for these: the words
 to put where `sys.executable` would stand. Streams, environment, folder, signals and exit code are
-those of a process that was started so, and the interpreter ends as it always does. Modules are
-there already, and the process is another than the one that waits: tests of imports, of memory and
-of a process' children start Python itself.
+those of a process that was started so. Where all went well it ends once its threads have, exit
+handlers ran and its streams are flushed: to take a thousand modules down takes longer than most
+commands. Modules are there already, and the process is another than the one that waits: tests of
+imports, of memory and of a process' children start Python itself.
 """
 
+import atexit
 import functools
 import gc
 import importlib
@@ -35,6 +37,7 @@ _HELD = Path(__file__).with_name("held_site") / "sitecustomize.py"
 _IMPORTED = (
     "ai_edge_litert.interpreter",
     "apache_beam.runners.portability.fn_api_runner.fn_runner",
+    "apache_beam.typehints.opcodes",
     "bert_embed.backends.litert.engine",
     "bert_embed.pipeline.cli",
     "bert_embed.pipeline.commands.clusters",
@@ -43,6 +46,7 @@ _IMPORTED = (
     "bert_embed.pipeline.commands.search",
     "bert_embed.pipeline.embedding",
     "bert_embed.pipeline.texts",
+    "tokenizers",
 )
 
 
@@ -171,15 +175,36 @@ def _run(words: list[str]) -> None:
     sys.argv = [kind, *rest]
     if "BERT_EMBED_HELD" in os.environ:
         runpy.run_path(str(_HELD))
-    if kind == "-m":
-        runpy.run_module(what, run_name="__main__", alter_sys=True)
-    else:
-        module = sys.modules["__main__"] = types.ModuleType("__main__")
-        exec(compile(what, "<string>", "exec"), vars(module))
+    try:
+        if kind == "-m":
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        else:
+            module = sys.modules["__main__"] = types.ModuleType("__main__")
+            exec(compile(what, "<string>", "exec"), vars(module))
+        _codes.append(0)
+    except SystemExit as error:
+        if isinstance(error.code, int | None):
+            _codes.append(error.code or 0)
+        raise
+
+
+_codes: list[int] = []
+
+
+def _end() -> None:
+    """Ends this process, unless the interpreter has something to say: an error, a lost answer."""
+    with suppress(OSError, ValueError):
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+        for code in _codes:
+            os._exit(code & 0xFF)
 
 
 if __name__ == "__main__":
+    atexit.register(_end)  # the first that is registered runs last
+    gc.disable()
     for name in _IMPORTED:
         importlib.import_module(name)
     gc.freeze()
+    gc.enable()
     _run(_serve(sys.argv[1]))
