@@ -11,12 +11,6 @@ import pytest
 from bert_embed.pipeline.options.embed import FLAGS
 
 ROOT = Path(__file__).resolve().parents[1]
-# `bert_embed/` holds links to the other two.
-PRODUCT = {
-    str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8"))
-    for top in ("bert_embed", "transforms", "pipeline")
-    for path in (ROOT / top).rglob("*.py")
-}
 # These own the names of an output; in the other places the same words name weights.
 NAME_OWNERS = ("transforms/output_folder.py", "bert_embed/results/names.py")
 WEIGHTS = (
@@ -28,6 +22,16 @@ OUTPUT_NAME = re.compile(
     r"(^|/)(part-|_state(/|$)|run\.json$|examples\.json$)"
     r"|^(embeddings|tokens|words|spans|windows|sparse|multi|scores|examples|rejected|removed|deleted)/"
 )
+
+
+@pytest.fixture(scope="module")
+def product():
+    """The parsed files; `bert_embed/` holds links to the other two."""
+    return {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8"))
+        for top in ("bert_embed", "transforms", "pipeline")
+        for path in (ROOT / top).rglob("*.py")
+    }
 
 
 def output_names(module):
@@ -52,9 +56,9 @@ raise ValueError(f"{folder} has no run.json")
     assert sorted(output_names(ast.parse(code))) == wanted
 
 
-def test_names_of_outputs_have_one_owner():
-    others = [name for name in PRODUCT if name not in NAME_OWNERS and not name.startswith(WEIGHTS)]
-    assert {name: names for name in others if (names := output_names(PRODUCT[name]))} == {}
+def test_names_of_outputs_have_one_owner(product):
+    others = [name for name in product if name not in NAME_OWNERS and not name.startswith(WEIGHTS)]
+    assert {name: names for name in others if (names := output_names(product[name]))} == {}
 
 
 # These see no text: plans, names of streams, models, numbers of reports.
@@ -79,19 +83,19 @@ def steps(module):
                 yield mapped, functions[mapped]
 
 
-def test_steps_that_see_texts_redact_errors():
-    transforms = [PRODUCT[name] for name in PRODUCT if name.startswith("transforms/")]
+def test_steps_that_see_texts_redact_errors(product):
+    transforms = [product[name] for name in product if name.startswith("transforms/")]
     found = [(name, ast.unparse(body)) for module in transforms for name, body in steps(module)]
     assert len(found) > 20
     assert {name for name, body in found if "RedactErrors(" not in body} <= NO_TEXT | ADAPTERS
 
 
-def test_all_that_people_read_is_written_by_the_console():
+def test_all_that_people_read_is_written_by_the_console(product):
     """It shows control characters; who writes past it lets ids move the cursor."""
     past = re.compile(r"(sys\.std(out|err)\.write|print_exc|print_help|print_usage)$")
-    for name in PRODUCT:
+    for name in product:
         if name.startswith("pipeline/") and name != "pipeline/console.py":
-            calls = [node for node in ast.walk(PRODUCT[name]) if isinstance(node, ast.Call)]
+            calls = [node for node in ast.walk(product[name]) if isinstance(node, ast.Call)]
             assert not [call for call in calls if past.search(ast.unparse(call.func))], name
 
 
@@ -110,12 +114,12 @@ def test_importing_loads_nothing_heavy(module, heavy):
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-def test_no_layer_below_the_front_ends_knows_a_flag():
+def test_no_layer_below_the_front_ends_knows_a_flag(product):
     """They name settings; the command line, YAML and Python each spell them their way."""
     flag = re.compile(rf"(?<!bq query )--(no_)?({'|'.join(FLAGS)})\b")
     named = [
         f"{path}:{node.lineno}"
-        for path, module in PRODUCT.items()
+        for path, module in product.items()
         if path.startswith(("bert_embed/", "transforms/"))
         for node in ast.walk(module)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)

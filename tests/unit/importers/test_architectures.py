@@ -32,7 +32,6 @@ from tests.support.models.jina import CODE, JINA
 
 pytestmark = pytest.mark.slow
 
-ROWS = with_jina(np.load(GOLDEN))
 LONG_ROWS = (*GATED, *JINA)
 CLOSE = 1e-4
 # One shape, which XLA compiles in a second.
@@ -81,8 +80,13 @@ def encoders(encoder_of, kind):
     return partial(encoder_of, kind)
 
 
+@cache
+def rows():
+    return with_jina(np.load(GOLDEN))
+
+
 def states(kind, number):
-    return ROWS[f"{kind}/states/{number}"]
+    return rows()[f"{kind}/states/{number}"]
 
 
 def assert_close(found, wanted):
@@ -109,7 +113,7 @@ def test_tokens_and_all_hidden_states_are_those_of_transformers(encoders, kind, 
     first, second = zip(*PAIRS, strict=True)
     texts, pairs = all_layers(encoders(engine), TEXTS), all_layers(encoders(engine), first, second)
     for number, (ids, vectors) in enumerate([*texts, *pairs]):
-        assert ids == ROWS[f"{kind}/ids/{number}"].tolist()
+        assert ids == rows()[f"{kind}/ids/{number}"].tolist()
         assert_close(vectors, states(kind, number))
 
 
@@ -120,7 +124,7 @@ def test_tokens_and_all_hidden_states_are_those_of_transformers(encoders, kind, 
 def test_long_rows_are_those_of_transformers(encoder_of, gated, engine, number):
     ((ids, vectors),) = all_layers(encoder_of(gated, engine), [EDGES[number]])
     row = len(TEXTS) + len(PAIRS) + number
-    assert ids == ROWS[f"{gated}/ids/{row}"].tolist()
+    assert ids == rows()[f"{gated}/ids/{row}"].tolist()
     assert len(ids) == LENGTHS[number]
     assert_close(vectors[kept_tokens(len(ids))], states(gated, row))
 
@@ -245,7 +249,7 @@ def test_vectors_are_those_of_sentence_transformers(encoders, bundle, kind):
     assert bundle.defaults == VectorSpec(pooling="mean", normalize=True)
     for engine in ENGINES:
         found = encoders(engine).encode(TEXTS)
-        assert np.abs(found - ROWS[f"{kind}/vectors"]).max() < CLOSE
+        assert np.abs(found - rows()[f"{kind}/vectors"]).max() < CLOSE
 
 
 @pytest.mark.parametrize("pooling", ["cls", "max", "mean_sqrt_len", "lasttoken"])
@@ -264,7 +268,7 @@ def test_layers_are_pooled_as_those_of_bert(encoders, kind, pooling):
 def test_the_pooler_is_that_of_the_weights(encoders, bundle, kind):
     assert bundle.has_pooler == (kind in POOLED)
     if kind in POOLED:
-        wanted = [ROWS[f"{kind}/pooler/{number}"] for number in range(len(TEXTS))]
+        wanted = [rows()[f"{kind}/pooler/{number}"] for number in range(len(TEXTS))]
         found = encoders("litert").encode(TEXTS, pooling="pooler", normalize=False)
         assert np.abs(found - wanted).max() < CLOSE
     else:

@@ -21,12 +21,12 @@ from bert_embed.text.tokenizer import Tokenizer
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 CHUNK = 4096
-POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
+POINTS = [*range(0xD800), *range(0xE000, 0x110000)]
 CHUNKS = [POINTS[at : at + CHUNK] for at in range(0, len(POINTS), CHUNK)]
 # Unicode has given characters to these planes alone; all points of others are treated alike.
 PLANES_IN_USE = (0, 1, 2, 3, 14)
 SOME_OF_OTHERS = 16  # one chunk in so many
-SPACES = "".join(chr(point) for point in POINTS if chr(point).isspace()).translate(
+SPACES = "".join(filter(str.isspace, map(chr, POINTS))).translate(
     dict.fromkeys(range(0x1C, 0x20))  # which Python alone calls white space
 )
 # Places of a character: alone, at each place of a word, between words, twice, behind a capital,
