@@ -31,7 +31,7 @@ from bert_embed.storage.files import (
     read_bytes,
     size_of,
 )
-from bert_embed.transforms.examples.write import are_settings
+from bert_embed.transforms.examples import are_settings
 from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.parts import (
     COMPRESSIONS,

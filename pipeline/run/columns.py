@@ -20,7 +20,7 @@ from bert_embed.settings import HEADINGS, TextSpec, context_columns
 from bert_embed.storage.files import read_bytes
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.client import check_column
-from bert_embed.transforms.examples.write import ExampleSettings, settings_from_json
+from bert_embed.transforms.examples import ExampleSettings, settings_from_json
 from bert_embed.transforms.output_folder import SETTINGS_FILE, settings_places
 from bert_embed.transforms.parts import WHOLE_FILES, InputFile
 from bert_embed.transforms.read.columns import Columns, joined_fields, no_column, text_fields

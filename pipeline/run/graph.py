@@ -19,7 +19,7 @@ from bert_embed.transforms.bigquery.load import with_loads
 from bert_embed.transforms.bigquery.read import ReadTable
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, without_blocks
 from bert_embed.transforms.deleted import WriteDeleted
-from bert_embed.transforms.examples.write import example_files
+from bert_embed.transforms.examples import example_files
 from bert_embed.transforms.increments import CompareKeys, compare_documents
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
 from bert_embed.transforms.ledger import ReconcileError

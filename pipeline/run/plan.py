@@ -20,7 +20,7 @@ from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.load import TableLoad
 from bert_embed.transforms.bigquery.read import TableRequest
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock
-from bert_embed.transforms.examples.write import ExampleSettings
+from bert_embed.transforms.examples import ExampleSettings
 from bert_embed.transforms.increments import EarlierOutput, KeySettings
 from bert_embed.transforms.ledger import sample_bits
 from bert_embed.transforms.listing import Listing, StoredListing

@@ -38,7 +38,7 @@ from bert_embed.transforms.bigquery.client import (
 )
 from bert_embed.transforms.bigquery.load import KindTable, TableLoad
 from bert_embed.transforms.bigquery.read import TableRequest, earlier_table_name, table_facts
-from bert_embed.transforms.examples.write import are_settings
+from bert_embed.transforms.examples import are_settings
 from bert_embed.transforms.increments import (
     EarlierOutput,
     deleted_files,

@@ -262,7 +262,7 @@ def test_no_text_stands_in_the_errors_of_examples(tmp_path, tiny_bundle, broken)
     path, examples = tmp_path / "in.txt", tmp_path / "examples"
     path.write_text(f"the bank {TEXT}\n")
     words = flags_of(examples, tiny_bundle, path)
-    told = broken("bert_embed.transforms.examples.write", "example_bytes", "tokenize", *words)
+    told = broken("bert_embed.transforms.examples", "example_bytes", "tokenize", *words)
     assert re.search(r"write: ValueError at .*its message may hold a text", told)
     assert main(["tokenize", *words]) == 0
     words = flags_of(tmp_path / "out", tiny_bundle, examples)

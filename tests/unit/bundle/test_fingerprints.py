@@ -20,7 +20,7 @@ from bert_embed.bundle.fingerprints import (
 from bert_embed.models.bert import BertConfig
 from bert_embed.models.modules import DenseModule
 from bert_embed.settings import TextSpec, VectorSpec
-from bert_embed.transforms.examples.write import ExampleSettings
+from bert_embed.transforms.examples import ExampleSettings
 from bert_embed.transforms.read.columns import Columns
 from tests.support.command import ROOT
 

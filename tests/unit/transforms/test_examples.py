@@ -17,7 +17,7 @@ from bert_embed.settings import TextSpec
 from bert_embed.storage.files import stat
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.blocks import DocumentBlock
-from bert_embed.transforms.examples.write import ExampleSettings, example_bytes, settings_from_json
+from bert_embed.transforms.examples import ExampleSettings, example_bytes, settings_from_json
 from bert_embed.transforms.listing import Listing
 from bert_embed.transforms.parts import InputFile, Part
 from bert_embed.transforms.read.examples import (

@@ -1,1 +1,0 @@
-"""Tokenized examples in TFRecord files."""
