@@ -69,7 +69,7 @@ class ModelSettings(VectorSettings, total=False):
         long_text: How longer texts are handled: "truncate" cuts them, "window" gives the mean over
             windows, "reject" rejects them. Left out: cut, with one logged warning.
         stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
-        precision: Number type of the matrix products, one of `engines.choose.PRECISIONS`.
+        precision: Number type of the products, one of `bert_embed.backends.choose.PRECISIONS`.
         batch_tokens: Most tokens of a batch, padding included; None: chosen for the device.
         threads: Processor cores for the model; None: all that a worker may use.
         large_model: Whether the worker processes of a machine share one model.

@@ -380,7 +380,7 @@ class VectorRows:
     ids: list[Any]  # the documents' ids
     rows: np.ndarray  # int64 `[rows]`, their numbers
     vectors: np.ndarray  # float32 `[rows, width]`
-    conditions: np.ndarray  # int8 `[rows]`, as `bert_embed.base.vectors.conditions` gives them
+    conditions: np.ndarray  # int8 `[rows]`, as `bert_embed.base.arrays.conditions` gives them
 
 
 def vector_rows(job: ClusterJob, file: VectorFile) -> Iterator[VectorRows]:
