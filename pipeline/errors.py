@@ -4,7 +4,7 @@ import re
 from enum import IntEnum
 from typing import Any
 
-from bert_embed.base.errors import InputError, SettingError, StorageError
+from bert_embed.base.errors import InputError, SettingError, StorageError, error_text
 
 
 class ExitCode(IntEnum):
@@ -61,9 +61,7 @@ def flag_message(error: BaseException) -> str:
     >>> flag_message(SettingError("stride", "requires long_text window", "long_text"))
     '--stride requires --long_text window'
     """
-    message, names = str(error), getattr(error, "settings", ())
-    if isinstance(error, OSError) and isinstance(error.filename, str):
-        message = f"{error.filename}: {error.strerror}"  # in place of "[Errno 13] …"
+    message, names = error_text(error), getattr(error, "settings", ())
     leading = ""
     if isinstance(error, SettingError):
         leading, names = f"--{error.setting}", names[1:]

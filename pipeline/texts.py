@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import InputError, error_text
 from bert_embed.pipeline.options.embed import DEFAULTS
 from bert_embed.pipeline.report.sample import TEXT_COLUMNS, Run, Sample
 from bert_embed.pipeline.run.columns import extra_schema
@@ -129,7 +129,7 @@ def texts_of_input(
         extra = tuple(source.extra_columns or ())
         columns = replace(columns, extra=extra_schema(extra, files, False, extra))
     except (ValueError, OSError) as error:
-        return hits, f"the run's input cannot be read: {error}"
+        return hits, f"the run's input cannot be read: {error_text(error)}"
     wanted = {key for hit in itertools.chain.from_iterable(hits) if (key := _key(hit))}
     last = {block: part for block, part, _ in sorted(wanted)}  # part of each block
     cut = record.files

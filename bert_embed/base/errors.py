@@ -57,9 +57,21 @@ def required(value: _Value | None, what: str) -> _Value:
     return value
 
 
+def error_text(error: BaseException) -> str:
+    """Returns what an error says, one of the system without its number.
+
+    >>> error_text(PermissionError(13, "Permission denied", "a.txt"))
+    'a.txt: Permission denied'
+    """
+    if isinstance(error, OSError) and error.strerror:
+        named = isinstance(error.filename, str)
+        return f"{error.filename}: {error.strerror}" if named else error.strerror
+    return str(error)
+
+
 def reason(error: Exception) -> str:
     """Returns the first line of what an error says."""
-    text = str(getattr(error, "reason", None) or error).strip()
+    text = error_text(getattr(error, "reason", None) or error).strip()
     return text.splitlines()[0] if text else type(error).__name__
 
 

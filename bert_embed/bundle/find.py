@@ -32,6 +32,7 @@ from bert_embed.bundle.bundle import (
 )
 from bert_embed.bundle.cache import cached_import, fetch, import_apart, list_model
 from bert_embed.storage.gcs import SCHEME
+from bert_embed.storage.local import absolute
 
 _LOG = logging.getLogger(__name__)
 HUB_SCHEME = "hf://"
@@ -332,7 +333,7 @@ def local_place(model: str) -> Path | None:
     """The folder or file of this machine that a model stands for; None for a name or an address."""
     if model in ("", NAMES[0]) or model.startswith((SCHEME, HUB_SCHEME, *HUB_HANDLES)):
         return None
-    place = Path(os.path.expanduser(model)).absolute()
+    place = Path(absolute(model))
     return place if os.path.exists(place) else None  # Path.exists raises for a name too long
 
 

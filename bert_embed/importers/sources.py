@@ -21,6 +21,7 @@ from bert_embed.bundle.bundle import ARCHIVES, HUB_HANDLES, MARKERS
 from bert_embed.bundle.cache import fetch, list_model
 from bert_embed.bundle.find import HUB_SCHEME, Snapshot, cached_snapshot, fetched_snapshot, hub_name
 from bert_embed.storage.gcs import SCHEME
+from bert_embed.storage.local import absolute
 
 _MOST_UNPACKED = 64 << 30  # bytes; the largest BERT has some 1.4 GB, Adam's slots three times that
 _MOST_FILES = 10_000
@@ -120,7 +121,7 @@ def local_folder(source: str) -> Iterator[Path]:
     elif source.startswith(SCHEME):
         place = fetch(list_model(source))
     else:
-        place = Path(source).absolute()
+        place = Path(absolute(source))
     if not (place.is_file() and place.name.endswith(ARCHIVES)):
         yield place
         return

@@ -22,7 +22,12 @@ PUT_BACK = "put it back as it was"  # what is gone, and nothing else is wrong
 
 def absolute(path: str) -> str:
     """The absolute path, with `~` resolved."""
-    path = os.path.abspath(os.path.expanduser(path))
+    try:
+        path = os.path.abspath(os.path.expanduser(path))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{path}: the current folder was removed; change to one that is there"
+        ) from error
     return "/" + path.lstrip("/")  # POSIX lets `//` begin another name, for the same file here
 
 
@@ -171,31 +176,43 @@ def _renamed(path: str, temporary_folder: str | None) -> Iterator[str]:
     """A temporary name for a file that gets its own one when it is complete, or is removed."""
     folder, name = os.path.split(path)
     temporary = os.path.join(temporary_folder or folder, temporary_name(name))
+    with _written(path):
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        except BaseException:
+            if os.path.exists(temporary):
+                os.remove(temporary)
+            raise
+
+
+@contextmanager
+def _written(path: str) -> Iterator[None]:
+    """Raises StorageError with the name of a file that the system does not let us write."""
     try:
-        yield temporary
-        os.replace(temporary, path)
-    except BaseException as error:
-        if os.path.exists(temporary):
-            os.remove(temporary)
-        if isinstance(error, OSError) and error.strerror:
-            raise StorageError(f"{path} cannot be written: {error.strerror}") from error
-        raise
+        yield
+    except OSError as error:
+        if not error.strerror:
+            raise
+        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def create(path: str, data: bytes) -> bool:
     """Creates a file, by hard link or exclusively; False if another process was first."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, temporary_name(name))
-    with open(temporary, "wb") as file:
-        file.write(data)
     try:
+        with open(temporary, "wb") as file:
+            file.write(data)
         os.link(temporary, path)
     except FileExistsError:
         return False
     except OSError:  # no hard links here, or a reason that the open below meets, too
-        return _open_exclusive(path, data)
+        with _written(path):
+            return _open_exclusive(path, data)
     finally:
-        os.remove(temporary)
+        with suppress(FileNotFoundError):
+            os.remove(temporary)
     return True
 
 

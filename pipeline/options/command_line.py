@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, replace
 from typing import Any, NoReturn, Self
 
-from bert_embed.base.errors import InputError, SettingError
+from bert_embed.base.errors import InputError, SettingError, error_text
 from bert_embed.pipeline.console import answer, installed_program, program
 from bert_embed.pipeline.errors import UsageError, flag_message
 from bert_embed.pipeline.options.embed import DEFAULTS, FLAGS, Options, grouped
@@ -299,7 +299,7 @@ def _settings(path: str) -> dict[str, Any]:
             raise FileNotFoundError(f"{path} is not there")
         text = data.decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingError("config", f"{path} cannot be read: {error}") from error
+        raise SettingError("config", f"{path} cannot be read: {error_text(error)}") from error
     try:
         root = yaml.compose(text, yaml.SafeLoader)
         names = [key.value for key, _ in root.value] if isinstance(root, yaml.MappingNode) else []

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypedDict
 
-from bert_embed.base.errors import InputError, SettingError, StorageError
+from bert_embed.base.errors import InputError, SettingError, StorageError, error_text
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import NoAnswer, UsageError
 from bert_embed.pipeline.options.command_line import (
@@ -180,7 +180,7 @@ def named_as_in_python() -> Iterator[None]:
     except StorageError:
         raise
     except OSError as error:  # of a file that cannot be read or written
-        raise UsageError(hide_secrets(str(error))) from None
+        raise UsageError(hide_secrets(error_text(error))) from None
 
 
 def without_dashes(message: str) -> str:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from bert_embed.base.errors import InputError, StorageError
+from bert_embed.base.errors import FULL_DISK, InputError, StorageError, error_text
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import UsageError
@@ -70,9 +70,9 @@ class OutputState:
         except StorageError:
             raise
         except (OSError, ValueError) as error:
-            if isinstance(error, UsageError):
+            if isinstance(error, UsageError) or getattr(error, "errno", None) in FULL_DISK:
                 raise
-            raise UsageError(f"{self.name} cannot be used: {error}") from error
+            raise UsageError(f"{self.name} cannot be used: {error_text(error)}") from error
 
 
 def record_of_run(named: str, advice: str | None = "") -> RunRecord:

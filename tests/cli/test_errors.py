@@ -76,6 +76,30 @@ def test_dashes_are_underscores(tmp_path, text, tiny_bundle, capsys):
     assert_one_sentence(capsys.readouterr(), error)
 
 
+def test_the_current_folder_is_gone(tmp_path, text, tiny_bundle, monkeypatch, capsys):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for words in (
+        ["embed", f"--input={text}", "--output=out", f"--model={tiny_bundle}"],
+        ["embed", f"--input={text}", f"--output={tmp_path}/out", "--model=model"],
+        ["model", "import", "model", "bundle"],
+        ["search", "out", "river"],
+    ):
+        assert main(words) == 2
+        assert_one_sentence(capsys.readouterr(), ": the current folder was removed; change to")
+
+
+def test_errors_of_the_system_have_no_numbers(tmp_path, text, tiny_bundle, capsys):
+    assert embed(tmp_path / "new", tiny_bundle, text, config=tmp_path) == 2
+    assert_one_sentence(capsys.readouterr(), f"cannot be read: {tmp_path}: Is a directory")
+    (tmp_path / "out" / "run.json").mkdir(parents=True)
+    assert embed(tmp_path / "out", tiny_bundle, text) == 2
+    message = f"cannot be used: {tmp_path}/out/run.json: Is a directory"
+    assert_one_sentence(capsys.readouterr(), message)
+
+
 def test_a_glob_without_quotes(tmp_path, text, capsys):
     assert main(["embed", f"--output={tmp_path}/out", "--input", str(text), "b.txt"]) == 2
     assert_one_sentence(capsys.readouterr(), "b.txt stands alone: repeat --input")

@@ -61,15 +61,30 @@ def test_embed_names_flags(tiny_bundle, tmp_path, capsys, flags, message):
     assert "Traceback" not in shown
 
 
-def test_a_bug_keeps_its_traceback(tiny_bundle, tmp_path, capsys, monkeypatch):
-    def broken(*arguments, **options):
-        raise ValueError("invalid literal")
+@pytest.fixture
+def told(tiny_bundle, tmp_path, capsys, monkeypatch):
+    """What a dry run says that meets an error."""
 
-    monkeypatch.setattr("json.dumps", broken)  # which the run's fingerprint is made with
-    (tmp_path / "in.txt").write_text("one\n")
-    where = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out", f"--model={tiny_bundle}"]
-    assert main(["embed", *where, "--dry_run"]) == 1
-    shown = capsys.readouterr().err
+    def say(error):
+        def broken(*arguments, **options):
+            raise error
+
+        monkeypatch.setattr("json.dumps", broken)  # which the run's fingerprint is made with
+        (tmp_path / "in.txt").write_text("one\n")
+        where = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out"]
+        assert main(["embed", *where, f"--model={tiny_bundle}", "--dry_run"]) == 1
+        return capsys.readouterr().err
+
+    return say
+
+
+def test_too_little_memory_is_one_sentence(told):
+    shown = told(MemoryError("Unable to allocate 9. GiB for an array"))
+    assert shown == "error: there is not enough memory: Unable to allocate 9. GiB for an array\n"
+
+
+def test_a_bug_keeps_its_traceback(told):
+    shown = told(ValueError("invalid literal"))
     assert "Traceback" in shown
     assert "ValueError: invalid literal" in shown
     assert shown.endswith("error: unexpected ValueError, a bug of this program\n")

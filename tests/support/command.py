@@ -49,9 +49,12 @@ def files_of_at_most(size: int) -> Iterator[None]:
     """Has the kernel refuse this process' files over a size, as a full disk what does not fit."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    keeps_none = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # Python takes what fits of a file for the whole
     try:
         yield
     finally:
+        sys.dont_write_bytecode = keeps_none
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 

@@ -268,6 +268,18 @@ def test_a_disk_that_clusters_fill_is_told_of_with_the_files_name(tmp_path, caps
     assert main(words) == 0
 
 
+def test_a_disk_that_is_full_from_the_start_fails_the_run(corpus, tiny_bundle, tmp_path, capsys):
+    """With exit code 1, as any full disk: schedules try again after 1, and not after 2."""
+    output = tmp_path / "out"
+    with files_of_at_most(1_000):
+        assert embed(output, tiny_bundle, corpus, **SMALL) == 1
+    sentence = f"error: {output}/run.json cannot be written: File too large\n"
+    assert capsys.readouterr().err == sentence
+    assert stray(output) == []
+    assert not (output / "run.json").exists()
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+
+
 def test_no_space_left_is_told_with_the_files_name(
     corpus, local, tiny_bundle, tmp_path, capsys, monkeypatch
 ):
