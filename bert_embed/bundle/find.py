@@ -295,13 +295,6 @@ def _complaint(stderr: str) -> str:
     return (errors or lines or ["it gave no file"])[-1]
 
 
-if __name__ == "__main__":
-    try:
-        sys.stdout.write(f"{ensure_minilm().path}\n")
-    except InputError as error:
-        sys.exit(f"error: {error}")
-
-
 def resolve_model(
     model: str | os.PathLike[str],
     needed: Callable[[Bundle], Sequence[str]] | None = None,
@@ -433,3 +426,10 @@ def _content(place: Path) -> str:
     files = [place] if place.is_file() else sorted(place.rglob("*"))
     hashed = [f"{file.relative_to(place)} {file_sha256(file)}" for file in files if file.is_file()]
     return "\n".join([str(place), *hashed])
+
+
+if __name__ == "__main__":
+    try:
+        sys.stdout.write(f"{ensure_minilm().path}\n")
+    except InputError as error:
+        sys.exit(f"error: {error}")
