@@ -102,16 +102,12 @@ def hashed_texts(block: DocumentBlock) -> np.ndarray:
             text if words is None else _WORD_BORDER.join(words)
             for text, words in zip(texts, block.words, strict=True)
         ]
-    if block.texts_b is not None:
-        texts = [
-            f"{one}{_WORD_BORDER}{other}" if other else one
-            for one, other in zip(texts, block.texts_b, strict=True)
-        ]
-    if block.contexts is not None:  # whose change changes the vectors
-        texts = [
-            f"{text}{_WORD_BORDER}{context}" if context else text
-            for text, context in zip(texts, block.contexts, strict=True)
-        ]
+    for others in (block.texts_b, block.contexts):
+        if others is not None:
+            texts = [
+                f"{text}{_WORD_BORDER}{other}" if other else text
+                for text, other in zip(texts, others, strict=True)
+            ]
     if block.spans is not None:
         texts = [
             _WORD_BORDER.join([text, *(f"{start}:{stop}" for start, stop in spans)])
