@@ -28,7 +28,7 @@ from bert_embed.pipeline.console import (
     program,
     warn,
 )
-from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
+from bert_embed.pipeline.errors import ExitCode, UsageError, exhausted, flag_message
 from bert_embed.pipeline.runners.options import DEFAULT_RUNNER
 
 if TYPE_CHECKING:
@@ -107,10 +107,11 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
         console.quiet_logs()
         return work()
     except (InputError, OSError) as error:  # the latter of a file that cannot be read or written
-        warn(f"error: {hide_secrets(flag_message(error))}")
+        lacking = exhausted(error)
+        warn(f"error: {hide_secrets(lacking or flag_message(error))}")
         # A store that does not answer and a full disk are not the command's fault.
         fails = isinstance(error, StorageError) or getattr(error, "errno", None) in FULL_DISK
-        return ExitCode.FAILED if fails else ExitCode.USAGE
+        return ExitCode.FAILED if fails or lacking else ExitCode.USAGE
     except TextError as error:  # a query, to which this model gives no vector
         warn(f"error: {error}")
         return ExitCode.FAILED
@@ -129,6 +130,9 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
             package = error.name.replace("_", "-")
             warn(f"error: {missing(f'{program()} {command} here', package)}")
             return ExitCode.USAGE
+        if lacking := exhausted(error):
+            warn(f"error: {hide_secrets(lacking)}")
+            return ExitCode.FAILED
         # A bug of ours: its place matters more than a sentence.
         warn(*hide_secrets(traceback.format_exc()).splitlines())
         warn(f"error: unexpected {type(error).__name__}, a bug of this program")

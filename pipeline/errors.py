@@ -1,6 +1,7 @@
 """Defines exit codes, UsageError, and how errors of the library become messages with flags."""
 
 import re
+import traceback
 from enum import IntEnum
 from typing import Any
 
@@ -53,6 +54,24 @@ def step_message(message: str) -> str:
     'block 3: the model hangs; --skip_blocks 3 does without these documents'
     """
     return _IN_STEPS.sub("--", message)
+
+
+_EXHAUSTED = re.compile(
+    "can't start new thread|failed to map segment|cannot allocate memory|MemoryError|"
+    "BlockingIOError: .*temporarily",
+    re.IGNORECASE,
+)
+
+
+def exhausted(error: BaseException | str) -> str | None:
+    """Says what to do where the system gave no more memory or threads; None for another error."""
+    said = error if isinstance(error, str) else traceback.format_exception_only(error)[-1].strip()
+    if not _EXHAUSTED.search(said):
+        return None
+    return (
+        f"the system gave no more memory or threads ({said}): raise the limits of the process "
+        "(ulimit -v, ulimit -u, or its container's), or end other programs"
+    )
 
 
 def flag_message(error: BaseException) -> str:

@@ -8,7 +8,7 @@ import grpc
 
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.console import hide_secrets
-from bert_embed.pipeline.errors import flag_message, step_message
+from bert_embed.pipeline.errors import exhausted, flag_message, step_message
 from bert_embed.transforms.ledger import ReconcileError
 
 # What a runner in Java says when the connection to a worker breaks.
@@ -84,6 +84,8 @@ def root_message(error: BaseException) -> str:
     lost = _LOST_WORKER.search(line)
     if lost:
         return f"a worker process died ({lost[1]})"
+    if lacking := exhausted(line):
+        return lacking
     line = _JAVA_NAME.sub(r"\1", line)
     kind, colon, message = line.partition(": ")
     if kind.endswith("SettingError"):  # begins with the name; a worker sends only the text
@@ -102,6 +104,8 @@ def explains_itself(error: BaseException) -> bool:
     if isinstance(error, (InputError, OSError, JobFailed, ReconcileError, grpc.RpcError)):
         return True
     if _JOB_ENDED.match(str(error)) and _PYTHON not in str(error):
+        return True
+    if exhausted(_last_line(error)):
         return True
     kind = _last_line(error).partition(": ")[0].rsplit(".", 1)[-1]
     ours = kind in _SELF_EXPLANATORY and kind != "RuntimeError"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from apache_beam.runners.worker.data_plane import PeriodicThread
 
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.options.command_line import EVERYDAY
@@ -237,6 +238,32 @@ def test_output_that_cannot_be_written(tmp_path, text, tiny_bundle, capsys):
     for output in (tmp_path / "link", tmp_path / "link" / "out"):
         assert embed(output, tiny_bundle, text) == 2
         assert_one_sentence(capsys.readouterr(), f"{tmp_path}/link is a broken link; make what")
+
+
+def test_a_process_that_gets_no_more_memory_or_threads_says_so(
+    tmp_path, tiny_bundle, text, capsys, monkeypatch
+):
+    assert embed(tmp_path / "out", tiny_bundle, text) == 0
+    code = (
+        "import resource, sys, numpy; from bert_embed.pipeline.cli import main\n"
+        "held = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (held + (1 << 20),) * 2)\n"
+        f"sys.exit(main(['search', {str(tmp_path / 'out')!r}, 'one']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: the system gave no more memory or threads (MemoryError):")
+    assert done.stderr.count("\n") == 1
+    capsys.readouterr()
+    monkeypatch.setattr(PeriodicThread, "start", fail)  # of each of Beam's workers
+    assert embed(tmp_path / "new", tiny_bundle, text) == 1
+    said = capsys.readouterr().err
+    assert "error: the job failed: the system gave no more memory or threads (can't start" in said
+    assert "Traceback" not in said
+
+
+def fail(thread):
+    raise RuntimeError("can't start new thread")
 
 
 def test_output_that_may_not_fit_the_disk(tmp_path, tiny_bundle, capsys):
