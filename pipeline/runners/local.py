@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import grpc
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.runners.runner import PipelineRunner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from bert_embed.bundle.cache import package_variables
@@ -83,7 +85,8 @@ def run_pipeline(options: PipelineOptions, work: Callable[[beam.Pipeline], None]
     """
     with quiet_channels():
         if not has_worker_processes(options):
-            with beam.Pipeline(options=options) as pipeline:
+            is_prism = options.view_as(StandardOptions).runner.lower() == "prismrunner"
+            with beam.Pipeline(_prism_runner() if is_prism else None, options) as pipeline:
                 work(pipeline)
             return
         done: Future[None] = Future()
@@ -105,13 +108,45 @@ def run_pipeline(options: PipelineOptions, work: Callable[[beam.Pipeline], None]
             ) from error
 
 
+def _with_us(*command: Any) -> list[Any]:
+    """The command of a process that ends with this one, even where that is killed; on Linux.
+
+    It must be started by a thread that does not end before.
+    """
+    code = (
+        "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9)\n"  # SIGKILL when its parent dies,
+        "if os.getppid() == int(sys.argv[1]): os.execv(sys.argv[2], sys.argv[2:])"  # as it may have
+    )
+    own = [sys.executable, "-IS", "-c", code, str(os.getpid())] if sys.platform == "linux" else []
+    return [*own, *command]
+
+
+def _prism_runner() -> PipelineRunner:
+    """Beam's, with a program that ends with this process."""
+    from apache_beam.runners.portability import job_server, prism_runner
+
+    class PrismJobServer(prism_runner.PrismJobServer):
+        def subprocess_cmd_and_endpoint(self) -> tuple[list[Any], str]:
+            command, endpoint = super().subprocess_cmd_and_endpoint()
+            is_main = threading.current_thread() is threading.main_thread()
+            return _with_us(*command) if is_main else command, endpoint
+
+    class PrismRunner(prism_runner.PrismRunner):
+        def default_job_server(self, options: PipelineOptions) -> job_server.JobServer:
+            server = job_server.StopOnExitJobServer
+            return self.shared_handle.acquire(lambda: server(PrismJobServer(options)))
+
+    return PrismRunner()
+
+
 def _run(
     options: PipelineOptions, work: Callable[[beam.Pipeline], None], done: "Future[None]"
 ) -> None:
     give_no_worker_command(options)
     variables = shlex.join(f"{name}={value}" for name, value in package_variables().items())
-    python = shlex.quote(sys.executable)
-    command = f"trap '' INT; export {variables}; exec {python} -m {_WORKER}"
+    # Beam waits for it in the thread that starts it.
+    python = shlex.join(_with_us(sys.executable, "-m", _WORKER))
+    command = f"trap '' INT; export {variables}; exec {python}"
     environment = SubprocessSDKEnvironment.from_command_string(command_string=command)
     try:
         with beam.Pipeline(FnApiRunner(default_environment=environment), options) as pipeline:

@@ -4,6 +4,8 @@ import gzip
 import json
 import os
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +117,28 @@ def test_ctrl_c_ends_at_once(tmp_path, long_corpus, tiny_bundle, runner):
     assert all(flag in last for flag in runner if flag != "--runner=FnApiRunner")  # the default
 
 
+# Before which there is no connection, whose end a process would notice.
+CONNECTS = {
+    "PrismRunner": "apache_beam.runners.portability.portable_runner|JobServiceHandle|submit",
+    "FnApiRunner": "apache_beam.runners.worker.sdk_worker|SdkHarness|run",
+}
+
+
+def test_processes_of_a_killed_run_end_with_it(tmp_path, long_corpus, tiny_bundle, runner):
+    flags = [*flags_of(tmp_path / "out", tiny_bundle, long_corpus, **SMALL), *runner]
+    hold = Hold(tmp_path / "hold", 0, CONNECTS[runner[0].partition("=")[2]])
+    job = hold.start("embed", *flags, fresh=True)
+    others = descendants(job.pid)
+    assert others
+    job.kill()
+    job.wait()
+    for _ in range(100):
+        left = [each for each in others if command_line(each)]
+        time.sleep(0.1 * bool(left))
+    hold.go()
+    assert left == []
+
+
 def test_a_worker_process_that_is_killed_fails_the_job_and_the_same_command_continues(
     tmp_path, corpus, expected, tiny_bundle
 ):
@@ -176,4 +200,7 @@ def descendants(process):
 
 
 def command_line(process):
-    return Path(f"/proc/{process}/cmdline").read_text("utf-8", errors="replace")
+    """Empty of one that has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{process}/cmdline").read_text("utf-8", errors="replace")
+    return ""
