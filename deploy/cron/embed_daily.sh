@@ -130,7 +130,7 @@ main() {
   choose_days "${words[@]:1}"
 
   mkdir -p "$STATE/logs"
-  exec 3>&2
+  exec 3>&2 || exec 3>/dev/null # it is closed
   if [[ -z "$to_stdout" ]]; then
     log="$STATE/logs/$(TZ="$TIME_ZONE" date +%F).log"
     exec >>"$log" 2>&1

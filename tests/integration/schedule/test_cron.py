@@ -4,6 +4,7 @@ import datetime
 import gzip
 import os
 import signal
+import subprocess
 import time
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from tests.support.command import Hold, embed, files, record, rows, stray
 from tests.support.daily import (
     DAYS,
+    SCRIPT,
     daily,
     log,
     some_texts,
@@ -174,6 +176,14 @@ def test_settings_may_have_lines_of_windows(tmp_path, tiny_bundle, forks):
     settings.write_bytes(settings.read_bytes().replace(b"\n", b"\r\n"))
     assert daily(settings, DAYS[0]) == (0, "")
     assert rows(tmp_path / "vectors" / DAYS[0])["id"] == ["a"]
+
+
+def test_closed_streams_are_no_reason_to_leave_a_day_out(tmp_path, tiny_bundle, forks):
+    write_day(tmp_path / "texts", DAYS[0], {"a": "red river"})
+    settings = write_settings(tmp_path, tiny_bundle, **forks)
+    words = ["bash", "-c", '"$@" <&- >&- 2>&-', "bash", SCRIPT, settings, DAYS[0]]
+    assert subprocess.run(words, check=False).returncode == 0
+    assert f"{DAYS[0]} ended with exit code 0" in log(tmp_path)
 
 
 def test_a_settings_file_that_is_not_there_is_named(tmp_path):
