@@ -294,7 +294,7 @@ class OutputFolder:
 
     def other_files(self) -> list[str]:
         """Names of files that do not belong in their folders."""
-        return sorted(name for name, _ in _sizes_below(self.path).items() if not _is_ours(name))
+        return sorted(name for name in _sizes_below(self.path) if not _is_ours(name))
 
     def recorded_parts(self) -> list[tuple[int, int]]:
         """Block and part of every block record, sorted."""

@@ -121,7 +121,7 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> t
     if not spec.needs_tokens:
         return rows, layout
     outputs = row_tokens(documents, rows, layout.windows, tokenizer.separators)
-    words = _words(documents, outputs, tokenizer) if "word" in spec.granularity else None
+    words = _words(documents, outputs) if "word" in spec.granularity else None
     spans = None
     if documents.spans is not None and "span" in spec.granularity:
         spans = _units(documents, outputs, documents.spans)
@@ -224,7 +224,7 @@ def widest_tokens(
     return splits, row, place
 
 
-def _words(documents: Documents, tokens: RowTokens, tokenizer: TextTokenizer) -> Units:
+def _words(documents: Documents, tokens: RowTokens) -> Units:
     if documents.words is None:
         texts, first, last = words_of_text(documents)
         units = _cut(documents, tokens, texts, first, last)
