@@ -53,6 +53,8 @@ _TYPES = (  # beside times
     *(types.is_binary, types.is_large_binary),
 )
 _NAMES = {"iceberg": "Iceberg", "delta": "Delta Lake"}
+# Columns that Spark and others show of every row of Iceberg
+_RESERVED = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id")
 # What their libraries take for a part of an address in the name of a table's folder
 _STRANGE = {"iceberg": r"%[0-9A-Fa-f]{2}|[#?]", "delta": r"%[0-9A-Fa-f]{2}|\\"}
 
@@ -212,6 +214,11 @@ def _check_columns(run: _Run, named: str) -> None:
     """UsageError if a table cannot hold the columns of a run."""
     folder, dtype = run.output.folder, run.output.settings["output_dtype"]
     for field in run.files[0].schema if run.files else ():
+        if named == _NAMES["iceberg"] and field.name in _RESERVED:
+            raise UsageError(
+                f"{folder}: column {field.name} is one that {named} has of every row: rename it in "
+                "the input, or embed without it"
+            )
         if (kind := _unfit(field.type)) is not None:
             advice = "name another type in --extra_columns, and embed again"
             if field.name == EMBEDDING:

@@ -28,6 +28,14 @@ from bert_embed.results.files import Rows
 
 _LONGEST_ID = 512  # bytes, of OpenSearch and Elasticsearch
 _FIELDS = {"dense": "embedding", "sparse": "sparse"}  # of OpenSearch
+# Fields that OpenSearch or Elasticsearch has of every document; no document may hold them.
+_METADATA = frozenset(
+    (
+        *("_id", "_index", "_type", "_source", "_routing", "_version", "_seq_no", "_primary_term"),
+        *("_field_names", "_ignored", "_ignored_source", "_nested_path", "_tier", "_feature"),
+        *("_doc_count", "_data_stream_timestamp", "_size"),
+    )
+)
 _FACTOR = 100  # impacts are integers; what the SPLADE models of Anserini are indexed with
 # Beside the folder: Anserini takes every file in it for documents, Vertex each `.json` for data.
 _JOURNAL = ".export.json"
@@ -47,6 +55,7 @@ def opensearch(source: Source) -> bool:
                 f"{source.place} has a column {_FIELDS[kind]}, as the field of {kind} vectors is "
                 "called: embed without it"
             )
+    _check_fields(source)
     names = []
     if "sparse" in source.kinds:
         # A query of OpenSearch finds no name with a dot; Elasticsearch's own models spell it so.
@@ -72,6 +81,19 @@ def opensearch(source: Source) -> bool:
 
     deletes = deleted_files(deleted_names(source), "bulk_deleted_{:04d}.jsonl", deletion)
     return write_lines(source, "bulk_{:04d}.jsonl", lines, others=deletes)
+
+
+def _check_fields(source: Source) -> None:
+    """Refuses columns that no field is named like: an index takes a dot for a field in another."""
+    fields = {*source.schema.names, *(_FIELDS[kind] for kind in source.kinds)}
+    for name in source.schema.names:
+        parts = name.split(".")
+        above = {".".join(parts[:count]) for count in range(1, len(parts))}
+        if name in _METADATA or above & fields or not all(map(str.strip, parts)):
+            raise UsageError(
+                f"{source.place} has a column {name!r}, but an index has no such field beside its "
+                "own and these: rename it in the input, or embed without it"
+            )
 
 
 def qdrant(source: Source) -> bool:

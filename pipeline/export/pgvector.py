@@ -34,6 +34,8 @@ _KINDS = {
     "ubinary": ("bit", "Bit", 64_000, 64_000),
 }
 _OPERATORS = {"cosine": "cosine", "dot": "ip", "euclidean": "l2", "manhattan": "l1"}
+_MOST_BYTES = 63  # of a name, which is cut there
+_SYSTEM = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")  # columns of every table
 _SPARSE = "sparse"  # the column of sparse vectors
 _MOST_ENTRIES = 16_000  # of a sparse vector in a column
 _MOST_INDEXED_ENTRIES = 1_000  # and in an index
@@ -234,6 +236,7 @@ class _Export:
 def pgvector(source: Source) -> bool:
     """Exports to a table; False if it was there already."""
     options = source.options
+    _check_names(source)
     _check_size(source)
     _check_address(source)
     with _server_errors(source) as psycopg:
@@ -264,6 +267,19 @@ def _check_address(source: Source) -> None:
         raise UsageError(
             "DEST must not hold a password, which others can see: set PGPASSWORD, or use ~/.pgpass"
         )
+
+
+def _check_names(source: Source) -> None:
+    for name in source.schema.names:
+        if name in _SYSTEM or len(name.encode()) > _MOST_BYTES:
+            raise UsageError(
+                f"{source.place} has a column {name}, but PostgreSQL has one of that name in every "
+                f"table, or cuts it at {_MOST_BYTES} bytes: rename it in the input, or embed "
+                "without it"
+            )
+    for name in source.options.table.split("."):
+        if len(name.encode()) > _MOST_BYTES:
+            raise UsageError(f"--table {name}: PostgreSQL cuts names at {_MOST_BYTES} bytes")
 
 
 def _check_size(source: Source) -> None:

@@ -151,6 +151,30 @@ def test_a_wrong_command_is_refused_in_one_sentence(run, tmp_path, capsys, chang
 
 
 @pytest.mark.parametrize(
+    ("target", "name", "message"),
+    [
+        ("opensearch", "_id", "has a column '_id', but an index has no such field beside its own"),
+        ("opensearch", "lang.code", "has a column 'lang.code', but an index"),
+        ("opensearch", "a..b", "has a column 'a..b', but an index"),
+        ("pgvector", "ctid", "has a column ctid, but PostgreSQL has one of that name"),
+        ("pgvector", "é" * 32, "or cuts it at 63 bytes: rename it in the input"),
+        ("iceberg", "_file", "column _file is one that Iceberg has of every row: rename it"),
+    ],
+)
+def test_a_column_that_the_target_cannot_have_is_refused(tmp_path, capsys, target, name, message):
+    def renamed(block):
+        return replace(block, extra=block.extra.rename_columns({"year": name}))
+
+    run = finished_run(tmp_path / "run", [3], changed=renamed)
+    dest = "postgresql://me@127.0.0.1/db" if target == "pgvector" else tmp_path / "dest"
+    assert export(run, dest, target) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "dest").exists()
+
+
+@pytest.mark.parametrize(
     ("target", "packages"), [("faiss", "faiss-cpu"), ("pgvector", "pgvector 'psycopg[binary]'")]
 )
 def test_a_package_that_is_not_installed_is_named_with_its_command(
