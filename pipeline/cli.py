@@ -7,17 +7,15 @@ import difflib
 import gc
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from functools import partial
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any
 
 import bert_embed
 from bert_embed.backends.processor import set_up_process
-from bert_embed.base.environment import missing
+from bert_embed.base.environment import Absent, absent, missing
 from bert_embed.base.errors import FULL_DISK, InputError, StorageError, TextError
 from bert_embed.pipeline import console
 from bert_embed.pipeline.console import (
@@ -29,7 +27,7 @@ from bert_embed.pipeline.console import (
     warn,
 )
 from bert_embed.pipeline.errors import ExitCode, UsageError, exhausted, flag_message
-from bert_embed.pipeline.runners.options import DEFAULT_RUNNER
+from bert_embed.pipeline.runners.options import BEAM_WITHOUT, DEFAULT_RUNNER
 
 if TYPE_CHECKING:
     from bert_embed.pipeline.options.commands import ClusterOptions
@@ -217,23 +215,19 @@ def _embed(command: str, arguments: list[str], own_process: bool) -> int:
     return start(options)
 
 
-# Which Beam works without. google.cloud: clients of BigQuery, Dataflow, Pub/Sub and Storage.
-_OPTIONAL = ("apitools", "google.cloud", "pandas", "pymongo")
-
-
 def _leave_out_pandas() -> None:
     """Does without pandas, which Arrow and scikit-learn, for a report's map, import where it is.
 
     It takes 0.5 s and 40 MiB. For processes that are a command of ours from start to end.
     """
-    sys.meta_path.insert(0, _Absent(("pandas",)))
+    sys.meta_path.insert(0, Absent(("pandas",)))
 
 
 def _import_arrow() -> None:
     """Imports Arrow as if pandas were not installed; the clients of services may use it."""
     import pyarrow as pa
 
-    with _absent("pandas"):
+    with absent("pandas"):
         pa.array([], pa.string())  # Arrow's Python looks for pandas once,
         pa.scalar("")  # and its C++ does where it finds the type of a value
 
@@ -248,29 +242,5 @@ def _import_beam(options: "Options | ClusterOptions", uses_tables: bool) -> None
         _import_arrow()
         return
     _leave_out_pandas()
-    with _absent(*_OPTIONAL):
+    with absent(*BEAM_WITHOUT):
         import apache_beam  # noqa: F401
-
-
-@contextmanager
-def _absent(*packages: str) -> Iterator[None]:
-    """Makes imports of packages fail, but for modules that were imported before."""
-    finder = _Absent(packages)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-
-
-class _Absent(MetaPathFinder):
-    """Answers for packages that are not installed."""
-
-    def __init__(self, packages: tuple[str, ...]) -> None:
-        self._packages = packages
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
-        """Finds nothing, and ends the search for these packages."""
-        # A part of a package, too: start files of Python may have imported the name `google.cloud`.
-        if any(f"{fullname}.".startswith(f"{name}.") for name in self._packages):
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)

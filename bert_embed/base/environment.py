@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from importlib.abc import MetaPathFinder
 from typing import Any
 
 from bert_embed.base.errors import InputError, counted
@@ -122,3 +123,27 @@ def _put(text: str) -> None:
     with suppress(OSError, ValueError, AttributeError):  # it is closed, or nobody reads it
         sys.stderr.write(text)
         sys.stderr.flush()
+
+
+@contextmanager
+def absent(*packages: str) -> Iterator[None]:
+    """Makes imports of packages fail, but for modules that were imported before."""
+    finder = Absent(packages)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class Absent(MetaPathFinder):
+    """Answers for packages that are not installed."""
+
+    def __init__(self, packages: tuple[str, ...]) -> None:
+        self._packages = packages
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        """Finds nothing, and ends the search for these packages."""
+        # A part of a package, too: start files of Python may have imported the name `google.cloud`.
+        if any(f"{fullname}.".startswith(f"{name}.") for name in self._packages):
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)

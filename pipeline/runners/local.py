@@ -27,10 +27,21 @@ from bert_embed.pipeline.runners.beam import (
     give_no_worker_command,
     has_worker_processes,
 )
-from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
+from bert_embed.pipeline.runners.options import BEAM_WITHOUT, DEFAULT_RUNNER, RunnerOptions
 from bert_embed.storage.files import is_remote
 
 _WORKER = "apache_beam.runners.worker.sdk_worker_main"
+# Imports what a run imports, and as it does: without some packages, looking for no garbage.
+_START = f"""\
+import gc, sys
+from bert_embed.base.environment import absent
+gc.disable()
+with absent(*sys.argv[1:]):
+    from {_WORKER} import main
+gc.freeze()
+gc.enable()
+main(sys.argv)
+"""
 _PRISM_RELEASES = "https://github.com/apache/beam/releases/"  # all that Beam fetches it from
 _POLL_SECONDS = 0.2  # a signal does not wake a thread that waits without end
 _LOST_WORKER = "Channel closed prematurely."  # all that Beam says of it
@@ -144,9 +155,10 @@ def _run(
 ) -> None:
     give_no_worker_command(options)
     variables = shlex.join(f"{name}={value}" for name, value in package_variables().items())
+    without = () if "apitools" in sys.modules else BEAM_WITHOUT
     # Beam waits for it in the thread that starts it.
-    python = shlex.join(_with_us(sys.executable, "-m", _WORKER))
-    command = f"trap '' INT; export {variables}; exec {python}"
+    words = shlex.join(_with_us(sys.executable, "-c", _START, *without))
+    command = f"trap '' INT; export {variables}; exec {words}"
     environment = SubprocessSDKEnvironment.from_command_string(command_string=command)
     try:
         with beam.Pipeline(FnApiRunner(default_environment=environment), options) as pipeline:

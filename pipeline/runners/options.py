@@ -122,6 +122,8 @@ def device_of(type_name: str) -> str:
 
 DATAFLOW = "DataflowRunner"
 DEFAULT_RUNNER = "FnApiRunner"  # DirectRunner picks another runner by what the network allows
+# Which Beam works without. google.cloud: clients of BigQuery, Dataflow, Pub/Sub and Storage.
+BEAM_WITHOUT = ("apitools", "google.cloud", "pandas", "pymongo")
 # Runners whose own flags Beam's Python side does not know: unknown flags are passed on to them.
 _FOREIGN_RUNNERS = ("flinkrunner", "portablerunner", "sparkrunner")
 _LOCAL_RUNNERS = (
