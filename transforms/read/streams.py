@@ -86,7 +86,8 @@ class ObjectLines:
     """Lays out JSON, an array or objects one after the other, as lines of one object each.
 
     Bytes change in their places: every line feed becomes a carriage return, what stands around
-    objects a space, and the byte before an object, except the first, a line feed.
+    objects a space, and the byte before an object, except the first, a line feed; so does the comma
+    before an element of an array that is none, which is thus a line and malformed.
 
     JSON has no line feed within a string: a line that ends in one has a quote too many or too few.
     What it seemed to open or close does not count, so that such a record costs no other.
@@ -99,10 +100,13 @@ class ObjectLines:
         self.is_quoted = False
         self.count = 0  # objects that began
         self.joined = 0  # of them, with no byte between them and the one before
-        self._pending = b""  # the last byte, before which another piece may begin with an object
+        # The last byte, before which another piece may begin with an object; and all from a comma
+        # that no element is behind yet.
+        self._pending = b""
+        self._begins_with_comma = False
 
     def feed(self, data: bytes) -> bytes:
-        """Lays out a piece, which does not end in a backslash; the last byte comes later."""
+        """Lays out a piece, which does not end in a backslash; its last bytes come later."""
         array = np.frombuffer(data, np.uint8)
         quotes = unescaped(array, np.flatnonzero(array == ord('"')), "\\")
         line_feeds = np.flatnonzero(array == ord("\n"))
@@ -135,6 +139,8 @@ class ObjectLines:
         levels = np.stack([after, self.arrays + np.cumsum(arrays * outside)], axis=1)
         array[line_feeds] = ord("\r")
         opens = marks[(before == 0) & (brackets == ord("{"))]
+        commas = marks[outside & (brackets == ord(",")) & (levels[:, 1] <= 1)]
+        held = self._split(array, opens, commas)
         ends = opens[int(self.count == 0) :] - 1
         apart = np.isin(array[ends], np.frombuffer(b" \t\r", np.uint8))
         array[ends[apart]] = ord("\n")
@@ -149,11 +155,30 @@ class ObjectLines:
         self.depth, self.arrays = levels[-1].tolist()
         self._line = lines[-1:]
         laid_out = array.tobytes()
-        self._pending = laid_out[-1:]
-        return laid_out[:-1]
+        self._pending = laid_out[held:]
+        return laid_out[:held]
+
+    def _split(self, array: np.ndarray, opens: np.ndarray, commas: np.ndarray) -> int:
+        """Begins lines at commas, behind an object, of elements that are none.
+
+        Returns from where on the bytes come later, as the next piece may decide on a comma there.
+        """
+        if self._begins_with_comma:
+            commas = np.append(0, commas)
+        elif self.count == 0:
+            commas = commas[commas > (opens[0] if len(opens) else len(array))]
+        bounds = np.union1d(opens, np.append(commas, len(array)))
+        nexts = bounds[np.searchsorted(bounds, commas, side="right")]
+        filled = np.append(0, np.cumsum(~np.isin(array, np.frombuffer(b" \t\r\n", np.uint8))))
+        are_lines = filled[nexts] > filled[commas]
+        array[commas[are_lines]] = ord("\n")
+        self._begins_with_comma = bool(
+            len(commas) and nexts[-1] == len(array) and not are_lines[-1]
+        )
+        return int(commas[-1]) if self._begins_with_comma else len(array) - 1
 
     def rest(self) -> bytes:
-        """The last byte."""
+        """The last bytes."""
         return self._pending
 
 

@@ -79,6 +79,21 @@ def test_a_string_with_no_end_costs_no_other_record(tmp_path, tiny_bundle, form,
     assert {each["reason"] for each in rejected(tmp_path / "out")} == {"malformed JSON"}
 
 
+@pytest.mark.parametrize("block_bytes", [1, 1000])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_element_that_is_no_object_costs_itself_alone(
+    tmp_path, tiny_bundle, indent, block_bytes
+):
+    others = [5, None, "a, {", ["b", 6], True, 1.5, ""]
+    every = [one for pair in zip(RECORDS, others, strict=False) for one in pair]
+    (tmp_path / "in.json").write_text(json.dumps([*every, RECORDS[-1]], indent=indent))
+    flags = {"block_bytes": block_bytes, "report": "false", "max_rejected": "100%"}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.json", **flags) == 0
+    wanted = [*RECORDS[: len(others)], RECORDS[-1]]
+    assert rows(tmp_path / "out")["id"] == [str(each["id"]) for each in wanted]
+    assert len(rejected(tmp_path / "out")) == len(others)
+
+
 def test_numbers_that_json_does_not_have_are_read(tmp_path, tiny_bundle):
     frame = pd.DataFrame(
         {"id": [1, 2, 3], "text": ["one", "two", "three"], "score": [0.5, None, 1]}
