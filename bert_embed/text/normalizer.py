@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -65,6 +66,15 @@ class Words:
 
 class Rules(ABC):
     """What becomes of one character, and of a word whose characters depend on each other."""
+
+    def __init__(self, *settings: bool) -> None:
+        self._settings = settings
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._settings == other._settings
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._settings))
 
     @abstractmethod
     def lookup(self, char: str) -> tuple[int, str]:
@@ -166,26 +176,39 @@ class Normalizer:
 
     def _learn(self, page: int) -> None:
         """Fills the tables for a page of code points."""
-        long = ""
-        for code in range(page * _PAGE, (page + 1) * _PAGE):
-            char = chr(code)
-            kind, folded = self._rules.lookup(char)
-            self._classes[code] = kind
-            if len(folded) > 1:
-                self._classes[code] |= len(folded) << _WIDTH_SHIFT
-                self._folds[code] = len(self._long) + len(long)
-                long += folded
-            elif folded:
-                self._folds[code] = ord(folded)
-            if folded and self._rules.depends(char, folded):
-                self._classes[code] |= _IN_CONTEXT
-        self._long = np.concatenate([self._long, _points(long)])
+        classes, folds, long = _page(self._rules, page)
+        at = slice(page * _PAGE, (page + 1) * _PAGE)
+        self._classes[at] = classes
+        self._folds[at] = np.where(classes & _WIDTH, folds + len(self._long), folds)
+        self._long = np.concatenate([self._long, long])
+
+
+@cache  # each thread has a Normalizer of its own
+def _page(rules: Rules, page: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A page's classes, results, and the code points of those that are several, one by one.
+
+    A result that is several code points is the place of the first.
+    """
+    classes, folds, long = np.zeros(_PAGE, np.uint8), np.zeros(_PAGE, np.uint32), ""
+    for row in range(_PAGE):
+        char = chr(page * _PAGE + row)
+        classes[row], folded = rules.lookup(char)
+        if len(folded) > 1:
+            classes[row] |= len(folded) << _WIDTH_SHIFT
+            folds[row] = len(long)
+            long += folded
+        elif folded:
+            folds[row] = ord(folded)
+        if folded and rules.depends(char, folded):
+            classes[row] |= _IN_CONTEXT
+    return classes, folds, _points(long)
 
 
 class GoogleRules(Rules):
     """Those of google-research/bert's BasicTokenizer, by this Python's `unicodedata`."""
 
     def __init__(self, lower_case: bool) -> None:
+        super().__init__(lower_case)
         self._lower_case = lower_case
 
     def lookup(self, char: str) -> tuple[int, str]:
@@ -216,6 +239,7 @@ class HubRules(Rules):
     def __init__(self, lower_case: bool, clean: bool = True) -> None:
         from tokenizers import normalizers, pre_tokenizers
 
+        super().__init__(lower_case, clean)
         self._lower_case = lower_case
         self._normalize = normalizers.BertNormalizer(clean, lowercase=lower_case).normalize_str
         self._clean = normalizers.BertNormalizer(True, False, False, False).normalize_str
