@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -177,6 +178,10 @@ class Outcome:
     error: Exception | None = None  # one that caused `failed`; None where no call raised
 
 
+class BrokenModelError(RuntimeError):
+    """All of several rows failed, or a chip did: the model or the chip is at fault, not a row."""
+
+
 def run_halving(rows: np.ndarray, call: Callable[[np.ndarray], np.ndarray]) -> Outcome:
     """Calls the model with all rows, int64 `[rows]`; where it raises, with each half of them.
 
@@ -184,6 +189,8 @@ def run_halving(rows: np.ndarray, call: Callable[[np.ndarray], np.ndarray]) -> O
     """
     try:
         finite = call(rows)
+    except BrokenModelError:
+        raise
     except Exception as error:  # noqa: BLE001
         if len(rows) == 1:
             return Outcome({int(rows[0]): reason_of(error)}, error)
@@ -204,10 +211,6 @@ def reason_of(error: Exception) -> str:
     name = type(error).__name__
     exhausted = isinstance(error, MemoryError) or name == "ResourceExhaustedError"
     return OUT_OF_MEMORY if exhausted else f"model error: {name}"
-
-
-class BrokenModelError(RuntimeError):
-    """All of several rows failed, so the model is at fault, not a row."""
 
 
 class RowRunner:
@@ -387,7 +390,8 @@ class RowRunner:
 
         def compile_one(shape: Shape) -> None:
             ones = np.ones(shape, np.int32)
-            graph(PaddedRows(ones, ones, ones * 0, ones), shape)
+            with suppress(MemoryError):  # which each row will say
+                graph(PaddedRows(ones, ones, ones * 0, ones), shape)
 
         run_each(compile_one, new, self._threads, self._timeout)
         self._compiled.update((key, shape) for shape in new)

@@ -1,5 +1,8 @@
 """JAX: programs that XLA compiles for TPUs and NVIDIA GPUs, of packed rows, on all chips."""
 
+import os
+from typing import Any
+
 from bert_embed.backends.protocol import Backend
 
 BACKEND = Backend(
@@ -19,19 +22,24 @@ BACKEND = Backend(
 )
 
 
-def sees(device: str) -> bool:
-    """Returns whether JAX, whose import takes a second, finds a GPU or TPU."""
-    import jax
+def chips(device: str) -> list[Any]:
+    """Returns this machine's chips of a device; RuntimeError where JAX finds none."""
+    import jax  # which takes a second
 
+    # Else the first process takes three quarters of a GPU's memory, whatever it needs.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    return jax.local_devices(backend=device)
+
+
+def sees(device: str) -> bool:
+    """Returns whether JAX finds a GPU or TPU."""
     try:
-        return bool(jax.local_devices(backend=device))
+        return bool(chips(device))
     except RuntimeError:
         return False
 
 
 def memory(device: str) -> list[int]:
     """Returns the bytes that programs may use of each chip of this machine, if the chips say it."""
-    import jax
-
-    said = [chip.memory_stats() for chip in jax.local_devices(backend=device)]
+    said = [chip.memory_stats() for chip in chips(device)]
     return [stats["bytes_limit"] for stats in said if stats and "bytes_limit" in stats]

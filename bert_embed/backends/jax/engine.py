@@ -1,5 +1,6 @@
 """JaxEngine: runs models on TPUs and NVIDIA GPUs, on all chips of this machine at once."""
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -10,12 +11,13 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_embed.backends.host import ProgramEngine
+from bert_embed.backends.jax import chips
 from bert_embed.backends.jax.cache import ProgramCache
 from bert_embed.backends.jax.kernels import OPTIONS, has_kernels
 from bert_embed.backends.jax.packing import PackedRows, most_texts, placed
 from bert_embed.backends.jax.program import as_written, program, program_weights
 from bert_embed.backends.protocol import PaddedRows, Shape
-from bert_embed.backends.runner import DEVICE_BATCH_TOKENS
+from bert_embed.backends.runner import DEVICE_BATCH_TOKENS, BrokenModelError
 from bert_embed.base.arrays import places
 from bert_embed.bundle.bundle import Bundle, load_tensors
 from bert_embed.settings import OutputSpec, VectorSpec
@@ -39,7 +41,7 @@ class JaxEngine(ProgramEngine):
         """Copies the weights to each chip; `at_once` says the threads."""
         tensors = load_tensors(bundle)
         super().__init__(bundle, special_ids, tensors)
-        self._chips = jax.local_devices(backend=device)
+        self._chips = chips(device)
         self._cache = ProgramCache(bundle)
         mesh = Mesh(np.array(self._chips), (_ROWS,))
         self._by_row = NamedSharding(mesh, PartitionSpec(_ROWS))
@@ -92,8 +94,36 @@ class Programs:
         self.function, self._exact = function, exact
         self.by_row, self._compiled = by_row, compiled
         self._shapes: set[Shape] = set()
+        self._fitting: dict[int, int] = {}  # the rows that fit in memory, by their tokens
 
     def __call__(self, rows: PaddedRows, shape: Shape) -> Mapping[str, np.ndarray]:
+        """See `protocol.Graph`: a batch that does not fit in memory runs in parts of fewer rows.
+
+        MemoryError: nor does a row a chip. BrokenModelError: a chip failed.
+        """
+        count, length = shape
+        if count <= self._fitting.get(length, count):
+            try:
+                return self._whole(rows, shape)
+            except jax.errors.JaxRuntimeError as error:
+                if "RESOURCE_EXHAUSTED" not in str(error):
+                    raise BrokenModelError(_failure(error, self.by_row.mesh.devices)) from error
+            # Not in the except clause, whose traceback holds the memory of what failed.
+            fewer = count // 2 // self.by_row.mesh.size * self.by_row.mesh.size
+            self._fitting[length] = min(fewer, self._fitting.get(length, fewer))
+        if not (fewer := self._fitting[length]):
+            raise MemoryError(f"a row of {length} tokens does not fit in the memory of a chip")
+        row, *_ = placed(rows.mask.sum(axis=1), shape)
+        outputs: dict[str, np.ndarray] = {}
+        for part in np.split(np.arange(len(row)), np.searchsorted(row, range(fewer, count, fewer))):
+            for name, values in self(rows.some(part), (fewer, length)).items() if len(part) else ():
+                whole = outputs.setdefault(
+                    name, np.empty((len(row), *values.shape[1:]), values.dtype)
+                )
+                whole[part] = values
+        return outputs
+
+    def _whole(self, rows: PaddedRows, shape: Shape) -> Mapping[str, np.ndarray]:
         outputs = self._run(self.function, rows, shape, *placed(rows.mask.sum(axis=1), shape))
         if shape not in self._shapes:
             self._shapes.add(shape)
@@ -149,6 +179,14 @@ class Programs:
             outputs[name] = np.zeros((*mask.shape, values.shape[-1]), np.float32)
             outputs[name][inside] = values.reshape(-1, values.shape[-1])[at]
         return outputs
+
+
+def _failure(error: Exception, chips: np.ndarray) -> str:
+    """Says which chips failed, those that an error names or some of all, and XLA's word for how."""
+    said, names = str(error), {chip.id: str(chip) for chip in chips.flat}
+    numbers = re.findall(r"\b(?:device|ordinal|core|chip)\W+(\d+)", said, re.IGNORECASE)
+    named = [names[int(number)] for number in numbers if int(number) in names] or names.values()
+    return f"{' or '.join(dict.fromkeys(named))} failed: {said.partition(':')[0]:.60}"
 
 
 class _LongestFirst:

@@ -1,5 +1,6 @@
 """The programs of TPUs and GPUs, compiled by XLA for this machine's processor."""
 
+import re
 from itertools import islice, product
 from unittest import mock
 
@@ -10,9 +11,9 @@ from scipy.special import ndtr
 
 from bert_embed import load
 from bert_embed.backends.choose import load_engine
+from bert_embed.backends.jax.engine import JaxEngine
 from bert_embed.backends.jax.program import gelu
 from bert_embed.backends.runner import RowRunner
-from bert_embed.bundle.bundle import read_bundle
 from bert_embed.importers import import_model
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.settings import OutputSpec, VectorSpec
@@ -177,30 +178,63 @@ def test_a_chip_that_is_not_there_is_refused(tiny_bundle, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_batches_are_halved_where_one_does_not_fit(tiny_bundle):
-    bundle = read_bundle(tiny_bundle)
-    engine = load_engine(bundle, (2, 3), "float32", "cpu", engine="jax")
-    texts = [np.array([2, 40 + n, 3], np.int32) for n in range(40)]
-    graph = engine.graph(VectorSpec(), OutputSpec(), 0)
+def failing(said, most=0):
+    """JAX's programs, which fail so with more than `most` tokens, compiled before or not."""
+    whole = JaxEngine.graph
 
-    class Small:
-        at_once, device, modules = engine.at_once, engine.device, engine.modules
-        batching = engine.batching
+    def graph(self, *wanted):
+        programs = whole(self, *wanted)
+        function = programs.function
 
-        def graph(self, *wanted):
-            def call(some, shape):
-                if len(some.mask) > 5:
-                    raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
-                return graph(some, shape)
+        def call(ids, *others):
+            if ids.size > most:
+                raise jax.errors.JaxRuntimeError(said)
+            return function(ids, *others)
 
-            return call
+        programs.function = call
+        return programs
 
-    splits = np.arange(len(texts) + 1) * 3
-    found = RowRunner(bundle.config, Small(), 2).run(
-        VectorSpec(), OutputSpec(), np.concatenate(texts), splits, None, batch_tokens=512
-    )
-    assert found.failed == {}
-    assert_near(found.vectors, run(loaded(bundle, device="cpu"), texts).vectors)
+    return mock.patch.object(JaxEngine, "graph", graph)
+
+
+@pytest.fixture
+def many(tmp_path):
+    """256 texts of 1 to 60 words: batches of 8 rows of 128 tokens."""
+    texts = tmp_path / "many.txt"
+    texts.write_text("\n".join(" ".join(WORDS[: 1 + n % 60]) for n in range(256)))
+    return texts
+
+
+ON_JAX = {"engine": "jax", "device": "cpu", "batch_tokens": 1024}
+
+
+@pytest.mark.parametrize("rows_that_fit", [1, 3, 7])
+def test_a_batch_that_does_not_fit_runs_in_parts_of_fewer_rows(
+    tmp_path, tiny_bundle, many, rows_that_fit
+):
+    assert embed(tmp_path / "one", tiny_bundle, many, **ON_JAX) == 0
+    with failing("RESOURCE_EXHAUSTED: Out of memory", 128 * rows_that_fit):
+        assert embed(tmp_path / "other", tiny_bundle, many, **ON_JAX) == 0
+    assert rows(tmp_path / "other")["id"] == rows(tmp_path / "one")["id"]
+    assert_near(vectors(tmp_path / "other"), vectors(tmp_path / "one"))
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        ("RESOURCE_EXHAUSTED: Out of memory", "the model failed on all of 60 rows: out of memory"),
+        ("INTERNAL: a text of device ordinal 0", "block 0, .*: cpu:0 failed: INTERNAL"),
+        ("UNAVAILABLE: a text", "block 0, .*: cpu:0 failed: UNAVAILABLE"),
+    ],
+)
+def test_a_chip_that_cannot_go_on_ends_the_run_by_its_name(
+    tmp_path, tiny_bundle, many, capsys, failure, told
+):
+    with failing(failure):
+        assert embed(tmp_path / "out", tiny_bundle, many, **ON_JAX) == 1
+    said = capsys.readouterr().err
+    assert re.search(told, said), said
+    assert "a text" not in said
 
 
 @pytest.fixture(scope="module")
