@@ -70,22 +70,22 @@ class PackedRows:
 
     def plan(self, lengths: np.ndarray) -> list[Batch]:
         """Returns the batches of int `[texts]` lengths; they depend on nothing else."""
-        usual = tuple(self._parts)
-        if usual[-1] > _LONG:
-            return self._plan(lengths, usual)
-        # A middle length leaves one more batch that is not full.
-        fewer = usual[0], usual[-1]
-        best = min((self._plan(lengths, chosen) for chosen in (usual, fewer)), key=_tokens)
-        total = int(np.sum(lengths))
-        if total > 2 * self.budget and _tokens(best) > (1 + _TOO_MUCH) * total:
-            best = min(best, self._plan(lengths, (self._own_length(lengths),)), key=_tokens)
+        plans, total = [tuple(self._parts)], int(np.sum(lengths))
+        if not (long := plans[0][-1] > _LONG):
+            plans.append((plans[0][0], plans[0][-1]))  # a middle length may leave one more batch
+        best = min((self._plan(lengths, chosen) for chosen in plans), key=_tokens)
+        most = (1 + _TOO_MUCH) * total
+        if total > self.budget and _tokens(best) > most:
+            # In long rows for several texts attention would cost more than padding does.
+            own = _whole_steps(np.max(lengths)) if long else self._own_length(lengths)
+            if not long or own * len(lengths) < most:
+                best = min(best, self._plan(lengths, (own,)), key=_tokens)
         return best
 
     def _own_length(self, lengths: np.ndarray) -> int:
         """Returns the row length with the least padding where it is the only one."""
         sample = lengths[:: max(len(lengths) // 1000, 1)]
-        longest = int(np.max(lengths))
-        candidates = range(-(-longest // _STEP) * _STEP, max(self._parts) + 1, _STEP)
+        candidates = range(_whole_steps(np.max(lengths)), max(self._parts) + 1, _STEP)
 
         def tokens(length: int) -> int:
             return length * sum(len(rows) for _, rows in _bins(sample, (length,)))
@@ -108,6 +108,10 @@ class PackedRows:
                 batches.append(Batch(texts[splits[start] : splits[stop]], shape))
                 start = stop
         return batches
+
+
+def _whole_steps(length: int) -> int:
+    return -(-int(length) // _STEP) * _STEP
 
 
 def _tokens(batches: Sequence[Batch]) -> int:
