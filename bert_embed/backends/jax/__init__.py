@@ -22,7 +22,7 @@ BACKEND = Backend(
 )
 
 
-def chips(device: str) -> list[Any]:
+def local_chips(device: str) -> list[Any]:
     """Returns this machine's chips of a device; RuntimeError where JAX finds none."""
     import jax  # which takes a second
 
@@ -34,12 +34,12 @@ def chips(device: str) -> list[Any]:
 def sees(device: str) -> bool:
     """Returns whether JAX finds a GPU or TPU."""
     try:
-        return bool(chips(device))
+        return bool(local_chips(device))
     except RuntimeError:
         return False
 
 
 def memory(device: str) -> list[int]:
     """Returns the bytes that programs may use of each chip of this machine, if the chips say it."""
-    said = [chip.memory_stats() for chip in chips(device)]
+    said = [chip.memory_stats() for chip in local_chips(device)]
     return [stats["bytes_limit"] for stats in said if stats and "bytes_limit" in stats]

@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_embed.backends.host import ProgramEngine
-from bert_embed.backends.jax import chips
+from bert_embed.backends.jax import local_chips
 from bert_embed.backends.jax.cache import ProgramCache
 from bert_embed.backends.jax.kernels import OPTIONS, has_kernels
 from bert_embed.backends.jax.packing import PackedRows, most_texts, placed
@@ -41,7 +41,7 @@ class JaxEngine(ProgramEngine):
         """Copies the weights to each chip; `at_once` says the threads."""
         tensors = load_tensors(bundle)
         super().__init__(bundle, special_ids, tensors)
-        self._chips = chips(device)
+        self._chips = local_chips(device)
         self._cache = ProgramCache(bundle)
         mesh = Mesh(np.array(self._chips), (_ROWS,))
         self._by_row = NamedSharding(mesh, PartitionSpec(_ROWS))
