@@ -118,9 +118,10 @@ def open_object(path: str, info: FileInfo | None = None) -> BinaryIO:
 def check_unchanged(listed: FileInfo, now: FileInfo) -> None:
     """Raises InputError if a file is not what it was when it was listed."""
     if now != listed:
+        size = "as many, but written anew" if now.size == listed.size else now.size
         raise InputError(
             f"{listed.path} changed after the job started: listed with {listed.size} bytes, now "
-            f"{now.size}; {REPLACED}"
+            f"{size}; {REPLACED}"
         )
 
 

@@ -221,7 +221,13 @@ def test_old_temporary_files_are_swept(tmp_path, corpus, tiny_bundle):
     assert stray(output) == [young.name]
 
 
-def test_a_changed_file_fails_the_job_by_name(tmp_path, tiny_bundle, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("text", "now"),
+    [("one\ntwo\nthree\n", "14;"), ("one\nten\n", "as many, but written anew;")],
+)
+def test_a_changed_file_fails_the_job_by_name(
+    tmp_path, tiny_bundle, capsys, monkeypatch, text, now
+):
     """The file changes after the command line has listed it."""
     from bert_embed.pipeline import job
 
@@ -230,13 +236,14 @@ def test_a_changed_file_fails_the_job_by_name(tmp_path, tiny_bundle, capsys, mon
     straight = job.run_job
 
     def later(run, record):
-        path.write_text("one\ntwo\nthree\n")
+        path.write_text(text)
+        os.utime(path, (0, 0))  # clocks of file systems are coarse
         straight(run, record)
 
     monkeypatch.setattr(job, "run_job", later)
     assert embed(tmp_path / "out", tiny_bundle, path) == 1
     message = capsys.readouterr().err
-    assert f"{path} changed after the job started: listed with 8 bytes" in message
+    assert f"{path} changed after the job started: listed with 8 bytes, now {now}" in message
     assert "run again with --overwrite, or into another --output" in message
     assert record(tmp_path / "out")["status"] == "failed"
 
