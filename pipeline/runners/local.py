@@ -43,6 +43,7 @@ gc.enable()
 main(sys.argv)
 """
 _PRISM_RELEASES = "https://github.com/apache/beam/releases/"  # all that Beam fetches it from
+_WITHOUT_PROXY = "no_grpc_proxy"  # gRPC takes it for no_proxy where it is set
 _POLL_SECONDS = 0.2  # a signal does not wake a thread that waits without end
 _LOST_WORKER = "Channel closed prematurely."  # all that Beam says of it
 _ENDED_WORKER = "Worker subprocess exited with return code"
@@ -94,6 +95,7 @@ def run_pipeline(options: PipelineOptions, work: Callable[[beam.Pipeline], None]
     Beam would wait for everything its worker processes have received, and each of them would
     answer Ctrl-C with a traceback. Here they ignore it, and this thread ends them.
     """
+    _reach_this_machine()
     with quiet_channels():
         if not has_worker_processes(options):
             is_prism = options.view_as(StandardOptions).runner.lower() == "prismrunner"
@@ -117,6 +119,13 @@ def run_pipeline(options: PipelineOptions, work: Callable[[beam.Pipeline], None]
                 "a worker process died; if nobody ended it, it ran out of memory or the model "
                 "crashed: try fewer --direct_num_workers or a smaller --batch_tokens"
             ) from error
+
+
+def _reach_this_machine() -> None:
+    """Has gRPC, and that of worker processes, ask no proxy of `http_proxy` for localhost."""
+    direct = os.environ.get(_WITHOUT_PROXY) or os.environ.get("no_proxy", "")
+    if "localhost" not in direct:
+        os.environ[_WITHOUT_PROXY] = f"localhost,{direct}"
 
 
 def _with_us(*command: Any) -> list[Any]:

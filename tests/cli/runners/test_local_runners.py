@@ -98,6 +98,18 @@ def test_the_output_is_that_of_the_default_runner(tmp_path, corpus, expected, ti
     assert_same_output(tmp_path / "out", expected)
 
 
+def test_a_proxy_is_not_asked_for_this_machine(
+    tmp_path, corpus, expected, tiny_bundle, monkeypatch
+):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "intranet")
+    monkeypatch.setenv("no_grpc_proxy", "")  # which the run sets
+    mode = {"direct_running_mode": "multi_threading", "direct_num_workers": 2}
+    assert embed(tmp_path / "out", tiny_bundle, corpus, **SMALL, **mode) == 0
+    assert dict(os.environ)["no_grpc_proxy"] == "localhost,intranet"
+    assert_same_output(tmp_path / "out", expected)
+
+
 def test_ctrl_c_ends_at_once(tmp_path, long_corpus, tiny_bundle, runner):
     """In the first half of a run whose blocks could then go on to its end."""
     output, hold = tmp_path / "out", Hold(tmp_path / "hold", 5)
