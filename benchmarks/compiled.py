@@ -304,7 +304,7 @@ def figures(executable: Any, case: Case) -> dict[str, float]:
     entry = text[text.index("\nENTRY ") :].split("\n}")[0]
     if case.target in _GPUS:
         kernels = re.findall(r"= .* (?:fusion|custom-call|reduce|scatter|sort)\(", entry)
-        return said | {"kernels": len(kernels)}
+        return said | {"TFLOP": round(case.operations / 1e12, 4), "kernels": len(kernels)}
     cost = executable.cost_analysis()
     cost = cost[0] if isinstance(cost, list) else cost
     # A custom call may count as -1 second, and no program takes a whole one.

@@ -64,14 +64,8 @@ class JaxEngine(ProgramEngine):
         by_row = self._by_row
 
         def compiled(exact: bool) -> Any:
-            # Each chip computes its rows by itself; a kernel of our own XLA could not divide.
-            function = jax.shard_map(
-                partial(program, wanted, bundle.heads, bundle.token_dense, exact=exact),
-                mesh=by_row.mesh,
-                in_specs=(PartitionSpec(), *[by_row.spec] * 4),
-                out_specs=by_row.spec,
-                check_vma=False,
-            )
+            function = partial(program, wanted, bundle.heads, bundle.token_dense, exact=exact)
+            function = on_all_chips(function, by_row)
             function.__name__ = self._cache.name
             jitted = jax.jit(
                 function, out_shardings=as_written(by_row), compiler_options=self._options
@@ -79,6 +73,20 @@ class JaxEngine(ProgramEngine):
             return partial(jitted, self._weights)
 
         return Programs(compiled(False), compiled(True), by_row, self._cache.share)
+
+
+def on_all_chips(function: Callable[..., Any], by_row: NamedSharding) -> Any:
+    """Returns a function of weights, which each chip has, and of a batch whose rows they share.
+
+    Each chip computes its rows by itself; a kernel of our own XLA could not divide.
+    """
+    return jax.shard_map(
+        function,
+        mesh=by_row.mesh,
+        in_specs=(PartitionSpec(), *[by_row.spec] * 4),
+        out_specs=by_row.spec,
+        check_vma=False,
+    )
 
 
 class Programs:
