@@ -213,11 +213,13 @@ def _description(run: _Run) -> dict[str, Any]:
 def _check_columns(run: _Run, named: str) -> None:
     """UsageError if a table cannot hold the columns of a run."""
     folder, dtype = run.output.folder, run.output.settings["output_dtype"]
-    for field in run.files[0].schema if run.files else ():
-        if named == _NAMES["iceberg"] and field.name in _RESERVED:
+    schema = run.files[0].schema if run.files else pa.schema([])
+    reserved = {*_RESERVED, *(f"{name}.element" for name in schema.names)}  # as lists have theirs
+    for field in schema:
+        if named == _NAMES["iceberg"] and field.name in reserved:
             raise UsageError(
-                f"{folder}: column {field.name} is one that {named} has of every row: rename it in "
-                "the input, or embed without it"
+                f"{folder}: column {field.name} is one that {named} has of every row or list: "
+                "rename it in the input, or embed without it"
             )
         if (kind := _unfit(field.type)) is not None:
             advice = "name another type in --extra_columns, and embed again"

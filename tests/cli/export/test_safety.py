@@ -158,7 +158,8 @@ def test_a_wrong_command_is_refused_in_one_sentence(run, tmp_path, capsys, chang
         ("opensearch", "a..b", "has a column 'a..b', but an index"),
         ("pgvector", "ctid", "has a column ctid, but PostgreSQL has one of that name"),
         ("pgvector", "é" * 32, "or cuts it at 63 bytes: rename it in the input"),
-        ("iceberg", "_file", "column _file is one that Iceberg has of every row: rename it"),
+        ("iceberg", "_file", "column _file is one that Iceberg has of every row or list: re"),
+        ("iceberg", "tags.element", "column tags.element is one that Iceberg has of"),
     ],
 )
 def test_a_column_that_the_target_cannot_have_is_refused(tmp_path, capsys, target, name, message):
