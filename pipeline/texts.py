@@ -8,19 +8,16 @@ from typing import Any
 import numpy as np
 
 from bert_embed.base.errors import InputError, error_text
-from bert_embed.pipeline.options.embed import DEFAULTS
 from bert_embed.pipeline.report.sample import TEXT_COLUMNS, Run, Sample
-from bert_embed.pipeline.run.columns import extra_schema
+from bert_embed.pipeline.run.columns import extra_schema, recorded_columns
 from bert_embed.results.files import row_batches
 from bert_embed.results.names import parse_name
 from bert_embed.results.run_record import RunRecord
 from bert_embed.search.nearest import Hit
-from bert_embed.settings import context_columns
 from bert_embed.storage.files import absolute, is_remote, join
 from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.listing import list_input, listing_digest
 from bert_embed.transforms.parts import BlockSpec, plan_blocks
-from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
 
 _ROWS = 1 << 14  # that are read at a time, without their vectors
@@ -106,16 +103,6 @@ def texts_of_input(
     source = record.input
     if record.query_rows is not None or any(map(looks_like_table, source.patterns)):
         return hits, "the run read BigQuery; `--keep_text` of embed keeps texts"
-    spans = source.span_columns
-    columns = Columns(
-        source.text_column,
-        source.id_column,
-        source.text_b_column,
-        None if spans is None else (spans[0], spans[1]),
-        csv_quoting=record.options.get("csv_quoting", DEFAULTS["csv_quoting"]),
-        csv_escape=record.options.get("csv_escape"),
-        context=context_columns(record.options.get("chunk_context") or ()),
-    )
     try:
         listing = list_input(
             source.patterns, source.format, absolute(folder), whole_files=source.document == "file"
@@ -124,8 +111,9 @@ def texts_of_input(
             return hits, "the run read examples; `--keep_text` of tokenize and embed keeps texts"
         if listing_digest(listing.files) != source.listing:
             return hits, "the run's input has changed or is missing; `--keep_text` keeps texts"
+        columns = recorded_columns(record)
         files = listing.first(source.limit, columns)
-        # Nobody shows these columns, but their bytes decide where Parquet's parts end.
+        # Nobody shows the extra ones, but their bytes decide where Parquet's parts end.
         extra = tuple(source.extra_columns or ())
         columns = replace(columns, extra=extra_schema(extra, files, False, extra))
     except (ValueError, OSError) as error:

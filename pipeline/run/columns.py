@@ -16,6 +16,7 @@ from bert_embed.models.heads.scores import LABEL
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import DEFAULTS, Options
 from bert_embed.results.columns import is_list, loaded_types
+from bert_embed.results.run_record import RunRecord
 from bert_embed.settings import HEADINGS, TextSpec, context_columns
 from bert_embed.storage.files import read_bytes
 from bert_embed.text.tokenizer import load_tokenizer
@@ -41,6 +42,7 @@ from bert_embed.transforms.read.records import (
 _FIRST_RECORDS = 100
 _COMMA = re.compile(r"\s*,\s*")
 _RECORDS = "JSON lines, CSV and Parquet"
+_SPANS = "start", "stop"
 
 
 def named_columns(options: Options, existing: Collection[str] = ()) -> Columns:
@@ -61,10 +63,24 @@ def named_columns(options: Options, existing: Collection[str] = ()) -> Columns:
         text=text,
         id=options.id_column,
         text_b=options.text_b_column,
-        spans=("start", "stop") if "span" in options.granularity else None,
+        spans=_SPANS if "span" in options.granularity else None,
         csv_quoting=options.csv_quoting,
         csv_escape=options.csv_escape,
         context=context_columns(options.chunk_context or ()),
+    )
+
+
+def recorded_columns(record: RunRecord) -> Columns:
+    """The columns of a run, as `input_columns` found them; the extra ones apart."""
+    source, options = record.input, DEFAULTS | record.options
+    return Columns(
+        text=source.text_column,
+        id=source.id_column,
+        text_b=source.text_b_column,
+        spans=_SPANS if source.span_columns else None,
+        csv_quoting=options["csv_quoting"],
+        csv_escape=options["csv_escape"],
+        context=context_columns(options["chunk_context"] or ()),
     )
 
 
