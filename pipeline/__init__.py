@@ -170,9 +170,4 @@ def nearest(
         from bert_embed.pipeline.commands.search import search
         from bert_embed.results.outputs import output_folders
 
-        return search(
-            output_folders(options.folders),
-            texts,
-            *(options.k, options.model, options.prompt, options.by, options.rerank),
-            *(options.candidates, options.rescore_with, options.recall_sample),
-        )
+        return search(output_folders(options.folders), texts, options)

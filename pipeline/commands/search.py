@@ -115,14 +115,7 @@ def run_search(options: SearchOptions) -> int:
     if options.queries is None and os.path.isfile(os.path.join(options.query, RUN_FILE)):
         raise UsageError(f"{options.query} is a run's output: give a query behind it, in quotes")
     folders = _named_outputs(options.folders)
-    hits_of_queries = search(
-        *(folders, queries, options.k, options.model, options.prompt),
-        by=options.by,
-        rerank=options.rerank,
-        candidates=options.candidates,
-        rescore_with=options.rescore_with,
-        recall_sample=options.recall_sample,
-    )
+    hits_of_queries = search(folders, queries, options)
     for number, (query, hits) in enumerate(zip(queries, hits_of_queries, strict=True), 1):
         if options.json:
             answer_json(_json(query, hits))
@@ -172,48 +165,38 @@ def read_queries(path: str) -> list[str]:
 
 
 def search(
-    folders: str | Sequence[str],
-    queries: Sequence[str],
-    k: int,
-    model: str | None = None,
-    prompt: str | None = None,
-    by: str | None = None,
-    rerank: str | None = None,
-    candidates: int | None = None,
-    rescore_with: str | None = None,
-    recall_sample: int | None = None,
+    folders: Sequence[str], queries: Sequence[str], options: SearchOptions
 ) -> list[list[Hit]]:
     """Finds the documents nearest to each query, exactly, in one pass over the files of vectors.
 
-    Queries are embedded with the model and options that the outputs record, and unless `prompt` is
-    given with the model's prompt for queries. `by` is one of `SEARCHED`. Of a document in several
-    outputs that continue each other (`--skip_existing`) only the newest version is found.
-    `rerank` is a cross-encoder that scores the first hundred hits again. A note says where a run
-    is not complete, or why no texts are shown.
+    Queries are embedded with the model and options that the outputs record, and unless a prompt is
+    given with the model's prompt for queries. Of a document in several outputs that continue each
+    other (`--skip_existing`) only the newest version is found. A cross-encoder scores the first
+    hundred hits again. A note says where a run is not complete, or why no texts are shown.
 
-    With `candidates`, `CANDIDATES` with `rescore_with`, so many hits of each query are found by the
-    signs of ubinary vectors, or else by the vectors of the outputs, and scored by their vectors, or
-    by those of the outputs `rescore_with`. A note says which share of the exact hits that finds,
-    for `recall_sample` documents as queries.
+    With candidates, so many hits of each query are found by the signs of ubinary vectors, or else
+    by the vectors of the outputs, and scored by their vectors, or by those of other outputs. A note
+    says which share of the exact hits that finds, for a sample of documents as queries.
     """
     if not queries:
         return []
-    named = [folders] if isinstance(folders, str) else folders
-    outputs = [opened(folder, model, by) for folder in named]
-    kinds = _kinds(outputs, by)
+    k, prompt = options.k, options.prompt
+    outputs = [opened(folder, options.model, options.by) for folder in folders]
+    kinds = _kinds(outputs, options.by)
     check_comparable(outputs, kinds)
     if kinds != ("multi",):  # whose queries have a length of their own
         tell_of_cut(outputs[0], queries, prompt)
     stages = None
-    if candidates is not None or rescore_with is not None:
-        larger = [] if rescore_with is None else _larger(rescore_with, outputs, model)
-        stages = _Stages(outputs, larger, candidates or CANDIDATES, prompt)
+    if options.candidates is not None or options.rescore_with is not None:
+        named = options.rescore_with
+        larger = [] if named is None else _larger(named, outputs, options.model)
+        stages = _Stages(outputs, larger, options.candidates or CANDIDATES, prompt)
         stages.check(kinds, k)
-    reranker = None if rerank is None else Reranker(rerank)
+    reranker = None if options.rerank is None else Reranker(options.rerank)
     wanted = k if reranker is None else max(k, RERANKED)
     most = wanted if len(kinds) == 1 else max(wanted, FUSED)
     if stages is not None:
-        sample = RECALL_SAMPLE if recall_sample is None else recall_sample
+        sample = RECALL_SAMPLE if options.recall_sample is None else options.recall_sample
         rankings = [stages.search(queries, wanted, k, sample)]
     else:
         rankings = [

@@ -13,7 +13,6 @@ import zstandard
 import bert_embed
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.commands.search import search
 from tests.support.command import Hold, block_records, embed, files, flags_of, record, stray
 from tests.support.daily import counts, some_texts, write
 from tests.support.outputs import contents
@@ -80,7 +79,7 @@ def test_readers_of_several_outputs_see_the_last_day(days, tmp_path):
     assert sorted(reversed_ids) == sorted(ids)
     assert "d3" not in bert_embed.read([days / "1", days / "2"])[0]
     assert {"d2", "d3", "d4"} < set(bert_embed.read(days / "1")[0])
-    (hits,) = search([str(days / day) for day in "123"], ["seven stars"], 99)
+    (hits,) = bert_embed.nearest([str(days / day) for day in "123"], ["seven stars"], 99)
     assert sorted(hit.id for hit in hits) == sorted(ids)
     assert main(["export", str(days), str(tmp_path / "npy"), "--to=npy"]) == 0
     assert pq.read_table(tmp_path / "npy" / "metadata_0000.parquet")["id"].to_pylist() == ids

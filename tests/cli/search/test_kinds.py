@@ -10,7 +10,6 @@ import pytest
 import bert_embed
 from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.commands.search import search
 from bert_embed.pipeline.errors import UsageError
 from tests.support.command import data_files, embed
 from tests.support.models.heads import VOCABULARY, write_classifier, write_splade
@@ -76,7 +75,7 @@ def query_matrix(model):
 
 def test_sparse_hits_are_those_of_all_products(both, models):
     scores = sparse_matrix(both) @ query_matrix(models["splade"]).T
-    for number, hits in enumerate(search(both, QUERIES, 20, by="sparse")):
+    for number, hits in enumerate(bert_embed.nearest(both, QUERIES, 20, by="sparse")):
         order = np.argsort(-scores[:, number], kind="stable")[:20]
         assert [hit.id for hit in hits] == [f"d{row}" for row in order]
         np.testing.assert_allclose([hit.score for hit in hits], scores[order, number], rtol=1e-6)
@@ -91,8 +90,8 @@ def test_multi_vectors_are_compared_by_maxsim(models, corpus, tmp_path, dtype):
     documents = [vectors.astype(np.float64) for _, vectors in bert_embed.read_multi(output)]
     queries = bert_embed.load(models["colbert"]).encode_query(QUERIES, kind="multi")
     assert (np.diff(queries.splits) == 16).all()  # filled up
-    found = search(str(output), QUERIES, 20)
-    assert found == search(str(output), QUERIES, 20, by="multi")
+    found = bert_embed.nearest(str(output), QUERIES, 20)
+    assert found == bert_embed.nearest(str(output), QUERIES, 20, by="multi")
     for number, hits in enumerate(found):
         query = queries.vectors[slice(*queries.splits[number : number + 2])].astype(np.float64)
         scores = np.array([(vectors @ query.T).max(axis=0).sum() for vectors in documents])
@@ -103,8 +102,8 @@ def test_multi_vectors_are_compared_by_maxsim(models, corpus, tmp_path, dtype):
 
 
 def test_hybrid_adds_up_the_reciprocal_ranks(both):
-    dense, sparse = (search(both, QUERIES, 1000, by=by) for by in ("dense", "sparse"))
-    hybrid = search(both, QUERIES, 1000, by="hybrid")
+    dense, sparse = (bert_embed.nearest(both, QUERIES, 1000, by=by) for by in ("dense", "sparse"))
+    hybrid = bert_embed.nearest(both, QUERIES, 1000, by="hybrid")
     for hits, *rankings in zip(hybrid, dense, sparse, strict=True):
         expected = dict.fromkeys((hit.id for ranking in rankings for hit in ranking), 0.0)
         for ranking in rankings:
@@ -119,11 +118,11 @@ def test_what_an_output_holds_is_searched_by_default(both, models, corpus, tmp_p
     output = tmp_path / "out"
     assert embed(output, models["splade"], corpus, keep_text=True) == 0
     for by in (None, "sparse"):
-        hits = search(str(output), QUERIES, 5, by=by)
+        hits = bert_embed.nearest(str(output), QUERIES, 5, by=by)
         assert [[hit.score for hit in few] for few in hits] == [
-            [hit.score for hit in few] for few in search(both, QUERIES, 5, by="sparse")
+            [hit.score for hit in few] for few in bert_embed.nearest(both, QUERIES, 5, by="sparse")
         ]
-    assert search(both, QUERIES, 5) == search(both, QUERIES, 5, by="dense")
+    assert bert_embed.nearest(both, QUERIES, 5) == bert_embed.nearest(both, QUERIES, 5, by="dense")
     capsys.readouterr()
     assert main(["search", both, str(output), "money", "--k=1"]) == 0  # what both hold
     assert main(["search", str(output), "money", "--by=hybrid"]) == 2
@@ -144,7 +143,9 @@ def test_vectors_that_are_not_there_are_refused_by_name(both, capsys):
 def test_a_cross_encoder_puts_the_hits_in_its_order(both, models, labels):
     model = models[labels]
     encoder = bert_embed.load(model)
-    for query, hits in zip(QUERIES, search(both, QUERIES, 5, rerank=model), strict=True):
+    for query, hits in zip(
+        QUERIES, bert_embed.nearest(both, QUERIES, 5, rerank=model), strict=True
+    ):
         scores = encoder.encode([query] * len(TEXTS), TEXTS, kind="scores")[:, -1].astype(
             np.float64
         )
@@ -167,7 +168,7 @@ def test_what_cannot_rerank_is_refused(both, models, corpus, capsys):
     before = corpus.read_bytes()
     try:
         corpus.write_bytes(before + b"\n")
-        with pytest.raises(UsageError, match=r"--rerank requires the texts of .* has changed"):
-            search(both, QUERIES, 5, rerank=models[1])
+        with pytest.raises(UsageError, match=r"rerank requires the texts of .* has changed"):
+            bert_embed.nearest(both, QUERIES, 5, rerank=models[1])
     finally:
         corpus.write_bytes(before)

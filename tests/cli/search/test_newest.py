@@ -6,7 +6,6 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.commands import search as search_command
-from bert_embed.pipeline.commands.search import search
 from tests.support.command import embed
 from tests.support.daily import THREE_DAYS, in_progress, three_days
 
@@ -26,7 +25,7 @@ def days(request, tiny_bundle, tmp_path_factory):
 
 def found(folders, query, k):
     """Ids and days of the hits."""
-    (hits,) = search([str(folder) for folder in folders], [query], k)
+    (hits,) = bert_embed.nearest([str(folder) for folder in folders], [query], k)
     return [(int(hit.id), hit.folder.rpartition("/")[2]) for hit in hits]
 
 

@@ -7,7 +7,6 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.commands.search import search
 from tests.support.command import embed
 from tests.support.rounding import MINILM, relative_error
 
@@ -33,7 +32,7 @@ def output(request, minilm, tmp_path_factory):
     ("query", "name"), [("how do I bake a loaf", "bread"), ("a boat on the ocean", "sea")]
 )
 def test_the_nearest_document_comes_first(output, query, name):
-    hits = search(str(output), [query], k=3)[0]
+    hits = bert_embed.nearest(str(output), [query], k=3)[0]
     assert len(hits) == 3
     assert hits[0].id == name
     assert hits[0].text == TEXTS[name]
@@ -48,7 +47,7 @@ def test_hits_equal_a_plain_computation_over_all_vectors(output):
     ids, vectors = bert_embed.read(output)
     query = bert_embed.load("minilm").encode(["kneading"])[0]
     order = np.argsort(-(vectors @ query), kind="stable")
-    (hits,) = search(str(output), ["kneading"], k=99)
+    (hits,) = bert_embed.nearest(str(output), ["kneading"], k=99)
     assert [hit.id for hit in hits] == [ids[n] for n in order]
 
 
@@ -66,7 +65,7 @@ def test_json_holds_every_query_with_its_hits(output, tmp_path, capsys):
     assert main(words) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["query"] for line in lines] == ["baking", "a «boat»"]
-    wanted = search(str(output), ["baking", "a «boat»"], k=2)
+    wanted = bert_embed.nearest(str(output), ["baking", "a «boat»"], k=2)
     assert [[hit["score"] for hit in line["hits"]] for line in lines] == [
         [hit.score for hit in hits] for hits in wanted
     ]
@@ -107,7 +106,7 @@ def test_texts_are_left_out_when_the_input_has_changed(output, capsys):
     kept = source.read_text()
     try:
         source.write_text(kept + "\n")
-        assert search(str(output), ["baking"], k=1)[0][0].text is None
+        assert bert_embed.nearest(str(output), ["baking"], k=1)[0][0].text is None
         assert main(["search", str(output), "baking"]) == 0
         assert " are shown: the run's input has changed" in capsys.readouterr().err
     finally:
@@ -134,8 +133,11 @@ def test_several_outputs_are_searched_together(output, tmp_path, capsys):
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)))
     days = tmp_path / "days"
     assert embed(days / "monday", "minilm", tmp_path / "in.jsonl") == 0
-    alone = search(str(output), ["baking"], 9)[0] + search(str(days / "monday"), ["baking"], 9)[0]
-    (hits,) = search([str(output), str(days / "monday")], ["baking"], k=9)
+    alone = (
+        bert_embed.nearest(str(output), ["baking"], 9)[0]
+        + bert_embed.nearest(str(days / "monday"), ["baking"], 9)[0]
+    )
+    (hits,) = bert_embed.nearest([str(output), str(days / "monday")], ["baking"], k=9)
     assert [(hit.score, hit.text) for hit in hits] == [
         (hit.score, hit.text) for hit in sorted(alone, key=lambda hit: -hit.score)
     ]

@@ -10,7 +10,6 @@ import pytest
 import bert_embed
 from bert_embed.base.errors import SettingError
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.commands.search import search
 from bert_embed.results.names import OUTPUT_DTYPES
 from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows
 from bert_embed.transforms.parts import Part
@@ -68,7 +67,7 @@ def rewrite(embedded, output_format, **changes):
 )
 def test_hits_are_windows_with_their_place_and_text(embedded, dtype, output_format):
     rewrite(embedded, output_format, output_dtype=dtype)
-    hits = search(str(embedded), ["a boat on the ocean"], k=3)[0]
+    hits = bert_embed.nearest(str(embedded), ["a boat on the ocean"], k=3)[0]
     assert (hits[0].id, hits[0].start, hits[0].stop) == ("long", 49, 83)
     assert hits[0].text == "The ship left the harbour at dawn."
     assert sorted((hit.id, hit.start, hit.stop) for hit in hits) == sorted(WINDOWS)
@@ -91,14 +90,14 @@ def test_a_run_without_vectors_of_texts_is_refused(embedded, capsys):
     assert main(["search", str(embedded), "baking"]) == 2
     assert "holds vectors of token, none of sentence" in capsys.readouterr().err
     rewrite(embedded, "parquet", granularity=["sentence", "token"])
-    assert search(str(embedded), ["baking"], k=1)[0][0].id == "long"
+    assert bert_embed.nearest(str(embedded), ["baking"], k=1)[0][0].id == "long"
 
 
 def test_windows_of_a_run_are_found_with_their_text(tmp_path):
     (tmp_path / "in.txt").write_text(LONG + "\n" + TEXTS["law"] + "\n")
     flags = {"long_text": "window", "no_merge_windows": True, "max_seq_length": 14, "stride": 2}
     assert embed(tmp_path / "out", "minilm", tmp_path / "in.txt", output_dtype="int8", **flags) == 0
-    hit = search(str(tmp_path / "out"), ["a boat on the ocean"], k=1)[0][0]
+    hit = bert_embed.nearest(str(tmp_path / "out"), ["a boat on the ocean"], k=1)[0][0]
     assert hit.id == f"{tmp_path}/in.txt:0"
     assert hit.text == LONG[hit.start : hit.stop]
     assert "harbour" in hit.text
@@ -110,11 +109,11 @@ def test_a_query_has_a_prompt_of_its_own_not_that_of_the_documents(tmp_path):
     assert embed(tmp_path / "out", "minilm", tmp_path / "in.txt", prompt="passage: ") == 0
     document = encoder().encode([LONG], prompt="passage: ")[0]
     for asked, used in ((None, ""), ("query: ", "query: ")):
-        hits = search(str(tmp_path / "out"), ["baking"], k=1, prompt=asked)[0]
+        hits = bert_embed.nearest(str(tmp_path / "out"), ["baking"], k=1, prompt=asked)[0]
         expected = document @ encoder().encode(["baking"], prompt=used)[0]
         assert abs(hits[0].score - expected) <= 4 * relative_error(MINILM)  # of both vectors, twice
     with pytest.raises(SettingError, match=r"^prompt name:passage is none of this model's prompts"):
-        search(str(tmp_path / "out"), ["baking"], k=1, prompt="name:passage")[0]
+        bert_embed.nearest(str(tmp_path / "out"), ["baking"], k=1, prompt="name:passage")[0]
 
 
 def test_documents_of_one_id_keep_their_own_texts(tmp_path):
@@ -124,7 +123,7 @@ def test_documents_of_one_id_keep_their_own_texts(tmp_path):
     for block_bytes, texts in ((30, ["a boat on the ocean", "ships at sea"]), (10_000, [None] * 2)):
         out = tmp_path / str(block_bytes)
         assert embed(out, "minilm", tmp_path / "in", block_bytes=block_bytes) == 0
-        hits = search(str(out), ["a boat on the sea"], k=2)[0]
+        hits = bert_embed.nearest(str(out), ["a boat on the sea"], k=2)[0]
         # In one part it cannot be told which of the two texts is the hit's.
         assert [hit.text for hit in hits] == texts
 
@@ -134,4 +133,6 @@ def test_the_second_text_of_a_pair_is_not_shown(tmp_path):
     lines = [json.dumps({"text": text, "b": text_b}) for text, text_b in rows]
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
     assert embed(tmp_path / "out", "minilm", tmp_path / "in.jsonl", text_b_column="b") == 0
-    assert search(str(tmp_path / "out"), ["baking"], k=1)[0][0].text == "Bake the bread."
+    assert (
+        bert_embed.nearest(str(tmp_path / "out"), ["baking"], k=1)[0][0].text == "Bake the bread."
+    )

@@ -9,7 +9,6 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.commands.search import search
 from tests.support.command import embed
 
 pytestmark = pytest.mark.slow
@@ -56,7 +55,9 @@ def vectors(tiny_bundle, texts):
 def found(*arguments, **settings):
     return [
         [(hit.id, hit.start, hit.score) for hit in hits]
-        for hits in search(*arguments, QUERIES, K, recall_sample=0, **settings)
+        for hits in bert_embed.nearest(
+            *arguments, QUERIES, K, recall_sample=0 if settings else None, **settings
+        )
     ]
 
 
@@ -125,9 +126,9 @@ def test_an_id_of_several_texts_gives_none_the_score_of_another(tmp_path, tiny_b
     for dtype in ("ubinary", "float32"):
         flags = {"output_dtype": dtype, "block_bytes": 40}
         assert embed(tmp_path / dtype, tiny_bundle, tmp_path / "in.jsonl", **flags) == 0
-    [exact] = search(str(tmp_path / "float32"), ["the bank"], 4)
+    [exact] = bert_embed.nearest(str(tmp_path / "float32"), ["the bank"], 4)
     larger = str(tmp_path / "float32")
-    [hits] = search(str(tmp_path / "ubinary"), ["the bank"], 4, rescore_with=larger)
+    [hits] = bert_embed.nearest(str(tmp_path / "ubinary"), ["the bank"], 4, rescore_with=larger)
     assert [(hit.id, hit.score) for hit in hits] == [
         (hit.id, hit.score) for hit in exact if hit.id == "b"
     ]
@@ -137,7 +138,7 @@ def test_an_id_of_several_texts_gives_none_the_score_of_another(tmp_path, tiny_b
     (tmp_path / "in.jsonl").write_text("\n".join(lines[1:]))
     assert embed(tmp_path / "fewer", tiny_bundle, tmp_path / "in.jsonl") == 0
     larger = str(tmp_path / "fewer")
-    [hits] = search(str(tmp_path / "ubinary"), ["the bank"], 4, rescore_with=larger)
+    [hits] = bert_embed.nearest(str(tmp_path / "ubinary"), ["the bank"], 4, rescore_with=larger)
     assert [hit.id for hit in hits] == ["b", "b"]
     assert said in capsys.readouterr().err
 
@@ -160,12 +161,12 @@ def test_of_increments_the_newest_version_is_scored(tmp_path, tiny_bundle, capsy
             output = tmp_path / dtype / day
             assert embed(output, tiny_bundle, source, output_dtype=dtype, **earlier) == 0
     query, small = "money in a vault", [str(tmp_path / "ubinary" / day) for day in days]
-    [hits] = search(small, [query], 2, rescore_with=str(tmp_path / "float32"))
+    [hits] = bert_embed.nearest(small, [query], 2, rescore_with=str(tmp_path / "float32"))
     assert [(hit.id, hit.text) for hit in hits] == [("a", query), ("b", "a river")]
     assert hits[0].score == pytest.approx(1, abs=1e-5)
     assert "recall@2 1.000" in capsys.readouterr().err
     # "c" is deleted, also if the candidates are of the first day.
-    [hits] = search(small[:1], [query], 3, rescore_with=str(tmp_path / "float32"))
+    [hits] = bert_embed.nearest(small[:1], [query], 3, rescore_with=str(tmp_path / "float32"))
     assert [hit.id for hit in hits] == ["a", "b"]
     assert "1 of 3 candidates is not in" in capsys.readouterr().err
 

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
+import bert_embed
 from bert_embed.pipeline import texts
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.commands.search import search
 from tests.support.command import embed, files, record, rows
 from tests.support.outputs import content
 from tests.support.servers.gcs import behind
@@ -123,7 +123,7 @@ def test_search_fetches_several_files_at_a_time(gcs, proxied, tiny_bundle, tmp_p
     queries = ["a text", "0017"]
     wanted = [
         [(hit.id, hit.score, hit.file) for hit in hits]
-        for hits in search(str(here), queries, 5, model=tiny_bundle)
+        for hits in bert_embed.nearest(str(here), queries, 5, model=tiny_bundle)
     ]
     at_once, most, lock = 0, 0, threading.Lock()
 
@@ -138,7 +138,7 @@ def test_search_fetches_several_files_at_a_time(gcs, proxied, tiny_bundle, tmp_p
 
     proxied.forget()
     proxied.fault = held
-    found = search("gs://searched/out", queries, 5, model=tiny_bundle)
+    found = bert_embed.nearest("gs://searched/out", queries, 5, model=tiny_bundle)
     assert [[(hit.id, hit.score, hit.file) for hit in hits] for hits in found] == wanted
     assert most >= 4
     listings = [path for _, path in proxied.paths if "/o?" in path]
