@@ -393,16 +393,11 @@ def _differences(one: ExampleSettings | None, other: ExampleSettings | None) -> 
     return ", ".join(name for name in differ if name != "run")
 
 
-def with_long_text(options: Options, settings: ExampleSettings | None) -> Options:
-    """The options with the --long_text that the examples were tokenized with."""
-    long_text = settings.long_text if settings is not None else "truncate"
-    if options.long_text not in ("truncate", long_text):
-        raise _contradiction("long_text", options.long_text, long_text)
-    return replace(options, long_text=long_text)
-
-
 def text_options(options: Options, settings: ExampleSettings | None, bundle: Bundle) -> Options:
     """The options with all settings that the examples were tokenized with."""
+    long_text = "truncate" if settings is None else settings.long_text
+    if options.long_text not in ("truncate", long_text):
+        raise _contradiction("long_text", options.long_text, long_text)
     offered = _OFFERED if settings is None else (*_OFFERED, *settings.granularity)
     for kind in options.granularity:
         if kind not in offered and kind in ("word", "span"):
@@ -419,7 +414,7 @@ def text_options(options: Options, settings: ExampleSettings | None, bundle: Bun
         if options.prompt:
             raise UsageError("--prompt is for texts, not for tokens; tokenize the texts with it")
         length = options.max_seq_length or bundle.config.max_position_embeddings
-        return replace(options, prompt="", max_seq_length=length)
+        return replace(options, long_text=long_text, prompt="", max_seq_length=length)
     if settings.tokenizer != bundle.tokenizer_fingerprint:
         raise UsageError(
             f"--model {options.model} has another tokenizer ({bundle.tokenizer_fingerprint}) than "
@@ -433,7 +428,7 @@ def text_options(options: Options, settings: ExampleSettings | None, bundle: Bun
     for name, value in requested.items():
         if value is not None and value != getattr(settings, name):
             raise _contradiction(name, value, getattr(settings, name))
-    return replace(options, **{name: getattr(settings, name) for name in requested})
+    return replace(options, **{name: getattr(settings, name) for name in ("long_text", *requested)})
 
 
 def _contradiction(name: str, requested: object, actual: object) -> UsageError:

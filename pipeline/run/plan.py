@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -150,32 +150,23 @@ def token_spec(options: Options, text_spec: TextSpec) -> TextSpec:
     return replace(text_spec, granularity=(*kinds, "token"))
 
 
-def written_examples(options: Options, bundle: Bundle, text_spec: TextSpec) -> ExampleSettings:
-    """How the examples are tokenized that a run writes."""
-    spec = token_spec(options, text_spec)
-    prompt = spec.prompt
-    prompt_tokens = load_tokenizer(bundle).prompt_length(prompt) if prompt else 0
-    return ExampleSettings(
-        tokenizer=bundle.tokenizer_fingerprint,
-        max_seq_length=spec.max_seq_length,
-        long_text=spec.long_text,
-        stride=spec.stride,
-        prompt=prompt,
-        prompt_tokens=prompt_tokens,
-        granularity=spec.granularity,
-        keep_text=spec.keep_text,
-    )
-
-
 def described(
     options: Options, bundle: Bundle, vector_spec: VectorSpec, text_spec: TextSpec, id_type: str
 ) -> dict[str, Any]:
     """What the files of an output say of the vectors, or examples, that they hold."""
-    if options.output_format == EXAMPLES:
-        examples = asdict(written_examples(options, bundle, text_spec))
-        del examples["run"]
-        examples["granularity"] = list(examples["granularity"])  # as JSON returns it
-        return examples
+    if options.output_format == EXAMPLES:  # the fields of ExampleSettings
+        spec = token_spec(options, text_spec)
+        prompt_tokens = load_tokenizer(bundle).prompt_length(spec.prompt) if spec.prompt else 0
+        return {
+            "tokenizer": bundle.tokenizer_fingerprint,
+            "max_seq_length": spec.max_seq_length,
+            "long_text": spec.long_text,
+            "stride": spec.stride,
+            "prompt": spec.prompt,
+            "prompt_tokens": prompt_tokens,
+            "granularity": list(spec.granularity),
+            "keep_text": spec.keep_text,
+        }
     needs_tokens, config = text_spec.needs_tokens, bundle.config
     heads = head_settings(bundle, text_spec)
     queries, similarity = query_prompt(bundle, text_spec.prompt), bundle.similarity

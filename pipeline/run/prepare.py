@@ -19,7 +19,6 @@ from bert_embed.pipeline.run.columns import (
     named_columns,
     reading_of,
     text_options,
-    with_long_text,
 )
 from bert_embed.pipeline.run.output import (
     OutputState,
@@ -236,14 +235,12 @@ def find_source(
 
 def plan_work(options: Options, job: RunnerOptions, source: Source, state: OutputState) -> Work:
     """What is computed, and cut into which blocks, by input, model and options."""
-    texts = with_long_text(options, source.settings) if source.examples else options
     bundle = resolve_model(options.model)
     check_computing(job)
     if source.examples:
         check_examples(job)
     vector_spec = _vector_spec(options, bundle)
-    if source.examples:
-        texts = text_options(texts, source.settings, bundle)
+    texts = text_options(options, source.settings, bundle) if source.examples else options
     text_spec = _text_spec(texts, bundle, vector_spec)
     if source.examples and "multi" in text_spec.vectors:
         raise UsageError(

@@ -26,7 +26,7 @@ from bert_embed.pipeline.console import hide_in, hide_in_flags, hide_secrets
 from bert_embed.pipeline.errors import UsageError, step_message
 from bert_embed.pipeline.options.embed import FLAGS
 from bert_embed.pipeline.run.output import OutputState, nearest_folder
-from bert_embed.pipeline.run.plan import EmbedRun, Source, Work, written_examples
+from bert_embed.pipeline.run.plan import EmbedRun, Source, Work
 from bert_embed.pipeline.run.summary import embedded_nothing, problem_of, summary, withheld
 from bert_embed.results.formats import EXAMPLES
 from bert_embed.results.run_record import (
@@ -46,6 +46,7 @@ from bert_embed.storage.files import (
 )
 from bert_embed.transforms.bigquery.load import is_loaded
 from bert_embed.transforms.crash_markers import clear_crash_markers
+from bert_embed.transforms.examples import ExampleSettings
 from bert_embed.transforms.ledger import ReconcileError, read_block_record
 from bert_embed.transforms.listing import write_listing
 from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
@@ -288,10 +289,8 @@ def _claim(run: EmbedRun, state: OutputState) -> RunRecord | None:
         if run.work.table is None:
             write_listing(run.folder, run.source.stored)
         if run.kind == EXAMPLES:
-            work = run.work
-            examples = written_examples(run.options, work.bundle, work.text_spec)
-            settings = replace(examples, run=run.fingerprint).to_json()
-            write_bytes(join(run.output, SETTINGS_FILE), settings)
+            settings = ExampleSettings(**run.work.metadata, run=run.fingerprint)
+            write_bytes(join(run.output, SETTINGS_FILE), settings.to_json())
         if record is None:
             return first
         # What --overwrite loads again stays on record until that is done.
