@@ -29,6 +29,7 @@ from bert_embed.results.names import stored_type
 from bert_embed.search.clusters import in_sample
 from bert_embed.storage.files import copy_file, join, open_raw, remove, size_of, write_whole
 
+_FAISS_FILES = "knn.index", "ids.parquet"
 _FLAT_ROWS = 100_000  # up to which `auto` compares a query with all vectors: some milliseconds
 _PROBES = 32  # lists that a search looks into, unless its reader sets another number
 _PER_LIST = 40  # vectors of the sample for each centroid; faiss asks for 39 to 256
@@ -61,12 +62,12 @@ class _Index:
                 index.add(self._vectors(batch))
                 yield batch.columns
 
-        path, ids = paths
-        self._write(ids, path, index, tables(), self._source.schema)
+        self._write(paths, index, tables(), self._source.schema)
 
     def _write(
-        self, ids: str, path: str, index: Any, tables: Iterable[pa.Table], schema: pa.Schema
+        self, paths: Sequence[str], index: Any, tables: Iterable[pa.Table], schema: pa.Schema
     ) -> None:
+        path, ids = paths
         write_whole(ids, lambda out: write_parquet(out, tables, schema))
         write = self._faiss.write_index_binary if self._binary else self._faiss.write_index
         write_whole(path, lambda out: write(index, self._faiss.PyCallbackIOWriter(out.write)))
@@ -77,7 +78,7 @@ class _Index:
         `place` begins their paths. Documents that the source has, or deletes, are removed before
         its rows are added.
         """
-        ids_path, path = join(dest, "ids.parquet"), join(dest, "knn.index")
+        path, ids_path = (join(dest, name) for name in _FAISS_FILES)
         with open_raw(ids_path) as file:
             table = pq.read_table(file)
         new, held = ({one.name: one.type for one in s} for s in (self._source.schema, table.schema))
@@ -106,7 +107,7 @@ class _Index:
             table.filter(pa.array(stays)),
             *(rows.select(table.column_names) for rows in added),
         ]
-        self._write(f"{place}ids.parquet", f"{place}knn.index", index, tables, table.schema)
+        self._write([place + name for name in _FAISS_FILES], index, tables, table.schema)
         return int(index.ntotal)
 
     def _trained(self) -> Any:
@@ -183,10 +184,10 @@ def _export(source: Source, index: _Index) -> bool:
     if present is not None:  # the journal may name an increment that was killed before its end
         _take_places(dest, present["run"])
     if present is None or present == source.identity:
-        return write_files(source, max(source.rows, 1), _faiss_names, index.write)
+        return write_files(source, max(source.rows, 1), lambda *_: _FAISS_FILES, index.write)
     if source.is_in(present):
         return False
-    if missing := [name for name in _faiss_names(0, 1) if size_of(join(dest, name)) is None]:
+    if missing := [name for name in _FAISS_FILES if size_of(join(dest, name)) is None]:
         raise UsageError(f"{dest} lacks {missing[0]}: repeat the export of the earlier outputs")
     new = source.only_new(present)
     runs = new.runs_after(present)
@@ -194,10 +195,6 @@ def _export(source: Source, index: _Index) -> bool:
     write_journal(source, join(dest, JOURNAL), {**source.identity, "rows": rows, "run": runs})
     _take_places(dest, runs)
     return True
-
-
-def _faiss_names(number: int, count: int) -> tuple[str, ...]:
-    return "knn.index", "ids.parquet"
 
 
 def _next(dest: str, runs: str) -> str:
@@ -210,7 +207,7 @@ def _next(dest: str, runs: str) -> str:
 
 def _take_places(dest: str, runs: str) -> None:
     """Ends an increment: its files take their places, of which a kill may have left some."""
-    for name in _faiss_names(0, 1):
+    for name in _FAISS_FILES:
         path = _next(dest, runs) + name
         if size_of(path) is not None:
             copy_file(path, join(dest, name))

@@ -352,11 +352,10 @@ def _change_lines(result: Result) -> Iterator[str]:
 
 def _cut_text(record: RunRecord) -> str:
     settings, result = record.settings, record.numbers
-    if settings["long_text"] != "truncate" or settings.get("chunk") is not None:
+    is_cut = settings["long_text"] == "truncate" and settings.get("chunk") is None
+    if not is_cut or settings["max_seq_length"] == NO_LIMIT:
         return rows_text(settings)
     cut = result.counts.truncated
-    if settings["max_seq_length"] == NO_LIMIT:
-        return rows_text(settings)
     lost = f" ({_percent(result.cut_share)} of all tokens)" if cut else ""
     return f"{counted(cut, 'text')} cut at {settings['max_seq_length']} tokens{lost}"
 
