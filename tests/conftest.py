@@ -19,7 +19,7 @@ import pytest
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
 from bert_embed.importers import import_model
-from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
+from tests.support.models.tiny import bundle_of, small_vocabulary, write_tiny_huggingface
 from tests.support.servers.bigquery import BigQueryServer, bigquery_server
 from tests.support.servers.gcs import GcsServer, gcs_server
 from tests.support.skips import unlisted
@@ -134,9 +134,7 @@ def minilm() -> Bundle:
 @pytest.fixture(scope="session")
 def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A seeded two-layer BERT, imported from a Hugging Face folder; the bundle's folder."""
-    folder = tmp_path_factory.mktemp("tiny")
-    write_tiny_huggingface(folder / "source")
-    return import_model(str(folder / "source"), str(folder / "bundle")).path
+    return bundle_of(tmp_path_factory.mktemp("tiny"), write_tiny_huggingface)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -20,7 +19,7 @@ from bert_embed.backends import runner
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.progress import Counts, progress_of_run
 from bert_embed.pipeline.run.plan import Goal
-from tests.support.command import block_records, embed, files, parts_of, record
+from tests.support.command import block_records, embed, files, parts_of, ran, record
 
 
 @pytest.fixture
@@ -206,9 +205,7 @@ def test_a_call_leaves_the_log_of_a_process_that_imports_beam_alone(tmp_path, ti
         f"import bert_embed; bert_embed.embed('in.txt', 'out', model={str(tiny_bundle)!r})\n"
         "print(logging.getLogger().handlers)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = ran([sys.executable, "-c", code], cwd=tmp_path, check=True)
     assert "WARNING" not in done.stderr
     assert done.stdout.endswith("\n[]\n")
 

@@ -1,7 +1,5 @@
 """Beam's monitoring shows the numbers of run.json, under names that stay what they are."""
 
-import json
-
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -10,7 +8,7 @@ from bert_embed.pipeline.options.command_line import parse_embed
 from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.graph import build
 from bert_embed.pipeline.run.prepare import prepare
-from tests.support.command import flags_of, record
+from tests.support.command import flags_of, record, write_json
 
 pytestmark = pytest.mark.slow
 
@@ -49,15 +47,10 @@ def run_metrics(words):
 
 def test_counters_equal_the_record_and_have_the_names_that_are_promised(tmp_path, tiny_bundle):
     texts = tmp_path / "in.jsonl"
-    texts.write_text(
-        "".join(json.dumps({"id": n, "text": f"red river {n}"}) + "\n" for n in range(500))
-        + json.dumps({"id": "long", "text": "bank " * 100})
-        + "\nno json\n"
-        + json.dumps({"id": "blank", "text": " "})
-        + "\n"
-        + json.dumps({"id": "none", "text": "\u200b"})
-        + "\n"
-    )
+    lines = [{"id": n, "text": f"red river {n}"} for n in range(500)]
+    lines += [{"id": "long", "text": "bank " * 100}, {"id": "blank", "text": " "}]
+    write_json(texts, *lines, {"id": "none", "text": "\u200b"})
+    texts.write_text(texts.read_text() + "no json\n")
     metrics = run_metrics(flags_of(tmp_path / "out", tiny_bundle, texts, block_bytes=4000)).query()
     found = {
         each.key.metric.name: each.committed

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from bert_embed.bundle.bundle import load_tensors, read_bundle
 from bert_embed.pipeline.cli import main
-from tests.support.command import ROOT
+from tests.support.command import ran
 from tests.support.models.heads import write_classifier
 from tests.support.models.sentence_transformers import CASES, QUERY, write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
@@ -89,7 +88,7 @@ def test_inspect_loads_no_tensorflow(tiny_bundle):
         f"code = main(['model', 'inspect', {tiny_bundle!r}]); "
         "sys.exit(code or 'tensorflow' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = ran([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr
     assert "prompts        none\n" in done.stdout
 

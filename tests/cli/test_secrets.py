@@ -4,18 +4,15 @@ import ast
 import io
 import json
 import logging
-import os
 import py_compile
 import re
-import signal
-import subprocess
 import sys
 
 import pytest
 
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.console import SecretFilter, hide_in_flags, hide_secrets
-from tests.support.command import ROOT, Hold, embed, flags_of, record, rejected
+from tests.support.command import ROOT, Hold, embed, flags_of, ran, record, rejected
 from tests.support.forks import python
 
 pytestmark = pytest.mark.slow
@@ -73,11 +70,10 @@ def test_the_command_that_continues_shows_none(tmp_path, tiny_bundle):
     path = tmp_path / "in.txt"
     path.write_text("".join(f"the bank of river {n}\n" for n in range(1000)))
     output, hold = tmp_path / "out", Hold(tmp_path / "hold", 1)
-    job = hold.start("embed", *flags_of(output, tiny_bundle, path, block_bytes=1000), *FLAGS)
-    job.send_signal(signal.SIGINT)
-    hold.go()
-    out, err = job.communicate(timeout=120)
-    assert job.returncode == 130, err
+    code, out, err = hold.interrupt(
+        "embed", *flags_of(output, tiny_bundle, path, block_bytes=1000), *FLAGS
+    )
+    assert code == 130, err
     assert "--s3_session_token '***'" in err
     assert SECRET not in out + err
     assert SECRET.encode() not in everything(output)
@@ -324,13 +320,7 @@ def test_no_text_stands_in_logs_metrics_or_records(tmp_path, tiny_bundle, mixed,
     output = tmp_path / "out"
     flags = {"long_text": "reject", "max_seq_length": 32, "max_rejected": "80%"}
     words = flags_of(output, tiny_bundle, mixed, **flags)
-    done = subprocess.run(
-        [*python(), "-c", _RUN, fault, *words, "--default_sdk_harness_log_level=DEBUG"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran([*python(), "-c", _RUN, fault, *words, "--default_sdk_harness_log_level=DEBUG"])
     assert done.returncode == (0 if fault == "none" else 1), done.stderr[-3000:]
     assert "DEBUG" in done.stderr
     told = done.stdout + done.stderr + kept_beside(output)
@@ -367,13 +357,8 @@ def test_errors_are_told_apart_without_sources(tmp_path):
         "    except Exception as error:\n"
         "        print(type(error).__name__, error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = ran(
+        [sys.executable, "-c", code], cwd=tmp_path, PYTHONPATH=str(tmp_path), PYTHONSAFEPATH="1"
     )
     lines = done.stdout.splitlines()
     assert lines[0] == "InputError DIR/run.json is damaged: it is not a JSON object", done.stderr

@@ -16,7 +16,7 @@ from bert_embed.results.formats import FORMATS, VECTOR_FORMATS, register_format
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.load import table_schema, vector_schema
 from tests.support.arrow_format import ARROW
-from tests.support.command import embed, record
+from tests.support.command import embed, record, write_json
 from tests.support.norm_head import NORM, NormHead
 from tests.support.outputs import content, export
 
@@ -50,8 +50,7 @@ def bundle(tmp_path_factory, tiny_bundle):
 def corpus(tmp_path_factory):
     path = tmp_path_factory.mktemp("corpus") / "in.jsonl"
     records = [{"id": f"{n}", "text": f"{LINES[n % 5]} {n}"} for n in range(40)]
-    path.write_text("".join(json.dumps(one) + "\n" for one in records))
-    return path
+    return write_json(path, *records)
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,11 @@
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +90,22 @@ def finish(job: subprocess.Popen[str]) -> str:
     return errors
 
 
+def ran(
+    words: Sequence[str], cwd: Path = ROOT, check: bool = False, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """A program that has ended, with what it printed; it has these environment variables, too."""
+    env = os.environ | variables
+    return subprocess.run(
+        words, cwd=cwd, env=env, check=check, capture_output=True, text=True, timeout=600
+    )
+
+
+def write_json(path: Path, *records: Any) -> Path:
+    """Writes JSON lines, one for each record; returns the path."""
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in records), "utf-8")
+    return path
+
+
 def data_files(output: Path, kind: str = "embeddings") -> list[Path]:
     """The files of one folder of an output, in the input's order."""
     return sorted(output.glob(f"{kind}/part-*"))
@@ -127,6 +144,11 @@ def rejected(output: Path) -> list[dict[str, Any]]:
 
 def record(output: Path) -> dict[str, Any]:
     return json.loads((output / "run.json").read_text("utf-8"))
+
+
+def say_status(output: Path, status: str) -> None:
+    """Makes run.json say that a run has another status."""
+    (output / "run.json").write_text(json.dumps(record(output) | {"status": status}))
 
 
 def files(output: Path) -> dict[str, bytes]:
@@ -172,6 +194,20 @@ class Hold:
         process = start(*arguments, fresh=fresh, **self.environment)
         self.wait(process)
         return process
+
+    def kill(self, *arguments: str) -> None:
+        """Starts a command, and kills it when it waits."""
+        process = self.start(*arguments)
+        process.kill()
+        process.communicate()
+
+    def interrupt(self, *arguments: str) -> tuple[int, str, str]:
+        """Starts a command, and sends it Ctrl-C when it waits; its exit code, and what it said."""
+        process = self.start(*arguments)
+        process.send_signal(signal.SIGINT)
+        self.go()
+        out, errors = process.communicate(timeout=120)
+        return process.returncode, out, errors
 
     def wait(self, process: subprocess.Popen[str]) -> None:
         """Returns when a call is held; the process must not end before."""

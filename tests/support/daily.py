@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_embed.results.names import DATA_FILES
-from tests.support.command import ROOT, block_records, embed, record
+from tests.support.command import ROOT, block_records, embed, ran, record, write_json
 
 SCRIPT = ROOT / "deploy" / "cron" / "embed_daily.sh"
 DAYS = ("2024-02-28", "2024-02-29", "2024-03-01")
@@ -92,9 +92,7 @@ WORDS = ["red", "river", "bank", "of", "seven", "stars", "money", "vault"]
 
 def write(path, texts, ids=None):
     """JSON lines of texts by id, in the order given."""
-    lines = [json.dumps({"id": each, "text": text}) for each, text in (ids or texts.items())]
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return path
+    return write_json(path, *({"id": each, "text": text} for each, text in ids or texts.items()))
 
 
 def some_texts(count, seed=0):
@@ -134,13 +132,7 @@ def printed(folder, *replacements, do="submit", more=("--print",), **env):
         assert f"\n{old}" in text
         text = text.replace(f"\n{old}", f"\n{new}")
     (folder / "variables.env").write_text(text)
-    made = subprocess.run(
-        [str(DATAFLOW / "dataflow.sh"), do, str(folder / "variables.env"), *more],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | env,
-    )
+    made = ran([str(DATAFLOW / "dataflow.sh"), do, str(folder / "variables.env"), *more], **env)
     return made.returncode, [shlex.split(line) for line in made.stdout.splitlines()], made.stderr
 
 

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from bert_embed.pipeline.run import tables
-from tests.support.command import data_files, embed, files, record, rejected, rows, vectors
+from tests.support.command import (
+    data_files,
+    embed,
+    files,
+    record,
+    rejected,
+    rows,
+    say_status,
+    vectors,
+)
 from tests.support.rounding import assert_near
 
 _NUMBERS = itertools.count()
@@ -92,8 +101,7 @@ def test_finished_blocks_are_not_embedded_again(table, tiny_bundle, tmp_path):
     assert embed(output, tiny_bundle, shown(table), **SMALL) == 0
     before = files(output)
     assert embed(output, tiny_bundle, shown(table), **SMALL) == 0
-    text = (output / "run.json").read_text()
-    (output / "run.json").write_text(text.replace('"done"', '"running"'))
+    say_status(output, "running")
     (output / "_state" / "blocks" / "0000002-00000.json").unlink()
     times = {path: path.stat().st_mtime_ns for path in output.glob("embeddings/part-*")}
     assert embed(output, tiny_bundle, shown(table), **SMALL) == 0
@@ -188,8 +196,7 @@ def test_a_query_is_run_once_for_a_run(bigquery, table, tiny_bundle, tmp_path, c
     assert sorted(rows(output)["id"]) == [f"k{n:02d}" for n in range(7)]
     before = vectors(output)
     bigquery.rows(f"DELETE FROM `{table}` WHERE n = 3")
-    text = (output / "run.json").read_text()
-    (output / "run.json").write_text(text.replace('"done"', '"running"'))
+    say_status(output, "running")
     (output / "_state" / "blocks" / "0000000-00000.json").unlink()
     assert embed(output, tiny_bundle, **flags) == 0  # the same rows, for it is the same run
     np.testing.assert_array_equal(vectors(output), before)
@@ -260,8 +267,7 @@ def test_a_complete_run_outlives_the_rows_of_its_query(
     # What is asked is another run: it is refused, not taken for that one.
     assert embed(output, tiny_bundle, **flags, id_column="n") == 2
     assert "holds another run" in capsys.readouterr().err
-    text = (output / "run.json").read_text()
-    (output / "run.json").write_text(text.replace('"done"', '"failed"'))
+    say_status(output, "failed")
     assert embed(output, tiny_bundle, **flags) == 2
     assert "holds an unfinished run whose rows have expired" in capsys.readouterr().err
     assert embed(output, tiny_bundle, **flags, overwrite=True) == 0

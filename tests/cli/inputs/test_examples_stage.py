@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.pipeline.cli import main
 from tests.support.command import (
     Hold,
@@ -17,8 +16,9 @@ from tests.support.command import (
     record,
     rejected,
     stray,
+    write_json,
 )
-from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.models.tiny import bundle_of, write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
 
@@ -39,11 +39,6 @@ ROW = {
 def tokenize(output, model, *inputs, **flags):
     flags = {"max_rejected": "99%"} | flags
     return main(["tokenize", *flags_of(output, model, *inputs, **flags)])
-
-
-def write_json(path, *records):
-    path.write_text("".join(json.dumps(each) + "\n" for each in records), encoding="utf-8")
-    return path
 
 
 def all_files(folder):
@@ -178,9 +173,7 @@ def plain_examples(tmp_path_factory, tiny_bundle):
 @pytest.fixture(scope="module")
 def other_model(tmp_path_factory):
     """The same weights with a cased tokenizer."""
-    folder = tmp_path_factory.mktemp("cased")
-    write_tiny_huggingface(folder / "source", cased=True)
-    return import_huggingface(str(folder / "source"), str(folder / "bundle")).path
+    return bundle_of(tmp_path_factory.mktemp("cased"), write_tiny_huggingface, cased=True)
 
 
 def test_another_tokenizer_is_refused_by_name(tmp_path, other_model, plain_examples, capsys):
@@ -272,10 +265,7 @@ def test_a_killed_tokenize_continues_and_a_finished_one_is_a_no_op(
     whole, output = tmp_path / "whole", tmp_path / "out"
     small = {"block_bytes": 700}
     assert tokenize(whole, tiny_bundle, corpus, **small) == 0
-    hold = Hold(tmp_path / "hold", 2)
-    process = hold.start("tokenize", *flags_of(output, tiny_bundle, corpus, **small))
-    process.kill()
-    process.communicate()
+    Hold(tmp_path / "hold", 2).kill("tokenize", *flags_of(output, tiny_bundle, corpus, **small))
     times = {path: path.stat().st_mtime_ns for path in output.glob("_state/blocks/0*.json")}
     assert tokenize(output, tiny_bundle, corpus, **small) == 0
     assert example_files(output) == example_files(whole)

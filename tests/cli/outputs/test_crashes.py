@@ -1,9 +1,7 @@
 """A block that hangs is given up, one that kills its process is named; the rest finishes."""
 
 import json
-import os
 import shutil
-import subprocess
 import threading
 from functools import partial
 
@@ -12,16 +10,7 @@ import pytest
 from bert_embed.pipeline.run import graph
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.infer import BlockModelHandler
-from tests.support.command import (
-    ROOT,
-    block_records,
-    embed,
-    files,
-    flags_of,
-    record,
-    rejected,
-    rows,
-)
+from tests.support.command import block_records, embed, files, flags_of, ran, record, rejected, rows
 from tests.support.engines import load_watched
 from tests.support.forks import python
 
@@ -118,15 +107,7 @@ def test_a_hanging_block_is_named_and_can_be_left_out(
 def run_deadly(bundle, *words, seconds=0.0):
     """The command line with a model that dies within so long; returns what it said."""
     program = KILLER.replace("POISON_ID", str(poison_id(bundle)))
-    done = subprocess.run(
-        [*python(), "-c", program, "embed", *words],
-        cwd=ROOT,
-        env={**os.environ, "DYING_SECONDS": str(seconds)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = ran([*python(), "-c", program, "embed", *words], DYING_SECONDS=str(seconds))
     assert done.returncode == -9, done.stderr
     return done.stderr
 

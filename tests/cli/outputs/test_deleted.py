@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 
 import numpy as np
 import pyarrow as pa
@@ -174,9 +173,7 @@ def test_a_killed_increment_deletes_nothing_and_a_continued_one_all(tmp_path, ti
     if suffix == ".parquet":
         hold = Hold(tmp_path / "hold", 5)
         words = {name: value for name, value in flags.items() if value is not None}
-        process = hold.start("embed", *flags_of(output, tiny_bundle, source, **words))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        hold.kill("embed", *flags_of(output, tiny_bundle, source, **words))
     else:  # whose parts, cut by a worker, are too large for a test
         shutil.copytree(whole, output)
         for path in block_records(output)[5:]:

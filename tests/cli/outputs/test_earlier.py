@@ -9,7 +9,7 @@ from bert_embed.bundle.bundle import read_bundle
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.options.command_line import command_of, parse_embed
-from tests.support.command import embed, flags_of, record, rows
+from tests.support.command import embed, flags_of, record, rows, say_status
 from tests.support.daily import counts, write
 from tests.support.models.tiny import write_tiny_huggingface
 
@@ -120,8 +120,7 @@ def test_an_earlier_run_that_was_killed_counts_with_what_it_finished(
 ):
     day1, _ = days
     assert embed(tmp_path / "one", tiny_bundle, day1, block_bytes=700) == 0
-    text = (tmp_path / "one" / "run.json").read_text().replace('"done"', '"running"')
-    (tmp_path / "one" / "run.json").write_text(text)
+    say_status(tmp_path / "one", "running")
     missing = rows_of(sorted((tmp_path / "one").glob("embeddings/part-*"))[1])
     sorted((tmp_path / "one").glob(lost))[1].unlink()
     capsys.readouterr()

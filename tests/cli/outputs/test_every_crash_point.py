@@ -1,11 +1,8 @@
 """Whichever change of its output a kill comes before, the same command completes it."""
 
-import json
-import subprocess
-
 import pytest
 
-from tests.support.command import ROOT, embed, files, flags_of, record, stray
+from tests.support.command import embed, files, flags_of, ran, record, stray, write_json
 from tests.support.forks import python
 
 pytestmark = pytest.mark.slow
@@ -50,10 +47,7 @@ while True:
 def corpus(tmp_path_factory):
     path = tmp_path_factory.mktemp("corpus") / "in.jsonl"
     texts = ["the red river", "", *(f"a bank of seven stars {n}" for n in range(30))]
-    path.write_text(
-        "".join(json.dumps({"id": str(n), "text": t}) + "\n" for n, t in enumerate(texts))
-    )
-    return path
+    return write_json(path, *({"id": str(n), "text": t} for n, t in enumerate(texts)))
 
 
 EVERY = 3  # of the changes; 1 tries all of them
@@ -67,9 +61,9 @@ def test_a_kill_before_any_change_of_the_output(tmp_path, corpus, tiny_bundle):
     words = flags_of(tmp_path / "none", tiny_bundle, corpus, **settings)
     words = ["embed", *(word for word in words if not word.startswith("--output="))]
     command = [*python(), "-c", KILLED, "0", str(EVERY), str(tmp_path / "killed"), *words]
-    ran = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    killed = ran.stdout.split()
+    ended = ran(command)
+    assert ended.returncode == 0, ended.stderr
+    killed = ended.stdout.split()
     assert len(killed) > 10
     for number in killed:
         output = tmp_path / "killed" / number

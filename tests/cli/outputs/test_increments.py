@@ -1,14 +1,11 @@
 """Only what is new or changed is embedded, exactly, whatever the earlier output looks like."""
 
-import json
-import signal
-
 import numpy as np
 import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import Hold, embed, files, flags_of, record, rows, stray
+from tests.support.command import Hold, embed, files, flags_of, record, rows, stray, write_json
 from tests.support.daily import counts, some_texts, write
 from tests.support.rounding import assert_near
 
@@ -127,10 +124,8 @@ def test_the_limit_is_judged_before_what_is_skipped(tmp_path, days, tiny_bundle)
 
 def test_changed_spans_are_another_content(tmp_path, tiny_bundle):
     def spans(path, stop):
-        row = [{"id": "a", "text": "red river", "start": 0, "stop": stop}]
-        row += [{"id": "b", "text": "red river", "start": 0, "stop": 3}]
-        path.write_text("".join(json.dumps(each) + "\n" for each in row))
-        return path
+        row = {"text": "red river", "start": 0}
+        return write_json(path, row | {"id": "a", "stop": stop}, row | {"id": "b", "stop": 3})
 
     flags = {"granularity": "span"}
     assert embed(tmp_path / "one", tiny_bundle, spans(tmp_path / "1.jsonl", 3), **flags) == 0
@@ -147,10 +142,7 @@ def test_killed_and_continued(tmp_path, tiny_bundle):
     flags = {"skip_existing": tmp_path / "one", "block_bytes": 2000}
     assert embed(tmp_path / "whole", tiny_bundle, day2, **flags) == 0
     output = tmp_path / "out"
-    hold = Hold(tmp_path / "hold", 5)
-    process = hold.start("embed", *flags_of(output, tiny_bundle, day2, **flags))
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    Hold(tmp_path / "hold", 5).kill("embed", *flags_of(output, tiny_bundle, day2, **flags))
     assert record(output)["status"] == "running"
     assert embed(output, tiny_bundle, day2, **flags) == 0
     assert counts(output) == (300, 150, 150, 0)

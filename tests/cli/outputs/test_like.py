@@ -6,10 +6,9 @@ import pytest
 import yaml
 
 import bert_embed
-from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record
-from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.models.tiny import bundle_of, write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
 
@@ -33,9 +32,7 @@ def old(tiny_bundle, tmp_path_factory):
 @pytest.fixture(scope="module")
 def other(tmp_path_factory):
     """Another model."""
-    folder = tmp_path_factory.mktemp("other")
-    write_tiny_huggingface(folder / "source", layers=3)
-    return import_model(str(folder / "source"), str(folder / "bundle")).path
+    return bundle_of(tmp_path_factory.mktemp("other"), write_tiny_huggingface, layers=3)
 
 
 def settings(output):

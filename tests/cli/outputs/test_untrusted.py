@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -33,6 +32,7 @@ from tests.support.command import (
     embed,
     files,
     parts_of,
+    ran,
     record,
     rejected,
     rows,
@@ -367,7 +367,7 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(texts, tiny_bundle):
             "bert_embed.read(sys.argv[1])"
         )
         command = [sys.executable, "-c", code, f"{folder}/out", str(part)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = ran(command)
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("PermissionError: ")
     assert part.name in last

@@ -19,6 +19,7 @@ from tests.support.command import (
     flags_of,
     record,
     rejected,
+    say_status,
 )
 
 LINES = 40
@@ -146,8 +147,7 @@ def test_no_reader_takes_files_that_are_not_those_of_the_run(output, tiny_bundle
 
 
 def test_an_unfinished_run_is_read_only_on_request(output):
-    changed = record(output)
-    (output / "run.json").write_text(json.dumps(changed | {"status": "running"}))
+    say_status(output, "running")
     whole = len(bert_embed.read(output, partial=True)[0])
     assert whole == LINES - 1
     block_records(output)[1].unlink()
@@ -173,8 +173,7 @@ def test_files_that_change_while_a_run_goes_on_fail_it(
 ):
     """An earlier attempt wrote all but one part; a file of it changes while that one is written."""
     whole = files(output)
-    changed = record(output)
-    (output / "run.json").write_text(json.dumps(changed | {"status": "failed"}))
+    say_status(output, "failed")
     block_records(output)[-1].unlink()
     straight = os.fsync
 
@@ -192,8 +191,7 @@ def test_files_that_change_while_a_run_goes_on_fail_it(
 
 
 def test_what_a_dead_attempt_left_beside_its_part_is_removed(output, corpus, tiny_bundle):
-    changed = record(output)
-    (output / "run.json").write_text(json.dumps(changed | {"status": "failed"}))
+    say_status(output, "failed")
     left = output / "rejected" / "part-0000000-00000.jsonl"
     left.parent.mkdir(exist_ok=True)
     left.write_text("{}\n")

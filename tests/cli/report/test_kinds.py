@@ -1,13 +1,11 @@
 """Every kind of output gives a page that says what is there, and what is not."""
 
-import json
-
 import numpy as np
 import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed
+from tests.support.command import embed, write_json
 from tests.support.loads import load
 from tests.support.outputs import content
 
@@ -17,10 +15,7 @@ TEXTS = [f"the bank of the red river and {n % 7} seven stars of money" for n in 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     path = tmp_path_factory.mktemp("kinds") / "in.jsonl"
-    path.write_text(
-        "".join(json.dumps({"id": f"d{n}", "text": t}) + "\n" for n, t in enumerate(TEXTS))
-    )
-    return path
+    return write_json(path, *({"id": f"d{n}", "text": t} for n, t in enumerate(TEXTS)))
 
 
 STORED = {

@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.runners.options import ACCELERATORS
-from tests.support.command import ROOT
+from tests.support.command import ROOT, ran
 from tests.support.daily import DATAFLOW, EXAMPLE, printed
 from tests.support.forks import write_python
 
@@ -214,7 +214,7 @@ def test_a_changed_tree_is_another_tag(tmp_path):
 
     def tag():
         command = [script, "submit", tmp_path / "variables.env", "--print"]
-        made = subprocess.run(command, capture_output=True, text=True, check=True)
+        made = ran(command, check=True)
         return re.search(r"bert-embed-cpu:([\w-]+)", made.stdout)[1]
 
     identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
@@ -259,7 +259,7 @@ def test_blanks_and_ends_of_lines_belong_to_no_value(tmp_path):
     kept = [line.replace("=", " =\t", 1) for line in lines if "MAX_WORKERS" not in line]
     (tmp_path / "variables.env").write_bytes(" \r\n ".join([*kept, "MAX_WORKERS=7"]).encode())
     command = [DATAFLOW / "dataflow.sh", "launch", tmp_path / "variables.env", "--print"]
-    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    made = ran(command)
     assert (made.returncode, made.stderr) == (0, "")
     assert [shlex.split(line) for line in made.stdout.splitlines()] == wanted[1]
     assert "7" in wanted[1][0]
@@ -269,7 +269,7 @@ def test_all_that_is_left_of_the_example_is_named_at_once(tmp_path):
     (tmp_path / "variables.env").write_text(EXAMPLE)
     for what, problems in (("submit", ["PROJECT", "BUCKET", "OUTPUT"]), ("lunch", ["not lunch"])):
         command = [DATAFLOW / "dataflow.sh", what, tmp_path / "variables.env", "--print"]
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        made = ran(command)
         assert (made.returncode, made.stdout) == (2, "")
         assert all(problem in made.stderr for problem in problems), made.stderr
 

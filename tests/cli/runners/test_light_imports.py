@@ -1,12 +1,11 @@
 """Commands import no package that they do not use."""
 
 import shutil
-import subprocess
 import sys
 
 import pytest
 
-from tests.support.command import ROOT, embed, flags_of, sentence_files
+from tests.support.command import embed, flags_of, ran, sentence_files
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +36,7 @@ sys.exit(code)
 def imported(*words):
     """What a command printed, and the modules that its process imported."""
     command = [sys.executable, "-c", _CODE, *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = ran(command)
     assert done.returncode == 0, done.stderr
     assert "INFO:" not in done.stderr  # LiteRT has no setting that keeps it from saying so
     return done.stdout, set(done.stderr.splitlines()[-1].split())

@@ -1,6 +1,5 @@
 """Search by each kind of vectors, by two at once, and in the order of a cross-encoder."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import bert_embed
 from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.errors import UsageError
-from tests.support.command import data_files, embed
+from tests.support.command import data_files, embed, write_json
 from tests.support.models.heads import VOCABULARY, write_classifier, write_splade
 from tests.support.models.multi_vectors import write_multi_vectors
 
@@ -40,8 +39,7 @@ def models(tmp_path_factory):
 def corpus(tmp_path_factory):
     path = tmp_path_factory.mktemp("corpus") / "in.jsonl"
     records = [{"id": f"d{number}", "text": text} for number, text in enumerate(TEXTS)]
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
+    return write_json(path, *records)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Input, output, settings and results in Cloud Storage, on a real server: as on a local disk."""
 
 import json
-import signal
 
 import numpy as np
 import pytest
@@ -157,9 +156,7 @@ def test_a_killed_job_continues_with_the_same_command(
     address, folder = bucket(gcs, "killed")
     hold = Hold(tmp_path / "hold", 8)
     flags = flags_of(f"{address}/out", tiny_bundle, url, **SMALL)
-    process = hold.start("embed", *flags)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    hold.kill("embed", *flags)
     assert record(folder / "out")["status"] == "running"
     times = {path: path.stat().st_mtime_ns for path in folder.glob("out/_state/blocks/0*.json")}
     assert 8 == len(times) < record(local)["counts"]["parts"]

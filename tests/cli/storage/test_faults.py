@@ -3,17 +3,16 @@
 import itertools
 import json
 import os
-import subprocess
 
 import pytest
 
 from bert_embed.pipeline.cli import main
 from tests.support.command import (
-    ROOT,
     embed,
     files,
     files_of_at_most,
     flags_of,
+    ran,
     record,
     rejected,
     rows,
@@ -242,14 +241,7 @@ def test_a_full_disk_fails_the_job_and_leaves_no_half_file(corpus, local, tiny_b
         "sys.exit(main(sys.argv[1:]))"
     )
     command = [*python(), "-c", script, "embed"]
-    done = subprocess.run(
-        [*command, *flags_of(output, tiny_bundle, corpus, **SMALL)],
-        cwd=ROOT,
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran([*command, *flags_of(output, tiny_bundle, corpus, **SMALL)])
     assert done.returncode == 1, done.stderr
     assert_one_sentence(done.stderr, "File too large")
     assert stray(output) == []

@@ -1,7 +1,5 @@
 """--chunk_context: what the model sees before each chunk, and nothing else of a chunk changes."""
 
-import json
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as csv
@@ -9,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from tests.support.command import embed, record, rejected, rows, vectors
+from tests.support.command import embed, record, rejected, rows, vectors, write_json
 from tests.support.models.architectures import write_architecture
 
 pytestmark = pytest.mark.slow
@@ -27,14 +25,9 @@ DOCUMENTS = [
 ABOVE = ["", "The river", "The river", "The river Red stars", "", "End"]
 
 
-def write(path, documents):
-    path.write_text("".join(f"{json.dumps(each)}\n" for each in documents), "utf-8")
-    return path
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("contexts") / "in.jsonl", DOCUMENTS)
+    return write_json(tmp_path_factory.mktemp("contexts") / "in.jsonl", *DOCUMENTS)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
@@ -109,13 +102,11 @@ def test_a_long_context_is_cut_and_counted_and_chunks_leave_room(
     tmp_path, tiny_bundle, pooling, capsys
 ):
     text = "the bank of a river. " * 12
-    source = write(
+    source = write_json(
         tmp_path / "in.jsonl",
-        [
-            {"id": "long", "title": "river bank " * 40, "text": text},
-            {"id": "word", "title": "x" * 90, "text": text},
-            {"id": "short", "title": "red star", "text": text},
-        ],
+        {"id": "long", "title": "river bank " * 40, "text": text},
+        {"id": "word", "title": "x" * 90, "text": text},
+        {"id": "short", "title": "red star", "text": text},
     )
     flags = {"chunk": "tokens", "max_seq_length": 16, "keep_text": True, "chunk_pooling": pooling}
     context = {"chunk_context": "title"}
@@ -140,7 +131,7 @@ def test_a_long_context_is_cut_and_counted_and_chunks_leave_room(
 
 
 def record_of_short(tmp_path, model, flags):
-    source = write(tmp_path / "short.jsonl", DOCUMENTS[:1])
+    source = write_json(tmp_path / "short.jsonl", *DOCUMENTS[:1])
     assert embed(tmp_path / "short", model, source, chunk_context="title", **flags) == 0
     return record(tmp_path / "short")
 
@@ -164,7 +155,7 @@ def test_every_kind_of_input_gives_the_same_contexts(tmp_path, tiny_bundle, sour
 
 def test_a_column_called_headings_is_not_the_headings_of_markdown(tmp_path, tiny_bundle):
     document = {"id": "a", "headings": "red star", "text": "# The river\n\nA bank."}
-    source = write(tmp_path / "in.jsonl", [document])
+    source = write_json(tmp_path / "in.jsonl", document)
     flags = {"chunk": "paragraph", "keep_text": True}
     contexts = {"headings": "The river", "column:headings": "red star"}
     contexts |= {"headings,column:headings": "red star The river"}
@@ -190,7 +181,7 @@ def test_a_document_whose_title_changed_is_embedded_again(tmp_path, tiny_bundle,
     assert same == {"a": False, "b": False, "c": True, "d": True}
     changed = [DOCUMENTS[0] | {"title": "Eight banks"}, *DOCUMENTS[1:3]]
     changed.append(DOCUMENTS[3] | {"title": "new"})
-    day2 = write(tmp_path / "day2.jsonl", changed)
+    day2 = write_json(tmp_path / "day2.jsonl", *changed)
     skip = {"skip_existing": tmp_path / "day1"}
     assert embed(tmp_path / "day2", tiny_bundle, day2, **flags, **skip) == 0
     counts = record(tmp_path / "day2")["counts"]
@@ -226,7 +217,7 @@ def test_what_cannot_be_a_context_is_refused_before_work(
     elif suffix == "csv":
         csv.write_csv(table, source)
     else:
-        write(source, table.to_pylist())
+        write_json(source, *table.to_pylist())
     flags = {name: value for name, value in ({"chunk": "sentence"} | flags).items() if value}
     assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 2
     assert said in capsys.readouterr().err
@@ -234,7 +225,7 @@ def test_what_cannot_be_a_context_is_refused_before_work(
 
 
 def test_a_context_that_is_no_string_is_rejected_with_its_reason(tmp_path, tiny_bundle):
-    source = write(tmp_path / "in.jsonl", [DOCUMENTS[0], DOCUMENTS[1] | {"title": 7}])
+    source = write_json(tmp_path / "in.jsonl", DOCUMENTS[0], DOCUMENTS[1] | {"title": 7})
     flags = {"chunk": "sentence", "chunk_context": "title"}
     assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 0
     found = [(each["id"], each["reason"]) for each in rejected(tmp_path / "out")]

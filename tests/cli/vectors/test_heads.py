@@ -1,7 +1,6 @@
 """Sparse vectors beside dense ones, from one pass: through the command line, back by readers."""
 
 import json
-import signal
 import sys
 from types import ModuleType
 
@@ -10,9 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
-from tests.support.command import Hold, data_files, embed, flags_of, parts_of, record, rows
+from tests.support.command import (
+    Hold,
+    data_files,
+    embed,
+    flags_of,
+    parts_of,
+    record,
+    rows,
+    write_json,
+)
 from tests.support.models.heads import (
     VOCABULARY,
     write_classifier,
@@ -21,6 +28,7 @@ from tests.support.models.heads import (
     write_splade,
 )
 from tests.support.models.multi_vectors import write_multi_vectors
+from tests.support.models.tiny import bundle_of
 from tests.support.outputs import content
 
 LINES = ["the bank of the river", "money bank", "", "the vault of the bank", "money " * 90]
@@ -29,17 +37,15 @@ SMALL = {"block_bytes": 200}
 
 @pytest.fixture(scope="module")
 def splade(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("splade")
-    write_splade(folder / "source", pooling_strategy="max", activation_function="relu")
-    return import_model(str(folder / "source"), str(folder / "bundle")).path
+    pooling = {"pooling_strategy": "max", "activation_function": "relu"}
+    return bundle_of(tmp_path_factory.mktemp("splade"), write_splade, **pooling)
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     path = tmp_path_factory.mktemp("corpus") / "in.jsonl"
     records = [{"id": f"{n}", "text": f"{LINES[n % 5]} {n}"} for n in range(40)]
-    path.write_text("".join(json.dumps(one) + "\n" for one in records))
-    return path
+    return write_json(path, *records)
 
 
 class Csr:
@@ -132,10 +138,9 @@ def test_a_killed_run_of_all_kinds_continues_to_the_same_bytes(
     model, flags = request.getfixturevalue(fixture), more | SMALL
     whole, output = tmp_path / "whole", tmp_path / "out"
     assert embed(whole, model, corpus, no_report=True, **flags) == 0
-    hold = Hold(tmp_path / "hold", 2)
-    process = hold.start("embed", *flags_of(output, model, corpus, no_report=True, **flags))
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    Hold(tmp_path / "hold", 2).kill(
+        "embed", *flags_of(output, model, corpus, no_report=True, **flags)
+    )
     assert record(output)["status"] == "running"
     assert embed(output, model, corpus, no_report=True, **flags) == 0
     kinds = sorted(record(whole)["written"])
@@ -278,9 +283,7 @@ def test_a_model_without_heads_says_which_vectors_it_makes(tmp_path, tiny_bundle
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("classifier")
-    write_classifier(folder / "source", "distilbert", 3)
-    return import_model(str(folder / "source"), str(folder / "bundle")).path
+    return bundle_of(tmp_path_factory.mktemp("classifier"), write_classifier, "distilbert", 3)
 
 
 @pytest.mark.parametrize("output_format", ["parquet", "jsonl", "tfrecord"])
@@ -349,16 +352,12 @@ def test_the_report_shows_what_each_head_made(tmp_path, splade, classifier, corp
 
 @pytest.fixture(scope="module")
 def m3(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("m3")
-    write_m3(folder / "source")
-    return import_model(str(folder / "source"), str(folder / "bundle")).path
+    return bundle_of(tmp_path_factory.mktemp("m3"), write_m3)
 
 
 @pytest.fixture(scope="module")
 def colbert(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("colbert")
-    write_multi_vectors(folder / "source", "stanford")
-    return import_model(str(folder / "source"), str(folder / "bundle")).path
+    return bundle_of(tmp_path_factory.mktemp("colbert"), write_multi_vectors, "stanford")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])

@@ -5,11 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from bert_embed.settings import RECIPES
 from tests.support.command import ROOT, embed, flags_of, vectors
-from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.models.tiny import bundle_of, write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
 
@@ -19,10 +18,8 @@ FLAGS = dict(ROW.findall((ROOT / "docs" / "vectors.md").read_text("utf-8")))  # 
 
 @pytest.fixture(scope="module")
 def five_layers(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("five")
-    mean = {"pooling_mode_max_tokens": True}
-    write_tiny_huggingface(folder / "source", layers=5, pooling=mean, normalize=True)
-    return import_model(str(folder / "source"), str(folder / "bundle")).path
+    settings = {"layers": 5, "pooling": {"pooling_mode_max_tokens": True}, "normalize": True}
+    return bundle_of(tmp_path_factory.mktemp("five"), write_tiny_huggingface, **settings)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

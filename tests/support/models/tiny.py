@@ -1,12 +1,14 @@
 """Small random Hugging Face folders: a seed in, a folder that transformers would read out."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
+
+from bert_embed.importers import import_model
 
 _TEXT = """the a of and to in is it that for was on are as with his they at be this from have or
 by one had not but what all were we when your can said there use an each which she do how their
@@ -152,3 +154,9 @@ def _write_sentence_transformers(
 
 def _write_json(path: Path, values: Any) -> None:
     path.write_text(json.dumps(values), encoding="utf-8")
+
+
+def bundle_of(folder: Path, write: Callable[..., Any], *arguments: Any, **settings: Any) -> str:
+    """Writes a model to a folder and imports it; returns the bundle's folder."""
+    write(folder / "source", *arguments, **settings)
+    return import_model(str(folder / "source"), str(folder / "bundle")).path
