@@ -23,30 +23,6 @@ from tests.support.rounding import assert_near
 pytestmark = pytest.mark.slow
 
 
-def test_examples_of_other_programs(tmp_path, tiny_bundle):
-    """`input_ids` are enough; filling is left out, a record's number is its id."""
-    encoder = bert_embed.load(tiny_bundle)
-    texts = ["the bank", "river of money", "the bank"]
-    records = []
-    for row in map(encoder.tokenizer.encode, texts):
-        features = {"input_ids": row + [0] * (9 - len(row))}
-        features["input_mask"] = [1] * len(row) + [0] * (9 - len(row))
-        made = {
-            name: tf.train.Feature(int64_list=tf.train.Int64List(value=value))
-            for name, value in features.items()
-        }
-        example = tf.train.Example(features=tf.train.Features(feature=made))
-        records.append(example.SerializeToString())
-    (tmp_path / "theirs.tfrecord.gz").write_bytes(gzip.compress(framed(records)))
-    source = tmp_path / "theirs.tfrecord.gz"
-    assert embed(tmp_path / "out", tiny_bundle, source, granularity="sentence,token") == 0
-    assert rows(tmp_path / "out")["id"] == [f"{source}:{n}" for n in range(3)]
-    assert_near(vectors(tmp_path / "out"), encoder.encode(texts))
-    assert embed(tmp_path / "one", tiny_bundle, source, limit=1) == 0
-    assert rows(tmp_path / "one")["id"] == [f"{source}:0"]
-    assert embed(tmp_path / "two", tiny_bundle, source, prompt="of ") == 2
-
-
 def written(path, records):
     """A TFRecord file of Examples, each a dict of lists of whole numbers."""
     data = []
@@ -57,8 +33,27 @@ def written(path, records):
         }
         example = tf.train.Example(features=tf.train.Features(feature=made))
         data.append(example.SerializeToString())
-    path.write_bytes(framed(data))
+    path.write_bytes(gzip.compress(framed(data)) if path.suffix == ".gz" else framed(data))
     return path
+
+
+def test_examples_of_other_programs(tmp_path, tiny_bundle):
+    """`input_ids` are enough; filling is left out, a record's number is its id."""
+    encoder = bert_embed.load(tiny_bundle)
+    texts = ["the bank", "river of money", "the bank"]
+    ids = list(map(encoder.tokenizer.encode, texts))
+    filling = [9 - len(row) for row in ids]
+    records = [
+        {"input_ids": row + [0] * left, "input_mask": [1] * len(row) + [0] * left}
+        for row, left in zip(ids, filling, strict=True)
+    ]
+    source = written(tmp_path / "theirs.tfrecord.gz", records)
+    assert embed(tmp_path / "out", tiny_bundle, source, granularity="sentence,token") == 0
+    assert rows(tmp_path / "out")["id"] == [f"{source}:{n}" for n in range(3)]
+    assert_near(vectors(tmp_path / "out"), encoder.encode(texts))
+    assert embed(tmp_path / "one", tiny_bundle, source, limit=1) == 0
+    assert rows(tmp_path / "one")["id"] == [f"{source}:0"]
+    assert embed(tmp_path / "two", tiny_bundle, source, prompt="of ") == 2
 
 
 def test_ids_may_be_integers(tmp_path, tiny_bundle):

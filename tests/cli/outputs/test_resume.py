@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import time
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from tests.support.command import (
     record,
     rejected,
     rows,
+    say_status,
     start,
     stray,
 )
@@ -69,10 +69,7 @@ def test_a_killed_job_continues_with_the_same_command(
     tmp_path, corpus, tiny_bundle, uninterrupted, parts
 ):
     output = tmp_path / "out"
-    hold = Hold(tmp_path / "hold", parts)
-    process = hold.start("embed", *flags_of(output, tiny_bundle, corpus, **SMALL))
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    Hold(tmp_path / "hold", parts).kill("embed", *flags_of(output, tiny_bundle, corpus, **SMALL))
     assert record(output)["status"] == "running"
     times = {path: path.stat().st_mtime_ns for path in output.glob("_state/blocks/0*.json")}
     assert len(times) == parts < len(uninterrupted)
@@ -90,8 +87,7 @@ def test_a_kill_between_vectors_and_report_leaves_a_block_to_do(
     output, corpus, tiny_bundle, uninterrupted
 ):
     """The report is the mark: vectors without one are written again, equal byte for byte."""
-    text = (output / "run.json").read_text().replace('"done"', '"running"')
-    (output / "run.json").write_text(text)
+    say_status(output, "running")
     (output / "_state" / "blocks" / "0000003-00000.json").unlink()
     (output / "embeddings/part-0000003-00000.parquet").write_bytes(b"half")
     assert embed(output, tiny_bundle, corpus, **SMALL) == 0
@@ -135,18 +131,6 @@ def test_another_run_in_the_folder_is_refused(output, corpus, tiny_bundle, capsy
     assert (output / "mine.txt").read_text() == "keep"
 
 
-def test_an_input_that_grew_is_another_run(tmp_path, corpus, tiny_bundle, capsys):
-    source = tmp_path / "texts"
-    source.mkdir()
-    shutil.copy(corpus, source / "b.txt")
-    assert embed(tmp_path / "out", tiny_bundle, source, **SMALL) == 0
-    (source / "a.txt").write_text("a new file in front\n")
-    assert embed(tmp_path / "out", tiny_bundle, source, **SMALL) == 2
-    message = capsys.readouterr().err
-    assert "holds another run" in message
-    assert "input" in message
-
-
 def test_how_fast_it_ran_is_not_another_run(output, corpus, tiny_bundle, capsys):
     flags = {"batch_tokens": 64, "threads": 1, "max_rejected": "3"}
     assert embed(output, tiny_bundle, corpus, **SMALL, **flags) == 0
@@ -173,12 +157,10 @@ def test_two_jobs_at_once_do_no_harm(tmp_path, corpus, tiny_bundle, uninterrupte
 
 def test_ctrl_c_ends_with_the_command_that_continues(tmp_path, corpus, tiny_bundle, uninterrupted):
     output = tmp_path / "out"
-    hold = Hold(tmp_path / "hold", 5)
-    process = hold.start("embed", *flags_of(output, tiny_bundle, corpus, **SMALL))
-    process.send_signal(signal.SIGINT)
-    hold.go()
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    code, _, errors = Hold(tmp_path / "hold", 5).interrupt(
+        "embed", *flags_of(output, tiny_bundle, corpus, **SMALL)
+    )
+    assert code == 130
     assert "Traceback" not in errors
     command = shlex.split(errors.strip().splitlines()[-1])
     assert Path(command[0]).name == "bert-embed"
@@ -193,11 +175,9 @@ def test_ctrl_c_says_how_many_documents_are_kept(tmp_path, corpus, tiny_bundle, 
     path, output = tmp_path / f"in.{suffix}", tmp_path / "out"
     header = "text\n" if suffix == "csv" else ""
     path.write_text(f"{header}{corpus.read_text('utf-8')}\n")
-    hold = Hold(tmp_path / "hold", 5)
-    process = hold.start("embed", *flags_of(output, tiny_bundle, path, **SMALL))
-    process.send_signal(signal.SIGINT)
-    hold.go()
-    _, errors = process.communicate(timeout=60)
+    _, _, errors = Hold(tmp_path / "hold", 5).interrupt(
+        "embed", *flags_of(output, tiny_bundle, path, **SMALL)
+    )
     reports = [json.loads(report.read_text("utf-8")) for report in block_records(output)]
     finished = sum(report["embedded"] for report in reports)
     assert 0 < finished < LINES

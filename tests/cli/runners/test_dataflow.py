@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from bert_embed.pipeline.cli import main
-from tests.support.command import ROOT, embed, files, record
+from tests.support.command import ROOT, embed, files, ran, record
 from tests.support.forks import python
 from tests.support.servers.gcs import GcsServer
 
@@ -417,38 +417,33 @@ def test_a_command_that_waits_sums_up_its_job(dataflow, gcs, tiny_bundle, tmp_pa
     assert {"pipeline/run/graph.py", "transforms/infer.py", "encoder.py"} <= names
 
 
-def test_a_job_that_the_service_gives_up_has_failed(dataflow, gcs, tiny_bundle, monkeypatch):
-    monkeypatch.setattr(dataflow, "state", "JOB_STATE_FAILED")
-    code, _, errors = submit(dataflow, tiny_bundle, "fails", IMAGE)
-    job = dataflow.job
+@pytest.mark.parametrize(
+    ("fault", "value", "said"),
+    [
+        ("state", "JOB_STATE_FAILED", "Dataflow job {id} ({name}) ended as FAILED"),
+        ("refusal", "no such network", "Dataflow does not accept the job: 400"),
+    ],
+)
+def test_a_job_that_the_service_does_not_take_or_gives_up_has_failed(
+    dataflow, gcs, tiny_bundle, monkeypatch, fault, value, said
+):
+    monkeypatch.setattr(dataflow, fault, value)
+    code, _, errors = submit(dataflow, tiny_bundle, fault, IMAGE)
     assert code == 1
-    assert f"the job failed: Dataflow job {job['id']} ({job['name']}) ended as FAILED" in errors
+    assert f"the job failed: {said.format(**dataflow.job)}" in errors
+    assert ("no such network" in errors) == (fault == "refusal")
     assert "Traceback" not in errors
-    assert record(gcs.root / "dataflow" / "fails")["status"] == "failed"
-
-
-def test_a_job_that_the_service_does_not_take_has_failed(dataflow, gcs, tiny_bundle, monkeypatch):
-    monkeypatch.setattr(dataflow, "refusal", "the workflow could not be created: no such network")
-    code, _, errors = submit(dataflow, tiny_bundle, "refused", IMAGE)
-    assert code == 1
-    assert "the job failed: Dataflow does not accept the job: 400" in errors
-    assert "the workflow could not be created: no such network" in errors
-    assert "Traceback" not in errors
-    assert record(gcs.root / "dataflow" / "refused")["status"] == "failed"
+    assert record(gcs.root / "dataflow" / fault)["status"] == "failed"
 
 
 def test_a_template_describes_the_job_that_its_launcher_starts(dataflow, tiny_bundle, tmp_path):
     words = command(dataflow, tiny_bundle, "template", IMAGE, "--job_name=launched")
     words += ["--accelerator=t4", f"--template_location={tmp_path}/job.json"]
     before = len(dataflow.jobs)
-    made = subprocess.run(
+    made = ran(
         [sys.executable, "deploy/dataflow/template.py", *words[1:]],
-        cwd=ROOT,
-        env={**os.environ, **dataflow.environment, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
+        **dataflow.environment,
+        PYTHONPATH=str(ROOT),
     )
     assert made.returncode == 0, made.stderr
     job = json.loads((tmp_path / "job.json").read_text())

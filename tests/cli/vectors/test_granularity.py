@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from bert_embed.importers.huggingface import import_huggingface
-from tests.support.command import embed, record, rejected, rows, vectors
+from tests.support.command import embed, record, rejected, rows, vectors, write_json
 from tests.support.models.sentence_transformers import dense, write_sentence_transformers
+from tests.support.models.tiny import bundle_of
 from tests.support.rounding import UNIT_ROUNDOFF, assert_near, relative_error
 
 LONG = " ".join(["the bank of the river", "and the money of the bank"] * 9)
@@ -18,11 +18,6 @@ LONG = " ".join(["the bank of the river", "and the money of the bank"] * 9)
 @pytest.fixture(scope="module")
 def encoder(tiny_bundle):
     return bert_embed.load(tiny_bundle)
-
-
-def write_json(path, *records):
-    path.write_text("".join(json.dumps(each) + "\n" for each in records), encoding="utf-8")
-    return path
 
 
 def test_tokens_as_extract_features_writes_them(tmp_path, encoder):
@@ -225,13 +220,16 @@ def test_a_document_of_a_hundred_thousand_words(tmp_path, encoder):
         ({"granularity": "token", "dim": 33}, "--dim must be between 1 and 32"),
         ({"granularity": "span"}, "--granularity span reads JSON lines"),
         ({"granularity": "word", "text_b_column": "b"}, "word and span are for single texts"),
-        ({"stride": 3}, "--stride requires --long_text window"),
         ({"no_merge_windows": True}, "--no_merge_windows requires --long_text window"),
         ({"pooling": "cls,cls"}, "--pooling must name each once, got cls,cls"),
-        ({"long_text": "window", "stride": 62}, "--stride must be at least 0 and below 62"),
+        (
+            {"long_text": "window", "stride": 62},
+            "--stride must be at least 0 and below 62, the tokens of a text that fit a row of "
+            "--max_seq_length 64, got 62",
+        ),
         ({"long_text": "window", "text_b_column": "b"}, "window is for single texts"),
         ({"text_b_column": "b"}, "--text_b_column is for JSON lines"),
-        ({"prompt": "name:query"}, "--prompt"),
+        ({"prompt": "name:query"}, "--prompt name:query is none of this model's prompts"),
         ({"prompt": "find"}, "--prompt 'find' would run into the first word of a text"),
         ({"prompt": "a " * 62}, "--prompt has 62 tokens, which leaves no room"),
         ({"pooling": "mean,pooler"}, "--pooling pooler cannot be joined with others"),
@@ -262,8 +260,7 @@ def test_the_order_of_granularities_is_no_other_run(tmp_path, tiny_bundle, capsy
 
 def test_dense_modules_do_not_bar_tokens(tmp_path):
     """They take vectors of texts: tokens may be of several layers, and wider than they give."""
-    write_sentence_transformers(tmp_path / "source", modules=[dense(32, 16)])
-    model = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle")).path
+    model = bundle_of(tmp_path, write_sentence_transformers, modules=[dense(32, 16)])
     (tmp_path / "in.txt").write_text("the bank\n")
     flags = {"granularity": "token", "layers": "-1,-2", "layer_combine": "concat", "dim": 50}
     assert embed(tmp_path / "out", model, tmp_path / "in.txt", **flags) == 0
