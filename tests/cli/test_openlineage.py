@@ -105,7 +105,7 @@ def test_every_command_tells_what_it_reads_and_writes(words, tmp_path):
     }
     for name, numbers in written.items():
         statistics = without_facets(found[name])
-        assert statistics["size"], statistics["fileCount"] == (numbers["bytes"], numbers["files"])
+        assert (statistics["size"], statistics["fileCount"]) == (numbers["bytes"], numbers["files"])
         assert statistics.get("rowCount") == numbers.get("rows")
     assert main([*words, f"--openlineage={place}"]) == 0  # it is complete: nothing happens
     assert events_in(place) == events
