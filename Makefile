@@ -269,15 +269,17 @@ notebooks: build/docs-venv/made .venv/dev embed  ## execute the notebooks of doc
 bench: .venv/dev model  ## measure against the peers (an hour; own environment under build/)
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
-# Bases that cannot be pulled get stand-ins. TENSORFLOW=no makes images without TensorFlow, MODEL=minilm adds that model.
+# Bases that cannot be pulled get stand-ins. DEVICE=gpu and DEVICE=tpu make those of accelerators, TENSORFLOW=no
+# images without TensorFlow, and MODEL=minilm adds that model.
+DEVICE := cpu
 TENSORFLOW := yes
 images:  ## build the images of workers and templates with Docker (docs/cloud.md)
 	deploy/docker/bases.sh build/image_bases
 	for target in worker template; do DOCKER_BUILDKIT=1 docker build --network host --file deploy/docker/Dockerfile \
-		--build-arg DEVICE=cpu --build-arg TENSORFLOW=$(TENSORFLOW) --build-arg MODEL=$(MODEL) \
+		--build-arg DEVICE=$(DEVICE) --build-arg TENSORFLOW=$(TENSORFLOW) --build-arg MODEL=$(MODEL) \
 		--build-arg REVISION=$$(git rev-parse HEAD) --target $$target \
-		--tag bert-embed-cpu$$([ $$target = worker ] || echo -$$target):test . || exit 1; done
-	docker images --filter reference='bert-embed-cpu*:test'
+		--tag bert-embed-$(DEVICE)$$([ $$target = worker ] || echo -$$target):test . || exit 1; done
+	docker images --filter reference='bert-embed-$(DEVICE)*:test'
 
 VARIABLES := deploy/dataflow/variables.env
 DO := submit

@@ -1,43 +1,45 @@
 #!/usr/bin/env bash
-# install.sh cpu|gpu|tpu [yes|no]: installs the packages of workers with a processor, an NVIDIA GPU
-# or a TPU; no leaves TensorFlow out: JAX computes on GPUs then, as it always does on TPUs.
+# install.sh cpu|gpu|tpu [yes|no|cuda]: installs the packages of workers with a processor, NVIDIA GPUs
+# or TPUs. JAX computes on both, and TensorFlow reads its models and examples on the processor; no
+# leaves TensorFlow out. cuda, for gpu alone, has TensorFlow compute there, and leaves JAX out.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 device=${1:?} tensorflow=${2:-yes}
 case $device-$tensorflow in
-  cpu-yes | cpu-no | gpu-yes | gpu-no | tpu-yes | tpu-no) ;;
-  *) echo "install.sh: cpu, gpu or tpu, and yes or no, not $device and $tensorflow" >&2; exit 2 ;;
+  cpu-yes | cpu-no | gpu-yes | gpu-no | gpu-cuda | tpu-yes | tpu-no) ;;
+  *) echo "install.sh: cpu, gpu or tpu, and yes or no, or gpu and cuda, not $device and $tensorflow" >&2; exit 2 ;;
 esac
-python -m venv /tmp/uv
-/tmp/uv/bin/python -m pip install --disable-pip-version-check --require-hashes -r "$here/../../locks/build.txt"
+work=$(mktemp -d)
+python -m venv "$work"
+"$work/bin/python" -m pip install --disable-pip-version-check --require-hashes -r "$here/../../locks/build.txt"
 # As in the Makefile: uv is faster, and pip knows indexes and proxies that uv does not.
 packages() {
-  /tmp/uv/bin/uv pip install --python "$(command -v python)" --link-mode copy --compile-bytecode "$@" \
+  "$work/bin/uv" pip install --python "$(command -v python)" --link-mode copy --compile-bytecode "$@" \
     || python -m pip install --disable-pip-version-check "$@"
 }
 locked() { # FLAGS…: the packages of extras or a group, with their hashes
-  /tmp/uv/bin/uv export --frozen --quiet --project "$here/../.." --no-emit-project --no-annotate --no-header "$@"
+  "$work/bin/uv" export --frozen --quiet --project "$here/../.." --no-emit-project --no-annotate --no-header "$@"
 }
 extras=(--extra gcp)
 [[ $tensorflow == no ]] || extras+=(--extra tensorflow)
-case $device-$tensorflow in gpu-no | tpu-*) extras+=(--extra "$device") ;; esac
-locked "${extras[@]}" >/tmp/lock.txt
+[[ $device == cpu || $tensorflow == cuda ]] || extras+=(--extra "$device")
+locked "${extras[@]}" >"$work/lock.txt"
 entries() { # of|but NAME|NAME…: the lock's entries of these packages, or of all others
-  awk -v kind="$1" -v names="^($2)==" '/^[A-Za-z0-9]/ { wanted = ($0 ~ names) == (kind == "of") } wanted' /tmp/lock.txt
+  awk -v kind="$1" -v names="^($2)==" '/^[A-Za-z0-9]/ { wanted = ($0 ~ names) == (kind == "of") } wanted' "$work/lock.txt"
 }
 exactly() { # of|but NAME|NAME…: installs these entries, whose files must have the lock's hashes
-  entries "$@" >/tmp/entries.txt
-  packages --no-deps --no-build-isolation --require-hashes -r /tmp/entries.txt
+  entries "$@" >"$work/entries.txt"
+  packages --no-deps --no-build-isolation --require-hashes -r "$work/entries.txt"
 }
 
 # What builds the one package that has no wheel.
 exactly of 'setuptools|wheel'
 exactly but setuptools
-if [[ $device-$tensorflow == gpu-yes ]]; then # TensorFlow's own, of another release than JAX's
-  locked --only-group gpu >/tmp/lock.txt
+if [[ $tensorflow == cuda ]]; then # TensorFlow's own, of another release than JAX's
+  locked --only-group gpu >"$work/lock.txt"
   exactly of 'nvidia-.*'
 fi
 python -m pip check
 # Only who compiles against them needs these: TensorFlow's headers, and libclang.
 site=$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-rm -rf /tmp/uv /tmp/lock.txt /tmp/entries.txt "$site/tensorflow/include" "$site/clang"
+rm -rf "$work" "$site/tensorflow/include" "$site/clang"

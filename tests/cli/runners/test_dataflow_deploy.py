@@ -132,6 +132,44 @@ def test_images_can_be_built_here_and_templates_made(tmp_path):
     ]
 
 
+_PYTHON = """#!/bin/sh
+case "$1" in
+  -m) [ "$2" != venv ] || { mkdir -p "$3/bin"; cp "${0%/*}/python" "${0%/*}/uv" "$3/bin"; } ;;
+  -c) echo "${0%/*}" ;;
+esac
+"""
+_UV = f"""#!/bin/sh
+[ "$1" != export ] || exec {ROOT}/.venv/bin/uv "$@"
+for last; do :; done
+grep == "$last" | sed 's/ .*//' >> "$LOG"
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted", "without"),
+    [
+        (["cpu"], ["tensorflow"], ["jax", "nvidia"]),
+        (["gpu"], ["tensorflow", "jax", "jax-cuda13-plugin", "nvidia-cudnn-cu13"], ["-cu12"]),
+        (["gpu", "no"], ["jax", "jax-cuda13-plugin"], ["tensorflow", "-cu12"]),
+        (["gpu", "cuda"], ["tensorflow", "nvidia-cudnn-cu12"], ["jax"]),
+        (["tpu"], ["tensorflow", "jax", "libtpu"], ["nvidia"]),
+    ],
+)
+def test_jax_is_in_images_of_accelerators_unless_cuda_is_for_tensorflow(
+    tmp_path, words, wanted, without
+):
+    for name, text in (("python", _PYTHON), ("uv", _UV)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    places = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)}
+    log = tmp_path / "log"
+    env = {**os.environ, **places, "LOG": str(log)}
+    subprocess.run([DOCKER / "install.sh", *words], env=env, check=True)
+    installed = [line.partition("==")[0] for line in log.read_text().splitlines()]
+    assert {*wanted} <= {*installed}
+    assert not [name for name in installed for part in without if part in name]
+
+
 @pytest.mark.parametrize(
     ("answer", "code", "commands"),
     [
