@@ -41,6 +41,7 @@ from bert_embed.pipeline.run.summary import (
     summary_lines,
 )
 from bert_embed.pipeline.run.tables import with_folder
+from bert_embed.pipeline.runners.dataflow import worker_lines
 from bert_embed.pipeline.runners.errors import (
     JobGoesOn,
     is_input_error,
@@ -251,6 +252,7 @@ def plan_of(run: EmbedRun) -> list[str]:
     return [
         *plan_lines(run),
         *like_lines(run),
+        *worker_lines(run.job),
         *precision_lines(run.job),
         *report_lines(run.options.report, run.options.output_format),
     ]

@@ -28,6 +28,7 @@ from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import EmbedRun, Forecast, Target, Widths, estimated_size
 from bert_embed.pipeline.run.prepare import find_source, plan_work, with_dates
 from bert_embed.pipeline.runners.beam import configure_storage
+from bert_embed.pipeline.runners.dataflow import device_problems
 from bert_embed.pipeline.runners.options import ACCELERATORS, DATAFLOW, DEFAULT_RUNNER
 from bert_embed.storage.files import absolute, open_listed
 from bert_embed.text.tokenizer import load_tokenizer
@@ -377,6 +378,9 @@ def run_estimate(options: Options, flags: EstimateOptions) -> int:
         )
     nowhere = os.path.join(tempfile.gettempdir(), _NOWHERE)
     chosen = ACCELERATORS.get(options.accelerator or "")
+    if chosen is not None:
+        for problem in device_problems(options.job, chosen.type):
+            raise UsageError(problem)
     job = replace(
         options.job,
         runner=DATAFLOW if chosen else DEFAULT_RUNNER,  # here there need be no such chip

@@ -25,6 +25,7 @@ from bert_embed.pipeline.runners.options import (
     LEAST_ACCELERATOR_DISK_GB,
     Accelerator,
     RunnerOptions,
+    accelerator_part,
     device_of,
 )
 from bert_embed.storage.files import is_remote
@@ -67,7 +68,7 @@ def check_dataflow(job: RunnerOptions, flags: BeamFlags, places: Places) -> None
         raise UsageError("; ".join([*problems, *_packaging(flags, type_name)]))
     for problem in (
         *_accelerators(job, flags, type_name),
-        *_devices(job, flags, type_name),
+        *device_problems(job, type_name),
         *_machines(job, flags, chosen),
         *_packaging(flags, type_name),
     ):
@@ -122,6 +123,8 @@ def _accelerators(job: RunnerOptions, flags: BeamFlags, type_name: str | None) -
     ):
         if job.accelerator and value:
             yield f"--accelerator {job.accelerator} conflicts with {flag}, give only one"
+        if value and not accelerator_part(value, "type"):
+            yield f"{flag}={value} names no type, such as type:nvidia-l4;count:1"
     device = type_name and device_of(type_name)
     if device == "tpu" and hinted:
         yield "a TPU is for every worker of a job: leave resource hints out"
@@ -132,9 +135,10 @@ def _accelerators(job: RunnerOptions, flags: BeamFlags, type_name: str | None) -
         )
 
 
-def _devices(job: RunnerOptions, flags: BeamFlags, type_name: str | None) -> Iterator[str]:
+def device_problems(job: RunnerOptions, type_name: str | None) -> Iterator[str]:
+    """Says what contradicts the accelerator of workers, by the service's name of it, or None."""
     device = type_name and device_of(type_name)
-    named = f"--accelerator {job.accelerator}" if job.accelerator else flags.accelerator_type
+    named = f"--accelerator {job.accelerator}" if job.accelerator else type_name
     if device is None and job.device in _NOT_ON:
         yield (
             f"--device {job.device} requires workers with one: give --accelerator, such as "
@@ -167,12 +171,24 @@ def _machines(job: RunnerOptions, flags: BeamFlags, chosen: Accelerator | None) 
             f"--machine_type {machine} does not have the {counted(chosen.chips, 'chip')} of "
             f"--accelerator {job.accelerator}; give {chosen.machine_type}, or leave it out"
         )
-    of_type = [one.topology for one in ACCELERATORS.values() if one.type == flags.accelerator_type]
-    topologies = [topology for topology in of_type if topology]
-    if topologies and flags.topology not in topologies:
+    if chosen is None:
+        yield from _service_type(flags, flags.accelerator_type or "")
+
+
+def _service_type(flags: BeamFlags, type_name: str) -> Iterator[str]:
+    """Refuses types that no machine has, and other numbers of a TPU's chips than one has."""
+    start = f"--dataflow_service_options worker_accelerator: {type_name}"
+    tpus: dict[str, list[str]] = {}
+    for one in ACCELERATORS.values():
+        if one.topology:
+            tpus.setdefault(one.type, []).append(one.topology)
+    if type_name in tpus and flags.topology not in tpus[type_name]:
+        got = f"got {flags.topology}" if flags.topology else "and none is given: add ;topology:1x1"
+        yield f"{start} has topology {', '.join(tpus[type_name])} in one machine, {got}"
+    if type_name not in tpus and not type_name.startswith("nvidia-"):
         yield (
-            f"--dataflow_service_options worker_accelerator: {flags.accelerator_type} has topology "
-            f"{', '.join(topologies)} in one machine, got {flags.topology}"
+            f"{start} is no type of accelerator that is known here: give {', '.join(tpus)}, or "
+            "that of a GPU, such as nvidia-l4"
         )
 
 
@@ -267,6 +283,20 @@ def _workers(job: RunnerOptions, flags: BeamFlags) -> Iterator[str]:
     several = flags.shares_gpu or "use_multiple_sdk_containers" in flags.experiments
     if accelerated and not flags.one_process and not several:
         yield f"--experiments={ONE_PROCESS}"
+
+
+def worker_lines(job: RunnerOptions) -> Iterator[str]:
+    """Says what each worker of a Dataflow job with an accelerator is."""
+    if not job.is_dataflow:
+        return
+    flags = BeamFlags.of([*job.beam_args, *_workers(job, BeamFlags.of(job.beam_args))])
+    accelerator = flags.worker_accelerator or flags.hinted_accelerator
+    if accelerator is not None:
+        machine = flags["machine_type"] or "a machine that Dataflow chooses"
+        chosen = ACCELERATORS.get(job.accelerator or "")
+        chips = f"{counted(chosen.chips, 'chip')} ({accelerator})" if chosen else accelerator
+        processes = f"one process ({ONE_PROCESS})" if flags.one_process else "several processes"
+        yield f"each worker: {machine}, {chips}, {flags['disk_size_gb']} GB of disk, {processes}"
 
 
 def run_on_dataflow(

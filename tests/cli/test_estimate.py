@@ -243,6 +243,10 @@ def test_a_price_is_multiplied_by_the_hours(small, tiny_bundle, capsys, tmp_path
         ),
         (["--input=nothing-there"], "nothing-there names no file"),
         (["--input=-"], "--input - names no file; stdin is not read, write it to a file first"),
+        (
+            ["--input=x", "--accelerator=v5e-8", "--device=gpu"],
+            "--device gpu would leave --accelerator v5e-8 idle; give --device tpu, or leave",
+        ),
         (["--query=SELECT 1", "--project=p"], "estimate runs no query"),
         ([], "--input is missing"),
         (["--input=x", "--outptu=y"], "unknown flag --outptu; did you mean --output?"),

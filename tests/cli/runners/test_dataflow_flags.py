@@ -132,6 +132,18 @@ def test_all_that_is_missing_is_named_at_once(corpus, tiny_bundle, capsys):
             "tpu-v5-lite-podslice has topology 1x1, 2x2, 2x4 in one machine, got 4x4",
         ),
         (
+            {"dataflow_service_options": "worker_accelerator=type:tpu-v6e-slice"},
+            "in one machine, and none is given: add ;topology:1x1\n",
+        ),
+        (
+            {"dataflow_service_options": "worker_accelerator=type:tpu-v9;topology:2x2"},
+            "worker_accelerator: tpu-v9 is no type of accelerator that is known here: give tpu-v5-",
+        ),
+        (
+            {"dataflow_service_options": "worker_accelerator=count:1"},
+            "worker_accelerator=count:1 names no type, such as type:nvidia-l4;count:1",
+        ),
+        (
             {"accelerator": "v5e-4", "batch_tokens": 9_000_000, "dry_run": True},
             "--batch_tokens 9000000 does not fit: this model and texts of up to 256 tokens take at "
             "least 41.6 GB a chip, and one of tpu-v5-lite-podslice has 16.0 GB",
@@ -187,6 +199,28 @@ def test_a_dry_run_shows_the_plan_and_asks_no_service(corpus, tiny_bundle, capsy
     assert main([command, *flags]) == 0
     assert "about 10 documents" in capsys.readouterr().out
     assert [blob.name for blob in corpus.client.list_blobs("plans")] == ["in/a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            {"accelerator": "v5e-8"},
+            "ct5lp-hightpu-8t, 8 chips (type:tpu-v5-lite-podslice;topology:2x4), 100 GB of disk, "
+            "one process (no_use_multiple_sdk_containers)",
+        ),
+        (
+            {"dataflow_service_options": L4, "experiments": "use_multiple_sdk_containers"},
+            "a machine that Dataflow chooses, type:nvidia-l4;count:1;install-nvidia-driver, 100 GB "
+            "of disk, several processes",
+        ),
+        ({}, None),
+    ],
+)
+def test_a_dry_run_says_what_workers_compute_on(corpus, tiny_bundle, capsys, flags, said):
+    assert main_with(model=tiny_bundle, dry_run=True, **flags) == 0
+    shown = [line for line in capsys.readouterr().out.splitlines() if "each worker" in line]
+    assert shown == ([f"each worker: {said}"] if said else [])
 
 
 def test_a_bucket_for_temporary_files_that_is_not_there_is_refused(corpus, tiny_bundle, capsys):
