@@ -120,9 +120,6 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
         if not is_unread(error.__cause__):  # else somebody has seen enough, as with `| head`
             warn(f"error: {error}")
         return ExitCode.FAILED
-    except MemoryError as error:  # NumPy's says what it wanted
-        warn(": ".join(filter(None, ("error: there is not enough memory", str(error)))))
-        return ExitCode.FAILED
     except Exception as error:  # noqa: BLE001
         if isinstance(error, ModuleNotFoundError) and error.name in _OF_TENSORFLOW:
             package = error.name.replace("_", "-")
