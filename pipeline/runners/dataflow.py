@@ -177,7 +177,9 @@ def _machines(job: RunnerOptions, flags: BeamFlags, chosen: Accelerator | None) 
 
 def _service_type(flags: BeamFlags, type_name: str) -> Iterator[str]:
     """Refuses types that no machine has, and other numbers of a TPU's chips than one has."""
-    start = f"--dataflow_service_options worker_accelerator: {type_name}"
+    by_job = "--dataflow_service_options worker_accelerator"
+    flag = by_job if flags.worker_accelerator else "--resource_hints accelerator"
+    start = f"{flag}: {type_name}"
     tpus: dict[str, list[str]] = {}
     for one in ACCELERATORS.values():
         if one.topology:

@@ -140,6 +140,10 @@ def test_all_that_is_missing_is_named_at_once(corpus, tiny_bundle, capsys):
             "worker_accelerator: tpu-v9 is no type of accelerator that is known here: give tpu-v5-",
         ),
         (
+            {"resource_hints": "accelerator=type:l4;count:1"},
+            "--resource_hints accelerator: l4 is no type of accelerator that is known here",
+        ),
+        (
             {"dataflow_service_options": "worker_accelerator=count:1"},
             "worker_accelerator=count:1 names no type, such as type:nvidia-l4;count:1",
         ),
