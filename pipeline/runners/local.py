@@ -14,7 +14,7 @@ from typing import Any
 
 import apache_beam as beam
 import grpc
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineRunner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
@@ -26,6 +26,7 @@ from bert_embed.pipeline.runners.beam import (
     BeamFlags,
     give_no_worker_command,
     has_worker_processes,
+    runs_on_prism,
 )
 from bert_embed.pipeline.runners.options import BEAM_WITHOUT, DEFAULT_RUNNER, RunnerOptions
 from bert_embed.storage.files import is_remote
@@ -98,8 +99,8 @@ def run_pipeline(options: PipelineOptions, work: Callable[[beam.Pipeline], None]
     _reach_this_machine()
     with quiet_channels():
         if not has_worker_processes(options):
-            is_prism = options.view_as(StandardOptions).runner.lower() == "prismrunner"
-            with beam.Pipeline(_prism_runner() if is_prism else None, options) as pipeline:
+            runner = _prism_runner() if runs_on_prism(options) else None
+            with beam.Pipeline(runner, options) as pipeline:
                 work(pipeline)
             return
         done: Future[None] = Future()
