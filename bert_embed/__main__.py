@@ -32,7 +32,6 @@ def run() -> None:
             markers.end_markers()
         settle_streams()
         os._exit(code)
-    gc.freeze()  # else the interpreter walks through all objects of all modules as it ends
     sys.exit(code)
 
 
