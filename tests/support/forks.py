@@ -70,7 +70,8 @@ def write_python(folder: Path) -> str:
     """Writes a program that does as `python()`, for what asks for the path of one; returns it."""
     path = folder / "python"
     unbuffered = '[ "$1" != -u ] || { shift; export PYTHONUNBUFFERED=1; }'
-    path.write_text(f'#!/bin/sh\n{unbuffered}\nexec {shlex.join(python())} "$@"\n')
+    alone = f'[ "$1" != -IS ] || exec {sys.executable} "$@"'  # which imports nothing of ours
+    path.write_text(f'#!/bin/sh\n{alone}\n{unbuffered}\nexec {shlex.join(python())} "$@"\n')
     path.chmod(0o755)
     return str(path)
 
