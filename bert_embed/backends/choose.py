@@ -154,9 +154,7 @@ def model_backend(
 def _is_here(backend: Backend, device: str) -> bool:
     if device == "gpu" and not has_nvidia_driver():
         return False  # known without TensorFlow, whose import takes seconds
-    if device == "cpu" or not backend.installed:
-        return backend.installed
-    if not backend.has_plugin(device):
+    if not (backend.installed and backend.has_plugin(device)):
         return False
     return not backend.sees or bool(pkgutil.resolve_name(backend.sees)(device))
 

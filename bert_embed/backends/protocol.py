@@ -30,8 +30,8 @@ class Backend:
     providers: Mapping[str, str] = field(default_factory=dict)  # what to install for a device
     # Of a device but "cpu": modules that the package needs for it, of which one is enough.
     plugins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    sees: str = ""  # of such a device: whether the package finds it here; "": it is not asked
-    # Of such a device: the bytes of each chip of this machine, none where that is not known.
+    sees: str = ""  # of a device: whether the package finds it here; "": it is not asked
+    # Of a GPU or TPU: the bytes of each chip of this machine, none where that is not known.
     memory: str = ""
 
     @property

@@ -1,13 +1,11 @@
 """Runs a job on the runner that its options name, with the model where workers can load it."""
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 
 import apache_beam as beam
 
-from bert_embed.backends import jax
 from bert_embed.backends.choose import check_precision, chip_memory, find_backend, model_backend
 from bert_embed.backends.jax.chips import check_fits
 from bert_embed.backends.processor import has_int8_products
@@ -59,16 +57,8 @@ def checked_runner(job: RunnerOptions, places: Places, connects: bool = True) ->
 
 def check_computing(job: RunnerOptions) -> None:
     """Raises ValueError if no machine, or not this one if it runs here, computes so."""
-    if not job.runs_here:
-        check_precision(job.precision, job.device, job.engine)
-        return
-    backend, device = find_backend(job.precision, job.device, job.engine)
-    if backend is jax.BACKEND and not jax.sees(device):  # of GPUs and TPUs it is known by now
-        raise SettingError(
-            "engine",
-            "jax: JAX does not start on this machine's processor: JAX_PLATFORMS is "
-            f"{os.environ.get('JAX_PLATFORMS') or 'not set'}; unset it, or set it to cpu",
-        )
+    check = find_backend if job.runs_here else check_precision
+    check(job.precision, job.device, job.engine)
 
 
 def check_memory(

@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 from bert_embed.backends.protocol import Backend
+from bert_embed.base.errors import SettingError
 
 BACKEND = Backend(
     name="jax",
@@ -32,11 +33,17 @@ def local_chips(device: str) -> list[Any]:
 
 
 def sees(device: str) -> bool:
-    """Returns whether JAX finds a GPU or TPU."""
+    """Returns whether JAX finds a GPU or TPU; SettingError where it finds not even a processor."""
     try:
         return bool(local_chips(device))
-    except RuntimeError:
-        return False
+    except RuntimeError as error:
+        if device != "cpu":
+            return False
+        raise SettingError(
+            "engine",
+            "jax: JAX does not start on this machine's processor: JAX_PLATFORMS is "
+            f"{os.environ.get('JAX_PLATFORMS') or 'not set'}; unset it, or set it to cpu",
+        ) from error
 
 
 def memory(device: str) -> list[int]:

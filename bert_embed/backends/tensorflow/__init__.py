@@ -24,8 +24,8 @@ def has_cuda() -> bool:
 
 
 def sees(device: str) -> bool:
-    """Returns whether TensorFlow, whose import takes seconds, finds a GPU."""
-    if not has_cuda():
+    """Returns whether TensorFlow, whose import takes seconds, finds a GPU or the processor."""
+    if device == "gpu" and not has_cuda():
         return False
     import tensorflow as tf
 
