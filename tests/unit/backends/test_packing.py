@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_embed.backends.jax.packing import PackedRows, most_texts, placed
+from tests.support.command import ROOT
 
 
 def computed(batches):
@@ -90,6 +91,18 @@ def test_little_is_padding_where_all_texts_are_of_a_length(longest, length, text
         assert found < 1.1 * lengths.sum()
     else:  # less than a batch
         assert found < 1.4 * lengths.sum()
+
+
+def test_the_page_shows_the_padding_of_each_block():
+    page = (ROOT / "docs" / "accelerators.md").read_text("utf-8")
+    _, *lines = page.split("| chips | tokens a text, mean |")[1].split("\n\n")[0].splitlines()
+    shown = [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines[1:]]
+    assert len(shown) == 6
+    for chips, mean, *cells in shown:
+        packed = PackedRows(16384 * int(chips), 512, int(chips))
+        blocks = [natural(int(mean), texts, 512) for texts in (100, 300, 1000, 4000, 20_000)]
+        padding = [computed(packed.plan(block)) / block.sum() - 1 for block in blocks]
+        assert cells == [f"{share:.1%}" for share in padding]
 
 
 def test_the_same_texts_are_packed_the_same_way():
