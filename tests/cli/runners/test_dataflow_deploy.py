@@ -139,7 +139,7 @@ case "$1" in
 esac
 """
 _UV = f"""#!/bin/sh
-[ "$1" != export ] || exec {ROOT}/.venv/bin/uv "$@"
+[ "$1" != export ] || exec "{ROOT}/.venv/bin/uv" "$@"
 for last; do :; done
 grep == "$last" | sed 's/ .*//' >> "$LOG"
 """
