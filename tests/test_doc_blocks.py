@@ -102,6 +102,7 @@ ELSEWHERE = {
     ("deploy/cron/README.md", "gcloud"): "needs Google",
     ("docs/input.md", "bert-embed"): "test_the_command_for_cloud_storage",
     ("docs/cloud.md", "gcloud"): "tests/cli/runners/test_flex_template.py",
+    ("docs/accelerators.md", "make images"): "needs Docker: make test-images",
     ("docs/cloud.md", "make images"): "needs Docker: make test-images",
     ("docs/running.md", "input:"): "tests/cli/test_estimate.py",
     ("docs/running.md", "gs://bucket/out"): "tests/cli/test_watch.py",
