@@ -43,10 +43,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import topologies
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
 from bert_embed.backends.host import Wanted
 from bert_embed.backends.jax.chips import operations_of_token
+from bert_embed.backends.jax.engine import on_all_chips
 from bert_embed.backends.jax.kernels import OPTIONS, has_kernels
 from bert_embed.backends.jax.packing import PackedRows, most_texts
 from bert_embed.backends.jax.program import as_written, joined_products, program, weight_type
@@ -202,8 +203,8 @@ def part_of_commit() -> int:
 
 
 @cache
-def chip(target: str) -> Any:
-    """Returns a device that is not there, to compile for."""
+def chips(target: str) -> list[Any]:
+    """Returns devices that are not there, to compile for: of a TPU four, that share a host."""
     os.environ |= _WITHOUT_CHIP | dict(os.environ)
     jax.config.update("jax_platforms", "cpu")
     if target in _TOPOLOGIES:
@@ -213,7 +214,7 @@ def chip(target: str) -> Any:
         found = topologies.get_topology_desc(
             platform="cuda", target_config=config, topology="1x1x1"
         )
-    return found.devices[0]
+    return list(found.devices)
 
 
 def _gpu_config(
@@ -246,15 +247,22 @@ runtime_version {{ major: 13 minor: 0 patch: 0 }}
 """
 
 
-def compiled(case: Case) -> Any:
-    """Compiles a program for a chip; returns JAX's executable."""
+def compiled(case: Case, together: bool = False) -> Any:
+    """Compiles a program for a chip, or for all of a host together; returns JAX's executable."""
     config, shape = case.config, case.shape
     heads = {case.head: HEADS[case.head]} if case.head else {}
     output_spec = OutputSpec(sentences=not heads, heads=tuple(heads))
     wanted = Wanted(config, (101, 102), VectorSpec(), output_spec)
-    place = SingleDeviceSharding(chip(case.target))
+    by_row: Sharding = SingleDeviceSharding(chips(case.target)[0])
+    copied, function = by_row, partial(program, wanted, heads, ())
+    if together:
+        mesh = Mesh(np.array(chips(case.target)), ("rows",))
+        by_row, copied = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (["rows"], []))
+        function = on_all_chips(function, by_row)
 
-    def of(shape: tuple[int, ...], dtype: Any = np.int32) -> jax.ShapeDtypeStruct:
+    def of(
+        shape: tuple[int, ...], dtype: Any = np.int32, place: Sharding = copied
+    ) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=place)
 
     shapes = tensor_shapes(config, pooler=False)
@@ -269,12 +277,14 @@ def compiled(case: Case) -> Any:
     zeros = {name: np.zeros(size, np.float32) for name, size in shapes.items()}
     zeros |= config.tables(zeros)
     dtype = jnp.dtype(case.precision)
-    if case.target in _GPUS and has_kernels(config, dtype, [chip(case.target)]):
+    if case.target in _GPUS and has_kernels(config, dtype, chips(case.target)):
         zeros = joined_products(zeros, config.head_width)
     weights = {name: of(array.shape, weight_type(name, dtype)) for name, array in zeros.items()}
-    rows, texts = of(shape), of((shape[0], most_texts(shape[1])))
-    function = jax.jit(partial(program, wanted, heads, ()), out_shardings=as_written(place))
-    lowered = function.lower(weights, rows, rows, None, texts)
+    rows, texts = (
+        of((shape[0], count), place=by_row) for count in (shape[1], most_texts(shape[1]))
+    )
+    jitted = jax.jit(function, out_shardings=as_written(by_row))
+    lowered = jitted.lower(weights, rows, rows, None, texts)
     return lowered.compile(OPTIONS if case.target in _GPUS else None)
 
 

@@ -30,35 +30,10 @@ print(program.as_text().count('"epilogue":"BIAS_GELU"'))
 
 
 ALL_CHIPS = """
-from functools import partial
-import jax
-import numpy as np
-from jax.experimental import topologies
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from benchmarks.compiled import MODELS, chip, replace
-from bert_embed.backends.host import Wanted
-from bert_embed.backends.jax.engine import on_all_chips
-from bert_embed.backends.jax.packing import most_texts
-from bert_embed.backends.jax.program import as_written, program, weight_type
-from bert_embed.models.encoder import tensor_shapes
-from bert_embed.settings import OutputSpec, VectorSpec
+from benchmarks.compiled import Case, compiled
 
-chip("v5e")
-chips = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
-mesh = Mesh(np.array(chips), ("rows",))
-by_row, copied = NamedSharding(mesh, PartitionSpec("rows")), NamedSharding(mesh, PartitionSpec())
-config = replace(MODELS["MiniLM"], num_hidden_layers=1)
-weights = {
-    name: jax.ShapeDtypeStruct(shape, weight_type(name, "bfloat16"), sharding=copied)
-    for name, shape in tensor_shapes(config, pooler=False).items()
-}
-rows, texts = (
-    jax.ShapeDtypeStruct((64, count), np.int32, sharding=by_row) for count in (128, most_texts(128))
-)
-wanted = Wanted(config, (101, 102), VectorSpec(), OutputSpec())
-function = on_all_chips(partial(program, wanted, {}, ()), by_row)
-jitted = jax.jit(function, out_shardings=as_written(by_row))
-print(jitted.lower(weights, rows, rows, None, texts).compile().as_text())
+case = Case("MiniLM", "v5e", "bfloat16", (64, 128), layers=1)
+print(compiled(case, together=True).as_text())
 """
 
 
