@@ -139,13 +139,25 @@ def _run(words: list[str], own_process: bool) -> int:
     from bert_embed.pipeline.options.command_line import plain_words
 
     command, arguments = words[0], plain_words(words[1:])
+    work = _work(command, arguments, own_process)
+    if own_process:
+        # Look for garbage from now on, but not among the modules: they are a million objects, to
+        # walk through which takes a quarter of a small run's time.
+        gc.freeze()
+        gc.enable()
+    return int(work())
+
+
+def _work(word: str, arguments: list[str], own_process: bool) -> Callable[[], int]:
+    """Returns what a command does; its options are checked, its modules imported."""
+    command = word
     if command in ("embed", "tokenize", "estimate"):
         return _embed(command, arguments, own_process)
     if command == "model" and arguments:
         command, arguments = f"model {arguments[0]}", arguments[1:]
     if command not in _COMMANDS:
         commands = ["embed", "tokenize", "estimate", *_COMMANDS]
-        if words[0] == "model":
+        if word == "model":
             commands = [name for name in _COMMANDS if name.startswith("model ")]
         last = {name.split()[-1]: name for name in reversed(commands)}  # `verify` is no model's
         nearest = difflib.get_close_matches(command.rpartition(" ")[2], last, n=1)
@@ -159,19 +171,7 @@ def _run(words: list[str], own_process: bool) -> int:
         _import_beam(options, uses_tables=False)
     elif own_process and command in ("search", "compare", "report"):
         _leave_out_pandas()
-    work = _named(run)
-    _begin(own_process)
-    return int(work(options))
-
-
-def _begin(own_process: bool) -> None:
-    """Has a process that is a command look for garbage from now on, but not among its modules.
-
-    They are a million objects, to walk through which takes a quarter of a small run's time.
-    """
-    if own_process:
-        gc.freeze()
-        gc.enable()
+    return partial(_named(run), options)
 
 
 def _named(place: str) -> Any:
@@ -179,8 +179,8 @@ def _named(place: str) -> Any:
     return getattr(import_module(f"bert_embed.pipeline.{module}"), name)
 
 
-def _embed(command: str, arguments: list[str], own_process: bool) -> int:
-    """Runs `embed`, `tokenize` or `estimate`, which share their flags."""
+def _embed(command: str, arguments: list[str], own_process: bool) -> Callable[[], int]:
+    """Returns what `embed`, `tokenize` or `estimate` does, which share their flags."""
     from bert_embed.pipeline.options.command_line import (
         command_parser,
         parse_embed,
@@ -189,27 +189,26 @@ def _embed(command: str, arguments: list[str], own_process: bool) -> int:
     )
 
     if {"-h", "--help"} & set(arguments):
-        return _answered(command_parser(command, "all" in arguments).format_help().splitlines())
+        return partial(
+            _answered, command_parser(command, "all" in arguments).format_help().splitlines()
+        )
     if command == "estimate":
         options, own = parse_estimate(arguments)
         if own_process:
             _import_beam(options, options.reads_table or options.loads_table)
         from bert_embed.pipeline.commands.estimate import run_estimate
 
-        _begin(own_process)
-        return run_estimate(options, own)
+        return partial(run_estimate, options, own)
     if command == "tokenize" and any(word.partition("=")[0] == "--text" for word in arguments):
         from bert_embed.pipeline.commands.models import run_tokens
 
-        _begin(own_process)
-        return run_tokens(arguments)
+        return partial(run_tokens, arguments)
     options = (parse_embed if command == "embed" else parse_tokenize)(arguments)
     if own_process:
         _import_beam(options, options.reads_table or options.loads_table)
     from bert_embed.pipeline.embedding import start
 
-    _begin(own_process)
-    return start(options)
+    return partial(start, options)
 
 
 def _leave_out_pandas() -> None:
