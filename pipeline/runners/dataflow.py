@@ -30,6 +30,7 @@ from bert_embed.pipeline.runners.options import (
 )
 from bert_embed.storage.files import is_remote
 
+_BY_JOB, _HINTED = "--dataflow_service_options worker_accelerator", "--resource_hints accelerator"
 _NOT_ON = {"gpu": ("int8",), "tpu": ("int8", "float16")}
 # How Google names regions: a continent or country, one of these, a number; zones add a letter.
 _DIRECTIONS = (
@@ -118,8 +119,8 @@ def _local_places(places: Places) -> Iterator[str]:
 def _accelerators(job: RunnerOptions, flags: BeamFlags, type_name: str | None) -> Iterator[str]:
     by_job, hinted = flags.worker_accelerator, flags.hinted_accelerator
     for flag, value in (
-        ("--dataflow_service_options worker_accelerator", by_job),
-        ("--resource_hints accelerator", hinted),
+        (_BY_JOB, by_job),
+        (_HINTED, hinted),
     ):
         if job.accelerator and value:
             yield f"--accelerator {job.accelerator} conflicts with {flag}, give only one"
@@ -177,9 +178,7 @@ def _machines(job: RunnerOptions, flags: BeamFlags, chosen: Accelerator | None) 
 
 def _service_type(flags: BeamFlags, type_name: str) -> Iterator[str]:
     """Refuses types that no machine has, and other numbers of a TPU's chips than one has."""
-    by_job = "--dataflow_service_options worker_accelerator"
-    flag = by_job if flags.worker_accelerator else "--resource_hints accelerator"
-    start = f"{flag}: {type_name}"
+    start = f"{_BY_JOB if flags.worker_accelerator else _HINTED}: {type_name}"
     tpus: dict[str, list[str]] = {}
     for one in ACCELERATORS.values():
         if one.topology:
