@@ -1,8 +1,8 @@
 """Attention as a GPU computes it in 16 bits: one kernel, in Triton.
 
-It never writes scores to memory. The method is FlashAttention's (Dao,
-2023, https://arxiv.org/abs/2307.08691): blocks of keys one after another, with the largest score so
-far. Blocks of other texts, or out of reach, are left out.
+It never writes scores to memory. The method is FlashAttention's (Dao, 2023,
+https://arxiv.org/abs/2307.08691): blocks of keys one after another, with the largest score so far.
+Blocks of other texts, or out of reach, are left out.
 
 Without a GPU its steps are XLA's own, for tests.
 """
