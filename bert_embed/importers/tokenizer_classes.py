@@ -71,7 +71,8 @@ def _refuse_other_tokenizers(files: TokenizerFiles) -> None:
     for name, values in ((SLOW, files.slow), (CONFIG, files.config)):
         kind = values.get("tokenizer_class")
         plain = str(kind).removesuffix("Fast")
-        if kind is None or plain in _BERTS or (kind in GENERIC and files.fast):
+        generic = kind in GENERIC and files.fast
+        if kind is None or plain in _BERTS or generic or files.as_it_is:
             continue
         raise files.error(
             name,
@@ -136,7 +137,7 @@ def _as_class(files: TokenizerFiles) -> Mapping[str, Any]:
     """Returns what transformers' class makes: of tokenizer.json it reads the vocabulary alone."""
     kind = files.class_name
     name = kind.removesuffix("Fast") or _BY_MODEL.get(files.config["model_type"], "")
-    if name in _AS_THEY_ARE or kind in GENERIC or files.config["model_type"] == "modernbert":
+    if name in _AS_THEY_ARE or files.as_it_is:
         return files.fast
     if (files.kind, name) == ("Unigram", "BertTokenizer"):
         # So says paraphrase-multilingual-MiniLM-L12-v2. WordPieces of such a vocabulary know no
@@ -178,10 +179,11 @@ def _as_class(files: TokenizerFiles) -> Mapping[str, Any]:
 
 
 def _herbert(files: TokenizerFiles) -> dict[str, Any]:
+    ends = {name: [token, {"cls": 0, "sep": 2}[name]] for name, (token, _) in _ends(files).items()}
     return {
         "normalizer": _bert_normalizer(chinese=True, accents=False, lowercase=False),
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {"type": "BertProcessing", **_ends(files)},
+        "post_processor": {"type": "BertProcessing", **ends},  # whatever ids the tokens have
     }
 
 

@@ -85,11 +85,12 @@ def _json_tokenizer(
         )
     _check_size(path, len(tokenizer), config)
     placed = {"cls_token": tokenizer.cls_id, "sep_token": tokenizer.sep_id}
+    usual = {} if files.as_it_is or files.kind != WORD_PIECE else files.usual_tokens
     for name, number in placed.items():
-        if (token := files.named(name)) not in (None, tokenizer.vocab[number]):
+        if (token := files.named(name) or usual.get(name)) not in (None, tokenizer.vocab[number]):
             raise InputError(
-                f"{files.folder}: {SLOW} says that {name} is {token!r}, {FAST} puts "
-                f"{tokenizer.vocab[number]!r} there; remove what is wrong"
+                f"{files.folder}: {name} is {token!r} by {SLOW} or the tokenizer's class, rows "
+                f"would have {tokenizer.vocab[number]!r} there; mend what is wrong"
             )
     return tokenizer
 

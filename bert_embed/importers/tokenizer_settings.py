@@ -81,12 +81,15 @@ class TokenizerFiles:
     @property
     def special(self) -> str:
         """Which of `SPECIAL_TOKENS` BERT's own tokenizer would put around texts."""
-        return "mpnet" if self.config["model_type"] == "mpnet" else "bert"
+        of_model = self.config["model_type"] == "mpnet" and self.class_name in ("", *GENERIC)
+        is_mpnet = of_model or self.class_name.removesuffix("Fast") == "MPNetTokenizer"
+        return "mpnet" if is_mpnet else "bert"
 
     @property
     def as_it_is(self) -> bool:
-        """Whether tokenizer.json counts alone: BERT's classes change what it says of casing."""
-        return bool(self.fast) and self.class_name in GENERIC
+        """Whether tokenizer.json counts alone, as always for ModernBERT: classes change it."""
+        is_modern = self.config["model_type"] == "modernbert"
+        return bool(self.fast) and (is_modern or self.class_name in GENERIC)
 
     @property
     def lower_case(self) -> bool | None:

@@ -577,6 +577,47 @@ def test_herberts_class_reads_the_vocabulary_of_tokenizer_json_alone(tmp_path):
     assert found == library.encode(text).ids
 
 
+def test_herberts_class_knows_its_ends_by_their_ids(tmp_path):
+    write_architecture(tmp_path / "source", "roberta")
+    slow = {"tokenizer_class": "HerbertTokenizer", "sep_token": "<unk>"}
+    edit_json(tmp_path / "source" / "tokenizer_config.json", **slow)
+    refused(tmp_path, "sep_token is '<unk>' by .* class, rows would have '</s>'")
+
+
+@pytest.mark.parametrize("name", [None, "BertTokenizer", "RobertaTokenizerFast"])
+def test_word_pieces_of_modernbert_are_those_of_tokenizer_json(tmp_path, name):
+    """As the transformers library does, which reads no class of this model."""
+    source = tmp_path / "source"
+    write_architecture(source, "modernbert")
+    write_fast(source, max_word=100, normalizer=None, **PLAIN)
+    (source / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+    library = tokenizers.Tokenizer.from_file(str(source / "tokenizer.json"))
+    tokenizer = load_tokenizer(imported(tmp_path))
+    for text in ("The bank", "bánk"):
+        assert tokenizer.encode(text) == library.encode(text).ids
+
+
+def test_berts_tokenizer_of_mpnet_puts_its_own_tokens_around_texts(tmp_path):
+    source = tmp_path / "source"
+    write_architecture(source, "mpnet")
+    vocabulary = ["[UNK]", "[PAD]", *small_vocabulary()[2:]]  # no position is of id 1
+    (source / "vocab.txt").write_text("\n".join(vocabulary), "utf-8")
+    (source / "tokenizer.json").unlink()
+    (source / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
+    tokenizer = load_tokenizer(imported(tmp_path))
+    assert tokenizer.tokens(tokenizer.encode("bank")) == ["[CLS]", "bank", "[SEP]"]
+
+
+def test_ends_of_texts_that_are_no_entries_are_refused(tmp_path):
+    """The transformers library gives them ids behind the table of words."""
+    source = tmp_path / "source"
+    write_architecture(source, "mpnet")
+    write_fast(source, ["<s>", "<pad>", "[UNK]", "a"], **PLAIN)
+    (source / "vocab.txt").unlink()
+    (source / "tokenizer_config.json").write_text('{"tokenize_chinese_chars": false}')
+    refused(tmp_path, "sep_token is '</s>' by .* class, rows would have '<s>' there")
+
+
 def test_robertas_class_has_no_unknown_entry(tmp_path):
     """What its vocabulary cannot write is left out, whatever tokenizer.json says."""
     write_architecture(tmp_path / "source", "roberta")
