@@ -57,8 +57,8 @@ from bert_embed.results.names import part_of
 from bert_embed.results.run_record import RunRecord, read_record
 from bert_embed.storage.files import join, names_in, open_raw
 from bert_embed.storage.local import PUT_BACK
+from bert_embed.transforms.activity import clear_crash_markers
 from bert_embed.transforms.bigquery.client import looks_like_table
-from bert_embed.transforms.crash_markers import clear_crash_markers
 from bert_embed.transforms.output_check import Problem
 from bert_embed.transforms.output_folder import OutputFolder
 

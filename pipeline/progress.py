@@ -20,8 +20,12 @@ from bert_embed.base.errors import InputError, counted
 from bert_embed.pipeline.console import is_terminal, visible
 from bert_embed.results.run_record import Goal
 from bert_embed.storage.files import is_remote
-from bert_embed.transforms.activity import PartsInWork, current_activity, watching_parts
-from bert_embed.transforms.crash_markers import read_markers
+from bert_embed.transforms.activity import (
+    PartsInWork,
+    current_activity,
+    read_markers,
+    watching_parts,
+)
 from bert_embed.transforms.ledger import SUMMED, BlockRecord, parse_block_record
 from bert_embed.transforms.output_folder import OutputFolder
 

@@ -20,8 +20,8 @@ from bert_embed.pipeline.progress import Counts, Progress, clock, one_line
 from bert_embed.pipeline.run.summary import summary_lines
 from bert_embed.results.run_record import JobRecord, RunRecord, read_record
 from bert_embed.storage.files import absolute
+from bert_embed.transforms.activity import Marker, read_markers
 from bert_embed.transforms.clusters.job import ClusterFolder, ClusterRecord, read_cluster_record
-from bert_embed.transforms.crash_markers import Marker, read_markers
 from bert_embed.transforms.output_folder import OutputFolder
 
 State = Literal["running", "done", "refused", "failed", "interrupted", "dead", "stalled"]

@@ -14,8 +14,8 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.utils.interactive_utils import is_in_ipython
 
+from bert_embed.transforms.activity import crash_marker
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, nbytes
-from bert_embed.transforms.crash_markers import crash_marker
 from bert_embed.transforms.ledger import SUMMED, BlockRecord, finished_parts, is_complete
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import BlockSpec

@@ -9,7 +9,7 @@ from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.options.embed import DEFAULTS
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.summary import MOST_NAMED, rows_text, skipped_text, suffix_counts
-from bert_embed.transforms.crash_markers import Crash, crashes
+from bert_embed.transforms.activity import Crash, crashes
 from bert_embed.transforms.increments import EarlierOutput
 
 _SUFFIXES = (".csv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".tfrecord", ".txt")

@@ -44,8 +44,8 @@ from bert_embed.storage.files import (
     join,
     write_bytes,
 )
+from bert_embed.transforms.activity import clear_crash_markers
 from bert_embed.transforms.bigquery.load import is_loaded
-from bert_embed.transforms.crash_markers import clear_crash_markers
 from bert_embed.transforms.examples import ExampleSettings
 from bert_embed.transforms.ledger import ReconcileError, read_block_record
 from bert_embed.transforms.listing import write_listing

@@ -7,14 +7,14 @@ from pathlib import Path
 import orjson
 import pytest
 
-from bert_embed.transforms.crash_markers import crashes
+from bert_embed.transforms.activity import crashes
 from bert_embed.transforms.ledger import BlockRecord, block_record_bytes
 from bert_embed.transforms.output_folder import OutputFolder
 
 CRASHED = """
 import os
 from bert_embed.storage.file_info import FileInfo
-from bert_embed.transforms.crash_markers import crash_marker
+from bert_embed.transforms.activity import crash_marker
 from bert_embed.transforms.read.lines import Lines
 from bert_embed.transforms.parts import CutPart, ReadPart
 from bert_embed.transforms.parts import BlockSpec, Slice
