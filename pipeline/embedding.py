@@ -52,7 +52,7 @@ from bert_embed.pipeline.runners.errors import (
 from bert_embed.pipeline.runners.launch import bundle_for_workers, precision_lines, report_lines
 from bert_embed.pipeline.runners.portable import earlier_job_lines, server_notes
 from bert_embed.pipeline.texts import sample_texts
-from bert_embed.results.formats import EXAMPLES, FORMATS
+from bert_embed.results.files import EXAMPLES, FORMATS
 from bert_embed.results.names import part_of
 from bert_embed.results.run_record import RunRecord, read_record
 from bert_embed.storage.files import join, names_in, open_raw

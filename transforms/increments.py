@@ -21,8 +21,13 @@ from bert_embed.base.errors import SettingError, required
 from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS, TOKEN
 from bert_embed.results.columns import Wanted
-from bert_embed.results.files import check_package, damage_named, deleted_batches
-from bert_embed.results.formats import format_of, suffixes
+from bert_embed.results.files import (
+    check_package,
+    damage_named,
+    deleted_batches,
+    format_of,
+    suffixes,
+)
 from bert_embed.results.names import DELETED, part_of
 from bert_embed.storage.files import open_raw
 from bert_embed.transforms.bigquery.read import table_columns, table_streams

@@ -9,8 +9,7 @@ from typing import Any
 
 from bert_embed.base.errors import InputError, counted
 from bert_embed.base.threads import in_parallel
-from bert_embed.results.files import deleted_batches
-from bert_embed.results.formats import format_of
+from bert_embed.results.files import deleted_batches, format_of
 from bert_embed.results.names import BLOCK_RECORDS, DELETED, output_name, part_of
 from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.files import checksum, open_raw

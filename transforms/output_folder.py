@@ -13,7 +13,7 @@ from bert_embed.base.errors import InputError, StorageError
 from bert_embed.base.threads import in_parallel
 from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.results.formats import EXAMPLES, suffixes
+from bert_embed.results.files import EXAMPLES, suffixes
 from bert_embed.results.names import (
     BLOCK_RECORDS,
     DELETED,

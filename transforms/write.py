@@ -13,7 +13,7 @@ import pyarrow as pa
 from bert_embed.base.arrays import text_hashes
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.columns import encoded
-from bert_embed.results.formats import FORMATS
+from bert_embed.results.files import FORMATS
 from bert_embed.storage.files import checksum, stat
 from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows, TokenBlock
 from bert_embed.transforms.ledger import (

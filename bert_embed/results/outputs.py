@@ -23,8 +23,7 @@ from bert_embed.base.json import json_object
 from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.results.files import Rows, deleted_batches, row_batches
-from bert_embed.results.formats import holds_vectors
+from bert_embed.results.files import Rows, deleted_batches, holds_vectors, row_batches
 from bert_embed.results.names import (
     BLOCK_RECORDS,
     DELETED,

@@ -27,7 +27,7 @@ from bert_embed.pipeline.options.flags import (
 )
 from bert_embed.pipeline.options.like import options_like
 from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
-from bert_embed.results.formats import EXAMPLES
+from bert_embed.results.files import EXAMPLES
 from bert_embed.storage.files import read_bytes
 
 _OF_COMMANDS = ("h", "help", "text", "version")  # what they print is for people

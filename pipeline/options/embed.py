@@ -42,7 +42,7 @@ from bert_embed.pipeline.runners.options import (
     RunnerOptions,
     accelerator_name,
 )
-from bert_embed.results.formats import EXAMPLES, FORMATS, VECTOR_FORMATS, VECTORS
+from bert_embed.results.files import EXAMPLES, FORMATS, VECTOR_FORMATS, VECTORS
 from bert_embed.results.names import OUTPUT_DTYPES
 from bert_embed.settings import (
     CHUNK_POOLINGS,

@@ -14,8 +14,7 @@ from bert_embed.base.threads import in_parallel
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.pipeline.options.commands import TSNE
 from bert_embed.results.columns import python_values
-from bert_embed.results.files import Rows, row_batches
-from bert_embed.results.formats import holds_vectors
+from bert_embed.results.files import Rows, holds_vectors, row_batches
 from bert_embed.results.names import kinds_of
 from bert_embed.results.outputs import NewestRows, Output
 from bert_embed.results.run_record import RunRecord

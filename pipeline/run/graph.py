@@ -13,7 +13,7 @@ from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.summary import judged, judged_changes
 from bert_embed.pipeline.runners.dataflow import accelerator_of, model_threads
 from bert_embed.pipeline.runners.launch import programs_place
-from bert_embed.results.formats import EXAMPLES, FORMATS
+from bert_embed.results.files import EXAMPLES, FORMATS
 from bert_embed.results.run_record import RunRecord
 from bert_embed.transforms.bigquery.load import with_loads
 from bert_embed.transforms.bigquery.read import ReadTable

@@ -13,7 +13,7 @@ from bert_embed.models.heads.kinds import KINDS
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.runners.options import RunnerOptions
-from bert_embed.results.formats import EXAMPLES, FORMATS
+from bert_embed.results.files import EXAMPLES, FORMATS
 from bert_embed.results.run_record import Goal, QueryRows
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.text.tokenizer import load_tokenizer

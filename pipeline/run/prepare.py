@@ -58,7 +58,7 @@ from bert_embed.pipeline.runners.launch import (
     engine_of,
 )
 from bert_embed.pipeline.runners.options import RunnerOptions
-from bert_embed.results.formats import EXAMPLES
+from bert_embed.results.files import EXAMPLES
 from bert_embed.settings import TextSpec, VectorSpec, changed_spec
 from bert_embed.storage.files import absolute
 from bert_embed.text.layout import fit_texts

@@ -28,7 +28,7 @@ from bert_embed.pipeline.options.embed import FLAGS
 from bert_embed.pipeline.run.output import OutputState, nearest_folder
 from bert_embed.pipeline.run.plan import EmbedRun, Source, Work
 from bert_embed.pipeline.run.summary import embedded_nothing, problem_of, summary, withheld
-from bert_embed.results.formats import EXAMPLES
+from bert_embed.results.files import EXAMPLES
 from bert_embed.results.run_record import (
     EarlierRun,
     RunFiles,

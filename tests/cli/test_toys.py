@@ -12,7 +12,7 @@ from bert_embed.bundle.bundle import load_tensors, read_bundle
 from bert_embed.importers.weights import write_bundle
 from bert_embed.models.heads.kinds import HEADS, KINDS, ROW_KINDS, register_kind
 from bert_embed.pipeline.cli import main
-from bert_embed.results.formats import FORMATS, VECTOR_FORMATS, register_format
+from bert_embed.results.files import FORMATS, VECTOR_FORMATS, register_format
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.load import table_schema, vector_schema
 from tests.support.arrow_format import ARROW

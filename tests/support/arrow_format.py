@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from bert_embed.models.heads.head import Kind, Settings
 from bert_embed.results.columns import Columns, Wanted
-from bert_embed.results.formats import OutputFormat
+from bert_embed.results.files import OutputFormat
 
 
 def write_arrow(file: BinaryIO, table: pa.Table, kind: Kind, settings: Settings) -> None:

@@ -17,7 +17,7 @@ import bert_embed
 from bert_embed.base.arrays import splits_of
 from bert_embed.base.errors import InputError
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.results.formats import VECTOR_FORMATS
+from bert_embed.results.files import VECTOR_FORMATS
 from bert_embed.results.names import OUTPUT_DTYPES, Stored, stored, stored_type, stored_width
 from bert_embed.storage.file_info import crc32c_of as checksum
 from bert_embed.transforms.blocks import take_documents
