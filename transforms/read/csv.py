@@ -21,7 +21,6 @@ from bert_embed.transforms.parts import (
     Slice,
 )
 from bert_embed.transforms.read import lines
-from bert_embed.transforms.read.columns import Columns, no_column
 from bert_embed.transforms.read.lines import (
     BOM,
     INVALID_UTF8,
@@ -31,10 +30,12 @@ from bert_embed.transforms.read.lines import (
 )
 from bert_embed.transforms.read.records import (
     BadRecord,
+    Columns,
     Documents,
     ExtraValues,
     Record,
     documents_of,
+    no_column,
     record_of,
 )
 from bert_embed.transforms.read.streams import check_encoding, unescaped
