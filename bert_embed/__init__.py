@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from bert_embed.pipeline import RunFailed, compare, embed, nearest
     from bert_embed.pipeline.comparison.result import Comparison
-    from bert_embed.pipeline.export.command import export
+    from bert_embed.pipeline.export.source import export
     from bert_embed.results.files import DocumentUnits
     from bert_embed.results.read import (
         read,
