@@ -24,7 +24,7 @@ _STATIC = Backend(
     name="static",
     package="numpy",
     precisions={"cpu": ("float32",)},
-    load="bert_embed.backends.static:StaticEngine",
+    load="bert_embed.backends.host:StaticEngine",
 )
 _OF_MODELS = {_STATIC.name: _STATIC}
 # Other packages name their `Backend` as an entry point of this group; `engine` must name them.
