@@ -19,7 +19,7 @@ from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.graph import build
 from bert_embed.pipeline.run.prepare import prepare
 from bert_embed.pipeline.runners.beam import pipeline_options
-from bert_embed.pipeline.runners.local import run_pipeline
+from bert_embed.pipeline.runners.launch import run_pipeline
 from bert_embed.settings import OutputSpec, VectorSpec
 from bert_embed.transforms.blocks import EmbeddingBlock, TokenBlock
 from bert_embed.transforms.infer import BlockModelHandler

@@ -1,7 +1,10 @@
 """Turns the errors that runners raise into one sentence each."""
 
 import re
+import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import grpc
@@ -23,6 +26,7 @@ _SELF_EXPLANATORY = (
     "PermissionError",
     "FileNotFoundError",
 )
+_ENDED_WORKER = "Worker subprocess exited with return code"
 _PYTHON = "Traceback (most recent call last)"
 # Beam's words around what a portable runner says.
 _JOB_ENDED = re.compile(r"Pipeline \S+ failed in state (\w+): ")
@@ -117,6 +121,21 @@ def traceback_lines(error: BaseException) -> list[str]:
     if explains_itself(error):
         return []
     return hide_secrets("".join(traceback.format_exception(error))).rstrip("\n").split("\n")
+
+
+@contextmanager
+def quiet_channels() -> Iterator[None]:
+    """Suppresses tracebacks of threads that lost connection; after an interruption for good."""
+    previous = threading.excepthook
+
+    def print_others(failure: threading.ExceptHookArgs) -> None:
+        lost = isinstance(failure.exc_value, grpc.RpcError)
+        if not lost and not str(failure.exc_value).startswith(_ENDED_WORKER):
+            previous(failure)
+
+    threading.excepthook = print_others
+    yield
+    threading.excepthook = previous
 
 
 def _last_line(error: BaseException) -> str:

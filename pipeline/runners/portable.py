@@ -19,9 +19,9 @@ from bert_embed.pipeline.runners.errors import (
     JobFailed,
     JobGoesOn,
     lost_connection,
+    quiet_channels,
     root_message,
 )
-from bert_embed.pipeline.runners.local import quiet_channels
 from bert_embed.pipeline.runners.options import RunnerOptions
 from bert_embed.results.run_record import JobRecord
 
