@@ -20,7 +20,7 @@ import pytest
 
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.find import resolve_model
-from bert_embed.importers import import_model
+from bert_embed.importers.sources import import_model
 from tests.support.command import ROOT
 from tests.support.models.architectures import write_architecture
 from tests.support.models.heads import write_m3
