@@ -30,8 +30,7 @@ from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.graph import build
 from bert_embed.pipeline.run.output import record_of_run
-from bert_embed.pipeline.run.plan import EmbedRun
-from bert_embed.pipeline.run.plan_words import crash_lines, plan_lines
+from bert_embed.pipeline.run.plan import EmbedRun, crash_lines, plan_lines
 from bert_embed.pipeline.run.prepare import prepare, with_dates
 from bert_embed.pipeline.run.state import first_record
 from bert_embed.pipeline.run.summary import (
