@@ -47,9 +47,8 @@ if TYPE_CHECKING:
     from bert_embed.text.documents import TokenizedTexts
     from bert_embed.text.layout import TextVectors
     from bert_embed.text.tokenizer import Tokenizer
+    from bert_embed.transforms.adapters.beam_ml import BertEmbeddings, BertModelHandler
     from bert_embed.transforms.adapters.embed_documents import EmbedDocuments
-    from bert_embed.transforms.adapters.mltransform import BertEmbeddings
-    from bert_embed.transforms.adapters.model_handler import BertModelHandler
 
 __all__ = [
     "BertEmbeddings",
@@ -94,7 +93,7 @@ _MODULES = {  # and the names that are imported from each on use
     "models.heads.vectors": ("MultiVector", "MultiVectors", "SparseVector", "SparseVectors"),
     "pipeline": ("RunFailed", "compare", "embed", "nearest"),
     "pipeline.comparison.result": ("Comparison",),
-    "pipeline.export.command": ("export",),
+    "pipeline.export.source": ("export",),
     "results.files": ("DocumentUnits",),
     "results.read": (
         *("read", "read_batches", "read_multi", "read_scores"),
@@ -105,9 +104,8 @@ _MODULES = {  # and the names that are imported from each on use
     "text.documents": ("TokenizedTexts",),
     "text.layout": ("TextVectors",),
     "text.tokenizer": ("Tokenizer",),
+    "transforms.adapters.beam_ml": ("BertEmbeddings", "BertModelHandler"),
     "transforms.adapters.embed_documents": ("EmbedDocuments",),
-    "transforms.adapters.mltransform": ("BertEmbeddings",),
-    "transforms.adapters.model_handler": ("BertModelHandler",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -4,14 +4,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bert_embed.transforms.adapters.beam_ml import BertEmbeddings, BertModelHandler
     from bert_embed.transforms.adapters.embed_documents import Embedded, EmbedDocuments
-    from bert_embed.transforms.adapters.mltransform import BertEmbeddings
-    from bert_embed.transforms.adapters.model_handler import BertModelHandler
 
 __all__ = ["BertEmbeddings", "BertModelHandler", "EmbedDocuments", "Embedded"]
 _IMPORTED_ON_USE = {
-    "BertEmbeddings": "bert_embed.transforms.adapters.mltransform",
-    "BertModelHandler": "bert_embed.transforms.adapters.model_handler",
+    "BertEmbeddings": "bert_embed.transforms.adapters.beam_ml",
+    "BertModelHandler": "bert_embed.transforms.adapters.beam_ml",
     "EmbedDocuments": "bert_embed.transforms.adapters.embed_documents",
     "Embedded": "bert_embed.transforms.adapters.embed_documents",
 }

@@ -14,7 +14,7 @@ import bert_embed
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.importers.sources import import_model
 from bert_embed.transforms import BertEmbeddings
-from bert_embed.transforms.adapters.mltransform import document, placed
+from bert_embed.transforms.adapters.beam_ml import item_document, placed
 from tests.support.beam import collect, inference_handlers
 from tests.support.models.heads import write_splade
 from tests.support.models.tiny import write_tiny_huggingface
@@ -91,7 +91,7 @@ def test_an_item_gets_both_sides_of_a_model_that_makes_them(tmp_path):
 def test_what_came_in_is_not_changed():
     record, item = {"text": "one"}, EmbeddableItem.from_text("one")
     for element, columns in ((record, ["text"]), (item, None)):
-        made = replace(document(element, 0, columns), vectors=({"dense": np.ones(2)},))
+        made = replace(item_document(element, 0, columns), vectors=({"dense": np.ones(2)},))
         assert placed(made, columns) != element
     assert record == {"text": "one"}
     assert item.embedding is None
