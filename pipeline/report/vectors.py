@@ -21,8 +21,8 @@ from bert_embed.results.files import Rows, row_batches
 from bert_embed.results.run_record import RunRecord, Surplus, Unknown
 from bert_embed.search.clusters import train
 from bert_embed.text.tokenizer import load_tokenizer
+from bert_embed.transforms.blocks import script_of
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.unknown_words import script_of
 
 _SEED_OF_PAIRS = 20_000
 _PAIRS = 20_000

@@ -16,7 +16,7 @@ from bert_embed.settings import SPECIAL_TOKENS, TextSpec
 from bert_embed.text.documents import Rows, UnitTexts, unique_rows
 from bert_embed.text.layout import Layout, RowTokens, Units, widest_tokens
 from bert_embed.text.windows import Windows
-from bert_embed.transforms.blocks import TokenBlock
+from bert_embed.transforms.blocks import TokenBlock, unknown_words
 from bert_embed.transforms.output_folder import SETTINGS_FILE
 from bert_embed.transforms.parts import (
     BLOCK_SKIPPED,
@@ -26,7 +26,6 @@ from bert_embed.transforms.parts import (
     Rejected,
 )
 from bert_embed.transforms.read.lines import stored_pieces
-from bert_embed.transforms.unknown_words import unknown_words
 
 _LOG = logging.getLogger(__name__)
 
