@@ -23,13 +23,13 @@ from bert_embed.transforms.ledger import (
     begun_blocks,
     block_record_bytes,
     finished_blocks,
+    verdict,
 )
 from bert_embed.transforms.listing import listing_digest
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder, part_name
 from bert_embed.transforms.parts import BlockSpec, InputFile, plan_blocks
 from bert_embed.transforms.plan import CountedSpecs
 from bert_embed.transforms.reconcile import SumBlockRecords
-from bert_embed.transforms.totals import verdict
 
 _BLOCK = 1 << 20
 _RUN = "0" * 32

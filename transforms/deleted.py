@@ -21,10 +21,10 @@ from bert_embed.transforms.increments import (
     deleted_files,
     key_files,
 )
+from bert_embed.transforms.ledger import Verdict, with_files
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder
 from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.steps import Step
-from bert_embed.transforms.totals import Verdict, with_files
 
 Files = dict[str, OutputFile]
 

@@ -14,14 +14,19 @@ from bert_embed.results.names import BLOCK_RECORDS, DELETED, output_name, part_o
 from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.files import checksum, open_raw
 from bert_embed.transforms.activity import activity
-from bert_embed.transforms.ledger import BlockRecord, read_block_record
+from bert_embed.transforms.ledger import (
+    BlockRecord,
+    Verdict,
+    listing_hash,
+    read_block_record,
+    written_counts,
+)
 from bert_embed.transforms.output_folder import (
     RUN_FILE,
     OutputFile,
     OutputFolder,
     block_record_name,
 )
-from bert_embed.transforms.totals import Verdict, listing_hash, written_counts
 
 _LOG = logging.getLogger(__name__)
 _MOST_NAMED = 5

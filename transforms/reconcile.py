@@ -5,16 +5,19 @@ from itertools import zip_longest
 
 import apache_beam as beam
 
-from bert_embed.transforms.ledger import SUMMED, BlockRecord, Distinct, joined
-from bert_embed.transforms.parts import PlannedWork
-from bert_embed.transforms.totals import (
+from bert_embed.transforms.ledger import (
     HASHES,
+    SUMMED,
+    BlockRecord,
+    Distinct,
     Totals,
     Verdict,
+    joined,
     listing_hash,
     verdict,
     written_counts,
 )
+from bert_embed.transforms.parts import PlannedWork
 
 _MOST_HASHES, _MOST_HELD = 1 << 18, 1000  # held before they are joined
 _COUNTERS = (

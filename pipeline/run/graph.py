@@ -22,14 +22,13 @@ from bert_embed.transforms.deleted import WriteDeleted
 from bert_embed.transforms.examples import example_files
 from bert_embed.transforms.increments import CompareKeys, compare_documents
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
-from bert_embed.transforms.ledger import ReconcileError
+from bert_embed.transforms.ledger import ReconcileError, Verdict
 from bert_embed.transforms.output_check import with_listing
 from bert_embed.transforms.plan import PlanBlocks
 from bert_embed.transforms.read.reader import parts_of
 from bert_embed.transforms.reconcile import reconcile
 from bert_embed.transforms.steps import read_unfinished
 from bert_embed.transforms.tokenize import TokenizeBlocks
-from bert_embed.transforms.totals import Verdict
 from bert_embed.transforms.write import WriteParts, write_vectors
 
 INFERENCE_TIMEOUT = 600.0  # seconds without a finished batch after which a block fails

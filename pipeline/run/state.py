@@ -47,11 +47,10 @@ from bert_embed.storage.files import (
 from bert_embed.transforms.activity import clear_crash_markers
 from bert_embed.transforms.bigquery.load import is_loaded
 from bert_embed.transforms.examples import ExampleSettings
-from bert_embed.transforms.ledger import ReconcileError, read_block_record
+from bert_embed.transforms.ledger import ReconcileError, Verdict, listing_hash, read_block_record
 from bert_embed.transforms.listing import write_listing
 from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.parts import BLOCK_SKIPPED
-from bert_embed.transforms.totals import Verdict, listing_hash
 
 _PACKAGES = (
     "apache-beam",

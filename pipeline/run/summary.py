@@ -27,10 +27,17 @@ from bert_embed.results.run_record import (
     Written,
 )
 from bert_embed.transforms.bigquery.client import TableName
-from bert_embed.transforms.ledger import EQUAL_BINS, LENGTH_BIN, Distinct, joined, length_end
+from bert_embed.transforms.ledger import (
+    EQUAL_BINS,
+    LENGTH_BIN,
+    Distinct,
+    Totals,
+    Verdict,
+    joined,
+    length_end,
+)
 from bert_embed.transforms.listing import HIDDEN, OF_RUNS
 from bert_embed.transforms.parts import BLANK_LINE
-from bert_embed.transforms.totals import Totals, Verdict
 
 # Which flags help where much of a text did not reach the model.
 ADVICE = {

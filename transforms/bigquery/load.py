@@ -38,9 +38,9 @@ from bert_embed.transforms.bigquery.client import (
     translate_errors,
 )
 from bert_embed.transforms.bigquery.read import described_settings
+from bert_embed.transforms.ledger import Totals, Verdict
 from bert_embed.transforms.output_folder import OutputFolder, parse_name
 from bert_embed.transforms.redact import RedactErrors
-from bert_embed.transforms.totals import Totals, Verdict
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table

@@ -13,11 +13,11 @@ from bert_embed.transforms.ledger import (
     block_record_bytes,
     finished_parts,
     read_block_record,
+    verdict,
 )
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder
 from bert_embed.transforms.parts import BlockSpec, CutPart, PlannedWork, ReadPart
 from bert_embed.transforms.reconcile import SumBlockRecords, reconcile
-from bert_embed.transforms.totals import verdict
 from tests.support.blocks import plan_of, read_blocks
 
 PLANNED = PlannedWork(3, (30, None), ("/in/a.txt", "/in/b.gz"))
