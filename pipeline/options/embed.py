@@ -311,7 +311,8 @@ class Options(CheckedOptions):
         "NAME",
     )
     batch_tokens: int | None = embed_flag(
-        "tokens in a batch (default: chosen for the device, 512 on CPU, 16384 on GPU and TPU)",
+        "tokens in a batch (default: chosen for the device, 512 on CPU; of a chip 16384, of a GPU "
+        "where texts have at most 512 tokens 32768)",
         "N",
         kind=POSITIVE,
     )

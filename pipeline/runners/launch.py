@@ -91,14 +91,15 @@ def check_memory(
     `batch_tokens` and `longest` are tokens of a batch and of its longest text.
     """
     if (found := accelerator_of(job)) is not None:
-        chip, memory = f"one of {found.type}", [found.memory_gb * 10**9] * found.chips
+        device, chip = found.device, f"one of {found.type}"
+        memory = [found.memory_gb * 10**9] * found.chips
     elif job.runs_here and job.device in ("gpu", "tpu"):
-        chip = f"a {job.device.upper()} of this machine"
+        device, chip = job.device, f"a {job.device.upper()} of this machine"
         memory = chip_memory(bundle.config, job.precision, job.device, job.engine)
     else:
         return
     if memory:
-        check_fits(bundle, job.precision, batch_tokens, longest, chip, memory)
+        check_fits(bundle, job.precision, batch_tokens, longest, device, chip, memory)
 
 
 def check_examples(job: RunnerOptions) -> None:

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-from bert_embed.backends.jax.packing import PackedRows
-from bert_embed.backends.runner import DEVICE_BATCH_TOKENS
+from bert_embed.backends.jax.packing import PackedRows, usual_tokens
 from bert_embed.base.errors import SettingError, shown_bytes
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.encoder import EncoderConfig
@@ -82,7 +81,7 @@ def _entries(chip: str) -> list[tuple[str, str, int, int, float, float]]:
     return found
 
 
-def chip_bytes(bundle: Bundle, precision: str, batch_tokens: int | None, longest: int) -> int:
+def chip_bytes(bundle: Bundle, precision: str, batch_tokens: int, longest: int) -> int:
     """Returns the bytes that weights and the largest program take, at least.
 
     Attention's scores, float32 `[rows, heads, length, length]`, and what is between two products,
@@ -95,7 +94,7 @@ def chip_bytes(bundle: Bundle, precision: str, batch_tokens: int | None, longest
         for name, shape in bundle.tensor_shapes().items()
         if name not in bundle.unread
     )
-    shapes = PackedRows(batch_tokens or DEVICE_BATCH_TOKENS, longest).shapes
+    shapes = PackedRows(batch_tokens, longest).shapes
     return weights + max(
         rows * length * (4 * config.num_attention_heads * length + size * config.intermediate_size)
         for rows, length in shapes
@@ -107,6 +106,7 @@ def check_fits(
     precision: str,
     batch_tokens: int | None,
     longest: int,
+    device: str,
     chip: str,
     memory: Sequence[int],
 ) -> None:
@@ -115,13 +115,15 @@ def check_fits(
     `batch_tokens` are those of all chips together, None for as many as an engine takes; `chip` is
     what messages call one.
     """
-    of_chip = None if batch_tokens is None else -(-batch_tokens // len(memory))
-    needed, has = chip_bytes(bundle, precision, of_chip, longest), min(memory)
+    if batch_tokens is None:
+        batch_tokens = usual_tokens(device, longest) * len(memory)
+    needed = chip_bytes(bundle, precision, -(-batch_tokens // len(memory)), longest)
+    has = min(memory)
     if needed > _USED * has:
         raise SettingError(
             "batch_tokens",
-            f"{batch_tokens or DEVICE_BATCH_TOKENS * len(memory)} does not fit: this model and "
-            f"texts of up to {longest:,} tokens take at least {shown_bytes(needed)} a chip, and "
-            f"{chip} has {shown_bytes(has)}; give fewer, or a smaller max_seq_length",
+            f"{batch_tokens} does not fit: this model and texts of up to {longest:,} tokens take "
+            f"at least {shown_bytes(needed)} a chip, and {chip} has {shown_bytes(has)}; give "
+            "fewer, or a smaller max_seq_length",
             "max_seq_length",
         )

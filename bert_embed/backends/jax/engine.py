@@ -20,10 +20,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from bert_embed.backends.host import ProgramEngine
 from bert_embed.backends.jax import local_chips
 from bert_embed.backends.jax.kernels import OPTIONS, has_kernels
-from bert_embed.backends.jax.packing import PackedRows, most_texts, placed
+from bert_embed.backends.jax.packing import PackedRows, most_texts, placed, usual_tokens
 from bert_embed.backends.jax.program import as_written, program, program_weights
 from bert_embed.backends.protocol import PaddedRows, Shape
-from bert_embed.backends.runner import DEVICE_BATCH_TOKENS, BrokenModelError
+from bert_embed.backends.runner import BrokenModelError
 from bert_embed.base.arrays import places
 from bert_embed.base.errors import InputError
 from bert_embed.base.threads import in_parallel
@@ -51,7 +51,7 @@ class JaxEngine(ProgramEngine):
         """Copies the weights to each chip; `at_once` says the threads."""
         tensors = load_tensors(bundle)
         super().__init__(bundle, special_ids, tensors)
-        self._chips = local_chips(device)
+        self._device, self._chips = device, local_chips(device)
         self._cache = ProgramCache(bundle)
         mesh = Mesh(np.array(self._chips), (_ROWS,))
         self._by_row = NamedSharding(mesh, PartitionSpec(_ROWS))
@@ -65,8 +65,9 @@ class JaxEngine(ProgramEngine):
         """See `protocol.Engine`, and `check_process`."""
         self.check_process()
         count = len(self._chips)
-        budget = DEVICE_BATCH_TOKENS * count if batch_tokens is None else batch_tokens
-        return PackedRows(budget, longest, count)
+        if batch_tokens is None:
+            batch_tokens = usual_tokens(self._device, longest) * count
+        return PackedRows(batch_tokens, longest, count)
 
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> "Programs":
         """See `protocol.Engine`."""
@@ -161,38 +162,36 @@ class Programs:
     def _run(
         self,
         function: Any,
-        texts: PaddedRows,
+        rows: PaddedRows,
         shape: Shape,
         row: np.ndarray,
         slot: np.ndarray,
         start: np.ndarray,
     ) -> dict[str, np.ndarray]:
         """Runs texts, each in a row, as one of the texts of that row, from its first token on."""
-        mask, length = texts.mask, shape[1]
+        mask, length = rows.mask, shape[1]
         inside, tokens = mask > 0, mask.sum(axis=1)
         at = places(row * length + start, tokens)
         lengths = np.zeros((shape[0], most_texts(length)), np.int32)
         lengths[row, slot] = tokens
-        place = row * lengths.shape[1] + slot
 
         def packed(values: np.ndarray) -> np.ndarray:
             flat = np.zeros(shape[0] * length, np.int32)
             flat[at] = values[inside]
             return flat.reshape(shape)
 
-        unseen = None if texts.seen is mask else packed(1 - texts.seen)
-        batch = packed(texts.input_ids), packed(texts.type_ids), unseen, lengths
+        unseen = None if rows.seen is mask else packed(1 - rows.seen)
+        batch = packed(rows.input_ids), packed(rows.type_ids), unseen, lengths
         found = function(*jax.device_put(batch, self.by_row))
-        in_parts = {
-            name: _LongestFirst(lengths, place, self.by_row.mesh.size)
-            for name, values in found["texts"].items()
-            if isinstance(values, tuple)
-        }
-        for name, longest_first in in_parts.items():
-            found["texts"][name] = longest_first.with_texts(found["texts"][name])
-        found, outputs = jax.device_get(found), {}
-        for name, values in found["texts"].items():
-            outputs[name] = in_parts[name].texts(values) if name in in_parts else values[place]
+        places_of = {"texts": _Places(row, slot, shape[0])}
+        if found["largest"]:
+            places_of["largest"] = _longest_first(lengths, row, slot, self.by_row.mesh.size)
+        for group, texts in places_of.items():
+            found[group] = {name: texts.needed(parts) for name, parts in found[group].items()}
+        found = jax.device_get(found)
+        outputs: dict[str, np.ndarray] = {}
+        for group, texts in places_of.items():
+            outputs |= {name: texts.found(parts) for name, parts in found[group].items()}
         for name, values in found["tokens"].items():
             outputs[name] = np.zeros((*mask.shape, values.shape[-1]), np.float32)
             outputs[name][inside] = values.reshape(-1, values.shape[-1])[at]
@@ -207,30 +206,38 @@ def _failure(error: Exception, chips: np.ndarray) -> str:
     return f"{' or '.join(dict.fromkeys(named))} failed: {said.partition(':')[0]:.60}"
 
 
-class _LongestFirst:
-    """Where texts are in the parts of a sparse head's output; see `program.parts_of_places`."""
+class _Places:
+    """Where texts are in the parts of a program's output, each of which has some of each group."""
 
-    def __init__(self, lengths: np.ndarray, place: np.ndarray, chips: int) -> None:
-        """Takes the places of texts among int32 `[rows, texts]` lengths, whose rows chips share."""
-        order = np.argsort(-lengths.reshape(chips, -1), axis=1, kind="stable")
-        self._chip, of_chip = np.divmod(place, order.shape[1])
-        self._number, self._chips = np.argsort(order, axis=1)[self._chip, of_chip], chips
+    def __init__(self, group: np.ndarray, number: np.ndarray, groups: int) -> None:
+        """Takes, int `[texts]` each, the group of a text, and its number there in all parts."""
+        self._group, self._number, self._groups = group, number, groups
 
-    def with_texts(self, parts: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        """Returns the parts that the host needs: most places of a batch hold no text."""
-        starts = np.cumsum([0, *(len(part) // self._chips for part in parts[:-1])])
+    def needed(self, parts: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """Returns the parts that have texts: most places of a batch have none."""
+        starts = np.cumsum([0, *(len(part) // self._groups for part in parts[:-1])])
         return parts[: np.searchsorted(starts, self._number.max(), side="right")]
 
-    def texts(self, parts: tuple[np.ndarray, ...]) -> np.ndarray:
+    def found(self, parts: tuple[np.ndarray, ...]) -> np.ndarray:
         """Returns float32 `[texts, width]`."""
         found = np.empty((len(self._number), parts[0].shape[1]), np.float32)
         start = 0
         for part in parts:
-            rows = part.reshape(self._chips, -1, part.shape[1])
-            here = (start <= self._number) & (self._number < start + rows.shape[1])
-            found[here] = rows[self._chip[here], self._number[here] - start]
-            start += rows.shape[1]
+            count = len(part) // self._groups
+            here = np.flatnonzero((start <= self._number) & (self._number < start + count))
+            found[here] = part[self._group[here] * count + self._number[here] - start]
+            start += count
         return found
+
+
+def _longest_first(lengths: np.ndarray, row: np.ndarray, slot: np.ndarray, chips: int) -> _Places:
+    """Returns the places of texts among int32 `[rows, texts]` lengths, whose rows chips share.
+
+    See `program.parts_of_places`.
+    """
+    order = np.argsort(-lengths.reshape(chips, -1), axis=1, kind="stable")
+    chip, of_chip = np.divmod(row * lengths.shape[1] + slot, order.shape[1])
+    return _Places(chip, np.argsort(order, axis=1)[chip, of_chip], chips)
 
 
 def _unspoiled(outputs: Mapping[str, np.ndarray], texts: int) -> np.ndarray:

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from bert_embed.backends.protocol import Batch, Shape
+from bert_embed.backends.runner import DEVICE_BATCH_TOKENS
 from bert_embed.base.arrays import splits_of
 
 # Tokens of rows, each with the parts of a batch that programs have: all of its rows, an eighth of
@@ -19,6 +20,15 @@ _PARTS_OF_LONGEST, _PARTS_OF_LONG, _PARTS_OF_OWN = (1, 8, 32), (1,), (1, 8)
 _FEWEST_TOKENS = 3  # of a text: a row has a place for each so many of its tokens
 _TOO_MUCH = 0.1  # padding of a call, above which its rows get a length of their own
 _STEP = 16  # tokens, in which that length grows
+
+
+def usual_tokens(device: str, longest: int) -> int:
+    """Returns the tokens of a batch of one chip, where texts have at most `longest`.
+
+    A GPU computes twice as many of small models in the time that Python takes for a batch; of long
+    rows they would need much memory.
+    """
+    return DEVICE_BATCH_TOKENS * (2 if device == "gpu" and longest <= _LONG else 1)
 
 
 def most_texts(length: int) -> int:

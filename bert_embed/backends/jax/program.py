@@ -40,6 +40,7 @@ _FINITE = 80.0  # a score whose exponential, and the sum of a row of them, a flo
 _LEAST_SUM = 1e-30  # of exponentials: of a smaller one, some are cut off
 # GELU is x / (1 + 2^(x P(x^2))) within 1.8e-5, for every x: P is below 0 everywhere.
 _GELU = (-2.00973102e-06, 5.73460453e-05, 6.06733153e-04, -0.105920866, -2.30152712)
+_FIRST_OF_ROW = 2  # texts of a row that are in the first part of a batch's
 # Of a sparse head: texts whose products are made at once, and the tokens of each.
 _TEXTS, _TOKENS = 64, 16
 _HIGHEST = jax.lax.Precision.HIGHEST
@@ -63,10 +64,10 @@ def program(
 
     `ids`, `types` and `unseen`, 1 for tokens that no other sees (None: there are none), are int32
     `[rows, length]`; `lengths`, int32 `[rows, texts]`, are the tokens of each text of a row, 0 for
-    none. Returns float32 arrays, of "texts" `[rows * texts, width]` and of "tokens"
-    `[rows, length, width]`, by the names of `bert_embed.backends.protocol.Graph`; a sparse head may
-    have its texts in a tuple of parts, see `parts_of_places`. Not `exact`, a TPU may find none for
-    a text that has some: see `_exponentials`.
+    none. Returns float32 arrays by the names of `bert_embed.backends.protocol.Graph`: of "tokens"
+    `[rows, length, width]`, of "texts" a tuple of parts, `[rows * texts of a part, width]`, and of
+    "largest", a sparse head's texts, one of `parts_of_places`. Not `exact`, a TPU may find none
+    for a text that has some: see `_exponentials`.
     """
     spec, output_spec, config = wanted.spec, wanted.output_spec, wanted.config
     layout = _Layout(lengths, ids.shape[1])
@@ -76,32 +77,44 @@ def program(
         number: state.astype(jnp.float32)
         for number, state in enumerate(islice(layers, max(wanted.layers) + 1))
     }
-    outputs: dict[str, dict[str, Any]] = {"texts": {}, "tokens": {}}
+    outputs: dict[str, dict[str, Any]] = {"texts": {}, "largest": {}, "tokens": {}}
     for kind in output_spec.heads:
         head = heads[kind]
         output = head.graph(ops, states[config.num_hidden_layers])
         output = jax.tree.map(lambda x: x.astype(jnp.float32), output)
-        outputs["tokens" if head.per_token else "texts"][kind] = output
+        of_texts = "largest" if isinstance(output, tuple) else "texts"
+        outputs["tokens" if head.per_token else of_texts][kind] = output
     if output_spec.tokens:
         chosen = [states[number] for number in spec.token_layer_numbers(config)]
         outputs["tokens"]["tokens"] = ops.joined(_combined(spec, chosen))
     if output_spec.sentences:
         chosen = [states[number] for number in spec.layer_numbers(config)]
         outputs["texts"]["sentences"] = _sentences(wanted, token_modules, ops, layout, ids, chosen)
-    outputs["texts"] = jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), outputs["texts"])
+    for name, texts in outputs["texts"].items():
+        ends = _parts(texts.shape[1], _FIRST_OF_ROW)
+        outputs["texts"][name] = tuple(
+            texts[:, start:end].reshape(-1, texts.shape[-1]) for start, end in pairwise(ends)
+        )
     return outputs
+
+
+def _parts(count: int, first: int) -> list[int]:
+    """Returns where parts begin and, at last, end: each is as large as all before it.
+
+    The texts of a batch are in the first ones, so that a host fetches little for nothing.
+    """
+    ends = [count]
+    while ends[0] > first:
+        ends.insert(0, -(-ends[0] // 2))
+    return [0, *ends]
 
 
 def parts_of_places(count: int) -> list[int]:
     """Returns where the parts of a sparse head's output begin and, at last, end.
 
-    Its rows are `count` places of texts, the longest texts first, and some that no place has. A
-    part is as large as all before it, so that, of few texts, a host fetches little for nothing.
+    Its rows are `count` places of texts, the longest texts first, and some that no place has.
     """
-    turns = [-(-count // _TEXTS)]
-    while turns[0] > 4:
-        turns.insert(0, -(-turns[0] // 2))
-    return [0, *(_TEXTS * turn for turn in turns)]
+    return [_TEXTS * turn for turn in _parts(-(-count // _TEXTS), 4)]
 
 
 def as_written(place: Sharding) -> dict[str, Any]:
@@ -109,7 +122,8 @@ def as_written(place: Sharding) -> dict[str, Any]:
 
     Texts lie one after another, as they are found: a TPU would exchange rows and columns else.
     """
-    return {"texts": Format(Layout((0, 1)), place), "tokens": place}
+    rows = Format(Layout((0, 1)), place)
+    return {"texts": rows, "largest": rows, "tokens": place}
 
 
 class _Layout:

@@ -283,11 +283,13 @@ def test_sparse_vectors_of_many_texts_are_those_of_the_processor(splade):
     np.testing.assert_allclose(found["jax"], found["litert"], atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
 @pytest.mark.parametrize(("words", "count"), [(23, 640), (3, 3200), (62, 1)])
-def test_of_places_without_a_text_few_come_to_the_host(splade, words, count):
+def test_of_places_without_a_text_few_come_to_the_host(splade, tiny_bundle, words, count, kind):
     """640 texts of 25 tokens fill the rows of a batch that has places for 5,376."""
-    model = load(splade.path, engine="jax", device="cpu", max_seq_length=64)
-    model.encode("bank", kind="sparse")  # with the test of itself
+    path = splade.path if kind == "sparse" else tiny_bundle
+    model = load(path, engine="jax", device="cpu", max_seq_length=64)
+    model.encode("bank", kind=kind)  # with the test of itself
     different = islice(product(sorted(set(WORDS)), repeat=3), count)
     texts = [" ".join([*some, *["bank"] * (words - 3)]) for some in different]
     fetched = []
@@ -297,9 +299,9 @@ def test_of_places_without_a_text_few_come_to_the_host(splade, words, count):
         return jax.tree.map(np.asarray, arrays)
 
     with mock.patch("jax.device_get", device_get):
-        vectors = model.encode(texts, kind="sparse")
+        vectors = model.encode(texts, kind=kind)
     assert len(vectors) == count
-    of_text = 4 * splade.config.vocab_size
+    of_text = 4 * (splade.config.vocab_size if kind == "sparse" else model.dimension)
     assert count * of_text <= sum(fetched) <= 2 * max(count, 128) * of_text
 
 
