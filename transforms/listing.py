@@ -41,10 +41,10 @@ from bert_embed.transforms.parts import (
     InputFile,
     RowGroup,
 )
+from bert_embed.transforms.read.columns import PLAIN, Columns
 from bert_embed.transforms.read.lines import limit_lines
 from bert_embed.transforms.read.parquet import with_footers
 from bert_embed.transforms.read.reader import parts_of
-from bert_embed.transforms.read.records import PLAIN, Columns
 from bert_embed.transforms.read.streams import Inside, look_inside, packing
 
 # Not text: in a folder such files are skipped.

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from bert_embed.base.errors import SettingError
 from bert_embed.storage.local import absolute as local_absolute
-from bert_embed.transforms.read.records import joined_fields
+from bert_embed.transforms.read.columns import joined_fields
 
 _MOST = (1 << 63) - 1  # what run.json can hold
 _MOST_DIGITS = 30  # more is not worth reading: Python refuses thousands of them

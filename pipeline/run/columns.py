@@ -24,6 +24,7 @@ from bert_embed.transforms.bigquery.client import check_column
 from bert_embed.transforms.examples import ExampleSettings, settings_from_json
 from bert_embed.transforms.output_folder import SETTINGS_FILE, settings_places
 from bert_embed.transforms.parts import WHOLE_FILES, InputFile
+from bert_embed.transforms.read.columns import Columns, joined_fields, no_column, text_fields
 from bert_embed.transforms.read.csv import check_names, csv_header
 from bert_embed.transforms.read.examples import ExampleReading, first_examples
 from bert_embed.transforms.read.lines import first_lines, first_records
@@ -34,10 +35,6 @@ from bert_embed.transforms.read.records import (
     OWN_COLUMNS,
     TEXT,
     TYPES,
-    Columns,
-    joined_fields,
-    no_column,
-    text_fields,
     type_called,
     type_name,
 )

@@ -31,11 +31,11 @@ from bert_embed.transforms.listing import Listing, StoredListing
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import WHOLE_FILES, InputFile, PlannedWork, default_block_bytes
 from bert_embed.transforms.plan import PlanRequest
+from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.csv import QUOTED, Quoting, first_csv_records
 from bert_embed.transforms.read.examples import ExampleReading, first_examples
 from bert_embed.transforms.read.lines import first_lines
 from bert_embed.transforms.read.reader import document_blocks, example_blocks
-from bert_embed.transforms.read.records import Columns
 from bert_embed.transforms.read.streams import packing
 from bert_embed.transforms.write import Counting
 

@@ -48,7 +48,8 @@ from bert_embed.transforms.increments import (
 from bert_embed.transforms.listing import Listing, listing_digest
 from bert_embed.transforms.output_folder import SETTINGS_FILE
 from bert_embed.transforms.parts import InputFile
-from bert_embed.transforms.read.records import CAN_BE, SPANS, Columns, no_column
+from bert_embed.transforms.read.columns import SPANS, Columns, no_column
+from bert_embed.transforms.read.records import CAN_BE
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, QueryJob

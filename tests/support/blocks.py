@@ -26,8 +26,8 @@ from bert_embed.transforms.listing import StoredListing, list_input, listing_dig
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.plan import PlanBlocks, PlanRequest
+from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks, parts_of
-from bert_embed.transforms.read.records import Columns
 from bert_embed.transforms.steps import read_unfinished
 from bert_embed.transforms.write import write_vectors
 from tests.support.outputs import SETTINGS, whole_record

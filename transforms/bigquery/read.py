@@ -32,8 +32,9 @@ from bert_embed.transforms.bigquery.client import (
 from bert_embed.transforms.blocks import DocumentBlock, grouped, without_skipped
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import BadRecordError, BlockSpec, Part, PlannedWork
+from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_block
-from bert_embed.transforms.read.records import BadRecord, Columns, Record, documents_of, record_of
+from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.steps import Step, passed_as_block, read_unfinished
 

@@ -21,6 +21,7 @@ from bert_embed.transforms.parts import (
     Slice,
 )
 from bert_embed.transforms.read import lines
+from bert_embed.transforms.read.columns import Columns, no_column
 from bert_embed.transforms.read.lines import (
     BOM,
     INVALID_UTF8,
@@ -30,12 +31,10 @@ from bert_embed.transforms.read.lines import (
 )
 from bert_embed.transforms.read.records import (
     BadRecord,
-    Columns,
     Documents,
     ExtraValues,
     Record,
     documents_of,
-    no_column,
     record_of,
 )
 from bert_embed.transforms.read.streams import check_encoding, unescaped

@@ -27,9 +27,9 @@ from bert_embed.transforms.parts import (
     Rejected,
     Slice,
 )
+from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.records import (
     BadRecord,
-    Columns,
     Documents,
     ExtraValues,
     Record,

@@ -30,18 +30,15 @@ from bert_embed.transforms.parts import (
     RowGroup,
     Slice,
 )
+from bert_embed.transforms.read.columns import SPANS, Columns, no_column, text_fields
 from bert_embed.transforms.read.lines import INVALID_UTF8, parts_in_order, positions
 from bert_embed.transforms.read.records import (
     CAN_BE,
-    SPANS,
     BadRecord,
-    Columns,
     Documents,
     Record,
     documents_of,
-    no_column,
     record_of,
-    text_fields,
 )
 
 _NUMBER_BYTES = 8

@@ -37,6 +37,7 @@ from bert_embed.transforms.parts import (
     Slice,
 )
 from bert_embed.transforms.read import lines
+from bert_embed.transforms.read.columns import PLAIN, Columns
 from bert_embed.transforms.read.csv import CsvRecords, Quoting, block_records, parse_csv
 from bert_embed.transforms.read.examples import (
     NO_RECORDS,
@@ -57,7 +58,7 @@ from bert_embed.transforms.read.lines import (
     utf8_detail,
 )
 from bert_embed.transforms.read.parquet import parse_rows, read_row_parts
-from bert_embed.transforms.read.records import PLAIN, Columns, Documents, join_documents
+from bert_embed.transforms.read.records import Documents, join_documents
 from bert_embed.transforms.read.streams import check_encoding
 
 _CODEC = "lz4"  # half of the text's size in half of the time that zstd takes

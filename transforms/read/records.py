@@ -1,122 +1,22 @@
 """Makes documents of records, by their fields and types, or says why a record is none."""
 
-import csv
 import datetime
-import difflib
-import io
 import itertools
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
-from bert_embed.base.errors import InputError, SettingError
+from bert_embed.base.errors import SettingError
 from bert_embed.transforms.blocks import join
 from bert_embed.transforms.parts import BLANK_LINE, BadRecordError, Rejected
-
-SPANS = "granularity span column"  # how messages name a column that the granularity requires
-_DEFAULTS = {"text_column": "text", "id_column": "id"}
-_MOST_NAMED = 30  # columns that a message lists
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Which fields of a record are read, and as what."""
-
-    # The field: a string, or a list of words; with commas, fields whose strings are joined
-    text: str = "text"
-    id: str | None = None  # the field; None: a record's place in its file
-    text_b: str | None = None  # the field of the second text
-    spans: tuple[str, str] | None = None  # of starts and stops, in code points, or words of a list
-    extra: pa.Schema | None = None  # names and types of what is passed through to the output
-    id_type: str = "string"  # in Parquet and JSON lines; or the integer type of the id's one column
-    csv_quoting: str = "minimal"  # or `none`: quotes in CSV are characters like others
-    csv_escape: str | None = None  # makes the next character of CSV one like others
-    context: tuple[str, ...] = ()  # the fields that are before each chunk of the text
-
-    @cached_property
-    def texts(self) -> tuple[str, ...]:
-        """The names of the text's fields."""
-        return text_fields(self.text)
-
-    @property
-    def has_pairs(self) -> bool:
-        """Whether a document may have a second text."""
-        return self.text_b is not None
-
-    @property
-    def requested(self) -> list[tuple[str, str]]:
-        """The setting and the name of every field that each record should have."""
-        pairs: list[tuple[str, str | None]] = [
-            *(("text_column", name) for name in self.texts),
-            ("id_column", self.id),
-            ("text_b_column", self.text_b),
-        ]
-        pairs += [(SPANS, name) for name in self.spans or ()]
-        pairs += [("chunk_context", name) for name in self.context]
-        pairs += [("extra_columns", name) for name in (self.extra.names if self.extra else ())]
-        return [(flag, name) for flag, name in pairs if name is not None]
-
-    @property
-    def names(self) -> list[str]:
-        """The fields that are read, each once."""
-        return list(dict.fromkeys(name for _, name in self.requested))
-
-
-PLAIN = Columns()
-
-
-def text_fields(text: str) -> tuple[str, ...]:
-    """The fields that a text comes from, by the value of text_column.
-
-    >>> text_fields('title,"Body, long"')
-    ('title', 'Body, long')
-    """
-    if '"' in text:
-        with suppress(csv.Error):  # a line feed in a name that is not quoted
-            return tuple(next(csv.reader([text])))
-    return tuple(text.split(","))
-
-
-def joined_fields(names: Iterable[str]) -> str:
-    """The value of text_column from which `text_fields` gives these names."""
-    written = io.StringIO()
-    csv.writer(written).writerow(names)
-    return written.getvalue().removesuffix("\r\n")
-
-
-def no_column(flag: str, name: str, place: str, existing: Iterable[str]) -> InputError:
-    """Returns the error for a missing column, which names those that exist, or the nearest.
-
-    `flag` is the setting that names it, or has it as its default; `place` is where it is missing.
-
-    >>> str(no_column("id_column", "key", "not a column of in.csv", ["Keys", "text"]))
-    'id_column key is not a column of in.csv, which has Keys, text; did you mean Keys?'
-    """
-    names = list(map(str, existing))
-    default = "the default " if name == _DEFAULTS.get(flag) else ""
-    listed = ", ".join(names[:_MOST_NAMED]) + ", …" * (len(names) > _MOST_NAMED)
-    by_lower = {column.lower(): column for column in names}
-    nearest = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    hint = ""
-    if nearest:
-        setting = f"{flag} " if default else ""
-        hint = f"; did you mean {setting}{by_lower[nearest[0]]}?"
-    elif default:
-        hint = f"; name the right one with {flag}"
-    return InputError(
-        f"{default}{flag} {name} is {place}, which has {listed or 'none'}{hint}",
-        flag.partition(" ")[0],
-    )
-
+from bert_embed.transforms.read.columns import Columns
 
 # Types that a column of a text format can have, by their names in --extra_columns; CSV has no
 # lists.

@@ -21,7 +21,7 @@ from bert_embed.models.bert import BertConfig
 from bert_embed.models.modules import DenseModule
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.transforms.examples import ExampleSettings
-from bert_embed.transforms.read.records import Columns
+from bert_embed.transforms.read.columns import Columns
 from tests.support.command import ROOT
 
 WHAT_TO_DO = (

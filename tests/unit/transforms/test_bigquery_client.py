@@ -18,7 +18,7 @@ from bert_embed.transforms.bigquery.read import (
     row_blocks,
     split_group,
 )
-from bert_embed.transforms.read.records import Columns
+from bert_embed.transforms.read.columns import Columns
 
 TABLE = TableName("my-project", "d", "t")
 REQUEST = TableRequest(TABLE, 0.0, 0, 0, "my-project", Columns(id="id"))

@@ -6,8 +6,8 @@ import pytest
 
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import plan_blocks
+from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
-from bert_embed.transforms.read.records import Columns
 
 
 def read(folder, columns, block_bytes=1 << 20):

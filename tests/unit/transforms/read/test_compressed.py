@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import plan_blocks
+from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
-from bert_embed.transforms.read.records import Columns
 from tests.support.command import embed, record
 
 COMPRESS = {

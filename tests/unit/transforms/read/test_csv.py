@@ -13,9 +13,9 @@ from bert_embed.storage.files import stat
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import Slice, plan_blocks
 from bert_embed.transforms.plan import planned_work
+from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.csv import QUOTED, Quoting, RecordCutter, read_records
 from bert_embed.transforms.read.reader import document_blocks
-from bert_embed.transforms.read.records import Columns
 
 BOM = b"\xef\xbb\xbf"
 FIELD = st.text('ab",\n é', max_size=6)

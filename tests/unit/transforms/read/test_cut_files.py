@@ -21,8 +21,8 @@ from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import plan_blocks
 from bert_embed.transforms.read import reader
+from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import cut_file, document_blocks
-from bert_embed.transforms.read.records import Columns
 from bert_embed.transforms.reconcile import reconcile
 from tests.support.blocks import plan_of, read_blocks
 from tests.support.command import block_records, embed, files, record, rows

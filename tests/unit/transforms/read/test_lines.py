@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import plan_blocks
+from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.lines import first_lines, parse_text
 from bert_embed.transforms.read.reader import parts_of
-from bert_embed.transforms.read.records import Columns
 
 
 def read_all(files, block_bytes, part_docs):

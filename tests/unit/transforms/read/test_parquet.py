@@ -18,8 +18,8 @@ from bert_embed.base.errors import InputError
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import plan_blocks
 from bert_embed.transforms.plan import planned_work
+from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
-from bert_embed.transforms.read.records import Columns
 
 
 def specs_of(folder, block_bytes, limit=None):
@@ -367,7 +367,7 @@ from pathlib import Path
 from bert_embed.base.errors import InputError
 from bert_embed.transforms.plan import plan_blocks
 from bert_embed.transforms.listing import list_input
-from bert_embed.transforms.read.records import Columns
+from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
 
 path, bits = Path(sys.argv[1]), list(map(int, sys.argv[2].split(",")))
