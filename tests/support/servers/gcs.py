@@ -201,6 +201,7 @@ def proxy(upstream: str) -> Iterator[Proxy]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize = -1  # else the body waits 40 ms for the client to confirm that it has the head
 
         def do_any(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
