@@ -1,23 +1,25 @@
 """Pipelines of tests, and a Beam that remembers what it works out anew, and equal, in each."""
 
+import bz2
 import copy
 import functools
 import importlib.metadata
 import pickle
 import sys
+import threading
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import apache_beam as beam
-from apache_beam.internal import pickler
+from apache_beam.internal import cloudpickle_pickler, pickler
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
-from apache_beam.runners.worker import statecache
+from apache_beam.runners.worker import statecache, statesampler
 from apache_beam.transforms import core, userstate
 from apache_beam.transforms.userstate import StateSpec, TimerSpec
 from apache_beam.typehints import decorators
@@ -72,27 +74,38 @@ _searched = userstate.get_dofn_specs
 _specs: WeakKeyDictionary[Any, tuple[set[StateSpec], set[TimerSpec]]] = WeakKeyDictionary()
 _parsed_new = PipelineOptions.__init__
 _parsed: dict[tuple[type[PipelineOptions], tuple[str, ...]], Namespace] = {}
+_option_names: dict[type[PipelineOptions], list[str]] = {}
+_warned: set[tuple[str, ...]] = set()
+_all_options = PipelineOptions.get_all_options
 
 
 def remember() -> None:
     """Makes a small run in this process take a third of its CPU time.
 
     Beam inspects each method of each DoFn several times a run, and builds a parser of the command
-    line for each look at an option: 300 times for a pipeline of 50 transforms. The commands that
-    tests start as processes, and `make test-lowest`, run Beam as it is.
+    line for each look at an option: 300 times for a pipeline of 50 transforms. Commands that tests
+    start as `fresh` processes, the workers of runners, and `make test-lowest`, run Beam as it is.
     """
     core.get_signature = decorators.get_signature = _once(decorators.get_signature)
     core.get_function_args_defaults = _once(core.get_function_args_defaults, _lists)
     decorators.IOTypeHints.from_callable = staticmethod(_once(decorators.IOTypeHints.from_callable))
     userstate.get_dofn_specs = _dofn_specs
     PipelineOptions.__init__ = _parse_once
-    PipelineOptions._visible_option_list = _option_names
+    PipelineOptions._visible_option_list = _names
+    PipelineOptions.get_all_options = _warn_once
     BeamFlags.of = _flags_of
     core._get_function_body_without_inners = _body
     # Stacks and sources, for messages about types.
     decorators.IOTypeHints._make_origin = classmethod(lambda *_, **__: [])
     importlib.metadata.version = functools.cache(importlib.metadata.version)
     pickler.roundtrip = _as_pickled
+    # Level 9 clears megabytes for each of the forty small pickles of a run.
+    cloudpickle_pickler.bz2 = SimpleNamespace(
+        compress=lambda data, compresslevel: bz2.compress(data, 1), decompress=bz2.decompress
+    )
+    # How long each step took, which nobody asks: a thread for each bundle, and a wait for its end.
+    statesampler.StateSampler.start = _sample
+    statesampler.StateSampler.stop = lambda sampler: statesampler.set_current_tracker(None)
     # It would walk through the names of all modules, to see whether a cache is full.
     statecache.get_deep_size = lambda *objects: 64
 
@@ -152,18 +165,37 @@ def _parse_once(
         _parsed_new(options, flags, **overrides)
         _parsed[type(options), words] = _copied(options._visible_options)
         return
-    options._flags = flags
-    options._visible_options = _copied(_parsed[type(options), words])
-    options._all_options = {**vars(options._visible_options), **overrides}
+    visible = _copied(_parsed[type(options), words])
+    everything = {**vars(visible), **overrides}
+    vars(options).update(_flags=flags, _visible_options=visible, _all_options=everything)
 
 
 def _copied(values: Namespace) -> Namespace:
-    return Namespace(
-        **{
-            name: copy.deepcopy(value) if isinstance(value, list | dict) else value
-            for name, value in vars(values).items()
-        }
-    )
+    copied = Namespace()
+    for name, value in vars(values).items():
+        vars(copied)[name] = copy.deepcopy(value) if isinstance(value, list | dict) else value
+    return copied
+
+
+def _names(options: PipelineOptions) -> list[str]:
+    if type(options) not in _option_names:
+        names = sorted(name for name in vars(options._visible_options) if name[0] != "_")
+        _option_names[type(options)] = names
+    return _option_names[type(options)]
+
+
+def _warn_once(options: PipelineOptions, *, display_warnings: bool = False, **settings: Any) -> Any:
+    """Of options that no class knows Beam warns by looking at all, at the start of each run."""
+    if display_warnings and (words := tuple(options._flags)) in _warned:
+        return {}
+    if display_warnings:
+        _warned.add(words)
+    return _all_options(options, display_warnings=display_warnings, **settings)
+
+
+def _sample(sampler: statesampler.StateSampler) -> None:
+    sampler.tracked_thread = threading.current_thread()
+    statesampler.set_current_tracker(sampler)
 
 
 _flags_new = functools.lru_cache(BeamFlags.of)
@@ -182,7 +214,3 @@ def _body(function: FunctionType) -> str:
     if function.__code__ not in _bodies:
         _bodies[function.__code__] = _read_body(function)
     return _bodies[function.__code__]
-
-
-def _option_names(options: PipelineOptions) -> list[str]:
-    return sorted(name for name in vars(options._visible_options) if name[0] != "_")

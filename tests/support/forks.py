@@ -206,6 +206,7 @@ if __name__ == "__main__":
     gc.disable()
     for name in _IMPORTED:
         importlib.import_module(name)
+    importlib.import_module("tests.support.beam").remember()
     gc.freeze()
     gc.enable()
     _run(_serve(sys.argv[1]))
