@@ -259,34 +259,24 @@ def import_apart(source: str | Path, dest: Path, **options: Any) -> None:
     )
 
 
-class _Warnings(logging.Handler):
-    """Keeps what our packages warn of, by the names of their loggers."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.kept: list[tuple[str, str]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keeps the text, which pickles whatever its arguments are."""
-        self.kept.append((record.name, record.getMessage()))
-
-
 def _main() -> int:
-    answer, warned = os.dup(1), _Warnings()
+    from logging.handlers import BufferingHandler  # whoever imports this file does without
+
+    answer, warned = os.dup(1), BufferingHandler(sys.maxsize)
+    warned.setLevel(logging.WARNING)
     logging.getLogger("bert_embed").addHandler(warned)
     os.dup2(2, 1)  # what libraries print must not mix with the answer
     function, arguments, options = pickle.load(sys.stdin.buffer)
+    said: Any = None
     try:
         pkgutil.resolve_name(function)(*arguments, **options)
     except (InputError, OSError) as error:
         passes = isinstance(error, InputError) or error.errno in _NO_ROOM
-        refusal = error if passes else InputError(str(error))
-        with open(answer, "wb") as file:
-            pickle.dump(refusal, file)
-        return _REFUSED
+        said = error if passes else InputError(str(error))
+    code = 0 if said is None else _REFUSED
     with open(answer, "wb") as file:
-        pickle.dump(warned.kept, file)
-    return 0
+        pickle.dump(said or [(one.name, one.getMessage()) for one in warned.buffer], file)
+    return code
 
 
 if __name__ == "__main__":
