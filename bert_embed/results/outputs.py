@@ -177,12 +177,6 @@ def deleted_rows(output: Output) -> Iterator[pa.RecordBatch]:
         yield from deleted_batches(join(absolute(output.folder), name))
 
 
-def deleted_among(output: Output, ids: set[str]) -> set[str]:
-    """Returns those of some ids, as text, that an output marks as deleted."""
-    batches = (map(str, batch["id"].to_pylist()) for batch in deleted_rows(output))
-    return set().union(*map(ids.intersection, batches))
-
-
 class NewestRows:
     """Leaves out the rows of documents that a later output, which continues theirs, replaces.
 

@@ -126,17 +126,6 @@ def spread_rows(folder: str, settings: dict[str, Any], count: int) -> list[Hit]:
     return hits
 
 
-def ids_among(output: Output, ids: set[str], kind: str = "sentence") -> set[str]:
-    """Returns those of some ids, as text, whose vectors an output has."""
-
-    def among(path: Path) -> set[str]:
-        batches = row_batches(path, output.settings, kind=kind, vectors=False, rows=PLACE_ROWS)
-        in_batches = (map(str, batch.columns["id"].to_pylist()) for batch in batches)
-        return set().union(*map(ids.intersection, in_batches))
-
-    return set().union(*each_file(output.folder, kind, among, output.finished))
-
-
 @dataclass
 class _Scan:
     """Finds the hits of one file after the other, and keeps the best of each query, best first."""

@@ -36,14 +36,13 @@ from bert_embed.results.names import (
     output_dtype,
     parse_name,
 )
-from bert_embed.results.outputs import deleted_among, later_outputs, output_folders, read_run
+from bert_embed.results.outputs import NewestRows, output_folders, read_run
 from bert_embed.results.run_record import run_folders
 from bert_embed.search.nearest import (
     Hit,
     Place,
     Recall,
     add_vectors,
-    ids_among,
     nearest,
     place_of,
     rescored,
@@ -399,8 +398,7 @@ def _newest_hits(
     by_signs: bool = False,
 ) -> list[list[Hit]]:
     """The best hits of each query, without documents that a later output has or deletes."""
-    later = later_outputs(outputs)
-    most = k
+    newest, most = NewestRows(outputs, kind), k
     while True:
         hits_of = [
             nearest(
@@ -410,27 +408,24 @@ def _newest_hits(
             )
             for output, vectors in zip(outputs, queries, strict=True)
         ]
-        ids = {
-            str(hit.id)
-            for hits, continuing in zip(hits_of, later, strict=True)
-            if continuing
-            for hit in itertools.chain.from_iterable(hits)
-        }
-        ids_of = {number: _replaced(outputs[number], ids, kind) for number in set().union(*later)}
-        newest = []
-        for hits, continuing in zip(hits_of, later, strict=True):
-            old = set().union(*(ids_of[number] for number in continuing))
-            newest.append([[hit for hit in few if str(hit.id) not in old] for few in hits])
-        best = _best(newest, k)
+        left = [
+            [list(itertools.compress(few, newest.are_newest(number, _ids(few)))) for few in hits]
+            for number, hits in enumerate(hits_of)
+        ]
+        best = _best(left, k)
         # Old versions may have taken the places of others that are among the best.
         is_complete = all(
-            len(left) >= k or len(few) < most or (len(top) == k and few[-1].score < top[-1].score)
-            for hits, without_old in zip(hits_of, newest, strict=True)
-            for few, left, top in zip(hits, without_old, best, strict=True)
+            len(new) >= k or len(few) < most or (len(top) == k and few[-1].score < top[-1].score)
+            for hits, without_old in zip(hits_of, left, strict=True)
+            for few, new, top in zip(hits, without_old, best, strict=True)
         )
         if is_complete:
             return best
         most *= 4
+
+
+def _ids(hits: Sequence[Hit]) -> list[str | int]:
+    return [hit.id for hit in hits]
 
 
 def _newest_vectors(
@@ -438,23 +433,16 @@ def _newest_vectors(
 ) -> dict[Place, np.ndarray | None]:
     """What `vectors_at` finds of the newest versions in some outputs."""
     vectors: dict[Place, np.ndarray | None] = {}
-    later, ids = later_outputs(outputs), {place[0] for place in wanted}
-    for number in sorted(range(len(later)), key=lambda one: -len(later[one])):
-        output = outputs[number]
-        is_later = any(number in continuing for continuing in later)
-        replaced = _replaced(output, ids) if is_later else set()
-        vectors = {at: one for at, one in vectors.items() if at[0] not in replaced}
-        add_vectors(vectors, vectors_at(output, wanted))
+    newest = NewestRows(outputs, "sentence")
+    for number, output in enumerate(outputs):
+        found = vectors_at(output, wanted)
+        are_newest = newest.are_newest(number, [place[0] for place in found])
+        add_vectors(vectors, dict(itertools.compress(found.items(), are_newest)))
     return vectors
 
 
 def _of_several(vectors: Mapping[Place, np.ndarray | None]) -> set[Place]:
     return {at for at, one in vectors.items() if one is None}
-
-
-def _replaced(output: SearchedOutput, ids: set[str], kind: str = "sentence") -> set[str]:
-    """Those of some ids that an output has or deletes: earlier ones have old versions of them."""
-    return ids_among(output, ids, kind) | deleted_among(output, ids)
 
 
 def _best(of_outputs: Sequence[list[list[Hit]]], k: int) -> list[list[Hit]]:

@@ -9,8 +9,7 @@ import pytest
 
 from bert_embed.base.arrays import splits_of
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
-from bert_embed.results.outputs import Output
-from bert_embed.search.nearest import ids_among, nearest
+from bert_embed.search.nearest import nearest
 
 VOCABULARY, DIM = 500, 24
 FILES = (2000, 0, 700)
@@ -129,5 +128,3 @@ def test_a_query_without_entries_finds_nothing(tmp_path):
     write(tmp_path / "out", "sparse", [sparse_rows(1, 50, 9)])
     empty = SparseVectors(np.array([0, 0]), np.empty(0, "i4"), np.empty(0, "f4"))
     assert nearest(str(tmp_path / "out"), SETTINGS, empty, 3, "sparse") == [[]]
-    among = ids_among(Output(str(tmp_path / "out"), SETTINGS, None), {"d3", "x"}, "sparse")
-    assert among == {"d3"}
