@@ -88,7 +88,7 @@ class TokenizerFiles:
     @property
     def as_it_is(self) -> bool:
         """Whether tokenizer.json counts alone, as always for ModernBERT: classes change it."""
-        is_modern = self.config["model_type"] == "modernbert"
+        is_modern = self.config.get("model_type") == "modernbert"
         return bool(self.fast) and (is_modern or self.class_name in GENERIC)
 
     @property

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer
 
 from bert_embed.backends.probe import verify
 from bert_embed.bundle.bundle import read_bundle
@@ -12,6 +13,7 @@ from bert_embed.encoder import Encoder
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.models.static import NO_LIMIT
 from bert_embed.text.json_tokenizer import JsonTokenizer
+from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models.static import GOLDEN, LONG, MODEL2VEC, MODULES, TEXTS, write_static
 
 VECTORS = np.load(GOLDEN)
@@ -152,3 +154,12 @@ def test_rows_of_the_table_that_no_token_has_change_no_vector(tmp_path, kind):
     bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
     texts = TEXTS[:4]
     np.testing.assert_array_equal(Encoder(bundle).encode(texts), Encoder(plain).encode(texts))
+
+
+def test_a_tokenizer_without_a_normalizer_keeps_letters_as_they_are(tmp_path):
+    write_static(tmp_path / "source", "potion")
+    path = tmp_path / "source" / "tokenizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "normalizer": None}))
+    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    right = Tokenizer.from_file(str(path)).encode("The bank", add_special_tokens=False)
+    assert load_tokenizer(bundle).encode("The bank") == right.ids
