@@ -179,18 +179,20 @@ class WordPiece:
     def __init__(self, vocab: Mapping[str, int], unk_token: str, max_word_chars: int) -> None:
         entries = [(entry, row) for entry, row in vocab.items() if entry and _BEFORE not in entry]
         pieces = {_BEFORE + entry: row for entry, row in entries}
-        pieces |= {entry[2:]: row for entry, row in entries if entry[:2] == "##" != entry}
         # Where no entry begins a word: so each word has a first match.
         pieces[_BEFORE] = vocab[unk_token]
+        begins = len(pieces)
+        pieces |= {entry[2:]: row for entry, row in entries if entry[:2] == "##" != entry}
+        encoded = list(map(_bytes, pieces))
         self._piece_ids = np.fromiter(pieces.values(), np.int32, len(pieces))
-        self._begins = np.array([piece[0] == _BEFORE for piece in pieces])
+        self._begins = np.arange(len(pieces)) < begins
         self._chars = np.fromiter(map(len, pieces), np.int64, len(pieces)) - self._begins
-        sizes = np.array([len(_bytes(piece)) for piece in pieces])
+        sizes = np.fromiter(map(len, encoded), np.int64, len(pieces))
         # Of no size, it leaves a gap.
         self._sizes = np.where(self._chars > 0, sizes, 0)
         # The leftmost longest match after the last one is the greedy choice.
         self._cutter = BytesAhoCorasick(
-            list(map(_bytes, pieces)), MatchKind.LeftmostLongest, Implementation.ContiguousNFA
+            encoded, MatchKind.LeftmostLongest, Implementation.ContiguousNFA
         )
         self._unk_id = vocab[unk_token]
         self._max_word_chars = max_word_chars
@@ -383,7 +385,7 @@ class Tokenizer(TextTokenizer):
         characters = _RULES[one_of("rules", rules, _RULES)]
         longest = whole_number("max_word_chars", max_word_chars, least=1)
         self._normalizer = partial(Normalizer, characters(self.lower_case))
-        self._first = _Tables(self._normalizer(), WordPiece(ids, "[UNK]", longest))
+        self._first = _Tables(self._normalizer(), _word_piece(self.vocab, longest).empty_copy())
         # Those that no call uses now: calls on several threads run side by side, and a process that
         # is forked in the middle of one never finds its half-changed tables.
         self._idle = [self._first]
@@ -490,6 +492,12 @@ class _Tables:
         starts = (words.came_from(pieces.starts) - origins).astype(np.int32)
         stops = (words.came_from(pieces.stops - 1) + 1 - origins).astype(np.int32)
         return (pieces.ids, starts, stops), counts
+
+
+@functools.lru_cache(maxsize=2)
+def _word_piece(vocab: tuple[str, ...], max_word_chars: int) -> WordPiece:
+    """Each step of a run and each search has a tokenizer of its own, mostly of one vocabulary."""
+    return WordPiece({entry: row for row, entry in enumerate(vocab)}, "[UNK]", max_word_chars)
 
 
 def load_tokenizer(bundle: Bundle) -> TextTokenizer:
