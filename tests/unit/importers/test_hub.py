@@ -5,8 +5,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +19,8 @@ import pytest
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.find import resolve_model
 from bert_embed.importers.sources import import_model
-from tests.support.command import ROOT
+from tests.support.command import ran
+from tests.support.forks import python
 from tests.support.models.architectures import write_architecture
 from tests.support.models.heads import write_m3
 from tests.support.models.multi_vectors import write_multi_vectors
@@ -65,6 +64,7 @@ def hub_server() -> Iterator[HubServer]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # see tests/support/servers/gcs.py
 
     def log_message(self, *words: Any) -> None:
         pass
@@ -154,22 +154,8 @@ def imported(hub, tmp_path):
 
     def run(source, **environment):
         settings = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-        return subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "bert_embed",
-                "model",
-                "import",
-                source,
-                str(tmp_path / "bundle"),
-            ],
-            cwd=ROOT,
-            env={**os.environ, **hub.environment, **settings, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        words = ["-m", "bert_embed", "model", "import", source, str(tmp_path / "bundle")]
+        return ran([*python(), *words], **(hub.environment | settings | environment))
 
     return run
 
@@ -228,18 +214,14 @@ except bert_embed.InputError as error:
 """
 
 
-def test_a_model_is_downloaded_once_where_it_is_loaded(hub, tmp_path):
+def test_a_model_is_downloaded_once_where_it_is_loaded(hub, tmp_path, monkeypatch):
+    for name in [name for name in os.environ if "OFFLINE" in name]:
+        monkeypatch.delenv(name)
+
     def load(*words, name=f"{NAME}@v1", **environment):
         settings = {"HF_HOME": str(tmp_path / "home"), "BERT_EMBED_CACHE": str(tmp_path / "kept")}
-        inherited = {name: value for name, value in os.environ.items() if "OFFLINE" not in name}
-        return subprocess.run(
-            [sys.executable, "-c", LOAD, name, *words],
-            cwd=ROOT,
-            env={**inherited, **hub.environment, **settings, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        variables = hub.environment | settings | environment
+        return ran([*python(), "-c", LOAD, name, *words], **variables)
 
     hub.sent.clear()
     for refused in (load("local"), load(HF_HUB_OFFLINE="1")):
