@@ -124,17 +124,21 @@ def traceback_lines(error: BaseException) -> list[str]:
 
 
 @contextmanager
-def quiet_channels() -> Iterator[None]:
-    """Suppresses tracebacks of threads that lost connection; after an interruption for good."""
-    previous = threading.excepthook
+def quiet_channels() -> Iterator[threading.Event]:
+    """Suppresses tracebacks of threads that lost connection; after an interruption for good.
+
+    What it gives is set once a worker process has failed.
+    """
+    previous, worker_ended = threading.excepthook, threading.Event()
 
     def print_others(failure: threading.ExceptHookArgs) -> None:
-        lost = isinstance(failure.exc_value, grpc.RpcError)
-        if not lost and not str(failure.exc_value).startswith(_ENDED_WORKER):
+        if str(failure.exc_value).startswith(_ENDED_WORKER):
+            worker_ended.set()
+        elif not isinstance(failure.exc_value, grpc.RpcError):
             previous(failure)
 
     threading.excepthook = print_others
-    yield
+    yield worker_ended
     threading.excepthook = previous
 
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -196,6 +197,7 @@ main(sys.argv)
 _PRISM_RELEASES = "https://github.com/apache/beam/releases/"  # all that Beam fetches it from
 _WITHOUT_PROXY = "no_grpc_proxy"  # gRPC takes it for no_proxy where it is set
 _POLL_SECONDS = 0.2  # a signal does not wake a thread that waits without end
+_NOTICED_SECONDS = 2  # in which Beam notices the end of a worker process, if ever
 _LOST_WORKER = "Channel closed prematurely."  # all that Beam says of it
 
 
@@ -243,10 +245,11 @@ def run_pipeline(options: PipelineOptions, work: Callable[[beam.Pipeline], None]
     """Runs a pipeline with the graph that `work` adds; Ctrl-C also ends worker processes at once.
 
     Beam would wait for everything its worker processes have received, and each of them would
-    answer Ctrl-C with a traceback. Here they ignore it, and this thread ends them.
+    answer Ctrl-C with a traceback. Here they ignore it, and this thread ends them. For one that
+    ended before it had a connection Beam would wait for good.
     """
     _reach_this_machine()
-    with quiet_channels():
+    with quiet_channels() as worker_ended:
         if not has_worker_processes(options):
             runner = _prism_runner() if runs_on_prism(options) else None
             with beam.Pipeline(runner, options) as pipeline:
@@ -256,15 +259,16 @@ def run_pipeline(options: PipelineOptions, work: Callable[[beam.Pipeline], None]
         threading.Thread(target=_run, args=(options, work, done), daemon=True).start()
         try:
             while not wait([done], _POLL_SECONDS).done:
-                continue
+                if worker_ended.is_set() and not wait([done], _NOTICED_SECONDS).done:
+                    raise RuntimeError(_LOST_WORKER)
             done.result()
         except KeyboardInterrupt:
-            _end_workers()
-            done.exception()  # the runner gives up by itself
+            _end_workers(done)
             raise
         except RuntimeError as error:
             if str(error) != _LOST_WORKER:
                 raise
+            _end_workers(done)
             raise ChildProcessError(
                 "a worker process died; if nobody ended it, it ran out of memory or the model "
                 "crashed: try fewer --direct_num_workers or a smaller --batch_tokens"
@@ -328,10 +332,17 @@ def _run(
         done.set_result(None)
 
 
-def _end_workers() -> None:
-    """Kills the worker processes of this process; no finished block is lost."""
-    for path in Path("/proc/self/task").glob("*/children"):
-        for child in map(int, path.read_text("ascii").split()):
+def _end_workers(done: "Future[None]") -> None:
+    """Kills the worker processes of this process, and those that start before Beam gives up.
+
+    No finished block is lost.
+    """
+    last = time.monotonic() + _NOTICED_SECONDS
+    ended = False
+    while not ended and time.monotonic() < last:
+        for path in Path("/proc/self/task").glob("*/children"):
             with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-                if _WORKER in Path(f"/proc/{child}/cmdline").read_text("utf-8", "replace"):
-                    os.kill(child, signal.SIGKILL)
+                for child in map(int, path.read_text("ascii").split()):
+                    if _WORKER in Path(f"/proc/{child}/cmdline").read_text("utf-8", "replace"):
+                        os.kill(child, signal.SIGKILL)
+        ended = bool(wait([done], _POLL_SECONDS).done)

@@ -173,6 +173,26 @@ def test_a_worker_process_that_is_killed_fails_the_job_and_the_same_command_cont
     assert_same_output(output, expected)
 
 
+@pytest.mark.parametrize("interrupted", [True, False], ids=["Ctrl-C", "killed worker"])
+def test_workers_that_end_before_they_connect_end_the_run(
+    tmp_path, long_corpus, tiny_bundle, interrupted
+):
+    """Beam waits for them for good."""
+    output, hold = tmp_path / "out", Hold(tmp_path / "hold", 0, CONNECTS["FnApiRunner"])
+    flags = [*flags_of(output, tiny_bundle, long_corpus, **SMALL), *RUNNERS["processes"]]
+    job = hold.start("embed", *flags, fresh=True)
+    worker = next(each for each in descendants(job.pid) if WORKER in command_line(each))
+    os.kill(*((job.pid, signal.SIGINT) if interrupted else (worker, signal.SIGKILL)))
+    try:
+        _, errors = job.communicate(timeout=60)
+    finally:
+        job.kill()
+    assert job.returncode == (130 if interrupted else 1)
+    assert ("a worker process died" in errors) != interrupted
+    assert "Traceback" not in errors
+    assert record(output)["status"] == ("interrupted" if interrupted else "failed")
+
+
 @pytest.mark.parametrize(
     ("flags", "wanted"),
     [
