@@ -19,6 +19,7 @@ import pytest
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
 from bert_embed.importers.sources import import_model
+from tests.support import forks
 from tests.support.models.tiny import bundle_of, small_vocabulary, write_tiny_huggingface
 from tests.support.servers.bigquery import BigQueryServer, bigquery_server
 from tests.support.servers.gcs import GcsServer, gcs_server
@@ -59,6 +60,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the flag with which `.ci/run` starts pytest."""
     text = "fail where a test is skipped for a reason that tests/support/skips.py does not list"
     parser.addoption("--listed-skips", action="store_true", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Has the processes of xdist share one from which commands are forked."""
+    if (config.getoption("numprocesses", None) or 0) > 1:
+        forks.begin()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -32,6 +32,8 @@ from typing import Any, TextIO
 
 ROOT = Path(__file__).resolve().parents[2]
 _LAUNCH = Path(__file__).with_name("launch.py")
+_ADDRESS = "TESTS_FORK_SERVER"
+_started: list[subprocess.Popen[bytes]] = []  # whose stdin is open as long as this process lives
 _HELD = Path(__file__).with_name("held_site") / "sitecustomize.py"
 # What a run on local files has imported when it ends, and the commands that read its output.
 _IMPORTED = (
@@ -51,19 +53,24 @@ _IMPORTED = (
 
 
 @functools.cache
-def _server() -> tuple[str, subprocess.Popen[bytes]]:
-    """The address of this process' server, which ends with this process."""
+def begin() -> str:
+    """Starts a server, which ends with this process; returns its address.
+
+    Processes that this one then starts, as those of xdist, have it as well.
+    """
     address = str(Path(tempfile.mkdtemp(prefix="forks-", dir="/tmp"), "socket"))
     command = [sys.executable, "-m", "tests.support.forks", address]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
-    return address, process
+    _started.append(process)
+    os.environ[_ADDRESS] = address
+    return address
 
 
 def python() -> list[str]:
     """The words that start what follows, `-m MODULE` or `-c CODE`, as `sys.executable` would."""
-    return [sys.executable, "-IS", str(_LAUNCH), _server()[0]]
+    return [sys.executable, "-IS", str(_LAUNCH), os.environ.get(_ADDRESS) or begin()]
 
 
 def write_python(folder: Path) -> str:
@@ -84,12 +91,17 @@ class Command(subprocess.Popen[str]):
         super().send_signal(signal.SIGUSR1 if sig == signal.SIGKILL else sig)
 
 
-def _serve(address: str) -> list[str]:
-    """Forks a process for each request, tells how it ends; returns the words in that process."""
+def _listen(address: str) -> socket.socket:
+    """Takes requests, which wait for their answers until all is imported."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen(64)
     os.write(1, b"ready\n")
+    return listener
+
+
+def _serve(listener: socket.socket) -> list[str]:
+    """Forks a process for each request, tells how it ends; returns the words in that process."""
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ)
     selector.register(0, selectors.EVENT_READ)  # ends with the process that started this one
@@ -97,7 +109,7 @@ def _serve(address: str) -> list[str]:
     while True:
         for key, _ in selector.select():
             if key.fileobj == 0:
-                shutil.rmtree(Path(address).parent)
+                shutil.rmtree(Path(listener.getsockname()).parent)
                 os._exit(0)
             if key.fileobj is not listener:
                 connection, pid, watch = running[key.fd]
@@ -203,10 +215,11 @@ def _end() -> None:
 
 if __name__ == "__main__":
     atexit.register(_end)  # the first that is registered runs last
+    listening = _listen(sys.argv[1])
     gc.disable()
     for name in _IMPORTED:
         importlib.import_module(name)
     importlib.import_module("tests.support.beam").remember()
     gc.freeze()
     gc.enable()
-    _run(_serve(sys.argv[1]))
+    _run(_serve(listening))
