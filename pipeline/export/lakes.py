@@ -152,9 +152,12 @@ def register(options: ExportOptions) -> list[str]:
 
 def _registered(lake: _Lake, runs: Sequence[_Run], dest: str) -> Iterator[str]:
     described = lake.described()
-    if described is not None:
-        for run in runs:
-            _check_same(run, described, dest)
+    first = next((run for run in runs if run.files), runs[0])
+    for run in runs:
+        if described is None:
+            _check_same(run, _description(first), f"{first.output.folder} holds")
+        else:
+            _check_same(run, described, f"DEST {dest} is a table of")
     names = {name for run in runs for name in (run.fingerprint, *run.output.earlier)}
     known = {} if described is None else lake.known(names)
     there = set(known)
@@ -167,10 +170,10 @@ def _registered(lake: _Lake, runs: Sequence[_Run], dest: str) -> Iterator[str]:
             yield f"{dest}: {folder} is already registered"
             continue
         if described is None:
-            if not run.files:
+            if not first.files:
                 raise UsageError(f"{folder} holds no vectors to export")
-            described = _description(run)
-            lake.create(described, run.files[0].schema)
+            described = _description(first)
+            lake.create(described, first.files[0].schema)
         removed = lake.commit(run, replaces=bool(run.output.earlier & known.keys()))
         known[run.fingerprint] = run.output.earlier
         yield (
@@ -206,7 +209,7 @@ def _run(output: Output, granularity: str, named: str) -> _Run:
 
 
 def _description(run: _Run) -> dict[str, Any]:
-    columns = fields_of(run.files[0].schema)
+    columns = fields_of(run.files[0].schema) if run.files else {}
     return {"granularity": run.granularity, "settings": run.output.settings, "columns": columns}
 
 
@@ -231,8 +234,8 @@ def _check_columns(run: _Run, named: str) -> None:
             )
 
 
-def _check_same(run: _Run, described: Mapping[str, Any], dest: str) -> None:
-    """UsageError if a table holds other vectors than a run."""
+def _check_same(run: _Run, described: Mapping[str, Any], there: str) -> None:
+    """UsageError if a table, or the output that it is made for, holds other vectors than a run."""
     folder = run.output.folder
     differs = difference(run.output.settings, described["settings"])
     if described["granularity"] != run.granularity:
@@ -240,7 +243,7 @@ def _check_same(run: _Run, described: Mapping[str, Any], dest: str) -> None:
     if differs is None and run.files and described["columns"] != _description(run)["columns"]:
         differs = f"columns {', '.join(described['columns'])}, or their types"
     if differs is not None:
-        raise UsageError(f"DEST {dest} is a table of other vectors than {folder}: {differs}")
+        raise UsageError(f"{there} other vectors than {folder}: {differs}")
 
 
 def _unfit(kind: pa.DataType) -> str | None:

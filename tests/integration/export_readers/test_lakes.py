@@ -269,6 +269,14 @@ def test_other_vectors_and_other_tables_are_refused(lake, dest, tmp_path, capsys
     assert commits(lake, dest) == ["one"]
 
 
+def test_outputs_for_a_new_table_have_the_same_columns(lake, dest, tmp_path, capsys):
+    runs = [with_run(tmp_path, "one"), with_run(tmp_path, "two", kept=False)]
+    assert main(["export", *map(str, runs), str(dest), f"--to={lake}"]) == 2
+    assert f"{runs[0]} holds other vectors than {runs[1]}: columns " in capsys.readouterr().err
+    assert not (dest / "_delta_log").exists()
+    assert not (dest / "catalog.db").exists()
+
+
 def test_places_that_a_lake_cannot_take_are_refused(tmp_path, capsys):
     run = with_run(tmp_path, "run")
     assert export(run, tmp_path / "beside", "delta") == 2
@@ -296,6 +304,20 @@ def test_an_empty_output_makes_no_table_but_is_a_commit_of_one(lake, dest, tmp_p
     assert table_of(lake, dest).num_rows == 307
     assert export(empty, dest, lake) == 0
     assert "already registered" in capsys.readouterr().out
+
+
+def test_days_whose_first_was_empty_are_registered_at_once(
+    lake, dest, tmp_path, tiny_bundle, capsys
+):
+    path, days = tmp_path / "in.jsonl", [tmp_path / "first", tmp_path / "second"]
+    path.write_text("")
+    assert embed(days[0], tiny_bundle, path) == 0
+    path.write_text('{"id": "a", "text": "the bank"}\n')
+    assert embed(days[1], tiny_bundle, path, skip_existing=days[0]) == 0
+    assert export(days[1], dest, lake) == 2
+    assert "or both in one command" in capsys.readouterr().err
+    assert main(["export", *map(str, days), str(dest), f"--to={lake}"]) == 0
+    assert table_of(lake, dest)["id"].to_pylist() == ["a"]
 
 
 @pytest.mark.parametrize("kind", ["sparse", "multi"])
