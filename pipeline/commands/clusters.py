@@ -8,12 +8,13 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
 
 import bert_embed
-from bert_embed.base.errors import InputError, counted, counted_of, shown_bytes
+from bert_embed.base.errors import InputError, StorageError, counted, counted_of, shown_bytes
 from bert_embed.base.json import to_json
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.pipeline.console import answer, hide_in
@@ -162,7 +163,10 @@ def _fingerprint(job: ClusterJob, sources: Sequence[RunRecord]) -> str:
 
 
 def check_disk(run: ClusterRun) -> None:
-    """Checks that OUT can be written, and has space for the copies of a new job."""
+    """Checks that OUT can be written, and has space for the copies of a new job.
+
+    StorageError for a disk that is too full, and may have space at another time.
+    """
     output = run.job.output
     if os.path.isfile(output):
         raise UsageError(f"{run.options.output} is a file; give a folder for the result")
@@ -170,8 +174,10 @@ def check_disk(run: ClusterRun) -> None:
     if is_remote(output):
         return
     free = shutil.disk_usage(nearest_folder(output)).free
+    if run.options.overwrite:
+        free += sum(path.stat().st_size for path in Path(output).rglob("*") if path.is_file())
     if run.runner.runs_here and run.copy_bytes > free:
-        raise UsageError(
+        raise StorageError(
             f"{run.options.output} has {shown_bytes(free)} free, but copies of {run.job.rows:,} "
             f"vectors may take {shown_bytes(run.copy_bytes)} until the job is done; choose another "
             "disk or a smaller --n_nearest"
