@@ -18,21 +18,32 @@ TEXTS = {
 }
 
 
-@pytest.fixture(scope="module", params=["parquet", pytest.param("jsonl", marks=pytest.mark.slow)])
-def output(request, minilm, tmp_path_factory):
+FORMATS = ["parquet", "jsonl"]
+
+
+@pytest.fixture(scope="module")
+def outputs(minilm, tmp_path_factory):
+    """A folder with an output of each format."""
     folder = tmp_path_factory.mktemp("search")
     lines = [json.dumps({"id": name, "text": text}) for name, text in TEXTS.items()]
     (folder / "in.jsonl").write_text("\n".join(lines))
-    flags = {"output_format": request.param, "block_bytes": 100}
-    assert embed(folder / "out", "minilm", folder / "in.jsonl", **flags) == 0
-    return folder / "out"
+    for each in FORMATS:
+        flags = {"output_format": each, "block_bytes": 100}
+        assert embed(folder / each, "minilm", folder / "in.jsonl", **flags) == 0
+    return folder
 
 
+@pytest.fixture
+def output(outputs):
+    return outputs / "parquet"
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
 @pytest.mark.parametrize(
     ("query", "name"), [("how do I bake a loaf", "bread"), ("a boat on the ocean", "sea")]
 )
-def test_the_nearest_document_comes_first(output, query, name):
-    hits = bert_embed.nearest(str(output), [query], k=3)[0]
+def test_the_nearest_document_comes_first(outputs, output_format, query, name):
+    hits = bert_embed.nearest(str(outputs / output_format), [query], k=3)[0]
     assert len(hits) == 3
     assert hits[0].id == name
     assert hits[0].text == TEXTS[name]
@@ -43,7 +54,9 @@ def test_the_nearest_document_comes_first(output, query, name):
     assert scores == sorted(scores, reverse=True)
 
 
-def test_hits_equal_a_plain_computation_over_all_vectors(output):
+@pytest.mark.parametrize("output_format", FORMATS)
+def test_hits_equal_a_plain_computation_over_all_vectors(outputs, output_format):
+    output = outputs / output_format
     ids, vectors = bert_embed.read(output)
     query = bert_embed.load("minilm").encode(["kneading"])[0]
     order = np.argsort(-(vectors @ query), kind="stable")
@@ -132,7 +145,8 @@ def test_several_outputs_are_searched_together(output, tmp_path, capsys):
     lines = [{"id": "loaf", "text": "A loaf of bread."}, {"id": "car", "text": "A new car."}]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)))
     days = tmp_path / "days"
-    assert embed(days / "monday", "minilm", tmp_path / "in.jsonl") == 0
+    # In the other format than the first.
+    assert embed(days / "monday", "minilm", tmp_path / "in.jsonl", output_format="jsonl") == 0
     alone = (
         bert_embed.nearest(str(output), ["baking"], 9)[0]
         + bert_embed.nearest(str(days / "monday"), ["baking"], 9)[0]
@@ -150,7 +164,7 @@ def test_several_outputs_are_searched_together(output, tmp_path, capsys):
             ["loaf", f"({days / 'monday'})"],
             ["bread", f"({output})"],
         ]
-    assert main(["search", str(output), f"{output}/../out*", "baking", "--k=1"]) == 0
+    assert main(["search", str(output), f"{output}/../parq*", "baking", "--k=1"]) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith("  bread")
     flags = {"pooling": "cls"}
     assert embed(tmp_path / "cls", "minilm", tmp_path / "in.jsonl", **flags) == 0
