@@ -50,7 +50,7 @@ _NULLS = frozenset(
     ]
 )
 _INTEGER = re.compile(r"([+-]?[0-9]{1,20})(?:\.0*)?")  # pandas writes 2015.0 beside missing values
-_EPOCH = re.compile(r"[+-]?[0-9]{9,19}")
+_EPOCH = re.compile(r"[+-]?[0-9]{9,19}")  # fewer are a day such as 20260228, or a year
 # The end of a time as BigQuery, Snowflake and PostgreSQL write it: ` UTC`, ` +0100`.
 _ZONE = re.compile(r" ?(?:(UTC|GMT|Z)|([+-][0-9]{2}):?([0-9]{2})?)$")
 _BOOLS = dict.fromkeys(("true", "t", "yes", "y", "1", "1.0"), True)
@@ -138,10 +138,13 @@ def _bool(value: Any) -> bool:
 
 def _moment(value: Any) -> datetime.datetime:
     """A time in the zone that it names, else UTC: of ISO 8601, or a number as pandas writes it."""
-    if isinstance(value, str) and not _EPOCH.fullmatch(value):
-        moment = datetime.datetime.fromisoformat(_ZONE.sub(_iso_zone, value))
+    text = value if isinstance(value, str) else str(_integer(value))
+    if whole := _INTEGER.fullmatch(text):
+        text = whole[1]
+    if not _EPOCH.fullmatch(text):
+        moment = datetime.datetime.fromisoformat(_ZONE.sub(_iso_zone, text))
         return moment.replace(tzinfo=moment.tzinfo or datetime.UTC)
-    number = _integer(value)
+    number = _integer(text)
     scale = next((scale for most, scale in _UNITS if abs(number) <= most), 10**9)
     seconds, rest = divmod(number, scale)
     since = datetime.timedelta(seconds=seconds, microseconds=rest * 10**6 // scale)

@@ -13,7 +13,7 @@ import pytest
 
 from bert_embed.transforms.blocks import take_documents
 from tests.support.blocks import embedding_block, numbers
-from tests.support.command import data_files, embed, record, rejected, rows
+from tests.support.command import data_files, embed, record, rejected, rows, write_json
 
 pytestmark = pytest.mark.slow
 
@@ -158,8 +158,12 @@ OF_THE_FIELD = [  # type, what other programs write, what it is
     ),
     (
         "date",
-        ["2024-05-06", "2024-05-06 00:00:00 UTC", "2024-05-06T00:00:00.000", 1714953600000, *NULLS],
-        [INSTANT.date()] * 4,
+        [
+            *("2024-05-06", "2024-05-06 00:00:00 UTC", "2024-05-06T00:00:00.000", 1714953600000),
+            *(20240506, 20240506.0, "1714953600.0"),
+            *NULLS,
+        ],
+        [INSTANT.date()] * 7,
     ),
     ("list_int64", [["1", 2.0, "NA"], []], [[1, 2, None], []]),
 ]
@@ -184,6 +188,14 @@ def test_values_as_other_programs_write_them_are_read(
     assert embed(tmp_path / "csv", tiny_bundle, tmp_path / "in.csv", extra_columns=f"c:{kind}") == 0
     assert rows(tmp_path / "csv")["c"] == expected + [None] * (len(values) - len(expected))
     assert "unfit" not in record(tmp_path / "csv")
+
+
+def test_short_numbers_are_no_seconds_since_1970(tmp_path, tiny_bundle):
+    lines = [{"text": "one", "c": number} for number in (2015, 202605, 0, 20241340, -5)]
+    write_json(tmp_path / "in.jsonl", *lines)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", extra_columns="c:date") == 0
+    assert rows(tmp_path / "out")["c"] == [None] * 5
+    assert record(tmp_path / "out")["unfit"] == {"c": 5}
 
 
 def test_a_string_column_keeps_what_means_missing_elsewhere(tmp_path, tiny_bundle):
