@@ -31,7 +31,7 @@ TEXTS = some_texts(1000)
 
 @pytest.fixture(scope="module")
 def forks(tmp_path_factory):
-    """Days that end by themselves start with Beam imported already."""
+    """Days start with Beam imported already, unless their processes are what a test is about."""
     return {"PYTHON": write_python(tmp_path_factory.mktemp("forks"))}
 
 
@@ -109,7 +109,7 @@ def uninterrupted(tmp_path_factory, tiny_bundle):
 
 def test_one_at_a_time_and_stopped_and_continued(tmp_path, tiny_bundle, uninterrupted, forks):
     write_day(tmp_path / "texts", DAYS[0], TEXTS)
-    settings = write_settings(tmp_path, tiny_bundle, "--block_bytes=1000")
+    settings = write_settings(tmp_path, tiny_bundle, "--block_bytes=1000", **forks)
     output = tmp_path / "vectors" / DAYS[0]
     hold = Hold(tmp_path / "hold", 10)
     process = start_daily(settings, DAYS[0], **hold.environment)
@@ -124,7 +124,6 @@ def test_one_at_a_time_and_stopped_and_continued(tmp_path, tiny_bundle, uninterr
     process.communicate(timeout=60)
     assert process.returncode == 130
     assert record(output)["status"] == "interrupted"
-    settings = write_settings(tmp_path, tiny_bundle, "--block_bytes=1000", **forks)
     assert daily(settings, DAYS[0]) == (0, "")
     assert files(output) == uninterrupted
     assert record(output)["counts"]["parts_reused"] >= 10
