@@ -1,11 +1,19 @@
-"""The listing that the command line saw is the listing that is embedded, whatever arrives later."""
+"""Input that arrives, changes or is gone for a while, and an output that becomes read-only.
+
+The listing that the command line saw is what is embedded; what is said is right, and the same
+command goes on.
+"""
+
+import errno
+import os
 
 import pytest
 
 from bert_embed.pipeline import job
-from tests.support.command import embed, record, rows
+from tests.support.command import embed, record, rows, say_status
 
 RUN_JOB = job.run_job
+SMALL = {"block_bytes": 300}
 
 
 @pytest.fixture
@@ -15,6 +23,15 @@ def folder(tmp_path):
     for name in ("a.txt", "c.txt"):
         (source / name).write_text(f"red river {name}\nseven stars {name}\n")
     return source
+
+
+@pytest.fixture
+def long_files(folder):
+    """Three files of several blocks each."""
+    for name in "abc":
+        lines = [f"{name} {n} the river bank\n" for n in range(40)]
+        (folder / f"{name}.txt").write_text("".join(lines))
+    return folder
 
 
 @pytest.fixture
@@ -93,3 +110,82 @@ def test_an_unfinished_run_of_other_files_or_settings_is_another_run(
     before_the_job(lambda: None)
     assert embed(output, tiny_bundle, folder, **flags) == 2
     assert "holds another run" in capsys.readouterr().err
+
+
+def at_file(monkeypatch, number, do):
+    """Has something happen when the given file is made safe on the disk."""
+    straight, seen = os.fsync, []
+
+    def fsync(descriptor):
+        seen.append(descriptor)
+        if len(seen) >= number:
+            do()
+        straight(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return straight
+
+
+def test_an_output_that_becomes_read_only(tmp_path, tiny_bundle, long_files, capsys, monkeypatch):
+    def refuse():
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    output = tmp_path / "out"
+    straight = at_file(monkeypatch, 9, refuse)
+    assert embed(output, tiny_bundle, long_files, **SMALL) == 1
+    said = capsys.readouterr().err
+    assert "cannot be written: Read-only file system" in said
+    assert f"note: {output}/run.json still says running, it cannot be written:" in said
+    assert "once this is fixed, the same command continues" in said
+    assert record(output)["status"] == "running"
+    monkeypatch.setattr(os, "fsync", straight)
+    assert embed(output, tiny_bundle, long_files, **SMALL) == 0
+    assert record(output)["counts"]["parts_reused"] > 0
+    assert len(rows(output)["id"]) == 120
+
+
+@pytest.mark.slow
+def test_an_output_that_becomes_read_only_at_the_very_end(tmp_path, tiny_bundle, folder, capsys):
+    """Only run.json is missing; the second start computes nothing, and says no speed of 0."""
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, folder) == 0
+    say_status(output, "running")
+    capsys.readouterr()
+    assert embed(output, tiny_bundle, folder) == 0
+    assert "earlier attempts had computed everything" in capsys.readouterr().out
+    assert record(output)["documents_per_second"] is None
+
+
+def test_an_input_that_is_gone_for_a_while(tmp_path, tiny_bundle, long_files, capsys, monkeypatch):
+    away = tmp_path / "c.txt"
+
+    def take_away():
+        if not away.exists():
+            (long_files / "c.txt").rename(away)
+
+    output = tmp_path / "out"
+    straight = at_file(monkeypatch, 3, take_away)
+    assert embed(output, tiny_bundle, long_files, **SMALL) == 1
+    said = capsys.readouterr().err
+    assert f"{long_files}/c.txt is gone since the job started; put it back" in said
+    assert "once this is fixed, the same command continues" in said
+    assert "--overwrite" not in said
+    monkeypatch.setattr(os, "fsync", straight)
+    away.rename(long_files / "c.txt")
+    assert embed(output, tiny_bundle, long_files, **SMALL) == 0
+    assert len(rows(output)["id"]) == 120
+
+
+def test_an_input_that_changed_needs_overwrite(
+    tmp_path, tiny_bundle, long_files, capsys, monkeypatch
+):
+    output = tmp_path / "out"
+    straight = at_file(monkeypatch, 3, lambda: (long_files / "c.txt").write_text("another\n"))
+    assert embed(output, tiny_bundle, long_files, **SMALL) == 1
+    said = capsys.readouterr().err
+    assert f"{long_files}/c.txt changed after the job started" in said
+    assert "run again with --overwrite" in said
+    assert "the same command" not in said
+    monkeypatch.setattr(os, "fsync", straight)
+    assert embed(output, tiny_bundle, long_files, **SMALL, overwrite=True) == 0
+    assert len(rows(output)["id"]) == 81
