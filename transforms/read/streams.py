@@ -55,9 +55,10 @@ def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Itera
             if length >= size:
                 yield b"".join(held)
                 held, length = [], 0
-    except _OpenArrayError as error:
+    except _NoEndError as error:
         raise InputError(
-            f"{path} is cut: its JSON array has no end; fetch or write it again"
+            f"{path} is cut: its JSON {error} has no end, or has a brace or quote too many or too "
+            "few; fetch or write it again"
         ) from error
     except (
         igzip.BadGzipFile,
@@ -98,6 +99,7 @@ class ObjectLines:
         self.arrays = 0  # that were opened outside of objects, and not closed
         self._line = np.zeros((1, 2), np.int64)  # both, where the line began
         self.is_quoted = False
+        self._line_feeds = self._lost = 0  # of lines; of those that do not count
         self.count = 0  # objects that began
         self.joined = 0  # of them, with no byte between them and the one before
         # The last byte, before which another piece may begin with an object; and all from a comma
@@ -150,10 +152,11 @@ class ObjectLines:
         levels = np.concatenate([[[self.depth, self.arrays]], levels])
         lines = np.concatenate([self._line, levels[np.searchsorted(marks, line_feeds)]])
         if self.is_quoted and data.endswith(b"\n"):
-            self.is_quoted = False
+            self.is_quoted, self._lost = False, self._lost + 1
             lines = levels = lines[:-1]  # nothing of that line counts
         self.depth, self.arrays = levels[-1].tolist()
         self._line = lines[-1:]
+        self._line_feeds += len(line_feeds)
         laid_out = array.tobytes()
         self._pending = laid_out[held:]
         return laid_out[:held]
@@ -180,6 +183,18 @@ class ObjectLines:
     def rest(self) -> bytes:
         """The last bytes."""
         return self._pending
+
+    @property
+    def unfinished(self) -> str:
+        """What has no end in a file that ends here: all behind its beginning is lost with it.
+
+        If a string has none, its line alone does not count, but that may be the only one.
+        """
+        if self.arrays > 0:
+            return "array"
+        depth = self._line[0, 0] if self.is_quoted else self.depth
+        only = self._line_feeds == 0 if self.is_quoted else self._lost == self._line_feeds == 1
+        return "object" if depth > 0 or only else ""
 
 
 def _between(places: np.ndarray, start: int, stop: int) -> np.ndarray:
@@ -213,8 +228,8 @@ def _object_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
                 laid_out = []
     if held:
         laid_out.append(objects.feed(held))
-    if objects.arrays > 0:
-        raise _OpenArrayError
+    if objects.unfinished:
+        raise _NoEndError(objects.unfinished)
     if not _EMPTY.fullmatch(begin + held):
         yield b"".join([*laid_out, objects.rest()])
 
@@ -230,8 +245,8 @@ _LAYOUTS: dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]] = {
 }
 
 
-class _OpenArrayError(Exception):
-    """A JSON array that does not end."""
+class _NoEndError(Exception):
+    """JSON that does not end; the message says what of it."""
 
 
 class _DamagedError(Exception):

@@ -152,6 +152,29 @@ def test_a_large_array_that_is_cut_fails_the_run(tmp_path, tiny_bundle, capsys):
     assert "in.json is cut: its JSON array has no end" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("form", "found", "written"),
+    [
+        ("indented objects", "river 6", None),  # cut within a string
+        ("indented objects", '"n": {', '"n": {{'),
+        ("indented objects", "\n}\n{", "\n{"),
+        ("array in a line", '"the river 6"', '"the river 6""'),
+    ],
+)
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_an_object_with_no_end_fails_the_run(
+    tmp_path, tiny_bundle, capsys, form, found, written, end
+):
+    """All behind it would be one rejected record."""
+    text = FORMS[form]
+    assert found in text
+    text = text[: text.index(found)] if written is None else text.replace(found, written, 1) + end
+    (tmp_path / "in.json").write_text(text)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.json") == 2
+    kind = "array" if form.startswith("array") and not end else "object"
+    assert f"in.json is cut: its JSON {kind} has no end" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["[[]]", "[null]", "[1, 2]", "[]\n[]"])
 def test_an_array_of_no_records_is_refused(tmp_path, tiny_bundle, capsys, text):
     (tmp_path / "in.json").write_text(text)
