@@ -466,7 +466,7 @@ def with_files(verdict: Verdict, files: dict[str, OutputFile]) -> Verdict:
     return replace(verdict, totals=totals)
 
 
-def verdict(totals: Totals, planned: PlannedWork) -> Verdict:
+def verdict(planned: PlannedWork, totals: Totals) -> Verdict:
     """Compares the sum of the block records with the plan."""
     problems: list[str] = []
     missing = planned.blocks - len(totals.parts)

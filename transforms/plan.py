@@ -49,8 +49,11 @@ class PlanBlocks(Step):
         folder = OutputFolder(self.request.output)
         plan = (
             begin
-            | "Request" >> beam.Create([self.request])
-            | "Plan" >> beam.ParDo(_Plan(folder)).with_outputs("planned", "begun", main="specs")
+            | "Begin" >> beam.Impulse()
+            | "Plan"
+            >> beam.ParDo(_Plan(folder, self.request)).with_outputs(
+                "planned", "begun", main="specs"
+            )
         )
         begun = (
             plan.begun
@@ -72,19 +75,19 @@ class PlanBlocks(Step):
 class _Plan(beam.DoFn):
     """Plans all blocks; those that are begun, and files to cut, go to workers of their own."""
 
-    def __init__(self, folder: OutputFolder) -> None:
-        self._folder = folder
+    def __init__(self, folder: OutputFolder, request: PlanRequest) -> None:
+        self._folder, self._request = folder, request
 
     def process(
-        self, request: PlanRequest
+        self, impulse: bytes
     ) -> Iterator[
         BlockSpec
         | beam.pvalue.TaggedOutput[Literal["planned"], PlannedWork]
         | beam.pvalue.TaggedOutput[Literal["begun"], BegunBlocks]
     ]:
         with activity("planning"):
-            files = listed_files(request)
-            specs = CountedSpecs(plan_blocks(files, request.block_bytes))
+            files = listed_files(self._request)
+            specs = CountedSpecs(plan_blocks(files, self._request.block_bytes))
             for blocks in begun_blocks(self._folder, specs):
                 if isinstance(blocks, BegunBlocks):
                     yield beam.pvalue.TaggedOutput("begun", blocks)

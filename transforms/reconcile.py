@@ -129,5 +129,5 @@ def reconcile(
     block_records: beam.PCollection[BlockRecord], planned: beam.PCollection[PlannedWork]
 ) -> beam.PCollection[Verdict]:
     """Compares BlockRecords with the PlannedWork of `PlanBlocks`; gives one Verdict."""
-    totals = block_records | "Sum" >> beam.CombineGlobally(SumBlockRecords())
-    return totals | "Reconcile" >> beam.Map(verdict, beam.pvalue.AsSingleton(planned))
+    totals = block_records | "Sum" >> beam.CombineGlobally(SumBlockRecords()).as_singleton_view()
+    return planned | "Reconcile" >> beam.Map(verdict, totals)

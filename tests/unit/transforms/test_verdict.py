@@ -34,7 +34,7 @@ def judged(block_records, planned=PLANNED):
     summed = SumBlockRecords()
     accumulators = [summed.add_input(summed.create_accumulator(), each) for each in block_records]
     totals = summed.extract_output(summed.merge_accumulators(accumulators))
-    return verdict(totals, planned)
+    return verdict(planned, totals)
 
 
 def test_a_complete_run_has_no_problem():
