@@ -77,7 +77,7 @@ def test_only_plan_and_account_gather(tmp_path, one_file, tiny_bundle, asked, mo
         "Plan/SpreadBegun/ReshufflePerKey/GroupByKey",  # of what earlier attempts have begun
         "Sum/CombinePerKey/GroupByKey",  # of sums of reports, one a bundle
     }
-    assert waiting == {"Sum/InjectDefault", "Reconcile"}
+    assert waiting == {"Reconcile"}
 
 
 def test_what_is_asked_of_the_keys_gathers_by_bucket(tmp_path, one_file, tiny_bundle):
