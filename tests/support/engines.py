@@ -1,8 +1,6 @@
 """Engines for tests: the real one, with something to be done before each batch."""
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -18,7 +16,7 @@ from bert_embed.backends.protocol import Engine, Graph, PaddedRows, Shape
 from bert_embed.backends.runner import CPU_BATCH_TOKENS, AnyShape
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.settings import OutputSpec, VectorSpec
-from tests.support.command import ROOT
+from tests.support.command import ran
 
 
 def load_tensorflow(bundle: Bundle, special_ids: tuple[int, int], *settings: object) -> Engine:
@@ -120,13 +118,7 @@ def load_watched(before: Callable[[np.ndarray], object], *model: Any) -> Watched
 
 def jax_process(code: str, cache: Path, *words: str, **variables: str) -> tuple[Any, str]:
     """What a process of its own with JAX on this processor prints last, as JSON; and its stderr."""
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words],
-        cwd=ROOT,
-        env={**os.environ, "BERT_EMBED_CACHE": str(cache), "JAX_PLATFORMS": "cpu", **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    variables = {"BERT_EMBED_CACHE": str(cache), "JAX_PLATFORMS": "cpu"} | variables
+    done = ran([sys.executable, "-c", code, *words], **variables)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1]), done.stderr

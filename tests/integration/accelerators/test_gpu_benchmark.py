@@ -1,11 +1,10 @@
 """The benchmark for machines with a GPU, with tiny models on this processor."""
 
 import json
-import os
 import subprocess
 import sys
 
-from tests.support.command import ROOT
+from tests.support.command import ROOT, ran
 
 
 def test_it_needs_what_it_carries_alone(tmp_path):
@@ -13,14 +12,9 @@ def test_it_needs_what_it_carries_alone(tmp_path):
     subprocess.run([*script, "--carry", tmp_path / "carried"], cwd=ROOT, check=True)
     size = sum(path.stat().st_size for path in (tmp_path / "carried").iterdir())
     assert size < 64 << 20
-    done = subprocess.run(
-        [*script, "--quick", "--model", tmp_path / "carried", "--output", tmp_path / "gpu.json"],
-        cwd=ROOT,
-        env={**os.environ, "JAX_PLATFORMS": "cpu", "BERT_EMBED_CACHE": str(tmp_path / "empty")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ["--quick", "--model", tmp_path / "carried", "--output", tmp_path / "gpu.json"]
+    variables = {"JAX_PLATFORMS": "cpu", "BERT_EMBED_CACHE": str(tmp_path / "empty")}
+    done = ran([*script, *words], **variables)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "gpu.json").read_text())
     assert json.loads(done.stdout) == found

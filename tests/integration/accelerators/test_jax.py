@@ -1,8 +1,6 @@
 """The programs of TPUs and GPUs, compiled by XLA for this machine's processor."""
 
-import os
 import re
-import subprocess
 import sys
 from itertools import islice, product
 from unittest import mock
@@ -20,7 +18,7 @@ from bert_embed.backends.runner import RowRunner
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.importers.sources import import_model
 from bert_embed.settings import OutputSpec, VectorSpec
-from tests.support.command import embed, flags_of, rows, vectors
+from tests.support.command import embed, flags_of, ran, rows, vectors
 from tests.support.engines import jax_process, load_jax_as_tpu
 from tests.support.models.heads import write_splade
 from tests.support.models.tiny import WORDS, write_tiny_huggingface
@@ -49,13 +47,8 @@ def test_a_run_writes_what_the_processor_writes(tmp_path, precision):
 def test_platforms_without_the_processor_are_refused_before_the_run(tmp_path, tiny_bundle):
     (tmp_path / "in.txt").write_text("the bank\n")
     words = flags_of(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", engine="jax", device="cpu")
-    ended = subprocess.run(
-        [sys.executable, "-m", "bert_embed", "embed", *words],
-        env={**os.environ, "JAX_PLATFORMS": "nothing"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "bert_embed", "embed", *words]
+    ended = ran(command, JAX_PLATFORMS="nothing")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("error: --engine jax: JAX does not start on this machine's proc")
     assert ended.stderr.count("\n") == 1

@@ -1,15 +1,13 @@
 """What computes on processors does so without TensorFlow in the process."""
 
 import json
-import os
 import shlex
-import subprocess
 import sys
 
 import pytest
 
 from bert_embed.base.environment import missing
-from tests.support.command import ROOT, record
+from tests.support.command import ran, record
 
 pytestmark = pytest.mark.slow
 
@@ -43,14 +41,8 @@ def commands(script, *commands, **environment):
     Returns the exit code and messages of each, which of TensorFlow was imported, and what was
     written to stderr beside.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", script, json.dumps([list(map(str, words)) for words in commands])],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = json.dumps([list(map(str, words)) for words in commands])
+    done = ran([sys.executable, "-c", script, words], **environment)
     assert done.returncode == 0, done.stderr
     return *json.loads(done.stdout.splitlines()[-1]), done.stderr
 

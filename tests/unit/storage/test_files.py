@@ -23,6 +23,8 @@ from bert_embed.storage.files import (
     write_bytes,
     write_unsynced,
 )
+from tests.support.command import ran
+from tests.support.forks import python
 
 
 @pytest.mark.parametrize(
@@ -94,16 +96,8 @@ def test_a_refused_hard_link_is_not_needed(tmp_path, monkeypatch, why):
 
 
 def test_the_sweep_takes_what_nobody_will_finish(tmp_path):
-    dead = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from bert_embed.storage.files import temporary_name as t; print(t('x'))",
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
+    code = "from bert_embed.storage.files import temporary_name as t; print(t('x'))"
+    dead = ran([*python(), "-c", code], check=True).stdout.strip()
     mine, old = temporary_name("mine"), ".tmp-elsewhere-7-abcdefab-x"
     for name in (dead, mine, old, "tmp-mine.txt", ".tmp-mine"):
         (tmp_path / name).write_bytes(b"")
@@ -148,12 +142,7 @@ def test_a_folder_that_may_not_be_listed_is_refused():
         )
         refused = ("", "/**", "/*/*.txt", "/*/a.txt", "/locked/a.txt", "/locked/*")
         for named, ends in (*((folder + name, 1) for name in refused), (f"{folder}/*.txt", 0)):
-            done = subprocess.run(
-                [sys.executable, "-c", script, named, f"{locked}/in"],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            done = ran([sys.executable, "-c", script, named, f"{locked}/in"])
             assert done.returncode == ends, done.stderr
             said = done.stderr if ends else done.stdout
             assert (f"{locked} cannot be listed (Permission denied)" if ends else "a.txt") in said
