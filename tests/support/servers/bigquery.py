@@ -12,8 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.support.servers.gcs import ANONYMOUS, answers, free_port, running
+from tests.support.servers.gcs import ANONYMOUS, answers, asked, free_port, running
 
 _ROOT = Path(__file__).resolve().parents[3]
 _FOLDER = _ROOT / "build" / "bqemulator-venv"
@@ -260,20 +258,9 @@ class _Handler(BaseHTTPRequestHandler):
         if any(f"/datasets/{n}" in self.path or f"/projects/{n}/" in self.path for n in denied):
             return _denial("Access Denied")
         path = re.sub(r"(/tables/[^/?]+?)(\$|%24)\d+", r"\1", self.path)
-        headers = {
-            name: value
-            for name, value in self.headers.items()
-            if name.lower() not in ("content-length", "accept-encoding", "connection")
-        }
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", body or None, headers, method=self.command
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return answer.status, _lower(answer.headers), answer.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, _lower(error.headers), error.read()
+        del self.headers["accept-encoding"]  # the answer may be changed
+        status, headers, answered = asked(self, f"http://127.0.0.1:{self.port}", path, body)
+        return status, {name.lower(): value for name, value in headers.items()}, answered
 
     def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.send_response(status)
@@ -295,10 +282,6 @@ def _denial(message: str) -> tuple[int, dict[str, str], bytes]:
     errors = [{"reason": "accessDenied", "message": message}]
     answer = {"error": {"code": 403, "message": message, "errors": errors}}
     return 403, {}, json.dumps(answer).encode()
-
-
-def _lower(headers: Any) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
 
 
 def _renamed(body: bytes, name: str, error: dict[str, str] | None) -> bytes:

@@ -134,7 +134,7 @@ def answers(url: str) -> bool:
         return False
 
 
-_HOP_BY_HOP = {"connection", "transfer-encoding", "keep-alive", "host", "content-length"}
+_NOT_SENT = {"connection", "transfer-encoding", "keep-alive", "host", "content-length"}
 Fault = int | str | None
 
 
@@ -193,6 +193,23 @@ def some(share: float, *faults: Fault, seed: int = 7) -> Callable[[str, str], Fa
     return fault
 
 
+def asked(
+    request: BaseHTTPRequestHandler, upstream: str, path: str, body: bytes
+) -> tuple[int, dict[str, str], bytes]:
+    """Passes a request on to another server, for this path; its status, headers and body."""
+    host = upstream.removeprefix("http://")
+    sent = {name: value for name, value in request.headers.items() if name.lower() not in _NOT_SENT}
+    connection = http.client.HTTPConnection(host, timeout=60)
+    try:
+        connection.request(request.command, path, body, {**sent, "Host": host})
+        answer = connection.getresponse()
+        data = answer.read()
+    finally:
+        connection.close()
+    kept = {name: value for name, value in answer.getheaders() if name.lower() not in _NOT_SENT}
+    return answer.status, kept, data
+
+
 @contextmanager
 def proxy(upstream: str) -> Iterator[Proxy]:
     """Runs a proxy in front of the server at `upstream` (http://host:port)."""
@@ -232,17 +249,10 @@ def proxy(upstream: str) -> Iterator[Proxy]:
         do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_any
 
         def ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
-            host = upstream.removeprefix("http://")
-            sent = {k: v for k, v in self.headers.items() if k.lower() not in _HOP_BY_HOP}
-            connection = http.client.HTTPConnection(host, timeout=60)
-            connection.request(self.command, self.path, body, {**sent, "Host": host})
-            answer = connection.getresponse()
-            data = answer.read()
-            connection.close()
-            headers = {k: v for k, v in answer.getheaders() if k.lower() not in _HOP_BY_HOP}
+            status, headers, data = asked(self, upstream, self.path, body)
             if "Location" in headers:  # of an upload in pieces: it goes on through here
                 headers["Location"] = headers["Location"].replace(upstream, made.url)
-            return answer.status, headers, data
+            return status, headers, data
 
         def answer(
             self, status: int, headers: dict[str, str], data: bytes, sent: bytes | None = None
