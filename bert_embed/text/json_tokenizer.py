@@ -124,7 +124,7 @@ class JsonTokenizer(TextTokenizer):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns starts and stops behind white space, and int64 `[tokens]`, each token's word."""
         # A token that begins in white space belongs to the word behind it; one of white space alone
-        # is moved to where that word begins, or at a text's end, empty, belongs to the last word.
+        # is moved to where that word begins, or, empty, behind the last word, to which it belongs.
         words = self._words.words(texts)
         ends = words.came_from(words.stops - 1) + 1
         origins = np.repeat(words.origins, np.diff(splits))
@@ -133,6 +133,9 @@ class JsonTokenizer(TextTokenizer):
         behind = np.append(words.came_from(words.starts), 0)[word] - origins
         followed = word < last
         stops = np.where(followed & (behind >= stops), behind, stops)
+        has_words = np.repeat(words.counts > 0, np.diff(splits))
+        end = np.append(ends, 0)[np.maximum(last - 1, 0)] - origins
+        stops = np.where(has_words & ~followed, end, stops)
         starts = np.where(followed, np.maximum(starts, behind), stops)
         return starts.astype(np.int32), stops.astype(np.int32), np.minimum(word, last - 1)
 

@@ -80,6 +80,11 @@ def test_offsets_change_no_id_and_a_copy_gives_the_same(tokenizer):
     assert row_splits.tolist() == found.row_splits.tolist()
 
 
+def test_white_space_at_the_end_of_a_text_is_in_no_word(encoder):
+    texts = ["the bank\n", "the bank", "the bank \n "]
+    assert [words.texts for words in encoder.units(texts, "word")] == [["the", "bank"]] * 3
+
+
 def test_special_tokens_in_a_text_are_text(tokenizer):
     special = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id}
     begin, end, padding = (tokenizer.vocab[number] for number in sorted(special))
