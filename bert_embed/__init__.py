@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from bert_embed.text.layout import TextVectors
     from bert_embed.text.tokenizer import Tokenizer
     from bert_embed.transforms.adapters.beam_ml import BertEmbeddings, BertModelHandler
-    from bert_embed.transforms.adapters.embed_documents import Embedded, EmbedDocuments
+    from bert_embed.transforms.adapters.embed_documents import EmbedDocuments
 
 __all__ = [
     "BertEmbeddings",
@@ -57,7 +57,6 @@ __all__ = [
     "Comparison",
     "DocumentUnits",
     "EmbedDocuments",
-    "Embedded",
     "Encoder",
     "Hit",
     "InputError",
@@ -106,7 +105,7 @@ _MODULES = {  # and the names that are imported from each on use
     "text.layout": ("TextVectors",),
     "text.tokenizer": ("Tokenizer",),
     "transforms.adapters.beam_ml": ("BertEmbeddings", "BertModelHandler"),
-    "transforms.adapters.embed_documents": ("EmbedDocuments", "Embedded"),
+    "transforms.adapters.embed_documents": ("EmbedDocuments",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

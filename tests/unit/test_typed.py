@@ -23,7 +23,7 @@ from apache_beam.pvalue import PCollection
 from numpy.typing import NDArray
 
 import bert_embed
-from bert_embed import Embedded
+from bert_embed.transforms import Embedded
 
 Floats = NDArray[np.float32]
 encoder = bert_embed.load("minilm", threads=2, normalize=True)

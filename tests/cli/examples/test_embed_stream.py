@@ -13,7 +13,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 import bert_embed
-from bert_embed import EmbedDocuments
+from bert_embed.transforms import EmbedDocuments
 from tests.support.forks import python
 
 pytestmark = pytest.mark.slow

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 import bert_embed
-from bert_embed import BertEmbeddings, EmbedDocuments
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.settings import TextSpec
+from bert_embed.transforms import BertEmbeddings, EmbedDocuments
 
 TEXTS = ["the bank of the river", "money"]
 

@@ -21,9 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bert_embed
-from bert_embed import EmbedDocuments
 from bert_embed.importers.sources import import_model
 from bert_embed.model import Request
+from bert_embed.transforms import EmbedDocuments
 from bert_embed.transforms.adapters.embed_documents import document, placed
 from bert_embed.transforms.adapters.text_model import Document, batch_weight, text_model_settings
 from tests.support.beam import collect

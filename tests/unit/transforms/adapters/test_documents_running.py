@@ -15,7 +15,7 @@ from apache_beam.transforms import window
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
 import bert_embed
-from bert_embed import EmbedDocuments
+from bert_embed.transforms import EmbedDocuments
 from tests.support.beam import collect, inference_handlers
 from tests.support.forks import write_python
 from tests.support.rounding import MINILM, assert_near

@@ -11,9 +11,9 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import window
 
 import bert_embed
-from bert_embed import BertEmbeddings
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.importers.sources import import_model
+from bert_embed.transforms import BertEmbeddings
 from bert_embed.transforms.adapters.beam_ml import item_document, placed
 from tests.support.beam import collect, inference_handlers
 from tests.support.models.heads import write_splade

@@ -12,7 +12,7 @@ from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows, TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
 
-from bert_embed import EmbedDocuments
+from bert_embed.transforms import EmbedDocuments
 from tests.support.command import runner_flags
 
 pytestmark = pytest.mark.slow
