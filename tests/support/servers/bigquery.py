@@ -165,7 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
     schemas: dict[str, list[str]]  # id of a load job to the columns that it names
     changed: dict[str, int]  # table to the milliseconds of the last change of its rows
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # see tests/support/servers/gcs.py
+    disable_nagle_algorithm = True  # see tests/support/servers/gcs.py
 
     def do_GET(self) -> None:
         if "/datasets?" in self.path and "filter=" in self.path:

@@ -218,7 +218,7 @@ def proxy(upstream: str) -> Iterator[Proxy]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        wbufsize = -1  # else the body waits 40 ms for the client to confirm that it has the head
+        disable_nagle_algorithm = True  # else the body waits 40 ms for the head to be confirmed
 
         def do_any(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)

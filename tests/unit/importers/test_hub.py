@@ -64,7 +64,7 @@ def hub_server() -> Iterator[HubServer]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # see tests/support/servers/gcs.py
+    disable_nagle_algorithm = True  # see tests/support/servers/gcs.py
 
     def log_message(self, *words: Any) -> None:
         pass

@@ -250,10 +250,10 @@ def at_once(monkeypatch):
 
 @contextmanager
 def impatient(folder):
-    """Few attempts, but a second one also where the first takes half a second."""
+    """Few attempts."""
     with pytest.MonkeyPatch.context() as patches:
         for name in ("PATIENCE", "FIRST_ANSWER"):
-            patches.setattr(REMOTE[folder[:2]][0], name, 1.0)
+            patches.setattr(REMOTE[folder[:2]][0], name, 0.3)
         yield
 
 
