@@ -254,7 +254,8 @@ def compiled(case: Case, together: bool = False) -> Any:
     output_spec = OutputSpec(sentences=not heads, heads=tuple(heads))
     wanted = Wanted(config, (101, 102), VectorSpec(), output_spec)
     by_row: Sharding = SingleDeviceSharding(chips(case.target)[0])
-    copied, function = by_row, partial(program, wanted, heads, ())
+    in_parts = case.target in _GPUS
+    copied, function = by_row, partial(program, wanted, heads, (), in_parts=in_parts)
     if together:
         mesh = Mesh(np.array(chips(case.target)), ("rows",))
         by_row, copied = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (["rows"], []))

@@ -59,15 +59,16 @@ def program(
     unseen: jax.Array | None,
     lengths: jax.Array,
     exact: bool = False,
+    in_parts: bool = True,
 ) -> dict[str, dict[str, Any]]:
     """Runs the encoder up to the highest layer that is used, pools, and applies heads.
 
     `ids`, `types` and `unseen`, 1 for tokens that no other sees (None: there are none), are int32
     `[rows, length]`; `lengths`, int32 `[rows, texts]`, are the tokens of each text of a row, 0 for
     none. Returns float32 arrays by the names of `bert_embed.backends.protocol.Graph`: of "tokens"
-    `[rows, length, width]`, of "texts" a tuple of parts, `[rows * texts of a part, width]`, and of
-    "largest", a sparse head's texts, one of `parts_of_places`. Not `exact`, a TPU may find none
-    for a text that has some: see `_exponentials`.
+    `[rows, length, width]`, of "texts" a tuple of parts, `[rows * texts of a part, width]` (one,
+    not `in_parts`), and of "largest", a sparse head's texts, one of `parts_of_places`. Not `exact`,
+    a TPU may find none for a text that has some: see `_exponentials`.
     """
     spec, output_spec, config = wanted.spec, wanted.output_spec, wanted.config
     layout = _Layout(lengths, ids.shape[1])
@@ -91,7 +92,7 @@ def program(
         chosen = [states[number] for number in spec.layer_numbers(config)]
         outputs["texts"]["sentences"] = _sentences(wanted, token_modules, ops, layout, ids, chosen)
     for name, texts in outputs["texts"].items():
-        ends = _parts(texts.shape[1], _FIRST_OF_ROW)
+        ends = _parts(texts.shape[1], _FIRST_OF_ROW if in_parts else texts.shape[1])
         outputs["texts"][name] = tuple(
             texts[:, start:end].reshape(-1, texts.shape[-1]) for start, end in pairwise(ends)
         )
