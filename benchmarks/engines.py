@@ -31,7 +31,7 @@ from benchmarks.corpus import FOLDER, TEXTS
 from benchmarks.peers import minilm_folder, peer, peer_environment, peer_python, peer_versions
 from benchmarks.sides.engine import OURS, TENSORFLOW
 from bert_embed.backends.runner import CPU_BATCH_TOKENS
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from bert_embed.text.tokenizer import load_tokenizer
 
 BUDGETS, _FAMILY_BUDGETS = (256, 512, 1024, 2048, 4096), (256, 512, 1024)

@@ -26,7 +26,7 @@ from benchmarks import measure
 from benchmarks.peers import peer, peer_versions
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.encoder import Encoder
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from bert_embed.models.heads.vectors import SparseVectors
 from tests.support.models.architectures import KINDS, LONG, PAIRS, SCRIPTS, write_architecture
 from tests.support.models.architectures import TEXTS as SHORT

@@ -18,7 +18,7 @@ import pytest
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from tests.support import forks
 from tests.support.models.tiny import bundle_of, small_vocabulary, write_tiny_huggingface
 from tests.support.servers.bigquery import BigQueryServer, bigquery_server

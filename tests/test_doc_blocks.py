@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from tests.support.models.heads import write_splade
 from tests.support.models.multi_vectors import CASES, write_multi_vectors

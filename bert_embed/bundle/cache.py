@@ -249,10 +249,10 @@ def call_apart(what: str, function: str, *arguments: Any, **options: Any) -> Non
 
 
 def import_apart(source: str | Path, dest: Path, **options: Any) -> None:
-    """Calls `import_model` in a new process; raises as `call_apart`."""
+    """Calls `bert_embed.importers.import_model` in a new process; raises as `call_apart`."""
     call_apart(
         f"{source}: the import",
-        "bert_embed.importers.sources:import_model",
+        "bert_embed.importers:import_model",
         str(source),
         str(dest),
         **options,

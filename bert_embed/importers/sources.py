@@ -1,4 +1,4 @@
-"""Imports models from where they are: an archive, Cloud Storage, TF Hub, Hugging Face."""
+"""Finds or fetches a model's local folder: an archive, Cloud Storage, TF Hub, Hugging Face."""
 
 import gzip
 import shutil
@@ -11,76 +11,17 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from types import ModuleType
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from packaging.version import parse
 
 from bert_embed.base.environment import requires
-from bert_embed.base.errors import InputError, SettingError, reason, required, shown_bytes
-from bert_embed.bundle.bundle import (
-    ARCHIVES,
-    HUB_HANDLES,
-    MARKERS,
-    METADATA,
-    SAVED_MODEL,
-    TF1_HUB,
-    Bundle,
-)
+from bert_embed.base.errors import InputError, reason, required, shown_bytes
+from bert_embed.bundle.bundle import ARCHIVES, HUB_HANDLES, MARKERS
 from bert_embed.bundle.cache import fetch, list_model
 from bert_embed.bundle.find import HUB_SCHEME, Snapshot, cached_snapshot, fetched_snapshot, hub_name
 from bert_embed.storage.gcs import SCHEME
 from bert_embed.storage.local import absolute
-
-
-def import_model(
-    source: str,
-    dest: str,
-    *,
-    checkpoint: str | None = None,
-    lower_case: bool | None = None,
-    activation: str | None = None,
-    name: str | None = None,
-    licence: str | None = None,
-) -> Bundle:
-    """Imports a google-research checkpoint, a Hugging Face folder or a TF Hub encoder into `dest`.
-
-    `source` is a folder or a `.tar.gz` of it, local or gs://; a TF Hub handle; `hf://org/name@REV`,
-    which is fetched from the Hugging Face hub; or `org/name@REV` in its local cache. Of a
-    google-research model `checkpoint` is the latest by default, `lower_case` follows the folder's
-    name, and `activation` the configuration. `name` and `licence` are what the bundle says of its
-    source. InputError: no such model, one that cannot be computed, or a setting that does not apply
-    to it.
-    """
-    from bert_embed.importers.google import CONFIG, import_google, import_tfhub
-    from bert_embed.importers.huggingface import import_huggingface
-
-    if snapshot := hub_snapshot(source):
-        source, name = str(snapshot.folder), name or snapshot.source
-    settings: dict[str, Any] = {"checkpoint": checkpoint, "lower_case": lower_case}
-    settings["activation"] = activation
-    with local_folder(source) as folder:
-        # As a bundle names it: an address, or an absolute path
-        shown = source if "://" in source else str(Path(source).absolute())
-        facts: dict[str, Any] = {"name": name or shown, "licence": licence}
-        place = str(folder)
-        if (folder / METADATA).is_file():
-            raise InputError(
-                f"{source}: is a bundle already, name it as model or copy its folder", "model"
-            )
-        safetensors = any(folder.glob("model.safetensors*"))
-        if (folder / CONFIG).is_file() and (checkpoint or not safetensors):
-            return import_google(place, dest, **settings, **facts)
-        hub = any((folder / mark).is_file() for mark in (SAVED_MODEL, TF1_HUB)) and not safetensors
-        kind = "is a SavedModel" if hub else f"holds no {CONFIG}"
-        for setting, value in settings.items():
-            if value is not None and not (hub and setting == "lower_case"):
-                raise SettingError(
-                    setting, f"is for google-research checkpoints, but {source} {kind}"
-                )
-        if hub:
-            return import_tfhub(place, dest, lower_case=lower_case, **facts)
-        return import_huggingface(place, dest, **facts)
-
 
 _MOST_UNPACKED = 64 << 30  # bytes; the largest BERT has some 1.4 GB, Adam's slots three times that
 _MOST_FILES = 10_000

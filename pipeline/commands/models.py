@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def run_import(options: ModelImportOptions) -> int:
     """Converts a model to a bundle."""
-    from bert_embed.importers.sources import import_model
+    from bert_embed.importers import import_model
 
     bundle = import_model(
         options.source,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bert_embed
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.export.folder import named_weights
 from tests.support.command import embed, record

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bert_embed
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from tests.support.command import block_records, parts_of, record
 from tests.support.golden import GOLDEN, MODEL, PART_DOCS, PLACE, RUNS, TEXTS, flags

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.errors import UsageError
 from tests.support.command import data_files, embed, write_json

@@ -15,8 +15,8 @@ from bert_embed.backends.choose import load_engine
 from bert_embed.backends.jax.engine import JaxEngine
 from bert_embed.backends.jax.program import gelu
 from bert_embed.backends.runner import RowRunner
+from bert_embed.importers import import_model
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.importers.sources import import_model
 from bert_embed.settings import OutputSpec, VectorSpec
 from tests.support.command import embed, flags_of, ran, rows, vectors
 from tests.support.engines import jax_process, load_jax_as_tpu

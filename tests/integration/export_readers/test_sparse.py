@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import bert_embed
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, embed
 from tests.support.models.heads import VOCABULARY, write_splade

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 
 _TEXT = """the a of and to in is it that for was on are as with his they at be this from have or
 by one had not but what all were we when your can said there use an each which she do how their

@@ -8,7 +8,7 @@ import pytest
 import bert_embed
 from bert_embed.backends.choose import find_backend, weight_files
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from bert_embed.model import Request
 from bert_embed.transforms.adapters.text_model import text_model_settings
 from tests.support.command import embed, record, vectors

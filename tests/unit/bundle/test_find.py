@@ -13,7 +13,7 @@ from bert_embed.base.errors import InputError
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.cache import cache_folder
 from bert_embed.bundle.find import resolve_model
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from tests.support.command import files_of_at_most
 from tests.support.models.heads import write_splade
 from tests.support.models.hub import snapshot_folder

@@ -13,7 +13,7 @@ from bert_embed.base.errors import InputError
 from bert_embed.bundle.bundle import is_weights, read_bundle
 from bert_embed.bundle.cache import RemoteModel, fetch, list_model
 from bert_embed.bundle.find import resolve_model
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from bert_embed.storage.gcs import RemoteFile
 from tests.support.models.google import write_tiny_google, write_tiny_hub

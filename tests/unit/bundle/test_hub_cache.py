@@ -7,7 +7,7 @@ import pytest
 import bert_embed
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.find import cached_snapshot, resolve_model
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from tests.support.models.tiny import write_tiny_huggingface
 

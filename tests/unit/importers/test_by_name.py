@@ -11,7 +11,7 @@ import pytest
 from bert_embed.bundle.bundle import document_prompt, query_prompt
 from bert_embed.bundle.find import cached_snapshot, resolve_model
 from bert_embed.encoder import Encoder
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from tests.support.command import embed, record
 from tests.support.models.architectures import write_architecture
 from tests.support.models.hub import snapshot_folder

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from bert_embed.encoder import Encoder
+from bert_embed.importers import import_model
 from bert_embed.importers.google import casing_of, find_checkpoint, import_google
-from bert_embed.importers.sources import import_model
 from bert_embed.pipeline.cli import main
 from tests.support.models.google import write_tiny_google
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_embed.encoder import Encoder
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from tests.support.engines import ENGINES
 from tests.support.models.architectures import GOLDEN, PAIRS, TEXTS
 from tests.support.models.heads import (

@@ -18,7 +18,7 @@ import pytest
 
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.find import resolve_model
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from tests.support.command import ran
 from tests.support.forks import python
 from tests.support.models.architectures import write_architecture

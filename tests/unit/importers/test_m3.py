@@ -8,7 +8,7 @@ import pytest
 from bert_embed.backends.probe import verify
 from bert_embed.base.errors import InputError
 from bert_embed.encoder import Encoder
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from bert_embed.model import Request
 from bert_embed.settings import TextSpec
 from bert_embed.text.layout import text_rows

@@ -5,7 +5,7 @@ import pytest
 
 from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.encoder import Encoder
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from tests.support.models.google import write_tiny_google, write_tiny_hub
 from tests.support.rounding import assert_near
 

@@ -11,8 +11,9 @@ import pytest
 from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.find import resolve_model
 from bert_embed.encoder import Encoder
+from bert_embed.importers import import_model
 from bert_embed.importers.google import import_tfhub
-from bert_embed.importers.sources import import_model, unpack
+from bert_embed.importers.sources import unpack
 from bert_embed.pipeline.cli import main
 from tests.support.models.google import write_tiny_hub
 

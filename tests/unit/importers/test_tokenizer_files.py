@@ -7,8 +7,8 @@ import pytest
 import tokenizers
 
 from bert_embed.bundle.bundle import read_bundle
+from bert_embed.importers import import_model
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.importers.sources import import_model
 from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models.architectures import write_architecture
 from tests.support.models.google import write_tiny_google

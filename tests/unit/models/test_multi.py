@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from bert_embed.backends.probe import verify
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.encoder import Encoder, TruncationWarning
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from bert_embed.model import Request
 from bert_embed.settings import TextSpec
 from bert_embed.text.layout import text_rows

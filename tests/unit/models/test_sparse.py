@@ -15,7 +15,7 @@ from bert_embed.backends.probe import verify
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.bundle.bundle import load_tensors, read_bundle
 from bert_embed.encoder import Encoder, TruncationWarning
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from bert_embed.model import Request
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.text.layout import text_rows

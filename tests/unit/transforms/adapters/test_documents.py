@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bert_embed
-from bert_embed.importers.sources import import_model
+from bert_embed.importers import import_model
 from bert_embed.model import Request
 from bert_embed.transforms import EmbedDocuments
 from bert_embed.transforms.adapters.embed_documents import document, placed

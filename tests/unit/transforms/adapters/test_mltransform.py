@@ -11,8 +11,8 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import window
 
 import bert_embed
+from bert_embed.importers import import_model
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.importers.sources import import_model
 from bert_embed.transforms import BertEmbeddings
 from bert_embed.transforms.adapters.beam_ml import item_document, placed
 from tests.support.beam import collect, inference_handlers

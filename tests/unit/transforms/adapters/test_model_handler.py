@@ -23,8 +23,8 @@ from apache_beam.testing.util import assert_that, equal_to
 
 import bert_embed
 from bert_embed import BertEmbeddings, BertModelHandler
+from bert_embed.importers import import_model
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.importers.sources import import_model
 from tests.support.beam import collect
 from tests.support.models.heads import write_classifier, write_splade
 from tests.support.models.multi_vectors import CASES, write_multi_vectors
