@@ -153,11 +153,11 @@ def register(options: ExportOptions) -> list[str]:
 def _registered(lake: _Lake, runs: Sequence[_Run], dest: str) -> Iterator[str]:
     described = lake.described()
     first = next((run for run in runs if run.files), runs[0])
+    wanted, where = described, f"DEST {dest} is a table of"
+    if wanted is None:
+        wanted, where = _description(first), f"{first.output.folder} holds"
     for run in runs:
-        if described is None:
-            _check_same(run, _description(first), f"{first.output.folder} holds")
-        else:
-            _check_same(run, described, f"DEST {dest} is a table of")
+        _check_same(run, wanted, where)
     names = {name for run in runs for name in (run.fingerprint, *run.output.earlier)}
     known = {} if described is None else lake.known(names)
     there = set(known)
@@ -172,7 +172,7 @@ def _registered(lake: _Lake, runs: Sequence[_Run], dest: str) -> Iterator[str]:
         if described is None:
             if not first.files:
                 raise UsageError(f"{folder} holds no vectors to export")
-            described = _description(first)
+            described = wanted
             lake.create(described, first.files[0].schema)
         removed = lake.commit(run, replaces=bool(run.output.earlier & known.keys()))
         known[run.fingerprint] = run.output.earlier
