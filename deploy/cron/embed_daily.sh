@@ -73,7 +73,8 @@ choose_days() {
 run_day() {
   local code=0
   "$PYTHON" -u -m deploy.cron.embed_day --input "$INPUT" --output "$OUTPUT" --day "$1" \
-    --ready "$READY" --earlier "$EARLIER" -- "${FLAGS[@]}" "${more_flags[@]}" 3>&- &
+    --ready "$READY" --earlier "$EARLIER" --begun "$STATE/begun" \
+    -- "${FLAGS[@]}" "${more_flags[@]}" 3>&- &
   child=$!
   wait "$child" || code=$?
   while kill -0 "$child" 2>/dev/null; do # a signal ended the wait, not the run
@@ -129,7 +130,7 @@ main() {
   read_settings "${words[0]}"
   choose_days "${words[@]:1}"
 
-  mkdir -p "$STATE/logs"
+  mkdir -p "$STATE/logs" "$STATE/begun"
   exec 3>&2 || exec 3>/dev/null # it is closed
   if [[ -z "$to_stdout" ]]; then
     log="$STATE/logs/$(TZ="$TIME_ZONE" date +%F).log"

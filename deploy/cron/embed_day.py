@@ -1,7 +1,7 @@
 """One day of a corpus in, a run of `embed` out: its input, its folder, the days it compares with.
 
 python -m deploy.cron.embed_day --input '/data/texts/{day}' --output /data/vectors
-    --day 2026-01-02 [--ready FILE] [--earlier all|N] [-- FLAGS OF EMBED]
+    --day 2026-01-02 [--ready FILE] [--earlier all|N] [--begun FOLDER] [-- FLAGS OF EMBED]
 """
 
 import argparse
@@ -10,6 +10,8 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from bert_embed.base.errors import InputError, StorageError
 from bert_embed.pipeline import cli
@@ -53,7 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.FAILED if isinstance(error, StorageError) else ExitCode.USAGE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    return cli.main(["embed", *words])
+    code = cli.main(["embed", *words])
+    with suppress(InputError, OSError):  # else the mark stays, which a run.json outweighs
+        if args.begun and read_record(join(absolute(args.output), args.day)) is not None:
+            Path(args.begun, args.day).unlink(missing_ok=True)
+    return code
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -64,6 +70,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--day", required=True, help="such as 2026-01-02")
     parser.add_argument("--ready", default="", help="a file, with {day}: no input before it")
     parser.add_argument("--earlier", default="all", help="all days before, or how many")
+    parser.add_argument("--begun", default="", help="a folder for marks of days without run.json")
     args = parser.parse_args(arguments[:cut])
     try:
         if not _DAY.fullmatch(args.day):  # fromisoformat takes other spellings, too
@@ -99,12 +106,14 @@ def day_words(args: argparse.Namespace) -> list[str]:
     # A run that was started keeps the days it was started with, or it would be another run.
     record = None if options.overwrite else read_record(join(root, args.day))
     if record is None:
-        days = _days_before(root, args.day, args.earlier)
+        days = _days_before(root, args)
     else:
         days = _known_days(record)
         skipped = record.options.get("skip_blocks")
         if skipped and not options.skip_blocks:  # else catching up would meet those blocks again
             words.append(f"--skip_blocks={','.join(map(str, skipped))}")
+    if args.begun and not options.dry_run:
+        Path(args.begun, args.day).touch()
     return [*words, *(f"--skip_existing={join(root, day)}" for day in days)]
 
 
@@ -117,30 +126,34 @@ def _known_days(record: RunRecord) -> list[str]:
     return [name for folder, _, name in parts if folder == beside and _DAY.fullmatch(name)]
 
 
-def _days_before(root: str, day: str, earlier: str) -> list[str]:
+def _days_before(root: str, args: argparse.Namespace) -> list[str]:
     """The finished days before a day that wrote anything, oldest first.
 
     Raises:
         NotYet: One of them is not finished: what it lacks would be embedded on both days.
     """
     finished = []
-    for folder in _folders_before(root, day, earlier):
+    begun = frozenset(os.listdir(args.begun) if args.begun else ())
+    for folder in _folders_before(root, args.day, args.earlier, begun):
         record = read_record(join(root, folder))
-        if record is None:
+        if record is None and folder not in begun:
             continue
-        if not record.is_done:
+        if record is None or not record.is_done:
+            where = f"it has no {RUN_FILE} yet; {args.begun}/{folder} says that it was begun"
+            if record is not None:
+                where = f"{record.status}, see {join(join(root, folder), RUN_FILE)}"
             raise NotYet(
                 ExitCode.EARLIER_UNFINISHED,
-                f"{folder} comes before {day} and is not finished ({record.status}, see "
-                f"{join(join(root, folder), RUN_FILE)}); run it first",
+                f"{folder} comes before {args.day} and is not finished ({where}); run it first",
             )
         finished.append(folder)
     return finished
 
 
-def _folders_before(root: str, day: str, earlier: str) -> Iterator[str]:
+def _folders_before(root: str, day: str, earlier: str, begun: frozenset[str]) -> Iterator[str]:
     if earlier == "all":
-        names = [file.path.split("/")[-2] for file in list_files(join(root, f"*/{RUN_FILE}"))]
+        files = list_files(join(root, f"*/{RUN_FILE}"))
+        names = sorted({*begun, *(file.path.split("/")[-2] for file in files)})
         yield from (name for name in names if _DAY.fullmatch(name) and name < day)
         return
     date = datetime.date.fromisoformat(day)
