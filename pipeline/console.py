@@ -157,7 +157,9 @@ def is_unread(error: BaseException | None) -> bool:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a stream leads to a terminal; none does that is closed."""
+    """Whether a stream leads to a terminal that can write a line anew; none does that is closed."""
+    if os.environ.get("TERM", "").lower() in ("", "dumb", "unknown"):
+        return False
     with suppress(OSError, ValueError):
         return stream is not None and stream.isatty()
     return False

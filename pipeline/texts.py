@@ -96,11 +96,14 @@ def texts_of_input(
 ) -> tuple[_Hits, str | None]:
     """Adds texts by planning and reading the blocks of documents again, else as `with_texts`.
 
-    The plan is the same every time, so a file's name gives its block. Of several documents with one
-    id in a part, none can be told from the others. Of blocks with more than `most` bytes together,
-    only some are read, evenly spread, and none of many small objects of a store.
+    Where there are no hits nothing is read. The plan is the same every time, so a file's name gives
+    its block. Of several documents with one id in a part, none can be told from the others. Of
+    blocks with more than `most` bytes together, only some are read, evenly spread, and none of many
+    small objects of a store.
     """
     source = record.input
+    if not any(hits):
+        return hits, None
     if record.query_rows is not None or any(map(looks_like_table, source.patterns)):
         return hits, "the run read BigQuery; `--keep_text` of embed keeps texts"
     try:

@@ -11,7 +11,7 @@ from bert_embed.base.errors import InputError, counted
 from bert_embed.base.threads import in_parallel
 from bert_embed.results.files import deleted_batches, format_of
 from bert_embed.results.names import BLOCK_RECORDS, DELETED, output_name, part_of
-from bert_embed.results.run_record import RunRecord
+from bert_embed.results.run_record import RunRecord, Written
 from bert_embed.storage.files import checksum, open_raw
 from bert_embed.transforms.activity import activity
 from bert_embed.transforms.ledger import (
@@ -169,15 +169,32 @@ def output_problems(folder: OutputFolder, record: RunRecord) -> Iterator[Problem
     for problem in in_parallel(lambda file: _content_problem(folder, *file), files):
         if problem is not None:
             yield problem
-    deleted: Counter = Counter()
-    for name in present.keys() - sizes.keys():
+    deleted = {name: size for name, size in present.items() if name not in sizes}
+    yield from _deleted_problems(folder, record, deleted)
+    yield from _count_problems(block_records, record)
+
+
+def _deleted_problems(
+    folder: OutputFolder, record: RunRecord, sizes: Mapping[str, int]
+) -> Iterator[Problem]:
+    """Reads the files of deleted ids, by names and sizes, and compares them with run.json."""
+    there = Written(len(sizes), sum(sizes.values()), rows=0)
+    for name in sizes:
         try:
             rows = sum(len(batch) for batch in deleted_batches(folder.path_of(name)))
         except InputError:
             yield Problem(name, "is damaged")
-            continue
-        deleted.update(written_counts({name: OutputFile(present[name], "", rows)}))
-    yield from _count_problems(block_records, record, deleted)
+            return
+        there = replace(there, rows=there.rows + rows)
+    result = record.result
+    wrote = Written(0, 0, 0) if result is None else result.written.get(DELETED, Written(0, 0, 0))
+    if record.is_done and there != wrote:
+        holds, written = (
+            f"{counted(one.files, 'file')} of {counted(one.bytes, 'byte')} and "
+            f"{counted(one.rows, 'row')}"
+            for one in (there, wrote)
+        )
+        yield Problem(DELETED, f"holds {holds}, the run wrote {written}")
 
 
 def _content_problem(folder: OutputFolder, name: str, file: OutputFile) -> Problem | None:
@@ -230,17 +247,14 @@ def _gap_problems(recorded: Iterable[tuple[int, int]], blocks: int) -> Iterator[
 
 
 def _count_problems(
-    block_records: dict[tuple[int, int], BlockRecord], record: RunRecord, others: Counter
+    block_records: dict[tuple[int, int], BlockRecord], record: RunRecord
 ) -> Iterator[Problem]:
-    """Compares the sums of the block records, and of `others`, with run.json; finds parts without.
-
-    `others` are files, bytes and rows of a kind that is of no part.
-    """
+    """Compares the sums of the block records with run.json; finds parts without."""
     yield from _gap_problems(block_records, record.plan.blocks)
     if not record.is_done:
         yield Problem(RUN_FILE, f"the run is not complete (status {record.status})")
         return
-    sums = Counter(others)
+    sums: Counter = Counter()
     for block_record in block_records.values():
         sums.update({name: getattr(block_record, name) for name in _SUMMED})
         sums.update(rejected=sum(block_record.rejected.values()), parts=1)
@@ -248,6 +262,8 @@ def _count_problems(
     result = record.numbers
     said: dict[Any, int] = {name: getattr(result.counts, name) for name in _COUNTED}
     for kind, written in result.written.items():
+        if kind == DELETED:
+            continue
         said |= {(kind, name): number for name, number in asdict(written).items()}
     for name in sorted(said.keys() | sums.keys(), key=str):
         if sums[name] != said.get(name, 0):

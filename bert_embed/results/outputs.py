@@ -184,7 +184,7 @@ class NewestRows:
     """
 
     def __init__(self, outputs: Sequence[Output], granularity: str) -> None:
-        self._outputs, self._granularity = outputs, granularity
+        self.outputs, self.granularity = outputs, granularity
         self._later = later_outputs(outputs)
         self._ids_of: dict[int, np.ndarray] = {}
         self._later_ids = lru_cache(1)(self._ids_in)  # outputs are read one after the other
@@ -211,33 +211,33 @@ class NewestRows:
 
     def kept(self, number: int) -> Iterator[tuple[str, np.ndarray]]:
         """The names of an output's files, and bool `[rows]`: those of the newest version."""
-        for name, ids in _ids_of_files(self._outputs[number], self._granularity):
+        for name, ids in _ids_of_files(self.outputs[number], self.granularity):
             yield name, self.are_newest(number, ids)
 
     def hashes(self) -> np.ndarray:
         """uint64 `[rows]`: the hash of the id of each row of a newest version, in their order."""
-        return np.concatenate([self._hashes_of(number) for number in range(len(self._outputs))])
+        return np.concatenate([self._hashes_of(number) for number in range(len(self.outputs))])
 
     def shared(self) -> int:
         """How many ids are in several outputs, in none of them replaced."""
-        if len(self._outputs) == 1:
+        if len(self.outputs) == 1:
             return 0
-        once = [np.unique(self._hashes_of(number)) for number in range(len(self._outputs))]
+        once = [np.unique(self._hashes_of(number)) for number in range(len(self.outputs))]
         hashes = np.concatenate(once)
         return len(hashes) - len(np.unique(hashes))
 
     def _hashes_of(self, number: int) -> np.ndarray:
         hashes = [
             id_hashes(ids)[self.are_newest(number, ids)]
-            for _, ids in _ids_of_files(self._outputs[number], self._granularity)
+            for _, ids in _ids_of_files(self.outputs[number], self.granularity)
         ]
         return np.concatenate([np.empty(0, np.uint64), *hashes])
 
     def _ids_in(self, numbers: frozenset[int]) -> np.ndarray:
         """uint64, in order: the hashes of ids that some outputs have or mark as deleted."""
         for number in numbers - self._ids_of.keys():
-            output = self._outputs[number]
-            hashes = [id_hashes(ids) for _, ids in _ids_of_files(output, self._granularity)]
+            output = self.outputs[number]
+            hashes = [id_hashes(ids) for _, ids in _ids_of_files(output, self.granularity)]
             hashes += [id_hashes(batch["id"].to_pylist()) for batch in deleted_rows(output)]
             self._ids_of[number] = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
         return np.unique(np.concatenate([self._ids_of[number] for number in numbers]))

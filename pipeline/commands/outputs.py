@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -97,12 +97,12 @@ def run_card(options: CardOptions) -> int:
         for ending in sorted(endings[kind])
     }
     title = os.path.basename(top.rstrip("/"))
-    write_bytes(place, _card(record, title, globs).encode())
+    write_bytes(place, _card(record, title, globs, runs).encode())
     say(f"wrote {place}")
     return ExitCode.DONE
 
 
-def _card(record: RunRecord, title: str, globs: Mapping[str, str]) -> str:
+def _card(record: RunRecord, title: str, globs: Mapping[str, str], runs: Sequence[Run]) -> str:
     """What the vectors are and how many, and which files of each folder a reader opens."""
     vectors, result = record.settings, record.numbers
     counts = result.counts
@@ -129,7 +129,16 @@ def _card(record: RunRecord, title: str, globs: Mapping[str, str]) -> str:
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
     front_matter = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     folders = ", ".join(dict.fromkeys(f"`{glob.split('/')[-2]}/`" for glob in globs.values()))
-    about = f"BERT embeddings in {folders}; `run.json` has everything about the run."
+    about = f"BERT embeddings in {folders}" if globs else "No embeddings: no text had any"
+    about += "; `run.json` has everything about the run."
+    if len(runs) > 1:
+        about = about.replace("`run.json`", f"in each of {len(runs)} folders `run.json`")
+    if any(run.record.input.earlier for run in runs) and globs:
+        about += (
+            " The files have every version of a document: an output replaces documents of those "
+            "that it continues, and its `deleted/` lists what is gone. `bert_embed.read` gives the "
+            "newest."
+        )
     return f"{CARD_BEGINS}{front_matter}---\n\n# {title}\n\n{about}\n\n| | |\n|---|---|\n{table}\n"
 
 

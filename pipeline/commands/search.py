@@ -6,6 +6,7 @@ import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -200,7 +201,9 @@ def search(
     else:
         rankings = [
             _newest_hits(
-                outputs, queries_of(outputs, queries, prompt, kind), most, ROW_KINDS[kind].name
+                NewestRows(outputs, ROW_KINDS[kind].name),
+                queries_of(outputs, queries, prompt, kind),
+                most,
             )
             for kind in kinds
         ]
@@ -220,8 +223,9 @@ def search(
                 f"note: the run in {output.folder} is not complete (status {record.status}){so_far}"
             )
         elif not any(best):
-            entries = "no vector of {} has an entry of the query"
-            why = entries if "sparse" in kinds else "{} has no vectors"
+            why = "{} has no vectors"
+            if "sparse" in kinds and (record is None or record.numbers.counts.embedded):
+                why = "no vector of {} has an entry of the query"
             warn(f"note: {why.format(output.folder)}")
         elif problem is not None:
             warn(f"note: no texts of {output.folder} are shown: {problem}")
@@ -305,7 +309,7 @@ class _Stages:
         asked, problem = self._sample(sample)
         texts = [*queries, *(hit.text or "" for hit in asked)]
         vectors = queries_of(self.outputs, texts, self.prompt, "dense")
-        hits = _newest_hits(self.outputs, vectors, self.candidates, "sentence", self.by_signs)
+        hits = _newest_hits(self._newest, vectors, self.candidates, self.by_signs)
         hits = self._scored(hits, texts, len(queries))
         if asked:
             self._tell_recall(asked, hits[len(queries) :], k)
@@ -325,7 +329,7 @@ class _Stages:
             again = [[hit.by_whole_vector for hit in few] for few in hits]
             return [sorted(few, key=lambda hit: -hit.score) for few in again]
         wanted = {place_of(hit) for few in hits for hit in few}
-        at_places = _newest_vectors(self.larger, wanted)
+        at_places = _newest_vectors(self._newest_larger, wanted)
         shown = {place_of(hit) for few in hits[:count] for hit in few}
         if shown and not shown & at_places.keys():
             raise InputError(
@@ -336,7 +340,7 @@ class _Stages:
             lacking = counted_of(missing, len(shown), "candidate", "is", "are")
             warn(f"note: {lacking} not in {self._names}, and left out")
         # Of several texts with one id nothing says which of them the larger vector is of.
-        unclear = _of_several(at_places) | _of_several(_newest_vectors(self.outputs, wanted))
+        unclear = _of_several(at_places) | _of_several(_newest_vectors(self._newest, wanted))
         vectors = {at: one for at, one in at_places.items() if one is not None}
         vectors = {at: one for at, one in vectors.items() if at not in unclear}
         if shared := len(shown & unclear & at_places.keys()):
@@ -344,6 +348,15 @@ class _Stages:
             warn(f"note: {having} the id of several texts in {self._all_names}: left out")
         queries = queries_of(self.larger, texts, self.prompt, "dense")[0]
         return rescored(hits, vectors, queries, self.larger[0].settings["similarity"])
+
+    # Each reads the ids of its outputs once, whatever asks for them.
+    @cached_property
+    def _newest(self) -> NewestRows:
+        return NewestRows(self.outputs, "sentence")
+
+    @cached_property
+    def _newest_larger(self) -> NewestRows:
+        return NewestRows(self.larger, "sentence")
 
     @property
     def _names(self) -> str:
@@ -367,13 +380,14 @@ class _Stages:
             return [], "no complete run says what its input is"
         hits = spread_rows(output.folder, output.settings, count)
         [found], problem = with_texts([hits], output.settings, output.record, output.folder)
-        return [hit for hit in found if hit.text and not hit.text.isspace()], problem
+        asked = [hit for hit in found if hit.text and not hit.text.isspace()]
+        return asked, problem or f"no document of {output.folder} has a text to ask with"
 
     def _tell_recall(self, asked: Sequence[Hit], found: Sequence[Sequence[Hit]], k: int) -> None:
         """Says which share of the nearest by exact search is among the hits, without the asked."""
         outputs = self.larger or self.outputs
         queries = queries_of(outputs, [hit.text or "" for hit in asked], self.prompt, "dense")
-        exact = _newest_hits(outputs, queries, k + 1, "sentence")
+        exact = _newest_hits(self._newest_larger if self.larger else self._newest, queries, k + 1)
         others = [
             [
                 [place for place in map(place_of, few) if place != place_of(own)][:k]
@@ -391,22 +405,18 @@ class _Stages:
 
 
 def _newest_hits(
-    outputs: Sequence[SearchedOutput],
-    queries: Sequence[Any],
-    k: int,
-    kind: str,
-    by_signs: bool = False,
+    newest: NewestRows, queries: Sequence[Any], k: int, by_signs: bool = False
 ) -> list[list[Hit]]:
     """The best hits of each query, without documents that a later output has or deletes."""
-    newest, most = NewestRows(outputs, kind), k
+    most = k
     while True:
         hits_of = [
             nearest(
-                *(output.folder, output.settings, vectors, most, kind),
+                *(output.folder, output.settings, vectors, most, newest.granularity),
                 by_signs=by_signs,
                 finished=output.finished,
             )
-            for output, vectors in zip(outputs, queries, strict=True)
+            for output, vectors in zip(newest.outputs, queries, strict=True)
         ]
         left = [
             [list(itertools.compress(few, newest.are_newest(number, _ids(few)))) for few in hits]
@@ -428,13 +438,10 @@ def _ids(hits: Sequence[Hit]) -> list[str | int]:
     return [hit.id for hit in hits]
 
 
-def _newest_vectors(
-    outputs: Sequence[SearchedOutput], wanted: set[Place]
-) -> dict[Place, np.ndarray | None]:
+def _newest_vectors(newest: NewestRows, wanted: set[Place]) -> dict[Place, np.ndarray | None]:
     """What `vectors_at` finds of the newest versions in some outputs."""
     vectors: dict[Place, np.ndarray | None] = {}
-    newest = NewestRows(outputs, "sentence")
-    for number, output in enumerate(outputs):
+    for number, output in enumerate(newest.outputs):
         found = vectors_at(output, wanted)
         are_newest = newest.are_newest(number, [place[0] for place in found])
         add_vectors(vectors, dict(itertools.compress(found.items(), are_newest)))

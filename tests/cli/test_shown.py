@@ -32,7 +32,14 @@ def test_a_terminal_says_what_a_run_does_that_finishes_no_part(tmp_path, tiny_bu
     assert said in shown, shown[-2000:]
 
 
-def on_terminal(tmp_path, model, hold, wanted):
+@pytest.mark.slow
+@pytest.mark.parametrize("term", ["", "dumb"])
+def test_a_terminal_that_writes_no_line_anew_gets_none(tmp_path, tiny_bundle, term):
+    shown, _ = on_terminal(tmp_path, tiny_bundle, Hold(tmp_path / "hold", 0), " blocks", TERM=term)
+    assert "\x1b" not in shown, shown[-2000:]
+
+
+def on_terminal(tmp_path, model, hold, wanted, **variables):
     """What a run that is held until a terminal shows `wanted` writes there, and to stdout."""
     path = tmp_path / "in.txt"
     path.write_text("\n".join(f"line {n} of this text" for n in range(1000)))
@@ -41,7 +48,7 @@ def on_terminal(tmp_path, model, hold, wanted):
     process = subprocess.Popen(
         [*python(), "-m", "bert_embed", "embed", *flags],
         cwd=ROOT,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "120"} | hold.environment,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120"} | variables | hold.environment,
         stdout=subprocess.PIPE,
         stderr=terminal,
     )

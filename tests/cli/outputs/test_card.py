@@ -44,6 +44,14 @@ def test_the_card_leads_readers_to_each_kind_of_vectors(output, tmp_path, capsys
     assert main(["verify", str(output)]) == 0
 
 
+def test_a_card_of_no_vectors_says_so(tmp_path, tiny_bundle):
+    (tmp_path / "in.jsonl").write_text("")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl") == 0
+    assert main(["card", str(tmp_path / "out")]) == 0
+    card = (tmp_path / "out" / "README.md").read_text("utf-8")
+    assert "\nNo embeddings: no text had any; `run.json` has everything about the run.\n" in card
+
+
 def test_only_a_complete_run_is_described(output, tmp_path, capsys):
     record = json.loads((output / "run.json").read_text())
     (output / "run.json").write_text(json.dumps(record | {"status": "failed"}))

@@ -193,6 +193,8 @@ def test_a_card_describes_the_outputs_below_a_folder(days, capsys):
     ]
     assert len(list(days.glob(glob))) == 3
     assert "7 of 10 records" in card
+    assert "in each of 3 folders `run.json` has everything about the run" in card
+    assert "`bert_embed.read` gives the newest" in card
     assert main(["card", f"{days}/*"]) == 2
     assert "is a glob" in capsys.readouterr().err
 
@@ -252,6 +254,8 @@ def test_a_report_says_nothing_of_texts_of_outputs_that_are_replaced(tmp_path, t
         earlier = {"skip_existing": tmp_path / "out"} if name == "2" else {}
         source = tmp_path / f"{name}.jsonl"
         assert embed(tmp_path / "out" / name, tiny_bundle, source, **earlier) == 0
+    (tmp_path / "1.jsonl").unlink()
     capsys.readouterr()
     assert main(["report", str(tmp_path / "out"), f"--output={tmp_path}/report.html"]) == 0
+    assert main(["search", str(tmp_path / "out"), "a bank"]) == 0
     assert "no texts" not in capsys.readouterr().err

@@ -20,6 +20,7 @@ from tests.support.command import (
     record,
     rejected,
     say_status,
+    write_json,
 )
 
 LINES = 40
@@ -287,4 +288,30 @@ def test_an_increment_is_repaired_against_the_runs_of_its_day(corpus, tiny_bundl
     kept = file.read_bytes()
     file.unlink()
     assert main(["verify", str(runs / "day1"), "--repair"]) == 0
+    assert file.read_bytes() == kept
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (Path.unlink, "deleted: holds 0 files of 0 bytes and 0 rows, the run wrote 1 file of "),
+        (flip, "deleted/part-0000000-00000.parquet: is damaged"),
+    ],
+)
+def test_a_fault_of_deleted_ids_is_one_problem(tmp_path, tiny_bundle, capsys, fault, said):
+    source = write_json(tmp_path / "in.jsonl", *({"id": n, "text": "a bank"} for n in range(9)))
+    assert embed(tmp_path / "1", tiny_bundle, source) == 0
+    write_json(tmp_path / "fewer.jsonl", *({"id": n, "text": "a bank"} for n in range(8)))
+    earlier = {"skip_existing": tmp_path / "1"}
+    assert embed(tmp_path / "2", tiny_bundle, tmp_path / "fewer.jsonl", **earlier) == 0
+    (file,) = (tmp_path / "2" / "deleted").iterdir()
+    kept = file.read_bytes()
+    fault(file)
+    capsys.readouterr()
+    assert main(["verify", str(tmp_path / "2")]) == 1
+    shown = capsys.readouterr()
+    assert shown.out.count("\n") == 1
+    assert said in shown.out
+    assert "error: 1 problem in" in shown.err
+    assert main(["verify", str(tmp_path / "2"), "--repair"]) == 0
     assert file.read_bytes() == kept

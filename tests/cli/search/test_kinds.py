@@ -125,6 +125,10 @@ def test_what_an_output_holds_is_searched_by_default(both, models, corpus, tmp_p
     assert main(["search", both, str(output), "money", "--k=1"]) == 0  # what both hold
     assert main(["search", str(output), "money", "--by=hybrid"]) == 2
     message = capsys.readouterr().err
+    (tmp_path / "empty.jsonl").write_text("")
+    assert embed(tmp_path / "none", models["splade"], tmp_path / "empty.jsonl") == 0
+    assert main(["search", str(tmp_path / "none"), "money"]) == 0
+    assert "none has no vectors" in capsys.readouterr().err
     assert "--by hybrid requires dense vectors" in message
     assert "--vectors dense,sparse and a model that makes them, such as BAAI/bge-m3" in message
 

@@ -9,6 +9,7 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
+from bert_embed.results import outputs as outputs_module
 from tests.support.command import embed
 
 pytestmark = pytest.mark.slow
@@ -144,7 +145,9 @@ def test_an_id_of_several_texts_gives_none_the_score_of_another(tmp_path, tiny_b
 
 
 @pytest.mark.parametrize("names", ["12", "21"])
-def test_of_increments_the_newest_version_is_scored(tmp_path, tiny_bundle, capsys, names):
+def test_of_increments_the_newest_version_is_scored(
+    tmp_path, tiny_bundle, capsys, monkeypatch, names
+):
     first, second = names
     days = {
         first: {"a": "the bank", "b": "a river", "c": "seven stars"},
@@ -161,10 +164,18 @@ def test_of_increments_the_newest_version_is_scored(tmp_path, tiny_bundle, capsy
             output = tmp_path / dtype / day
             assert embed(output, tiny_bundle, source, output_dtype=dtype, **earlier) == 0
     query, small = "money in a vault", [str(tmp_path / "ubinary" / day) for day in days]
+    read, columns_of_files = [], outputs_module.columns_of_files
+    monkeypatch.setattr(
+        outputs_module,
+        "columns_of_files",
+        lambda *of: read.append(of[0].folder) or columns_of_files(*of),
+    )
     [hits] = bert_embed.nearest(small, [query], 2, rescore_with=str(tmp_path / "float32"))
     assert [(hit.id, hit.text) for hit in hits] == [("a", query), ("b", "a river")]
     assert hits[0].score == pytest.approx(1, abs=1e-5)
     assert "recall@2 1.000" in capsys.readouterr().err
+    ids_of = {f"{tmp_path}/{dtype}/{second}" for dtype in ("ubinary", "float32")}
+    assert sorted(read) == sorted(ids_of), "the ids of later outputs are read once"
     # "c" is deleted, also if the candidates are of the first day.
     [hits] = bert_embed.nearest(small[:1], [query], 3, rescore_with=str(tmp_path / "float32"))
     assert [hit.id for hit in hits] == ["a", "b"]
@@ -200,6 +211,7 @@ def test_without_texts_the_recall_is_not_measured(outputs, tmp_path, tiny_bundle
     empty.write_text("")
     assert embed(tmp_path / "none", tiny_bundle, empty, output_dtype="ubinary") == 0
     assert main(["search", str(tmp_path / "none"), "bank", "--candidates=50"]) == 0
+    assert "has a text to ask with" in capsys.readouterr().err
 
 
 def test_python_finds_what_the_command_finds(outputs, capsys):
