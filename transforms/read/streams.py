@@ -29,6 +29,8 @@ BOM = b"\xef\xbb\xbf"
 CARRIAGE_RETURNS, JSON_VALUES = "cr", "json"
 _EMPTY_SO_FAR = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?:\[\s*+)?\]?\s*+")  # of an array
 _EMPTY = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\[\s*+\]\s*+")
+_BLANKS = np.isin(np.arange(256), np.frombuffer(b" \t\r\n", np.uint8))
+_JOINED = "has JSON objects with nothing between them; write one a line: jq -c . FILE"
 _CUT = "it ends in the middle of a stream"
 _IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # isal's stub has an instance
 
@@ -55,11 +57,8 @@ def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Itera
             if length >= size:
                 yield b"".join(held)
                 held, length = [], 0
-    except _NoEndError as error:
-        raise InputError(
-            f"{path} is cut: its JSON {error} has no end, or has a brace or quote too many or too "
-            "few; fetch or write it again"
-        ) from error
+    except _LayoutError as error:
+        raise InputError(f"{path} {error}") from error
     except (
         igzip.BadGzipFile,
         _IsalError,
@@ -91,17 +90,21 @@ class ObjectLines:
     before an element of an array that is none, which is thus a line and malformed.
 
     JSON has no line feed within a string: a line that ends in one has a quote too many or too few.
-    What it seemed to open or close does not count, so that such a record costs no other.
+    What it seemed to open or close does not count, so that such a record costs no other; but in a
+    file with several records in a line nobody knows how many it costs.
     """
 
     def __init__(self) -> None:
         self.depth = 0  # of braces
         self.arrays = 0  # that were opened outside of objects, and not closed
-        self._line = np.zeros((1, 2), np.int64)  # both, where the line began
+        self._counted = 0  # objects that began in lines that count
+        self.joined = 0  # of them, with no blank between them and the one before
+        self._line = np.zeros((1, 4), np.int64)  # all four, where the line began
         self.is_quoted = False
         self._line_feeds = self._lost = 0  # of lines; of those that do not count
+        self._several = False  # objects began in a line
+        self._hidden = False  # a brace, in a string that begins where none can
         self.count = 0  # objects that began
-        self.joined = 0  # of them, with no byte between them and the one before
         # The last byte, before which another piece may begin with an object; and all from a comma
         # that no element is behind yet.
         self._pending = b""
@@ -127,6 +130,7 @@ class ObjectLines:
         array = np.frombuffer(self._pending + data, np.uint8).copy()
         first = len(self._pending)  # the byte before it is laid out already
         quotes, line_feeds = quotes + first, line_feeds + first
+        self._hidden |= _hides_braces(array, quotes, int(self.is_quoted), first)
         marks = np.flatnonzero(np.isin(array, np.frombuffer(b"{}[],", np.uint8)))
         marks = marks[marks >= first]
         marks = marks[(np.searchsorted(quotes, marks) + self.is_quoted) % 2 == 0]
@@ -147,14 +151,17 @@ class ObjectLines:
         apart = np.isin(array[ends], np.frombuffer(b" \t\r", np.uint8))
         array[ends[apart]] = ord("\n")
         self.count += len(opens)
-        self.joined += int((~apart).sum())
+        counts = (self._counted + np.cumsum(np.isin(marks, opens)))[:, None]
+        joins = (self.joined + np.cumsum(np.isin(marks, ends[~apart] + 1)))[:, None]
         self.is_quoted ^= bool(len(quotes) % 2)
-        levels = np.concatenate([[[self.depth, self.arrays]], levels])
+        before = [[self.depth, self.arrays, self._counted, self.joined]]
+        levels = np.concatenate([before, np.concatenate([levels, counts, joins], axis=1)])
         lines = np.concatenate([self._line, levels[np.searchsorted(marks, line_feeds)]])
         if self.is_quoted and data.endswith(b"\n"):
             self.is_quoted, self._lost = False, self._lost + 1
             lines = levels = lines[:-1]  # nothing of that line counts
-        self.depth, self.arrays = levels[-1].tolist()
+        self.depth, self.arrays, self._counted, self.joined = levels[-1].tolist()
+        self._several |= bool((np.diff(lines[:, 2]) > 1).any())
         self._line = lines[-1:]
         self._line_feeds += len(line_feeds)
         laid_out = array.tobytes()
@@ -188,13 +195,36 @@ class ObjectLines:
     def unfinished(self) -> str:
         """What has no end in a file that ends here: all behind its beginning is lost with it.
 
-        If a string has none, its line alone does not count, but that may be the only one.
+        If a string has none, its line alone does not count, but that may be the only one, or there
+        are several objects in a line.
         """
         if self.arrays > 0:
             return "array"
+        several = self._several or self._counted - self._line[0, 2] > 1
+        if several and (self._lost or self.is_quoted or self._hidden):
+            return "object"
         depth = self._line[0, 0] if self.is_quoted else self.depth
         only = self._line_feeds == 0 if self.is_quoted else self._lost == self._line_feeds == 1
+        only = only or (self._hidden and self._line_feeds <= 1)
         return "object" if depth > 0 or only else ""
+
+
+def _hides_braces(array: np.ndarray, quotes: np.ndarray, opener: int, first: int) -> bool:
+    """Whether a string that a quote too many before it began has a brace of an object.
+
+    Strings begin at the quotes from number `opener` on, at every second one; a string of JSON only
+    behind one of `{[,:` and blanks, as far as the bytes from `first` on can tell.
+    """
+    openers = quotes[opener::2]
+    before = openers - 1
+    while (are_blank := (before >= first) & _BLANKS[array[before]]).any():
+        before[are_blank] -= 1
+    wrong = (before >= first) & ~np.isin(array[before], np.frombuffer(b"{[,:", np.uint8))
+    if not wrong.any():
+        return False
+    braces = np.flatnonzero(np.isin(array, np.frombuffer(b"{}", np.uint8)))
+    within = np.searchsorted(braces, np.append(quotes, len(array)))
+    return bool((np.diff(within)[opener::2] > 0)[wrong].any())
 
 
 def _between(places: np.ndarray, start: int, stop: int) -> np.ndarray:
@@ -229,7 +259,12 @@ def _object_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
     if held:
         laid_out.append(objects.feed(held))
     if objects.unfinished:
-        raise _NoEndError(objects.unfinished)
+        raise _LayoutError(
+            f"is cut: its JSON {objects.unfinished} has no end, or has a brace or quote too many "
+            "or too few; fetch or write it again"
+        )
+    if objects.joined:
+        raise _LayoutError(_JOINED)
     if not _EMPTY.fullmatch(begin + held):
         yield b"".join([*laid_out, objects.rest()])
 
@@ -245,8 +280,8 @@ _LAYOUTS: dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]] = {
 }
 
 
-class _NoEndError(Exception):
-    """JSON that does not end; the message says what of it."""
+class _LayoutError(Exception):
+    """JSON that cannot be laid out as lines; the message says what the file is."""
 
 
 class _DamagedError(Exception):
@@ -461,9 +496,7 @@ def _has_values(path: str, start: bytes) -> bool:
     objects = ObjectLines()
     objects.feed(first)
     if objects.joined:
-        raise InputError(
-            f"{path} has JSON objects with nothing between them; write one a line: jq -c . FILE"
-        )
+        raise InputError(f"{path} {_JOINED}")
     # Of a malformed first line the second line begins with another object.
-    goes_on = objects.depth > 0 and not objects.is_quoted and rest.lstrip()[:1] in (b'"', b"}")
+    goes_on = objects.depth > 0 and not objects.is_quoted and rest.lstrip()[:1] not in (b"{", b"")
     return objects.count > 1 or (bool(ended) and goes_on)

@@ -2,13 +2,14 @@
 
 import gzip
 import json
+import re
 
 import pandas as pd
 import pytest
 
 from bert_embed import InputError
 from bert_embed.transforms.listing import list_input
-from tests.support.command import embed, record, rejected, rows
+from tests.support.command import embed, record, rejected, rows, write_json
 
 TEXTS = ["the river", 'a "b" {c}', "x\\", "[é], }{", 'back\\\\"', "two\nlines"]
 RECORDS = [
@@ -173,6 +174,45 @@ def test_an_object_with_no_end_fails_the_run(
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.json") == 2
     kind = "array" if form.startswith("array") and not end else "object"
     assert f"in.json is cut: its JSON {kind} has no end" in capsys.readouterr().err
+
+
+PAGES = "\n".join(json.dumps(RECORDS[first : first + 6]) for first in range(0, 24, 6))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (FORMS["array in a line"].replace("the river", 'the" river'), "too many"),  # several quotes
+        (PAGES.replace("the river 6", 'the" river 6'), "too many"),
+        ("".join(json.dumps(each, indent=1) for each in RECORDS), "nothing between them.* jq"),
+        (FORMS["array in a line"].replace("}, {", "}{"), "nothing between them.* jq"),
+    ],
+)
+def test_damage_that_may_cost_several_records_fails_the_run(
+    tmp_path, tiny_bundle, capsys, text, message
+):
+    """Beside a good file, in which it would be one rejected record of many."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text(text)
+    write_json(tmp_path / "in" / "b.jsonl", *RECORDS)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in") == 2
+    assert re.search(f"in/a.json .*{message}", capsys.readouterr().err)
+
+
+def test_quotes_too_many_within_a_record_cost_it_alone(tmp_path, tiny_bundle):
+    """Also in a file with one line."""
+    text = FORMS["array in a line"].replace("the river 6", 'the "river" 6')
+    (tmp_path / "in.json").write_text(text)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.json") == 0
+    assert rows(tmp_path / "out")["id"] == [str(each["id"]) for each in RECORDS if each["id"] != 6]
+    assert len(rejected(tmp_path / "out")) == 1
+
+
+def test_objects_may_go_on_with_a_comma_in_the_next_line(tmp_path, tiny_bundle):
+    text = "\n".join(f'{{ "id": {number}\n, "text": "the bank"\n}}' for number in range(3))
+    (tmp_path / "in.json").write_text(text)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.json") == 0
+    assert rows(tmp_path / "out")["id"] == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("text", ["[[]]", "[null]", "[1, 2]", "[]\n[]"])
