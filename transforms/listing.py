@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import astuple, dataclass, replace
 from fnmatch import fnmatchcase
@@ -31,6 +31,7 @@ from bert_embed.storage.files import (
     read_bytes,
     size_of,
 )
+from bert_embed.storage.local import names_by_file
 from bert_embed.transforms.examples import are_settings
 from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.parts import (
@@ -59,7 +60,8 @@ OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx"} | {
     *(".hdf5", ".feather", ".arrow"),
 }
 HIDDEN = "_*"  # stands among suffixes for files with hidden names
-OF_RUNS = "outputs of runs"  # stands among suffixes for the files of earlier runs
+OF_RUNS = "outputs of runs"  # likewise for the files of earlier runs
+LINKS = "links"  # likewise for links to files that are read
 _HIDING = ("_", ".")
 _LOG_FOLDERS = {"Delta Lake": "_delta_log", "Hudi": ".hoodie"}
 _TABLE_LOGS = {
@@ -125,7 +127,7 @@ def list_input(
 
     Files of a folder or glob that are hidden or not text are skipped, unless all of the latter are,
     and those of an earlier run's output in it; those below `output` are left out, as a run into a
-    folder of its input would read itself.
+    folder of its input would read itself. A file that links name, too, is read once.
     SettingError: a folder is a table with a log of its own, which says what belongs to it.
     """
     infos: dict[str, FileInfo] = {}
@@ -175,6 +177,9 @@ def list_input(
                 skipped |= {path: _suffixes(path)[0] for path in others}
                 files = [file for file in files if file.path not in others]
         infos.update((file.path, file) for file in files)
+    for path in list(_other_names(infos)):
+        del infos[path]
+        skipped[path] = LINKS
     listed_infos = [infos[path] for path in sorted(infos)]
     looked = partial(_input_file, input_format=input_format, looks=looks)
     several = any(is_remote(info.path) and info.path.endswith(".json") for info in listed_infos)
@@ -188,6 +193,17 @@ def list_input(
         ]
     left_out = [suffix for path, suffix in skipped.items() if path not in infos]
     return Listing(read, dict(Counter(left_out).most_common()))
+
+
+def _other_names(paths: Iterable[str]) -> Iterator[str]:
+    """Paths of files that have another one among them: that of the file itself, or the first link.
+
+    One with the suffix of a format comes before, as caches link such names to files without one.
+    """
+    local_paths = (path for path in paths if not is_remote(path))
+    for file, names in names_by_file(local_paths).items():
+        names.sort(key=lambda name: (_suffixes(name)[0] not in FORMATS, name != file, name))
+        yield from names[1:]
 
 
 def _is_hidden(path: str, pattern: str) -> bool:

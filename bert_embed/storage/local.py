@@ -6,7 +6,7 @@ import glob
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from stat import S_ISREG
 from typing import IO, BinaryIO
@@ -73,6 +73,18 @@ def _walk(folder: str, hidden: bool = False) -> Iterator[str]:
         for name in names:
             if hidden or not name.startswith("."):
                 yield os.path.join(parent, name)
+
+
+def names_by_file(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Paths by the file that they name, which a link on their way may name again."""
+    real_folder = functools.cache(os.path.realpath)
+    names: dict[str, list[str]] = {}
+    for path in paths:
+        folder, name = os.path.split(path)
+        is_link = os.path.islink(path)
+        file = os.path.realpath(path) if is_link else os.path.join(real_folder(folder), name)
+        names.setdefault(file, []).append(path)
+    return names
 
 
 def _refuse(error: OSError) -> None:

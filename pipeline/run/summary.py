@@ -36,7 +36,7 @@ from bert_embed.transforms.ledger import (
     joined,
     length_end,
 )
-from bert_embed.transforms.listing import HIDDEN, OF_RUNS
+from bert_embed.transforms.listing import HIDDEN, LINKS, OF_RUNS
 from bert_embed.transforms.parts import BLANK_LINE
 
 # Which flags help where much of a text did not reach the model.
@@ -288,7 +288,7 @@ SELECT id, each.* FROM `{path}`, UNNEST({folder}) AS each;
 
 
 def skipped_text(files: Mapping[str, int]) -> str:
-    kinds = {HIDDEN: "hidden", OF_RUNS: "of a run's output"}
+    kinds = {HIDDEN: "hidden", OF_RUNS: "of a run's output", LINKS: "a link to another"}
     why = [text for name, text in kinds.items() if name in files]
     if files.keys() - kinds.keys():
         why.append("not text")

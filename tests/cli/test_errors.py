@@ -239,6 +239,33 @@ def test_linked_folders_are_read_once(tmp_path, tiny_bundle):
         assert rows(out)["id"] == [f"{tmp_path}/in/link/a.txt:0"]
 
 
+def test_linked_files_are_read_once(tmp_path, tiny_bundle, capsys):
+    """By the name of the file itself; of links, and of names without a known suffix, by another."""
+    for folder in ("in/2024", "there"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "in" / "2024" / "a.txt").write_text("one\n")
+    (tmp_path / "there" / "b.txt").write_text("two\n")
+    (tmp_path / "in" / "2024" / "blob").write_text('{"text": "three"}\n')
+    for link, target in (
+        ("2024/LATEST.txt", "a.txt"),
+        ("2024/c.txt", "../../there/b.txt"),
+        ("2024/d.txt", "../../there/b.txt"),
+        ("2024/z.jsonl", "blob"),
+        ("all", "2024"),
+    ):
+        (tmp_path / "in" / link).symlink_to(target)
+    wanted = [f"{tmp_path}/in/2024/{name}:0" for name in ("a.txt", "c.txt", "z.jsonl")]
+    for number, named in enumerate(("in", "in/*/*")):
+        out = tmp_path / f"out{number}"
+        assert embed(out, tiny_bundle, tmp_path / named) == 0
+        assert rows(out)["id"] == wanted
+        links = (3, 9)[number]
+        told = f"{links} files are a link to another and are skipped (links {links})"
+        assert told in capsys.readouterr().err
+    assert embed(tmp_path / "alone", tiny_bundle, tmp_path / "in" / "all" / "LATEST.txt") == 0
+    assert rows(tmp_path / "alone")["id"] == [f"{tmp_path}/in/all/LATEST.txt:0"]
+
+
 def test_a_file_of_somebody_else_named_like_ours_is_input(tmp_path, tiny_bundle):
     inside = tmp_path / "in" / "part"
     inside.mkdir(parents=True)

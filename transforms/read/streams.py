@@ -154,8 +154,8 @@ class ObjectLines:
         counts = (self._counted + np.cumsum(np.isin(marks, opens)))[:, None]
         joins = (self.joined + np.cumsum(np.isin(marks, ends[~apart] + 1)))[:, None]
         self.is_quoted ^= bool(len(quotes) % 2)
-        before = [[self.depth, self.arrays, self._counted, self.joined]]
-        levels = np.concatenate([before, np.concatenate([levels, counts, joins], axis=1)])
+        begin = [[self.depth, self.arrays, self._counted, self.joined]]
+        levels = np.concatenate([begin, np.concatenate([levels, counts, joins], axis=1)])
         lines = np.concatenate([self._line, levels[np.searchsorted(marks, line_feeds)]])
         if self.is_quoted and data.endswith(b"\n"):
             self.is_quoted, self._lost = False, self._lost + 1
