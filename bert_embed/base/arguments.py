@@ -38,6 +38,7 @@ _NOT_OFFERED = {
     "inference_args": "is not offered: each of them has a name here, such as prompt or normalize",
     "load_model_args": "is not offered: each of them has a name here, such as device or precision",
     "max_batch_size": _BATCH_SIZE,
+    "max_batch_weight": "is not offered: max_batch_size counts what element_size_fn gives",
     "min_batch_size": _BATCH_SIZE,
     "model_kwargs": "is not offered: each of them has a name here, such as device or precision",
     "device": "is the model's: give it to bert_embed.load",

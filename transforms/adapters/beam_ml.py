@@ -14,7 +14,7 @@ from apache_beam.ml.rag.types import EmbeddableItem, Embedding
 from apache_beam.ml.transforms.base import EmbeddingsManager
 from apache_beam.utils.windowed_value import WindowedValue
 
-from bert_embed.base.arguments import path_text, seconds, whole_number
+from bert_embed.base.arguments import known_names, path_text, seconds, whole_number
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.bundle.find import local_place, resolve_model
 from bert_embed.model import Embedder
@@ -27,6 +27,7 @@ from bert_embed.transforms.adapters.embed_documents import (
     text_error,
 )
 from bert_embed.transforms.adapters.text_model import (
+    OWN,
     Document,
     ModelSettings,
     Rejection,
@@ -75,10 +76,11 @@ class BertModelHandler(ModelHandler[Any, PredictionResult, Embedder]):
 
         results = texts | RunInference(BertModelHandler("minilm"))
 
-    Elements are strings, dicts, Rows or named tuples; with `KeyedModelHandler(BertModelHandler())`
-    pairs of a key and such an element. `inference` is the vector: of `vectors`, dense is a float32
-    array, sparse a dict of the arrays `indices` and `values`, multi an array with a row for each
-    token, scores a dict of float by label; several kinds are a dict by their names.
+    Elements are strings, dicts, Rows, named tuples or data classes; with
+    `KeyedModelHandler(BertModelHandler())` pairs of a key and such an element. `inference` is the
+    vector: of `vectors`, dense is a float32 array, sparse a dict of the arrays `indices` and
+    `values`, multi an array with a row for each token, scores a dict of float by label; several
+    kinds are a dict by their names.
 
     An element without a text fails, and its whole batch with it, which
     `RunInference.with_exception_handling` gives back; EmbedDocuments rejects it alone.
@@ -106,6 +108,7 @@ class BertModelHandler(ModelHandler[Any, PredictionResult, Embedder]):
         text_b_column: str | None = None,
         **settings: Unpack[HandlerSettings],
     ) -> None:
+        known_names(settings, {*OWN, *HandlerSettings.__annotations__})
         of_model: dict[str, Any] = {**settings}
         of_beam = {name: of_model.pop(name) for name in _OF_BEAM & of_model.keys()}
         check_columns(of_model, column=column, text_b_column=text_b_column)
@@ -385,8 +388,7 @@ def placed(embedded: Document, output_columns: Sequence[str] | None) -> Any:
         made = {f"{kind}_embedding": _as_lists(vector) for kind, vector in texts[0].items()}
         return replace(element, embedding=replace(embedding, **made))
     vectors = [_as_lists(kinds["dense"]) for kinds in texts]
-    fields = {**element} if isinstance(element, Mapping) else element._asdict()
-    fields |= dict(zip(output_columns, vectors, strict=True))
+    fields = {**(record_fields(element) or {}), **dict(zip(output_columns, vectors, strict=True))}
     return fields if isinstance(element, Mapping) else beam.Row(**fields)
 
 

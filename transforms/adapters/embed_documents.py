@@ -3,7 +3,8 @@
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, cast
 
 import apache_beam as beam
@@ -58,9 +59,11 @@ else:
     class Embedded(dict):
         """What EmbedDocuments gives: a pair of collections, in a dict as Beam YAML wants names."""
 
-        def __init__(self, embedded: PCollection[Any], rejected: PCollection[Any]) -> None:
-            super().__init__(embedded=embedded, rejected=rejected)
-            self.embedded, self.rejected = embedded, rejected
+        def __init__(self, embedded: Any, rejected: Any = None) -> None:
+            # Of a list of elements, `["a text"] | EmbedDocuments()`, Beam gives a dict of lists.
+            is_dict = rejected is None
+            super().__init__(embedded if is_dict else {"embedded": embedded, "rejected": rejected})
+            self.embedded, self.rejected = self.values()
 
         def __iter__(self) -> Iterator[PCollection[Any]]:
             return iter(self.values())
@@ -75,7 +78,7 @@ else:
 class EmbedDocuments(beam.PTransform):
     """Gives every record the vector of its text; for other people's pipelines.
 
-    Elements are dicts, Rows, named tuples, or strings; each gives a dict of all its
+    Elements are dicts, Rows, named tuples, data classes, or strings; each gives a dict of all its
     fields, unchanged, and the vector. It keeps its timestamp and its window. A pair of a key and
     such an element gives a pair with the same key.
 
@@ -98,7 +101,7 @@ class EmbedDocuments(beam.PTransform):
             whose bundles are often one element. None: a batch ends with its bundle.
         as_numpy: Whether vectors are float32 arrays rather than lists of float.
         as_rows: Whether results are Rows with a schema rather than dicts; the elements must be
-            Rows, named tuples or strings, with their type known to Beam.
+            Rows, named tuples, data classes or strings, with their type known to Beam.
         **settings: `prompt`, `max_seq_length`, `long_text` and the like, as
             `bert_embed.transforms.adapters.text_model.ModelSettings` has them.
 
@@ -126,7 +129,8 @@ class EmbedDocuments(beam.PTransform):
         self._as_numpy, self._as_rows = switch("as_numpy", as_numpy), switch("as_rows", as_rows)
         if as_numpy and as_rows:
             raise SettingError("as_numpy", "conflicts with as_rows: a schema has no arrays")
-        self._settings = text_model_settings(model, max_batch_seconds, **settings)
+        found = text_model_settings(model, **settings)
+        self._settings = replace(found, max_batch_seconds=max_batch_seconds)
         of_step = {
             "column": column,
             "output_column": output_column,
@@ -180,8 +184,8 @@ class EmbedDocuments(beam.PTransform):
             if row is None:
                 raise SettingError(
                     "as_rows",
-                    "requires elements with a schema, Rows, named tuples or strings, got "
-                    f"{element}: declare it with with_output_types",
+                    "requires elements with a schema, Rows, named tuples, data classes or strings, "
+                    f"got {element}: declare it with with_output_types",
                 )
             fields = dict(row._fields)
         kinds = {
@@ -338,9 +342,11 @@ It has text, id')
 
 
 def record_fields(element: Any) -> Mapping[str, Any] | None:
-    """The fields of a dict, a Row or a named tuple; None if an element has none."""
+    """The fields of a dict, a Row, a named tuple or a data class; None if an element has none."""
     if isinstance(element, Mapping):
         return element
+    if is_dataclass(element) and not isinstance(element, type):
+        return {one.name: getattr(element, one.name) for one in fields_of(element)}
     return element._asdict() if hasattr(element, "_asdict") else None
 
 

@@ -39,7 +39,7 @@ from bert_embed.transforms.steps import Step, count_documents, mend_cell_labels
 
 mend_cell_labels()  # a notebook's first step may come before any of our transforms is created
 # What the transforms take themselves.
-_OWN = (
+OWN = (
     "model",
     "column",
     "output_column",
@@ -136,13 +136,11 @@ class TextModelSettings:
 
 
 def text_model_settings(
-    model: str | os.PathLike[str],
-    max_batch_seconds: float | None = None,
-    **settings: Unpack[ModelSettings],
+    model: str | os.PathLike[str], **settings: Unpack[ModelSettings]
 ) -> TextModelSettings:
     """Finds the model and checks all that can be checked without loading it, or ValueError."""
-    known_names(settings, {*_OWN, *ModelSettings.__annotations__})
-    for name in _OWN:
+    known_names(settings, {*OWN, *ModelSettings.__annotations__})
+    for name in OWN:
         if name in settings:
             raise SettingError(name, "is a setting of another transform, not of this one")
     vectors: dict[str, Any] = {**settings}
@@ -168,7 +166,6 @@ def text_model_settings(
         bundle.fingerprint,
         spec,
         text_spec,
-        max_batch_seconds=max_batch_seconds,
         cuts_silently="long_text" in texts,
         **computing,
     )

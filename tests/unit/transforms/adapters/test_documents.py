@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from collections import namedtuple
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +34,12 @@ from tests.support.rounding import MINILM, assert_near
 
 ROOT = Path(__file__).resolve().parents[4]
 Named = namedtuple("Named", ["text", "number"])
+
+
+@dataclass
+class Article:
+    text: str
+    number: int
 
 
 def vectors(records, column="embedding"):
@@ -71,12 +77,13 @@ def test_an_array_owns_its_numbers_not_those_of_its_batch(tiny_bundle):
 
 
 def test_strings_rows_and_named_tuples_become_records(tiny_bundle, tmp_path):
-    elements = ["one", beam.Row(text="two", number=2), Named("three", 3)]
+    elements = ["one", beam.Row(text="two", number=2), Named("three", 3), Article("four", 4)]
     embedded, _ = collect(tmp_path, elements, EmbedDocuments(tiny_bundle, as_numpy=True))
     assert [without(record) for record in embedded] == [
         {"text": "one"},
         {"text": "two", "number": 2},
         {"text": "three", "number": 3},
+        {"text": "four", "number": 4},
     ]
     assert {(each["embedding"].dtype, each["embedding"].shape) for each in embedded} == {
         (np.dtype(np.float32), (32,))
@@ -234,6 +241,12 @@ def test_both_collections_have_names_and_places(tiny_bundle):
     assert (found.embedded, found.rejected, len(found)) == (embedded, rejected, 2)
 
 
+def test_a_list_of_elements_gives_two_lists(tiny_bundle):
+    embedded, rejected = ["the bank", " "] | EmbedDocuments(tiny_bundle)
+    assert [record["text"] for record in embedded] == ["the bank"]
+    assert [record["reason"] for record in rejected] == ["empty text"]
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -330,6 +343,13 @@ def test_typed_elements_become_typed_rows(tiny_bundle):
         assert_that(why, equal_to([beam.Row(reason="empty text", text=" ")]), label="Why")
     types = dict(embedded.element_type._fields)
     assert (types["text"], types["stars"]) == (str, int | None)
+
+
+def test_data_classes_become_typed_rows(tiny_bundle):
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        articles = pipeline | beam.Create([Article("one", 5)]).with_output_types(Article)
+        embedded, _ = articles | EmbedDocuments(tiny_bundle, as_rows=True)
+        assert_that(embedded | beam.Select("number"), equal_to([beam.Row(number=5)]))
 
 
 @pytest.mark.parametrize("kinds", [["sparse"], ["dense", "sparse"]], ids=str)

@@ -235,6 +235,7 @@ def test_elements_keep_their_time_and_window(tiny_bundle, tmp_path):
         ({"columns": ["a"], "model_name": "m"}, "did you mean model?"),
         ({"columns": ["a"], "min_batch_size": 2}, "is for BertModelHandler; here batches are"),
         ({"columns": ["a"], "max_batch_size": 2}, "is for BertModelHandler; here batches are"),
+        ({"columns": ["a"], "max_batch_seconds": 1}, "max_batch_seconds is a setting of another"),
         ({"columns": ["a"], "load_model_args": {}}, "has a name here, such as device or precision"),
         ({"columns": ["a"], "inference_args": {}}, "has a name here, such as prompt or normalize"),
         ({"columns": ["a"], "image_model": True}, "image_model is not offered: the models embed"),

@@ -289,6 +289,9 @@ def test_the_handler_of_bert_embeddings_gives_vectors_alone(tiny_bundle, tmp_pat
         ({"model_copies": 1.5}, "model_copies must be an integer, got 1.5"),
         ({"max_batch_duration_secs": -1}, "max_batch_duration_secs must be over 0"),
         ({"model_name": "x"}, "did you mean model?"),
+        ({"min_batch": 2}, "min_batch is not a setting; did you mean min_batch_size?"),
+        ({"max_batch_seconds": 1}, "max_batch_seconds is a setting of another transform"),
+        ({"max_batch_weight": 9}, "not offered: max_batch_size counts what element_size_fn"),
         ({"load_model_args": {}}, "load_model_args is not offered: each of them has a name here"),
     ],
 )
