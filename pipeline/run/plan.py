@@ -273,7 +273,8 @@ class EmbedRun:
     @property
     def reads_all(self) -> bool:
         """Whether it sees all documents of its input; `tokenize` may have rejected some before."""
-        return self.options.limit is None and not self.source.examples
+        source = self.source
+        return self.options.limit is None and not source.examples and not source.arrived
 
     @property
     def goal(self) -> Goal:

@@ -97,6 +97,28 @@ def test_an_unfinished_run_goes_on_with_the_files_that_it_listed(
     assert paths(tmp_path / "more") == ["b.txt"]
 
 
+def test_an_increment_that_goes_on_without_files_deletes_none_of_their_documents(
+    tmp_path, folder, tiny_bundle, before_the_job, capsys
+):
+    """They are in the input again, and another output has seen that they are not gone."""
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    assert embed(first, tiny_bundle, folder) == 0
+    (folder / "c.txt").rename(tmp_path / "c.txt")
+    (folder / "d.txt").write_text("money\n")
+    earlier = {"skip_existing": first, "max_deleted": "100%"}
+    before_the_job(stop)
+    assert embed(second, tiny_bundle, folder, **earlier) == 1
+    (tmp_path / "c.txt").rename(folder / "c.txt")
+    before_the_job(lambda: None)
+    assert embed(second, tiny_bundle, folder, **earlier) == 0
+    assert record(second)["changes"]["gone"] == 2
+    assert "2 documents not in the input kept" in capsys.readouterr().out
+    assert not (second / "deleted").exists()
+    flags = {"max_deleted": "100%", "skip_existing": f"{tmp_path}/*"}
+    assert embed(third, tiny_bundle, folder, **flags) == 0
+    assert record(third)["changes"]["gone"] == 0
+
+
 @pytest.mark.parametrize("flags", [{}, {"pooling": "cls"}])
 def test_an_unfinished_run_of_other_files_or_settings_is_another_run(
     tmp_path, folder, tiny_bundle, before_the_job, capsys, flags
