@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
+from itertools import groupby
 from typing import Any
 
 from bert_embed.base.errors import counted, shown_bytes
@@ -71,7 +72,7 @@ class Source:
     files: list[InputFile]  # those to read, with `--limit` the first ones
     digest: str  # of the listing
     columns: Columns
-    documents: int  # estimated, by the first records of the first file
+    documents: int  # estimated, by the first records of a file of each kind
     table: TableRequest | None = None  # None if the input is files
     query_rows: QueryRows | None = None  # of a query's result, which expires
     examples: bool = False
@@ -366,11 +367,13 @@ def count_documents(files: list[InputFile], limit: int | None, quoting: Quoting 
         documents = sum(file.stop for file in files if file.footer is not None)
         documents += sum(file.format == WHOLE_FILES for file in files)
         others = [file for file in files if file.footer is None and file.format != WHOLE_FILES]
-        record_bytes = next(
-            (size for file in others if (size := _record_bytes(file, quoting)) is not None), None
-        )
-        if record_bytes is not None:
-            documents += max(1, round(_stored_bytes(others) / record_bytes))
+        # The largest of a kind stands for it: a short note in a folder says nothing of its tables.
+        others.sort(key=lambda file: (file.format, -file.stop))
+        for _, alike in groupby(others, key=lambda file: file.format):
+            kind = list(alike)
+            known = filter(None, (_record_bytes(file, quoting) for file in kind))
+            if record_bytes := next(known, None):
+                documents += max(1, round(_stored_bytes(kind) / record_bytes))
     return documents if limit is None else min(documents, limit)
 
 
@@ -408,7 +411,7 @@ def part_docs(widths: Widths) -> int:
 
 _SUFFIXES = (".csv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".tfrecord", ".txt")
 # Suffixes of texts of which a good part are no words.
-_MARKUP = {"htm", "html", "ipynb", "rtf", "xhtml", "xml"}
+_MARKUP = {"htm", "html", "ipynb", "rtf", "svg", "xhtml", "xml"}
 
 
 def plan_lines(run: EmbedRun) -> list[str]:

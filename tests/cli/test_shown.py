@@ -95,6 +95,17 @@ def test_the_plan_of_a_csv_counts_records_not_lines(tmp_path, tiny_bundle, capsy
     assert int(documents.replace(",", "")) == pytest.approx(3600 if suffix else 900, rel=0.02)
 
 
+def test_the_plan_counts_each_kind_of_files_by_its_largest(tmp_path, tiny_bundle, capsys):
+    """By the first of all files a short note made a table of 300 records one of thousands."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "A.md").write_text("my data\n")
+    (folder / "b.csv").write_text("text\n" + "a line of the river\n" * 300)
+    (folder / "c.jsonl").write_text('{"text": "the bank of a river, and its money"}\n' * 200)
+    assert embed(tmp_path / "out", tiny_bundle, folder, dry_run=True) == 0
+    assert ", about 501 documents, " in capsys.readouterr().out
+
+
 def test_the_plan_names_the_columns_that_are_joined(tmp_path, tiny_bundle, capsys):
     (tmp_path / "in.csv").write_text("title,abstract,body\none,two,three\n")
     flags = {"text_column": "title, abstract", "dry_run": True}

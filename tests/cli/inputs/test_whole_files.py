@@ -73,10 +73,15 @@ def test_the_plan_says_what_a_document_is_and_what_is_skipped(tmp_path, tiny_bun
     assert embed(tmp_path / "files", tiny_bundle, folder, document="file") == 0
     assert "each text file is one document" in capsys.readouterr().err
     assert ids(tmp_path / "files") == ["a.txt", "b.txt", "c.MD"]
-    pages = write(tmp_path / "pages", {"a.HTML": b"<p>one", "b.xml.gz": gzip.compress(b"<p/>")})
+    pages = write(
+        tmp_path / "pages",
+        {"a.HTML": b"<p>one", "b.xml.gz": gzip.compress(b"<p/>"), "c.svg": b"<g/>"},
+    )
     assert embed(tmp_path / "plan", tiny_bundle, pages, document="file", dry_run=True) == 0
     said = capsys.readouterr()
-    assert "note: .html, .xml.gz files are read as they are, tags and all" in said.out + said.err
+    assert (
+        "note: .html, .xml.gz, .svg files are read as they are, tags and all" in said.out + said.err
+    )
 
 
 def test_files_that_are_not_text_are_refused_where_nothing_else_is_named(
