@@ -408,6 +408,10 @@ class Encoder:
         listed = text_columns(documents)["texts"]
         if named := [name for name in ("prompt", "prompt_name") if settings.get(name) is not None]:
             raise SettingError(named[0], "is of queries or of documents: encode both, then compare")
+        if (
+            "top_k" in settings
+        ):  # of sentence-transformers; of sparse vectors it is the weights kept
+            raise SettingError("top_k", "is called k here")
         made = self.bundle.default_vectors
         chosen = kind or ("dense" if "dense" in made else made[0])
         if chosen == "scores":

@@ -430,6 +430,8 @@ def test_documents_are_ranked_by_what_the_model_is_for(prompted):
         prompted.score([("a", "b")])
     with pytest.raises(bert_embed.SettingError, match="k must be at least 1, got 0"):
         prompted.rank("the river", texts, k=0)
+    with pytest.raises(bert_embed.SettingError, match="top_k is called k here"):
+        prompted.rank("the river", texts, top_k=1)  # of sparse vectors it was the weights kept
 
 
 def test_a_prompt_may_be_given_by_its_name(prompted):
