@@ -4,6 +4,6 @@ INPUT='gs://my-bucket/texts/{day}'
 OUTPUT=gs://my-bucket/vectors
 STATE=/tmp/bert-embed # gone with the container: nothing but the lock is there
 PYTHON=/usr/local/bin/python
-FLAGS=(--model minilm --max_rejected 1%)
+FLAGS=(--model minilm --max_rejected 1% --max_deleted 0)
 READY='gs://my-bucket/texts/{day}/.ready'
 CATCH_UP_DAYS=7

@@ -1,15 +1,18 @@
 """A day is one run: compared with the days before it, the same run whenever it is run again."""
 
 import json
+import re
 import shutil
 
 import pytest
 
 from deploy.cron.embed_day import main
-from tests.support.command import record, rows
+from tests.support.command import ROOT, record, rows
 from tests.support.daily import DAYS, counts, state_of, write_day
 
 pytestmark = pytest.mark.slow
+
+CRON = ROOT / "deploy" / "cron"
 
 FIRST = {"a": "red river", "b": "bank", "c": "of"}
 SECOND = {"a": "red river", "b": "seven stars", "d": "money"}
@@ -58,6 +61,24 @@ def test_a_day_again_changes_nothing_whatever_was_run_since(corpus, run_day):
     before = state_of(corpus / "vectors")
     assert [run_day(day) for day in DAYS] == [0, 0, 0]
     assert state_of(corpus / "vectors") == before
+
+
+@pytest.mark.parametrize("file", ["settings.example.sh", "settings.container.example.sh"])
+def test_the_flags_of_the_examples_delete_nothing_that_a_day_does_not_bring_again(
+    corpus, run_day, file
+):
+    """A tenth of the day before is as little as --max_deleted takes for gone by default."""
+    texts = {str(number): f"river {number}" for number in range(10)}
+    write_day(corpus / "parts", DAYS[0], texts)
+    del texts["9"]
+    write_day(corpus / "parts", DAYS[1], texts)
+    flags = re.search(r"^FLAGS=\((.*)\)$", (CRON / file).read_text("utf-8"), re.M)[1].split()
+    parts = f"{corpus}/parts/{{day}}"
+    assert [run_day(day, *flags[flags.index("minilm") + 1 :], input=parts) for day in DAYS[:2]] == [
+        0,
+        0,
+    ]
+    assert not [*corpus.glob("vectors/*/deleted")]
 
 
 def test_the_output_may_be_moved_between_days(corpus, run_day):
