@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bert_embed.backends.choose import EngineLoader, load_engine
-from bert_embed.base.arguments import known_names, one_of, text_pairs, whole_number
+from bert_embed.base.arguments import (
+    known_names,
+    one_of,
+    text_list,
+    text_pairs,
+    whole_number,
+)
 from bert_embed.base.environment import in_pieces
 from bert_embed.base.errors import SettingError, counted, required
 from bert_embed.bundle.bundle import DOCUMENT, QUERY, Bundle, query_prompt
@@ -129,6 +135,9 @@ class Encoder:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Encoder":
         """Returns an encoder with the same model in memory; scikit-learn copies often."""
+        return self.__copy__()
+
+    def __copy__(self) -> "Encoder":
         copied = object.__new__(type(self))
         vars(copied).update(vars(self))
         return copied
@@ -405,13 +414,12 @@ class Encoder:
         Returns:
             The documents, best first; of equal ones the first that was given.
         """
-        listed = text_columns(documents)["texts"]
+        known_names(settings, {*TextSettings.__annotations__, "k", "kind"})
+        if not isinstance(query, str):
+            raise SettingError("query", f"must be one text, got a {type(query).__name__}")
+        listed = text_list("documents", documents)
         if named := [name for name in ("prompt", "prompt_name") if settings.get(name) is not None]:
             raise SettingError(named[0], "is of queries or of documents: encode both, then compare")
-        if (
-            "top_k" in settings
-        ):  # of sentence-transformers; of sparse vectors it is the weights kept
-            raise SettingError("top_k", "is called k here")
         made = self.bundle.default_vectors
         chosen = kind or ("dense" if "dense" in made else made[0])
         if chosen == "scores":

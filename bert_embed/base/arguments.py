@@ -16,7 +16,10 @@ _TO_LIST = ("to_pylist", "to_list", "tolist")
 # Settings of sentence-transformers, LangChain and Beam: what they are called here, or why not.
 _OTHER_NAMES = {
     "columns": "column",
+    "compute_type": "precision",
+    "dtype": "precision",
     "gpu": "device",
+    "max_active_dims": "top_k",
     "max_length": "max_seq_length",
     "model_id": "model",
     "model_name": "model",
@@ -24,32 +27,63 @@ _OTHER_NAMES = {
     "normalize_embeddings": "normalize",
     "pooling_mode": "pooling",
     "pooling_strategy": "pooling",
+    "text": "column",
     "text_column": "column",
+    "top_k": "k",
+    "torch_dtype": "precision",
     "truncate_dim": "dim",
 }
 _BATCH_SIZE = "is for BertModelHandler; here batches are formed by tokens, as batch_tokens says"
+_HAVE_NAMES = "is not offered: each of them has a name here, such as device or precision"
+_COMES_FIRST = "comes first here, without a name"
+_NUMPY = "is not needed: vectors are NumPy arrays"
+_SCORES = "is not offered: scores are what the model was trained to give"
+_TOKEN = "is not offered: HF_TOKEN has the token of the Hugging Face hub"
 _NOT_OFFERED = {
+    "activation_fn": _SCORES,
+    "apply_softmax": _SCORES,
     "backend": "is not offered: device and precision say what computes",
     "batch_size": "is not needed: batches are formed by tokens, batch_tokens says of how many",
     "cache_folder": "is not offered: HF_HUB_CACHE names the Hugging Face cache",
-    "convert_to_numpy": "is not needed: vectors are NumPy arrays",
+    "config_kwargs": _HAVE_NAMES,
+    "convert_to_numpy": _NUMPY,
+    "convert_to_sparse_tensor": "is not offered: to_scipy of the vectors gives a sparse array",
     "convert_to_tensor": "is not offered: torch.from_numpy takes the vectors",
+    "default_prompt_name": "is not offered: prompt takes name:NAME",
+    "documents": _COMES_FIRST,
     "image_model": "is not offered: the models embed texts",
     "inference_args": "is not offered: each of them has a name here, such as prompt or normalize",
-    "load_model_args": "is not offered: each of them has a name here, such as device or precision",
+    "inputs": _COMES_FIRST,
+    "load_model_args": _HAVE_NAMES,
     "max_batch_size": _BATCH_SIZE,
     "max_batch_weight": "is not offered: max_batch_size counts what element_size_fn gives",
     "min_batch_size": _BATCH_SIZE,
-    "model_kwargs": "is not offered: each of them has a name here, such as device or precision",
+    "model_kwargs": _HAVE_NAMES,
+    "modules": "is not offered: save the model to a folder, and give that",
     "device": "is the model's: give it to bert_embed.load",
     "output_value": "is not offered: units gives the vectors of tokens",
     "chunk_size": "is not offered: threads of bert_embed.load says how many cores compute",
+    "pool": "is not a setting; did you mean pooling? How many cores compute is threads of "
+    "bert_embed.load",
     "precision": "is the model's: give it to bert_embed.load; embed stores other number types, "
     "output_dtype says which",
+    "processor_kwargs": _HAVE_NAMES,
+    "prompts": "is not offered: prompt takes one text, or name:NAME of the model's prompts",
     "prompt_name": "is of calls of an encoder: here prompt takes name:NAME",
+    "queries": _COMES_FIRST,
+    "query": _COMES_FIRST,
+    "return_documents": "is not offered: number says which of the documents it is",
     "revision": "is not offered: give it behind the model's name, ORG/NAME@REVISION",
+    "save_to_cpu": _NUMPY,
     "sentences": "is called texts here, and comes first",
+    "similarity_fn_name": "is the model's, and cannot be chosen",
+    "task": "is not offered: call encode_query or encode_document",
+    "text": _COMES_FIRST,
+    "token": _TOKEN,
+    "token_pooling": "is not offered: pool_factor says how many similar tokens become one",
+    "tokenizer_kwargs": _HAVE_NAMES,
     "trust_remote_code": "is not offered: no code of a model is run",
+    "use_auth_token": _TOKEN,
 }
 
 
@@ -223,9 +257,9 @@ def known_names(given: Collection[str], known: Collection[str]) -> None:
     """Checks the names of settings; an error suggests the nearest one, or lists them all."""
     for name in given:
         if name not in known:
-            if name in _NOT_OFFERED:
-                raise SettingError(name, _NOT_OFFERED[name])
             meant = [_OTHER_NAMES[name]] if _OTHER_NAMES.get(name) in known else []
+            if name in _NOT_OFFERED and not meant:
+                raise SettingError(name, _NOT_OFFERED[name])
             meant += difflib.get_close_matches(name, known, n=1)
             hint = (
                 f"; did you mean {meant[0]}?"
@@ -243,6 +277,11 @@ def _items(name: str, values: Any, expected: str, flat: bool = True) -> list[Any
     if table or isinstance(values, Mapping | Set) or not isinstance(values, Iterable):
         hint = ": give one of its columns" if table and hasattr(values, "columns") else ""
         raise SettingError(name, f"must be {expected}, got a {type(values).__name__}{hint}")
+    return as_list(values)
+
+
+def as_list(values: Iterable[Any]) -> list[Any]:
+    """Returns a column of any library as a list of Python's own values."""
     for convert in _TO_LIST:
         if hasattr(values, convert):
             return list(getattr(values, convert)())

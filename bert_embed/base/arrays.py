@@ -4,9 +4,30 @@ A vector's length and cosines are the same whatever rows are beside it.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import xxhash
+
+
+class SameValues:
+    """A data class, made with `eq=False`, that is equal to one with the same values, NaN as NaN.
+
+    Python's own comparison of two arrays has no one answer, and is an error.
+    """
+
+    __hash__ = None  # type: ignore[assignment]  # of what can change, as of a list
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(map(_same, vars(self).values(), vars(other).values()))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+    return type(one) is type(other) and bool(one == other)
 
 
 def text_hashes(texts: Iterable[str]) -> np.ndarray:

@@ -16,6 +16,7 @@ except ImportError as missing:
     ) from missing
 
 from bert_embed.backends.runner import pad_rows
+from bert_embed.base.arguments import text_list
 from bert_embed.base.errors import SettingError
 from bert_embed.encoder import Encoder
 from bert_embed.settings import TextSpec
@@ -75,9 +76,10 @@ class EncoderModule(InputModule):
         pairs = [one if isinstance(one, (list, tuple)) else (one,) for one in inputs]
         if len(sizes := {len(pair) for pair in pairs}) > 1 or not sizes <= {1, 2}:
             raise SettingError("inputs", "must be texts, or pairs of two texts")
-        columns: dict[str, Any] = {"texts": [pair[0] for pair in pairs], "texts_b": None}
+        texts = [text_list("inputs", texts) for texts in zip(*pairs, strict=True)]
+        columns: dict[str, Any] = {"texts": texts[0], "texts_b": None}
         if sizes == {2}:
-            columns["texts_b"] = [pair[1] for pair in pairs]
+            columns["texts_b"] = texts[1]
         return {**columns, "prompt": prompt, **self._ids(columns, prompt)}
 
     def _ids(self, columns: dict[str, Any], prompt: str | None) -> dict[str, torch.Tensor]:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bert_embed.base.arrays import splits_of
+from bert_embed.base.arrays import SameValues, splits_of
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, StorageError
 from bert_embed.models.heads.head import Kind, Settings
@@ -183,8 +183,8 @@ class Rows:
         return Rows(self.vectors[rows], self.columns.take(rows), others)
 
 
-@dataclass(frozen=True)
-class DocumentUnits:
+@dataclass(frozen=True, eq=False)
+class DocumentUnits(SameValues):
     """The vectors of a document's tokens, words or spans.
 
     Attributes:

@@ -19,7 +19,7 @@ from bert_embed.base.arguments import (
     text_or_word_lists,
     whole_numbers,
 )
-from bert_embed.base.arrays import places, splits_of, take_rows
+from bert_embed.base.arrays import SameValues, places, splits_of, take_rows
 from bert_embed.base.errors import InputError, SettingError, counted
 from bert_embed.settings import SPECIAL_TOKENS
 
@@ -27,8 +27,8 @@ _WORD = "a"  # a text that could run into the prompt before it
 NO_TOKEN = -1  # instead of the ids of [CLS] and [SEP], in rows of a model without them
 
 
-@dataclass(frozen=True)
-class TokenizedTexts:
+@dataclass(frozen=True, eq=False)
+class TokenizedTexts(SameValues):
     """Tokens of a list of texts, end to end, with the span of each in its text.
 
     Attributes:

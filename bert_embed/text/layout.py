@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_embed.base.arrays import places, splits_of, unit_length, weighted_means
+from bert_embed.base.arrays import SameValues, places, splits_of, unit_length, weighted_means
 from bert_embed.base.errors import SettingError, required
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.heads.head import DocumentRows, Head, TokenPlaces
@@ -440,15 +440,15 @@ class GranularVectors:
     heads: dict[str, Any] = field(default_factory=dict)  # of documents, windows or chunks, by kind
 
 
-@dataclass(frozen=True)
-class TextVectors:
-    """The vectors of one text's tokens or words.
+@dataclass(frozen=True, eq=False)
+class TextVectors(SameValues):
+    """The vectors of one text's tokens, words or spans.
 
     Attributes:
-        texts: The tokens or words.
-        starts: int32 `[n]`, the first character of each; -1 for special tokens.
+        texts: The tokens, words or spans.
+        starts: int32 `[n]`, the first character of each; -1 for special tokens and the prompt's.
         stops: int32 `[n]`, one past the last; -1 likewise.
-        vectors: float32 `[n, width]`.
+        vectors: float32 `[n, width]`, for a stack `[n, layers, width]`.
     """
 
     texts: list[str]
@@ -524,6 +524,7 @@ def per_document(
     vectors: np.ndarray,
 ) -> list[TextVectors]:
     """Returns the columns of all documents as one record for each."""
+    starts, stops = (place.astype(np.int32, copy=False) for place in (starts, stops))
     return [
         TextVectors(list(texts[a:b]), starts[a:b], stops[a:b], vectors[a:b])
         for a, b in pairwise(splits.tolist())

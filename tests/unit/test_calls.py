@@ -137,7 +137,7 @@ def test_an_encoder_is_loaded_anew_elsewhere_and_cannot_be_changed(encoder):
     again = pickle.loads(pickle.dumps(encoder))
     np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
     encoder.max_seq_length = 16
-    assert copy.deepcopy(encoder).max_seq_length == 16
+    assert copy.deepcopy(encoder).max_seq_length == copy.copy(encoder).max_seq_length == 16
     encoder.max_seq_length = encoder.bundle.max_seq_length
     with pytest.raises(AttributeError, match="truncate_dim cannot be set"):
         encoder.truncate_dim = 8
@@ -151,8 +151,8 @@ def test_a_copy_shares_the_loaded_model(tiny_bundle):
         return loads[-1]
 
     encoder = bert_embed.Encoder(read_bundle(tiny_bundle), load_engine=load)
-    copied = copy.deepcopy({"model": encoder})["model"]
-    np.testing.assert_array_equal(copied.encode(TEXTS), encoder.encode(TEXTS))
+    for copied in (copy.deepcopy({"model": encoder})["model"], copy.copy(encoder)):
+        np.testing.assert_array_equal(copied.encode(TEXTS), encoder.encode(TEXTS))
     assert len(loads) == 1
 
 
@@ -259,7 +259,13 @@ def test_one_text_gives_its_own_tokens_and_words(encoder):
     for of in ("token", "word"):
         one, (listed,) = encoder.units("the bank", of), encoder.units(["the bank"], of)
         assert one.texts == listed.texts
-        np.testing.assert_array_equal(one.vectors, listed.vectors)
+        assert one == listed
+        assert one in [listed]
+        assert one != encoder.units("the river", of)
+        assert {one.starts.dtype, one.stops.dtype} == {np.dtype(np.int32)}
+    [without_token] = encoder.units([["", "a"]], "word")
+    assert np.isnan(without_token.vectors[0]).all()
+    assert without_token == copy.copy(without_token)
 
 
 @pytest.mark.parametrize(
@@ -389,6 +395,8 @@ def test_similarities_are_cosines(encoder):
     assert_near(found, [[1, 0, half], [half, half, 0], [0, 0, 0]])
     assert_near(encoder.similarity_pairwise(one, other), [1, half, 0])
     assert encoder.similarity([1, 0], one).shape == (1, 3)
+    for column in (pd.Series([*one]), pl.Series(one.tolist()), pa.array(one.tolist())):
+        assert_near(encoder.similarity(column, other), found)
     for wrong, message in (
         ([[1, 2, 3]], "other must be vectors of 2 numbers, got 3"),
         ([["a", "b"]], r"other must be vectors, numbers \[vectors, dim\]"),
@@ -428,9 +436,14 @@ def test_documents_are_ranked_by_what_the_model_is_for(prompted):
     assert [hit.score for hit in prompted.rank("the river", texts, k=1)] == [scores.max()]
     with pytest.raises(bert_embed.SettingError, match="model is no cross-encoder: it has no sc"):
         prompted.score([("a", "b")])
-    with pytest.raises(bert_embed.SettingError, match="k must be at least 1, got 0"):
-        prompted.rank("the river", texts, k=0)
-    with pytest.raises(bert_embed.SettingError, match="top_k is called k here"):
+    for given, message in (
+        (("the river", texts, 0), "k must be at least 1, got 0"),
+        ((["the river"], texts), "query must be one text, got a list"),
+        (("the river", [None]), "documents must be str, number 0 is missing"),
+    ):
+        with pytest.raises(bert_embed.SettingError, match=message):
+            prompted.rank(*given)
+    with pytest.raises(bert_embed.SettingError, match=r"top_k is not a setting; did you mean k\?"):
         prompted.rank("the river", texts, top_k=1)  # of sparse vectors it was the weights kept
 
 

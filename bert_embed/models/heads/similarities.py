@@ -5,9 +5,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bert_embed.base.arguments import as_list
 from bert_embed.base.arrays import cosines, rounding, splits_of, unit
 from bert_embed.base.errors import SettingError, counted
-from bert_embed.models.heads.vectors import MultiVector, MultiVectors, SparseVector, SparseVectors
+from bert_embed.models.heads.vectors import (
+    MultiVector,
+    MultiVectors,
+    SparseVector,
+    SparseVectors,
+    joined,
+)
 
 _LEAST, _MOST = 1e-20, 1e36  # squares of lengths that float32 computes with
 # The number of a query, int64 rows of a batch, and their scores, float64
@@ -258,6 +265,7 @@ def _reaching(
 
 
 _OF_KIND: dict[str, type[Similarity]] = {"sparse": SparseProducts, "multi": MaxSim}
+_ONE_ROW = ({SparseVector}, {MultiVector})
 # Of dense vectors `[..., dim]`, those of one with those of the other
 _PAIRS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "cosine": lambda one, other: np.vecdot(unit(one), unit(other)),
@@ -315,14 +323,16 @@ def _same_kind(one: Any, other: Any) -> tuple[Any, Any]:
 
 
 def _ragged(vectors: Any) -> Any:
-    """One row as rows, and a SciPy array as sparse vectors; anything else as it is."""
+    """Rows or one of them as rows, and a SciPy array as sparse vectors; all else as it is."""
+    if isinstance(vectors, list | tuple) and {*map(type, vectors)} in _ONE_ROW:
+        return joined([_ragged(vector) for vector in vectors])
     if isinstance(vectors, SparseVector):
         splits = splits_of(np.array([len(vectors)]))
         return SparseVectors(splits, vectors.indices, vectors.values, vectors.width)
     if isinstance(vectors, MultiVector):
         return MultiVectors(splits_of(np.array([len(vectors)])), vectors.vectors)
-    if hasattr(vectors, "tocsr") and vectors.ndim == 2:
-        rows = vectors.tocsr()
+    if hasattr(vectors, "tocsr") and vectors.ndim <= 2:
+        rows = (vectors.reshape(1, -1) if vectors.ndim == 1 else vectors).tocsr()
         splits, indices = rows.indptr.astype(np.int64), rows.indices.astype(np.int32)
         return SparseVectors(splits, indices, rows.data.astype(np.float32), rows.shape[1])
     return vectors
@@ -331,10 +341,13 @@ def _ragged(vectors: Any) -> Any:
 def _numbers(name: str, values: Any) -> np.ndarray:
     try:
         vectors = np.atleast_2d(np.asarray(values, np.float32))
-    except (TypeError, ValueError) as error:
-        raise SettingError(
-            name, "must be vectors, numbers [vectors, dim] or [dim]; encode texts first"
-        ) from error
+    except (TypeError, ValueError):
+        try:  # a column of vectors, as pandas, Polars and Arrow have it
+            vectors = np.asarray(as_list(values), np.float32)
+        except (TypeError, ValueError) as error:
+            raise SettingError(
+                name, "must be vectors, numbers [vectors, dim] or [dim]; encode texts first"
+            ) from error
     if vectors.ndim != 2:
         raise SettingError(name, f"must be numbers [vectors, dim] or [dim], got {vectors.shape}")
     return vectors

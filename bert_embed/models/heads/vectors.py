@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overloa
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_embed.base.arrays import first_of_equal, places, splits_of, take_rows
+from bert_embed.base.arrays import SameValues, first_of_equal, places, splits_of, take_rows
 from bert_embed.base.environment import requires
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
-@dataclass(frozen=True)
-class SparseVector:
+@dataclass(frozen=True, eq=False)
+class SparseVector(SameValues):
     """The sparse vector of one text.
 
     Attributes:
@@ -42,8 +42,8 @@ class SparseVector:
 _Row = TypeVar("_Row")
 
 
-@dataclass(frozen=True)
-class _Rows(Generic[_Row]):
+@dataclass(frozen=True, eq=False)
+class _Rows(SameValues, Generic[_Row]):
     """Vectors of rows, whose columns have all rows end to end."""
 
     flat: ClassVar[tuple[str, ...]]  # the columns
@@ -74,7 +74,7 @@ class _Rows(Generic[_Row]):
         return replace(self, splits=splits, **{name: getattr(self, name)[at] for name in self.flat})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SparseVectors(_Rows[SparseVector]):
     """Sparse vectors, all rows end to end; `rows[0]` is one, `rows[:2]` are some.
 
@@ -150,8 +150,8 @@ def merged_entries(
     return SparseVectors(splits, indices[first], values)
 
 
-@dataclass(frozen=True)
-class MultiVector:
+@dataclass(frozen=True, eq=False)
+class MultiVector(SameValues):
     """The multi-vector of one text; NumPy takes it as an array.
 
     Attributes:
@@ -174,7 +174,7 @@ class MultiVector:
         return self.vectors.shape[1]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MultiVectors(_Rows[MultiVector]):
     """A vector for each kept token of each row, all rows end to end; `rows[0]` is one row.
 

@@ -111,6 +111,8 @@ def test_a_sentence_transformer_is_called_as_one(tmp_path):
     np.testing.assert_allclose(each[1]["sentence_embedding"], ours.encode(texts)[1], atol=1e-6)
     with pytest.raises(bert_embed.SettingError, match="processing_kwargs is not offered here"):
         ours.encode(texts, processing_kwargs={"text": {"max_length": 4}})
+    with pytest.raises(bert_embed.SettingError, match=r"inputs must be str, number 1 is missing"):
+        ours.encode(["the bank", None])
 
 
 def test_a_model_for_other_vectors_is_no_sentence_transformer(tmp_path):

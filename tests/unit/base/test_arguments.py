@@ -113,6 +113,12 @@ def refused_by(encoder, method, texts, settings, message):
         ({"layer_combine": 2}, "layer_combine must be one of last,"),
         ({"color": 1}, "color is not a setting, those are"),
         ({"model_name": "a"}, "model_name is not a setting; did you mean model?"),
+        ({"prompts": {}}, "prompts is not offered: prompt takes one text, or name:NAME"),
+        ({"default_prompt_name": "a"}, "default_prompt_name is not offered: prompt takes name:"),
+        ({"similarity_fn_name": "dot"}, "similarity_fn_name is the model's, and cannot be chosen"),
+        ({"token": "a"}, "token is not offered: HF_TOKEN has the token"),
+        ({"tokenizer_kwargs": {}}, "tokenizer_kwargs is not offered: each of them has a name"),
+        ({"torch_dtype": "float16"}, "torch_dtype is not a setting; did you mean precision?"),
         ({"truncate_dim": 8}, "truncate_dim is not a setting; did you mean dim?"),
         ({"revision": "a"}, "revision is not offered: give it behind the model's name"),
         ({"pool": "cls"}, "pool is not a setting; did you mean pooling?"),
@@ -235,6 +241,10 @@ SENTENCE_TRANSFORMERS = {
     "normalize_embeddings": (True, "normalize_embeddings is not a setting; did you mean normal"),
     "truncate_dim": (8, "truncate_dim is not a setting; did you mean dim?"),
     "chunk_size": (8, "chunk_size is not offered: threads of bert_embed.load"),
+    "inputs": (["a"], "inputs comes first here, without a name"),
+    "pool": ({}, "How many cores compute is threads of bert_embed.load"),
+    "save_to_cpu": (True, "save_to_cpu is not needed: vectors are NumPy arrays"),
+    "task": ("query", "task is not offered: call encode_query or encode_document"),
 }
 
 

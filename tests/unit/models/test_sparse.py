@@ -340,6 +340,7 @@ def test_the_similarity_of_sparse_vectors_is_their_dot_product(encoder):
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores, matrix[:2] @ matrix.T, rtol=1e-6)
     np.testing.assert_array_equal(encoder.similarity(found[1], found.to_scipy()), scores[1:])
+    np.testing.assert_array_equal(encoder.similarity(found.to_scipy()[1], [*found]), scores[1:])
     pairs = encoder.similarity_pairwise(found, found)
     np.testing.assert_allclose(pairs, (matrix**2).sum(axis=1), rtol=1e-6)
     assert encoder.similarity(found[:0], found).shape == (0, len(TEXTS))
@@ -350,6 +351,22 @@ def test_the_similarity_of_sparse_vectors_is_their_dot_product(encoder):
         encoder.similarity_pairwise(found, found[:2])
     with pytest.raises(SettingError, match="must be vectors of 30 numbers, got"):
         encoder.similarity(replace(found, width=30), found)
+
+
+def test_rows_are_equal_where_their_numbers_are(encoder):
+    found, again = (encoder.encode(TEXTS, kind="sparse") for _ in range(2))
+    assert found == again
+    assert found[0] in [again[1], again[0]]
+    assert found[0] != found[1]
+    assert found != found[:2]
+    assert found[0] != found
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(found)
+
+
+def test_documents_are_ranked_by_all_their_weights(encoder):
+    with pytest.raises(SettingError, match="top_k is not a setting; did you mean k"):
+        encoder.rank("the bank", TEXTS, top_k=1)
 
 
 @pytest.mark.parametrize(
