@@ -562,7 +562,7 @@ class Encoder:
             done.append(self.embedder.run(request))
             first, cut = first + len(piece["texts"]), cut + len(done[-1].cut)
         if cut and "long_text" not in call.texts:
-            message = self.embedder.truncation(cut, count, text_spec)
+            message = self.embedder.truncation(cut, count, request)
             warnings.warn(message, TruncationWarning, stacklevel=_calling_level())
         return done
 

@@ -55,6 +55,12 @@ class Request:
         if self.batch_tokens is not None:
             whole_number("batch_tokens", self.batch_tokens, least=1)
 
+    @property
+    def takes_windows(self) -> bool:
+        """Whether long texts may become windows: neither pairs nor queries of multi-vectors."""
+        pairs = (self.texts or {}).get("texts_b") is not None
+        return not pairs and not (self.query and self.text_spec.vectors == ("multi",))
+
 
 @dataclass(frozen=True)
 class Embedded:
@@ -171,15 +177,16 @@ class Embedder:
         """Returns what makes other vectors than dense ones, by kind; proxies give no attribute."""
         return dict(self.bundle.heads)
 
-    def truncation(self, cut: int, total: int, text_spec: TextSpec) -> str:
+    def truncation(self, cut: int, total: int, request: Request) -> str:
         """Says how many of the texts were cut, and which settings do something else."""
-        length, most = text_spec.max_seq_length, self.bundle.config.max_position_embeddings
+        length, most = request.text_spec.max_seq_length, self.bundle.config.max_position_embeddings
+        windows = "long_text='window' takes all of a text, " if request.takes_windows else ""
         upto = "a larger max_seq_length" if most == NO_LIMIT else f"max_seq_length up to {most}"
         longer = f"{upto} keeps more of it, " if length < most else ""
         were_cut = counted_of(cut, total, "text", "was cut", "were cut")
         return (
-            f"{were_cut} at {length} tokens: long_text='window' takes all of a text, "
-            f"{longer}long_text='truncate' cuts without this warning"
+            f"{were_cut} at {length} tokens: {windows}{longer}long_text='truncate' cuts without "
+            "this warning"
         )
 
     def _text_rows(self, request: Request) -> TextRows:
@@ -297,7 +304,7 @@ def _refuse_long(number: int | None, request: Request) -> None:
         raise SettingError(
             "texts",
             f"number {request.first + number} is longer than {request.text_spec.max_seq_length} "
-            "tokens; set long_text to truncate or window",
+            f"tokens; set long_text to truncate{' or window' if request.takes_windows else ''}",
             "long_text",
         )
 

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert_embed.base.arguments import (
-    one_text,
     span_lists,
     text_list,
     text_or_word_lists,
@@ -106,7 +105,9 @@ class TextTokenizer(ABC):
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of one text, with the special tokens of a row around them."""
-        ids, _ = self.encode_flat([one_text("text", text)])
+        if not isinstance(text, str):
+            raise SettingError("text", f"must be a str, got a {type(text).__name__}")
+        ids, _ = self.encode_flat([text])
         return [self.cls_id, *ids.tolist(), self.sep_id] if self.special_tokens else ids.tolist()
 
     def encode_flat(self, texts: Iterable[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

@@ -112,7 +112,7 @@ def options_of_call(values: Mapping[str, Any]) -> Options:
         else:
             words += beam_words(name, value)
     if "input" in ours:
-        _check_no_texts(ours["input"])
+        ours["input"] = _files(ours["input"])
     try:
         return read_options(ours, words, ConfigFile.read(values.get("config")))
     except UnknownFlags as error:
@@ -131,8 +131,8 @@ def _beam_args(value: Any) -> list[str]:
     return words
 
 
-def _check_no_texts(value: Any) -> None:
-    """Refuses texts in the place of files, by their number: texts are in no message."""
+def _files(value: Any) -> Any:
+    """A file, or a list of them; refuses texts in their place by number: no message has a text."""
     items = items_of(value)
     if items is None and not isinstance(value, str | os.PathLike):
         kind = type(value).__name__
@@ -141,6 +141,7 @@ def _check_no_texts(value: Any) -> None:
         words = isinstance(item, str) and len(item.split()) > 1
         if words and "://" not in item and not glob.has_magic(item) and not os.path.exists(item):
             raise SettingError("input", f"number {number} names no file; {_IN_MEMORY}")
+    return value if items is None else items
 
 
 def outputs_given(name: str, value: Any) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ from bert_embed.transforms.parts import BLANK_LINE
 
 # Which flags help where much of a text did not reach the model.
 ADVICE = {
-    "cut": "--long_text window or --chunk tokens reads all, --max_seq_length more",
+    "cut": "--long_text window or --chunk tokens reads all of single texts, --max_seq_length more",
     "unknown": "choose a --model for these languages",
 }
 _MOST_FILES = 5  # with most [UNK] that a record lists

@@ -62,8 +62,9 @@ def test_a_tilde_is_the_home_folder_wherever_a_path_is_taken(
 
 
 def test_a_second_call_does_nothing_and_can_be_silent(tmp_path, tiny_bundle, texts, capsys):
-    call = {"input": texts[0], "output": tmp_path / "out", "model": Path(tiny_bundle)}
-    first = bert_embed.embed(**call, show_progress=False)
+    call = {"output": tmp_path / "out", "model": Path(tiny_bundle)}
+    first = bert_embed.embed((path for path in texts[:1]), **call, show_progress=False)
+    call["input"] = texts[0]
     assert bert_embed.embed(**call, show_progress=False) == first
     assert capsys.readouterr() == ("", "")
     assert bert_embed.embed(**call) == first

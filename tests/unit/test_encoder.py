@@ -107,6 +107,15 @@ def test_long_texts_are_cut(encoder):
     assert_near(vectors[0], vectors[1])
 
 
+def test_no_windows_are_suggested_for_pairs(encoder):
+    """They are refused for these."""
+    long = ["money " * 70]
+    with pytest.warns(bert_embed.TruncationWarning, match="at 64 tokens: long_text='truncate' cut"):
+        encoder.encode(long, long)
+    with pytest.raises(bert_embed.SettingError, match=r"set long_text to truncate$"):
+        encoder.encode(long, long, long_text="reject")
+
+
 def test_a_pair_is_not_its_first_text(encoder):
     single, pair = encoder.encode(["the bank"]), encoder.encode(["the bank"], ["the river"])
     assert np.abs(single - pair).max() > 1e-3

@@ -256,10 +256,9 @@ class TextModelHandler(ModelHandler[Document, Document, Embedder]):
         settings = self._settings
         with RedactErrors("embed"):
             columns = {"texts": texts, "texts_b": texts_b}
-            made = model.run(
-                Request(settings.text_spec, texts=columns, batch_tokens=settings.batch_tokens)
-            )
-        self._warn_of_cuts(len(made.cut), len(texts), model)
+            request = Request(settings.text_spec, columns, batch_tokens=settings.batch_tokens)
+            made = model.run(request)
+        self._warn_of_cuts(len(made.cut), len(texts), model, request)
         start, by_text = 0, _by_text(made.vectors, len(texts), model.heads())
         cut_texts, truncated = set(made.cut.tolist()), 0
         for place in todo:
@@ -270,14 +269,14 @@ class TextModelHandler(ModelHandler[Document, Document, Embedder]):
             start = stop
         return truncated
 
-    def _warn_of_cuts(self, cut: int, total: int, model: Embedder) -> None:
+    def _warn_of_cuts(self, cut: int, total: int, model: Embedder, request: Request) -> None:
         settings = self._settings
         key = settings.fingerprint, settings.text_spec.max_seq_length
         if cut and not settings.cuts_silently and key not in _WARNED:
             _WARNED.add(key)
             _LOG.warning(
                 "%s; this batch is the first, the counter `truncated` has all",
-                model.truncation(cut, total, settings.text_spec),
+                model.truncation(cut, total, request),
             )
 
     def get_num_bytes(self, batch: Sequence[Document]) -> int:

@@ -273,6 +273,8 @@ def test_the_tokenizer_takes_texts_alone(encoder, texts):
     for method in ("encode_flat", "encode_with_offsets"):
         with pytest.raises(SettingError, match="texts must be"):
             getattr(encoder.tokenizer, method)(texts)
+    with pytest.raises(SettingError, match=r"text must be a str, got a list$"):
+        encoder.tokenizer.encode(["a secret"])
     if not isinstance(texts, str):
         with pytest.raises(SettingError, match="text must be a str"):
             encoder.tokenizer.encode(texts)

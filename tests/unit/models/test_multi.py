@@ -240,6 +240,8 @@ def test_what_a_model_cannot_do_is_refused(encoders, tmp_path):
             encode("a", kind="multi")
     with pytest.raises(SettingError, match="window is for documents"):
         encoders("own").encode_query("a", long_text="window", kind="multi")
+    with pytest.raises(SettingError, match=r"set long_text to truncate$"):
+        encoders("own").encode_query("a " * 99, long_text="reject", kind="multi")
     with pytest.raises(SettingError, match="pool_factor"):
         TextSpec(24, pool_factor=2)
     with pytest.raises(SettingError, match="pool_factor"):
