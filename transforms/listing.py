@@ -46,7 +46,7 @@ from bert_embed.transforms.read.columns import PLAIN, Columns
 from bert_embed.transforms.read.lines import limit_lines
 from bert_embed.transforms.read.parquet import with_footers
 from bert_embed.transforms.read.reader import parts_of
-from bert_embed.transforms.read.streams import Inside, look_inside, packing
+from bert_embed.transforms.read.streams import LOOKED_INTO, Inside, look_inside
 
 # Not text: in a folder such files are skipped.
 OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx"} | {
@@ -57,7 +57,8 @@ OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx"} | {
     *(".ttf", ".otf", ".woff", ".woff2", ".exe", ".dll", ".so", ".dylib", ".class"),
     *(".pyc", ".whl", ".deb", ".rpm", ".iso", ".dmg", ".db", ".sqlite", ".sqlite3"),
     *(".npy", ".npz", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".safetensors", ".onnx", ".h5"),
-    *(".hdf5", ".feather", ".arrow"),
+    *(".hdf5", ".feather", ".arrow", ".gguf", ".bin", ".idx", ".z", ".lzo", ".sz", ".metadata"),
+    *(".md5", ".sha1", ".sha256", ".sha512", ".crc", ".sig", ".rds", ".rdata", ".dta", ".sav"),
 }
 HIDDEN = "_*"  # stands among suffixes for files with hidden names
 OF_RUNS = "outputs of runs"  # likewise for the files of earlier runs
@@ -181,16 +182,12 @@ def list_input(
         del infos[path]
         skipped[path] = LINKS
     listed_infos = [infos[path] for path in sorted(infos)]
-    looked = partial(_input_file, input_format=input_format, looks=looks)
-    several = any(is_remote(info.path) and info.path.endswith(".json") for info in listed_infos)
+    text = WHOLE_FILES if whole_files else "text"
+    looked = partial(_input_file, input_format=input_format, looks=looks, text=text)
+    several = any(
+        is_remote(info.path) and _suffixes(info.path)[0] in LOOKED_INTO for info in listed_infos
+    )
     read = list(in_parallel(looked, listed_infos) if several else map(looked, listed_infos))
-    if whole_files:
-        read = [
-            replace(file, format=WHOLE_FILES, compression=packing(file.compression))
-            if file.format == "text"
-            else file
-            for file in read
-        ]
     left_out = [suffix for path, suffix in skipped.items() if path not in infos]
     return Listing(read, dict(Counter(left_out).most_common()))
 
@@ -331,7 +328,7 @@ def without_records(files: list[FileInfo]) -> list[FileInfo]:
     ]
 
 
-def _input_file(info: FileInfo, input_format: str | None, looks: bool) -> InputFile:
+def _input_file(info: FileInfo, input_format: str | None, looks: bool, text: str) -> InputFile:
     suffix, end = _suffixes(info.path)
     compression = COMPRESSIONS.get(end)
     if input_format is None and suffix in OTHER_FORMATS:
@@ -343,6 +340,7 @@ def _input_file(info: FileInfo, input_format: str | None, looks: bool) -> InputF
             "input_format",
         )
     kind = input_format or FORMATS.get(suffix, "text")
+    kind = text if kind == "text" else kind
     if kind == "parquet":
         if compression is not None:
             raise SettingError(

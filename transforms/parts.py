@@ -75,15 +75,13 @@ class CutPart:
 
 _PICKLE = 5  # the first that stores long strings of bytes well
 FORMATS = {  # of suffixes; a file with any other one holds text
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
+    **dict.fromkeys((".jsonl", ".ndjson", ".json", ".jsonlines", ".jl"), "jsonl"),
+    **dict.fromkeys((".csv", ".tsv", ".tab", ".psv"), "csv"),
+    **dict.fromkeys((".parquet", ".parq", ".pq"), "parquet"),
     ".tfrecord": "tfrecord",
 }
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
+COMPRESSIONS |= {".gzip": "gzip", ".bzip2": "bzip2", ".zstd": "zstd"}
 WHOLE_FILES = "whole"  # the format of text files each of which is one document
 TFRECORD = "tfrecord"  # the format of files of examples
 

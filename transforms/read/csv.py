@@ -40,7 +40,7 @@ from bert_embed.transforms.read.records import (
 from bert_embed.transforms.read.streams import check_encoding, unescaped
 
 _QUOTE, _LINE_FEED, _SPACE = ord('"'), ord("\n"), ord(" ")
-_TAB_SEPARATED = re.compile(r"\.tsv(\.[a-z0-9]+)?$", re.IGNORECASE)
+_TAB_SEPARATED = re.compile(r"\.(?:tsv|tab)(\.[a-z0-9]+)?$", re.IGNORECASE)
 _DELIMITERS = ",;\t|"  # of equally frequent ones the first
 _HEADER_BYTES = 1 << 16  # at the start of a file, in which its header is looked for
 # The first record, whichever the delimiter is: quotes open a field only where one begins.
@@ -149,9 +149,9 @@ def dialect_of(
 ) -> tuple[str, Quoting, Iterator[bytes]]:
     """What separates a file's columns, its quoting, and its pieces, which begin with the header.
 
-    A tab in `.tsv`, also compressed; else the most frequent delimiter outside quotes in the header.
-    Where a space follows each of them in the header, spaces before all fields are skipped. Whatever
-    the sizes of the pieces, the same bytes of a file decide.
+    A tab in `.tsv` and `.tab`, also compressed; else the most frequent delimiter outside quotes in
+    the header. Where a space follows each of them in the header, spaces before all fields are
+    skipped. Whatever the sizes of the pieces, the same bytes of a file decide.
     """
     rest = iter(pieces)
     if _TAB_SEPARATED.search(path):

@@ -151,16 +151,17 @@ class ObjectLines:
         apart = np.isin(array[ends], np.frombuffer(b" \t\r", np.uint8))
         array[ends[apart]] = ord("\n")
         self.count += len(opens)
-        counts = (self._counted + np.cumsum(np.isin(marks, opens)))[:, None]
-        joins = (self.joined + np.cumsum(np.isin(marks, ends[~apart] + 1)))[:, None]
         self.is_quoted ^= bool(len(quotes) % 2)
-        begin = [[self.depth, self.arrays, self._counted, self.joined]]
-        levels = np.concatenate([begin, np.concatenate([levels, counts, joins], axis=1)])
-        lines = np.concatenate([self._line, levels[np.searchsorted(marks, line_feeds)]])
+        bounds = np.append(line_feeds, len(array))
+        levels = np.concatenate([[[self.depth, self.arrays]], levels])
+        began = self._counted + np.searchsorted(opens, bounds)
+        joined = self.joined + np.searchsorted(ends[~apart], bounds)
+        rows = np.column_stack([levels[np.searchsorted(marks, bounds)], began, joined])
+        lines, now = np.concatenate([self._line, rows[:-1]]), rows[-1]
         if self.is_quoted and data.endswith(b"\n"):
             self.is_quoted, self._lost = False, self._lost + 1
-            lines = levels = lines[:-1]  # nothing of that line counts
-        self.depth, self.arrays, self._counted, self.joined = levels[-1].tolist()
+            lines, now = lines[:-1], lines[-2]  # nothing of that line counts
+        self.depth, self.arrays, self._counted, self.joined = now.tolist()
         self._several |= bool((np.diff(lines[:, 2]) > 1).any())
         self._line = lines[-1:]
         self._line_feeds += len(line_feeds)
@@ -342,6 +343,7 @@ _SEVERAL = 8  # bytes from which on shares of them say something
 _MANY_CONTROLS, _SOME_HIGH, _MOST_STRANGE = 0.1, 0.05, 0.05
 # The first bytes of what a suffix should have named.
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
+_PACKED[b"\x50\x2a\x4d\x18"] = "zstd"  # as pzstd writes it
 _SUFFIXES = {"gzip": ".gz", "bzip2": ".bz2", "zstd": ".zst"}
 _OTHERS = {
     b"\xfd7zXZ\x00": "xz",
@@ -350,8 +352,14 @@ _OTHERS = {
     b"ORC": "ORC",
     b"Obj\x01": "Avro",
     b"SQLite format 3\x00": "SQLite",
+    b"PARE": "encrypted Parquet",
+    b"ARROW1\x00": "Arrow",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"\x1f\x9d": "data of compress",
+    b"7z\xbc\xaf": "a 7z archive",
 }
 _PARQUET = b"PAR1"
+LOOKED_INTO = (".json", "")  # suffixes in a store
 _START, _LONG_START = 1 << 12, 1 << 20  # bytes looked at; of a file without a line feed in them
 
 
@@ -432,11 +440,11 @@ def look_inside(path: str, named: Inside, suffix: str, forced: bool) -> Inside:
     """What a file is: as `named`, or as its first bytes show; InputError if it is no text.
 
     A compressed file is recognized without its suffix, and a plain one with it; so are line ends
-    of carriage returns alone, and JSON in which an object is not a line. Files of a store are read
-    later, except those of the suffix `.json`, of which no line may be an object. A format that is
-    `forced` stays.
+    of carriage returns alone, JSON in which an object is not a line, and JSON and Parquet named as
+    text. Files of a store are read later, except those without a suffix, and of `.json`, of which
+    no line may be an object. A format that is `forced` stays.
     """
-    if is_remote(path) and (suffix != ".json" or named.compression is not None):
+    if is_remote(path) and (suffix not in LOOKED_INTO or named.compression is not None):
         return named
     with open_raw(path) as file:
         start = _first_bytes(file)
@@ -453,6 +461,8 @@ def look_inside(path: str, named: Inside, suffix: str, forced: bool) -> Inside:
                     start += piece
                     if b"\n" in start or len(start) >= _LONG_START:
                         break
+    if named.format == "text" and not forced and _begins_with_record(start):
+        named = replace(named, format="jsonl")
     inside = replace(named, compression=compression)
     if named.format == "jsonl" and _has_values(path, start):
         return _laid_out(inside, JSON_VALUES)
@@ -480,6 +490,15 @@ def _packing(start: bytes, named: str | None) -> str | None:
             return name
     plain = bool(start) and _is_text(start) and start.translate(None, _CONTROLS) == start
     return None if plain else named
+
+
+def _begins_with_record(start: bytes) -> bool:
+    """Whether the first line is a JSON object, or an array of them."""
+    first = start.removeprefix(BOM).lstrip().partition(b"\n")[0]
+    with suppress(orjson.JSONDecodeError):
+        value = orjson.loads(first if first.startswith((b"{", b"[")) else b"")
+        return isinstance(value[0] if value and isinstance(value, list) else value, dict)
+    return False
 
 
 def _has_values(path: str, start: bytes) -> bool:

@@ -101,6 +101,8 @@ def test_other_text_is_not_taken_for_them(tmp_path, data):
         ("a.txt", b"\0" * 100, "is binary data"),
         ("a.csv", b"PK\x03\x04\x14\0\x08\0\xe9\xff\xfe", "is a zip archive, not text"),
         ("a.jsonl", b"\xfd7zXZ\x00\x00\x04\xe6", "is xz, not text"),
+        ("part-0", b"PARE\x15\x04\x150\x15.\xcc\xff", "is encrypted Parquet, not text"),
+        ("a.txt", b"\x04\x22\x4d\x18d@\xa7\xcc\xff", "is lz4, not text"),
     ],
 )
 def test_what_is_no_text_is_refused_by_its_name(tmp_path, name, data, message):
@@ -124,6 +126,39 @@ def test_the_first_bytes_say_how_a_file_is_compressed(tmp_path, tiny_bundle):
     assert rows(tmp_path / "out")["text"] == ["one", "two"] * 5
     assert embed(tmp_path / "csv", tiny_bundle, tmp_path / "table.csv", keep_text=True) == 0
     assert rows(tmp_path / "csv")["text"] == ["one", "two"]
+
+
+RECORDS = b'{"id": 1, "text": "one"}\n{"id": 2, "text": "two"}\n'
+SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"
+
+
+def test_records_are_read_whatever_their_file_is_called(tmp_path, tiny_bundle):
+    """Warehouses name their files without a suffix; lines of JSON would be embedded as they are."""
+    table = b"id\ttext\n1\tone\n2\ttwo\n"
+    contents = {
+        "000": RECORDS,
+        "0001_part_00.gz": gzip.compress(RECORDS),
+        "a.jsonl.zstd": zstandard.compress(RECORDS),
+        "b.json.gzip": gzip.compress(b"[" + RECORDS.replace(b"}\n{", b"},\n{") + b"]"),
+        "c.jsonlines": RECORDS,
+        "d.jsonl.1": RECORDS,
+        "e": b"[" + RECORDS.strip().replace(b"}\n{", b"}, {") + b"]",
+        "f.tab": table,
+        "g.tsv": SKIPPABLE + zstandard.compress(table),
+        "h.txt": b"\xef\xbb\xbf" + RECORDS,
+    }
+    (tmp_path / "in").mkdir()
+    for name, content in contents.items():
+        (tmp_path / "in" / name).write_bytes(content)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in") == 0
+    assert rows(tmp_path / "out")["id"] == ["1", "2"] * len(contents)
+    (tmp_path / "in" / "h.txt.md5").write_text("0  h.txt")
+    text = {"input_format": "text", "keep_text": True}
+    assert embed(tmp_path / "text", tiny_bundle, tmp_path / "in" / "000", **text) == 0
+    assert rows(tmp_path / "text")["text"] == RECORDS.decode().splitlines()
+    whole = {"document": "file", "keep_text": True}
+    assert embed(tmp_path / "whole", tiny_bundle, tmp_path / "in" / "h*", **whole) == 0
+    assert rows(tmp_path / "whole")["text"] == [RECORDS.decode()]
 
 
 def test_carriage_returns_alone_end_lines(tmp_path, tiny_bundle):
