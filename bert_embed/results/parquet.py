@@ -21,6 +21,7 @@ _BUFFER = 1 << 20  # bytes of a column that are read at a time
 # A file of a run has about 128 MiB. A file that declares more than this is not read, because a few
 # bytes of Parquet can declare any number of rows.
 MOST_BYTES = 8 << 30
+_SIGNATURE_BYTES = 28  # of a footer, nonce and tag
 _MULTI_BYTES = 4 << 20  # of multi-vectors in a batch as float32, about
 _NUMBERS = f"{EMBEDDING}.list.element"
 _VECTORS = (_NUMBERS, f"{_NUMBERS}.list.element", "values.list.element")  # of heads, the latter
@@ -34,7 +35,7 @@ def open_parquet(
     metadata: "pq.FileMetaData | None" = None,
     read_dictionary: Sequence[str] | None = None,
 ) -> "pq.ParquetFile":
-    """Opens a file; ArrowInvalid where its footer counts the same rows differently.
+    """Opens a file; ArrowInvalid where it is encrypted, or its footer counts rows differently.
 
     pyarrow reads no more rows than the footer, or a row group, counts, and reports nothing.
     `metadata` is the footer, if it was read. A value of the leaf columns `read_dictionary`, paths
@@ -51,8 +52,20 @@ def open_parquet(
         read_dictionary=read_dictionary,
     )
     if metadata is None:
+        if not isinstance(source, (str, os.PathLike)):
+            _check_plain(source, file.metadata)
         _check_counts(file.metadata)
     return file
+
+
+def _check_plain(source: BinaryIO, footer: "pq.FileMetaData") -> None:
+    """ArrowInvalid behind a footer that is signed, as that of encrypted columns, if it is plain.
+
+    pyarrow reads such a footer, and ends the process when it is asked for an encrypted column.
+    """
+    source.seek(-8, os.SEEK_END)
+    if int.from_bytes(source.read(4), "little") == footer.serialized_size + _SIGNATURE_BYTES:
+        raise pa.ArrowInvalid("its columns are encrypted: write it without encryption")
 
 
 def _check_counts(footer: "pq.FileMetaData") -> None:

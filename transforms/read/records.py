@@ -94,7 +94,7 @@ class ExtraValues:
 
     def _values(self, record: Mapping[str, Any]) -> Iterator[Any]:
         for name, convert in self._columns:
-            value = record.get(name)
+            value = _of_mongodb(record.get(name))
             try:
                 yield None if value is None else convert(value)
             except (ValueError, OverflowError):
@@ -388,9 +388,16 @@ def _in_code_points(spans: Sequence[Span], words: Sequence[str]) -> list[Span]:
     return [(begins[start], begins[stop] - 1) for start, stop in spans]
 
 
+def _of_mongodb(value: Any) -> Any:
+    """The value in MongoDB's notation of its own types: `{"$oid": "5f0e"}`."""
+    while isinstance(value, dict) and len(value) == 1 and next(iter(value)).startswith("$"):
+        [value] = value.values()
+    return value
+
+
 def id_of(record: Mapping[str, Any], column: str) -> str:
     """The id of a record; BadRecordError if it has none."""
-    value = record.get(column)
+    value = _of_mongodb(record.get(column))
     if value is None:
         raise BadRecordError("missing id")
     if isinstance(value, bool) or not isinstance(value, (str, int)):

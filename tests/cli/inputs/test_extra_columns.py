@@ -190,6 +190,21 @@ def test_values_as_other_programs_write_them_are_read(
     assert "unfit" not in record(tmp_path / "csv")
 
 
+def test_types_of_mongodb_are_read(tmp_path, tiny_bundle):
+    """As mongoexport writes them, relaxed and canonical."""
+    day, long = "2026-01-02T03:04:05Z", {"$numberLong": "1767323045000"}
+    path = write_json(
+        tmp_path / "in.json",
+        {"_id": {"$oid": "5f0e"}, "text": "one", "n": {"$numberLong": "5"}, "at": {"$date": day}},
+        {"_id": {"$oid": "60ab"}, "text": "two", "n": 6, "at": {"$date": long}},
+    )
+    flags = {"id_column": "_id", "extra_columns": "n:int64,at:timestamp"}
+    assert embed(tmp_path / "out", tiny_bundle, path, **flags) == 0
+    found = rows(tmp_path / "out")
+    assert (found["id"], found["n"]) == (["5f0e", "60ab"], [5, 6])
+    assert found["at"] == [datetime.datetime.fromisoformat(day)] * 2
+
+
 def test_short_numbers_are_no_seconds_since_1970(tmp_path, tiny_bundle):
     lines = [{"text": "one", "c": number} for number in (2015, 202605, 0, 20241340, -5)]
     write_json(tmp_path / "in.jsonl", *lines)

@@ -1,5 +1,6 @@
 """Parquet: each row is read once, in any encoding and any cutting; other types are refused."""
 
+import base64
 import itertools
 import os
 import random
@@ -10,6 +11,7 @@ import uuid
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as encryption
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -292,6 +294,33 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path):
         blocks(tmp_path)
     (tmp_path / "a.parquet").rename(tmp_path / "a.parquet.gz")
     with pytest.raises(ValueError, match=r"a\.parquet\.gz is compressed as a whole"):
+        blocks(tmp_path)
+
+
+class Keys(encryption.KmsClient):
+    """Keys that are as good as none."""
+
+    def __init__(self, connection: encryption.KmsConnectionConfig) -> None:
+        super().__init__()
+
+    def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
+        return base64.b64encode(key_bytes)
+
+    def unwrap_key(self, wrapped_key: bytes, master_key_identifier: str) -> bytes:
+        return base64.b64decode(wrapped_key)
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["plain footer", "encrypted footer"])
+def test_encrypted_columns_are_refused(tmp_path, plain):
+    """pyarrow ends the process when it is asked for an encrypted column of a plain footer."""
+    columns = encryption.EncryptionConfiguration(
+        footer_key="footer", column_keys={"key": ["text"]}, plaintext_footer=plain
+    )
+    to = encryption.KmsConnectionConfig()
+    properties = encryption.CryptoFactory(Keys).file_encryption_properties(to, columns)
+    table = pa.table({"id": ["a"], "text": ["one"]})
+    pq.write_table(table, tmp_path / "a.parquet", encryption_properties=properties)
+    with pytest.raises(ValueError, match=r"a\.parquet cannot be read as Parquet: .*encrypt"):
         blocks(tmp_path)
 
 
