@@ -467,7 +467,8 @@ def _check_same(place: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) 
     """Refuses an output whose vectors are not comparable with those of this run."""
     differs = difference(theirs, ours)
     if differs is not None:
+        how = "give the ids in the input the type that they had" * differs.startswith("id_type")
         raise UsageError(
             f"--skip_existing {place} holds other vectors than this run computes: {differs}; "
-            "request the same, or leave it out"
+            f"{how or 'request the same'}, or leave it out"
         )

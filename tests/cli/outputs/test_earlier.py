@@ -3,6 +3,8 @@
 import io
 import shutil
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bert_embed.bundle.bundle import read_bundle
@@ -80,6 +82,17 @@ def test_other_settings_are_refused_before_work(
     (one / "run.json").unlink()
     assert embed(tmp_path / "two", tiny_bundle, day2, **flags) == 2
     assert "names no output of a run: no run.json in it" in capsys.readouterr().err
+
+
+def test_ids_of_another_type_are_named_as_the_inputs(tmp_path, tiny_bundle, capsys):
+    """No flag gives them a type."""
+    table = pa.table({"id": [1, 2], "text": ["a red river", "a bank"]})
+    pq.write_table(table, tmp_path / "1.parquet")
+    write(tmp_path / "2.jsonl", {1: "a red river", 2: "a bank"})
+    assert embed(tmp_path / "one", tiny_bundle, tmp_path / "1.parquet") == 0
+    flags = {"skip_existing": tmp_path / "one"}
+    assert embed(tmp_path / "two", tiny_bundle, tmp_path / "2.jsonl", **flags) == 2
+    assert "give the ids in the input the type that they had" in capsys.readouterr().err
 
 
 def test_another_model_is_refused(tmp_path, days, one, tiny_bundle, capsys):
