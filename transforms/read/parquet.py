@@ -235,7 +235,8 @@ def _footer(file: pq.ParquetFile, text_column: str) -> Footer:
         group = metadata.row_group(number)
         size = sum(group.column(n).total_uncompressed_size for n in of_text)
         groups.append(RowGroup(group.num_rows, max(size, _LEAST_ROW_BYTES * group.num_rows)))
-    return Footer(schema, tuple(groups))
+    # What pandas says of its index differs from file to file, and pyarrow 21 cannot hash it.
+    return Footer(schema.remove_metadata(), tuple(groups))
 
 
 @contextmanager

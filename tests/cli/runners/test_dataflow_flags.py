@@ -65,7 +65,7 @@ def test_all_that_is_missing_is_named_at_once(corpus, tiny_bundle, capsys):
         ({"extra_package": __file__}, ".py is no package: its name must end in .tar, "),
         ({"sdk_location": "none"}, "--sdk_location none does not exist"),
         ({"staging_location": "/tmp/x"}, "Invalid GCS path (/tmp/x), given for the option: stag"),
-        ({"temp_location": "gs://plans"}, "Did you mean: 'gs://plans/ or"),
+        ({"temp_location": "gs://plans"}, "option: temp_location"),
         ({"temp_location": "gs://"}, "Invalid GCS path (gs://), given for the option: temp_loc"),
         ({"job_name": "Bad Name"}, "Invalid job_name (Bad Name); the name must consist of only"),
         ({"project": "12345"}, "Invalid Project ID (12345)"),

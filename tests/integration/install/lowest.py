@@ -17,6 +17,7 @@ from tests.support.command import ROOT
 
 _FOLDER = ROOT / "build" / "lowest-venv"
 _EXTRAS = ("gcp", "tensorflow")
+_OF_OTHER_EXTRAS = ("scikit-learn",)  # in .venv it comes with openTSNE
 
 
 def main() -> None:
@@ -29,7 +30,7 @@ def main() -> None:
     constraints = _FOLDER / "lowest.txt"
     constraints.write_text("\n".join(_installed(python, project)) + "\n", "utf-8")
     tools = [Requirement(each).name for each in project["dependency-groups"]["dev"]]
-    tools += project["dependency-groups"]["build"]
+    tools += [*project["dependency-groups"]["build"], *_OF_OTHER_EXTRAS]
     uv(["pip", "install", "--python", python, "--constraint", constraints, *tools])
 
 
