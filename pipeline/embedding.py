@@ -115,8 +115,10 @@ class EmbedAttempt(Attempt[RunRecord]):
             verb = "took" if is_whole else "stopped after"
             return f"the report {verb} {clock(time.monotonic() - began)}"
 
+        asked = record.options.get("report_texts", DEFAULTS["report_texts"])
+        is_other = asked != self.run.options.report_texts  # than the one that may be there
         with shown_progress(self.output, lambda _: "writing the report", progress, last):
-            report_after_run(reported, started, tell, texts_of)
+            report_after_run(reported, started or is_other, tell, texts_of)
         if (seconds := time.monotonic() - began) > _LONG_REPORT:
             tell(f"the report took {seconds:.1f} s more")
 

@@ -182,16 +182,17 @@ def page_of(folder: OutputFolder) -> str | None:
 
 
 def report_after_run(
-    run: Run, started: bool, tell: Callable[[str], object], texts_of: Texts | None
+    run: Run, anew: bool, tell: Callable[[str], object], texts_of: Texts | None
 ) -> None:
     """Writes the page of a run that is complete, and says so if that fails; the run is done.
 
-    A run that was complete before keeps its page; it gets one if its job ended after its command.
+    Unless it is to be `anew`, as of a run that this command completed, it is written if there is
+    none: the job may have ended after its command.
     """
     folder = run.folder
     rows = max((kind.rows for kind in run.record.numbers.written.values()), default=0)
     try:
-        if started or not folder.has_page:
+        if anew or not folder.has_page:
             sweep_temporary(folder.path)  # what a command left that was killed as it wrote the page
             if rows > _MANY and not is_remote(folder.path):
                 _write_apart(folder, texts_of is not None)

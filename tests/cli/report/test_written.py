@@ -60,6 +60,16 @@ def test_it_can_be_left_out_and_written_later(corpus, tiny_bundle, tmp_path, cap
     assert content(output)["run"]["fingerprint"] == fingerprint
 
 
+def test_a_finished_runs_page_loses_the_texts_that_it_is_to_show_no_more(
+    corpus, tiny_bundle, tmp_path
+):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, corpus) == 0
+    assert TEXTS[0] in (output / "report.html").read_text("utf-8")
+    assert embed(output, tiny_bundle, corpus, report_texts="false") == 0
+    assert TEXTS[0] not in (output / "report.html").read_text("utf-8")
+
+
 def test_overwrite_removes_it(corpus, tiny_bundle, tmp_path):
     output = tmp_path / "out"
     assert embed(output, tiny_bundle, corpus) == 0
