@@ -1,7 +1,9 @@
 """Writes docs/options.md, the reference of all flags, and what `bert_embed.embed` takes of them."""
 
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
+from typing import Any
 
 from bert_embed.pipeline.options import flags, python_call
 from bert_embed.pipeline.options.embed import FLAGS, grouped
@@ -10,19 +12,19 @@ PAGE = Path(__file__).with_name("options.md")
 KEYWORDS = Path(python_call.__file__)
 _BEGINS = "    # `python -m docs.options_page` writes these.\n"
 _ENDS = "    # Not flags of `embed`.\n"
-_TYPES: dict[type, str] = {
-    flags.Switch: "bool",
+_TYPES: dict[Any, str] = {
+    flags.true_or_false: "bool",
     flags.Whole: "int",
     flags.Wholes: "int | Sequence[int]",
     flags.Decimal: "float",
     flags.Share: "str | int",
-    flags.Names: "str | Sequence[str]",
-    flags.JoinedNames: "str | Sequence[str]",
-    flags.Place: "Path",
-    flags.FileOrUrl: "Path",
-    flags.Places: "Path | Sequence[Path]",
+    flags.names: "str | Sequence[str]",
+    flags.joined_names: "str | Sequence[str]",
+    flags.place: "Path",
+    flags.file_or_url: "Path",
+    flags.places: "Path | Sequence[Path]",
     flags.Choice: "str",
-    flags.Text: "str",
+    flags.one_text: "str",
 }
 _HEAD = """\
 # Options of embed and tokenize
@@ -61,7 +63,7 @@ def keywords() -> str:
     """The text of the module with `EmbedKeywords`, whose fields are the flags."""
     before, _, rest = KEYWORDS.read_text("utf-8").partition(_BEGINS)
     lines = [
-        f"    {name}: {_TYPES[type(flag.kind)]} | None\n"
+        f"    {name}: {_TYPES[type(flag.kind) if is_dataclass(flag.kind) else flag.kind]} | None\n"
         for name, flag in FLAGS.items()
         if name not in ("input", "output")
     ]

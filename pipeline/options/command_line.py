@@ -15,15 +15,15 @@ from bert_embed.pipeline.errors import UsageError, flag_message
 from bert_embed.pipeline.options.embed import DEFAULTS, FLAGS, Options, grouped
 from bert_embed.pipeline.options.flags import (
     NOT_NEGATIVE,
-    PLACE,
-    SWITCH,
     CheckedOptions,
     Flag,
     flag,
     flags_of,
     items_of,
     one_text,
+    place,
     switch,
+    true_or_false,
 )
 from bert_embed.pipeline.options.like import options_like
 from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
@@ -213,7 +213,7 @@ class ConfigFile:
         """Reads the file; None without a path, SettingError if it holds no flags."""
         if path is None:
             return None
-        text = PLACE("config", path)
+        text = place("config", path)
         return cls(text, {str(key): value for key, value in _settings(text).items()})
 
     def values(
@@ -390,7 +390,7 @@ class _Switch(argparse.Action):
         is_on = not str(option_string).startswith("--no_")
         if not is_on and values is not None:
             parser.error(f"{option_string} takes no value, got {values!r}")
-        value = is_on if values is None else SWITCH(self.dest, values)
+        value = is_on if values is None else true_or_false(self.dest, values)
         if getattr(namespace, self.dest, value) is not value:
             parser.error(f"{option_string} contradicts what was given before, give only one")
         setattr(namespace, self.dest, value)

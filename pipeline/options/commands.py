@@ -11,15 +11,15 @@ from bert_embed.pipeline.options.command_line import CommandOptions
 from bert_embed.pipeline.options.flags import (
     AT_LEAST_ZERO,
     DIRS,
-    NAMES,
-    PLACE,
-    PLACES,
     POSITIVE,
     Decimal,
     Whole,
     events_flag,
     flag,
     flags_of,
+    names,
+    place,
+    places,
     positional,
     switch,
 )
@@ -43,7 +43,7 @@ class SearchOptions(CommandOptions):
     words: tuple[str, ...] = positional(
         "DIR... QUERY",
         "runs' outputs, folders of outputs or globs; then the query, in quotes",
-        kind=PLACES,
+        kind=places,
     )
     queries: str | None = flag("with one query a line, instead of QUERY", "FILE")
     k: int = flag("number of hits", "N", 10, kind=POSITIVE)
@@ -104,8 +104,8 @@ _SAMPLE = 200
 class CompareOptions(CommandOptions):
     """Says how two outputs of the same documents differ: neighbours, relevance, drift, cost."""
 
-    old: str = positional("OLD", "a run's output, a folder of outputs or a glob", kind=PLACE)
-    new: str = positional("NEW", "likewise, of another model, number type, dim or day", kind=PLACE)
+    old: str = positional("OLD", "a run's output, a folder of outputs or a glob", kind=place)
+    new: str = positional("NEW", "likewise, of another model, number type, dim or day", kind=place)
     queries: str | None = flag(
         "queries, a JSON object with text and optionally relevant, a list of ids, a line "
         "(default: documents that both have)",
@@ -170,7 +170,7 @@ class CardOptions(CommandOptions):
 class ReportOptions(CommandOptions):
     """Writes report.html, which shows finished runs and their vectors."""
 
-    folders: tuple[str, ...] = positional("DIR...", DIRS, kind=PLACES)
+    folders: tuple[str, ...] = positional("DIR...", DIRS, kind=places)
     output: str | None = flag(
         "where to write (default: report.html in DIR, of several it must be given)", "FILE"
     )
@@ -208,9 +208,9 @@ class ModelImportOptions(CommandOptions):
         "folder or .tar.gz of a Hugging Face, sentence-transformers, google-research or TF Hub "
         "BERT, local or gs://; hf://ORG/NAME@REVISION of the Hugging Face hub; ORG/NAME in its "
         "local cache; or a handle of TF Hub",
-        kind=PLACE,
+        kind=place,
     )
-    dest: str = positional("DEST", "folder for the bundle, which must not exist", kind=PLACE)
+    dest: str = positional("DEST", "folder for the bundle, which must not exist", kind=place)
     checkpoint: str | None = flag("of a google-research folder, such as model.ckpt-2345", "NAME")
     lower_case: bool = switch("uncased model, where the source does not say")
     cased: bool = switch("cased model, likewise")
@@ -231,7 +231,7 @@ class ModelExportOptions(CommandOptions):
     """Writes a model as a SavedModel for hub.KerasLayer and tf.saved_model.load, as on TF Hub."""
 
     model: str = positional("MODEL", "as --model of embed")
-    dest: str = positional("DEST", "folder for the SavedModel, which must not exist", kind=PLACE)
+    dest: str = positional("DEST", "folder for the SavedModel, which must not exist", kind=place)
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ _MOST_NEAREST = 64
 class ClusterOptions(CommandOptions):
     """Clusters the vectors of runs by k-means on cosines."""
 
-    embeddings: tuple[str, ...] = positional("DIR...", DIRS, kind=PLACES)
+    embeddings: tuple[str, ...] = positional("DIR...", DIRS, kind=places)
     output: str = positional("OUT", "folder for the result")
     n_clusters: int | None = flag(
         "number of clusters (default: the square root of the number of vectors, at most 4096)",
@@ -344,11 +344,15 @@ _ONLY_FOR = {
 }
 
 
+def _vertex_columns(use: str) -> Any:
+    return flag(f"columns, separated by commas, {use} (vertex)", "NAMES", (), kind=names)
+
+
 @dataclass(frozen=True)
 class ExportOptions(CommandOptions):
     """Copies the vectors of runs to where other programs search them."""
 
-    source: tuple[str, ...] = positional("DIR...", DIRS, kind=PLACES)
+    source: tuple[str, ...] = positional("DIR...", DIRS, kind=places)
     dest: str = positional("DEST", "a folder, local or gs://; for pgvector a postgresql:// URL")
     to: str = flag("what the vectors are for", default=MISSING, choices=tuple(TARGETS))
     granularity: str = flag("which vectors", default="sentence", choices=GRANULARITIES)
@@ -362,15 +366,9 @@ class ExportOptions(CommandOptions):
         "where the model is, if it was moved, for the tokens of sparse vectors (opensearch, "
         "pyserini)"
     )
-    restricts: tuple[str, ...] = flag(
-        "columns, separated by commas, to filter by their values (vertex)", "NAMES", (), kind=NAMES
-    )
-    numeric_restricts: tuple[str, ...] = flag(
-        "columns, separated by commas, to filter by numbers (vertex)", "NAMES", (), kind=NAMES
-    )
-    embedding_metadata: tuple[str, ...] = flag(
-        "columns, separated by commas, to return with hits (vertex)", "NAMES", (), kind=NAMES
-    )
+    restricts: tuple[str, ...] = _vertex_columns("to filter by their values")
+    numeric_restricts: tuple[str, ...] = _vertex_columns("to filter by numbers")
+    embedding_metadata: tuple[str, ...] = _vertex_columns("to return with hits")
 
     def __post_init__(self) -> None:
         super().__post_init__()

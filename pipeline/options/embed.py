@@ -18,22 +18,20 @@ from bert_embed.pipeline.options.flags import (
     AT_LEAST_ZERO,
     BLOCKS,
     LAYERS,
-    NAMES,
     NOT_NEGATIVE,
-    PLACE,
-    PLACES,
     POSITIVE,
     SHARE,
     CheckedOptions,
     Choice,
     Flag,
-    JoinedNames,
-    Place,
-    Places,
     events_flag,
     flag,
     flags_of,
+    joined_names,
+    names,
     one_text,
+    place,
+    places,
     switch,
 )
 from bert_embed.pipeline.runners.options import (
@@ -110,7 +108,7 @@ class Options(CheckedOptions):
         "file, folder or glob, or BigQuery table project:dataset.table; can be repeated",
         "GLOB",
         (),
-        kind=PLACES,
+        kind=places,
     )
     query: str | None = flag("embed the rows that this BigQuery query selects", "SQL")
     input_format: str | None = flag(
@@ -126,14 +124,14 @@ class Options(CheckedOptions):
         "field or column with a text or a list of words; the texts of several, such as "
         "title,abstract, are joined by a space (default: text)",
         "NAMES",
-        kind=JoinedNames(),
+        kind=joined_names,
     )
     text_b_column: str | None = flag("field or column of the second text of a pair", "NAME")
     extra_columns: tuple[str, ...] | None = flag(
         "columns to copy to the output; add the type where it is neither string nor declared by "
         "Parquet or BigQuery",
         "A,B:TYPE",
-        kind=NAMES,
+        kind=names,
     )
     id_column: str | None = flag("field or column of the id (default: id if there is one)", "NAME")
     csv_quoting: str = flag(
@@ -150,14 +148,14 @@ class Options(CheckedOptions):
         "take input, columns, chunks and settings of this output's run where no flag gives them; "
         "with another --model its own layers, prompt, length",
         "DIR",
-        kind=PLACE,
+        kind=place,
     )
 
     output: str = flag(
         "folder of the run; with --output_format bigquery it need not be given",
         "DIR",
         "",
-        kind=PLACE,
+        kind=place,
     )
     overwrite: bool = switch("first remove the files of another run")
     max_rejected: str = flag(
@@ -197,7 +195,7 @@ class Options(CheckedOptions):
         "folder, a glob of folders, or a BigQuery table; can be repeated",
         "DIR_OR_TABLE",
         (),
-        kind=PLACES,
+        kind=places,
     )
     max_deleted: str = embed_flag(
         "if the input lacks more of the earlier outputs' documents, mark none as deleted",
@@ -217,19 +215,19 @@ class Options(CheckedOptions):
         "ORG/NAME in the Hugging Face cache, or a TF Hub handle",
         "MODEL",
         "minilm",
-        kind=PLACE,
+        kind=place,
     )
     granularity: tuple[str, ...] = flag(
         f"what gets vectors, in one pass: some of {', '.join(GRANULARITIES)}",
         "NAME,NAME",
         TextSpec.granularity,
-        kind=NAMES,
+        kind=names,
     )
     vectors: tuple[str, ...] | None = embed_flag(
         f"kinds of vectors, in one pass: some of {', '.join(ROW_KINDS)} (default: what the "
         "model is for)",
         "NAME,NAME",
-        kind=NAMES,
+        kind=names,
     )
     top_k: int | None = embed_flag(
         "most weights of a sparse vector, the largest (default: all)", "N", kind=POSITIVE
@@ -251,7 +249,7 @@ class Options(CheckedOptions):
     pooling: str | None = embed_flag(
         f"how tokens become one vector: {', '.join(POOLINGS)}, or several joined by commas",
         "NAME",
-        kind=JoinedNames(),
+        kind=joined_names,
     )
     max_seq_length: int | None = flag(
         "longest text in tokens, [CLS] and [SEP] included", "N", kind=POSITIVE
@@ -286,7 +284,7 @@ class Options(CheckedOptions):
         "what the model sees before each chunk: columns such as title, and headings for those of "
         "Markdown above it (a column of that name is column:headings)",
         "NAME,NAME",
-        kind=NAMES,
+        kind=names,
     )
     prompt: str | None = flag(
         "text put before each text, or name:NAME for one of the model's prompts (default: that "
@@ -415,7 +413,7 @@ class Options(CheckedOptions):
         return values | {
             name: recorded_place(name, value)
             for name, value in values.items()
-            if name in FLAGS and isinstance(FLAGS[name].kind, Place | Places)
+            if name in FLAGS and FLAGS[name].kind in (place, places)
         }
 
     @classmethod
@@ -442,10 +440,10 @@ def grouped() -> dict[str, list[str]]:
 def recorded_place(name: str, value: Any) -> Any:
     """A place, or several, as `run.json` keeps it."""
     if not isinstance(value, str):
-        return tuple(recorded_place(name, place) for place in value)
+        return tuple(recorded_place(name, one) for one in value)
     if name == "model":
-        place = local_place(value)
-        return value if place is None else str(place)
+        folder = local_place(value)
+        return value if folder is None else str(folder)
     return value if looks_like_table(value) else absolute(value)
 
 

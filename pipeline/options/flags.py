@@ -46,67 +46,47 @@ def items_of(value: Any) -> list[Any] | None:
     return list(value)
 
 
-@dataclass(frozen=True)
-class Text:
-    """A text."""
-
-    def __call__(self, name: str, value: Any) -> str:
-        return one_text(name, value)
-
-
-@dataclass(frozen=True)
-class JoinedNames(Text):
+def joined_names(name: str, value: Any) -> str:
     """A text that may be several names with commas; a list of names becomes one."""
-
-    def __call__(self, name: str, value: Any) -> str:
-        items = items_of(value)
-        if items is None:
-            return one_text(name, value)
-        return joined_fields(one_text(name, item) for item in items)
+    items = items_of(value)
+    if items is None:
+        return one_text(name, value)
+    return joined_fields(one_text(name, item) for item in items)
 
 
-@dataclass(frozen=True)
-class Place(Text):
+def place(name: str, value: Any) -> str:
     """A file, a folder, or an address; a table where that can stand for it. `~` is resolved."""
-
-    def __call__(self, name: str, value: Any) -> str:
-        return os.path.expanduser(one_text(name, value))
+    return os.path.expanduser(one_text(name, value))
 
 
-@dataclass(frozen=True)
-class FileOrUrl(Text):
+def file_or_url(name: str, value: Any) -> str:
     """A file of this machine, or an http or https address without a password."""
-
-    def __call__(self, name: str, value: Any) -> str:
-        text = one_text(name, value)
-        if "://" not in text:
-            if not text.strip():
-                raise SettingError(name, "is empty: give a file or an http address")
-            return local_absolute(text)
-        try:
-            parts = urlsplit(text)
-            is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
-            _ = parts.port  # ValueError if it is none
-        except ValueError:
-            is_address = False
-        if not is_address or any(letter.isspace() for letter in text):
-            raise SettingError(
-                name, f"must be a local file, or http://HOST or https://HOST, got {text!r}"
-            )
-        if parts.username is not None:
-            raise SettingError(
-                name, "must not hold a password, which others can see: set OPENLINEAGE_API_KEY"
-            )
-        return text
+    text = one_text(name, value)
+    if "://" not in text:
+        if not text.strip():
+            raise SettingError(name, "is empty: give a file or an http address")
+        return local_absolute(text)
+    try:
+        parts = urlsplit(text)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _ = parts.port  # ValueError if it is none
+    except ValueError:
+        is_address = False
+    if not is_address or any(letter.isspace() for letter in text):
+        raise SettingError(
+            name, f"must be a local file, or http://HOST or https://HOST, got {text!r}"
+        )
+    if parts.username is not None:
+        raise SettingError(
+            name, "must not hold a password, which others can see: set OPENLINEAGE_API_KEY"
+        )
+    return text
 
 
-@dataclass(frozen=True)
-class Places:
+def places(name: str, value: Any) -> tuple[str, ...]:
     """Several of them; on the command line the flag is given for each."""
-
-    def __call__(self, name: str, value: Any) -> tuple[str, ...]:
-        items = items_of(value)
-        return tuple(PLACE(name, item) for item in ([value] if items is None else items))
+    items = items_of(value)
+    return tuple(place(name, item) for item in ([value] if items is None else items))
 
 
 @dataclass(frozen=True)
@@ -203,15 +183,12 @@ class Decimal:
         return number
 
 
-@dataclass(frozen=True)
-class Names:
+def names(name: str, value: Any) -> tuple[str, ...]:
     """Names; as a text with commas."""
-
-    def __call__(self, name: str, value: Any) -> tuple[str, ...]:
-        items = items_of(value)
-        if items is None:
-            return tuple(part.strip() for part in one_text(name, value).split(","))
-        return tuple(one_text(name, item) for item in items)
+    items = items_of(value)
+    if items is None:
+        return tuple(part.strip() for part in one_text(name, value).split(","))
+    return tuple(one_text(name, item) for item in items)
 
 
 @dataclass(frozen=True)
@@ -229,20 +206,16 @@ class Share:
         return text
 
 
-@dataclass(frozen=True)
-class Switch:
+def true_or_false(name: str, value: Any) -> bool:
     """True or False."""
-
-    def __call__(self, name: str, value: Any) -> bool:
-        if type(value).__name__ in ("bool", "bool_"):  # Python's and NumPy's
-            return bool(value)
-        if isinstance(value, str) and value.lower() in ("true", "false"):
-            return value.lower() == "true"
-        raise SettingError(name, f"must be true or false, got {value!r}")
+    if type(value).__name__ in ("bool", "bool_"):  # Python's and NumPy's
+        return bool(value)
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise SettingError(name, f"must be true or false, got {value!r}")
 
 
-TEXT, PLACE, PLACES, NAMES, SWITCH, SHARE = Text(), Place(), Places(), Names(), Switch(), Share()
-POSITIVE, AT_LEAST_ZERO = Whole(1), Whole(0)
+SHARE, POSITIVE, AT_LEAST_ZERO = Share(), Whole(1), Whole(0)
 LAYERS = Wholes(r"-?\d+", "numbers with commas, such as -1,-2")
 NOT_NEGATIVE = Decimal("at least 0", lambda number: 0 <= number < math.inf)
 BLOCKS = Wholes(r"\d+", "block numbers with commas", are_set=True)
@@ -255,7 +228,7 @@ class Flag:
     text: str  # its help, with the default where that depends on the input or model
     default: Any  # MISSING if it must be given
     metavar: str | None = None
-    kind: Callable[[str, Any], Any] = TEXT  # turns what a reader found into the value
+    kind: Callable[[str, Any], Any] = one_text  # turns what a reader found into the value
     without: str | None = None  # the command that does not take it, of those with this dataclass
     requires: tuple[str, tuple[str, ...]] | None = None  # another option, and its values with this
     is_positional: bool = False  # whether its value stands alone on a command line
@@ -276,17 +249,17 @@ class Flag:
     @property
     def is_switch(self) -> bool:
         """Whether it is `--name` or `--no_name`, which need no value."""
-        return self.kind == SWITCH
+        return self.kind is true_or_false
 
     @property
     def is_repeated(self) -> bool:
         """Whether it is given once for each of several values."""
-        return self.kind == PLACES
+        return self.kind is places
 
     @property
     def has_several(self) -> bool:
         """Whether one text with commas gives several values."""
-        return isinstance(self.kind, Names | JoinedNames | Wholes)
+        return isinstance(self.kind, Wholes) or self.kind in (names, joined_names)
 
 
 def flag(
@@ -304,7 +277,7 @@ def flag(
 
 def switch(text: str, default: bool | None = False, **settings: Any) -> Any:
     """A field whose flag is a switch."""
-    return flag(text, default=default, kind=SWITCH, **settings)
+    return flag(text, default=default, kind=true_or_false, **settings)
 
 
 def positional(metavar: str, text: str, **settings: Any) -> Any:
@@ -327,7 +300,7 @@ def events_flag() -> Any:
         "file to which OpenLineage's events of the run are appended, or the http address of a "
         "server that takes them",
         "FILE_OR_URL",
-        kind=FileOrUrl(),
+        kind=file_or_url,
     )
 
 

@@ -4,7 +4,7 @@ import os
 import sys
 import typing
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,18 +29,18 @@ from tests.support.command import block_records, data_files, embed, ran, record
 
 # Of each kind of option the type of its field, and what the keyword of Python takes.
 _TYPES = {
-    flags.Text: (str, str),
-    flags.JoinedNames: (str, str | Sequence[str]),
-    flags.Place: (str, PathLike),
-    flags.FileOrUrl: (str, PathLike),
-    flags.Places: (tuple[str, ...], PathLike | Sequence[PathLike]),
+    flags.one_text: (str, str),
+    flags.joined_names: (str, str | Sequence[str]),
+    flags.place: (str, PathLike),
+    flags.file_or_url: (str, PathLike),
+    flags.places: (tuple[str, ...], PathLike | Sequence[PathLike]),
     flags.Choice: (str, str),
     flags.Whole: (int, int),
     flags.Decimal: (float, float),
     flags.Wholes: (tuple[int, ...], int | Sequence[int]),
-    flags.Names: (tuple[str, ...], str | Sequence[str]),
+    flags.names: (tuple[str, ...], str | Sequence[str]),
     flags.Share: (str, str | int),
-    flags.Switch: (bool, bool),
+    flags.true_or_false: (bool, bool),
 }
 
 
@@ -51,7 +51,7 @@ def test_the_keywords_of_a_call_are_the_options_with_their_types():
     assert keywords.keys() == FLAGS.keys() - {"input", "output"}
     types = {field.name: field.type for field in fields(Options)}
     for name, flag in FLAGS.items():
-        declared, taken = _TYPES[type(flag.kind)]
+        declared, taken = _TYPES[type(flag.kind) if is_dataclass(flag.kind) else flag.kind]
         assert types[name] in (declared, declared | None), name
         assert keywords.get(name) == (None if name in ("input", "output") else taken | None), name
 
