@@ -17,9 +17,9 @@ from bert_embed.transforms.increments import (
     Changes,
     EarlierFile,
     EarlierKeys,
-    ReadEarlier,
     deleted_files,
     key_files,
+    reading_earlier,
 )
 from bert_embed.transforms.ledger import Verdict, with_files
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder
@@ -57,12 +57,12 @@ class WriteDeleted(Step):
             | "List" >> beam.FlatMap(_written_pieces, self.output, self.piece)
             | "Spread" >> beam.Reshuffle()
         )
-        pieces = files | "Pieces" >> beam.ParDo(ReadEarlier(self.buckets))
-        write = _Write(self.output, self.settings, self.piece)
+        pieces = files | "Pieces" >> beam.ParDo(reading_earlier(self.buckets))
+        marked = beam.pvalue.AsSingleton(is_marked)
         written = (
             {"changes": changes, "pieces": pieces}
             | "By bucket" >> beam.CoGroupByKey()
-            | "Write" >> beam.ParDo(write, beam.pvalue.AsSingleton(is_marked))
+            | "Write" >> beam.FlatMap(_written, marked, self.output, self.settings, self.piece)
         )
         return verdict | "Add files" >> beam.Map(
             _with_files, beam.pvalue.AsIter(written), self.output
@@ -100,25 +100,24 @@ def _written_pieces(is_marked: bool, output: str, piece: str | None) -> Iterator
         yield EarlierFile(0, number, output, folder.path_of(name))
 
 
-class _Write(beam.DoFn):
+def _written(
+    bucket: tuple[int, dict[str, Iterable[Any]]],
+    is_marked: bool,
+    output: str,
+    settings: Mapping[str, Any],
+    piece: str | None,
+) -> Iterator[Files]:
     """Writes the file of a bucket; an empty one has none."""
-
-    def __init__(self, output: str, settings: Mapping[str, Any], piece: str | None) -> None:
-        self._folder, self._settings, self._piece = OutputFolder(output), settings, piece
-
-    def process(
-        self, bucket: tuple[int, dict[str, Iterable[Any]]], is_marked: bool
-    ) -> Iterator[Files]:
-        if not is_marked:
-            return
-        number, keys = bucket
-        with RedactErrors("write deleted ids"):
-            pieces = EarlierKeys.joined(keys["pieces"])
-            for changes in keys["changes"]:
-                table = deleted_table(changes, pieces, self._piece)
-                write = partial(write_deleted, table=table, settings=self._settings)
-                if rows := table.num_rows:
-                    yield self._folder.write(DELETED, number, 0, ".parquet", write, rows)
+    if not is_marked:
+        return
+    number, keys = bucket
+    with RedactErrors("write deleted ids"):
+        pieces = EarlierKeys.joined(keys["pieces"])
+        for changes in keys["changes"]:
+            table = deleted_table(changes, pieces, piece)
+            write = partial(write_deleted, table=table, settings=settings)
+            if rows := table.num_rows:
+                yield OutputFolder(output).write(DELETED, number, 0, ".parquet", write, rows)
 
 
 def deleted_table(changes: Changes, pieces: EarlierKeys, piece: str | None) -> pa.Table:

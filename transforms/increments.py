@@ -8,6 +8,7 @@ The hash of the id distributes keys to buckets, each compared within one worker'
 import hashlib
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 import apache_beam as beam
@@ -335,21 +336,28 @@ class KeySettings:
     read: Callable[..., Iterator[DocumentBlock | TokenBlock]]
 
 
-class _HeldKeys(beam.DoFn):
-    """Gathers keys over the elements of a bundle and passes them on in buckets."""
+class HeldKeys(beam.DoFn):
+    """Gathers the keys of a bundle's elements and passes them on in buckets."""
 
-    def __init__(self, buckets: int) -> None:
-        self._buckets = buckets
+    def __init__(
+        self,
+        buckets: int,
+        step: str,
+        keys_of: Callable[[Any], Iterable[InputKeys] | Iterable[EarlierKeys]],
+    ) -> None:
+        self._buckets, self._step, self._keys_of = buckets, step, keys_of
 
     def start_bundle(self) -> None:
         self._held: list[Any] = []
         self._count = 0
 
-    def _hold(self, keys: InputKeys | EarlierKeys) -> Iterator[Keyed]:
-        self._held.append(keys)
-        self._count += len(keys)
-        if self._count >= _MOST_HELD:
-            yield from self._release()
+    def process(self, element: Any) -> Iterator[Keyed]:
+        with RedactErrors(self._step):
+            for keys in self._keys_of(element):
+                self._held.append(keys)
+                self._count += len(keys)
+                if self._count >= _MOST_HELD:
+                    yield from self._release()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         window = GlobalWindow()
@@ -372,27 +380,12 @@ class _AllBut(Container[int]):
         return number not in self._numbers
 
 
-class ReadKeys(_HeldKeys):
-    """Reads the keys of the parts of BlockSpecs: of those that are `finished`, or the others."""
-
-    def __init__(self, settings: KeySettings, finished: bool = False) -> None:
-        super().__init__(settings.buckets)
-        self._settings, self._finished = settings, finished
-
-    def process(self, spec: BlockSpec) -> Iterator[Keyed]:
-        done = _AllBut(spec.done) if self._finished else spec.done
-        with RedactErrors("read ids"):
-            for block in self._settings.read(spec, done=done):
-                yield from self._hold(input_keys(block))
-
-
-class KeysOf(_HeldKeys):
-    """Takes the keys of documents that were read already."""
-
-    def process(self, block: DocumentBlock) -> Iterator[Keyed]:
-        with RedactErrors("read ids"):
-            keys = input_keys(block)
-        yield from self._hold(keys)
+def _keys_read(
+    spec: BlockSpec, settings: KeySettings, finished: bool = False
+) -> Iterator[InputKeys]:
+    """The keys of the parts of a block: of those that are `finished`, or the others."""
+    done = _AllBut(spec.done) if finished else spec.done
+    return map(input_keys, settings.read(spec, done=done))
 
 
 def input_keys(block: DocumentBlock | TokenBlock) -> InputKeys:
@@ -409,13 +402,9 @@ def input_keys(block: DocumentBlock | TokenBlock) -> InputKeys:
     )
 
 
-class ReadEarlier(_HeldKeys):
-    """Reads the keys of the files of earlier outputs."""
-
-    def process(self, file: EarlierFile) -> Iterator[Keyed]:
-        with RedactErrors("read an earlier output"):
-            for keys in earlier_keys(file):
-                yield from self._hold(keys)
+def reading_earlier(buckets: int) -> HeldKeys:
+    """Reads the keys of EarlierFiles."""
+    return HeldKeys(buckets, "read an earlier output", earlier_keys)
 
 
 BLOCK_RANGE = 256  # blocks whose skipped documents are joined to them together
@@ -437,8 +426,10 @@ class CompareKeys(Step):
 
     def expand(self, collections: tuple[beam.PCollection, beam.PCollection]) -> Compared:
         specs, finished = collections
-        keys = specs | "ReadKeys" >> beam.ParDo(ReadKeys(self.settings))
-        others = finished | "ReadFinished" >> beam.ParDo(ReadKeys(self.settings, finished=True))
+        read, buckets = partial(_keys_read, settings=self.settings), self.settings.buckets
+        keys = specs | "ReadKeys" >> beam.ParDo(HeldKeys(buckets, "read ids", read))
+        read = partial(read, finished=True)
+        others = finished | "ReadFinished" >> beam.ParDo(HeldKeys(buckets, "read ids", read))
         keys = (keys, others) | "AllKeys" >> beam.Flatten()
         return (specs, keys) | "SkipExisting" >> SkipExisting(self.settings)
 
@@ -447,7 +438,8 @@ def compare_documents(
     settings: KeySettings, specs: beam.PCollection, documents: beam.PCollection
 ) -> Compared:
     """As `SkipExisting`, of BlockSpecs and the documents of their blocks."""
-    keys = documents | "Keys" >> beam.ParDo(KeysOf(settings.buckets))
+    keys_of = HeldKeys(settings.buckets, "read ids", lambda block: [input_keys(block)])
+    keys = documents | "Keys" >> beam.ParDo(keys_of)
     return (specs, keys) | "SkipExisting" >> SkipExisting(settings)
 
 
@@ -460,17 +452,15 @@ class SkipExisting(Step):
     def expand(self, collections: tuple[beam.PCollection, beam.PCollection]) -> Compared:
         specs, keys = collections
         pipeline = specs.pipeline
-        files = (
+        earlier = (
             pipeline
             | "Earlier" >> beam.Create(list(self.settings.earlier), reshuffle=False)
             | "List" >> beam.FlatMap(earlier_files)
             | "SpreadFiles" >> beam.Reshuffle()
+            | "EarlierKeys" >> beam.ParDo(reading_earlier(self.settings.buckets))
         )
         outcome = (
-            {
-                "input": keys,
-                "earlier": files | "EarlierKeys" >> beam.ParDo(ReadEarlier(self.settings.buckets)),
-            }
+            {"input": keys, "earlier": earlier}
             | "GroupKeys" >> beam.CoGroupByKey()
             | "Compare" >> beam.ParDo(_Compare()).with_outputs("changes", main="skipped")
         )

@@ -86,7 +86,7 @@ def build(
         verdict = (verdict, read.changes) | "Deleted" >> deleted
     if run.target.load is not None:
         verdict = verdict | "Load" >> beam.Map(with_loads, run.target.load, record.loads)
-    verdict | "Record" >> beam.ParDo(Record(run.output, record))
+    verdict | "Record" >> beam.FlatMap(_recorded, run.output, record, time.time())
 
 
 def model_handler(run: EmbedRun, place: str) -> BlockModelHandler:
@@ -108,21 +108,17 @@ def model_handler(run: EmbedRun, place: str) -> BlockModelHandler:
     )
 
 
-class Record(beam.DoFn):
+def _recorded(
+    verdict: Verdict, output: str, record: RunRecord, started: float
+) -> Iterator[RunRecord]:
     """Writes run.json from the verdict.
 
     Fails the job if the counts do not add up, or if too much was rejected: where no command waits,
     as for a template, its state is all that a scheduler sees.
     """
-
-    def __init__(self, output: str, record: RunRecord) -> None:
-        self._output, self._record = output, record
-        self._started = time.time()
-
-    def process(self, verdict: Verdict) -> Iterator[RunRecord]:
-        yield state.finish(self._output, self._record, verdict, self._started)
-        if verdict.problems or verdict.refused:
-            raise ReconcileError(step_message("; ".join(verdict.problems)) or verdict.refused)
+    yield state.finish(output, record, verdict, started)
+    if verdict.problems or verdict.refused:
+        raise ReconcileError(step_message("; ".join(verdict.problems)) or verdict.refused)
 
 
 def job_input(pipeline: beam.Pipeline, run: EmbedRun, place: str) -> JobInput:

@@ -48,9 +48,9 @@ class ClusterVectors(Step):
         files = files | "Spread" >> beam.Reshuffle()
         centroids = (
             files
-            | "Sample" >> beam.ParDo(_Do("sample", partial(write_sample, job)))
+            | "Sample" >> beam.Map(_do, "sample", partial(write_sample, job))
             | "Samples" >> beam.combiners.ToList()
-            | "Train" >> beam.ParDo(_Do("train", partial(write_centroids, job)))
+            | "Train" >> beam.Map(_do, "train", partial(write_centroids, job))
         )
         trained = beam.pvalue.AsSingleton(centroids)
         assigned_files = (
@@ -62,25 +62,20 @@ class ClusterVectors(Step):
         if job.threshold is not None:
             pairs = (
                 assigned_files
-                | "Ranges" >> beam.ParDo(_Do("pairs", partial(ranges_of, job)))
+                | "Ranges" >> beam.Map(_do, "pairs", partial(ranges_of, job))
                 | "Each" >> beam.FlatMap(iter)
                 | "SpreadRanges" >> beam.Reshuffle()
-                | "Pairs" >> beam.ParDo(_Do("pairs", partial(write_pairs, job)))
+                | "Pairs" >> beam.Map(_do, "pairs", partial(write_pairs, job))
             )
             searched = [beam.pvalue.AsList(pairs)]
-        last = _Do("finish", partial(finish, job, self.record))
-        return assigned_files | "Finish" >> beam.ParDo(last, *searched)
+        last = partial(finish, job, self.record)
+        return assigned_files | "Finish" >> beam.Map(_do, "finish", last, *searched)
 
 
-class _Do(beam.DoFn):
-    """Does one thing with each element; a side input only says when it may begin."""
-
-    def __init__(self, step: str, work: Callable[[Any], Any]) -> None:
-        self._step, self._work = step, work
-
-    def process(self, element: Any, ready: object = None) -> Iterator[Any]:
-        with RedactErrors(self._step):
-            yield self._work(element)
+def _do(element: Any, step: str, work: Callable[[Any], Any], ready: object = None) -> Any:
+    """Does one thing with an element; a side input only says when it may begin."""
+    with RedactErrors(step):
+        return work(element)
 
 
 class _Assign(beam.DoFn):
