@@ -236,7 +236,6 @@ def never_in_texts(tokenizer: TextTokenizer) -> set[int]:
     """Returns the ids of special tokens, which no text has."""
     if not isinstance(tokenizer, JsonTokenizer):
         return {tokenizer.pad_id}
-    added = json.loads(tokenizer.file_text).get("added_tokens") or ()
     # Not by the ids in the file: those that are wrong there the library changes.
-    names = {token["content"] for token in added if token["special"]}
+    names = tokenizer.never_in_texts
     return {number for number, entry in enumerate(tokenizer.vocab) if entry in names}

@@ -38,6 +38,7 @@ class JsonTokenizer(TextTokenizer):
 
     Attributes:
         kind: "Unigram", "BPE", "WordPiece" or "WordLevel".
+        never_in_texts: Special tokens.
 
     Raises:
         InputError: It cannot be read, or puts around a text other than one token on each side.
@@ -59,7 +60,9 @@ class JsonTokenizer(TextTokenizer):
         self.kind: str = values["model"].get("type", "WordPiece")
         self.unk_id = _unknown_id(values["model"], numbers)
         self.pad_id: int = next((numbers[name] for name in _PADDING if name in numbers), 0)
-        self._tokenizer = _read(json.dumps(_without_special_entries(values)))
+        self.never_in_texts = _never_in_texts(values)
+        renamed = _without_special_entries(values, self.never_in_texts)
+        self._tokenizer = _read(json.dumps(renamed))
         self._words = Normalizer(HubRules(lower_case=False, clean=False))
 
     def __repr__(self) -> str:
@@ -106,7 +109,7 @@ class JsonTokenizer(TextTokenizer):
         texts = [SURROGATES.sub("\ufffd", text) for text in texts]
         library = self._tokenizer
         encode = library.encode_batch if offsets else library.encode_batch_fast
-        with native_call():
+        with native_call(), library_errors("the model's tokenizer.json cannot split a text"):
             encoded = encode(texts, add_special_tokens=False)
         ids, splits = _flat([one.ids for one in encoded])
         if not offsets:
@@ -169,10 +172,24 @@ def _pair_and_single(
         return whole.encode(_WORD, _WORD), whole.encode(_WORD)
 
 
-def _without_special_entries(values: dict[str, Any]) -> dict[str, Any]:
+def _never_in_texts(values: Mapping[str, Any]) -> set[str]:
+    """Returns the special tokens of a tokenizer.json, but those that byte pairs are made of."""
+    model, tokens = values["model"], values.get("added_tokens") or ()
+    special = {token["content"] for token in tokens if token["special"]}
+    if model.get("type") != "BPE":
+        return special
+    prefix = model.get("continuing_subword_prefix") or ""
+    suffix = model.get("end_of_word_suffix") or ""
+    merges = [one.split(" ") if isinstance(one, str) else one for one in model["merges"]]
+    made = {part for merge in merges for part in merge}
+    made |= {first + second.removeprefix(prefix) for first, second in merges}
+    letters = {name for name in special if len(name.removeprefix(prefix).removesuffix(suffix)) == 1}
+    return special - made - letters
+
+
+def _without_special_entries(values: dict[str, Any], special: set[str]) -> dict[str, Any]:
     """Renames special tokens, which Unigram's own vocabulary would find in a text, too."""
     added = values.get("added_tokens") or ()
-    special = {token["content"] for token in added if token["special"]}
     renamed = {name: f"{_NEVER}{name}" for name in special}
     model, vocab = values["model"], values["model"]["vocab"]
     if isinstance(vocab, dict):

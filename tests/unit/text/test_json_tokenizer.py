@@ -1,12 +1,15 @@
 """Tokenizers of a tokenizer.json: Unigram over Metaspace, byte-level BPE, WordPiece."""
 
+import base64
 import json
 import pickle
+import struct
 
 import numpy as np
 import pytest
 import tokenizers
 
+from bert_embed.base.errors import InputError
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.importers.huggingface import import_huggingface
@@ -112,6 +115,33 @@ def test_an_added_token_is_one_token_and_special_ones_are_text():
     assert (found.starts[at], found.stops[at]) == (4, 10)
     assert tokenizer.sep_id not in found.ids
     assert [tokenizer.vocab[number] for number in found.ids[-5:]] == ["[", "S", "##E", "##P", "]"]
+
+
+@pytest.mark.parametrize("entry", ["!", "Ġ", "h", "Ġthe", "er"])
+def test_a_special_token_that_byte_pairs_are_made_of_leaves_the_others_alone(entry):
+    values = json.loads((TOKENIZERS / "byte_level.json").read_text("utf-8"))
+    usual = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    token = {"id": values["model"]["vocab"][entry], "content": entry, "special": True, **usual}
+    text = json.dumps({**values, "added_tokens": [*values["added_tokens"], token]})
+    library = tokenizers.Tokenizer.from_str(text)
+    library.encode_special_tokens = True
+    tokenizer = JsonTokenizer(text)
+    for text in [*TEXTS, "hello! !!the! x!y", LONG]:
+        assert tokenizer.encode(text) == library.encode(text).ids
+    assert entry not in tokenizer.never_in_texts
+    assert "</s>" in tokenizer.never_in_texts
+
+
+def test_a_panic_of_the_library_is_told_in_a_sentence():
+    values = json.loads((TOKENIZERS / "unigram.json").read_text("utf-8"))
+    # A table that is cut: it has no rows for bytes from 240 on, with which emoji begin.
+    table = base64.b64encode(struct.pack("<I", 960) + bytes(960) + b"a\0").decode()
+    values["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": table}
+    tokenizer = JsonTokenizer(json.dumps(values))
+    assert len(tokenizer.encode("the bank"))
+    for offsets in (True, False):
+        with pytest.raises(InputError, match=r"tokenizer\.json cannot split a text: index out of"):
+            tokenizer.tokenize_texts(["the bank", "\U0001f389"], offsets)
 
 
 def test_entries_that_continue_a_word_are_those_without_a_space(tokenizer, name):
