@@ -3,7 +3,7 @@
 import string
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ import numpy as np
 
 from bert_embed.base.errors import InputError
 from bert_embed.importers.sentence_transformers import (
+    MODEL,
+    MODEL_KNOWN,
     Settings,
     check_widths,
     is_sentence_transformers,
@@ -69,13 +71,13 @@ def _read_linear(path: Path, shape: tuple[int, int], name: str) -> dict[str, np.
 
 
 PROJECTION = "linear.weight"  # beside the encoder's weights in Stanford's models
-_MODEL = "config_sentence_transformers.json"
 _STANFORD = "artifact.metadata"
 _OWN, _PYLATE = "MultiVectorEncoder", "ColBERT"  # what model_type says
 _PREFIXES = {"query": "query_prefix", "document": "document_prefix"}
 _TOKENS = ("token_embeddings",)
 # PyLate's files may not say, or say of a module what it is in a dense model.
 _ANY = (*_TOKENS, "sentence_embedding")
+_MEAN_OF_QUERY = "meanmaxsim"  # MaxSim, divided by the number of a query's tokens
 _EXPANDING = ("do_query_expansion", "attend_to_expansion_tokens", "attend_to_mask_tokens")
 _LENGTHS = frozenset(("query_length", "document_length", "query_expansion"))
 _EXPANSION = frozenset(("strategy", "attend", "token", "length"))
@@ -95,10 +97,11 @@ class MultiVectorFiles:
     layers: tuple[DenseModule, ...]
     tensors: Mapping[str, np.ndarray]  # float32, of `layers`
     unit_length: bool
-    entries_are_markers: bool  # any entry of the vocabulary that begins a prompt, or added ones
     query_length: int | None
     row_length: int | None  # of queries, where documents alone have a length
     skip_words: tuple[str, ...]
+    # By roles; the part of a prompt that may be any entry of the vocabulary, not only an added one.
+    prefixes: Mapping[str, str] = field(default_factory=dict)
     skips_in_queries: bool = False
     fill_length: int = 0
     fill_token: str | None = None  # None: the tokenizer's mask
@@ -107,8 +110,9 @@ class MultiVectorFiles:
     @property
     def markers(self) -> set[str]:
         """What may be an entry of the vocabulary that no text contains."""
-        prompts = (self.settings.prompts.get(role, "") for role in _PREFIXES)
-        return {name for prompt in prompts for name in _markers(prompt)}
+        prompts = self.settings.prompts
+        begins = (self.prefixes.get(role) or prompts.get(role, "") for role in _PREFIXES)
+        return {name for begin in begins for name in _markers(begin)}
 
     def head(
         self, config: EncoderConfig, tokenizer: TextTokenizer, folder: Path, usual: int
@@ -118,14 +122,13 @@ class MultiVectorFiles:
         `usual` is how many tokens a row has if no file of sentence-transformers says it.
         """
         numbers = {entry: number for number, entry in enumerate(tokenizer.vocab)}
-        added = () if self.entries_are_markers else sorted(_added(folder), key=len, reverse=True)
-        allowed = set(numbers) if self.entries_are_markers else set(added)
+        added = sorted(_added(folder), key=len, reverse=True)
         ids: dict[str, int] = {}
         prompts = dict(self.settings.prompts)
         for role in _PREFIXES:
             prompt = prompts.get(role, "")
-            names = (*_markers(prompt), *filter(prompt.startswith, added))
-            marker = next((one for one in names if one in allowed & set(numbers)), None)
+            names = (*_markers(self.prefixes.get(role, "")), *filter(prompt.startswith, added))
+            marker = next((name for name in names if name in numbers), None)
             if marker is not None:
                 ids[role] = numbers[marker]
                 prompts[role] = prompt.removeprefix(marker)
@@ -163,13 +166,13 @@ class MultiVectorFiles:
 
 def read_multi_vectors(root: Path) -> MultiVectorFiles | None:
     """Returns what the files of a late-interaction model say; None: it is no such model."""
-    path = root / _MODEL
+    path = root / MODEL
     values = optional_object(path)
     kind = values.get("model_type")
     if is_sentence_transformers(root):
-        if kind == _OWN and not any(name in values for name in _PREFIXES.values()):
+        if kind == _OWN:
             return _read_own(root, path, values)
-        if kind in (_OWN, _PYLATE) or any(name in values for name in _PREFIXES.values()):
+        if kind == _PYLATE or any(name in values for name in _PREFIXES.values()):
             return _read_pylate(root, path, values)
         return None
     is_stanford = "HF_ColBERT" in architectures(optional_object(root / "config.json"))
@@ -180,6 +183,7 @@ def _read_own(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVectorF
     """Reads what MultiVectorEncoder of sentence-transformers saves."""
     kinds = ("Transformer", "Dense", "MultiVectorMask", "Normalize", "Dropout")
     places = _places(root, kinds, in_order=True)
+    _check_known(path, values)
     *_, encoder = ("", *places["Transformer"])
     layers, tensors = _read_layers(root, places["Dense"], _TOKENS)
     masks = [_read_mask(inside(root, place) / "config.json") for place in places["MultiVectorMask"]]
@@ -195,7 +199,6 @@ def _read_own(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVectorF
         layers=layers,
         tensors=tensors,
         unit_length=bool(places["Normalize"]),
-        entries_are_markers=False,
         query_length=_length(path, transformer, "query_length"),
         row_length=transformer.get("max_seq_length"),
         skip_words=_words(path, mask) or () if "document" in tasks else (),
@@ -209,11 +212,13 @@ def _read_pylate(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVect
     # Pooling and Normalize are of the model that it was trained from.
     kinds = ("Transformer", "Dense", "Pooling", "Normalize", "Dropout")
     places = _places(root, kinds, in_order=False)
+    known = (*_PREFIXES.values(), *_EXPANDING, "query_length", "document_length", "skiplist_words")
+    _check_known(path, values, "query_expansion", *known)
     *_, encoder = ("", *places["Transformer"])
     layers, tensors = _read_layers(root, places["Dense"], _ANY)
     prompts = read_prompts(path, values)
-    for role, name in _PREFIXES.items():
-        prefix = _text(path, values, name) or ""
+    prefixes = {role: _text(path, values, name) or "" for role, name in _PREFIXES.items()}
+    for role, prefix in prefixes.items():
         prompts[role] = prefix + prompts.get(role, "").removeprefix(prefix)
     transformer = read_transformer(inside(root, encoder), known=_LENGTHS)
     words = _words(path, values)
@@ -223,14 +228,13 @@ def _read_pylate(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVect
         layers=layers,
         tensors=tensors,
         unit_length=True,
-        entries_are_markers=True,
+        prefixes=prefixes,
         query_length=_length(path, values, "query_length"),
         row_length=transformer.get("max_seq_length"),
         skip_words=tuple(string.punctuation) if words is None else words,
     )
     if "query_expansion" in values:
         return _filled(files, path, values["query_expansion"])
-    known = (*_PREFIXES.values(), *_EXPANDING, "query_length", "document_length", "skiplist_words")
     if values.get("do_query_expansion") is False or not any(name in values for name in known):
         return files
     attends = values.get("attend_to_expansion_tokens", values.get("attend_to_mask_tokens"))
@@ -258,13 +262,23 @@ def _read_stanford(root: Path) -> MultiVectorFiles:
         layers=(DenseModule(array.shape[1], array.shape[0], "identity", bias=False),),
         tensors={"heads/multi/0/kernel": array.T},
         unit_length=True,
-        entries_are_markers=True,
+        prefixes=roles,
         query_length=length,
         row_length=None,
         fill_length=length,
         attends_fill=bool(values.get("attend_to_mask_tokens")),
         skip_words=tuple(string.punctuation) if values.get("mask_punctuation", True) else (),
     )
+
+
+def _check_known(path: Path, values: Mapping[str, Any], *known: str) -> None:
+    """Checks that every setting of the model is followed, or changes no vector."""
+    refuse_unknown(path, values, MODEL_KNOWN | {*known})
+    if values.get("similarity_fn_name") == _MEAN_OF_QUERY:
+        raise InputError(
+            f"{path}: similarity_fn_name must be maxsim, got {_MEAN_OF_QUERY!r}; maxsim ranks "
+            "documents alike, by scores that are not divided by the number of a query's tokens"
+        )
 
 
 def _places(root: Path, kinds: Container[str], in_order: bool) -> defaultdict[str, list[str]]:

@@ -149,11 +149,12 @@ _PACKAGE = "sentence_transformers."
 _PYLATE_DENSE = "pylate.models.Dense.Dense"  # the same as the package's own
 MODEL = "config_sentence_transformers.json"
 # What config_sentence_transformers.json says of the vectors, and of who wrote it.
-_MODEL_KNOWN = frozenset(
+MODEL_KNOWN = frozenset(
     (
         *("__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name"),
         *("truncate_dim", "max_active_dims", "activation_fn"),
         "requirements",  # versions of packages that sentence-transformers needs for it
+        "keep_in_fp32_modules",  # as all are here
     )
 )
 _POOLINGS = {
@@ -303,7 +304,7 @@ def read_settings(source: Path) -> Settings:
         raise InputError(f"{source / MODEL}: model_type must be {_MODELS[task]}, got {model}")
     prompts = read_prompts(source / MODEL, named)
     default_prompt = _default_prompt(source / MODEL, named, prompts)
-    refuse_unknown(source / MODEL, named, _MODEL_KNOWN)
+    refuse_unknown(source / MODEL, named, MODEL_KNOWN)
     cut = number_in(source / MODEL, named, "truncate_dim")
     if cut is not None and task == "feature-extraction":
         # Cut behind the modules, also where the last one gives unit length

@@ -270,6 +270,14 @@ def edit(path, **changes):
         ),
         ("pylate", "config_sentence_transformers.json", {"query_prefix": 1}, "must be a text, got"),
         ("own", "4/config.json", {"module_input_name": "sentence_embedding"}, "token_embeddings"),
+        ("own", "config_sentence_transformers.json", {"query_length": 9}, "query_length is not su"),
+        ("pylate", "config_sentence_transformers.json", {"pool_factor": 2}, "pool_factor is not s"),
+        (
+            "own_bert",
+            "config_sentence_transformers.json",
+            {"similarity_fn_name": "meanmaxsim"},
+            "similarity_fn_name must be maxsim, got 'meanmaxsim'",
+        ),
         ("own", "sentence_bert_config.json", {"query_expansion": {"length": 16}}, "fixed or min"),
         (
             "own",
@@ -326,6 +334,16 @@ def test_a_marker_may_be_followed_by_words(tmp_path):
     entries, head = load_tokenizer(bundle).vocab, bundle.heads["multi"]
     assert (head.query_marker, head.document_marker) == (entries.index("[Q] "), None)
     assert bundle.prompts == {"query": "of: ", "document": "a"}
+
+
+def test_a_prefix_of_pylate_is_the_marker_before_a_prompt(tmp_path):
+    write_multi_vectors(tmp_path / "source", "pylate")
+    path = tmp_path / "source" / "config_sentence_transformers.json"
+    edit(path, prompts={"query": "[Q] find: ", "document": "a: "})
+    bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    entries, head = load_tokenizer(bundle).vocab, bundle.heads["multi"]
+    assert [head.query_marker, head.document_marker] == [*map(entries.index, ("[Q] ", "[D] "))]
+    assert bundle.prompts == {"query": "find: ", "document": "a: "}
 
 
 def test_chunks_have_vectors_of_their_own_and_the_marker(encoders, models):
