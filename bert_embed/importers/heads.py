@@ -64,13 +64,21 @@ def read_mlm_head(
     names: MaskedLM = _modules_of(files, "masked_lms", "sparse vectors")
     modules = names.transform, names.norm, names.decoder
     arrays = _read_modules(files, modules, names.bias)
-    bias = arrays.get(f"{names.decoder}.bias", arrays.get(names.bias))
+    own_bias = f"{names.decoder}.bias"
+    bias = arrays.get(own_bias, arrays.get(names.bias))
     decoder = arrays.get(f"{names.decoder}.weight")
-    if decoder is None and values.get("tie_word_embeddings") is False:
-        raise InputError(
-            f"{folder}: the weights hold no {names.decoder}.weight, and tie_word_embeddings of "
-            "config.json is false, so that they lack the head of the masked language model"
-        )
+    if values.get("tie_word_embeddings") is False:
+        if decoder is None:
+            raise InputError(
+                f"{folder}: the weights hold no {names.decoder}.weight, and tie_word_embeddings of "
+                "config.json is false, so that they lack the head of the masked language model"
+            )
+        if own_bias not in arrays and names.bias in arrays:
+            raise InputError(
+                f"{folder}: the weights hold no {own_bias}, for which transformers 4 takes "
+                f"{names.bias}, and 5 nothing where tie_word_embeddings of config.json is false; "
+                "set that to true if the decoder has this bias"
+            )
     transform = "gelu"
     if names.activation:
         transform = activation(values, names.activation, config.activations)
@@ -114,8 +122,11 @@ def _read_modules(
     files: EncoderFiles, modules: Iterable[str], also: str = ""
 ) -> dict[str, np.ndarray]:
     """Returns weights and biases of modules behind the encoder, and a tensor by its name."""
-    wanted = {f"{module}.{part}" for module in modules for part in ("weight", "bias")} | {also}
-    plain = files.config.plain_name
+    wanted, plain = {also}, files.config.plain_name
+    for module in modules:
+        setting, usual = files.config.head_biases.get(module, ("", True))
+        wanted |= {f"{module}.weight"}
+        wanted |= {f"{module}.bias"} if files.values.get(setting, usual) else set()
     return read_arrays(files.folder, files.convert, lambda key: plain(key) in wanted, plain)
 
 
@@ -238,8 +249,7 @@ def _activation(
         ours = object_in(path, values, "sentence_transformers")
         of_cross_encoder |= bool(ours)
         refuse_unknown(path, ours, frozenset(("activation_fn", "version")))
-        before = values.get("sbert_ce_default_activation_function")
-        named = ours.get("activation_fn") or before
+        named = ours.get("activation_fn", values.get("sbert_ce_default_activation_function"))
     if named is not None:
         return torch_activation(path, "the activation of scores", named, _BY_TORCH)
     if of_cross_encoder:

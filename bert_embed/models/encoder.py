@@ -238,6 +238,8 @@ class EncoderConfig(Sizes):
     # Their heads, by model_type; the scores and sparse vectors of others are not supported.
     masked_lms: ClassVar[Mapping[str, MaskedLM]] = {}
     classifiers: ClassVar[Mapping[str, Classifier]] = {}
+    # Settings that say whether modules of them have a bias, and what they are by default.
+    head_biases: ClassVar[Mapping[str, tuple[str, bool]]] = {}
     # Their modules that hold several side by side.
     packed: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     # Settings of the family's config.json that are followed, or change no vector, beside `SIZES`.

@@ -317,7 +317,11 @@ class NomicBertConfig(PostNormConfig):
         if values.get("rotary_scaling_factor") and isinstance(trained, int):
             sizes["max_position_embeddings"] = min(trained, sizes["max_position_embeddings"])
         rope = check_rope(values.get("rope_parameters"), "rope_parameters")
-        theta = values.get("rotary_emb_base", values.get("rope_theta", 1000.0))
+        theta = rope.get("rope_theta", values.get("rope_theta", 1000.0))
+        if hub:
+            theta = rope.get("rope_theta", values.get("rotary_emb_base", theta))
+        else:  # transformers does not know the code's own name
+            refuse_unless(values, {"rotary_emb_base": (theta,)})
         if values.get("head_dim") not in (None, _head_width(sizes)):
             raise InputError("config.json: head_dim must be hidden_size / num_attention_heads")
         gate = theirs.get("hidden_act", "hidden_act")
@@ -327,7 +331,7 @@ class NomicBertConfig(PostNormConfig):
             hidden_act=activation(values, gate, gates),
             type_vocab_size=values.get("type_vocab_size", 2),
             layer_norm_eps=values.get(theirs.get("layer_norm_eps", "layer_norm_eps"), 1e-12),
-            rope_theta=rope.get("rope_theta", theta),
+            rope_theta=theta,
         )
 
 

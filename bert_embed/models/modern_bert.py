@@ -73,6 +73,11 @@ class ModernBertConfig(RotaryConfig):
             pooling="classifier_pooling",
         )
     }
+    head_biases: ClassVar[Mapping[str, tuple[str, bool]]] = {
+        "head.dense": ("classifier_bias", False),
+        "head.norm": ("norm_bias", False),
+        "decoder": ("decoder_bias", True),
+    }
     packed: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "attn.Wqkv": ("attn.Wq", "attn.Wk", "attn.Wv"),
         "mlp.Wi": ("mlp.Wgate", "mlp.Wup"),

@@ -168,6 +168,7 @@ def test_the_names_of_the_hub_are_those_of_transformers(tmp_path, gated):
         ("nomic_bert", {"rope_parameters": {"rope_type": "yarn"}}, "type 'yarn' is not supported"),
         ("nomic_bert", {"hidden_act": "tanh"}, "hidden_act must be one of silu, .*, got 'tanh'"),
         ("nomic_bert", {"rope_parameters": {"rope_theta": "x"}}, "rope_theta must be a number"),
+        ("nomic_bert", {"rotary_emb_base": 50.0}, "rotary_emb_base must be 1000.0, got 50.0"),
         ("new", {"position_embedding_type": "absolute"}, "must be 'rope' or None, got 'absolute'"),
         ("new", {"logn_attention_scale": True}, "logn_attention_scale must be False, got True"),
         ("new", {"rope_scaling": {"type": "ntk", "factor": 2, "mixed_b": 0.6}}, "with mixed_b"),

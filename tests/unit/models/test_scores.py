@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from bert_embed.backends.probe import verify
 from bert_embed.base.errors import InputError, SettingError
@@ -116,12 +117,35 @@ def test_a_cross_encoder_that_names_none_has_the_usual_activation(tmp_path, labe
         ({"sentence_transformers": {"activation_fn": "torch.nn.Identity"}}, "none"),
         ({"sbert_ce_default_activation_function": "torch.nn.Sigmoid"}, "sigmoid"),
         ({"sentence_transformers": {"activation_fn": None, "version": "4.1.0"}}, "none"),
+        (
+            {
+                "sentence_transformers": {"activation_fn": None},
+                "sbert_ce_default_activation_function": "torch.nn.Sigmoid",
+            },
+            "none",
+        ),
         ({"problem_type": "multi_label_classification"}, "sigmoid"),
         ({}, "softmax"),
     ],
 )
 def test_config_json_names_the_activation(tmp_path, config, activation):
     assert imported(tmp_path, **config).heads["scores"].activation == activation
+
+
+@pytest.mark.numeric
+def test_biases_that_config_json_does_not_turn_on_are_no_part_of_a_head(tmp_path):
+    """As in transformers, which leaves the tensors of ModernBERT out."""
+    found = []
+    for dropped in ((), ("head.dense.bias",)):
+        source = tmp_path / f"source {len(dropped)}"
+        tensors = write_classifier(source, "modernbert_biased", 2)
+        kept = {name: array for name, array in tensors.items() if name not in dropped}
+        save_file(kept, source / "model.safetensors")
+        config = json.loads((source / "config.json").read_text()) | {"classifier_bias": False}
+        (source / "config.json").write_text(json.dumps(config))
+        bundle = import_model(str(source), str(tmp_path / f"bundle {len(dropped)}"))
+        found.append(Encoder(bundle, threads=1).encode(TEXTS, kind="scores"))
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize(

@@ -478,6 +478,15 @@ def test_a_model_without_a_whole_head_of_a_masked_one_is_dense(
         encoder.encode(TEXTS, kind="sparse")
 
 
+def test_an_untied_decoder_without_its_own_bias_is_refused(tmp_path):
+    """transformers 4 takes another tensor for it, and 5 nothing."""
+    write_splade(tmp_path / "source", own_decoder=True)
+    path = tmp_path / "source" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tie_word_embeddings": False}))
+    with pytest.raises(InputError, match=r"hold no cls\.predictions\.decoder\.bias, for which"):
+        import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
+
+
 def test_max_active_dims_is_the_models_top_k(tmp_path):
     write_splade(tmp_path / "source")
     path = tmp_path / "source" / "config_sentence_transformers.json"
