@@ -190,10 +190,8 @@ def _json_fields(columns: Columns, files: list[InputFile]) -> Iterator[Iterable[
 
 def _check_fields(columns: Columns, records: list[dict[str, Any]], file: InputFile) -> None:
     extra = columns.extra or pa.schema([])
-    # Extra columns, contexts, and some of several texts, may be missing in some records.
-    optional = {*extra.names, *columns.context, *(columns.texts if len(columns.texts) > 1 else ())}
     for flag, name in columns.requested:
-        if not any(name in record for record in records[: None if name in optional else 1]):
+        if not any(name in record for record in records):  # Spark leaves out what is null
             place = f"not in the first record of {file.info.path}"
             raise no_column(flag, name, place, sorted(records[0]))
     for field in extra:

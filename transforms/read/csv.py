@@ -403,10 +403,20 @@ def _header(
     except UnicodeDecodeError as error:
         raise InputError(f"{path} has a header that is not UTF-8") from error
     except csv.Error as error:
-        raise InputError(f"{path} has a malformed header: {error}") from error
+        raise InputError(f"{path} has a malformed header: {_said(error)}") from error
     if is_open or not any(names):
         raise InputError(f"{path} does not begin with a header, the names of its columns")
     return tuple(names)
+
+
+def _said(error: csv.Error) -> str:
+    """What is wrong, without the advice that Python has for programmers."""
+    if "new-line character" in str(error):
+        return (
+            "a carriage return outside quotes, but lines end in line feeds: write these for all, "
+            "tr '\\r' '\\n'"
+        )
+    return str(error)
 
 
 def _reader(records: Iterator[str], delimiter: str, quoting: Quoting) -> Iterator[list[str]]:
@@ -498,7 +508,7 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
             count = len(data.splitlines())
             if count > _FEW_LINES:
                 _tell_many_lines(records.path, records.offset + start, count)
-            detail = f"{error}; the record has {count} lines" if count > 1 else str(error)
+            detail = _said(error) + (f"; the record has {count} lines" if count > 1 else "")
             yield BadRecord("malformed CSV", _shown(data), detail=detail)
         except BadRecordError as error:
             yield BadRecord(str(error), _shown(data), document, error.detail)

@@ -416,6 +416,8 @@ _CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
 _MOST_VALUES = 1 << 21
 TOO_MANY_VALUES = "record of too many values"
 _LARGE = re.compile(r"-?[0-9]{300,}|[eE]\+?[0-9]{3,}")  # numbers that may be infinite
+SEVERAL = "several JSON objects in a line"
+_DECODER = json.JSONDecoder()
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 
 
@@ -447,10 +449,19 @@ def parse_record(line: str | bytes, columns: Columns, extra: ExtraValues | None)
     try:
         record = _loads(line)
     except ValueError as error:
-        raise BadRecordError("malformed JSON", error) from error
+        raise BadRecordError(_several_or_malformed(line), error) from error
     if not isinstance(record, dict):
         raise BadRecordError("not a JSON object")
     return record_of(record, columns, extra(record) if extra else ())
+
+
+def _several_or_malformed(line: str) -> str:
+    """Why a line is no record; several are one where files were joined without a line end."""
+    with suppress(ValueError, RecursionError):
+        first, end = _DECODER.raw_decode(line.lstrip())
+        if isinstance(first, dict) and line.lstrip()[end:].lstrip().startswith("{"):
+            return SEVERAL
+    return "malformed JSON"
 
 
 def _id_if_any(line: str | bytes, columns: Columns) -> str | None:

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.support.command import embed, record, rejected, rows
+from tests.support.command import embed, record, rejected, rows, write_json
 
 
 def test_bad_lines_of_plain_text(tmp_path, tiny_bundle):
@@ -69,6 +69,26 @@ def test_bad_records_of_json_lines(tmp_path, tiny_bundle):
     assert rejected(tmp_path / "out")[0]["source"] == f"{tmp_path}/in.jsonl:{offset}"
     counts = record(tmp_path / "out")["counts"]
     assert (counts["records"], counts["embedded"], counts["rejected"]) == (16, 4, 12)
+
+
+def test_files_joined_without_a_line_end_are_told_as_such(tmp_path, tiny_bundle):
+    text = (
+        '{"id": 1, "text": "one"}\n{"id": 2, "text": "}"}{"id": 3, "text": "three"}\n{"id": 4}{\n'
+    )
+    (tmp_path / "in.jsonl").write_text(text)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl") == 0
+    assert rows(tmp_path / "out")["id"] == ["1"]
+    reasons = [each["reason"] for each in rejected(tmp_path / "out")]
+    assert reasons == ["several JSON objects in a line"] * 2
+
+
+def test_a_field_may_be_missing_in_the_first_record(tmp_path, tiny_bundle):
+    """Spark writes no nulls; each record without a text is rejected."""
+    path = write_json(tmp_path / "in.json", {"id": 1}, {"id": 2, "text": "two"}, {"text": "three"})
+    assert embed(tmp_path / "out", tiny_bundle, path) == 0
+    assert rows(tmp_path / "out")["id"] == ["2"]
+    reasons = [each["reason"] for each in rejected(tmp_path / "out")]
+    assert reasons == ["missing text", "missing id"]
 
 
 def test_ids_of_json_lines_without_an_id_are_their_places(tmp_path, tiny_bundle):

@@ -223,6 +223,7 @@ def test_a_limit_keeps_the_first_records(tmp_path, limit, name):
         (b"text,text\n", "has two columns of the name text"),
         (b"te\xffxt\n", "header that is not UTF-8"),
         (b'text,"b\n', "malformed header"),
+        (b'id,text\r1,"a\nb"\r2,c\r', r"a carriage return outside quotes.* tr '\\r' '\\n'"),
         (b"\xff\xfet\x00", "is UTF-16"),
         (b"id,body\n1,one\n", "text_column text is not a column of .*, which has id, body"),
     ],
