@@ -116,6 +116,8 @@ class Encoder:
         engine: str | None = None,
         max_seq_length: int | None = None,
     ) -> None:
+        if not isinstance(bundle, Bundle):
+            raise SettingError("bundle", "must be a Bundle: bert_embed.load takes a model's name")
         self._arguments = spec, threads, prompt, precision, device, load_engine, engine
         self.bundle, self.prompt = bundle, bundle.prompt_text(prompt)
         # That of loading as text, None without one

@@ -364,6 +364,8 @@ def test_an_encoder_of_a_bundle_is_what_load_gives(encoder):
     wanted = encoder.encode(TEXTS)
     assert_near(bert_embed.Encoder(encoder.bundle).encode(TEXTS), wanted)
     assert_near(bert_embed.Encoder(encoder.bundle, VectorSpec(dim=4)).encode(TEXTS), wanted[:, :4])
+    with pytest.raises(bert_embed.SettingError, match=r"must be a Bundle: bert_embed\.load takes"):
+        bert_embed.Encoder("minilm")
 
 
 def test_an_encoder_says_what_it_is(encoder, tiny_bundle):

@@ -267,7 +267,7 @@ class VectorHandler(BertModelHandler):
         inference_args: dict[str, Any] | None = None,
     ) -> Any:
         vectors = self.vectors(batch, model)
-        return np.stack(vectors) if isinstance(vectors[0], np.ndarray) else vectors
+        return np.stack(vectors) if vectors and isinstance(vectors[0], np.ndarray) else vectors
 
     def __repr__(self) -> str:
         return BertEmbeddings.__name__

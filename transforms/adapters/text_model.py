@@ -370,7 +370,7 @@ class _Batch(beam.DoFn):
         summary: Any = _summary,
         waited: Any = _waited,
         window_end: Any = _window_end,
-    ) -> Iterator[TimestampedValue]:
+    ) -> Iterator[Any]:  # of TimestampedValue, of which Beam's runtime type check sees the value
         _, document = element
         added = batch_weight(document)
         weight, oldest, due = summary.read() or _NOTHING_HELD
@@ -390,13 +390,13 @@ class _Batch(beam.DoFn):
             waited.set(due)
 
     @on_timer(_WAITED)
-    def on_waited(self, held: Any = _held, summary: Any = _summary) -> Iterator[TimestampedValue]:
+    def on_waited(self, held: Any = _held, summary: Any = _summary) -> Iterator[Any]:
         yield from _release(held, summary)
 
     @on_timer(_WINDOW_END)
     def on_end(
         self, held: Any = _held, summary: Any = _summary, waited: Any = _waited
-    ) -> Iterator[TimestampedValue]:
+    ) -> Iterator[Any]:
         yield from _release(held, summary)
         waited.clear()
 

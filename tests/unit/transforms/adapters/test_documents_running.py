@@ -181,6 +181,14 @@ def test_a_stream_is_embedded_as_it_comes(tiny_bundle):
         assert_that(grouped, equal_to([(32, ["one", "three", "two"]), (32, ["four"])]))
 
 
+def test_batches_that_wait_pass_the_type_check_at_runtime(tiny_bundle):
+    options = PipelineOptions(["--runner=FnApiRunner", "--performance_runtime_type_check"])
+    with beam.Pipeline(options=options) as pipeline:
+        texts = pipeline | beam.Create(["one"])
+        embedded, _ = texts | EmbedDocuments(tiny_bundle, max_batch_seconds=1)
+        assert_that(embedded | beam.Map(lambda record: record["text"]), equal_to(["one"]))
+
+
 def test_waiting_batches_are_bounded_by_their_texts(tiny_bundle):
     """40 texts of 100,000 characters: four batches and more of a million at most."""
     texts = [f"{number} " + "word " * 20_000 for number in range(40)]
