@@ -326,7 +326,8 @@ def _failure(attempt: EmbedAttempt, error: BaseException) -> RunFailed:
     failed = RunFailed(message, _written(attempt.run))
     if trace := traceback_lines(error):
         failed.add_note("\n".join(trace))
-    failed.add_note(f"{attempt.kept}; once this is fixed, the same call continues")
+    for line in job.ways_on(attempt, error):
+        failed.add_note(without_dashes(line).replace("the same command", "the same call"))
     return failed
 
 

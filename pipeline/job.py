@@ -25,6 +25,7 @@ from bert_embed.results.names import RUN_FILE
 from bert_embed.results.run_record import JobRecord
 from bert_embed.storage.files import join, write_bytes
 from bert_embed.storage.local import REPLACED
+from bert_embed.transforms.increments import CHANGED
 
 AnyRecord = TypeVar("AnyRecord", bound=JobRecord)
 Tell = Callable[..., None]  # takes lines
@@ -263,11 +264,16 @@ def _report_failure(attempt: Attempt[AnyRecord], error: BaseException) -> ExitCo
     message = failure_message(error)
     warn(f"error: the job failed: {message}", *note_end(attempt, error))
     warn(*attempt.suspects())
-    if REPLACED in message:  # nothing can be continued
-        warn("run again with --overwrite, or into another --output")
-    elif "--overwrite" not in message:
-        warn(f"{attempt.kept}; {attempt.way_on(error)}")
+    warn(*ways_on(attempt, error))
     return ExitCode.FAILED
+
+
+def ways_on(attempt: Attempt[AnyRecord], error: BaseException) -> list[str]:
+    """What to do after a job failed, in a line, or none where its message says it."""
+    message = failure_message(error)
+    if REPLACED in message or CHANGED in message:  # nothing can be continued
+        return ["run again with --overwrite, or into another --output"]
+    return [] if "--overwrite" in message else [f"{attempt.kept}; {attempt.way_on(error)}"]
 
 
 def failure_message(error: BaseException) -> str:

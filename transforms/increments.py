@@ -258,6 +258,9 @@ def sizes_digest(sizes: dict[str, int]) -> str:
     return hashlib.sha256(repr(sorted(sizes.items())).encode()).hexdigest()
 
 
+CHANGED = "changed while the job was being started"  # an earlier output: it is another run now
+
+
 def earlier_files(output: EarlierOutput) -> list[EarlierFile]:
     """The files of an output, listed again; SettingError if they are others than before."""
     if output.files is None:
@@ -272,7 +275,7 @@ def earlier_files(output: EarlierOutput) -> list[EarlierFile]:
     if sizes_digest(sizes | deleted) != output.digest:
         raise SettingError(
             "skip_existing",
-            f"{output.place} changed while the job was being started; run it again",
+            f"{output.place} {CHANGED}",
         )
     return [
         EarlierFile(

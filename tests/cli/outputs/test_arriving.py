@@ -119,6 +119,29 @@ def test_an_increment_that_goes_on_without_files_deletes_none_of_their_documents
     assert record(third)["changes"]["gone"] == 0
 
 
+def test_an_earlier_run_that_goes_on_meanwhile_makes_another_run(
+    tmp_path, long_files, tiny_bundle, before_the_job, capsys
+):
+    """No command continues what failed: what is said to do must work."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert embed(first, tiny_bundle, long_files, **SMALL) == 0
+    last = max((first / "_state" / "blocks").iterdir())
+    finished = last.read_bytes()
+    last.unlink()
+    say_status(first, "running")
+    before_the_job(lambda: last.write_bytes(finished))
+    earlier = {"skip_existing": first}
+    assert embed(second, tiny_bundle, long_files, **SMALL, **earlier) == 1
+    said = capsys.readouterr().err
+    assert f"--skip_existing {first} changed while the job was being started" in said
+    assert "run again with --overwrite, or into another --output" in said
+    assert "the same command" not in said
+    before_the_job(lambda: None)
+    assert embed(second, tiny_bundle, long_files, **SMALL, **earlier) == 2
+    assert embed(second, tiny_bundle, long_files, **SMALL, **earlier, overwrite=True) == 0
+    assert record(second)["counts"]["embedded"] == 0
+
+
 @pytest.mark.parametrize("flags", [{}, {"pooling": "cls"}])
 def test_an_unfinished_run_of_other_files_or_settings_is_another_run(
     tmp_path, folder, tiny_bundle, before_the_job, capsys, flags
