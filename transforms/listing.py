@@ -58,6 +58,7 @@ OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx"} | {
     *(".pyc", ".whl", ".deb", ".rpm", ".iso", ".dmg", ".db", ".sqlite", ".sqlite3"),
     *(".npy", ".npz", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".safetensors", ".onnx", ".h5"),
     *(".hdf5", ".feather", ".arrow", ".gguf", ".bin", ".idx", ".z", ".lzo", ".sz", ".metadata"),
+    *(".crdownload", ".partial", ".tmp", ".bak", ".swp", ".lock"),
     *(".md5", ".sha1", ".sha256", ".sha512", ".crc", ".sig", ".rds", ".rdata", ".dta", ".sav"),
 }
 HIDDEN = "_*"  # stands among suffixes for files with hidden names

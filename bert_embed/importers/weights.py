@@ -33,16 +33,13 @@ from bert_embed.bundle.bundle import (
     write_tensors,
 )
 from bert_embed.models.encoder import EncoderConfig
+from bert_embed.storage.file_info import refuse_pointer
 from bert_embed.text.documents import TextTokenizer
-
-_POINTER = b"version https://git-lfs"
 
 
 def _refuse_pointer(path: Path) -> None:
-    """InputError for what a clone without Git LFS has in place of a large file."""
     with open(path, "rb") as file:
-        if file.read(len(_POINTER)) == _POINTER:
-            raise InputError(f"{path}: is a pointer of Git LFS, get the file with git lfs pull")
+        refuse_pointer(f"{path}:", file.read(64))
 
 
 def read_json(path: Path) -> Any:

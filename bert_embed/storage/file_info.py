@@ -41,6 +41,12 @@ def split_address(path: str) -> tuple[str, str]:
     return bucket, name
 
 
+def refuse_pointer(path: str, start: bytes) -> None:
+    """InputError for what a clone without Git LFS has in place of a large file, by its `start`."""
+    if start.startswith(b"version https://git-lfs"):
+        raise InputError(f"{path} is a pointer of Git LFS, get the file with git lfs pull")
+
+
 _CHUNK = 1 << 18  # a MiB or more would take fresh memory each, which costs more than the checksum
 
 

@@ -18,8 +18,8 @@ from bert_embed.base.errors import InputError, SettingError, StorageError, requi
 from bert_embed.base.threads import in_parallel
 from bert_embed.results.columns import is_list
 from bert_embed.results.parquet import open_parquet
-from bert_embed.storage.file_info import FileInfo
-from bert_embed.storage.files import open_listed
+from bert_embed.storage.file_info import FileInfo, refuse_pointer
+from bert_embed.storage.files import open_listed, read_bytes
 from bert_embed.storage.local import REPLACED
 from bert_embed.transforms.parts import (
     BadRecordError,
@@ -181,6 +181,7 @@ _LISTED_BYTES = 8  # of a value in a list, for which a file may need less than a
 # Bytes of dictionaries that this process has seen, as several blocks may be cut from a row group.
 _dictionaries: dict[tuple[FileInfo, int, str], tuple[int, int]] = {}
 _MOST_DICTIONARIES = 1024
+_POINTER_BYTES = 1 << 10  # a larger file is no pointer of Git LFS
 _BUFFER = 1 << 20  # of a column; without one all of it is read at once
 
 
@@ -253,6 +254,8 @@ def _open_raw(info: FileInfo) -> Iterator[BinaryIO]:
     except StorageError:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if info.size < _POINTER_BYTES:
+            refuse_pointer(info.path, read_bytes(info.path) or b"")
         raise InputError(f"{info.path} cannot be read as Parquet: {error}") from error
 
 

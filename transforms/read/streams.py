@@ -16,7 +16,7 @@ import zstandard
 from isal import igzip, isal_zlib
 
 from bert_embed.base.errors import InputError
-from bert_embed.storage.file_info import FileInfo
+from bert_embed.storage.file_info import FileInfo, refuse_pointer
 from bert_embed.storage.files import is_remote, open_raw
 
 # zstd may expand 4 bytes to 128 KiB, and decompresses all of its input at once.
@@ -373,6 +373,7 @@ class Inside:
 
 def check_encoding(path: str, start: bytes) -> None:
     """Raises InputError if a file's first bytes are no UTF-8 text, as far as these can say it."""
+    refuse_pointer(path, start)
     for mark, name in _MARKS.items():
         if start.startswith(mark):
             raise InputError(f"{path} is {name}, convert it to UTF-8: iconv -f {name} -t UTF-8")

@@ -111,6 +111,17 @@ def test_what_is_no_text_is_refused_by_its_name(tmp_path, name, data, message):
         list_input([str(tmp_path / name)])
 
 
+@pytest.mark.parametrize("name", ["b.txt", "b.csv", "b.jsonl.gz", "b.parquet", "b"])
+def test_a_pointer_of_git_lfs_is_refused_by_its_name(tmp_path, tiny_bundle, capsys, name):
+    """It was three bad records among many."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_bytes(RECORDS)
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 90868376\n"
+    (tmp_path / "in" / name).write_text(pointer)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in") == 2
+    assert f"{name} is a pointer of Git LFS, get the file with git" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_the_first_bytes_say_how_a_file_is_compressed(tmp_path, tiny_bundle):
     data = b"one\ntwo\n"
