@@ -319,7 +319,7 @@ def _start(run: ClusterRun) -> ClusterRecord:
     elif not create_exclusive(folder.record, record.to_json()):
         return _start(run)  # another job was first: check what it wrote
     for file, rows in run.superseded.items():
-        folder.write_superseded(file, rows)
+        folder.write_array(folder.superseded(file), rows)
     return record
 
 

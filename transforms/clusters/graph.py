@@ -23,7 +23,6 @@ from bert_embed.transforms.clusters.job import (
 )
 from bert_embed.transforms.clusters.steps import (
     assign_file,
-    load_centroids,
     ranges_of,
     remove_duplicates,
     write_centroids,
@@ -87,13 +86,13 @@ class _Assign(beam.DoFn):
 
     def process(self, file: VectorFile, centroids: str) -> Iterator[AssignedFile]:
         with RedactErrors("assign"):
-            file, folder = VectorFile(*file), self._job.folder
-            assigned_file = AssignedFile.load(self._job, file.number)
+            job, file = self._job, VectorFile(*file)
+            assigned_file = AssignedFile.load(job, file.number)
             if assigned_file is None:
                 if self._assigner is None:
-                    job = self._job
-                    self._assigner = Assigner(load_centroids(folder), job.reach, job.n_nearest)
-                assigned_file = assign_file(self._job, file, self._assigner)
+                    read = job.folder.read_array(centroids)
+                    self._assigner = Assigner(read, job.reach, job.n_nearest)
+                assigned_file = assign_file(job, file, self._assigner)
             yield assigned_file
 
 

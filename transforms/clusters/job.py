@@ -101,16 +101,8 @@ class ClusterFolder:
         """Path of the pairs of some clusters."""
         return join(self.path, f"{_PAIRS}/pairs-{task:07d}.npz")
 
-    def write_superseded(self, file: int, rows: np.ndarray) -> None:
-        """Keeps the rows of a file of vectors, int64, whose documents a later output has."""
-        self.write_array(self._superseded(file), rows)
-
-    def superseded_rows(self, file: int) -> np.ndarray:
-        """Returns what `write_superseded` kept."""
-        with open_raw(self._superseded(file)) as stored:
-            return np.load(stored)
-
-    def _superseded(self, file: int) -> str:
+    def superseded(self, file: int) -> str:
+        """Path of the rows of a file of vectors, int64, whose documents a later output has."""
         return join(self.path, f"{_SUPERSEDED}/{file:07d}.npy")
 
     def write(self, path: str, write: Callable[[BinaryIO], object]) -> int:
@@ -126,6 +118,12 @@ class ClusterFolder:
         data = io.BytesIO()
         np.save(data, array)
         self.write(path, lambda out: out.write(data.getbuffer()))
+
+    @staticmethod
+    def read_array(path: str) -> np.ndarray:
+        """Reads what `write_array` wrote."""
+        with open_raw(path) as file:
+            return np.load(file)
 
     def sizes(self) -> dict[str, int]:
         """The files of the result by path, and their bytes."""
@@ -387,7 +385,8 @@ def vector_rows(job: ClusterJob, file: VectorFile) -> Iterator[VectorRows]:
     """Reads a file of vectors in batches; InputError if it is not the file that the run wrote."""
     first, at = file.number << _FILE_BITS, 0
     check_pages = not has_block_records(file.folder)
-    superseded = job.folder.superseded_rows(file.number) if file.superseded else None
+    place = job.folder.superseded(file.number)
+    superseded = job.folder.read_array(place) if file.superseded else None
     with open_vectors(file.folder, file.name) as path:
         for batch in row_batches(path, job.vectors, rows=_ROWS, check_pages=check_pages):
             if superseded is not None:

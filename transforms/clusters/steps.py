@@ -68,22 +68,12 @@ def write_centroids(job: ClusterJob, files: Sequence[int]) -> str:
     """Writes the centroids of all samples, unless an earlier attempt did; returns their path."""
     folder = job.folder
     if size_of(folder.centroids) is None:
-        samples = [_loaded(folder.sample(number)) for number in sorted(files)]
+        samples = [folder.read_array(folder.sample(number)) for number in sorted(files)]
         sample = np.concatenate([np.empty((0, job.width), np.float32), *samples])
         del samples
         centroids = train(sample, job.n_clusters, job.seed)
         folder.write_array(folder.centroids, centroids)
     return folder.centroids
-
-
-def load_centroids(folder: ClusterFolder) -> np.ndarray:
-    """float32 `[clusters, width]`, as `write_centroids` wrote them."""
-    return _loaded(folder.centroids)
-
-
-def _loaded(path: str) -> np.ndarray:
-    with open_raw(path) as file:
-        return np.load(file)
 
 
 _WRITTEN = 4096  # copies that are put together at a time
@@ -434,7 +424,7 @@ def _places(
         names += [vectors.source] * len(of_file)
         if vectors.superseded:
             left = np.arange(vectors.rows + vectors.superseded)
-            of_file = np.delete(left, job.folder.superseded_rows(number))[of_file]
+            of_file = np.delete(left, job.folder.read_array(job.folder.superseded(number)))[of_file]
         in_files.append(of_file)
     columns = {"output": pa.array(outputs, pa.string()), "file": pa.array(names, pa.string())}
     return columns | {"row": pa.array(np.concatenate(in_files))}
