@@ -433,18 +433,12 @@ class ArrayOps:
         return _joined(self.xp, parts)
 
 
-class HostModel(ABC):
+class HostModel(Model):
     """A `Model` of which a backend computes the hidden states alone; NumPy does what follows."""
 
     def __init__(self, bundle: Bundle) -> None:
         """Reads the weights; `tensors` are float32, by their names."""
         self.bundle, self.tensors = bundle, load_tensors(bundle)
-
-    @abstractmethod
-    def states(
-        self, input_ids: np.ndarray, type_ids: np.ndarray, layers: set[int], mask: np.ndarray
-    ) -> Mapping[int, np.ndarray]:
-        """See `Model.states`."""
 
     def call(self, name: str, x: np.ndarray) -> np.ndarray:
         return host_call(self.bundle, self.tensors, name, x)

@@ -108,9 +108,21 @@ class _Run:
 class _Lake(ABC):
     """A table of a lake, which may not exist yet."""
 
-    @abstractmethod
+    _dest: str  # the folder
+
     def described(self) -> dict[str, Any] | None:
         """What it holds, as `create` was told; None: it does not exist. UsageError if not ours."""
+        if (settings := self._settings()) is None:
+            return None
+        if (stored := settings.get(_TABLE)) is None:
+            raise UsageError(
+                f"DEST {self._dest} is a table that no export made; choose another DEST or --table"
+            )
+        return orjson.loads(stored)
+
+    @abstractmethod
+    def _settings(self) -> Mapping[str, str] | None:
+        """The properties of the table; None: it does not exist."""
 
     @abstractmethod
     def create(self, described: Mapping[str, Any], schema: pa.Schema) -> None:
@@ -272,10 +284,6 @@ def _encoded(described: Mapping[str, Any]) -> str:
     return orjson.dumps(described, option=orjson.OPT_SORT_KEYS).decode()
 
 
-def _not_ours(dest: str) -> UsageError:
-    return UsageError(f"DEST {dest} is a table that no export made; choose another DEST or --table")
-
-
 class _Iceberg(_Lake):
     """A table in a catalog of SQLite, which lies in DEST with the table's own files."""
 
@@ -309,13 +317,9 @@ class _Iceberg(_Lake):
     def _table(self) -> Any:
         return self._catalog.load_table(self._name)
 
-    def described(self) -> dict[str, Any] | None:
-        if not os.path.exists(self._file) or not self._catalog.table_exists(self._name):
-            return None
-        stored = self._table().properties.get(_TABLE)
-        if stored is None:
-            raise _not_ours(self._dest)
-        return orjson.loads(stored)
+    def _settings(self) -> Mapping[str, str] | None:
+        exists = os.path.exists(self._file) and self._catalog.table_exists(self._name)
+        return self._table().properties if exists else None
 
     def create(self, described: Mapping[str, Any], schema: pa.Schema) -> None:
         self._catalog.create_namespace_if_not_exists(_NAMESPACE)
@@ -370,13 +374,9 @@ class _Delta(_Lake):
     def _table(self) -> Any:
         return self._library.DeltaTable(self._dest)
 
-    def described(self) -> dict[str, Any] | None:
-        if not self._library.DeltaTable.is_deltatable(self._dest):
-            return None
-        stored = self._table().metadata().configuration.get(_TABLE)
-        if stored is None:
-            raise _not_ours(self._dest)
-        return orjson.loads(stored)
+    def _settings(self) -> Mapping[str, str] | None:
+        exists = self._library.DeltaTable.is_deltatable(self._dest)
+        return self._table().metadata().configuration if exists else None
 
     def create(self, described: Mapping[str, Any], schema: pa.Schema) -> None:
         self._library.DeltaTable.create(
