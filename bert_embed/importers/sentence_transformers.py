@@ -277,6 +277,7 @@ def read_settings(source: Path) -> Settings:
             pooling = _read_pooling(inside(source, path) / "config.json")
         elif kind == "SpladePooling":
             splade = read_splade_pooling(inside(source, path) / "config.json")
+            _check_task(inside(source, encoder), modules_listed[0][0])
         elif kind == "WeightedLayerPooling":
             layers = _weighted_layers(inside(source, path), inside(source, encoder))
         elif kind in _READERS:
@@ -394,7 +395,10 @@ def _routes(source: Path, place: str) -> tuple[list[tuple[str, str]], str]:
     values = optional_object(path)
     types, routes = object_in(path, values, "types"), object_in(path, values, "structure")
     refuse_unknown(path, values, _ROUTER_KNOWN)
-    refuse_unknown(path, object_in(path, values, "parameters"), _ROUTES_KNOWN)
+    parameters = object_in(path, values, "parameters")
+    refuse_unknown(path, parameters, _ROUTES_KNOWN)
+    if (usual := parameters.get("default_route")) not in (None, "document"):
+        raise InputError(f"{path}: default_route must be document, as it is here, got {usual!r}")
     kinds = {name: _kind(path, kind) for name, kind in types.items()}
     query, documents = (routes.get(route) for route in ("query", "document"))
     if (
@@ -484,6 +488,16 @@ def read_transformer(
                 raise unknown_setting(path, f"{setting} of {name}", value)
     number_in(path, values, "max_seq_length")
     return values
+
+
+def _check_task(folder: Path, kind: str) -> None:
+    """Checks that what is before a SpladePooling makes logits, as MLMTransformer always does."""
+    task = "fill-mask"
+    if kind == "Transformer" and not read_transformer(folder, task).get("transformer_task"):
+        raise InputError(
+            f"{folder / _TRANSFORMER[0]}: transformer_task must be {task!r} for SpladePooling, is "
+            "missing"
+        )
 
 
 def read_prompts(path: Path, values: Mapping[str, Any]) -> dict[str, str]:

@@ -390,6 +390,7 @@ def test_wrong_weights_of_queries_are_refused(tmp_path, weights, said):
     [
         ("router_config.json", {"merge": "sum"}, "merge is not supported, got 'sum'"),
         ("router_config.json", {"parameters": {"route_mappings": {"a": "b"}}}, "route_mappings is"),
+        ("router_config.json", {"parameters": {"default_route": "query"}}, "default_route must be"),
         ("query_0_SparseStaticEmbedding/config.json", {"scale": 2}, "scale is not supported"),
     ],
 )
@@ -484,6 +485,15 @@ def test_an_untied_decoder_without_its_own_bias_is_refused(tmp_path):
     path = tmp_path / "source" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"tie_word_embeddings": False}))
     with pytest.raises(InputError, match=r"hold no cls\.predictions\.decoder\.bias, for which"):
+        import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
+
+
+def test_the_task_of_a_transformer_is_never_that_of_the_pooling_behind_it(tmp_path):
+    """Without a task, sentence-transformers pools hidden states."""
+    write_splade(tmp_path / "source")
+    path = tmp_path / "source" / "modules.json"
+    path.write_text(path.read_text().replace("MLMTransformer", "Transformer"))
+    with pytest.raises(InputError, match="transformer_task must be 'fill-mask' for SpladePooling"):
         import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
 
 
