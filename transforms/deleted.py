@@ -94,8 +94,8 @@ def _written_pieces(is_marked: bool, output: str, piece: str | None) -> Iterator
     """The files that tell how many windows or chunks the run's own documents have."""
     if not is_marked or piece is None:
         return
-    _, names = key_files(output)
     folder = OutputFolder(output)
+    _, names = key_files(folder.data_files())
     for number, name in enumerate(sorted(names)):
         yield EarlierFile(0, number, output, folder.path_of(name))
 

@@ -214,7 +214,7 @@ class EarlierFile:
     deletes: bool = False  # its ids are those that the output marks as deleted
 
 
-def _counting_files(folder: OutputFolder, complete: bool) -> dict[str, int]:
+def counting_files(folder: OutputFolder, complete: bool) -> dict[str, int]:
     """Files and their sizes; of a run that is not complete those of its finished parts.
 
     A file that no block record names may be removed, or written again.
@@ -226,9 +226,11 @@ def _counting_files(folder: OutputFolder, complete: bool) -> dict[str, int]:
     return {name: size for name, size in sizes.items() if part_of(name) in finished}
 
 
-def key_files(folder: str, complete: bool = True) -> tuple[tuple[str, str] | None, dict[str, int]]:
-    """Kind and ending of the smallest files with ids and hashes of texts; and their sizes."""
-    sizes = _counting_files(OutputFolder(folder), complete)
+def key_files(sizes: dict[str, int]) -> tuple[tuple[str, str] | None, dict[str, int]]:
+    """Kind and ending of the smallest files with ids and hashes of texts; and their sizes.
+
+    `sizes` are those of all files of an output, by name.
+    """
     for kind in sorted(KINDS.values(), key=lambda kind: kind.size):
         for place in kind.places:
             for ending in suffixes():
@@ -269,7 +271,7 @@ def earlier_files(output: EarlierOutput) -> list[EarlierFile]:
             for number, stream in enumerate(table_streams(output.place))
         ]
     folder = OutputFolder(output.place)
-    present = _counting_files(folder, output.complete)
+    present = counting_files(folder, output.complete)
     sizes = files_of_kind(present, *output.files)
     deleted = files_of_kind(present, DELETED, ".parquet") if output.deletes else {}
     if sizes_digest(sizes | deleted) != output.digest:
@@ -317,7 +319,7 @@ def id_columns(file: EarlierFile) -> Iterator[IdColumns]:
         return
     check_package(file.path)
     read = required(format_of(file.path).read, "reader")
-    damaged = f"{file.path} is damaged; remove it and its documents are embedded again"
+    damaged = f"{file.path} is damaged: `bert-embed verify --repair` writes a file of a run again"
     with open_raw(file.path) as raw, damage_named(f"skip_existing: {damaged}", "skip_existing"):
         for columns in read(raw, _KEY_COLUMNS):
             piece = next((columns[name].to_numpy() for name in PIECES if name in columns), None)

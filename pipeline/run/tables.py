@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bert_embed.base.errors import InputError, required
+from bert_embed.base.errors import InputError, counted, required
 from bert_embed.bundle.cache import cache_folder
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.pipeline.errors import UsageError
@@ -22,7 +22,13 @@ from bert_embed.pipeline.runners.beam import BeamFlags
 from bert_embed.results.names import DELETED, kinds_of
 from bert_embed.results.outputs import Output, later_outputs
 from bert_embed.results.parquet import METADATA_KEY
-from bert_embed.results.run_record import QueryRows, RunRecord, read_record, run_folders
+from bert_embed.results.run_record import (
+    QueryRows,
+    RunRecord,
+    Written,
+    read_record,
+    run_folders,
+)
 from bert_embed.storage.files import FileInfo, absolute, join, read_bytes
 from bert_embed.transforms.bigquery.client import (
     PATIENCE,
@@ -41,12 +47,13 @@ from bert_embed.transforms.bigquery.read import TableRequest, earlier_table_name
 from bert_embed.transforms.examples import are_settings
 from bert_embed.transforms.increments import (
     EarlierOutput,
-    deleted_files,
+    counting_files,
+    files_of_kind,
     key_files,
     sizes_digest,
 )
 from bert_embed.transforms.listing import Listing, listing_digest
-from bert_embed.transforms.output_folder import SETTINGS_FILE
+from bert_embed.transforms.output_folder import REJECTED, SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.parts import InputFile
 from bert_embed.transforms.read.columns import SPANS, Columns, no_column
 from bert_embed.transforms.read.records import CAN_BE
@@ -425,9 +432,10 @@ def _earlier(
         _check_same(place, described, vectors)
         # This run may add rows to the table, which stays the same table.
         return EarlierOutput(number, place, None, digest=f"{place} {created}", documents=rows)
-    files, sizes = key_files(place, record.is_done)
+    present = counting_files(OutputFolder(place), record.is_done)
+    files, sizes = key_files(present)
     deletes = record.is_done and DELETED in record.numbers.written
-    deleted = deleted_files(place) if deletes else {}
+    deleted = files_of_kind(present, DELETED, ".parquet") if deletes else {}
     if deletes and len(deleted) != record.numbers.written[DELETED].files:
         raise UsageError(
             f"--skip_existing {place} lacks files of {DELETED}/, so documents that it deletes "
@@ -439,6 +447,8 @@ def _earlier(
             f"--skip_existing {place} holds JSON lines of tokens, which have no text_hash; only "
             "outputs that also have other vectors, or Parquet, can be compared"
         )
+    if record.is_done:
+        _check_whole(place, record, files and files[0], sizes)
     result = record.result
     return EarlierOutput(
         number=number,
@@ -450,6 +460,20 @@ def _earlier(
         run=record.run,
         deletes=deletes,
     )
+
+
+def _check_whole(place: str, record: RunRecord, kind: str | None, sizes: Mapping[str, int]) -> None:
+    """Refuses an output whose files of a kind readers refuse: their ids are not all there."""
+    written = record.numbers.written
+    kind = kind or next((name for name in written if name not in (REJECTED, DELETED)), None)
+    wrote = written.get(kind or "", Written(files=0, bytes=0, rows=0))
+    size = sum(sizes.values())
+    if (len(sizes), size) != (wrote.files, wrote.bytes):
+        raise UsageError(
+            f"--skip_existing {place} holds {counted(len(sizes), 'file')} of "
+            f"{counted(size, 'byte')} in {kind}/, its run wrote {wrote.files} of {wrote.bytes}: "
+            "`bert-embed verify --repair` writes them again"
+        )
 
 
 def _record(folder: str) -> RunRecord:

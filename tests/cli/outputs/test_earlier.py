@@ -171,23 +171,33 @@ def break_name(data):
     return data[:at] + b"\xff\xff" + data[at + 2 :]
 
 
-@pytest.mark.parametrize("damage", [cut, flip_an_id, break_footer, break_name])
+@pytest.mark.parametrize("damage", [flip_an_id, break_footer, break_name])
 def test_a_damaged_file_is_named(tmp_path, days, one, tiny_bundle, capsys, damage):
     _, day2 = days
     path = next(one.glob("embeddings/part-*"))
     path.write_bytes(damage(path.read_bytes()))
     assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=one) == 1
-    assert f"{path} is damaged; remove it" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"{path} is damaged: `bert-embed verify --repair` writes" in said
+    assert "the same command continues" in said
+    assert main(["verify", str(one), "--repair"]) == 0
+    assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=one) == 0
 
 
-@pytest.mark.parametrize("output_format", ["jsonl", "tfrecord"])
-def test_a_cut_file_of_another_format_is_named(tmp_path, days, tiny_bundle, capsys, output_format):
+@pytest.mark.parametrize("output_format", ["parquet", "jsonl", "tfrecord"])
+def test_a_cut_or_lost_file_is_told_before_work(tmp_path, days, tiny_bundle, capsys, output_format):
+    """Of what it lacks nothing says that it is gone, and readers refuse it."""
     day1, day2 = days
     assert embed(tmp_path / "one", tiny_bundle, day1, output_format=output_format) == 0
     path = next((tmp_path / "one").glob("embeddings/part-*"))
     path.write_bytes(cut(path.read_bytes()))
-    assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=tmp_path / "one") == 1
-    assert f"{path} is damaged; remove it" in capsys.readouterr().err
+    for lose in (lambda: None, path.unlink):
+        lose()
+        assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=tmp_path / "one") == 2
+        assert "in embeddings/, its run wrote 1 of " in capsys.readouterr().err
+        assert not (tmp_path / "two").exists()
+    assert main(["verify", str(tmp_path / "one"), "--repair"]) == 0
+    assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=tmp_path / "one") == 0
 
 
 def test_an_earlier_output_that_grew_is_another_run(tmp_path, days, one, tiny_bundle, capsys):
