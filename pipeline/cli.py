@@ -22,7 +22,6 @@ from bert_embed.pipeline.console import (
     AnswerLost,
     answer,
     hide_secrets,
-    is_unread,
     program,
     warn,
 )
@@ -117,7 +116,8 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
         warn("", "interrupted")
         return ExitCode.INTERRUPTED
     except AnswerLost as error:
-        if not is_unread(error.__cause__):  # else somebody has seen enough, as with `| head`
+        # Else somebody has seen enough, as with `| head`.
+        if not isinstance(error.__cause__, BrokenPipeError):
             warn(f"error: {error}")
         return ExitCode.FAILED
     except Exception as error:  # noqa: BLE001

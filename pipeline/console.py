@@ -151,11 +151,6 @@ def warn(*lines: str) -> None:
     _write(sys.stderr, lines)
 
 
-def is_unread(error: BaseException | None) -> bool:
-    """Whether a stream cannot be written because its reader, such as `head`, has gone."""
-    return isinstance(error, BrokenPipeError)
-
-
 def is_terminal(stream: TextIO | None) -> bool:
     """Whether a stream leads to a terminal that can write a line anew; none does that is closed."""
     if os.environ.get("TERM", "").lower() in ("", "dumb", "unknown"):

@@ -29,7 +29,7 @@ from bert_embed.bundle.bundle import (
     read_bundle,
     whole_bundle,
 )
-from bert_embed.storage.gcs import SCHEME, RemoteFile, copy_here, list_below, list_copies
+from bert_embed.storage.gcs import SCHEME, RemoteFile, copy_here, list_below
 from bert_embed.storage.local import is_at
 
 _IMPORTERS = 4  # increased when the same files are imported to a bundle with other ids or vectors
@@ -182,8 +182,8 @@ def list_model(url: str) -> RemoteModel:
 
 def _model_files(url: str) -> dict[str, RemoteFile]:
     """Returns the objects below a folder by relative path, if a model's files are among them."""
-    direct = list_copies(url)
-    if direct and direct.keys().isdisjoint(MARKERS):
+    direct = {PurePosixPath(file.url).name for file in list_below(f"{url}/", direct=True)}
+    if direct and direct.isdisjoint(MARKERS):
         raise InputError(f"{url}: must hold one of {', '.join(MARKERS)}, holds none of them")
     below = list_below(f"{url}/") if direct else []
     return {file.url[len(url) + 1 :]: file for file in below}

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from bert_embed.base.environment import requires
@@ -358,11 +358,6 @@ class RemoteFile:
     size: int
     crc32c: str
     generation: int
-
-
-def list_copies(url: str) -> dict[str, RemoteFile]:
-    """Returns the objects directly in a folder of Cloud Storage, by name."""
-    return {PurePosixPath(file.url).name: file for file in list_below(f"{url}/", direct=True)}
 
 
 def list_below(url: str, direct: bool = False) -> list[RemoteFile]:

@@ -205,8 +205,7 @@ class ClusterAttempt(Attempt[ClusterRecord]):
     @contextmanager
     def claimed(self) -> Iterator[ClusterRecord]:
         with OutputFolder(self.output).held(alone=True):
-            record = _start(self.run)
-            yield record
+            yield _start(self.run)
 
     def build(self, record: ClusterRecord) -> Callable[[beam.Pipeline], None]:
         def add_graph(pipeline: beam.Pipeline) -> None:

@@ -15,7 +15,7 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_embed.base.arguments import missing, switch
-from bert_embed.base.errors import InputError, SettingError
+from bert_embed.base.errors import InputError, SettingError, required
 from bert_embed.transforms.adapters.text_model import (
     Document,
     EmbedTexts,
@@ -359,13 +359,10 @@ def placed(
     ('rejected', {'stage': 'input', 'reason': 'empty text', 'record': ' '})
     """
     element, rejection = embedded.element, embedded.rejection
-    if rejection is not None or embedded.vectors is None:
-        if rejection is None:
-            raise RuntimeError("after the model a document has neither a vector nor a rejection")
+    if rejection is not None:
         why = {"stage": rejection.stage, "reason": rejection.reason}
         return "rejected", {**why, "record": element}
-    kinds = embedded.vectors[0]
-    value = plain_vectors(kinds, as_numpy)
+    value = plain_vectors(required(embedded.vectors, "vector")[0], as_numpy)
     record = _value_of(element)
     fields = {column: record} if isinstance(record, str) else record_fields(record) or {}
     row = {**fields, output_column: value}

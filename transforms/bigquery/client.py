@@ -344,11 +344,6 @@ def _attempt_name(name: str, attempt: int) -> str:
     return f"{name}_{attempt}" if attempt else name
 
 
-def check_jobs(client: "Client") -> None:
-    """Checks that the client's project may run jobs, with one that costs nothing."""
-    dry_query(client, "SELECT 1")
-
-
 def dry_query(client: "Client", query: str) -> "QueryJob":
     """A query that is checked, not run: its job has the location and the columns."""
     from google.cloud.bigquery import QueryJobConfig
