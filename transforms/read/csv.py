@@ -175,6 +175,10 @@ def dialect_of(
 _LOG = logging.getLogger(__name__)
 _NO_QUOTES = "csv_quoting none takes quotes as characters"
 _NULL = "\0N"  # stands for a field that is `\N`, which an escape would turn into N
+# Without quotes, PostgreSQL, ClickHouse and `mysql --batch` write letters for these characters.
+_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0"}
+_LETTERS = re.compile(r"\\(.)", re.DOTALL)
+_UNQUOTED = Quoting(has_quotes=False, escape="\\")
 _FEW_LINES = 10  # of a malformed record: one with more is logged
 _INTEGER = re.compile(r"[0-9]{1,18}")  # Python refuses to convert thousands of digits
 # Python's csv module has one limit of fields for the process: here it is that of a record.
@@ -550,6 +554,8 @@ def _text(data: bytes, records: CsvRecords) -> str:
     if records.quoting.escape == "\\" and r"\N" in text:
         mark = re.escape(records.delimiter)
         text = re.sub(rf"(?<![^{mark}\n])\\N(?=[{mark}\r\n]|$)", _NULL, text)
+    if records.quoting == _UNQUOTED and "\\" in text:
+        text = _LETTERS.sub(lambda pair: "\\" + _CONTROLS.get(pair[1], pair[1]), text)
     return text
 
 

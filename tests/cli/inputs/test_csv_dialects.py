@@ -88,6 +88,17 @@ def test_an_escape_in_the_last_record_fails_no_job(tmp_path, tiny_bundle, end, t
     assert [line["reason"] for line in rejected(tmp_path / "out")] == reasons
 
 
+def test_letters_for_controls_of_postgresql_are_read(tmp_path):
+    """Its text format, of which COPY makes one line a row; with quotes such an n is a letter."""
+    (tmp_path / "in.tsv").write_text("id\ttext\n1\tone\\ntwo\\tthree\\\\n\\r\\e\n2\tend\\\\\n")
+    columns = Columns(id="id", csv_quoting="none", csv_escape="\\")
+    texts, ids, reasons = read(tmp_path / "in.tsv", columns)
+    assert (texts, ids, reasons) == (["one\ntwo\tthree\\n\re", "end\\"], ["1", "2"], [])
+    (tmp_path / "in.csv").write_text('id,text\n1,"say \\"no\\" \\n"\n')
+    columns = Columns(id="id", csv_escape="\\")
+    assert read(tmp_path / "in.csv", columns)[0] == ['say "no" n']
+
+
 def test_nulls_of_mysql_are_missing(tmp_path, tiny_bundle):
     (tmp_path / "in.tsv").write_text("id\ttext\tn\tname\n1\tone\\\ttwo\t\\N\t\\N\n2\t\\N\t3\tx\n")
     flags = {"csv_quoting": "none", "csv_escape": "\\", "extra_columns": "n:int64,name"}
