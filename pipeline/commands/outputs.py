@@ -19,7 +19,7 @@ from bert_embed.pipeline.report.sample import Run, check_projection, lacks_tsne
 from bert_embed.pipeline.run.output import lies_in, record_of_run
 from bert_embed.pipeline.texts import sample_texts
 from bert_embed.results.names import DELETED, kinds_of, vectors_of
-from bert_embed.results.outputs import later_outputs, open_outputs, output_folders
+from bert_embed.results.outputs import files_of, later_outputs, open_outputs, output_folders
 from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.file_info import is_glob
 from bert_embed.storage.files import absolute, is_remote, join, open_raw, write_bytes
@@ -72,6 +72,9 @@ def run_card(options: CardOptions) -> int:
         if not run.record.is_done or run.record.vectors is None:
             raise UsageError(f"{folder} is not the output of a complete run of `embed`")
     check_together(folders, runs[0].record.settings)
+    for run in runs:  # none that lost files is described as it was written
+        for kind in kinds_of(run.record.settings):
+            files_of(run.place, run.record, kind, partial=False)
     top = absolute(options.output)
     is_run = top.rstrip("/") == runs[0].place.rstrip("/")
     if is_glob(options.output) and not is_run and not os.path.isdir(options.output):

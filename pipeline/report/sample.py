@@ -1,6 +1,7 @@
 """Takes a sample of the vectors of runs, the same every time, and places it in two dimensions."""
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bert_embed.base.environment import requires
+from bert_embed.base.errors import InputError, counted
 from bert_embed.base.threads import in_parallel
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.pipeline.options.commands import TSNE
@@ -84,7 +86,7 @@ def take_sample(runs: Sequence[Run]) -> Sample | None:
     limits: list[int] = []
     extra: dict[str, str] = {}
     for number, (run, (kind, rows)) in enumerate(zip(runs, written, strict=True)):
-        chosen = some_files(run.place, kind, max(MOST_FILES // len(runs), 1)) if kind else []
+        chosen = _some_files(run, kind, max(MOST_FILES // len(runs), 1)) if kind else []
         share = most * rows // max(total, 1)  # of the sample
         limit = rows if total <= most else share // max(len(chosen), 1)
         names += [(number, name) for name in chosen]
@@ -104,6 +106,17 @@ def _written(record: RunRecord) -> tuple[str, int]:
     written = record.numbers.written
     kind = next((kind for kind in KINDS["sentence"].places if kind in written), "")
     return kind, written[kind].rows if kind else 0
+
+
+def _some_files(run: Run, kind: str, most: int) -> list[str]:
+    """As `some_files`, but InputError if the run wrote more of them, or fewer."""
+    names, written = some_files(run.place, kind, sys.maxsize), run.record.numbers.written[kind]
+    if len(names) != written.files:
+        raise InputError(
+            f"{join(run.place, kind)} holds {counted(len(names), 'file')}, its run wrote "
+            f"{written.files}: `bert-embed verify` lists what is missing or extra"
+        )
+    return [names[at] for at in spread(len(names), most)]
 
 
 def some_files(place: str, kind: str, most: int) -> list[str]:

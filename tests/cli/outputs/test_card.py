@@ -52,6 +52,18 @@ def test_a_card_of_no_vectors_says_so(tmp_path, tiny_bundle):
     assert "\nNo embeddings: no text had any; `run.json` has everything about the run.\n" in card
 
 
+@pytest.mark.parametrize(
+    ("command", "kind"), [("card", "embeddings"), ("card", "words"), ("report", "embeddings")]
+)
+def test_an_output_that_lost_a_file_is_not_described(output, capsys, command, kind):
+    next(output.glob(f"{kind}/*")).unlink()
+    before = (output / "report.html").read_bytes()
+    assert main([command, str(output)]) == 2
+    assert f"{output}/{kind} holds 1 file" in capsys.readouterr().err
+    assert not (output / "README.md").exists()
+    assert (output / "report.html").read_bytes() == before
+
+
 def test_only_a_complete_run_is_described(output, tmp_path, capsys):
     record = json.loads((output / "run.json").read_text())
     (output / "run.json").write_text(json.dumps(record | {"status": "failed"}))

@@ -266,7 +266,7 @@ def test_a_large_output_is_sampled_over_all_of_it(output, tmp_path):
         if block < 150:
             (tmp_path / "embeddings" / f"part-{own}.parquet").write_bytes(part)
     kept = record(output)
-    kept["written"]["embeddings"]["rows"] = 1_000_000
+    kept["written"]["embeddings"] |= {"files": 150, "rows": 1_000_000}
     (tmp_path / "run.json").write_text(json.dumps(kept))
     assert main(["report", str(tmp_path)]) == 0
     page, rows = (
