@@ -200,6 +200,7 @@ class EarlierOutput:
     complete: bool = True
     run: str | None = None
     deletes: bool = False  # whether it marks documents of earlier ones as deleted
+    columns: tuple[str, ...] | None = None  # text and extra ones; None: a table
 
 
 @dataclass(frozen=True)

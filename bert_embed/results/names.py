@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -177,6 +177,11 @@ def by_number(name: str) -> tuple[str, int, int, str]:
 def vectors_of(settings: Mapping[str, Any]) -> Sequence[str]:
     """Returns the vectors that a run wrote; its record names them unless they are dense alone."""
     return settings.get("vectors", ["dense"])
+
+
+def copied_columns(settings: Mapping[str, Any], extra: Iterable[str]) -> tuple[str, ...]:
+    """Returns the columns that a run takes from its input: texts, if it keeps them, and `extra`."""
+    return (*(("text",) if settings.get("keep_text") else ()), *extra)
 
 
 def kinds_of(settings: Mapping[str, Any]) -> tuple[str, ...]:

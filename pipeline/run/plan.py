@@ -18,6 +18,7 @@ from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.summary import MOST_NAMED, rows_text, skipped_text, suffix_counts
 from bert_embed.pipeline.runners.options import RunnerOptions
 from bert_embed.results.files import EXAMPLES, FORMATS
+from bert_embed.results.names import copied_columns
 from bert_embed.results.run_record import Goal, QueryRows
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.text.tokenizer import load_tokenizer
@@ -437,7 +438,7 @@ def plan_lines(run: EmbedRun) -> list[str]:
         model = f"tokenizer of {run.options.model} ({tokenizer}): {rows}"
         return [listed, *_file_notes(run), model, written, *notes]
     spec, unit = work.vector_spec, work.text_spec.pieces or "document"
-    earlier = map(_earlier_line, work.earlier)
+    earlier = [*map(_earlier_line, work.earlier), *_column_notes(work)]
     vectors = [KINDS[kind].words(work.metadata, unit) for kind in work.text_spec.kinds]
     layers = f"layers {','.join(map(str, spec.layers))} {spec.layer_combine}"
     parts = [layers] * ("dense" in work.text_spec.vectors) + vectors
@@ -490,6 +491,19 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
 def _earlier_line(earlier: EarlierOutput) -> str:
     unfinished = "" if earlier.complete else " (an unfinished run: its finished blocks count)"
     return f"without what {earlier.place} has with the same text{unfinished}"
+
+
+def _column_notes(work: Work) -> Iterator[str]:
+    """Names an earlier output with other columns, beside which no export takes this one."""
+    ours = copied_columns(work.metadata, work.columns.extra.names if work.columns.extra else ())
+    for earlier in work.earlier:
+        if earlier.columns not in (None, ours):
+            theirs, own = (", ".join(names) or "none" for names in (earlier.columns or (), ours))
+            yield (
+                f"note: text and extra columns of {earlier.place} are {theirs}, of this run {own}: "
+                f"exports refuse both together; --like {earlier.place} takes the same"
+            )
+            return
 
 
 def _prompt_notes(run: EmbedRun) -> list[str]:

@@ -19,7 +19,7 @@ from bert_embed.pipeline.run.columns import check_extra_name, named_columns
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import Source, Work
 from bert_embed.pipeline.runners.beam import BeamFlags
-from bert_embed.results.names import DELETED, kinds_of
+from bert_embed.results.names import DELETED, copied_columns, kinds_of
 from bert_embed.results.outputs import Output, later_outputs
 from bert_embed.results.parquet import METADATA_KEY
 from bert_embed.results.run_record import (
@@ -458,6 +458,7 @@ def _earlier(
         complete=record.is_done,
         run=record.run,
         deletes=deletes,
+        columns=copied_columns(record.settings, record.input.extra_columns or ()),
     )
 
 

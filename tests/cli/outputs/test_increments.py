@@ -115,6 +115,19 @@ def test_nothing_new_is_a_run_without_vectors(tmp_path, days, one, tiny_bundle, 
     assert counts(tmp_path / "three") == (60, 60, 0, 0)
 
 
+def test_the_plan_names_an_earlier_output_with_other_columns(
+    tmp_path, days, one, tiny_bundle, capsys
+):
+    """Else the first export of both says so, perhaps after many days."""
+    earlier = {"skip_existing": one, "dry_run": True}
+    assert embed(tmp_path / "two", tiny_bundle, days[1], **earlier) == 0
+    assert "exports refuse" not in capsys.readouterr().out
+    assert embed(tmp_path / "two", tiny_bundle, days[1], keep_text=True, **earlier) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    note = f"text and extra columns of {one} are none, of this run text: exports refuse both"
+    assert f"note: {note} together; --like {one} takes the same" in said
+
+
 def test_the_limit_is_judged_before_what_is_skipped(tmp_path, days, tiny_bundle):
     day1, day2 = days
     assert embed(tmp_path / "one", tiny_bundle, day1, limit=10) == 0
