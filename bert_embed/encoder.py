@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, Unpack, overload
 
@@ -63,7 +63,14 @@ class SparseArray(Protocol):
 
 
 Vectors: TypeAlias = (
-    ArrayLike | SparseVector | SparseVectors | MultiVector | MultiVectors | SparseArray
+    ArrayLike
+    | SparseVector
+    | SparseVectors
+    | MultiVector
+    | MultiVectors
+    | SparseArray
+    | Sequence[SparseVector]
+    | Sequence[MultiVector]
 )
 
 
@@ -441,8 +448,8 @@ class Encoder:
         ones; and MaxSim of multi-vectors, of which `one` are queries and `other` documents.
 
         Args:
-            one: Numbers `[n, dim]`, or one vector `[dim]`; a vector of zeros has the cosine 0. Or
-                sparse vectors or multi-vectors, or what `read_sparse` gives.
+            one: Numbers `[n, dim]`, a column of vectors, or one vector `[dim]`; a vector of zeros
+                has the cosine 0. Or sparse vectors or multi-vectors, or what `read_sparse` gives.
             other: Vectors of the same kind.
 
         Raises:

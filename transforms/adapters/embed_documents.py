@@ -12,6 +12,7 @@ from apache_beam.pvalue import DoOutputsTuple, PCollection, Row, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import IOTypeHints, get_type_hints
 from apache_beam.typehints.row_type import RowTypeConstraint
+from apache_beam.typehints.typehints import TupleHint
 from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_embed.base.arguments import missing, switch
@@ -182,10 +183,12 @@ class EmbedDocuments(beam.PTransform):
             if not isinstance(element, RowTypeConstraint):
                 row = RowTypeConstraint.from_user_type(element)
             if row is None:
+                is_pair = isinstance(element, TupleHint.TupleConstraint)
+                cure = "give only the values" if is_pair else "declare it with with_output_types"
                 raise SettingError(
                     "as_rows",
                     "requires elements with a schema, Rows, named tuples, data classes or strings, "
-                    f"got {element}: declare it with with_output_types",
+                    f"got {element}: {cure}",
                 )
             fields = dict(row._fields)
         kinds = {

@@ -370,6 +370,9 @@ def test_rows_need_elements_with_a_schema(tiny_bundle):
     records = beam.Pipeline() | beam.Create([{"text": "the bank"}])
     with pytest.raises(ValueError, match="as_rows requires elements with a schema"):
         _ = records | EmbedDocuments(tiny_bundle, as_rows=True)
+    pairs = beam.Pipeline() | beam.Create([("key", Named("the bank", 1))])
+    with pytest.raises(ValueError, match=r"give only the values$"):
+        _ = pairs | EmbedDocuments(tiny_bundle, as_rows=True)
     with pytest.raises(ValueError, match="as_numpy conflicts with as_rows"):
         EmbedDocuments(tiny_bundle, as_rows=True, as_numpy=True)
 
