@@ -127,21 +127,26 @@ _SOURCES = (
 
 
 def environment(
-    name: str, wheel: Path, extras: Sequence[str] = (), python: str = sys.executable
+    name: str,
+    wheel: Path,
+    extras: Sequence[str] = (),
+    python: str = sys.executable,
+    versions: Sequence[object] = ("--constraint", _PINS),
 ) -> Environment:
-    """Makes an environment with the wheel and extras of it, at the versions of requirements.txt.
+    """Makes an environment with the wheel and extras of it.
 
     Args:
         name: Of its folder.
         wheel: The wheel.
         extras: Names of extras.
         python: A program of Python.
+        versions: What says which ones of packages.
     """
     folder = FOLDER / name
     uv(["venv", "--clear", "--python", python, folder])
     asked = f"bert-embed[{','.join(extras)}] @ {wheel.as_uri()}"
     start = time.monotonic()
-    uv(["pip", "install", "--python", folder / "bin" / "python", "--constraint", _PINS, asked])
+    uv(["pip", "install", "--python", folder / "bin" / "python", *versions, asked])
     return Environment(folder, time.monotonic() - start)
 
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 
 import pytest
@@ -120,6 +121,22 @@ def test_each_supported_python_embeds_and_searches(wheel, tmp_path, texts, versi
     python = python_or_skip(version)
     cache = tmp_path / "cache"  # what one Python imported is no proof for the next one
     embed_and_search(environment(f"python{version}", wheel, (), python), tmp_path, texts, cache)
+
+
+def test_the_lowest_versions_embed_what_they_wrote(wheel, tmp_path, texts, empty_cache):
+    project = ROOT / "pyproject.toml"
+    versions = ["--resolution", "lowest-direct", "--requirement", project]
+    lowest = environment("lowest", wheel, versions=versions)
+    declared = tomllib.loads(project.read_text("utf-8"))["project"]["dependencies"]
+    [arrow] = [each for each in declared if each.startswith("pyarrow")]
+    assert any(lowest.packages.glob(f"pyarrow-{arrow.partition('=')[2]}.*.dist-info"))
+    variables = {"BERT_EMBED_CACHE": str(empty_cache)}
+    for source, output in ((texts, "first"), ("first/embeddings", "second")):
+        words = ["bert-embed", "embed", "--input", source, "--output", output, "--keep_text"]
+        done = lowest.run(*words, cwd=tmp_path, **variables)
+        assert done.returncode == 0, done.stderr
+    done = lowest.run("bert-embed", "search", "second", QUESTION, cwd=tmp_path, **variables)
+    assert "types/" in done.stdout.splitlines()[0]
 
 
 def test_make_says_that_the_tests_need_a_python_that_tensorflow_is_for(tmp_path):
