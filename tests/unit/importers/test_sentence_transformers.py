@@ -108,6 +108,14 @@ def test_pairs_are_cut_and_numbered_as_theirs(tmp_path, name):
     assert_near(found, VECTORS[name])
 
 
+def test_a_prompt_that_does_not_count_has_tokens(tmp_path):
+    """Of one without any, sentence-transformers leaves [CLS] out of the pooling."""
+    settings = {**CASES["prompts"], "prompts": {"query": " "}}
+    write_sentence_transformers(tmp_path / "source", **settings)
+    with pytest.raises(ValueError, match="prompt query has no tokens, got ' '; with include_promp"):
+        imported(tmp_path)
+
+
 def test_a_tokenizer_without_a_mask_is_refused(tmp_path):
     write_sentence_transformers(tmp_path / "source")
     edit_json(tmp_path / "source" / "tokenizer_config.json", model_input_names=["input_ids"])
