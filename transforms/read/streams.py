@@ -445,7 +445,7 @@ def look_inside(path: str, named: Inside, suffix: str, forced: bool) -> Inside:
     text. Files of a store are read later, except those without a suffix, and of `.json`, of which
     no line may be an object. A format that is `forced` stays.
     """
-    if is_remote(path) and (suffix not in LOOKED_INTO or named.compression is not None):
+    if is_remote(path) and (suffix not in LOOKED_INTO or (suffix and named.compression)):
         return named
     with open_raw(path) as file:
         start = _first_bytes(file)

@@ -202,9 +202,14 @@ def test_tables_on_cloud_storage(tmp_path, tiny_bundle, gcs):
     (folder / "b.csv.gz").write_bytes(gzip.compress(csv_bytes(TEXTS)))
     table = pa.table({"id": range(len(TEXTS)), "text": TEXTS})
     pq.write_table(table, folder / "c.parquet", row_group_size=2)
+    # As warehouses name them: what these are their first bytes say.
+    pq.write_table(table, folder / "0001_part_00")
+    records = "".join(json.dumps(row) + "\n" for row in table.to_pylist()).encode()
+    (folder / "0002_part_00").write_bytes(records)
+    (folder / "0003_part_00.gz").write_bytes(gzip.compress(records))
     gcs.client.create_bucket("tables")
     url = gcs.put_folder(folder, "tables", "in")
     for output, where in ((tmp_path / "far", f"{url}/*"), (tmp_path / "near", folder)):
         assert embed(output, tiny_bundle, where, block_bytes=60) == 0
     assert rows(tmp_path / "far") == rows(tmp_path / "near")
-    assert record(tmp_path / "far")["counts"]["embedded"] == 3 * len(TEXTS)
+    assert record(tmp_path / "far")["counts"]["embedded"] == 6 * len(TEXTS)
