@@ -131,7 +131,7 @@ class ObjectLines:
         first = len(self._pending)  # the byte before it is laid out already
         quotes, line_feeds = quotes + first, line_feeds + first
         self._hidden |= _hides_braces(array, quotes, int(self.is_quoted), first)
-        marks = np.flatnonzero(np.isin(array, np.frombuffer(b"{}[],", np.uint8)))
+        marks = np.flatnonzero(np.isin(array, np.frombuffer(b"{}[],\x1e", np.uint8)))
         marks = marks[marks >= first]
         marks = marks[(np.searchsorted(quotes, marks) + self.is_quoted) % 2 == 0]
         brackets = array[marks]
@@ -246,6 +246,7 @@ def unescaped(array: np.ndarray, marks: np.ndarray, escape: str) -> np.ndarray:
 def _object_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
     objects = ObjectLines()
     held = begin = b""
+    filled = False
     laid_out: list[bytes] = []  # of a file that may hold an empty array, which has no line
     for piece in pieces:
         held += piece
@@ -255,6 +256,7 @@ def _object_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
             laid_out.append(objects.feed(data))
             begin = begin + data if _EMPTY_SO_FAR.fullmatch(begin) else begin
             if not _EMPTY_SO_FAR.fullmatch(begin):
+                filled = filled or bool(b"".join(laid_out).strip())
                 yield b"".join(laid_out)
                 laid_out = []
     if held:
@@ -267,7 +269,13 @@ def _object_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
     if objects.joined:
         raise _LayoutError(_JOINED)
     if not _EMPTY.fullmatch(begin + held):
-        yield b"".join([*laid_out, objects.rest()])
+        rest = b"".join([*laid_out, objects.rest()])
+        if objects.count == 0 and (filled or rest.strip()):
+            raise _LayoutError(
+                "does not begin with JSON lines: each line, or each element of an array, must be "
+                "one object"
+            )
+        yield rest
 
 
 def _feed_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -505,7 +513,7 @@ def _begins_with_record(start: bytes) -> bool:
 def _has_values(path: str, start: bytes) -> bool:
     """Whether JSON is an array, or has objects over several lines, or several in a line."""
     text = start.removeprefix(BOM).lstrip()
-    if text.startswith(b"["):
+    if text.startswith((b"[", b"\x1e")):  # the latter is before each text of a sequence (RFC 7464)
         return True
     first, ended, rest = text.partition(b"\n")
     with suppress(orjson.JSONDecodeError):

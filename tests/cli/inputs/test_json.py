@@ -25,6 +25,7 @@ FORMS = {
     "indented objects": "\n".join(json.dumps(each, indent=4) for each in RECORDS),
     "several in a line": " ".join(map(json.dumps, RECORDS)),
     "commas behind lines": ",\n".join(map(json.dumps, RECORDS)) + ",\n",
+    "sequence of RFC 7464": "".join(f"\x1e{json.dumps(each, indent=1)}\n" for each in RECORDS),
     "commas before lines": "[" + "\n, ".join(map(json.dumps, RECORDS)) + "]",
 }
 
@@ -220,6 +221,10 @@ def test_an_array_of_no_records_is_refused(tmp_path, tiny_bundle, capsys, text):
     (tmp_path / "in.json").write_text(text)
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.json") == 2
     assert "does not begin with JSON lines" in capsys.readouterr().err
+    write_json(tmp_path / "a.json", *RECORDS)
+    is_empty = not text.strip("[]\n")
+    assert embed(tmp_path / "beside", tiny_bundle, tmp_path / "*.json") == (0 if is_empty else 1)
+    assert is_empty or "in.json does not begin with JSON lines" in capsys.readouterr().err
 
 
 def test_a_number_beyond_float64_costs_no_document(tmp_path, tiny_bundle):
