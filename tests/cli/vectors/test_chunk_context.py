@@ -216,8 +216,10 @@ def test_what_cannot_be_a_context_is_refused_before_work(
         pq.write_table(table, source)
     elif suffix == "csv":
         csv.write_csv(table, source)
-    else:
+    elif suffix == "jsonl":
         write_json(source, *table.to_pylist())
+    else:
+        source.write_text("The bank.\n")
     flags = {name: value for name, value in ({"chunk": "sentence"} | flags).items() if value}
     assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 2
     assert said in capsys.readouterr().err
