@@ -29,6 +29,7 @@ from bert_embed.importers.sentence_transformers import (
 )
 from bert_embed.importers.tokenizer_files import (
     check_prompts,
+    check_query_tokenizer,
     never_in_texts,
     read_bare_tokenizer,
     read_tokenizer,
@@ -106,7 +107,7 @@ def import_huggingface(
         heads["multi"], settings = (head, multi.tensors), replace(settings, prompts=prompts)
     check_prompts(root / MODEL, settings.prompts, tokenizer, settings.defaults.pool_prompt)
     words = tensors["embeddings/word"]
-    default_vectors = _read_heads(root, files, settings, tokenizer, words, heads)
+    default_vectors = _read_heads(root, files, settings, tokenizer, words, usual, heads)
     for _, of_head in heads.values():
         tensors |= of_head
     length = settings.max_seq_length or usual
@@ -210,6 +211,7 @@ def _read_heads(
     settings: Settings,
     tokenizer: TextTokenizer,
     words: np.ndarray,
+    max_length: int,
     heads: dict[str, HeadRead],
 ) -> tuple[str, ...]:
     """Adds the heads of a model whose table of embeddings is `words`; returns what it is for."""
@@ -219,6 +221,8 @@ def _read_heads(
         if settings.query_weights is not None:
             head = replace(head, query_weights=True)
             place = inside(root, settings.query_weights)
+            longest = min(settings.max_seq_length or max_length, config.max_position_embeddings)
+            check_query_tokenizer(place, files.folder, config, tokenizer, longest)
             tensors |= read_query_weights(place, root, config, tokenizer.vocab)
         heads["sparse"] = head, tensors
     if settings.has_scores or (is_bare and is_classifier(config, files.values)):

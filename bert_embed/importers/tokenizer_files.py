@@ -33,15 +33,49 @@ _PARTS = {
 }
 
 
+def check_query_tokenizer(
+    folder: Path, model: Path, config: EncoderConfig, tokenizer: TextTokenizer, length: int
+) -> None:
+    """Checks that queries, if `folder` has a tokenizer for them, are split as documents are.
+
+    `length` is the most tokens of a row of documents, to which queries are cut here.
+    """
+    if not any((folder / name).is_file() for name in (FAST, VOCABULARY)):
+        return
+    of_queries, most = read_tokenizer(folder, config, lowered=False, model=model)
+    if _rules(of_queries) != _rules(tokenizer):
+        raise InputError(
+            f"{folder}: the tokenizer of queries must be that of documents in {model}; two are not "
+            "supported"
+        )
+    if (most or length) < length:
+        raise InputError(
+            f"{folder / SLOW}: model_max_length must be at least {length}, as of documents, got "
+            f"{most}"
+        )
+
+
+def _rules(tokenizer: TextTokenizer) -> Any:
+    """Returns what decides the ids of a text."""
+    if not isinstance(tokenizer, JsonTokenizer):
+        return tokenizer.vocab, tokenizer.settings
+    values = json.loads(tokenizer.file_text)
+    return [values.get(part) for part in ("normalizer", "pre_tokenizer", "model", "added_tokens")]
+
+
 def read_tokenizer(
-    folder: Path, config: EncoderConfig, lowered: bool, markers: Container[str] = ()
+    folder: Path,
+    config: EncoderConfig,
+    lowered: bool,
+    markers: Container[str] = (),
+    model: Path | None = None,
 ) -> tuple[TextTokenizer, int | None]:
     """Returns the tokenizer of the files that are there, and the most tokens of a row, or None.
 
     `lowered` says whether sentence-transformers lowers texts before. `markers` are entries that no
-    text contains, whatever the files say.
+    text contains, whatever the files say. `model` is as of `read_files`.
     """
-    files = as_loaded(read_files(folder))
+    files = as_loaded(read_files(folder, model))
     if files.kind not in (WORD_PIECE, *OF_LIBRARY):
         kinds = ", ".join((WORD_PIECE, *OF_LIBRARY))
         raise files.error(FAST, f"type of the model must be one of {kinds}, got {files.kind}")

@@ -195,10 +195,13 @@ class TokenizerFiles:
                     )
 
 
-def read_files(folder: Path) -> TokenizerFiles:
-    """Returns what a folder's files say; InputError for a setting that is not followed."""
+def read_files(folder: Path, model: Path | None = None) -> TokenizerFiles:
+    """Returns what a folder's files say; InputError for a setting that is not followed.
+
+    `model` is the folder of the model's config.json where that is another one.
+    """
     slow, fast = _slow_settings(folder), optional_object(folder / FAST)
-    files = TokenizerFiles(folder, slow, fast, read_object(folder / CONFIG))
+    files = TokenizerFiles(folder, slow, fast, read_object((model or folder) / CONFIG))
     files.check()
     return files
 

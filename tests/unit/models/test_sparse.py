@@ -1,6 +1,7 @@
 """Sparse vectors of SPLADE models: their numbers, and what documents get of those of rows."""
 
 import json
+import shutil
 from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
@@ -402,6 +403,29 @@ def test_an_unknown_setting_of_a_router_is_refused(tmp_path, file, changes, said
     with pytest.raises(InputError) as error:
         import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, None),
+        ({"do_lower_case": False}, "the tokenizer of queries must be that of documents"),
+        ({"model_max_length": 6}, "model_max_length must be at least"),
+    ],
+)
+def test_queries_have_the_tokenizer_of_documents(tmp_path, changes, said):
+    source, query = tmp_path / "source", tmp_path / "source" / "query_0_SparseStaticEmbedding"
+    write_splade(source)
+    as_router(source, weight=np.ones(len(VOCABULARY), "f4"))
+    for name in ("vocab.txt", "tokenizer_config.json"):
+        shutil.copy(source / name, query / name)
+    path = query / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    if said is None:
+        assert import_model(str(source), str(tmp_path / "bundle")).heads["sparse"].query_weights
+        return
+    with pytest.raises(InputError, match=said):
+        import_model(str(source), str(tmp_path / "bundle"))
 
 
 @pytest.mark.parametrize(
