@@ -48,7 +48,7 @@ def test_a_later_file_is_refused_too(tmp_path, tiny_bundle, capsys):
 def test_a_later_compressed_file_fails_the_job_by_its_name(tmp_path, tiny_bundle, capsys):
     folder = tmp_path / "in"
     folder.mkdir()
-    (folder / "a.txt").write_text(WORDS, encoding="utf-8")
+    (folder / "a.txt").write_text(WORDS * 9, encoding="utf-8")  # the plan reads of the largest
     (folder / "b.txt.gz").write_bytes(gzip.compress(WORDS.encode("utf-16")))
     assert embed(tmp_path / "out", tiny_bundle, folder) == 1
     assert f"{folder}/b.txt.gz is UTF-16" in capsys.readouterr().err
