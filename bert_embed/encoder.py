@@ -516,8 +516,8 @@ class Encoder:
             named = " or ".join(f"kind={one!r}" for one in made)
             raise SettingError(
                 "kind",
-                f"must be named, this model is for {' and '.join(made)} vectors: give {named}; "
-                "kind='dense' gives its pooled hidden states, which it was not trained for",
+                f"must be named, this model makes {' and '.join(made)}, not dense vectors: give "
+                f"{named}; kind='dense' gives pooled hidden states, which it was not trained for",
             )
         if one_of("kind", kind, tuple(ROW_KINDS)) != "dense":
             self.bundle.check_vectors((kind,), "kind")

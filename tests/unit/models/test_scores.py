@@ -73,7 +73,7 @@ def test_the_logits_of_windows_are_averaged_by_their_tokens(encoder):
 def test_a_classifier_names_what_to_call(encoder):
     for method in (encoder.encode, encoder.encode_query, encoder.encode_document):
         with pytest.raises(
-            SettingError, match=r"kind must be named, .* scores vectors: give kind='scores'"
+            SettingError, match=r"must be named, .* scores, not dense vectors: give kind='scores'"
         ):
             method(TEXTS)
     with pytest.raises(SettingError, match="kind must be named"):

@@ -306,7 +306,7 @@ def test_queries_of_other_models_are_encoded_as_documents(encoder):
 def test_a_splade_model_names_the_kind_to_give(encoder):
     for method in (encoder.encode, encoder.encode_query, encoder.encode_document):
         with pytest.raises(
-            SettingError, match=r"kind must be named, .* sparse vectors: give kind='sparse';"
+            SettingError, match=r"must be named, .* sparse, not dense vectors: give kind='sparse';"
         ):
             method(TEXTS)
         found = method(TEXTS, kind="sparse", top_k=3)
