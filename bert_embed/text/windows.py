@@ -273,14 +273,16 @@ _STARTS: dict[str, Callable[[str], np.ndarray]] = {
 
 SEPARATOR = " "  # between values, headings and the chunk, as between the columns of a text
 
-# CommonMark 0.31, sections 4.2, 4.3 and 4.5; a heading with an underline is one line here.
+# CommonMark 0.31, sections 4.1 to 4.3 and 4.5; a heading with an underline is one line here.
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)?")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?=[ \t]|$)")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
-_FENCE = re.compile(r" {0,3}(`{3,}(?!.*`)|~{3,}).*")
+_ITEM = r"(?:[-+*]|[0-9]{1,9}[.)])[ \t]"  # begins an item of a list
+_FENCE = re.compile(rf"( {{0,3}}(?:{_ITEM}{{1,4}})*)(`{{3,}}(?!.*`)|~{{3,}}).*")
 _INDENTED = re.compile(r" {4}| {0,3}\t")
+_BREAK = re.compile(r" {0,3}([-_*])[ \t]*(?:\1[ \t]*){2,}")  # a line across the page
 # Of a list, a quotation or a table, below which a line of dashes makes no heading.
-_WITHIN = re.compile(r" {0,3}(?:[>|]|[-+*][ \t]|[0-9]{1,9}[.)][ \t])")
+_WITHIN = re.compile(rf" {{0,3}}(?:[>|]|{_ITEM})")
 
 
 @dataclass(frozen=True)
@@ -299,16 +301,19 @@ def markdown_headings(text: str) -> list[Heading]:
     [(1, 'One'), (2, 'Two')]
     """
     headings: list[Heading] = []
-    fence, before, begin, length, paragraph = "", "", 0, 0, 0
+    fence, before, begin, length, paragraph, item = "", "", 0, 0, 0, 0
     for line in _LINE.findall(text):
         content = line.rstrip("\r\n")
+        bare, indent = content.strip(" \t"), _width(content) - item
+        if bare and indent < 0:
+            fence, item = "", 0  # with the item of a list that held it
         mark = _FENCE.fullmatch(content)
         if fence:
-            closes = mark is not None and mark[1].startswith(fence)
-            if closes and not content.strip(" \t" + fence[0]):
-                fence = ""
+            if indent < 4 and bare.startswith(fence) and not bare.strip(fence[0]):
+                fence, item = "", 0
         elif mark is not None:
-            fence, paragraph = mark[1], 0
+            fence, paragraph = mark[2], 0
+            item = len(mark[1].expandtabs(4)) if mark[1].strip() else 0
         elif (matched := _HEADING.match(content)) is not None:
             title = _without_closing(content[matched.end() :].strip())
             headings.append(Heading(begin + matched.start(1), len(matched[1]), title))
@@ -318,13 +323,22 @@ def markdown_headings(text: str) -> list[Heading]:
             level = 1 if under[1][0] == "=" else 2
             headings.append(Heading(begin - length + indent, level, before.strip()))
             paragraph = 0
-        elif not content.strip() or (not paragraph and _INDENTED.match(content)):
+        elif (
+            not content.strip()
+            or (not paragraph and _INDENTED.match(content))
+            or _BREAK.fullmatch(content)
+        ):
             paragraph = 0
         else:
             paragraph += 2 if _WITHIN.match(content) else 1
         before, length = content, len(line)
         begin += length
     return headings
+
+
+def _width(line: str) -> int:
+    """How many columns of white space a line begins with."""
+    return len(line[: len(line) - len(line.lstrip(" \t"))].expandtabs(4))
 
 
 def _without_closing(title: str) -> str:
