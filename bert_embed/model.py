@@ -283,12 +283,15 @@ class Embedder:
         )
 
     def _unpooled(self, text_spec: TextSpec) -> int:
-        """How many tokens of a prompt do not count: all that it has alone.
+        """How many tokens do not count: [CLS], and all that the prompt has alone.
 
-        A space at its end may be one of them, as in sentence-transformers.
+        A space at its end may be one of them, as in sentence-transformers; a blank one has none.
         """
+        if not text_spec.prompt and text_spec.marker is None:
+            return 0
         alone = self.tokenizer.tokenize_texts([text_spec.prompt], False)
-        return len(alone.ids) + (text_spec.marker is not None)
+        markers = int(text_spec.marker is not None)
+        return self.tokenizer.special_tokens // 2 + len(alone.ids) + markers
 
     # No property: one that raises breaks the proxies with which processes share a large model.
     def _query_weights(self) -> np.ndarray:

@@ -36,7 +36,7 @@ class Wanted:
     special_ids: tuple[int, int]
     spec: VectorSpec
     output_spec: OutputSpec
-    prompt_tokens: int = 0
+    head: int = 0  # tokens up to the prompt's end, [CLS] included; 0 without a prompt
 
     @property
     def layers(self) -> set[int]:
@@ -81,8 +81,7 @@ class Wanted:
         if spec.pooling == "pooler":
             outputs["sentences"] = call("pooler", chosen[0][:, 0])
             return outputs
-        head = self.prompt_tokens and self.prompt_tokens + self.config.special_tokens // 2
-        counted = counted_tokens(xp, ids, mask, self.special_ids, spec, head)
+        counted = counted_tokens(xp, ids, mask, self.special_ids, spec, self.head)
         layers = combine_layers(xp, chosen, spec.layer_combine, spec.layer_weights)
         if spec.token_dense:
             layers = [call("token_modules", layer) for layer in layers]
@@ -287,8 +286,8 @@ class HostEngine(ABC):
     def batching(self, batch_tokens: int | None, longest: int) -> AnyShape:
         return AnyShape(CPU_BATCH_TOKENS if batch_tokens is None else batch_tokens, equal=True)
 
-    def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Graph:
-        wanted = Wanted(self.config, self.special_ids, spec, output_spec, prompt_tokens)
+    def graph(self, spec: VectorSpec, output_spec: OutputSpec, head: int) -> Graph:
+        wanted = Wanted(self.config, self.special_ids, spec, output_spec, head)
 
         def run(rows: PaddedRows, shape: Shape) -> Mapping[str, np.ndarray]:
             if output_spec.sentences and not rows.seen.all():
@@ -320,9 +319,9 @@ class ProgramEngine:
         self._bundle, self._special, self._process = bundle, special_ids, os.getpid()
         self._tensors = {name: tensors[name] for name in tensors if name.startswith(f"{POOLED}/")}
 
-    def wanted(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Wanted:
+    def wanted(self, spec: VectorSpec, output_spec: OutputSpec, head: int) -> Wanted:
         """Returns what the programs of such a graph compute."""
-        return Wanted(self._bundle.config, self._special, spec, output_spec, prompt_tokens)
+        return Wanted(self._bundle.config, self._special, spec, output_spec, head)
 
     def modules(self, vectors: np.ndarray) -> np.ndarray:
         return host_call(self._bundle, self._tensors, "modules", vectors)
@@ -478,12 +477,12 @@ class StaticEngine(HostEngine):
     def batching(self, batch_tokens: int | None, longest: int) -> AnyShape:
         return super().batching(_BATCH_TOKENS if batch_tokens is None else batch_tokens, longest)
 
-    def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Graph:
-        run = super().graph(spec, output_spec, prompt_tokens)
+    def graph(self, spec: VectorSpec, output_spec: OutputSpec, head: int) -> Graph:
+        run = super().graph(spec, output_spec, head)
         layers = len(spec.layers) if spec.layer_combine in ("concat", "stack") else 1
         width = layers * self.config.hidden_size
         means = output_spec == OutputSpec(finished=output_spec.finished) and (
-            (spec.pooling, layers) == ("mean", 1) and (spec.pool_prompt or not prompt_tokens)
+            (spec.pooling, layers) == ("mean", 1) and (spec.pool_prompt or not head)
         )
         counts_unknown = spec.pool_special_tokens or self._unknown < 0
 

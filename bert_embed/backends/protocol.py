@@ -117,8 +117,8 @@ class Engine(Protocol):
     def batching(self, batch_tokens: int | None, longest: int) -> Batching:
         """Returns how rows of at most `longest` tokens are batched; None: as suits the device."""
 
-    def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Graph:
-        """Returns what computes such vectors, of rows whose prompt has so many tokens."""
+    def graph(self, spec: VectorSpec, output_spec: OutputSpec, head: int) -> Graph:
+        """Returns what computes such vectors, of rows whose prompt ends behind `head` tokens."""
 
     def modules(self, vectors: np.ndarray) -> np.ndarray:
         """Applies what the model has behind the pooling, float32 `[rows, in]` to `[rows, out]`."""

@@ -255,7 +255,7 @@ class RowRunner:
         row_splits: np.ndarray,
         type_ids: np.ndarray | None,
         batch_tokens: int | None,
-        prompt_tokens: int = 0,
+        head: int = 0,
         longest: int | None = None,
         attended: np.ndarray | None = None,
         tell: Callable[[float], object] | None = None,
@@ -264,8 +264,8 @@ class RowRunner:
 
         `input_ids` and `type_ids` (None is all 0) are int32 `[tokens]`, all rows end to end,
         `row_splits` int64 `[rows + 1]`. `batch_tokens` are the most tokens of a batch, padding
-        included, `prompt_tokens` those of the prompt after each [CLS], and `longest` the most that
-        rows usually have: a call with longer ones compiles other shapes. `attended`, int32
+        included, `head` those of each row up to its prompt's end, and `longest` the most that rows
+        usually have: a call with longer ones compiles other shapes. `attended`, int32
         `[tokens]`, is 0 for tokens that no other token sees, for models with `needs_mask`; None is
         all 1. `tell` takes, after each batch and from any thread, the share of the tokens that it
         had. InputError: a row is too long for the model, or an id not in its vocabulary.
@@ -277,11 +277,7 @@ class RowRunner:
         _check_rows(self._config, input_ids, lengths)
         if longest is None or lengths.max(initial=0) > longest:
             longest = self._config.max_position_embeddings
-        key = (
-            spec.pooled,
-            replace(output_spec, finished=False),
-            0 if spec.pool_prompt else prompt_tokens,
-        )
+        key = spec.pooled, replace(output_spec, finished=False), 0 if spec.pool_prompt else head
         graph = self._graph(*key)
         batching = self._engine.batching(batch_tokens, longest)
         done = self._empty(spec, output_spec, len(lengths), len(input_ids))
@@ -397,8 +393,8 @@ class RowRunner:
         self._compiled.update((key, shape) for shape in new)
         done.compiled, done.compile_seconds = len(new), time.perf_counter() - started
 
-    def _graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Graph:
-        key = spec, output_spec, prompt_tokens
+    def _graph(self, spec: VectorSpec, output_spec: OutputSpec, head: int) -> Graph:
+        key = spec, output_spec, head
         with self._lock, native_call():
             if key not in self._graphs:
                 self._graphs[key] = self._engine.graph(*key)

@@ -105,7 +105,7 @@ def import_huggingface(
     if multi is not None:
         head, prompts = multi.head(config, tokenizer, folder, usual)
         heads["multi"], settings = (head, multi.tensors), replace(settings, prompts=prompts)
-    check_prompts(root / MODEL, settings.prompts, tokenizer, settings.defaults.pool_prompt)
+    check_prompts(root / MODEL, settings.prompts, tokenizer)
     words = tensors["embeddings/word"]
     default_vectors = _read_heads(root, files, settings, tokenizer, words, usual, heads)
     for _, of_head in heads.values():

@@ -251,13 +251,8 @@ def _vocabulary(files: TokenizerFiles, config: EncoderConfig) -> list[str]:
     return entries
 
 
-def check_prompts(
-    path: Path, prompts: Mapping[str, str], tokenizer: TextTokenizer, pooled: bool = True
-) -> None:
-    """Checks that no prompt holds a special token, which would be read as text.
-
-    `pooled` says whether prompts count in the pooling; if not, each must have a token.
-    """
+def check_prompts(path: Path, prompts: Mapping[str, str], tokenizer: TextTokenizer) -> None:
+    """Checks that no prompt holds a special token, which would be read as text."""
     numbers = never_in_texts(tokenizer)
     if tokenizer.special_tokens:
         numbers |= {tokenizer.cls_id, tokenizer.sep_id}
@@ -268,11 +263,6 @@ def check_prompts(
             raise InputError(
                 f"{path}: prompt {name} holds the special token {tokens[0]}, which is read as text "
                 "and would be others; remove it from the prompt, or the prompt from the file"
-            )
-        if prompt and not pooled and not len(tokenizer.tokenize_texts([prompt], False).ids):
-            raise InputError(
-                f"{path}: prompt {name} has no tokens, got {prompt!r}; with include_prompt false "
-                "sentence-transformers leaves out the token before it; remove the prompt"
             )
 
 

@@ -29,8 +29,8 @@ def load_tensorflow(bundle: Bundle, special_ids: tuple[int, int], *settings: obj
         def batching(self, batch_tokens: int | None, longest: int) -> Any:
             return AnyShape(batch_tokens or CPU_BATCH_TOKENS)
 
-        def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Programs:
-            wanted = Wanted(bundle.config, special_ids, spec, output_spec, prompt_tokens)
+        def graph(self, spec: VectorSpec, output_spec: OutputSpec, head: int) -> Programs:
+            wanted = Wanted(bundle.config, special_ids, spec, output_spec, head)
 
             @tf.function(
                 input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3, autograph=False

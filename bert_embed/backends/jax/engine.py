@@ -69,9 +69,9 @@ class JaxEngine(ProgramEngine):
             batch_tokens = usual_tokens(self._device, longest) * count
         return PackedRows(batch_tokens, longest, count)
 
-    def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> "Programs":
+    def graph(self, spec: VectorSpec, output_spec: OutputSpec, head: int) -> "Programs":
         """See `protocol.Engine`."""
-        wanted, bundle = self.wanted(spec, output_spec, prompt_tokens), self._bundle
+        wanted, bundle = self.wanted(spec, output_spec, head), self._bundle
         by_row = self._by_row
 
         def compiled(exact: bool) -> Any:

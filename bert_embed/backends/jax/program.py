@@ -198,8 +198,8 @@ def _sentences(
     counted = whole
     if not spec.pool_special_tokens:
         counted *= ~jnp.isin(ids, jnp.asarray(wanted.special_ids))
-    if wanted.prompt_tokens and not spec.pool_prompt:
-        counted *= layout.position >= wanted.prompt_tokens + wanted.config.special_tokens // 2
+    if wanted.head and not spec.pool_prompt:
+        counted *= layout.position >= wanted.head
     if counted is not whole:  # all tokens count where none would
         some = (layout.of_text * counted[:, None]).max(axis=-1)  # `[rows, texts]`
         counts = jnp.einsum("rtl,rt->rl", layout.of_text, some, precision=_HIGHEST)

@@ -314,9 +314,9 @@ class XLAEngine(ProgramEngine):
         self.check_process()
         return FixedShapes(DEVICE_BATCH_TOKENS if batch_tokens is None else batch_tokens, longest)
 
-    def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> "Programs":
+    def graph(self, spec: VectorSpec, output_spec: OutputSpec, head: int) -> "Programs":
         """See `bert_embed.backends.protocol.Engine`."""
-        wanted = self.wanted(spec, output_spec, prompt_tokens)
+        wanted = self.wanted(spec, output_spec, head)
         batch = [tf.TensorSpec([None, None], tf.int32)] * 3
         with tf.device(self._place):
             outputs = partial(self._model.outputs, wanted)

@@ -108,12 +108,14 @@ def test_pairs_are_cut_and_numbered_as_theirs(tmp_path, name):
     assert_near(found, VECTORS[name])
 
 
-def test_a_prompt_that_does_not_count_has_tokens(tmp_path):
-    """Of one without any, sentence-transformers leaves [CLS] out of the pooling."""
+def test_the_token_before_a_prompt_without_tokens_does_not_count(tmp_path):
+    """As in sentence-transformers, whether the model's files or the user give it."""
     settings = {**CASES["prompts"], "prompts": {"query": " "}}
-    write_sentence_transformers(tmp_path / "source", **settings)
-    with pytest.raises(ValueError, match="prompt query has no tokens, got ' '; with include_promp"):
-        imported(tmp_path)
+    model = write_sentence_transformers(tmp_path / "source", **settings)
+    encoder = Encoder(bundle := imported(tmp_path))
+    plain = list(plain_vectors(bundle, *model, " "))
+    assert_near(encoder.encode(TEXTS), plain)
+    assert_near(encoder.encode(TEXTS, prompt="\t"), plain)
 
 
 def test_a_tokenizer_without_a_mask_is_refused(tmp_path):
