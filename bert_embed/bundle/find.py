@@ -413,19 +413,26 @@ def _from_cloud_storage(url: str, needed: Callable[[Bundle], Sequence[str]] | No
 
 def _listing(place: Path) -> str:
     """Returns names, sizes and times of change, which differ where the model may have changed."""
-    lines = [str(place)]
-    for file in sorted([place] if place.is_file() else place.rglob("*")):
-        if file.is_file():
-            stat = file.stat()
-            lines.append(f"{file.relative_to(place)} {stat.st_size} {stat.st_mtime_ns}")
-    return "\n".join(lines)
+    stats = {file: file.stat() for file in _files(place)}
+    # The latter as what copies and unpacks files may give others the time that the former had
+    times = {file: f"{stat.st_mtime_ns} {stat.st_ctime_ns}" for file, stat in stats.items()}
+    lines = [f"{file.relative_to(place)} {stats[file].st_size} {times[file]}" for file in stats]
+    return "\n".join([str(place), *lines])
 
 
 def _content(place: Path) -> str:
     """Returns names and sha256, which differ where the model has changed."""
-    files = [place] if place.is_file() else sorted(place.rglob("*"))
-    hashed = [f"{file.relative_to(place)} {file_sha256(file)}" for file in files if file.is_file()]
+    hashed = [f"{file.relative_to(place)} {file_sha256(file)}" for file in _files(place)]
     return "\n".join([str(place), *hashed])
+
+
+def _files(place: Path) -> list[Path]:
+    """Returns a file, or all below a folder, those in linked folders, too."""
+    if place.is_file():
+        return [place]
+    below = os.walk(place, followlinks=True)
+    files = (Path(folder, name) for folder, _, names in below for name in names)
+    return sorted(file for file in files if file.is_file())
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from bert_embed.importers import import_model
 from tests.support.command import files_of_at_most
 from tests.support.models.heads import write_splade
 from tests.support.models.hub import snapshot_folder
+from tests.support.models.sentence_transformers import write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
@@ -62,7 +63,18 @@ def test_a_folder_that_was_only_touched_is_not_imported_again(source, cache):
     data = bytearray((source / "model.safetensors").read_bytes())
     data[-1] ^= 1  # the size is the same
     (source / "model.safetensors").write_bytes(data)
+    os.utime(source / "model.safetensors", (1, 1))  # and the time, as of archives without times
     assert resolve_model(source).fingerprint != bundle.fingerprint
+
+
+def test_a_folder_of_modules_that_is_a_link_is_looked_into(tmp_path, cache):
+    write_sentence_transformers(tmp_path / "source", pooling={"pooling_mode": "max"})
+    shutil.move(tmp_path / "source" / "1_Pooling", tmp_path / "pooling")
+    os.symlink(tmp_path / "pooling", tmp_path / "source" / "1_Pooling")
+    assert resolve_model(tmp_path / "source").defaults.pooling == "max"
+    config = {"word_embedding_dimension": 32, "pooling_mode": "cls"}
+    (tmp_path / "pooling" / "config.json").write_text(json.dumps(config))
+    assert resolve_model(tmp_path / "source").defaults.pooling == "cls"
 
 
 def test_an_import_removes_bundles_that_nobody_asked_for_in_months(source, cache):
