@@ -121,9 +121,10 @@ def _row_offsets(layout: Layout, splits: np.ndarray) -> tuple[np.ndarray, np.nda
     tokens, windows = required(layout.tokens, "tokens"), layout.windows
     if windows is None:
         return tokens.starts.astype(np.int64), tokens.stops.astype(np.int64)
-    prompt = np.diff(splits) - 2 - windows.count
-    of_rows = places(splits[:-1] + 1 + prompt, windows.count)
-    of_tokens = places(tokens.splits[windows.document] + 1 + prompt + windows.first, windows.count)
+    tail = tokens.starts[-1:] < 0  # whether rows end with [SEP], which is no character
+    head = np.diff(splits) - windows.count - tail  # [CLS] and the prompt
+    of_rows = places(splits[:-1] + head, windows.count)
+    of_tokens = places(tokens.splits[windows.document] + head + windows.first, windows.count)
     starts, stops = np.full((2, splits[-1]), -1, np.int64)
     starts[of_rows], stops[of_rows] = tokens.starts[of_tokens], tokens.stops[of_tokens]
     return starts, stops

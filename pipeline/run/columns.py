@@ -444,7 +444,7 @@ def reading_of(
     return ExampleReading(
         bundle.tokenizer_fingerprint,
         bundle.config.vocab_size,
-        bundle.config.segments,
+        max(bundle.config.segments, 2),  # those of pairs, of models that know one, too
         text_spec,
         0 if settings is None else settings.prompt_tokens,
         tokenizer.pad_id,

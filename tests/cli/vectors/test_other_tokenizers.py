@@ -9,7 +9,7 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed, flags_of, record, rows, vectors
+from tests.support.command import embed, flags_of, record, rows, vectors, write_json
 from tests.support.models.architectures import write_architecture
 
 TEXTS = ("The bank, of the river!", "北京大学", "</s> Straße \U0001f389", "two  spaces. Is it?")
@@ -34,6 +34,19 @@ def test_a_run_gives_the_vectors_of_the_encoder(tmp_path, model, source):
     assert embed(tmp_path / "out", model, source, prompt="query: ") == 0
     wanted = bert_embed.load(model).encode(TEXTS, prompt="query: ")
     np.testing.assert_allclose(vectors(tmp_path / "out"), wanted, atol=1e-5)
+    assert record(tmp_path / "out")["counts"]["embedded"] == len(TEXTS)
+
+
+def test_examples_of_pairs_give_the_vectors_of_the_pairs(tmp_path, model):
+    pairs = [{"id": str(row), "text": text, "b": "the river"} for row, text in enumerate(TEXTS)]
+    pairs = write_json(tmp_path / "in.jsonl", *pairs)
+    words = flags_of(tmp_path / "examples", model, pairs, text_b_column="b")
+    assert main(["tokenize", *words]) == 0
+    assert embed(tmp_path / "out", model, tmp_path / "examples", granularity="sentence,token") == 0
+    flags = {"granularity": "sentence,token", "text_b_column": "b"}
+    assert embed(tmp_path / "direct", model, pairs, **flags) == 0
+    for kind in ("embeddings", "tokens"):
+        assert pq.read_table(tmp_path / "out" / kind) == pq.read_table(tmp_path / "direct" / kind)
     assert record(tmp_path / "out")["counts"]["embedded"] == len(TEXTS)
 
 
