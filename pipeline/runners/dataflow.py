@@ -305,7 +305,10 @@ def run_on_dataflow(
 ) -> None:
     """Submits a pipeline with the graph that `work` adds; waits unless told otherwise."""
     # The service's clients, which other runs do not need.
-    from apache_beam.runners.dataflow.dataflow_runner import DataflowRuntimeException
+    from apache_beam.runners.dataflow.dataflow_runner import (
+        DataflowRunner,
+        DataflowRuntimeException,
+    )
     from apache_beam.runners.dataflow.internal.apiclient import DataflowJobAlreadyExistsError
     from google.api_core.exceptions import Conflict, GoogleAPICallError
     from google.auth.exceptions import GoogleAuthError
@@ -330,10 +333,18 @@ def run_on_dataflow(
         raise JobGoesOn("requested", f"{job} continues: {place}")
     try:
         _LOG.warning("%s was submitted: %s", job, place)
+        # Beam would ask in a thread of its own, whose errors it does not tell.
+        DataflowRunner.poll_for_job_completion(pipeline.runner, result, None)
         result.wait_until_finish()
     except KeyboardInterrupt as error:
         stop = f"gcloud dataflow jobs cancel {result.job_id()} --region {flags.region}"
         raise JobGoesOn("interrupted", f"{job} continues: {place}\nto stop it: {stop}") from error
+    except (GoogleAPICallError, GoogleAuthError, OSError) as error:
+        raise JobGoesOn(
+            "unknown",
+            f"Dataflow does not answer any more ({error}), so it is not known whether {job} still "
+            f"runs: {place}",
+        ) from error
     except DataflowRuntimeException as error:
         lines = [line for line in str(error).splitlines()[1:] if line.strip() not in ("", "None")]
         why = f" ({lines[-1].strip()})" if lines else ""

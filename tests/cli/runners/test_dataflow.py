@@ -47,6 +47,7 @@ class DataflowServer:
         jobs: The jobs by id, as they were asked for, with what the service adds.
         state: What a new job's state is said to be.
         refusal: Why no job is taken; None: they are.
+        silence: Why nothing is said of jobs; None: it is.
     """
 
     url: str
@@ -55,6 +56,7 @@ class DataflowServer:
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     state: str = "JOB_STATE_RUNNING"
     refusal: str | None = None
+    silence: str | None = None
 
     @property
     def job(self) -> dict[str, Any]:
@@ -148,6 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
         job = dataflow.jobs.get(found[3] or "") if found else None
         if job is None:
             self._refuse(404, "NOT_FOUND", self.path)
+        elif dataflow.silence is not None:
+            self._refuse(403, "PERMISSION_DENIED", dataflow.silence)
         elif found[4]:  # its messages or metrics, of which there are none
             self._send({})
         else:
@@ -434,6 +438,18 @@ def test_a_job_that_the_service_does_not_take_or_gives_up_has_failed(
     assert ("no such network" in errors) == (fault == "refusal")
     assert "Traceback" not in errors
     assert record(gcs.root / "dataflow" / fault)["status"] == "failed"
+
+
+def test_a_job_of_which_the_service_says_no_more_has_not_failed(
+    dataflow, gcs, tiny_bundle, monkeypatch
+):
+    monkeypatch.setattr(dataflow, "silence", "the account was disabled")
+    code, _, errors = submit(dataflow, tiny_bundle, "silent", IMAGE)
+    assert code == 1
+    assert f"it is not known whether Dataflow job {dataflow.job['id']}" in errors
+    assert "the account was disabled" in errors
+    assert "Traceback" not in errors
+    assert record(gcs.root / "dataflow" / "silent")["status"] == "running"
 
 
 def test_a_template_describes_the_job_that_its_launcher_starts(dataflow, tiny_bundle, tmp_path):
