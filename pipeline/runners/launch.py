@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineRunner
@@ -48,7 +49,7 @@ from bert_embed.pipeline.runners.dataflow import (
     for_dataflow,
     run_on_dataflow,
 )
-from bert_embed.pipeline.runners.errors import quiet_channels
+from bert_embed.pipeline.runners.errors import quiet_channels, root_message
 from bert_embed.pipeline.runners.options import BEAM_WITHOUT, DEFAULT_RUNNER, RunnerOptions
 from bert_embed.pipeline.runners.portable import PortableJob, check_job_server, run_on_job_server
 from bert_embed.storage.files import absolute, is_remote, join, read_bytes
@@ -252,8 +253,14 @@ def run_pipeline(options: PipelineOptions, work: Callable[[beam.Pipeline], None]
     with quiet_channels() as worker_ended:
         if not has_worker_processes(options):
             runner = _prism_runner() if runs_on_prism(options) else None
-            with beam.Pipeline(runner, options) as pipeline:
-                work(pipeline)
+            try:
+                with beam.Pipeline(runner, options) as pipeline:
+                    work(pipeline)
+            except grpc.RpcError as error:
+                raise ChildProcessError(
+                    f"Prism does not answer any more ({root_message(error)}); if nobody ended it, "
+                    "it ran out of memory"
+                ) from error
             return
         done: Future[None] = Future()
         threading.Thread(target=_run, args=(options, work, done), daemon=True).start()

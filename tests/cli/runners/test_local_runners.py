@@ -173,6 +173,20 @@ def test_a_worker_process_that_is_killed_fails_the_job_and_the_same_command_cont
     assert_same_output(output, expected)
 
 
+def test_a_prism_that_is_killed_fails_the_job(tmp_path, long_corpus, tiny_bundle):
+    output, hold = tmp_path / "out", Hold(tmp_path / "hold", 5)
+    flags = [*flags_of(output, tiny_bundle, long_corpus, **SMALL), *runner_flags("prism")]
+    job = hold.start("embed", *flags, fresh=True)
+    prism = next(each for each in descendants(job.pid) if "--job_port" in command_line(each))
+    os.kill(prism, signal.SIGKILL)
+    hold.go()
+    _, errors = job.communicate(timeout=60)
+    assert job.returncode == 1
+    assert "error: the job failed: Prism does not answer any more (UNAVAILABLE: " in errors
+    assert "Traceback" not in errors
+    assert record(output)["status"] == "failed"
+
+
 @pytest.mark.parametrize("interrupted", [True, False], ids=["Ctrl-C", "killed worker"])
 def test_workers_that_end_before_they_connect_end_the_run(
     tmp_path, long_corpus, tiny_bundle, interrupted
