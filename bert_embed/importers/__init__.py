@@ -44,7 +44,11 @@ def import_model(
                 f"{source}: is a bundle already, name it as model or copy its folder", "model"
             )
         safetensors = any(folder.glob("model.safetensors*"))
-        if (folder / CONFIG).is_file() and (checkpoint or not safetensors):
+        # A folder of Hugging Face may keep the file beside its own
+        other = safetensors or (
+            (folder / "config.json").is_file() and not any(folder.glob("*.index"))
+        )
+        if (folder / CONFIG).is_file() and (checkpoint or not other):
             return import_google(place, dest, **settings, **facts)
         hub = any((folder / mark).is_file() for mark in (SAVED_MODEL, TF1_HUB)) and not safetensors
         kind = "is a SavedModel" if hub else f"holds no {CONFIG}"

@@ -12,14 +12,16 @@ import numpy as np
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.bundle.bundle import SAVED_MODEL, TF1_HUB, VOCABULARY, Bundle
-from bert_embed.importers.tokenizer_settings import read_entries
+from bert_embed.importers.tokenizer_settings import SLOW, read_entries
 from bert_embed.importers.weights import (
     check_layer_count,
     check_shapes,
     inside,
     new_bundle,
+    optional_object,
     read_object,
     refuse_unknown,
+    unknown_setting,
     write_bundle,
 )
 from bert_embed.models.bert import BertConfig, google_name, official_name
@@ -80,17 +82,37 @@ def read_config(path: Path, activation: str | None = None) -> BertConfig:
     if not isinstance(config, BertConfig):
         family = config.model_types[values["model_type"]]
         raise InputError(f"{path}: must be of a BERT encoder, is of {family}")
-    refuse_unknown(path, config.unknown_settings(values), frozenset())
+    refuse_unknown(path, config.unknown_settings(values), frozenset(("do_lower_case",)))
     return replace(config, hidden_act=activation or _CONFIG_ACTIVATIONS[hidden_act])
 
 
 def casing_of(folder: Path) -> bool:
-    """Returns whether the model is uncased, by a folder's name like "uncased_L-12_H-768_A-12"."""
-    if _LOWER.search(folder.name):
-        return True
-    if _CASED.search(folder.name):
-        return False
-    raise _no_casing(f"{folder}: the name")
+    """Returns whether the model is uncased.
+
+    By `do_lower_case` of its files, as transformers writes it, or by a folder's name like
+    "uncased_L-12_H-768_A-12"; InputError if they differ.
+    """
+    name = folder.name
+    by_name = True if _LOWER.search(name) else False if _CASED.search(name) else None
+    casing = by_name
+    for path in (folder / CONFIG, folder / SLOW):
+        values = optional_object(path)
+        said = values.get("do_lower_case")
+        for setting, usual in (("strip_accents", said), ("tokenize_chinese_chars", True)):
+            if values.get(setting) not in (None, usual):
+                raise unknown_setting(path, setting, values[setting])
+        if said is not None and (type(said) is not bool or casing not in (None, said)):
+            raise InputError(
+                f"{path}: do_lower_case is {said!r}, but the folder's name or another file says "
+                "otherwise; import the model with `model import SOURCE DEST` and lower_case or "
+                "cased",
+                "lower_case",
+                "cased",
+            )
+        casing = casing if said is None else said
+    if casing is None:
+        raise _no_casing(f"{folder}: the name")
+    return casing
 
 
 def _no_casing(source: str) -> InputError:
@@ -106,7 +128,7 @@ def _no_casing(source: str) -> InputError:
 def _vocabulary(path: Path, config: BertConfig, source: str) -> list[str]:
     """Reads as many entries as `config` from file `source` says, or fewer if it is padded."""
     rows = config.vocab_size
-    vocabulary = read_entries(path, rows)
+    vocabulary = [entry.strip() for entry in read_entries(path, rows)]
     padding = rows - len(vocabulary)
     if padding and not (rows % _PADDED == 0 and 0 < padding < _PADDED):
         raise InputError(

@@ -143,6 +143,55 @@ def test_casing_goes_by_the_names_that_google_gave(name, lower):
     assert casing_of(Path("/models") / name) is lower
 
 
+@pytest.mark.parametrize("place", ["bert_config.json", "tokenizer_config.json"])
+def test_casing_that_files_say_is_followed_or_refused(tmp_path, place):
+    for name, said in (("mine", True), ("other", False), (NAME, False)):
+        write_tiny_google(tmp_path / name)
+        path = tmp_path / name / place
+        values = json.loads(path.read_text()) if path.is_file() else {}
+        path.write_text(json.dumps(values | {"do_lower_case": said}))
+    for name, said in (("mine", True), ("other", False)):
+        bundle = import_google(str(tmp_path / name), str(tmp_path / f"bundle of {name}"))
+        assert bundle.tokenizer_settings["lower_case"] is said
+    with pytest.raises(
+        ValueError, match=rf"{place}: do_lower_case is False, but the folder's name"
+    ):
+        imported(tmp_path / NAME)
+    assert imported(tmp_path / NAME, lower_case=True).tokenizer_settings["lower_case"]
+
+
+def test_accents_that_stay_are_refused(tmp_path):
+    write_tiny_google(tmp_path / NAME)
+    path = tmp_path / NAME / "tokenizer_config.json"
+    path.write_text('{"do_lower_case": true, "strip_accents": false}')
+    with pytest.raises(ValueError, match="strip_accents is not supported, got False"):
+        imported(tmp_path / NAME)
+
+
+def test_white_space_around_entries_is_none_of_them(tmp_path):
+    """As FullTokenizer reads vocab.txt."""
+    write_tiny_google(tmp_path / NAME)
+    path = tmp_path / NAME / "vocab.txt"
+    entries = path.read_text().split("\n")
+    number = entries.index("bank")
+    path.write_text("\n".join([*entries[:number], " bank ", *entries[number + 1 :]]))
+    assert Encoder(imported(tmp_path / NAME)).tokenizer.vocab[number] == "bank"
+
+
+def test_a_folder_of_hugging_face_with_a_bert_config_is_one(tmp_path):
+    write_tiny_google(tmp_path / NAME)
+    for path in (tmp_path / NAME).glob("bert_model.ckpt*"):
+        path.unlink()
+    (tmp_path / NAME / "config.json").write_bytes(
+        (tmp_path / "huggingface" / "config.json").read_bytes()
+    )
+    (tmp_path / NAME / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(
+        ValueError, match=r"model\.safetensors is missing and pytorch_model\.bin is"
+    ):
+        import_model(str(tmp_path / NAME), str(tmp_path / "bundle"))
+
+
 def test_casing_that_nobody_told_is_asked_for(tmp_path, capsys):
     write_tiny_google(tmp_path / "mine")
     words = ["model", "import", str(tmp_path / "mine"), str(tmp_path / "bundle")]
