@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -171,6 +171,11 @@ def _facts(client: "Client", name: TableName, shown: str) -> QueryRows:
             f"{shown} is a {table.table_type.lower()}, which has no rows of its own: read it with "
             f"--query 'SELECT * FROM `{name.path}`'"
         )
+    if table.require_partition_filter:
+        raise UsageError(
+            f"{shown} is read with a filter on its partitions alone: read it with --query 'SELECT "
+            f"* FROM `{name.path}` WHERE …'"
+        )
     schema = tuple(field.to_api_repr() for field in table.schema)
     return QueryRows(name.path, 0, table.num_bytes or 0, table.modified.timestamp(), schema)
 
@@ -338,6 +343,7 @@ def find_load(work: Work, name: TableName, state: OutputState, loaded: bool) -> 
         vectors=work.metadata,
         again=options.overwrite,
     )
+    _check_rows_stay(load, work)
     recorded = _recorded_loads(state.record, load) if loaded else set()
     with bigquery_client(load.project) as client:
         with translate_errors(f"--output_table: jobs of project {load.project} cannot be run"):
@@ -346,6 +352,34 @@ def find_load(work: Work, name: TableName, state: OutputState, loaded: bool) -> 
             with translate_errors(f"output_table {load.table_of(kind)}", "output_table"):
                 KindTable(client, load, kind).check(extra, kind in recorded)
     return load
+
+
+def _check_rows_stay(load: TableLoad, work: Work) -> None:
+    """Refuses to load over the rows that the run reads, or to replace those that it skips."""
+    targets = {str(table): table for table in map(load.table_of, load.kinds)}
+    if work.table is not None and str(work.table.table) in targets:
+        raise UsageError(
+            f"--output_table {work.table.table} is the --input, whose rows would be replaced, or "
+            "stand there twice: choose another table"
+        )
+    for one in work.earlier if load.disposition == "truncate" else ():
+        for name in _tables_of(one):
+            theirs = table_name(name, "skip_existing")
+            ours = targets.get(str(theirs))
+            if ours and (one.files is None or ours.partition in ("", theirs.partition)):
+                raise UsageError(
+                    f"--write_disposition truncate would remove the rows of --skip_existing "
+                    f"{one.place} from --output_table {ours.destination}, and this run does not "
+                    "embed them again: choose append, or another table"
+                )
+
+
+def _tables_of(earlier: EarlierOutput) -> Iterable[str]:
+    """The table that an earlier output is, or those that it was loaded into."""
+    if earlier.files is None:
+        return [earlier.place]
+    record = read_record(earlier.place)
+    return record.table.tables.values() if record and record.table else ()
 
 
 def _recorded_loads(record: RunRecord | None, load: TableLoad) -> set[str]:

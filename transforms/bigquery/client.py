@@ -3,6 +3,7 @@
 import datetime
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,13 +41,18 @@ FIRST_ANSWER = 30.0  # seconds until BigQuery counts as out of reach
 _STREAM_BYTES = 64 << 20  # of a table for each requested stream
 _MOST_STREAMS = 1000  # that the service gives
 _MOST_TRIES = 3  # of a job that fails because of the service, for one of these reasons
-_PASSING = ("backendError", "internalError", "rateLimitExceeded")
+PAUSE = 10.0  # seconds before the second try, twice before the third: limits are of ten seconds
+_PASSING = (
+    *("backendError", "internalError", "rateLimitExceeded"),
+    *("jobBackendError", "jobInternalError", "jobRateLimitExceeded"),
+)
+_LIMITS = ("quotaExceeded", "rateLimitExceeded")  # which come as what is not allowed does
 # Reasons whose messages describe names, permissions and quotas, never values.
 _ABOUT_STATES = frozenset(
     [
         *("accessDenied", "billingNotEnabled", "billingTierLimitExceeded", "blocked", "duplicate"),
         *("notFound", "quotaExceeded", "rateLimitExceeded", "resourceInUse", "resourcesExceeded"),
-        *("responseTooLarge", "stopped", "tableUnavailable"),
+        *("responseTooLarge", "stopped", "tableUnavailable", "jobRateLimitExceeded"),
     ]
 )
 _PLACED = re.compile(r".*? at \[\d+:\d+\]")  # what is wrong in the text of a query, and where
@@ -228,6 +234,8 @@ def translate_errors(what: str, *settings: str, host: str | None = None) -> Iter
             f"{what}: there is no such project, dataset or table ({reason(error)})", *settings
         ) from error
     except (exceptions.Forbidden, exceptions.Unauthorized, exceptions.PermissionDenied) as error:
+        if _kind(error) in _LIMITS:
+            raise InputError(f"{what}: {reason(error)}", *settings) from error
         raise InputError(
             f"{what}: not allowed with the credentials of this machine ({reason(error)})", *settings
         ) from error
@@ -235,8 +243,11 @@ def translate_errors(what: str, *settings: str, host: str | None = None) -> Iter
         # A traceback would show what `reason` omits.
         raise InputError(f"{what}: {reason(error)}", *settings) from None
     except (exceptions.GoogleAPIError, GoogleAuthError, requests.RequestException) as error:
+        cause = error.__cause__ or error
+        if _kind(cause) in _LIMITS:
+            raise StorageError(f"{what}: {reason(cause)}, try again later") from None
         host = host or os.environ.get(_REST_EMULATOR) or "bigquery.googleapis.com"
-        kind = type(error.__cause__ or error).__name__
+        kind = type(cause).__name__
         raise StorageError(
             f"{what}: BigQuery at {host} cannot be reached ({kind}), try again later"
         ) from error
@@ -244,12 +255,21 @@ def translate_errors(what: str, *settings: str, host: str | None = None) -> Iter
 
 def reason(error: Any) -> str:
     """The service's message of an error, on one line; for a query without the text of a row."""
-    errors = [one for one in getattr(error, "errors", None) or () if isinstance(one, dict)]
+    errors = _errors(error)
     job = getattr(error, "query_job", None)
     if job is not None:
         return job_failure(job, errors[0] if errors else {})
     said = [one["message"] for one in errors if one.get("message")]
     return " ".join((said[0] if said else str(getattr(error, "message", error))).split())
+
+
+def _errors(error: Any) -> list[dict[str, str]]:
+    return [one for one in getattr(error, "errors", None) or () if isinstance(one, dict)]
+
+
+def _kind(error: Any) -> str:
+    """The service's word for an error, such as `accessDenied`."""
+    return next((one.get("reason", "") for one in _errors(error)), "")
 
 
 def job_failure(job: Any, error: Mapping[str, str]) -> str:
@@ -319,6 +339,7 @@ def run_once(
         if attempt == last or failed.get("reason") not in _PASSING:
             raise InputError(job_failure(job, failed))
         attempt += 1
+        time.sleep(PAUSE * (attempt - last + _MOST_TRIES - 1))
 
 
 def named_jobs(client: "Client", location: str | None, name: str) -> list[Any]:

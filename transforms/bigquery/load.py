@@ -487,7 +487,9 @@ class _Loader:
         from google.cloud import bigquery
 
         client, location, name = self.target.client, self.target.location, self.target.job_name
-        beside = f"{self.target.name.table}_{name.removeprefix('bert_embed_')}"
+        # Another folder's files may be grouped otherwise: its jobs are not these.
+        parts = f"{name}_{hashlib.sha256(json.dumps(groups).encode()).hexdigest()[:8]}"
+        beside = f"{self.target.name.table}_{parts.removeprefix('bert_embed_')}"
         staging = replace(self.target.name, table=beside, partition="")
         done = last_done(named_jobs(client, location, name))
         if done is None or self._is_void(done):
@@ -497,11 +499,10 @@ class _Loader:
             table = client.get_table(staging.path, timeout=PATIENCE)
             for number, group in enumerate(groups):
                 start = partial(self._start, group, staging=staging.path)
-                job_name = f"{name}_{number:05d}"
                 run_once(
                     client,
                     location,
-                    job_name,
+                    f"{parts}_{number:05d}",
                     start,
                     lambda job: _is_newer(table, job.ended),
                     _DISPOSITIONS["append"],

@@ -365,6 +365,12 @@ def table_facts(name: str) -> tuple[int, float, dict[str, Any] | None]:
             _SETTING,
             "output_format",
         )
+    if table.require_partition_filter:
+        raise InputError(
+            f"{_SETTING} {name} is read with a filter on its partitions alone: name the output "
+            "folders of the runs that filled it",
+            _SETTING,
+        )
     created = table.created.timestamp() if table.created else 0.0
     return table.num_rows or 0, created, described_settings(table.description)
 

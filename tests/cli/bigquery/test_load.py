@@ -438,7 +438,8 @@ def test_a_run_that_embedded_nothing_never_empties_a_table(
     path.write_text("\n\n" if bad == "blank lines" else '{"id": "a", "text": null}\n')
     if bad == "all skipped":
         path.write_text(before.read_text())
-        more["skip_existing"] = tmp_path / "before"
+        assert embed(tmp_path / "files", tiny_bundle, before) == 0
+        more["skip_existing"] = tmp_path / "files"
     if bad == "blank lines":
         path = path.rename(tmp_path / "in.txt")
     assert load(output, tiny_bundle, path, table, **flags, **more) == 3

@@ -6,6 +6,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from google.cloud.bigquery import SchemaField, Table
 
 from bert_embed.pipeline.run import tables
 from tests.support.command import (
@@ -22,6 +23,7 @@ from tests.support.rounding import assert_near
 
 _NUMBERS = itertools.count()
 SCHEMA = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE"), ("n", "INT64", "NULLABLE")]
+HASHED = [*SCHEMA, ("text_hash", "INT64", "NULLABLE")]
 TEXTS = [f"{word} river {n}" for n, word in enumerate(["red", "bank", "seven", "stars"] * 10)]
 SMALL = {"block_bytes": 1000}  # ten rows, as the proxy sizes them: four blocks
 
@@ -338,6 +340,33 @@ def test_what_cannot_work_is_said_before_any_work(
     assert embed(tmp_path / "out", tiny_bundle, *inputs, **given) == 2
     assert said.replace("{s}", shown(table)) in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_table_that_requires_a_filter_is_read_with_a_query(
+    bigquery, tiny_bundle, tmp_path, capsys
+):
+    name = f"in_{next(_NUMBERS)}"
+    bigquery.client.create_dataset(f"test-project.{name}")
+    filtered = Table(f"test-project.{name}.t", schema=[SchemaField(*each) for each in HASHED])
+    filtered.require_partition_filter = True
+    bigquery.client.create_table(filtered)
+    (tmp_path / "in.txt").write_text("the bank\n")
+    table = f"test-project:{name}.t"
+    assert embed(tmp_path / "out", tiny_bundle, table) == 2
+    assert f"read it with --query 'SELECT * FROM `test-project.{name}.t` WHERE" in (
+        capsys.readouterr().err
+    )
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", skip_existing=table) == 2
+    assert "name the output folders of the runs that filled it" in capsys.readouterr().err
+
+
+def test_a_table_is_not_loaded_into_itself(bigquery, table, tiny_bundle, tmp_path, capsys):
+    flags = {"output_format": "bigquery", "output_table": table, "keep_text": True}
+    for disposition in ("append", "truncate"):
+        flags["write_disposition"] = disposition
+        assert embed(tmp_path / "out", tiny_bundle, shown(table), **flags) == 2
+        said = f"--output_table {shown(table)} is the --input, whose rows would be replaced"
+        assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

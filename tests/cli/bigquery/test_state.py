@@ -64,6 +64,52 @@ def test_truncate_replaces_what_came_between(bigquery, dataset, into, tmp_path, 
     assert [kind for kind, _ in bigquery.jobs[started:] if kind != "query"] == []
 
 
+def test_files_that_are_grouped_otherwise_are_loaded_whole(
+    bigquery, gcs, dataset, into, tmp_path, monkeypatch
+):
+    """A job of the folder that was killed held one file, the job of that number now holds three."""
+    monkeypatch.setattr("bert_embed.transforms.bigquery.load.MOST_URIS", 3)
+    gcs.client.create_bucket(f"bucket-{dataset}")
+    upload, started = Client.load_table_from_file, itertools.count()
+
+    def killed(*arguments, **settings):
+        if next(started):
+            raise KeyboardInterrupt
+        return upload(*arguments, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bert_embed.transforms.bigquery.load._MOST_UPLOAD", 1)
+        patch.setattr(Client, "load_table_from_file", killed)
+        assert into("a", "append", part_docs=1) == 130
+    flags = {"output_format": "bigquery", "output_table": f"test-project:{dataset}.v"}
+    corpus, model = tmp_path / "a.jsonl", record(tmp_path / "a")["options"]["model"]
+    there = f"gs://bucket-{dataset}/a"
+    assert embed(there, model, corpus, part_docs=1, write_disposition="append", **flags) == 0
+    assert ids(bigquery, dataset) == A
+
+
+def test_skipped_rows_are_not_truncated(bigquery, dataset, into, tmp_path, capsys):
+    table = f"test-project:{dataset}.v"
+    assert into("a", "append") == 0
+    for skipped, target in (
+        (table, table),
+        (table, f"{table}$20260131"),
+        (str(tmp_path / "a"), table),
+    ):
+        assert into("b", "truncate", skip_existing=skipped, table=target) == 2
+        error = capsys.readouterr().err
+        assert (
+            f"--write_disposition truncate would remove the rows of --skip_existing {skipped}"
+            in error
+        )
+    assert not (tmp_path / "b").exists()
+    assert ids(bigquery, dataset) == A
+    day = {"table": f"test-project:{dataset}.w$20260131"}
+    assert into("b", "truncate", skip_existing=str(tmp_path / "a"), **day) == 0
+    day = {"table": f"test-project:{dataset}.w$20260201"}
+    assert into("c", "truncate", skip_existing=str(tmp_path / "b"), **day) == 0
+
+
 @pytest.mark.parametrize("first", DISPOSITIONS)
 @pytest.mark.parametrize("then", DISPOSITIONS)
 def test_a_run_is_in_a_table_once_whatever_the_disposition(bigquery, dataset, into, first, then):
@@ -369,3 +415,33 @@ def test_the_service_says_why_a_load_failed(into, bigquery, capsys, monkeypatch,
     monkeypatch.setattr(bigquery, "failing", {"reason": reason, "message": message})
     assert into("a", "append") == 1
     assert message in capsys.readouterr().err
+
+
+def test_a_load_that_meets_a_limit_waits_and_tries_again(into, bigquery, capsys, monkeypatch):
+    message = "Exceeded rate limits: too many table update operations for this table"
+    waited = []
+    monkeypatch.setattr("bert_embed.transforms.bigquery.client.time.sleep", waited.append)
+    for number, reason in enumerate(("rateLimitExceeded", "jobRateLimitExceeded"), 1):
+        monkeypatch.setattr(bigquery, "failing", {"reason": reason, "message": message})
+        started = len(bigquery.jobs)
+        assert into("a", "append") == 1
+        assert message in capsys.readouterr().err
+        assert [kind for kind, _ in bigquery.jobs[started:]].count("load") == 3
+        assert [seconds for seconds in waited if seconds >= 10] == [10, 20] * number
+    monkeypatch.setattr(bigquery, "failing", None)
+    assert into("a", "append") == 0
+
+
+def test_a_limit_is_not_called_a_lack_of_permission(into, bigquery, capsys, monkeypatch):
+    monkeypatch.setattr("bert_embed.transforms.bigquery.client.FIRST_ANSWER", 0.5)
+    monkeypatch.setattr(bigquery, "denied", {"test-project"})
+    for reason, said, code in (
+        ("quotaExceeded", "Quota exceeded: Your project exceeded quota for jobs", 2),
+        ("rateLimitExceeded", "Exceeded rate limits: too many api requests", 1),
+    ):
+        monkeypatch.setattr(bigquery, "refusal", (reason, said))
+        assert into("a", "append") == code
+        error = capsys.readouterr().err
+        assert said in error
+        assert "not allowed" not in error
+        assert "reached" not in error

@@ -65,6 +65,7 @@ class BigQueryServer:
         client: Talks to it, without credentials.
         environment: What a process must have set to use it.
         denied: Projects and datasets that nobody may see.
+        refusal: How requests for these end: the `reason` and `message` of their error.
         hides_jobs: Whether jobs are another account's, which may not be seen.
         failing: How load jobs end, if not well: the `reason` and `message` of their error.
         destinations: Destination tables of the load and copy jobs, with their partitions.
@@ -75,6 +76,7 @@ class BigQueryServer:
     client: Any = None
     environment: dict[str, str] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
+    refusal: tuple[str, str] = ("accessDenied", "Access Denied")
     hides_jobs: bool = False
     failing: dict[str, str] | None = None
     destinations: list[str] = field(default_factory=list)
@@ -134,7 +136,7 @@ def _proxy(server: BigQueryServer, port: int) -> Iterator[str]:
         (_Handler,),
         {
             **{"server_state": server, "port": port, "known": {}, "failed": {}, "changed": {}},
-            "schemas": {},
+            **{"schemas": {}, "filtered": set()},
         },
     )
     http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -154,8 +156,8 @@ class _Handler(BaseHTTPRequestHandler):
     A second job of one id is refused; columns that an uploaded file lacks are null; an upload keeps
     the id it asks for, and may fail as the service has it; a query may have a destination;
     partitions are noted and left out; tables have a size, and the time when their rows changed
-    last; a project or dataset may be denied; a filtered list of datasets is empty; jobs that exist
-    may be hidden.
+    last, and may require a filter; a project or dataset may be denied; a filtered list of datasets
+    is empty; jobs that exist may be hidden.
     """
 
     server_state: BigQueryServer
@@ -164,6 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
     failed: dict[str, dict[str, str]]  # id of a job to its error
     schemas: dict[str, list[str]]  # id of a load job to the columns that it names
     changed: dict[str, int]  # table to the milliseconds of the last change of its rows
+    filtered: set[str]  # tables that are read with a filter on their partitions alone
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # see tests/support/servers/gcs.py
 
@@ -175,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
         hides = self.server_state.hides_jobs and "/jobs/" in self.path
         if hides and job is not None and job[2] in self.known:
             message = f"User does not have bigquery.jobs.get permission for job {job[2]}"
-            self._send(*_denial(f"Access Denied: {message}"))
+            self._send(*_denial("accessDenied", f"Access Denied: {message}"))
             return
         if job is not None:
             self.path = job[1] + self.known.get(job[2], job[2]) + job[3]
@@ -183,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
         if job is not None and job[2] in self.known and status == 200:
             body = _renamed(body, job[2], self.failed.get(job[2]))
         if _TABLE.match(self.path) and status == 200:
-            body = _with_facts(body, self.changed)
+            body = _with_facts(body, self.changed, self.filtered)
         self._send(status, headers, body)
 
     def do_POST(self) -> None:
@@ -191,6 +194,9 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         upload = path.startswith("/upload/")
         if not _JOBS.fullmatch(path.removeprefix("/upload")):
+            table = json.loads(body or b"{}")
+            if table.get("requirePartitionFilter"):
+                self.filtered.add(_path(table["tableReference"]))
             self._send(*self._ask(body))
             return
         request = json.loads(body)
@@ -256,7 +262,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         denied = self.server_state.denied
         if any(f"/datasets/{n}" in self.path or f"/projects/{n}/" in self.path for n in denied):
-            return _denial("Access Denied")
+            return _denial(*self.server_state.refusal)
         path = re.sub(r"(/tables/[^/?]+?)(\$|%24)\d+", r"\1", self.path)
         del self.headers["accept-encoding"]  # the answer may be changed
         status, headers, answered = asked(self, f"http://127.0.0.1:{self.port}", path, body)
@@ -278,8 +284,8 @@ class _Handler(BaseHTTPRequestHandler):
 _KEPT = ("location", "range", "etag", "x-guploader-uploadid")
 
 
-def _denial(message: str) -> tuple[int, dict[str, str], bytes]:
-    errors = [{"reason": "accessDenied", "message": message}]
+def _denial(reason: str, message: str) -> tuple[int, dict[str, str], bytes]:
+    errors = [{"reason": reason, "message": message}]
     answer = {"error": {"code": 403, "message": message, "errors": errors}}
     return 403, {}, json.dumps(answer).encode()
 
@@ -309,9 +315,10 @@ def _path(table: dict[str, str]) -> str:
     return ".".join(table[part] for part in ("projectId", "datasetId", "tableId"))
 
 
-def _with_facts(body: bytes, changed: dict[str, int]) -> bytes:
+def _with_facts(body: bytes, changed: dict[str, int], filtered: set[str]) -> bytes:
     table = json.loads(body)
     name = table.get("tableReference")  # of the table itself, not of its rows
+    table["requirePartitionFilter"] = name is not None and _path(name) in filtered
     if name is not None and (change := changed.get(_path(name))) is not None:
         table["lastModifiedTime"] = str(max(change, int(table.get("lastModifiedTime") or 0)))
     if not int(table.get("numBytes") or 0):
