@@ -332,7 +332,8 @@ def read_record(folder: str) -> RunRecord | None:
 def run_folders(path: str) -> list[str]:
     """The folder itself if it holds a run; else the folders with one that match it, or below it.
 
-    InputError if one beside these has lost its record: its documents would be left out unseen.
+    InputError if one beside these has lost its record: its documents would be left out unseen; or
+    if one is of `cluster` or `dedup`.
     """
     if size_of(absolute(join(path, RUN_FILE))) is not None:
         return [path]
@@ -341,6 +342,11 @@ def run_folders(path: str) -> list[str]:
     folders = {file.path.rpartition("/")[0]: None for file in records}
     for file in list_files(absolute(join(below, DATA_FILES))) if folders else ():
         folder, kind, name = file.path.rsplit("/", 2)
+        if folder in folders and kind == "clusters":
+            raise InputError(
+                f"{folder} is the output of `cluster` or `dedup`, not of `embed`: move it out of "
+                f"{path}, or name the outputs one by one"
+            )
         if folder not in folders and parse_name(f"{kind}/{name}") is not None:
             raise InputError(
                 f"{folder} holds {kind}/{name} of a run, but no {RUN_FILE}: copy the whole run "

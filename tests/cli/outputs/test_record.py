@@ -11,7 +11,7 @@ from bert_embed.pipeline.cli import main
 from bert_embed.results.run_record import read_record
 from tests.support.command import embed
 from tests.support.golden import GOLDEN, RUNS
-from tests.support.outputs import whole_record
+from tests.support.outputs import finished_run, whole_record
 
 CLUSTERED = {"command": "dedup", "run": "1", "status": "done"}
 
@@ -67,6 +67,25 @@ def test_readers_say_what_a_folder_is_and_not_to_remove_it(tmp_path, capsys, con
     for words in readers(output):
         assert main(words) == 2, words
         assert capsys.readouterr().err == f"error: {told.format(output=output)}\n", words
+
+
+def test_a_folder_of_runs_with_clusters_is_refused_with_the_way_on(tmp_path, capsys):
+    runs = tmp_path / "runs"
+    finished_run(runs / "day", [3])
+    clusters = runs / "clusters"
+    assert main(["cluster", str(runs / "day"), str(clusters)]) == 0
+    told = (
+        f"error: {clusters} is the output of `cluster` or `dedup`, not of `embed`: move it out of "
+        f"{runs}, or name the outputs one by one\n"
+    )
+    capsys.readouterr()
+    for words in (
+        ["export", str(runs), "--to=npy", str(tmp_path / "npy")],
+        ["search", str(runs), "a query"],
+        ["report", str(runs), f"--output={tmp_path / 'report.html'}"],
+    ):
+        assert main(words) == 2, words
+        assert capsys.readouterr().err == told, words
 
 
 def test_embed_names_its_own_flag(tmp_path, tiny_bundle, capsys):
