@@ -214,7 +214,7 @@ def _lines_of(progress: Progress, blocks_in_work: int, hosts: int) -> Iterator[s
     on_hosts = f" on {hosts:,} hosts" if hosts > 1 else ""
     yield (
         f"blocks: {progress.blocks_done:,} of {progress.blocks:,} done, "
-        f"{blocks_in_work:,} in work{on_hosts} · tokens/s: "
+        f"{blocks_in_work:,} in work{on_hosts} · tokens/s of the last attempt: "
         f"{progress.tokens_per_second:,.0f} overall, "
         f"{progress.tokens_per_second_lately:,.0f} lately"
     )

@@ -31,8 +31,8 @@ class ComparedSide:
         bytes: Of the files of these vectors.
         bytes_per_row: Of a row of them; None without rows.
         tokens: Of all embedded documents.
-        tokens_per_second: Of the run; None if earlier attempts had computed everything.
-        seconds: That the run took.
+        tokens_per_second: Of the last attempt; None if earlier ones had computed everything.
+        seconds: That the last attempt took.
         median_tokens: Of a document; None without documents.
         p90_tokens: Nine of ten documents have at most so many, likewise.
         cut_share: Share of the tokens of all texts that was cut.
@@ -295,8 +295,8 @@ def _costs(old: ComparedSide, new: ComparedSide) -> list[str]:
             row("bytes of vectors", old.bytes, new.bytes),
             row("bytes a row", old.bytes_per_row, new.bytes_per_row),
             row("tokens", old.tokens, new.tokens),
-            row("tokens a second", old.tokens_per_second, new.tokens_per_second),
-            row("seconds", old.seconds, new.seconds, ",.1f"),
+            row("tokens a second, last attempt", old.tokens_per_second, new.tokens_per_second),
+            row("seconds, last attempt", old.seconds, new.seconds, ",.1f"),
             row("median tokens of a document", old.median_tokens, new.median_tokens),
             row("tokens of the longest tenth, from", old.p90_tokens, new.p90_tokens),
             row("share of tokens cut", old.cut_share, new.cut_share, ".1%"),

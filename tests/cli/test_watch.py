@@ -107,7 +107,7 @@ def test_a_running_run_shows_the_sum_of_its_reports(unfinished, capsys):
     assert seen["tokens_per_second"] > 0
     assert seen["seconds_left"] > 0
     assert seen["stragglers"] == []
-    assert "2 in work on 2 hosts" in printed
+    assert "2 in work on 2 hosts · tokens/s of the last attempt: " in printed
     assert f"rejected: {expected['rejected']} empty text" in printed
     assert " left\n" in printed
 

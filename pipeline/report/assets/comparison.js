@@ -24,7 +24,7 @@ function comparisonSection() {
   const sides = [
     ["bytes of vectors", (side) => whole(side.bytes)],
     ["bytes a row", (side) => wholeOr(side.bytes_per_row)],
-    ["tokens a second", (side) => wholeOr(side.tokens_per_second)],
+    ["tokens a second, last attempt", (side) => wholeOr(side.tokens_per_second)],
     ["tokens", (side) => whole(side.tokens)],
     ["tokens of a document: median, 90%", (side) => `${wholeOr(side.median_tokens)}, ${wholeOr(side.p90_tokens)}`],
     ["tokens cut", (side) => percent(side.cut_share)],

@@ -93,7 +93,10 @@ def test_equal_vectors_have_equal_neighbours_and_no_drift(old, tmp_path, capsys)
     assert sum(cluster["old"] for cluster in found["clusters"]) == pytest.approx(1)
     assert found == compare(capsys, old, new)
     assert main(["compare", str(old), str(new)]) == 0
-    assert "no first ten neighbours changed" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "no first ten neighbours changed" in told
+    assert "\ntokens a second, last attempt  " in told
+    assert "\nseconds, last attempt  " in told
 
 
 def test_a_report_written_again_keeps_the_comparison(tmp_path, capsys):
