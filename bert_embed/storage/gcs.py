@@ -190,7 +190,9 @@ class ObjectReader(io.RawIOBase):
         self._ahead = min(2 * self._ahead, _MOST_AHEAD) if in_order and start else _AHEAD
         stop = min(start + size + self._ahead, self._info.size)
         data = self._read_range(self._info, start, stop)
-        self._held, self._held_from = data[size:], start + size
+        # The end of an object is asked for again: Parquet's footer, and what says how long it is.
+        used = 0 if stop == self._info.size and len(data) <= _BUFFER else size
+        self._held, self._held_from = data[used:], start + used
         return data[:size]
 
 

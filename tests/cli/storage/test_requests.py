@@ -5,6 +5,8 @@ import threading
 import time
 from collections import Counter
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
@@ -90,6 +92,18 @@ def test_a_large_object_is_read_once(gcs, proxied, tiny_bundle, tmp_path):
     assert embed(tmp_path / "out", tiny_bundle, "gs://large/in.txt", **flags) == 0
     assert len(rows(tmp_path / "out")["id"]) == 30_000
     assert proxied.counts()["read"] <= 5 + 3
+
+
+def test_the_end_of_a_parquet_object_is_read_once(gcs, proxied, tiny_bundle, tmp_path):
+    """By the plan, and by the worker, which finds all of a small object there."""
+    there = gcs.client.create_bucket("footers")
+    pq.write_table(pa.table({"text": ["the bank of the river"]}), tmp_path / "in.parquet")
+    for number in range(20):
+        there.blob(f"texts/{number:03d}.parquet").upload_from_filename(tmp_path / "in.parquet")
+    proxied.forget()
+    assert embed(tmp_path / "out", tiny_bundle, "gs://footers/texts", report="false") == 0
+    assert len(rows(tmp_path / "out")["id"]) == 20
+    assert proxied.counts()["read"] <= 2 * 20 + 3
 
 
 @pytest.mark.parametrize(("bytes_a_request", "read"), [(1 << 10, 150), (2 << 20, 64), (4 << 20, 0)])
