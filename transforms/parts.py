@@ -80,8 +80,11 @@ FORMATS = {  # of suffixes; a file with any other one holds text
     **dict.fromkeys((".parquet", ".parq", ".pq"), "parquet"),
     ".tfrecord": "tfrecord",
 }
-COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
-COMPRESSIONS |= {".gzip": "gzip", ".bzip2": "bzip2", ".zstd": "zstd"}
+COMPRESSIONS = {
+    **dict.fromkeys((".gz", ".gzip"), "gzip"),
+    **dict.fromkeys((".bz2", ".bzip2"), "bzip2"),
+    **dict.fromkeys((".zst", ".zstd"), "zstd"),
+}
 WHOLE_FILES = "whole"  # the format of text files each of which is one document
 TFRECORD = "tfrecord"  # the format of files of examples
 

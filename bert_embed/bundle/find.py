@@ -413,11 +413,13 @@ def _from_cloud_storage(url: str, needed: Callable[[Bundle], Sequence[str]] | No
 
 def _listing(place: Path) -> str:
     """Returns names, sizes and times of change, which differ where the model may have changed."""
-    stats = {file: file.stat() for file in _files(place)}
-    # The latter as what copies and unpacks files may give others the time that the former had
-    times = {file: f"{stat.st_mtime_ns} {stat.st_ctime_ns}" for file, stat in stats.items()}
-    lines = [f"{file.relative_to(place)} {stats[file].st_size} {times[file]}" for file in stats]
-    return "\n".join([str(place), *lines])
+    lines = [str(place)]
+    for file in _files(place):
+        stat = file.stat()
+        # The latter as what copies and unpacks files may give others the time that the former had
+        times = f"{stat.st_mtime_ns} {stat.st_ctime_ns}"
+        lines.append(f"{file.relative_to(place)} {stat.st_size} {times}")
+    return "\n".join(lines)
 
 
 def _content(place: Path) -> str:

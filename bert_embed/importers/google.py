@@ -93,8 +93,7 @@ def casing_of(folder: Path) -> bool:
     "uncased_L-12_H-768_A-12"; InputError if they differ.
     """
     name = folder.name
-    by_name = True if _LOWER.search(name) else False if _CASED.search(name) else None
-    casing = by_name
+    casing = True if _LOWER.search(name) else False if _CASED.search(name) else None
     for path in (folder / CONFIG, folder / SLOW):
         values = optional_object(path)
         said = values.get("do_lower_case")

@@ -257,6 +257,8 @@ def run_pipeline(options: PipelineOptions, work: Callable[[beam.Pipeline], None]
                 with beam.Pipeline(runner, options) as pipeline:
                     work(pipeline)
             except grpc.RpcError as error:
+                if runner is None:
+                    raise
                 raise ChildProcessError(
                     f"Prism does not answer any more ({root_message(error)}); if nobody ended it, "
                     "it ran out of memory"

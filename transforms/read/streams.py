@@ -256,9 +256,9 @@ def _object_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
             laid_out.append(objects.feed(data))
             begin = begin + data if _EMPTY_SO_FAR.fullmatch(begin) else begin
             if not _EMPTY_SO_FAR.fullmatch(begin):
-                filled = filled or bool(b"".join(laid_out).strip())
-                yield b"".join(laid_out)
-                laid_out = []
+                lines, laid_out = b"".join(laid_out), []
+                filled = filled or bool(lines.strip())
+                yield lines
     if held:
         laid_out.append(objects.feed(held))
     if objects.unfinished:
@@ -350,8 +350,12 @@ _CONTROLS = bytes(code for code in range(32) if chr(code) not in "\t\n\r\f\x1b")
 _SEVERAL = 8  # bytes from which on shares of them say something
 _MANY_CONTROLS, _SOME_HIGH, _MOST_STRANGE = 0.1, 0.05, 0.05
 # The first bytes of what a suffix should have named.
-_PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
-_PACKED[b"\x50\x2a\x4d\x18"] = "zstd"  # as pzstd writes it
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x50\x2a\x4d\x18": "zstd",  # as pzstd writes it
+}
 _SUFFIXES = {"gzip": ".gz", "bzip2": ".bz2", "zstd": ".zst"}
 _OTHERS = {
     b"\xfd7zXZ\x00": "xz",
