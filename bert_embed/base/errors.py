@@ -4,6 +4,20 @@ import errno
 from typing import TypeVar
 
 FULL_DISK = (errno.EDQUOT, errno.EFBIG, errno.ENOSPC)  # what the system says of one
+# What the system says where the same call may succeed later: a disk or a network share that does not
+# answer at this moment, and limits of files and memory that other processes use up.
+_PASSING = (
+    *FULL_DISK,
+    errno.EAGAIN,
+    errno.EBUSY,
+    errno.EINTR,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+)
 _Value = TypeVar("_Value")
 
 
@@ -48,6 +62,17 @@ class SettingError(InputError):
 
 class TextError(RuntimeError):
     """A text has no vector, such as one that is not finite; the message says which and why."""
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same may succeed later: no setting is wrong, and nothing is known of a file.
+
+    >>> is_passing(OSError(errno.EMFILE, "Too many open files")), is_passing(FileNotFoundError())
+    (True, False)
+    """
+    if isinstance(error, StorageError | MemoryError):
+        return True
+    return isinstance(error, OSError) and error.errno in _PASSING
 
 
 def required(value: _Value | None, what: str) -> _Value:
