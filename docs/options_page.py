@@ -21,7 +21,6 @@ _TYPES: dict[Any, str] = {
     flags.names: "str | Sequence[str]",
     flags.joined_names: "str | Sequence[str]",
     flags.place: "Path",
-    flags.file_or_url: "Path",
     flags.places: "Path | Sequence[Path]",
     flags.Choice: "str",
     flags.one_text: "str",

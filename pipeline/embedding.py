@@ -10,16 +10,13 @@ from functools import partial
 from typing import Any
 
 import apache_beam as beam
-import pyarrow.parquet as pq
 
 from bert_embed.base.environment import in_notebook
 from bert_embed.base.errors import InputError, counted, required
-from bert_embed.models.heads.kinds import KINDS
 from bert_embed.pipeline import job
 from bert_embed.pipeline.console import HIDDEN, answer, hide_in_flags, say, warn
 from bert_embed.pipeline.errors import ExitCode, RunFailed, UsageError
 from bert_embed.pipeline.job import Attempt, JobStopped, Tell, TellProgress, run_to_end
-from bert_embed.pipeline.lineage import Dataset, Datasets, fields_of
 from bert_embed.pipeline.options.command_line import command_of
 from bert_embed.pipeline.options.commands import VerifyOptions
 from bert_embed.pipeline.options.embed import DEFAULTS, FLAGS, OF_RESULT, Options
@@ -51,10 +48,9 @@ from bert_embed.pipeline.runners.errors import (
 from bert_embed.pipeline.runners.launch import bundle_for_workers, precision_lines, report_lines
 from bert_embed.pipeline.runners.portable import earlier_job_lines, server_notes
 from bert_embed.pipeline.texts import sample_texts
-from bert_embed.results.files import EXAMPLES, FORMATS
+from bert_embed.results.files import EXAMPLES
 from bert_embed.results.names import part_of
 from bert_embed.results.run_record import RunRecord, read_record
-from bert_embed.storage.files import join, names_in, open_raw
 from bert_embed.storage.local import PUT_BACK
 from bert_embed.transforms.activity import clear_crash_markers
 from bert_embed.transforms.bigquery.client import looks_like_table
@@ -73,7 +69,6 @@ class EmbedAttempt(Attempt[RunRecord]):
         self.run, self.command, self.runner = run, run.options.command, run.job
         self.output, self.fingerprint = run.output, run.fingerprint
         self.model = run.work.bundle.fingerprint[:32]
-        self.openlineage = run.options.openlineage
         self._counts = Counts(run.output, run.fingerprint, run.goal, time.time())
         self._markers: frozenset[str] = frozenset()  # of crashes before this attempt
 
@@ -94,11 +89,6 @@ class EmbedAttempt(Attempt[RunRecord]):
 
     def read(self) -> RunRecord | None:
         return read_record(self.output)
-
-    def datasets(self, record: RunRecord) -> Datasets:
-        """What it reads and writes; that with its columns and sizes once it is done."""
-        outputs = [*_folders(self.run, record), *_tables(record)]
-        return Datasets([*_inputs(self.run, record)], outputs, self.run.options.query)
 
     def suspects(self) -> list[str]:
         return crash_lines(self.run)
@@ -384,66 +374,3 @@ def _others(record: RunRecord, run: EmbedRun) -> list[str]:
 
 def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
-
-
-def _inputs(run: EmbedRun, record: RunRecord) -> Iterator[Dataset]:
-    """What is read, and earlier outputs; the rows of a query are a table that expires."""
-    read = record.input
-    columns = {name: "string" for name in (read.text_column, read.text_b_column) if name}
-    columns = {part: "string" for name in columns for part in name.split(",")}
-    if read.id_column is not None:
-        columns[read.id_column] = str(run.work.columns.id_type)
-    columns |= read.extra_columns or {}
-    numbers: dict[str, int | None] = {}
-    if len(read.patterns) == 1:  # of several together, nobody knows which has how many
-        rows = record.result.counts.records if record.result else None
-        numbers = {
-            "rows": rows,
-            "bytes": read.bytes,
-            "files": None if run.source.table else read.files,
-        }
-    places = () if run.options.query is not None else read.patterns
-    for place in places:
-        yield Dataset(place, **numbers, fields=columns)
-    for earlier in read.earlier:
-        place = earlier.output
-        yield from (
-            Dataset(place if looks_like_table(place) else join(place, name))
-            for name in _folder_names(run)[:1]
-        )
-
-
-def _folder_names(run: EmbedRun) -> list[str]:
-    """The folders of a run's vectors, or of its examples."""
-    if run.kind == EXAMPLES:
-        return [EXAMPLES]
-    spec = run.work.text_spec
-    return [KINDS[kind].place(spec.pieces) for kind in spec.kinds]
-
-
-def _folders(run: EmbedRun, record: RunRecord) -> Iterator[Dataset]:
-    written = record.result.written if record.result else {}
-    for name in [*dict.fromkeys([*_folder_names(run), *written])]:
-        place = join(run.output, name)
-        numbers = written.get(name)
-        if numbers is None:
-            yield Dataset(place)
-            continue
-        yield Dataset(place, numbers.rows, numbers.bytes, numbers.files, _columns(run, place))
-
-
-def _columns(run: EmbedRun, folder: str) -> dict[str, str] | None:
-    """The columns of the files in a folder, by the first of them; None if they do not say."""
-    if FORMATS[run.options.output_format].suffix != ".parquet":
-        return None
-    name = min((name for name in names_in(folder) if name.endswith(".parquet")), default=None)
-    if name is None:
-        return None
-    with open_raw(join(folder, name)) as file:
-        return fields_of(pq.read_schema(file))
-
-
-def _tables(record: RunRecord) -> Iterator[Dataset]:
-    for kind, table in (record.table.tables if record.table else {}).items():
-        load = record.loads.get(kind)
-        yield Dataset(table, rows=None if load is None else load.documents)

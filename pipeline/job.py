@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from typing import Generic, TypeVar
 
 import apache_beam as beam
@@ -11,7 +10,6 @@ import apache_beam as beam
 from bert_embed.base.errors import InputError, StorageError, required
 from bert_embed.pipeline.console import hide_in, hide_secrets, say, warn
 from bert_embed.pipeline.errors import ExitCode
-from bert_embed.pipeline.lineage import Datasets, Events
 from bert_embed.pipeline.runners.dataflow import completed_flags
 from bert_embed.pipeline.runners.errors import (
     JobGoesOn,
@@ -41,7 +39,6 @@ class Attempt(ABC, Generic[AnyRecord]):
     fingerprint: str  # of what it writes
     model: str  # fingerprint of the model
     kept: str  # what a job that failed leaves
-    openlineage: str | None  # the file or server that gets OpenLineage's events of it, if one does
 
     @abstractmethod
     def plan(self) -> list[str]:
@@ -62,10 +59,6 @@ class Attempt(ABC, Generic[AnyRecord]):
     @abstractmethod
     def read(self) -> AnyRecord | None:
         """What run.json says at this moment."""
-
-    @abstractmethod
-    def datasets(self, record: AnyRecord) -> Datasets:
-        """What a job reads and writes, as far as a record of it says."""
 
     @abstractmethod
     def summary(self, record: AnyRecord, started: bool) -> list[str]:
@@ -127,40 +120,17 @@ def run_to_end(
     JobStopped: it failed, or was interrupted.
     """
     plan = attempt.plan()
-    job = attempt.command, attempt.output
-    events = Events(attempt.openlineage, job, attempt.runner.runner, attempt.datasets)
     with attempt.claimed() as record:
         started = not record.is_done
-        events.send("START", record)
         if started:
             tell(*plan, *attempt.suspects())
-            record = _run(attempt, record, events, tell, tell_progress)
-        events.send("COMPLETE" if record.error is None else "FAIL", record, record.error)
-        record = _with_lineage(attempt, record, events, tell)
+            record = _run(attempt, record, tell, tell_progress)
         attempt.ended(record, started, tell, tell_progress)
     return record, started
 
 
-def _with_lineage(
-    attempt: Attempt[AnyRecord], record: AnyRecord, events: Events, tell: Tell
-) -> AnyRecord:
-    """Notes in run.json which event of a job that has ended was not delivered, if one was not."""
-    if events.problem is not None:
-        tell(f"note: OpenLineage's {events.problem}; the same command sends it again")
-    if attempt.openlineage is None or record.openlineage == events.problem:
-        return record
-    record = replace(record, openlineage=events.problem)
-    with suppress(OSError):
-        write_bytes(join(attempt.output, RUN_FILE), record.to_json())
-    return record
-
-
 def _run(
-    attempt: Attempt[AnyRecord],
-    record: AnyRecord,
-    events: Events,
-    tell: Tell,
-    tell_progress: TellProgress,
+    attempt: Attempt[AnyRecord], record: AnyRecord, tell: Tell, tell_progress: TellProgress
 ) -> AnyRecord:
     try:
         with attempt.progress(tell_progress):
@@ -176,30 +146,11 @@ def _run(
         if (was_interrupted(error) and not goes_on) or done is None:
             if goes_on:
                 raise
-            _send_end(attempt, record, events, error, tell)
             raise JobStopped("the job stopped") from error
         # The runner lost the connection to a job that wrote its whole output, or that is refused.
         if done.status != "refused":
             tell(f"note: {failure_message(error)}; the job is complete all the same")
     return done
-
-
-def _send_end(
-    attempt: Attempt[AnyRecord],
-    record: AnyRecord,
-    events: Events,
-    error: BaseException,
-    tell: Tell,
-) -> None:
-    """Sends the end of a job that stopped; one on a cluster goes on after Ctrl-C."""
-    interrupted = was_interrupted(error)
-    if interrupted and not attempt.runner.runs_here:
-        return
-    message = "interrupted" if interrupted else failure_message(error)
-    events.send("ABORT" if interrupted else "FAIL", record, message)
-    if (problem := events.problem) is not None:
-        tell(f"note: OpenLineage's {problem}")
-        _change(attempt, lambda running: replace(running, openlineage=problem))
 
 
 def run_job(attempt: Attempt[AnyRecord], record: AnyRecord) -> None:

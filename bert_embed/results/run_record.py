@@ -242,7 +242,6 @@ class JobRecord:
     job: Job | None = None
     ended: str | None = None
     error: str | None = None
-    openlineage: str | None = None  # which event was not delivered, and why
 
     @property
     def is_done(self) -> bool:

@@ -20,11 +20,9 @@ from bert_embed.models.heads.kinds import KINDS
 from bert_embed.pipeline.console import answer, hide_in
 from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.job import Attempt, TellProgress, start
-from bert_embed.pipeline.lineage import Dataset, Datasets
 from bert_embed.pipeline.options.commands import ClusterOptions
 from bert_embed.pipeline.progress import shown_progress
 from bert_embed.pipeline.run.output import (
-    check_events_place,
     check_folder,
     check_outside,
     nearest_folder,
@@ -48,13 +46,11 @@ from bert_embed.storage.files import (
     absolute,
     create_exclusive,
     is_remote,
-    join,
     remove,
     write_bytes,
 )
 from bert_embed.transforms.clusters.graph import ClusterVectors
 from bert_embed.transforms.clusters.job import (
-    CENTROIDS,
     ClusterCounts,
     ClusterInput,
     ClusterJob,
@@ -62,7 +58,7 @@ from bert_embed.transforms.clusters.job import (
     VectorFile,
     read_cluster_record,
 )
-from bert_embed.transforms.output_folder import CLUSTERS, DUPLICATES, OutputFolder
+from bert_embed.transforms.output_folder import OutputFolder
 
 _FORMAT = 2  # rises when equal input would give other files
 _WITHOUT = {"chunks": "without --chunk", "windows": "with --merge_windows true"}
@@ -196,7 +192,6 @@ class ClusterAttempt(Attempt[ClusterRecord]):
         self.run, self.command, self.runner = run, run.options.command(), run.runner
         self.output, self.fingerprint = run.job.output, run.fingerprint
         self.model = run.sources[0].settings["model"][:32]
-        self.openlineage = run.options.openlineage
         self._earlier = earlier
 
     def plan(self) -> list[str]:
@@ -220,22 +215,6 @@ class ClusterAttempt(Attempt[ClusterRecord]):
     def read(self) -> ClusterRecord | None:
         return read_cluster_record(self.run.job.folder)
 
-    def datasets(self, record: ClusterRecord) -> Datasets:
-        kind = KINDS["sentence"].folder
-        numbers = [source.numbers.written.get(kind) for source in self.run.sources]
-        inputs = [
-            Dataset(join(folder, kind), *((n.rows, n.bytes, n.files) if n else ()))
-            for folder, n in zip(self.run.folders, numbers, strict=True)
-        ]
-        written = record.written or {}
-        kinds = [CLUSTERS, *([] if self.run.job.threshold is None else [DUPLICATES]), CENTROIDS]
-        outputs = [
-            Dataset(join(self.output, name), None, *((n.bytes, n.files) if n else ()))
-            for name in kinds
-            for n in [written.get(name)]
-        ]
-        return Datasets(inputs, outputs)
-
     def is_complete(self, record: ClusterRecord) -> bool:
         return _is_done(self.run, record)
 
@@ -254,7 +233,6 @@ def run_clusters(options: ClusterOptions) -> ExitCode:
     earlier = _record_of_output(run)
     for folder in run.folders:
         check_outside("OUT", options.output, folder)
-    check_events_place(options.openlineage, absolute(options.output))
     if earlier is None or earlier.run != run.fingerprint:  # what was begun is continued
         check_disk(run)
     attempt = ClusterAttempt(run, earlier)

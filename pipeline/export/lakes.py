@@ -33,7 +33,6 @@ from bert_embed.bundle.fingerprints import difference
 from bert_embed.models.heads.head import EMBEDDING
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.folder import alone_in
-from bert_embed.pipeline.lineage import fields_of
 from bert_embed.pipeline.options.commands import TARGETS, ExportOptions
 from bert_embed.pipeline.run.output import lies_in, record_of_run
 from bert_embed.results.names import vectors_of
@@ -221,7 +220,8 @@ def _run(output: Output, granularity: str, named: str) -> _Run:
 
 
 def _description(run: _Run) -> dict[str, Any]:
-    columns = fields_of(run.files[0].schema) if run.files else {}
+    schema = run.files[0].schema if run.files else ()
+    columns = {field.name: str(field.type) for field in schema}
     return {"granularity": run.granularity, "settings": run.output.settings, "columns": columns}
 
 

@@ -14,7 +14,6 @@ from bert_embed.pipeline.options.flags import (
     POSITIVE,
     Decimal,
     Whole,
-    events_flag,
     flag,
     flags_of,
     names,
@@ -265,7 +264,6 @@ class ClusterOptions(CommandOptions):
     seed: int = flag("of the sample and the first centroids", "N", 0, kind=Whole(0, _MOST_SEED))
     overwrite: bool = switch("first remove the files of another cluster or dedup")
     dry_run: bool = switch("print the plan and stop")
-    openlineage: str | None = events_flag()
     runner: str = flag("Beam's runner", "NAME", DEFAULT_RUNNER)
     beam_args: tuple[str, ...] = ()
 

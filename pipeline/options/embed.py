@@ -24,7 +24,6 @@ from bert_embed.pipeline.options.flags import (
     CheckedOptions,
     Choice,
     Flag,
-    events_flag,
     flag,
     flags_of,
     joined_names,
@@ -322,7 +321,6 @@ class Options(CheckedOptions):
         kind=Choice(ACCELERATORS, accelerator_name),
     )
     dry_run: bool = switch("print the plan and stop")
-    openlineage: str | None = events_flag()
     beam_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -13,10 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import MISSING, dataclass, field, fields
 from numbers import Number
 from typing import Any
-from urllib.parse import urlsplit
 
 from bert_embed.base.errors import SettingError
-from bert_embed.storage.local import absolute as local_absolute
 from bert_embed.transforms.read.columns import joined_fields
 
 _MOST = (1 << 63) - 1  # what run.json can hold
@@ -57,30 +55,6 @@ def joined_names(name: str, value: Any) -> str:
 def place(name: str, value: Any) -> str:
     """A file, a folder, or an address; a table where that can stand for it. `~` is resolved."""
     return os.path.expanduser(one_text(name, value))
-
-
-def file_or_url(name: str, value: Any) -> str:
-    """A file of this machine, or an http or https address without a password."""
-    text = one_text(name, value)
-    if "://" not in text:
-        if not text.strip():
-            raise SettingError(name, "is empty: give a file or an http address")
-        return local_absolute(text)
-    try:
-        parts = urlsplit(text)
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
-        _ = parts.port  # ValueError if it is none
-    except ValueError:
-        is_address = False
-    if not is_address or any(letter.isspace() for letter in text):
-        raise SettingError(
-            name, f"must be a local file, or http://HOST or https://HOST, got {text!r}"
-        )
-    if parts.username is not None:
-        raise SettingError(
-            name, "must not hold a password, which others can see: set OPENLINEAGE_API_KEY"
-        )
-    return text
 
 
 def places(name: str, value: Any) -> tuple[str, ...]:
@@ -292,16 +266,6 @@ def flags_of(options: type) -> dict[str, Flag]:
 
 # Outputs that are taken together.
 DIRS = "runs' outputs, folders of outputs or globs: of each document the newest version counts"
-
-
-def events_flag() -> Any:
-    """The flag of every command that runs a job."""
-    return flag(
-        "file to which OpenLineage's events of the run are appended, or the http address of a "
-        "server that takes them",
-        "FILE_OR_URL",
-        kind=file_or_url,
-    )
 
 
 @dataclass(frozen=True)

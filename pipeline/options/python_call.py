@@ -92,7 +92,6 @@ class EmbedKeywords(TypedDict, total=False):
     runner: str | None
     accelerator: str | None
     dry_run: bool | None
-    openlineage: Path | None
     # Not flags of `embed`.
     beam_args: Sequence[str] | None
     config: Path | None

@@ -113,22 +113,6 @@ def lies_in(place: str, folder: str) -> bool:
     return f"{_real(place)}/".startswith(f"{_real(folder)}/")
 
 
-def check_events_place(place: str | None, output: str) -> None:
-    """UsageError if events cannot be written to a file; of a server nobody knows that before."""
-    if place is None or is_remote(place):
-        return
-    path, named = absolute(place), f"--openlineage {place}"
-    folder = os.path.dirname(path)
-    if os.path.isdir(path):
-        raise UsageError(f"{named} is a folder; give a file, to which events are appended")
-    if not os.path.isdir(folder):
-        raise UsageError(f"{named}: there is no folder {folder}; make it first")
-    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        raise UsageError(f"{named} cannot be written; choose another file")
-    if lies_in(path, output):
-        raise UsageError(f"{named} lies in the output itself; choose a file outside it")
-
-
 def _real(path: str) -> str:
     path = absolute(path)
     return path.rstrip("/") if is_remote(path) else os.path.realpath(path).rstrip("/")

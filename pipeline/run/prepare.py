@@ -22,7 +22,6 @@ from bert_embed.pipeline.run.columns import (
 )
 from bert_embed.pipeline.run.output import (
     OutputState,
-    check_events_place,
     check_folder,
     lies_in,
 )
@@ -117,7 +116,6 @@ def prepare(options: Options) -> EmbedRun:
     InputError names the option or file; StorageError: a store does not answer at this moment.
     """
     state = OutputState(absolute(options.output), f"--output {options.output}")
-    check_events_place(options.openlineage, state.folder.path)
     output = state.folder.path
     if options.like is not None and (
         lies_in(output, options.like) or lies_in(options.like, output)

@@ -32,7 +32,6 @@ _TYPES = {
     flags.one_text: (str, str),
     flags.joined_names: (str, str | Sequence[str]),
     flags.place: (str, PathLike),
-    flags.file_or_url: (str, PathLike),
     flags.places: (tuple[str, ...], PathLike | Sequence[PathLike]),
     flags.Choice: (str, str),
     flags.Whole: (int, int),
@@ -126,7 +125,6 @@ VALUES = {
     "runner": ("PrismRunner", "PrismRunner", {}),
     "accelerator": ("t4", "t4", {"runner": "DataflowRunner"}),
     "dry_run": ("true", True, {}),
-    "openlineage": ("http://o.org", "http://o.org", {}),
 }
 
 
