@@ -95,9 +95,6 @@ BENCHMARKS = {
     "search_kinds": Benchmark(
         "search.search_kinds", {"sparse": 10_000, "multi": 2000, "rounds": 1}
     ),
-    "search_bits": Benchmark(
-        "search.search_bits", {"vectors": 20_000, "queries": (1,), "rounds": 1}
-    ),
     "exactness": Benchmark("exactness.exactness", {"families": ("bert", "xlm-roberta")}),
     "heads": Benchmark("exactness.heads", {"families": ("multilingual", "modernbert")}),
     "dedup": Benchmark(_DEDUP, _DEDUP_QUICK),

@@ -7,9 +7,7 @@ written by a run with a model of no cost; the query is embedded by the real mode
 model. Documents are noise: 200 entries of 30,522, as SPLADE gives them, drawn such that few entries
 are common; 32 tokens of 128 numbers in float16. A query has 30 entries, or 32 tokens.
 
-`search_bits`: the same of random ubinary vectors, by their signs and by all numbers.
-
-All run once before they are measured, so that the system holds the files in memory.
+Both run once before they are measured, so that the system holds the files in memory.
 
 `recall`: what output types and fewer numbers cost. Real sentences, and other sentences as queries.
 For each query the ten nearest vectors by cosine, among what was stored and restored, are compared
@@ -28,7 +26,7 @@ import bert_embed
 from benchmarks import measure
 from benchmarks.corpus import english_sentences
 from benchmarks.growth import WORK, line_file
-from benchmarks.sides.nearest import BITS, DIM, ENTRIES, TOKENS, VOCABULARY
+from benchmarks.sides.nearest import DIM, ENTRIES, TOKENS, VOCABULARY
 from bert_embed.results.names import OUTPUT_DTYPES, restored, stored
 
 _QUERY = "make an object callable"
@@ -107,33 +105,6 @@ def search_kinds(
     }
     columns = {"documents": "{documents:,}", "bytes each": "{bytes_a_document:,}", **_COLUMNS}
     measure.report(record, {"kind, queries": "{name}", **columns}, results)
-
-
-def search_bits(
-    name: str, vectors: int = 10_000_000, queries: Sequence[int] = (1, 32), rounds: int = 2
-) -> None:
-    """Measures candidates by signs, and for one query all ubinary vectors as numbers."""
-    output = (WORK / f"search-bits-{vectors}").absolute()
-    shutil.rmtree(output, ignore_errors=True)
-    measure.run([*_NEAREST, "write", output, "bits", vectors])
-    sides = {
-        f"{title}, {count}": partial(measure.run, [*_NEAREST, "find", output, kind, count])
-        for count in queries
-        for title, kind in (("100 candidates by signs", "bits"), ("all as numbers", "numbers"))
-        if count == 1 or kind == "bits"
-    }
-    try:
-        measure.in_turn(sides, 1)
-        spent = measure.in_turn(sides, rounds)
-    finally:
-        shutil.rmtree(output)
-    record = {
-        "benchmark": name,
-        "data": f"{vectors:,} ubinary vectors of {BITS} bits, random",
-        "rounds": rounds,
-    }
-    results = {title: measure.summary(runs) for title, runs in spent.items()}
-    measure.report(record, {"search, queries": "{name}", **_COLUMNS}, results)
 
 
 def recall(name: str, sentences: int = 20_000, queries: int = 500, model: str = "minilm") -> None:

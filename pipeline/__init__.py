@@ -120,10 +120,6 @@ def nearest(
     by: str | None = None,
     model: "Path | None" = None,
     prompt: str | None = None,
-    rerank: "Path | None" = None,
-    candidates: int | None = None,
-    rescore_with: "Path | None" = None,
-    recall_sample: int | None = None,
 ) -> "list[list[Hit]]":
     """Finds the documents nearest to each text, as `bert-embed search` does.
 
@@ -131,15 +127,9 @@ def nearest(
         folders: Output of a run, a folder of outputs or a glob, or a list of them.
         queries: Texts, which the outputs' model embeds with its prompt for queries.
         k: How many documents to find for each.
-        by: "dense", "sparse", "multi" or "hybrid"; None is what the outputs hold, dense first.
+        by: "dense", "sparse" or "multi"; None is what the outputs hold, dense first.
         model: Where the model is, if it was moved.
         prompt: Before each query, in place of the model's own.
-        rerank: A cross-encoder that puts the first hundred hits in its own order.
-        candidates: Take so many by the signs of `ubinary` vectors, or with `rescore_with` by the
-            outputs' own vectors, and score them again.
-        rescore_with: Output, folder or glob of the vectors that score the candidates again.
-        recall_sample: How many documents are queries to say which share of the exact hits the
-            candidates hold; None is 32, and 0 leaves it out.
 
     Returns:
         The hits of each query, the nearest first, with score, id and text.
@@ -160,10 +150,6 @@ def nearest(
             words=(*outputs_given("folders", folders), "queries"),
             k=k,
             by=by,
-            rerank=rerank,  # type: ignore[arg-type]
-            candidates=candidates,
-            rescore_with=rescore_with,  # type: ignore[arg-type]
-            recall_sample=recall_sample,
             model=model,  # type: ignore[arg-type]
             prompt=prompt,
         )

@@ -17,7 +17,6 @@ from bert_embed.encoder import Encoder
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.pipeline.console import warn
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options.commands import SEARCHED
 from bert_embed.pipeline.options.embed import DEFAULTS
 from bert_embed.pipeline.run.output import check_model
 from bert_embed.results.names import RUN_FILE, kinds_of, vectors_of
@@ -74,13 +73,10 @@ def opened(folder: str, model: str | None, by: str | None) -> SearchedOutput:
 def _check_kinds(folder: str, settings: dict[str, Any], by: str | None) -> None:
     """Refuses an output without the vectors to compare."""
     held = searchable(settings)
-    wanted = SEARCHED[by] if by is not None else held[:1]
-    missing = [kind for kind in wanted if kind not in held]
-    if missing and held:
+    if by is not None and by not in held and held:
         raise UsageError(
-            f"--by {by} requires {' and '.join(missing)} vectors, but {folder} holds "
-            f"{' and '.join(held)} ones: embed with --vectors {','.join(wanted)} and a model that "
-            "makes them, such as BAAI/bge-m3"
+            f"--by {by} requires {by} vectors, but {folder} holds {' and '.join(held)} ones: embed "
+            f"with --vectors {by} and a model that makes them, such as BAAI/bge-m3"
         )
     made = [kind for kind in vectors_of(settings) if kind != "dense"]
     if not held and made:
@@ -101,16 +97,16 @@ def searchable(settings: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def check_comparable(outputs: Sequence[SearchedOutput], kinds: Sequence[str]) -> None:
+def check_comparable(outputs: Sequence[SearchedOutput], kind: str) -> None:
     """Refuses outputs whose scores with a query mean different things."""
     first = outputs[0]
     for output in outputs[1:]:
         same_model = output.settings["model"] == first.settings["model"]
         same_score = output.settings["similarity"] == first.settings["similarity"]
         same_dense = output.spec == first.spec and same_score
-        if not same_model or ("dense" in kinds and not same_dense):
+        if not same_model or (kind == "dense" and not same_dense):
             what = "other layers, pooling or dim" if same_model else "another model"
-            scores = "cosines" if "dense" in kinds else "scores"
+            scores = "cosines" if kind == "dense" else "scores"
             raise UsageError(
                 f"{output.folder} has vectors of {what} than {first.folder}, so their {scores} "
                 "cannot be compared: search them one by one"

@@ -29,7 +29,6 @@ class Wanted:
     rows: int
     types: Mapping[str, str]  # Arrow's, of the extra columns and the id; else the id is text
     check_pages: bool = True
-    packed: bool = False  # whether dense vectors are wanted as ubinary stores them
 
     def has(self, name: str) -> bool:
         """Whether a column is wanted that is no part of the vectors."""
@@ -125,15 +124,6 @@ def decoded(kind: Kind, columns: Mapping[str, Any], settings: Settings) -> Any:
             numbers = np.from_dlpack(values)
         parts[name] = Column(numbers, splits)
     return kind.of_columns(parts, settings)
-
-
-def packed_signs(kind: Kind, columns: Mapping[str, Any], settings: Settings) -> np.ndarray:
-    """Returns the vectors of columns as ubinary stores them, uint8 `[rows, bytes]`."""
-    lists = columns[EMBEDDING]
-    if output_dtype(settings) != "ubinary":  # files of decimals, whatever the type
-        return stored(decoded(kind, columns, settings), "ubinary").values
-    width = stored_width("ubinary", kind.types(settings)[EMBEDDING].width)
-    return np.from_dlpack(lists.flatten()).reshape(len(lists), width)
 
 
 def _lengths(lists: Any) -> np.ndarray:

@@ -22,7 +22,7 @@ from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, StorageError
 from bert_embed.models.heads.head import Kind, Settings
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.results.columns import Columns, Wanted, decoded, packed_signs, read_as_decimals
+from bert_embed.results.columns import Columns, Wanted, decoded, read_as_decimals
 from bert_embed.results.json_lines import count_lines, read_lines, write_jsonl
 from bert_embed.results.names import parse_name
 from bert_embed.results.parquet import (
@@ -216,7 +216,6 @@ def row_batches(
     chosen: np.ndarray | None = None,
     types: Mapping[str, str] | None = None,
     check_pages: bool = True,
-    packed: bool = False,
 ) -> Iterator[Rows]:
     """Reads a file of `embeddings/`, `windows/`, `chunks/` or of what heads make in batches.
 
@@ -234,7 +233,6 @@ def row_batches(
         types: Arrow types of the extra columns by name, as `run.json` spells them.
         check_pages: Whether to compare pages of Parquet with their checksums, which is not needed
             if the file's own checksum was compared.
-        packed: Whether dense vectors are returned as ubinary stores them, uint8 `[rows, bytes]`.
 
     Raises:
         InputError: The file is damaged.
@@ -242,7 +240,6 @@ def row_batches(
     types = {"id": settings.get("id_type", "string"), **(types or {})}
     wanted = Wanted(
         *(KINDS[kind], settings, columns, vectors, min(rows, limit or rows), types, check_pages),
-        packed=packed,
     )
     name, first = Path(path).name, 0
     check_package(name)
@@ -333,8 +330,7 @@ def _batches(
         table = pa.table(others)
         vectors = np.empty((table.num_rows, 0), np.float32)
         if wanted.vectors:
-            decode = packed_signs if wanted.packed else decoded
-            vectors = decode(wanted.kind, columns, settings)
+            vectors = decoded(wanted.kind, columns, settings)
         if others and len(vectors) != table.num_rows:
             raise InputError(f"{len(vectors)} vectors of {table.num_rows} rows")
         yield Rows(vectors, table)

@@ -9,7 +9,6 @@ from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.command_line import CommandOptions
 from bert_embed.pipeline.options.flags import (
-    AT_LEAST_ZERO,
     DIRS,
     POSITIVE,
     Decimal,
@@ -27,12 +26,9 @@ from bert_embed.search.clusters import MOST_CLUSTERS, WHICH_TO_KEEP
 from bert_embed.settings import GRANULARITIES
 
 _MOST_SEED = 2**32 - 1
-CANDIDATES = 100  # that `search` scores again
-RECALL_SAMPLE = 32  # documents as queries
 PCA, TSNE = PROJECTIONS = ("pca", "tsne")  # how vectors become places on a map
-# The kinds of vectors that can be compared, and what `search --by` takes, with the kinds of each.
+# The kinds of vectors that can be compared.
 COMPARED = tuple(name for name, kind in ROW_KINDS.items() if kind.similarity is not None)
-SEARCHED = {**{name: (name,) for name in COMPARED}, "hybrid": ("dense", "sparse")}
 
 
 @dataclass(frozen=True)
@@ -47,27 +43,8 @@ class SearchOptions(CommandOptions):
     queries: str | None = flag("with one query a line, instead of QUERY", "FILE")
     k: int = flag("number of hits", "N", 10, kind=POSITIVE)
     by: str | None = flag(
-        "vectors to compare; hybrid ranks by dense and sparse ones (default: what the output "
-        "holds, dense first)",
-        choices=tuple(SEARCHED),
-    )
-    rerank: str | None = flag(
-        "a cross-encoder that puts the first hundred hits in its own order", "MODEL"
-    )
-    candidates: int | None = flag(
-        "take so many by the signs of ubinary vectors, or with --rescore_with by the output's own "
-        f"vectors, and score them again (with --rescore_with: {CANDIDATES})",
-        "N",
-        kind=POSITIVE,
-    )
-    rescore_with: str | None = flag(
-        "output, or folder or glob of them, whose vectors score the candidates again", "DIR"
-    )
-    recall_sample: int | None = flag(
-        "documents as queries that say what share of the exact hits the candidates hold; 0 leaves "
-        f"it out (default: {RECALL_SAMPLE})",
-        "N",
-        kind=AT_LEAST_ZERO,
+        "vectors to compare (default: what the output holds, dense first)",
+        choices=COMPARED,
     )
     model: str | None = flag("where the model is, if it was moved")
     prompt: str | None = flag("before the query (default: as the output records)")
@@ -75,11 +52,6 @@ class SearchOptions(CommandOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        two_stages = self.candidates is not None or self.rescore_with is not None
-        if self.recall_sample is not None and not two_stages:
-            raise SettingError(
-                "recall_sample", "requires candidates or rescore_with", "candidates", "rescore_with"
-            )
         if not self.folders:
             raise UsageError("QUERY is missing: give it behind the output, in quotes")
         if self.queries is None and not self.query.strip():

@@ -121,45 +121,6 @@ class ManhattanDistances(Cosines):
         return -np.abs(vectors.astype(np.float64) - query).sum(axis=1)
 
 
-class SignBits:
-    """Signs that dense vectors share with a query; rows are uint8, as ubinary stores them.
-
-    A score is the cosine of the signs: 1 - 2 * the share of bits that differ (Hamming distance).
-    """
-
-    def __init__(self, queries: np.ndarray) -> None:
-        self._width = queries.shape[1]
-        self._bits = _words(np.packbits(queries > 0, axis=-1)).T
-
-    def __len__(self) -> int:
-        return len(self._bits)
-
-    def finite(self, vectors: np.ndarray) -> np.ndarray:
-        return np.arange(len(vectors))
-
-    def scored(self, vectors: np.ndarray, floor: np.ndarray, k: int) -> Iterator[_Scored]:
-        words = _words(vectors)
-        most = (1 - floor) * self._width / 2  # bits that may differ
-        for number, bits in enumerate(self._bits):
-            differ = np.zeros(len(vectors), np.min_scalar_type(self._width))
-            for column, word in zip(words, bits, strict=True):
-                differ += np.bitwise_count(column ^ word)
-            limit = most[number] + 0.5  # integers, whatever rounding did
-            if np.isinf(limit) and len(differ) > k:
-                limit = np.partition(differ, k - 1)[k - 1]
-            near = np.flatnonzero(differ <= min(limit, self._width))
-            if len(near):
-                yield number, near, 1 - 2 * differ[near] / self._width
-
-
-def _words(packed: np.ndarray) -> np.ndarray:
-    """uint64 `[words, rows]` of uint8 `[rows, bytes]`; bits that are no number are 0."""
-    rows, size = packed.shape
-    words = np.zeros((rows, -(-size // 8) * 8), np.uint8)
-    words[:, :size] = packed
-    return np.ascontiguousarray(words.view(np.uint64).T)
-
-
 DENSE: dict[str, type[Cosines]] = {
     "cosine": Cosines,
     "dot": DotProducts,

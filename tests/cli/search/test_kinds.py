@@ -9,7 +9,6 @@ import pytest
 import bert_embed
 from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.errors import UsageError
 from tests.support.command import data_files, embed, write_json
 from tests.support.models.heads import VOCABULARY, write_classifier, write_splade
 from tests.support.models.multi_vectors import write_multi_vectors
@@ -99,19 +98,6 @@ def test_multi_vectors_are_compared_by_maxsim(models, corpus, tmp_path, dtype):
         assert [hit.text for hit in hits] == [TEXTS[row] for row in order]
 
 
-def test_hybrid_adds_up_the_reciprocal_ranks(both):
-    dense, sparse = (bert_embed.nearest(both, QUERIES, 1000, by=by) for by in ("dense", "sparse"))
-    hybrid = bert_embed.nearest(both, QUERIES, 1000, by="hybrid")
-    for hits, *rankings in zip(hybrid, dense, sparse, strict=True):
-        expected = dict.fromkeys((hit.id for ranking in rankings for hit in ranking), 0.0)
-        for ranking in rankings:
-            for rank, hit in enumerate(ranking, 1):
-                expected[hit.id] += 1 / (60 + rank)
-        assert {hit.id: hit.score for hit in hits} == expected
-        assert [hit.score for hit in hits] == sorted(expected.values(), reverse=True)
-        assert len(hits) == len(TEXTS)
-
-
 def test_what_an_output_holds_is_searched_by_default(both, models, corpus, tmp_path, capsys):
     output = tmp_path / "out"
     assert embed(output, models["splade"], corpus, keep_text=True) == 0
@@ -123,14 +109,14 @@ def test_what_an_output_holds_is_searched_by_default(both, models, corpus, tmp_p
     assert bert_embed.nearest(both, QUERIES, 5) == bert_embed.nearest(both, QUERIES, 5, by="dense")
     capsys.readouterr()
     assert main(["search", both, str(output), "money", "--k=1"]) == 0  # what both hold
-    assert main(["search", str(output), "money", "--by=hybrid"]) == 2
+    assert main(["search", str(output), "money", "--by=dense"]) == 2
     message = capsys.readouterr().err
     (tmp_path / "empty.jsonl").write_text("")
     assert embed(tmp_path / "none", models["splade"], tmp_path / "empty.jsonl") == 0
     assert main(["search", str(tmp_path / "none"), "money"]) == 0
     assert "none has no vectors" in capsys.readouterr().err
-    assert "--by hybrid requires dense vectors" in message
-    assert "--vectors dense,sparse and a model that makes them, such as BAAI/bge-m3" in message
+    assert "--by dense requires dense vectors" in message
+    assert "--vectors dense and a model that makes them, such as BAAI/bge-m3" in message
 
 
 def test_vectors_that_are_not_there_are_refused_by_name(both, capsys):
@@ -138,39 +124,4 @@ def test_vectors_that_are_not_there_are_refused_by_name(both, capsys):
     message = capsys.readouterr().err
     assert f"--by multi requires multi vectors, but {both} holds dense and sparse" in message
     assert main(["search", both, "money", "--by=words"]) == 2
-    assert "--by must be one of dense, sparse, multi, hybrid" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("labels", [1, 2])
-def test_a_cross_encoder_puts_the_hits_in_its_order(both, models, labels):
-    model = models[labels]
-    encoder = bert_embed.load(model)
-    for query, hits in zip(
-        QUERIES, bert_embed.nearest(both, QUERIES, 5, rerank=model), strict=True
-    ):
-        scores = encoder.encode([query] * len(TEXTS), TEXTS, kind="scores")[:, -1].astype(
-            np.float64
-        )
-        order = np.argsort(-scores, kind="stable")[:5]
-        np.testing.assert_allclose([hit.score for hit in hits], scores[order], rtol=1e-5)
-        assert {hit.id for hit in hits} == {f"d{row}" for row in order}
-        assert [hit.text for hit in hits] == [TEXTS[int(hit.id[1:])] for hit in hits]
-
-
-def test_what_cannot_rerank_is_refused(both, models, corpus, capsys):
-    assert main(["search", both, "money", f"--rerank={models[3]}"]) == 2
-    message = capsys.readouterr().err
-    assert "must have one label or two, it has 3 labels: label 0, label 1, label 2" in message
-    assert main(["search", both, "money", f"--rerank={models['splade']}"]) == 2
-    assert "is no cross-encoder: it has no scores" in capsys.readouterr().err
-    assert main(["search", both, "money", "--rerank=/none"]) == 2
-    assert (
-        capsys.readouterr().err == "error: --rerank /none must be there: no file or folder /none\n"
-    )
-    before = corpus.read_bytes()
-    try:
-        corpus.write_bytes(before + b"\n")
-        with pytest.raises(UsageError, match=r"rerank requires the texts of .* has changed"):
-            bert_embed.nearest(both, QUERIES, 5, rerank=models[1])
-    finally:
-        corpus.write_bytes(before)
+    assert "--by must be one of dense, sparse, multi" in capsys.readouterr().err

@@ -116,25 +116,6 @@ def test_a_vector_that_is_not_finite_takes_no_hits_place(tmp_path, dtype, k, cap
     assert "part-0000000-00000.parquet holds 2 vectors with NaN or infinity" in caplog.text
 
 
-@pytest.mark.parametrize(("count", "k"), [(1, 1), (3, 40), (2, 20_000)])
-@pytest.mark.parametrize("output_format", ["parquet", "jsonl", "tfrecord"])
-def test_hits_by_signs_share_most_bits_and_know_their_exact_score(
-    tmp_path, output_format, count, k
-):
-    settings = write_output(tmp_path, "ubinary", output_format)
-    ids, vectors = bert_embed.read(tmp_path)
-    queries = np.random.default_rng(8).standard_normal((count, WIDTH), np.float32)
-    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
-    found = nearest(str(tmp_path), settings, queries, k, by_signs=True)
-    for query, hits in zip(queries, found, strict=True):
-        differ = ((vectors > 0) != (query > 0)).sum(axis=1)
-        best = np.argsort(differ, kind="stable")[:k]
-        assert [hit.id for hit in hits] == [ids[row] for row in best]
-        np.testing.assert_allclose([hit.score for hit in hits], 1 - differ[best] / (WIDTH / 2))
-        exact = vectors[best].astype(np.float64) @ query / np.sqrt(WIDTH)
-        np.testing.assert_allclose([hit.exact for hit in hits], exact, atol=1e-7)
-
-
 def run_of_lengths(output, random, rows, powers):
     """Two parts of so many rows, with vectors that are about 10 to one of these powers long."""
     lengths = 10.0 ** random.integers(*powers, (rows, 1))
