@@ -4,7 +4,7 @@ import errno
 from typing import TypeVar
 
 FULL_DISK = (errno.EDQUOT, errno.EFBIG, errno.ENOSPC)  # what the system says of one
-# What the system says where the same call may succeed later: a disk or a network share that does not
+# What the system says where the same call may succeed later: a disk or a share that does not
 # answer at this moment, and limits of files and memory that other processes use up.
 _PASSING = (
     *FULL_DISK,

@@ -132,7 +132,10 @@ class Options(CheckedOptions):
         "A,B:TYPE",
         kind=names,
     )
-    id_column: str | None = flag("field or column of the id (default: id if there is one)", "NAME")
+    id_column: str | None = flag(
+        "field or column of the id (default: id if there is one); '' names a document by its place",
+        "NAME",
+    )
     csv_quoting: str = flag(
         "none: quotes in CSV are characters like others",
         default="minimal",

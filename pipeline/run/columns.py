@@ -1,12 +1,12 @@
 """Resolves which fields hold text, id and extra columns, from options and first records."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
-from functools import partial
-from itertools import islice
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from bert_embed.base.threads import in_parallel
@@ -39,7 +39,10 @@ from bert_embed.transforms.read.records import (
     type_name,
 )
 
-_FIRST_RECORDS = 100
+# How much of a large input is looked at: records of the start of each of so many JSON files, spread
+# evenly over all of them, and so many records of all files together.
+_FIRST_RECORDS, _MOST_RECORDS, _MOST_LOOKED = 100, 10_000, 1000
+NO_ID_COLUMN = ""  # as --id_column: each document is named by its place
 _COMMA = re.compile(r"\s*,\s*")
 _RECORDS = "JSON lines, CSV and Parquet"
 _SPANS = "start", "stop"
@@ -61,7 +64,7 @@ def named_columns(options: Options, existing: Collection[str] = ()) -> Columns:
         text = joined_fields([text])
     return Columns(
         text=text,
-        id=options.id_column,
+        id=options.id_column or None,
         text_b=options.text_b_column,
         spans=_SPANS if "span" in options.granularity else None,
         csv_quoting=options.csv_quoting,
@@ -106,17 +109,38 @@ def _whole_names(words: Sequence[str], existing: Collection[str]) -> Iterator[st
         at = stop
 
 
-def _first_names(files: list[InputFile], columns: Columns) -> set[str]:
-    """The names of columns in the first file of each format."""
-    names: set[str] = set()
-    first = {file.format: file for file in reversed(files) if file.stop}
-    for file in first.values():
-        if file.footer is not None:
-            names.update(file.footer.schema.names)
-        elif file.format == "jsonl":
-            names.update(*islice(first_records(first_lines(file)), _FIRST_RECORDS))
-        elif file.format == "csv":
-            names.update(csv_header(file, quoting_of(columns)) or ())
+@dataclass(frozen=True)
+class _Fields:
+    """What a file shows of its fields: first records of JSON, else a header or a schema."""
+
+    file: InputFile
+    names: tuple[str, ...]
+    records: tuple[dict[str, Any], ...] = ()
+
+
+def _looked_at(files: list[InputFile], columns: Columns) -> list[_Fields]:
+    """The fields of CSV and Parquet files, and of JSON files spread evenly over all of them."""
+    json_files = [file for file in files if file.format == "jsonl" and file.stop]
+    spread = np.linspace(0, len(json_files) - 1, min(len(json_files), _MOST_LOOKED), dtype=int)
+    spread_files = [json_files[number] for number in spread]
+    most = min(_FIRST_RECORDS, _MOST_RECORDS // max(len(spread_files), 1))
+
+    def read(file: InputFile) -> _Fields | None:
+        if file.format == "csv":
+            header = csv_header(file, quoting_of(columns))
+            return None if header is None else _Fields(file, header)
+        records = tuple(islice(first_records(first_lines(file)), most))
+        return _Fields(file, tuple(dict.fromkeys(chain.from_iterable(records))), records)
+
+    schemas = [
+        _Fields(file, tuple(file.footer.schema.names)) for file in files if file.footer is not None
+    ]
+    opened = [file for file in files if file.format == "csv"] + spread_files
+    return schemas + [fields for fields in in_parallel(read, opened) if fields is not None]
+
+
+def _existing_names(looked: Sequence[_Fields]) -> set[str]:
+    names = set(chain.from_iterable(fields.names for fields in looked))
     return names | {name.strip() for name in names}
 
 
@@ -133,20 +157,67 @@ def input_columns(options: Options, files: list[InputFile]) -> Columns:
         _refuse_columns(options, columns)
         return columns
     words = options.extra_columns or ()
-    existing: set[str] = set()
+    looked, existing = _looked_at(files, columns), set[str]()
     if "," in columns.text or len(words) > 1 or ":" in "".join(words):
-        existing = _first_names(files, columns)
+        existing = _existing_names(looked)
         columns = named_columns(options, existing)
     extra = extra_schema(tuple(_whole_names(words, existing)), files, options.keep_text, existing)
     columns = replace(columns, extra=extra)
-    fields = [*_json_fields(columns, files), *_csv_fields(columns, files)]
-    fields += [file.footer.schema.names for file in files if file.footer is not None]
-    if columns.id is None and fields and all("id" in names for names in fields):
-        columns = replace(columns, id="id")
-    for file in files:
-        if file.footer is not None:
-            check_schema(file.info.path, file.footer.schema, columns)
+    if options.id_column is None:
+        columns = replace(columns, id=_default_id(looked, columns))
+    _check_json(looked, files, columns)
+    for fields in looked:
+        if fields.file.footer is not None:
+            check_schema(fields.file.info.path, fields.file.footer.schema, columns)
+        elif fields.file.format == "csv":
+            check_names(fields.file.info.path, fields.names, columns)
     return replace(columns, id_type=_id_type(columns, files))
+
+
+_ID = "id"
+_NAME_IDS = (
+    f"name the column of the ids with --id_column, or give --id_column '{NO_ID_COLUMN}' to name "
+    "every document by its place"
+)
+
+
+def _default_id(looked: Sequence[_Fields], columns: Columns) -> str | None:
+    """The field `id` if documents have one, None if none has; UsageError if few, or some files, do.
+
+    Records without a text are no documents, such as a first line that describes the others.
+    """
+    with_id: _Fields | None = None
+    without: _Fields | None = None
+    for fields in looked:
+        has_id = _has_id(fields, columns)
+        if has_id:
+            with_id = with_id or fields
+        elif has_id is not None:
+            without = without or fields
+    if with_id is None or without is None:
+        return None if with_id is None else _ID
+    raise UsageError(
+        f"--input {without.file.info.path} has no {_ID}, but {with_id.file.info.path} has one; "
+        f"embed them in two runs, or {_NAME_IDS}"
+    )
+
+
+def _has_id(fields: _Fields, columns: Columns) -> bool | None:
+    """Whether the documents of a file have the field `id`; None if it shows no document."""
+    if fields.file.format != "jsonl":
+        return _ID in [name.strip() for name in fields.names]
+    documents = [
+        record
+        for record in fields.records
+        if any(record.get(name) is not None for name in columns.texts)
+    ]
+    count = sum(record.get(_ID) is not None for record in documents)
+    if 0 < 2 * count < len(documents):
+        raise UsageError(
+            f"--input {fields.file.info.path}: of its first {len(documents):,} records with a text "
+            f"{count:,} {'has' if count == 1 else 'have'} an {_ID}; {_NAME_IDS}"
+        )
+    return count > 0 if documents else None
 
 
 def _id_type(columns: Columns, files: list[InputFile]) -> str:
@@ -172,29 +243,25 @@ def _refuse_columns(options: Options, columns: Columns) -> None:
         raise UsageError(f"--granularity span reads {_RECORDS}, but the input is plain text")
 
 
-def _json_fields(columns: Columns, files: list[InputFile]) -> Iterator[Iterable[str]]:
-    """The fields of the first JSON record."""
-    json_files = [file for file in files if file.format == "jsonl"]
-    for file in json_files:
-        records = list(islice(first_records(first_lines(file)), _FIRST_RECORDS))
-        if records:
-            _check_fields(columns, records, file)
-            yield records[0]
-            return
-    if any(file.stop and first_lines(file).data for file in json_files):
-        raise UsageError(
-            f"--input {json_files[0].info.path} does not begin with JSON lines: each line must be "
-            "one object"
-        )
-
-
-def _check_fields(columns: Columns, records: list[dict[str, Any]], file: InputFile) -> None:
-    extra = columns.extra or pa.schema([])
+def _check_json(looked: Sequence[_Fields], files: list[InputFile], columns: Columns) -> None:
+    """Refuses JSON without a requested field in all that is looked at, or of another type."""
+    json_fields = [fields for fields in looked if fields.file.format == "jsonl"]
+    records = [record for fields in json_fields for record in fields.records]
+    if not records:
+        json_files = [file for file in files if file.format == "jsonl" and file.stop]
+        if any(first_lines(file).data for file in json_files):
+            raise UsageError(
+                f"--input {json_files[0].info.path} does not begin with JSON lines: each line must "
+                "be one object"
+            )
+        return
+    first = next(fields for fields in json_fields if fields.records)
+    names = dict.fromkeys(chain.from_iterable(fields.names for fields in json_fields))
     for flag, name in columns.requested:
-        if not any(name in record for record in records):  # Spark leaves out what is null
-            place = f"not in the first record of {file.info.path}"
-            raise no_column(flag, name, place, sorted(records[0]))
-    for field in extra:
+        if name not in names:  # Spark leaves out what is null
+            place = f"not in the first records of {first.file.info.path}"
+            raise no_column(flag, name, place, sorted(names))
+    for field in columns.extra or ():
         values = (record.get(field.name) for record in records)
         kinds = {_json_type(value) for value in values if value not in (None, [])}
         if type_name(field.type) == "string" and len(kinds) == 1:
@@ -202,7 +269,7 @@ def _check_fields(columns: Columns, records: list[dict[str, Any]], file: InputFi
             if kind not in ("string", None):
                 raise UsageError(
                     f"--extra_columns {field.name} is {kind} in the first records of "
-                    f"{file.info.path}; write {field.name}:{kind}"
+                    f"{first.file.info.path}; write {field.name}:{kind}"
                 )
 
 
@@ -215,16 +282,6 @@ def _json_type(value: Any) -> str | None:
 
 
 _JSON_TYPES = {str: "string", bool: "bool", int: "int64", float: "float64"}
-
-
-def _csv_fields(columns: Columns, files: list[InputFile]) -> Iterator[Iterable[str]]:
-    """The headers of all CSV files, some read at a time."""
-    csv_files = [file for file in files if file.format == "csv"]
-    read = partial(csv_header, quoting=quoting_of(columns))
-    for file, header in zip(csv_files, in_parallel(read, csv_files), strict=True):
-        if header is not None:
-            check_names(file.info.path, header, columns)
-            yield [name.strip() for name in header]
 
 
 def check_extra_name(name: str, keep_text: bool) -> None:

@@ -115,13 +115,24 @@ def judged_changes(verdict: Verdict, changes: Changes, allowed: str, is_whole: b
     return replace(verdict, changes=replace(changes, withheld=why if changes.gone else None))
 
 
+NEW_IDS = (
+    "most ids of the input are new and most earlier ones are gone, as where ids changed their form "
+    "(another column, another path): embed the input as before, or, if all was replaced, into a "
+    "new folder without --skip_existing"
+)
+
+
 def withheld(changes: Changes, allowed: str, is_whole: bool) -> str | None:
     """Why documents that are gone are not marked as deleted; None if they are."""
     if not is_whole:
         return "the input is not read as a whole"
     if changes.unread:
         return f"the id of {counted(changes.unread, 'record')} of the input could not be read"
-    if changes.gone > _most(allowed, changes.earlier):
+    most = _most(allowed, changes.earlier)
+    present = changes.earlier - changes.gone + changes.new
+    if most and 2 * changes.gone > changes.earlier and 2 * changes.new > present:
+        return NEW_IDS
+    if changes.gone > most:
         return f"--max_deleted allows {allowed}"
     return None
 

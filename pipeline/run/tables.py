@@ -15,7 +15,7 @@ from bert_embed.bundle.cache import cache_folder
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options
-from bert_embed.pipeline.run.columns import check_extra_name, named_columns
+from bert_embed.pipeline.run.columns import NO_ID_COLUMN, check_extra_name, named_columns
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import Source, Work
 from bert_embed.pipeline.runners.beam import BeamFlags
@@ -109,6 +109,8 @@ def find_input(options: Options, state: OutputState) -> Source | None:
     """
     if not options.reads_table:
         return None
+    if options.id_column == NO_ID_COLUMN:
+        raise UsageError("--id_column must be a column: rows of a table have no place")
     name, query, expired = None, options.query, None
     if query is None:
         name = table_name(options.input[0], "input")

@@ -92,7 +92,7 @@ def test_a_field_may_be_missing_in_the_first_record(tmp_path, tiny_bundle):
 
 
 def test_ids_of_json_lines_without_an_id_are_their_places(tmp_path, tiny_bundle):
-    (tmp_path / "in.jsonl").write_text('{"body": "one"}\n{"body": "two", "id": "x"}\n')
+    (tmp_path / "in.jsonl").write_text('{"body": "one"}\n{"body": "two", "ID": "x"}\n')
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", text_column="body") == 0
     path = f"{tmp_path}/in.jsonl"
     assert rows(tmp_path / "out")["id"] == [f"{path}:0", f"{path}:16"]

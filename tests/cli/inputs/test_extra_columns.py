@@ -387,7 +387,7 @@ def test_lists_are_refused_for_csv(tmp_path, tiny_bundle, capsys):
         ("n:color", "n:color: color is not available, types are string, int64, float64"),
         ("n:", "--extra_columns n:: an empty type is not available, types are string"),
         ("n,,m", "--extra_columns must be names"),
-        ("m", "--extra_columns m is not in the first record of"),
+        ("m", "--extra_columns m is not in the first records of"),
         ("n", "--extra_columns n is int64 in the first records of"),
         ("l", "--extra_columns l is list_string in the first records of"),
     ],

@@ -223,7 +223,7 @@ def test_an_array_of_no_records_is_refused(tmp_path, tiny_bundle, capsys, text):
     assert "does not begin with JSON lines" in capsys.readouterr().err
     write_json(tmp_path / "a.json", *RECORDS)
     is_empty = not text.strip("[]\n")
-    assert embed(tmp_path / "beside", tiny_bundle, tmp_path / "*.json") == (0 if is_empty else 1)
+    assert embed(tmp_path / "beside", tiny_bundle, tmp_path / "*.json") == (0 if is_empty else 2)
     assert is_empty or "in.json does not begin with JSON lines" in capsys.readouterr().err
 
 
