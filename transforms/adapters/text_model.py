@@ -1,8 +1,9 @@
 """Embeds the documents of other people's pipelines, a batch or an element at a time."""
 
-import functools
 import logging
+import math
 import os
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,8 @@ import apache_beam as beam
 from apache_beam.coders import PickleCoder
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 from apache_beam.options.pipeline_options import DebugOptions
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner, DirectRunner
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import (
     BagStateSpec,
@@ -20,9 +23,10 @@ from apache_beam.transforms.userstate import (
     TimerSpec,
     on_timer,
 )
-from apache_beam.transforms.window import TimestampedValue
+from apache_beam.transforms.window import GlobalWindows, TimestampedValue
 from apache_beam.utils.shared import Shared
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_embed.backends.choose import check_precision
 from bert_embed.base.arguments import known_names, missing, path_text, seconds, switch, whole_number
@@ -298,16 +302,31 @@ class EmbedTexts(Step):
     settings: TextModelSettings
 
     def expand(self, documents: beam.PCollection[Document]) -> beam.PCollection[Document]:
-        handler, seconds = TextModelHandler(self.settings), self.settings.max_batch_seconds
-        infer = run_inference(self.settings, handler).with_output_types(Document)
+        settings = self.settings
+        if settings.max_batch_seconds and _forgets_waiting(documents.pipeline):
+            _LOG.warning(
+                "max_batch_seconds is left out: DirectRunner loses groups behind elements that "
+                "wait; each bundle's texts are embedded when it ends"
+            )
+            settings = replace(settings, max_batch_seconds=None)
+        handler, seconds = TextModelHandler(settings), settings.max_batch_seconds
+        infer = run_inference(settings, handler).with_output_types(Document)
         if seconds is None:
             return documents | "Infer" >> infer
         _split_no_bundles(documents.pipeline)
-        if not self.settings.large_model:  # which is loaded by a process of its own
+        if not settings.large_model:  # which is loaded by a process of its own
             begin = documents.pipeline | "Begin" >> beam.Impulse()
             _ = begin | "Load" >> beam.ParDo(_Load(handler))
-        keyed = documents | "Key" >> beam.Map(_keyed)
-        return keyed | "Batch" >> beam.ParDo(_Batch(seconds)) | "Infer" >> infer
+        key = beam.ParDo(BatchBundle(seconds)).with_outputs("full", main="waiting")
+        keyed = documents | "Key" >> key.with_output_types(tuple[str, list[Document]])
+        waited = keyed.waiting | "Batch" >> beam.ParDo(_Batch(seconds))
+        return (keyed.full, waited) | "Batches" >> beam.Flatten() | "Infer" >> infer
+
+
+def _forgets_waiting(pipeline: beam.Pipeline) -> bool:
+    """Whether the watermark passes what waits for a timer, so that it comes late: Beam 2.77."""
+    runner = getattr(pipeline.runner, "_underlying_runner", pipeline.runner)  # of a notebook's
+    return isinstance(runner, (DirectRunner, BundleBasedDirectRunner))
 
 
 def _split_no_bundles(pipeline: beam.Pipeline) -> None:
@@ -332,14 +351,54 @@ class _Load(beam.DoFn):
         """Does nothing: `setup` loads the model."""
 
 
-def _keyed(document: Document) -> tuple[str, Document]:
-    """Keys documents by process, as state requires a key: each process forms its own batches."""
-    return _process_name(), document
+_KEYS: dict[float, tuple[str, float]] = {}  # of this process by waiting time: key, when it began
 
 
-@functools.cache
-def _process_name() -> str:
-    return uuid.uuid4().hex
+def batch_key(seconds: float, now: float) -> str:
+    """The key under which documents of this process wait at `now`, another after `seconds`.
+
+    State requires a key, and a runner places keys on workers by their hash: with one key for the
+    life of a process, some workers would have several and others none, for as long as a job runs.
+    """
+    key, began = _KEYS.get(seconds, ("", -math.inf))
+    if now - began >= seconds:
+        key = uuid.uuid4().hex
+        _KEYS[seconds] = key, now
+    return key
+
+
+class BatchBundle(beam.DoFn):
+    """Gives the full batches of a bundle at once, and its last documents with a key, to wait."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def start_bundle(self) -> None:
+        self._documents: list[Document] = []
+        self._weight = 0
+
+    def process(self, document: Document) -> Iterator[Any]:
+        added = batch_weight(document)
+        if self._weight + added > _BATCH_WEIGHT:
+            yield self._full()
+        self._documents.append(document)
+        self._weight += added
+        if self._weight >= _BATCH_WEIGHT:
+            yield self._full()
+
+    def _full(self) -> TaggedOutput:
+        batch = TimestampedValue(self._documents, _oldest(self._documents))
+        self.start_bundle()
+        return TaggedOutput("full", batch)
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._documents:
+            waiting = batch_key(self._seconds, time.monotonic()), self._documents
+            yield GlobalWindows.windowed_value(waiting, _oldest(self._documents))
+
+
+def _oldest(documents: Sequence[Document]) -> Timestamp:
+    return min(document.timestamp for document in documents)
 
 
 class _Batch(beam.DoFn):
@@ -364,34 +423,33 @@ class _Batch(beam.DoFn):
 
     def process(
         self,
-        element: tuple[str, Document],
+        element: tuple[str, list[Document]],
         window: Any = beam.DoFn.WindowParam,
         held: Any = _held,
         summary: Any = _summary,
         waited: Any = _waited,
         window_end: Any = _window_end,
     ) -> Iterator[Any]:  # of TimestampedValue, of which Beam's runtime type check sees the value
-        _, document = element
-        added = batch_weight(document)
+        _, documents = element
+        added = sum(map(batch_weight, documents))
         weight, oldest, due = summary.read() or _NOTHING_HELD
-        if weight and weight + added > _BATCH_WEIGHT:
-            waited.clear()
+        if weight + added > _BATCH_WEIGHT:
             yield from _release(held, summary)
             weight, oldest, due = _NOTHING_HELD
-        is_oldest = document.timestamp < oldest
         due = due or Timestamp.now() + self._seconds
-        held.add(document)
-        summary.write((weight + added, min(oldest, document.timestamp), due))
+        for document in documents:
+            held.add(document)
+        summary.write((weight + added, min(oldest, _oldest(documents)), due))
         window_end.set(window.end)
-        if weight + added >= _BATCH_WEIGHT:
-            waited.clear()
-            yield from _release(held, summary)
-        elif is_oldest:
+        if _oldest(documents) < oldest:
             waited.set(due)
 
     @on_timer(_WAITED)
-    def on_waited(self, held: Any = _held, summary: Any = _summary) -> Iterator[Any]:
+    def on_waited(
+        self, held: Any = _held, summary: Any = _summary, window_end: Any = _window_end
+    ) -> Iterator[Any]:
         yield from _release(held, summary)
+        window_end.clear()  # or a runner would keep it: no later document has this key
 
     @on_timer(_WINDOW_END)
     def on_end(

@@ -4,7 +4,9 @@ import json
 import re
 import subprocess
 import sys
-from collections import namedtuple
+import time
+import zlib
+from collections import Counter, namedtuple
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -25,7 +27,13 @@ from bert_embed.importers import import_model
 from bert_embed.model import Request
 from bert_embed.transforms import EmbedDocuments
 from bert_embed.transforms.adapters.embed_documents import document, placed
-from bert_embed.transforms.adapters.text_model import Document, batch_weight, text_model_settings
+from bert_embed.transforms.adapters.text_model import (
+    BatchBundle,
+    Document,
+    batch_key,
+    batch_weight,
+    text_model_settings,
+)
 from tests.support.beam import collect
 from tests.support.forks import python
 from tests.support.models.heads import write_splade
@@ -483,6 +491,27 @@ def test_no_document_outweighs_a_batch():
     weights = [batch_weight(Document({}, 0, ("x" * size,))) for size in (1, 5000, 10**7)]
     assert weights == [1, 4, 1024]
     assert batch_weight(Document({}, 0)) == 1
+
+
+def test_full_batches_stay_in_their_bundle_and_the_rest_gets_a_key():
+    key = BatchBundle(0.1)
+    key.start_bundle()
+    full = [made for at in range(2500) for made in key.process(Document({}, 2500 - at, ("x",)))]
+    assert [(len(made.value.value), made.value.timestamp) for made in full] == [
+        (1024, 1477),
+        (1024, 453),
+    ]
+    [waiting] = key.finish_bundle()
+    assert (len(waiting.value[1]), waiting.timestamp) == (452, 1)
+
+
+def test_documents_that_wait_go_to_all_workers_in_turn():
+    """A key for the life of each of 8 processes leaves 2.7 of 8 workers without work, for ever."""
+    now = time.monotonic()  # tests before have used keys
+    keys = [batch_key(1, now + 1 + tenth / 10) for tenth in range(10_000)]
+    assert len(set(keys)) == 1000
+    shares = Counter(zlib.crc32(key.encode()) % 8 for key in keys)
+    assert all(0.08 < shares[worker] / len(keys) < 0.17 for worker in range(8))
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from apache_beam.utils.windowed_value import PaneInfoTiming
 import bert_embed
 from bert_embed.transforms import EmbedDocuments
 from tests.support.beam import collect, inference_handlers
+from tests.support.command import runner_flags
 from tests.support.forks import write_python
 from tests.support.rounding import MINILM, assert_near
 
@@ -62,6 +63,42 @@ def test_elements_keep_their_time_and_window(tiny_bundle, windowing, wanted, wai
         blanks = rejected | "Rejected" >> beam.Map(_placed_in_time) | beam.Map(lambda each: each[1])
         number = len(wanted) - 2 if len(wanted) == 3 else 2
         assert_that(blanks, equal_to([4.0] * number), label="Blank")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--runner=FnApiRunner",
+        "--runner=DirectRunner",  # Beam's default
+        "--runner=DirectRunner --streaming",
+        "--runner=BundleBasedDirectRunner",
+        "prism",
+    ],
+)
+def test_groups_behind_texts_that_wait_are_whole(tiny_bundle, tmp_path, flags):
+    flags = runner_flags(flags) if flags == "prism" else flags.split()
+    groups = tmp_path / "groups"
+    with beam.Pipeline(options=PipelineOptions(list(flags))) as pipeline:
+        embedded, _ = (
+            pipeline
+            | beam.Create([("one", 1), ("two", 3), ("three", 15), ("four", 27)])
+            | beam.MapTuple(window.TimestampedValue)
+            | beam.WindowInto(window.FixedWindows(10))
+            | EmbedDocuments(tiny_bundle, max_batch_seconds=0.1)
+        )
+        grouped = embedded | beam.Map(lambda record: (0, record["text"])) | beam.GroupByKey()
+        _ = grouped | beam.ParDo(_Append(groups))
+    lines = groups.read_text("utf-8").splitlines() if groups.exists() else []
+    assert sorted(lines) == ["four", "one two", "three"]
+
+
+class _Append(beam.DoFn):
+    def __init__(self, path):
+        self._path = str(path)
+
+    def process(self, group):
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.write(" ".join(sorted(group[1])) + "\n")
 
 
 def test_a_merged_session_stays_merged(tiny_bundle):
