@@ -38,7 +38,6 @@ _OF_TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_hub")
 _COMMANDS = {
     "search": ("options.commands:SearchOptions", "commands.search:run_search"),
     "compare": ("options.commands:CompareOptions", "comparison.compare:run_compare"),
-    "watch": ("options.commands:WatchOptions", "watch:run_watch"),
     "verify": ("options.commands:VerifyOptions", "commands.outputs:run_verify"),
     "report": ("options.commands:ReportOptions", "commands.outputs:run_report"),
     "card": ("options.commands:CardOptions", "commands.outputs:run_card"),
@@ -60,7 +59,6 @@ commands:
   estimate   --input GLOB                    tokens, files and hours of such an embed
   search     DIR... QUERY                    the nearest documents in runs' outputs
   compare    OLD NEW                         how two outputs of the same documents differ
-  watch      DIR                             how far a run is, on any runner
   verify     DIR                             check that an output is as its run wrote it
   report     DIR                             write report.html, which shows a run and its vectors
   export     DIR DEST --to TARGET            to npy, faiss, a database or an index

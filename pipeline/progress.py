@@ -2,7 +2,6 @@
 
 import logging
 import math
-import statistics
 import sys
 import threading
 import time
@@ -23,13 +22,11 @@ from bert_embed.storage.files import is_remote
 from bert_embed.transforms.activity import (
     PartsInWork,
     current_activity,
-    read_markers,
     watching_parts,
 )
 from bert_embed.transforms.ledger import SUMMED, BlockRecord, parse_block_record
 from bert_embed.transforms.output_folder import OutputFolder
 
-_MOST_LATEST = 10_000  # blocks, and parts, whose last times are remembered
 _LATELY, _FEWEST = 60.0, 8  # seconds that "lately" covers, and parts that it takes at least
 _PART_BITS = 20  # of the number that stands for a block's part
 _ALMOST = 0.99  # what an estimate is shown as at most, before the last block ended
@@ -80,19 +77,13 @@ class Progress:
     phase: str | None  # what it does where no block ends, such as "planning"; else None
     share: float  # of the work that is done, 0.0 to 1.0
     estimated: bool  # whether `share` rests on the plan's estimate of the records, not on bytes
-    records: int
     documents: int
     documents_estimated: int  # how many there will be
-    skipped: int
-    rejected: dict[str, int]  # by reason
-    tokens: int
+    rejected: int
     padding: float  # share of padding in what the model computed
-    tokens_per_second: float  # of this attempt
-    tokens_per_second_lately: float  # of its last minute
+    tokens_per_second: float  # of the last minute of this attempt
     seconds_left: float | None  # until the last block ends; None if nothing tells
     elapsed: float  # seconds since this attempt began
-    blocks_done: int
-    blocks: int
 
     def __str__(self) -> str:
         """The progress on one line."""
@@ -103,8 +94,8 @@ class Progress:
         return (
             f"{share} · {self.documents:,} of about "
             f"{counted(self.documents_estimated, 'document')} · "
-            f"{self.tokens_per_second_lately:,.0f} tokens/s · padding {100 * self.padding:.1f}% · "
-            f"{sum(self.rejected.values()):,} rejected"
+            f"{self.tokens_per_second:,.0f} tokens/s · padding {100 * self.padding:.1f}% · "
+            f"{self.rejected:,} rejected"
             f"{f' · {clock(left)} left' if left is not None and self.share < 1 else ''}"
         )
 
@@ -118,13 +109,9 @@ class Counts:
         self.in_work: PartsInWork = {}  # those that are known, which have no block record yet
         self._read: set[int] = set()
         self._sums: Counter[str] = Counter()
-        self._rejected: Counter[str] = Counter()
-        self.seconds: Counter[str] = Counter()  # by stage, over all workers and attempts
-        self._durations: deque[float] = deque(maxlen=_MOST_LATEST)  # seconds of the last parts
+        self._rejected = 0
         self.blocks = self._covered = 0  # blocks of which the last part is finished
         self._speed = Speed()
-        self.latest: dict[int, float] = {}  # when a part of a block was finished last
-        self.last_end = 0.0  # when the last part of all was finished
 
     def look(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Adds block records since the last look, until `stopped`; damaged ones are reread."""
@@ -145,16 +132,9 @@ class Counts:
         self._read.add(record.block << _PART_BITS | record.part)
         covered, seconds = sum(record.covered.values()), sum(record.seconds.values())
         self._sums.update({name: getattr(record, name) for name in SUMMED})
-        self._rejected.update(record.rejected)
-        self.seconds.update(record.seconds)
+        self._rejected += sum(record.rejected.values())
         self._covered += covered
         self.blocks += record.last
-        self._durations.append(seconds)
-        self.last_end = max(self.last_end, written)
-        self.latest.pop(record.block, None)
-        self.latest[record.block] = written
-        if len(self.latest) > _MOST_LATEST:
-            self.latest.pop(next(iter(self.latest)))
         if written >= self.began:
             work = record.records if self.goal.covers is None else covered
             self._speed.add(written, seconds, record.tokens, work)
@@ -170,15 +150,11 @@ class Counts:
             for part in parts
         )
 
-    def median_seconds(self) -> float | None:
-        """The median of the last parts' durations; None before one ended."""
-        return statistics.median(self._durations) if self._durations else None
-
-    def phase(self, is_begun: bool, before: str) -> str:
-        """What the run does while no part ends; `before` is what it does until a block is begun."""
+    def phase(self) -> str:
+        """What the run does while no part ends, as far as its output and this process show."""
         if self.blocks >= self.goal.blocks:
             return "checking the output"
-        return "computing the first parts" if is_begun else before
+        return "computing the first parts" if self.in_work else "starting"
 
     def progress(self, activity: str | None) -> Progress:
         """How far the run is; `activity` is what it does while no block ends, if that is known."""
@@ -199,19 +175,13 @@ class Counts:
             phase=activity if over or not records else None,
             share=share,
             estimated=goal.covers is None and not over,
-            records=records,
             documents=sums["embedded"],
-            documents_estimated=expected - sums["skipped"] - sum(self._rejected.values()),
-            skipped=sums["skipped"],
-            rejected=dict(sorted(self._rejected.items())),
-            tokens=sums["tokens"],
+            documents_estimated=expected - sums["skipped"] - self._rejected,
+            rejected=self._rejected,
             padding=1 - sums["computed_tokens"] / padded if padded else 0.0,
-            tokens_per_second=self._speed.overall(),
-            tokens_per_second_lately=self._speed.lately(),
+            tokens_per_second=self._speed.lately(),
             seconds_left=0.0 if over else self._speed.seconds_left(whole * (1 - share)),
             elapsed=max(time.time() - self.began, 0.0),
-            blocks_done=self.blocks,
-            blocks=goal.blocks,
         )
 
 
@@ -235,16 +205,11 @@ _LOOKING = 50  # pauses last so many times longer than looks: 100,000 blocks are
 @contextmanager
 def progress_of_run(counts: Counts, tell: Callable[[str], None] | None = None) -> Iterator[None]:
     """Shows how far a run is, from its block records: a runner returns only at the end."""
-    is_begun = False
 
     def line(stopped: Callable[[], bool]) -> str:
-        nonlocal is_begun
         with suppress(OSError, InputError):  # the next look may find the store again
             counts.look(stopped)
-            if not is_begun and not counts.latest:
-                # Once is enough: each look at a store reads the markers of all workers.
-                is_begun = bool(read_markers(counts.output, counts.run, {}))
-        return str(counts.progress(current_activity() or counts.phase(is_begun, "starting")))
+        return str(counts.progress(current_activity() or counts.phase()))
 
     def last(is_whole: bool) -> str:
         with suppress(OSError, InputError):
@@ -328,9 +293,9 @@ def _display(
         yield (lambda line: _logger.warning("%s", line)), _LOG_SECONDS, _LOG_SECONDS
     else:
         with Live(Text(""), console=Console(stderr=True), transient=True) as live:
-            yield (lambda line: live.update(one_line(line))), least, least
+            yield (lambda line: live.update(_one_line(line))), least, least
 
 
-def one_line(line: str) -> Text:
+def _one_line(line: str) -> Text:
     """A line for a terminal, cut where it is too long."""
     return Text(visible(line), no_wrap=True, overflow="ellipsis")

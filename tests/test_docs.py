@@ -76,7 +76,6 @@ def known():
         ["search"],
         ["tokenize"],
         ["verify"],
-        ["watch"],
     )
     with contextlib.redirect_stdout(io.StringIO()) as helps:
         for command in commands:

@@ -102,10 +102,7 @@ def test_all_that_people_read_is_written_by_the_console(product):
 @pytest.mark.parametrize(
     ("module", "heavy"),
     [
-        *(
-            (module, "apache_beam")
-            for module in ("storage.files", "pipeline.commands.outputs", "pipeline.watch")
-        ),
+        *((module, "apache_beam") for module in ("storage.files", "pipeline.commands.outputs")),
         *((m, "tensorflow") for m in ("bundle.bundle", "pipeline.run.graph")),
     ],
 )

@@ -59,7 +59,7 @@ def lock_held(path: str, alone: bool) -> Iterator[bool]:
             yield True
             return
         taken = _locked(file, how)
-        if not taken:  # perhaps only `is_locked` of another process, for a moment
+        if not taken:  # perhaps by a holder that ends, for a moment
             time.sleep(_MOMENT)
             taken = _locked(file, how)
         if not taken or is_at(path, file):
@@ -72,20 +72,6 @@ def lock_held(path: str, alone: bool) -> Iterator[bool]:
             if taken and _locked(file, fcntl.LOCK_EX):  # nobody else holds it
                 with suppress(FileNotFoundError):
                     os.remove(path)
-
-
-def is_locked(path: str) -> bool | None:
-    """Whether a process holds the lock; None where there are no locks."""
-    try:
-        with open(path, "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return None
-    return False
 
 
 def _opened(path: str) -> BinaryIO | None:
@@ -241,10 +227,6 @@ class OutputFolder:
                     f"{place} is a link, through which no command writes or removes files: put "
                     f"what {os.path.realpath(place)} holds in its place, or choose another folder"
                 )
-
-    def is_held(self) -> bool | None:
-        """Whether a command that `held` it still runs; None where there are no locks."""
-        return None if is_remote(self.path) else is_locked(join(self.path, _LOCK))
 
     def write(
         self,

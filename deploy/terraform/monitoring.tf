@@ -88,7 +88,7 @@ resource "google_monitoring_alert_policy" "long" {
     }
   }
   documentation {
-    content = "`bert-embed watch OUTPUT` says which blocks are late. A cancelled job is continued by the same command."
+    content = "A cancelled job is continued by the same command."
   }
   user_labels = var.labels
   depends_on  = [google_project_service.service]

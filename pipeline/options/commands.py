@@ -1,6 +1,5 @@
 """Declares the options of every other command."""
 
-import math
 from dataclasses import MISSING, dataclass
 from typing import Any
 
@@ -152,21 +151,6 @@ class ReportOptions(CommandOptions):
     projection: str | None = flag(
         "the map: pca, or also tsne, which needs openTSNE (default: tsne where that is installed)",
         choices=PROJECTIONS,
-    )
-
-
-@dataclass(frozen=True)
-class WatchOptions(CommandOptions):
-    """Shows how far a job is, on any runner, from what it has written."""
-
-    output: str = positional("DIR", "output of embed, tokenize, cluster or dedup")
-    once: bool = switch("show it once, do not wait for the end")
-    json: bool = switch("print JSON, a line each time")
-    interval: float = flag(
-        "between looks",
-        "SECONDS",
-        5.0,
-        kind=Decimal("more than 0 seconds", lambda number: 0 < number < math.inf),
     )
 
 

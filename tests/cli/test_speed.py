@@ -1,10 +1,14 @@
 """Speeds and ends of runs whose blocks come in lumps, on a clock of the test's own. Quick."""
 
 import random
+import time
 
 import pytest
 
-from bert_embed.pipeline.progress import Speed
+from bert_embed.pipeline.progress import Counts, Speed
+from bert_embed.results.run_record import Goal
+from tests.support.command import embed, record
+from tests.support.servers.gcs import behind
 
 BLOCKS, WORKERS, TOKENS = 200, 4, 1000
 
@@ -58,3 +62,21 @@ def test_nothing_is_known_before_a_part_ends():
     speed.add(10.0, 10.0, 100, 1.0)
     assert speed.overall() == speed.lately() == 10
     assert speed.seconds_left(9.0) == 90
+
+
+def test_a_store_is_asked_for_each_block_record_once(tmp_path, tiny_bundle, gcs, monkeypatch):
+    (tmp_path / "in.txt").write_text("\n".join(["the river bank", "", "the bank"] * 40))
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", block_bytes=500) == 0
+    done = record(tmp_path / "out")
+    url = gcs.put_folder(tmp_path / "out", "speeds", "out")
+    with behind(gcs, monkeypatch) as proxy:
+        plan = Goal(done["plan"]["blocks"] + 1, 2 * done["plan"]["covers"], 0)
+        counts = Counts(url, done["run"], plan, time.time())
+        counts.look()
+        first = counts.progress(None)
+        proxy.forget()
+        counts.look()
+        assert counts.progress(None).documents == first.documents
+        assert (proxy.counts()["read"], proxy.counts()["list"]) == (0, 1)
+    assert (first.documents, first.rejected, first.share) == (80, 40, 0.5)
+    assert first.documents_estimated == 200  # as many records again, none of which is rejected yet

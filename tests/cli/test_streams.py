@@ -103,7 +103,6 @@ def test_other_work_is_done(tmp_path, corpus, output, tiny_bundle, sink):
         "card": ["card", shutil.copytree(output, tmp_path / "out")],
         "model": ["model", "verify", tiny_bundle],
         "verify": ["verify", output],
-        "watch": ["watch", output],
     }
     codes = {name: run(sink, *words)[0] for name, words in commands.items()}
     assert codes == dict.fromkeys(commands, 0)
@@ -132,7 +131,6 @@ def test_an_answer_that_cannot_be_written_is_a_failure(output, corpus, tiny_bund
         "version": ["--version"],
         "search": ["search", output, "river"],
         "json": ["search", output, "river", "--json"],
-        "watch": ["watch", output, "--json"],
         "model": ["model", "inspect", tiny_bundle],
         "tokens": ["tokenize", "--text=the bank", f"--model={tiny_bundle}"],
         "dry run": ["embed", *flags_of("/tmp/none", tiny_bundle, corpus), "--dry_run"],

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.watch import watched
 from tests.support.command import Hold
 from tests.support.forks import python
 from tests.support.outputs import clustered_vectors, write_output
@@ -156,18 +155,4 @@ def test_ctrl_c_is_an_interruption_not_a_failure(tmp_path, source, capsys, comma
     assert "error" not in errors
     written = json.loads((output / "run.json").read_text())
     assert (written["status"], written.get("error")) == ("interrupted", None)
-    assert main(["watch", str(output), "--once"]) == 1
-    told = capsys.readouterr().out
-    assert "interrupted" in told
-    assert "failed" not in told
     assert main([command, str(source), str(output)]) == 0
-
-
-def test_a_job_that_ends_while_it_is_looked_at_is_not_dead(out, tmp_path):
-    output = tmp_path / "out"
-    shutil.copytree(out, output)
-    done = (output / "run.json").read_text()
-    (output / "run.json").write_text(json.dumps(json.loads(done) | {"status": "running"}))
-    job = watched(str(output))
-    (output / "run.json").write_text(done)  # its command ends, and holds no lock any more
-    assert job.snapshot().state == "done"

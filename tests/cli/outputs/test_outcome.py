@@ -53,7 +53,6 @@ def test_more_than_one_in_a_hundred_is_refused_unless_allowed(tmp_path, tiny_bun
     assert len(bert_embed.read(output)[0]) == 49
     assert main(["verify", str(output)]) == 0
     assert main(["search", str(output), "the river"]) == 0
-    assert main(["watch", str(output), "--once"]) == 3
     files = {path: path.stat().st_mtime_ns for path in output.rglob("part-*")}
     assert main([*words, "--max_rejected=1"]) == 0
     assert record(output)["status"] == "done"

@@ -19,7 +19,7 @@ CLUSTERED = {"command": "dedup", "run": "1", "status": "done"}
 def readers(output):
     """Every command that reads the output of another one."""
     out = str(output.parent / "other")
-    yield from ([name, str(output)] for name in ("watch", "verify", "card", "report"))
+    yield from ([name, str(output)] for name in ("verify", "card", "report"))
     yield ["search", str(output), "a query"]
     yield ["export", str(output), "--to=npy", out]
     yield ["cluster", str(output), out]

@@ -266,9 +266,8 @@ def test_an_output_of_bytes_on_cloud_storage_is_verified_there(gcs, corpus, tiny
 def test_what_is_no_output_is_refused(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     no_run, no_folder = "is not the output of a run", "is a file; give the output folder of a run"
-    cases = [("verify", "", no_run), ("watch", "file", no_run)]
     for command, place, told in (
-        *cases,
+        ("verify", "", no_run),
         ("verify", "file", no_folder),
         ("card", "file", no_folder),
     ):
