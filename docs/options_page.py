@@ -18,6 +18,7 @@ _TYPES: dict[Any, str] = {
     flags.Wholes: "int | Sequence[int]",
     flags.Decimal: "float",
     flags.Share: "str | int",
+    flags.Day: "str",
     flags.names: "str | Sequence[str]",
     flags.joined_names: "str | Sequence[str]",
     flags.place: "Path",

@@ -182,6 +182,8 @@ launch() {
   local job_name
   job_name=bert-embed-$(printf '%s %s' "$INPUT" "$OUTPUT" | sha256sum | cut -c 1-8)-$(date -u +%Y%m%d)
   local parameters=("sdk_container_image=$image" "input=$INPUT" "output=$OUTPUT")
+  # The same launch again, after midnight, too, is of the same day.
+  [[ "$INPUT $OUTPUT $FLAGS" != *"{"* ]] || parameters+=("today=$(date -u +%F)")
   [[ -z $ACCELERATOR ]] || parameters+=("accelerator=$ACCELERATOR")
   [[ -z $MODEL ]] || parameters+=("model=$MODEL")
   local flags=(--project "$PROJECT" --region "$REGION" --temp-location "$BUCKET/tmp")

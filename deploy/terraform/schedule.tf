@@ -1,5 +1,11 @@
-# The body is the same every day: {yesterday} and {date:%Y/%m/%d} in the parameters become days at launch. The
+# The body is the same every day: {yesterday} and {date:%Y/%m/%d} in the parameters become days at launch. A day begins
+# at the schedule's time, so that a retry, or a launch by hand, continues the same day until the next one begins. The
 # scheduler may send it twice; a second job of this name is refused while the first runs, and a finished run does nothing.
+locals {
+  at_minute_and_hour = regexall("^([0-9]+) ([0-9]+) ", var.schedule)
+  day_begins         = length(local.at_minute_and_hour) == 0 ? "00:00" : format("%02d:%02d", local.at_minute_and_hour[0][1], local.at_minute_and_hour[0][0])
+}
+
 resource "google_cloud_scheduler_job" "daily" {
   count            = var.image_tag == "" ? 0 : 1
   project          = var.project
@@ -21,6 +27,7 @@ resource "google_cloud_scheduler_job" "daily" {
         jobName              = "${var.name}-daily"
         containerSpecGcsPath = "gs://${google_storage_bucket.work.name}/templates/bert-embed-cpu-${var.image_tag}.json"
         parameters = merge(var.parameters, {
+          today               = local.day_begins
           sdk_container_image = "${local.repository}/bert-embed-cpu-template:${var.image_tag}"
         })
         environment = merge(

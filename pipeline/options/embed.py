@@ -17,6 +17,7 @@ from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
 from bert_embed.pipeline.options.flags import (
     AT_LEAST_ZERO,
     BLOCKS,
+    DAY,
     LAYERS,
     NOT_NEGATIVE,
     POSITIVE,
@@ -110,6 +111,12 @@ class Options(CheckedOptions):
         kind=places,
     )
     query: str | None = flag("embed the rows that this BigQuery query selects", "SQL")
+    today: str | None = flag(
+        "the day that {today} is in places, and {yesterday} the one before; or the time in UTC at "
+        "which a day begins, so that a retry after midnight keeps its day (default: 00:00)",
+        "DAY|HH:MM",
+        kind=DAY,
+    )
     input_format: str | None = flag(
         "default: by suffix, else text",
         choices=("text", "jsonl", "csv", "parquet", "tfrecord", "bigquery"),

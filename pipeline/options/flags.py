@@ -189,7 +189,26 @@ def true_or_false(name: str, value: Any) -> bool:
     raise SettingError(name, f"must be true or false, got {value!r}")
 
 
-SHARE, POSITIVE, AT_LEAST_ZERO = Share(), Whole(1), Whole(0)
+@dataclass(frozen=True)
+class Day:
+    """A day, or the time of day at which one begins."""
+
+    pattern: str = "[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{2}:[0-9]{2}"
+
+    def __call__(self, name: str, value: Any) -> str:
+        text = one_text(name, value)
+        try:
+            if not re.fullmatch(self.pattern, text, re.ASCII):
+                raise ValueError
+            datetime.datetime.fromisoformat(f"2026-01-01T{text}" if ":" in text else text)
+        except ValueError:
+            raise SettingError(
+                name, f"must be a day such as 2026-03-01, or a time such as '02:17', got {text!r}"
+            ) from None
+        return text
+
+
+SHARE, POSITIVE, AT_LEAST_ZERO, DAY = Share(), Whole(1), Whole(0), Day()
 LAYERS = Wholes(r"-?\d+", "numbers with commas, such as -1,-2")
 NOT_NEGATIVE = Decimal("at least 0", lambda number: 0 <= number < math.inf)
 BLOCKS = Wholes(r"\d+", "block numbers with commas", are_set=True)

@@ -39,6 +39,7 @@ class EmbedKeywords(TypedDict, total=False):
 
     # `python -m docs.options_page` writes these.
     query: str | None
+    today: str | None
     input_format: str | None
     document: str | None
     text_column: str | Sequence[str] | None

@@ -79,15 +79,24 @@ _DAY = re.compile(r"\{(today|yesterday|date)(?::([^{}]*))?\}")
 
 
 def with_dates(options: Options, now: datetime.datetime | None = None) -> Options:
-    """Replaces `{today}`, `{yesterday}` and `{date:FORMAT}` in places by days of UTC at `now`.
+    """Replaces `{today}`, `{yesterday}` and `{date:FORMAT}` in places by days, of UTC at `now`.
 
     `{today}` becomes `2026-11-22`, `{date:%Y/%m/%d}` is today as `datetime.strftime` writes it,
-    `{yesterday:%Y%m%d}` the day before likewise. UsageError for another word in braces, unless a
-    local file or folder has that name.
+    `{yesterday:%Y%m%d}` the day before likewise; `today` says which day that is. UsageError for
+    another word in braces, unless a local file or folder has that name.
     """
-    today = (now or datetime.datetime.now(datetime.UTC)).date()
+    today = _today(options.today, now or datetime.datetime.now(datetime.UTC))
     changed = {name: _dated(name, getattr(options, name), today) for name in _PLACES}
-    return replace(options, **changed)
+    return replace(options, today=None, **changed)
+
+
+def _today(given: str | None, now: datetime.datetime) -> datetime.date:
+    if given is None:
+        return now.date()
+    if ":" not in given:
+        return datetime.date.fromisoformat(given)
+    begins = datetime.time.fromisoformat(given)
+    return (now - datetime.timedelta(hours=begins.hour, minutes=begins.minute)).date()
 
 
 def _dated(name: str, value: Any, today: datetime.date) -> Any:

@@ -39,6 +39,7 @@ _TYPES = {
     flags.Wholes: (tuple[int, ...], int | Sequence[int]),
     flags.names: (tuple[str, ...], str | Sequence[str]),
     flags.Share: (str, str | int),
+    flags.Day: (str, str),
     flags.true_or_false: (bool, bool),
 }
 
@@ -82,6 +83,7 @@ VALUES = {
     "csv_quoting": ("none", "none", {"input_format": "csv"}),
     "csv_escape": ("\\", "\\", {"input_format": "csv"}),
     "limit": ("7", 7, {}),
+    "today": ("02:17", "02:17", {}),
     "overwrite": ("true", True, {}),
     "max_rejected": ("4", 4, {}),
     "skip_blocks": ("1,3", [3, 1, 3], {}),

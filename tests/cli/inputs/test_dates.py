@@ -32,17 +32,44 @@ def test_days_of_utc(given, expected):
     assert (options.output_table, options.query) == (expected, None)
 
 
+@pytest.mark.parametrize(
+    ("today", "launched", "again"),
+    [
+        (None, "2026-02-28", "2026-03-01"),  # of another day, which leaves the first unfinished
+        ("2026-03-01", "2026-02-28", "2026-02-28"),
+        ("02:17", "2026-02-28", "2026-02-28"),
+    ],
+)
+def test_a_retry_after_midnight_may_keep_its_day(today, launched, again):
+    options = Options(input=("gs://b/{yesterday}/*.txt",), output="gs://b/c", today=today)
+    for at, day in (("03-01T02:17", launched), ("03-01T23:59", launched), ("03-02T00:30", again)):
+        now = datetime.datetime.fromisoformat(f"2026-{at}+00:00")
+        dated = with_dates(options, now)
+        assert (dated.input, dated.today) == ((f"gs://b/{day}/*.txt",), None)
+
+
+@pytest.mark.parametrize("today", ["1 March", "2026-02-30", "25:00", "12:60", "737"])
+def test_a_day_that_is_none_is_refused(tmp_path, tiny_bundle, capsys, today):
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path, today=today) == 2
+    assert (
+        f"--today must be a day such as 2026-03-01, or a time such as '02:17', got '{today}'"
+        in (capsys.readouterr().err)
+    )
+
+
 def test_a_run_reads_and_writes_the_folders_of_its_day(tmp_path, tiny_bundle, capsys):
     now = datetime.datetime.now(datetime.UTC).year
-    for year in (now, now + 1):  # which may begin meanwhile
+    for year in (now - 1, now, now + 1):  # which may begin meanwhile
         (tmp_path / f"in-{year}.txt").write_text("the bank\n")
     flags = flags_of(tmp_path / "{date:%Y}", tiny_bundle, tmp_path / "in-{date:%Y}.txt")
+    flags += ["--today=00:01"]
     assert main(["embed", *flags]) == 0
     (output,) = (path for path in tmp_path.iterdir() if path.is_dir())
-    assert output.name in (str(now), str(now + 1))
+    assert output.name in (str(now - 1), str(now), str(now + 1))
     found = record(output)
     assert found["counts"]["embedded"] == 1
     assert found["options"]["output"] == str(output)
+    assert "today" not in found["options"]
     assert main(["estimate", "--seconds=0", *flags]) == 0
     capsys.readouterr()
     assert embed(tmp_path / "{date}", tiny_bundle, tmp_path) == 2

@@ -13,6 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_embed.pipeline.options.command_line import command_parser, parse_embed
 from bert_embed.pipeline.options.embed import FLAGS
+from bert_embed.pipeline.run.prepare import with_dates
 from deploy.dataflow.metadata import metadata_text
 from deploy.dataflow.template import template_options
 from tests.support.command import ROOT
@@ -93,6 +94,15 @@ def test_jobs_of_two_outputs_have_two_names(tmp_path):
     _, [second], _ = printed(tmp_path, ("OUTPUT=", "OUTPUT=gs://acme-texts/b"), do="launch")
     assert re.fullmatch(r"bert-embed-[0-9a-f]{8}-20\d{6}", first[4])
     assert first[4] != second[4]
+
+
+def test_a_launch_again_is_of_the_same_day(tmp_path):
+    words, parameters = launched(tmp_path, "--skip_existing gs://b/{yesterday}")
+    assert words[4].endswith(parameters["today"].replace("-", ""))
+    given = [f"--{name}={value}" for name, value in parameters.items()]
+    now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
+    before = datetime.date.fromisoformat(parameters["today"]) - datetime.timedelta(days=1)
+    assert with_dates(template_options(given), now).skip_existing == (f"gs://b/{before}",)
 
 
 @pytest.mark.parametrize(

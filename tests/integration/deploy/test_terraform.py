@@ -60,6 +60,15 @@ def test_image_and_template_are_those_that_the_script_writes(tmp_path):
     assert f"/{image.replace('${var.image_tag}', '7')}," in " ".join(build)
 
 
+def test_the_scheduled_day_begins_with_its_schedule():
+    """So that a launch after midnight continues the day of the schedule before it."""
+    body = SOURCES["schedule.tf"]
+    [pattern] = re.findall(r'regexall\("(.*?)"', body)
+    [(minute, hour)] = re.findall(pattern, "17 2 * * *")
+    assert FLAGS["today"].kind("today", f"{int(hour):02}:{int(minute):02}") == "02:17"
+    assert re.search(r"merge\(var.parameters, \{\s+today += local.day_begins\n", body)
+
+
 def test_counters_are_ours():
     counters = {"documents", "rejected", "parts", *SUMMED} - {"embedded", "blank"}
     dashboard = (FOLDER / "dashboard.json").read_text("utf-8")

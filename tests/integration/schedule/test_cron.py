@@ -60,7 +60,7 @@ def test_without_a_date_the_days_up_to_yesterday_are_caught_up(tmp_path, tiny_bu
     days = [str(first + datetime.timedelta(days=number)) for number in range(4)]
     for day in days:
         write_day(tmp_path / "texts", day, {day: "money"})
-    changes = {"TIME_ZONE": "Etc/GMT-14", "CATCH_UP_DAYS": "2"} | forks
+    changes = {"TIME_ZONE": "Etc/GMT-14"} | forks  # two days, the first tried before midnight
     settings = write_settings(tmp_path, tiny_bundle, **changes)
     code, said = daily(settings, "--stdout")
     assert code == 0
