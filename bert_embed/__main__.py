@@ -26,10 +26,7 @@ def run() -> None:
     code = main()
     if code == ExitCode.INTERRUPTED:
         # The interpreter would wait for a worker thread in the middle of a block. Its files are
-        # whole or absent, so the process can end now. That thread may have marked its block since
-        # the run's markers were removed; a process that has not loaded markers has no such thread.
-        if markers := sys.modules.get("bert_embed.transforms.activity"):
-            markers.end_markers()
+        # whole or absent, so the process can end now.
         settle_streams()
         os._exit(code)
     sys.exit(code)

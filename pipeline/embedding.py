@@ -27,7 +27,7 @@ from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.graph import build
 from bert_embed.pipeline.run.output import record_of_run
-from bert_embed.pipeline.run.plan import EmbedRun, crash_lines, plan_lines
+from bert_embed.pipeline.run.plan import EmbedRun, plan_lines
 from bert_embed.pipeline.run.prepare import prepare, with_dates
 from bert_embed.pipeline.run.state import first_record
 from bert_embed.pipeline.run.summary import (
@@ -52,7 +52,6 @@ from bert_embed.results.files import EXAMPLES
 from bert_embed.results.names import part_of
 from bert_embed.results.run_record import RunRecord, read_record
 from bert_embed.storage.local import PUT_BACK
-from bert_embed.transforms.activity import clear_crash_markers
 from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.output_check import Problem
 from bert_embed.transforms.output_folder import OutputFolder
@@ -70,7 +69,6 @@ class EmbedAttempt(Attempt[RunRecord]):
         self.output, self.fingerprint = run.output, run.fingerprint
         self.model = run.work.bundle.fingerprint[:32]
         self._counts = Counts(run.output, run.fingerprint, run.goal, time.time())
-        self._markers: frozenset[str] = frozenset()  # of crashes before this attempt
 
     def plan(self) -> list[str]:
         return [*plan_of(self.run), *earlier_job_lines(self.run.state.record)]
@@ -84,14 +82,11 @@ class EmbedAttempt(Attempt[RunRecord]):
         return partial(build, run=run, record=record, place=bundle.path)
 
     def progress(self, tell: TellProgress) -> AbstractContextManager[None]:
-        self._counts.began, self._markers = time.time(), self.run.folder.markers()
+        self._counts.began = time.time()
         return progress_of_run(self._counts, tell)
 
     def read(self) -> RunRecord | None:
         return read_record(self.output)
-
-    def suspects(self) -> list[str]:
-        return crash_lines(self.run)
 
     def ended(self, record: RunRecord, started: bool, tell: Tell, progress: TellProgress) -> None:
         """Writes the report."""
@@ -111,10 +106,6 @@ class EmbedAttempt(Attempt[RunRecord]):
             report_after_run(reported, started or is_other, tell, texts_of)
         if (seconds := time.monotonic() - began) > _LONG_REPORT:
             tell(f"the report took {seconds:.1f} s more")
-
-    def interrupted(self) -> None:
-        with suppress(OSError, ValueError):  # workers were ended here, no block is to blame
-            clear_crash_markers(self.output, self._markers)
 
     def how_to_continue(self) -> list[str]:
         how = (

@@ -76,15 +76,8 @@ class Attempt(ABC, Generic[AnyRecord]):
         """Whether a record of this job says that nothing is left to do."""
         return record.is_done
 
-    def suspects(self) -> list[str]:
-        """What may have been the end of earlier attempts, or of this one, in lines."""
-        return []
-
     def ended(self, record: AnyRecord, started: bool, tell: Tell, progress: TellProgress) -> None:
         """Does what follows a complete job while the output is still locked."""
-
-    def interrupted(self) -> None:
-        """Does what follows the end by Ctrl-C of a job on this machine."""
 
     def problem(self, record: AnyRecord) -> str | None:
         """Why a complete job is refused; None if it is not."""
@@ -123,7 +116,7 @@ def run_to_end(
     with attempt.claimed() as record:
         started = not record.is_done
         if started:
-            tell(*plan, *attempt.suspects())
+            tell(*plan)
             record = _run(attempt, record, tell, tell_progress)
         attempt.ended(record, started, tell, tell_progress)
     return record, started
@@ -214,7 +207,6 @@ def _report_failure(attempt: Attempt[AnyRecord], error: BaseException) -> ExitCo
     warn(*traceback_lines(error))
     message = failure_message(error)
     warn(f"error: the job failed: {message}", *note_end(attempt, error))
-    warn(*attempt.suspects())
     warn(*ways_on(attempt, error))
     return ExitCode.FAILED
 
@@ -247,6 +239,4 @@ def note_end(attempt: Attempt[AnyRecord], error: BaseException) -> list[str]:
     except OSError as reason:
         record, said = join(attempt.output, RUN_FILE), reason.strerror or reason
         notes = [f"note: {record} still says running, it cannot be written: {said}"]
-    if interrupted:
-        attempt.interrupted()
     return notes

@@ -49,10 +49,10 @@ def output_names(module):
 def test_names_of_outputs_are_found_in_every_form():
     code = """
 '''Writes run.json.'''
-f"{folder}/run.json", "_state", f"part-{block:07d}", f"{output}/_state/working", "embeddings/a-*"
+f"{folder}/run.json", "_state", f"part-{block:07d}", f"{output}/_state/listed", "embeddings/a-*"
 raise ValueError(f"{folder} has no run.json")
 """
-    wanted = ["/_state/working", "/run.json", "_state", "embeddings/a-*", "part-"]
+    wanted = ["/_state/listed", "/run.json", "_state", "embeddings/a-*", "part-"]
     assert sorted(output_names(ast.parse(code))) == wanted
 
 

@@ -4,7 +4,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -123,14 +123,12 @@ def is_foreign(folder: str, name: str) -> bool:
 REJECTED = "rejected"
 SETTINGS_FILE = "examples.json"  # says what holds for all files of examples
 STATE = "_state"  # the run's own bookkeeping, and files that are still being written
-_WORKING = f"{STATE}/working"
 _TEXTS = f"{STATE}/texts"
 _LISTING = f"{STATE}/listing.json.zst"
 _LOCK = f"{STATE}/lock"
 RESULTS_OF_VECTORS = CLUSTERS, DUPLICATES = "clusters", "duplicates"
 _BLOCK_RECORD = re.compile(rf"{PART_NUMBERS}\.json")
 _TEXT = re.compile(r"[0-9]{7,}-[0-9]{5,}\.zst")
-_MARKER = re.compile(r"[0-9]{7,}-[0-9]{5,}-[0-9a-f]{12}\.json")
 _PRIVATE_MODE = 0o600  # of files that hold records as they were read
 _PRIVATE = {REJECTED: _PRIVATE_MODE}
 
@@ -170,18 +168,9 @@ class OutputFolder:
         """Folder of the block records of parts."""
         return join(self.path, BLOCK_RECORDS)
 
-    @property
-    def working(self) -> str:
-        """Folder of the crash markers."""
-        return join(self.path, _WORKING)
-
     def block_record(self, block: int, part: int) -> str:
         """Path of a part's block record."""
         return join(self.path, block_record_name(block, part))
-
-    def marker(self, block: int, part: int, unique: str) -> str:
-        """Path of a crash marker; `unique` is twelve hexadecimal digits."""
-        return join(self.working, f"{part_name(block, part)}-{unique}.json")
 
     def text(self, block: int, part: int) -> str:
         """Path of a part's text, kept while the run is not complete."""
@@ -300,27 +289,6 @@ class OutputFolder:
         for file, data in _read_each(files_in(self.block_records, is_new)):
             yield *_part_of(file.path), file.modified, data
 
-    def new_markers(self, known: Container[str]) -> tuple[set[str], dict[str, tuple[float, bytes]]]:
-        """Names of all crash markers; and of those that are not known: time and content."""
-        names: set[str] = set()
-
-        def is_new(name: str) -> bool:
-            if _MARKER.fullmatch(name):
-                names.add(name)
-            return name in names and name not in known
-
-        files = files_in(self.working, is_new)
-        new = {
-            file.path.rpartition("/")[2]: (file.modified, data) for file, data in _read_each(files)
-        }
-        return names, new
-
-    def markers(self) -> frozenset[str]:
-        """Paths of all crash markers."""
-        return frozenset(
-            join(self.working, name) for name in names_in(self.working) if _MARKER.fullmatch(name)
-        )
-
     def remove_files(self, names: Iterable[str]) -> None:
         """Removes files of this layout by their names, and folders that are then empty."""
         names = list(names)
@@ -334,16 +302,10 @@ class OutputFolder:
         """Removes the block records of parts, so that the parts count as not finished."""
         remove([self.block_record(*part) for part in parts])
 
-    def remove_markers(self, markers: Iterable[str]) -> None:
-        """Removes crash markers."""
-        remove(sorted(markers))
-        self._remove_empty([_WORKING])
-
     def remove_all(self) -> None:
         """Removes a run's files, its record last; a README.md only if this program wrote it."""
         self.remove_block_records(self.recorded_parts())
         self.remove_files(self.data_files())
-        self.remove_markers(self.markers())
         self.remove_texts()
         remove([join(self.path, _LISTING), join(self.path, SETTINGS_FILE)])
         described = (CARD, REPORT_PAGE)

@@ -174,6 +174,26 @@ class BlockSpec:
     cut: CutPart | None = None  # the one part to read
 
 
+def block_place(spec: BlockSpec) -> str:
+    """What a block reads, for people.
+
+    >>> block_place(BlockSpec(3, "bigquery", ()))
+    'rows of the table'
+    """
+    if not spec.slices:
+        return "rows of the table"
+    first, last = spec.slices[0], spec.slices[-1]
+    if spec.cut is not None and spec.cut.size:
+        (records,) = spec.cut.part.contents
+        stop = records.offset + spec.cut.size
+        text = "bytes" if spec.compression is None else "decompressed bytes"
+        return f"{first.info.path}, {text} {records.offset} to {stop}"
+    if first is not last:
+        return f"{len(spec.slices)} files, {first.info.path} to {last.info.path}"
+    what = "rows" if spec.format == "parquet" else "bytes"
+    return f"{first.info.path}, {what} {first.start} to {first.stop}"
+
+
 @dataclass(frozen=True)
 class PlannedWork:
     """What the block records of a complete run add up to."""

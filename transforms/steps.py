@@ -4,6 +4,7 @@ The metrics count the record of each part once its files are written, twice wher
 retried: they are for watching. The exact counts are in run.json.
 """
 
+import logging
 import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -14,12 +15,13 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.utils.interactive_utils import is_in_ipython
 
-from bert_embed.transforms.activity import crash_marker
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, nbytes
 from bert_embed.transforms.ledger import SUMMED, BlockRecord, finished_parts, is_complete
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.parts import BlockSpec
+from bert_embed.transforms.parts import BlockSpec, block_place
 from bert_embed.transforms.redact import RedactErrors
+
+_LOG = logging.getLogger(__name__)
 
 
 class Step(beam.PTransform):
@@ -136,7 +138,7 @@ def read_unfinished(
 
 
 class _Read(beam.DoFn):
-    """Reads one block; the only step that looks for finished parts and leaves crash markers."""
+    """Reads one block, which it logs; the only step that looks for finished parts."""
 
     def __init__(
         self,
@@ -159,5 +161,6 @@ class _Read(beam.DoFn):
             yield beam.pvalue.TaggedOutput("finished", record)
         if not is_complete(spec, finished):
             done = {*spec.done, *finished}
-            with RedactErrors("read"), crash_marker(self._folder.path, self._run, spec):
+            _LOG.info("block %d begins: %s", spec.number, block_place(spec))
+            with RedactErrors("read"):
                 yield from self._read(element, done=done)

@@ -12,17 +12,15 @@ from bert_embed.base.errors import counted, shown_bytes
 from bert_embed.bundle.bundle import Bundle, query_prompt, trained_prompts, unused_prompt
 from bert_embed.bundle.fingerprints import run_fingerprint
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.options.embed import DEFAULTS, Options
 from bert_embed.pipeline.run.output import OutputState
-from bert_embed.pipeline.run.summary import MOST_NAMED, rows_text, skipped_text, suffix_counts
+from bert_embed.pipeline.run.summary import rows_text, skipped_text, suffix_counts
 from bert_embed.pipeline.runners.options import RunnerOptions
 from bert_embed.results.files import EXAMPLES, FORMATS
 from bert_embed.results.names import copied_columns
 from bert_embed.results.run_record import Goal, QueryRows
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.text.tokenizer import load_tokenizer
-from bert_embed.transforms.activity import Crash, crashes
 from bert_embed.transforms.bigquery.load import TableLoad
 from bert_embed.transforms.bigquery.read import TableRequest
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock
@@ -523,27 +521,3 @@ def _prompt_notes(run: EmbedRun) -> list[str]:
         f"{trained.query!r} before each query, which its files do not say: --prompt "
         f"{trained.document!r} puts it there, and search then does the other by itself"
     ]
-
-
-def crash_lines(run: EmbedRun) -> list[str]:
-    """Names the blocks on which processes of this run died; empty if the store does not answer."""
-    try:
-        blocks = crashes(run.output, run.fingerprint)
-    except OSError:
-        return []
-    suspects = [crash for crash in blocks if crash.block not in run.options.skip_blocks]
-    lines = [_crash_line(crash) for crash in suspects[:MOST_NAMED]]
-    if len(suspects) > MOST_NAMED:
-        lines.append(f"note: and {counted(len(suspects) - MOST_NAMED, 'further block')}")
-    if suspects:
-        numbers = ",".join(map(str, (*run.options.skip_blocks, suspects[0].block)))
-        which = "it kills" if len(suspects) == 1 else "one kills"
-        lines.append(f"note: if {which} every process, skip it with --skip_blocks {numbers}")
-    return lines
-
-
-def _crash_line(crash: Crash) -> str:
-    times = "" if crash.times == 1 else f", {crash.times} times"
-    unsure = "" if crash.certain else ", unless it still runs on another machine"
-    place = hide_secrets(crash.place)
-    return f"note: a process died on block {crash.block} ({place}){times}{unsure}"

@@ -44,7 +44,6 @@ from bert_embed.storage.files import (
     join,
     write_bytes,
 )
-from bert_embed.transforms.activity import clear_crash_markers
 from bert_embed.transforms.bigquery.load import is_loaded
 from bert_embed.transforms.examples import ExampleSettings
 from bert_embed.transforms.ledger import ReconcileError, Verdict, listing_hash, read_block_record
@@ -147,7 +146,6 @@ def finish(output: str, record: RunRecord, verdict: Verdict, started: float) -> 
     record = record.finished(result, verdict.loads, error, verdict.refused)
     _write(output, record)
     if error is None:
-        clear_crash_markers(output)
         OutputFolder(output).remove_texts()
     return record
 

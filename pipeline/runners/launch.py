@@ -3,6 +3,7 @@
 One on this machine ends at once with Ctrl-C.
 """
 
+import logging
 import os
 import shlex
 import shutil
@@ -179,6 +180,11 @@ def run_on_runner(
         elif job.is_dataflow:
             run_on_dataflow(options, work, flags)
         else:
+            level = (
+                flags["default_sdk_harness_log_level"] or ""
+            )  # workers elsewhere read it themselves
+            if level in logging.getLevelNamesMapping():
+                logging.getLogger("bert_embed").setLevel(level)
             run_pipeline(options, work)
     return waits
 

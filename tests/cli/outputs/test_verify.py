@@ -202,15 +202,6 @@ def test_what_a_dead_attempt_left_beside_its_part_is_removed(output, corpus, tin
     assert main(["verify", str(output)]) == 0
 
 
-def test_only_crash_markers_are_removed_from_their_folder(output, corpus, tiny_bundle):
-    working = output / "_state" / "working"
-    working.mkdir(exist_ok=True)
-    (working / "notes.txt").write_text("mine")
-    (working / "0000000-00000-0123456789ab.json").write_text("{}")
-    assert embed(output, tiny_bundle, corpus, **SMALL, dim=8, overwrite=True) == 0
-    assert [path.name for path in working.iterdir()] == ["notes.txt"]
-
-
 def test_rejected_records_are_for_their_owner_only(output):
     (path,) = data_files(output, "rejected")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -124,7 +124,6 @@ def test_ctrl_c_ends_at_once(tmp_path, long_corpus, tiny_bundle, runner):
     assert not any(os.path.exists(f"/proc/{each}") for each in workers)
     blocks = long_corpus.stat().st_size / SMALL["block_bytes"]
     assert len(list(output.glob("_state/blocks/0*"))) < blocks / 2, "it went on to its end"
-    assert list(output.glob("_state/working/*")) == [], "no block is to blame"
     last = errors.strip().splitlines()[-1]
     assert all(flag in last for flag in runner if flag != "--runner=FnApiRunner")  # the default
 

@@ -63,7 +63,7 @@ def test_finished_blocks_are_found_by_one_listing(gcs, proxied, tiny_bundle, tmp
     assert counts["read"] <= PARTS + 15  # run.json, the input, its listing
     assert counts["list"] <= 12
     assert counts["get"] <= 6  # of the input by its name, not of any output
-    assert counts["write"] <= 8  # run.json, its listing, the part and its marker
+    assert counts["write"] <= 6  # run.json, its listing, the part
     blocks = [p for _, p in proxied.paths if "/o?" in p and "blocks%2F&" in p.replace("/", "%2F")]
     assert len(blocks) <= 4
 
