@@ -371,6 +371,33 @@ class StoredListing:
     files: list[InputFile]
 
 
+def as_now(stored: StoredListing, files: Iterable[InputFile]) -> StoredListing | None:
+    """A stored listing with its files as they were listed now; None if some may hold other bytes.
+
+    They may have been written again: where a store tells that their bytes are the same. On disks
+    only a second read of the input would tell.
+    """
+    infos = {file.info.path: file.info for file in files}
+    now = []
+    for file in stored.files:
+        info = infos.get(file.info.path)
+        if info is None or not info.has_bytes_of(file.info):
+            return None
+        now.append(replace(file, info=info))
+    return StoredListing(stored.digest, now)
+
+
+def times_only(stored: StoredListing, files: Iterable[InputFile]) -> list[FileInfo]:
+    """Files as a stored listing has them whose times alone differ now; none if more differs."""
+    infos = {file.info.path: file.info for file in files}
+    if infos.keys() != {file.info.path for file in stored.files}:
+        return []
+    pairs = [(file.info, infos[file.info.path]) for file in stored.files]
+    if any((then.size, then.etag) != (now.size, now.etag) for then, now in pairs):
+        return []
+    return [then for then, now in pairs if not now.has_bytes_of(then)]
+
+
 def write_listing(folder: OutputFolder, listing: StoredListing) -> None:
     """Keeps a listing in an output, where workers read it."""
     schemas: dict[pa.Schema, int] = {}

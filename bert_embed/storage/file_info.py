@@ -20,7 +20,14 @@ class FileInfo:
     size: int  # bytes as stored (compressed bytes for a compressed file)
     modified: float  # seconds since 1970
     generation: int = 0  # of an object of Cloud Storage, new with each write; else 0
-    etag: str = ""  # of an object of S3, another one for another content; else empty
+    etag: str = ""  # of an object, another one for other bytes: S3's, Google's CRC32C; else empty
+
+    def has_bytes_of(self, other: "FileInfo") -> bool:
+        """Whether it is known to hold the same bytes, though it may have been written again."""
+        if self.size != other.size:
+            return False
+        is_same = (self.modified, self.generation) == (other.modified, other.generation)
+        return is_same or bool(self.etag and self.etag == other.etag)
 
 
 _BUCKET = re.compile(r"[a-z0-9]([\w.-]*[a-z0-9])?", re.ASCII | re.IGNORECASE)

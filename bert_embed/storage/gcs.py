@@ -143,7 +143,13 @@ def _info(blob: "Blob", bucket: str) -> FileInfo:
             f"{path} is stored with Content-Encoding gzip; give it a name that ends in .gz and no "
             "Content-Encoding"
         )
-    return FileInfo(path, int(blob.size), blob.updated.timestamp(), int(blob.generation or 0))
+    return FileInfo(
+        path,
+        int(blob.size),
+        blob.updated.timestamp(),
+        int(blob.generation or 0),
+        blob.crc32c or "",
+    )
 
 
 class ObjectReader(io.RawIOBase):

@@ -65,6 +65,7 @@ from bert_embed.transforms.bigquery.client import looks_like_table, table_name
 from bert_embed.transforms.listing import (
     Listing,
     StoredListing,
+    as_now,
     list_input,
     listing_digest,
 )
@@ -167,22 +168,22 @@ def _output_bytes(source: Source, work: Work) -> int:
 def _continued(
     job: RunnerOptions, source: Source, work: Work, state: OutputState
 ) -> tuple[Source, Work] | None:
-    """What the unfinished run in the output is, if it is this one but for files that arrived."""
+    """What the run in the output is, if it is this one but for times of its files.
+
+    If it is unfinished, files may also have arrived.
+    """
     # With these the listing would be another run's, and what is embedded already would be lost.
     if source.table is not None or source.unchecked is not None:
         return None
-    record, options = state.record, work.options
-    if record is None or record.is_done or record.run == work.fingerprint:
+    record = state.record
+    if record is None or record.run == work.fingerprint or (stored := state.listing) is None:
         return None
-    if (stored := state.listing) is None:
+    files = source.listing.files
+    arrived = len(files) - len(stored.files)
+    if (arrived and record.is_done) or (stored := as_now(stored, files)) is None:
         return None
-    output = state.folder.path
-    listing = list_input(options.input, options.input_format, output, looks=False)
-    listed, seen = ({file.info for file in files} for files in (listing.files, stored.files))
-    if not seen < listed:
-        return None
-    source = find_source(options, state, stored, arrived=len(listed) - len(seen))
-    again = plan_work(options, job, source, state)
+    source = find_source(work.options, state, stored, arrived)
+    again = plan_work(work.options, job, source, state)
     return (source, again) if again.fingerprint == record.run else None
 
 

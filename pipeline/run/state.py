@@ -14,6 +14,7 @@ this run           same            it rewrites run.json, finished blocks are kep
 
 import importlib.metadata
 import platform
+import shlex
 import shutil
 import time
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Literal
 
-from bert_embed.base.errors import InputError, shown_bytes
+from bert_embed.base.errors import InputError, counted, shown_bytes
 from bert_embed.pipeline.console import hide_in, hide_in_flags, hide_secrets
 from bert_embed.pipeline.errors import UsageError, step_message
 from bert_embed.pipeline.options.embed import FLAGS
@@ -47,7 +48,7 @@ from bert_embed.storage.files import (
 from bert_embed.transforms.bigquery.load import is_loaded
 from bert_embed.transforms.examples import ExampleSettings
 from bert_embed.transforms.ledger import ReconcileError, Verdict, listing_hash, read_block_record
-from bert_embed.transforms.listing import write_listing
+from bert_embed.transforms.listing import times_only, write_listing
 from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.parts import BLOCK_SKIPPED
 
@@ -312,6 +313,17 @@ def _refusal(run: EmbedRun, record: RunRecord) -> str:
         changed.append("the input")
     new = ", with --skip_existing for this one to embed only what is new"
     new = "" if differ[run.kind] else new
+    stored = run.state.listing if changed == ["the input"] else None
+    if stored is not None and (touched := times_only(stored, run.source.listing.files)):
+        return (
+            f"{run.state.name} holds another run: {counted(len(touched), 'file')} of the input "
+            f"{'has' if len(touched) == 1 else 'have'} another time than when it began, and the "
+            "size of then. If the bytes are the same, too, give the time back, and the same "
+            f"command continues: touch -d @{touched[0].modified!r} "
+            f"{shlex.quote(touched[0].path)}{', and so on' if len(touched) > 1 else ''} (a copy "
+            f"by cp -p or rsync -t keeps times); else choose another folder{new}, or --overwrite "
+            "to replace it"
+        )
     return (
         f"{run.state.name} holds another run ({', '.join(changed) or 'settings'} "
         f"changed since); choose another folder{new}, or --overwrite to replace it"

@@ -6,6 +6,8 @@ command goes on.
 
 import errno
 import os
+import re
+import subprocess
 
 import pytest
 
@@ -95,6 +97,56 @@ def test_an_unfinished_run_goes_on_with_the_files_that_it_listed(
     assert "the input changed since" in capsys.readouterr().err
     assert embed(tmp_path / "more", tiny_bundle, folder, skip_existing=output) == 0
     assert paths(tmp_path / "more") == ["b.txt"]
+
+
+@pytest.mark.parametrize("ends", ["stopped", "done"])
+def test_a_touched_file_of_a_disk_is_refused_with_the_way_to_go_on(
+    tmp_path, folder, tiny_bundle, before_the_job, capsys, ends
+):
+    """Only a second read of the input would tell that its bytes are the same."""
+    output = tmp_path / "out"
+    if ends == "stopped":
+        before_the_job(stop)
+    assert embed(output, tiny_bundle, folder) == (1 if ends == "stopped" else 0)
+    before_the_job(lambda: None)
+    begun = record(output)["run"]
+    for path in folder.iterdir():
+        os.utime(path, (0, 1e9))
+    capsys.readouterr()
+    assert embed(output, tiny_bundle, folder) == 2
+    said = capsys.readouterr().err
+    assert "2 files of the input have another time than when it began" in said
+    (folder / "c.txt").write_text("red river c.txt\nseven STARS c.txt\n")
+    os.utime(folder / "c.txt", (0, 1e9))
+    [command] = re.findall(r"touch -d \S+ \S+[ac].txt", said)
+    subprocess.run(command, shell=True, check=True)
+    assert embed(output, tiny_bundle, folder) == 2
+    [command] = re.findall(r"touch -d \S+ \S+[ac].txt", capsys.readouterr().err)
+    subprocess.run(command, shell=True, check=True)
+    assert embed(output, tiny_bundle, folder) == 0
+    assert record(output)["run"] == begun
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", ["stopped", "done"])
+def test_an_object_that_was_written_again_with_the_same_bytes_is_the_same(
+    tmp_path, gcs, tiny_bundle, before_the_job, capsys, ends
+):
+    bucket = gcs.client.create_bucket(f"again-{ends}")
+    bucket.blob("in/a.txt").upload_from_string("the bank\nmoney\n")
+    source, output = f"gs://again-{ends}/in/*.txt", tmp_path / "out"
+    if ends == "stopped":
+        before_the_job(stop)
+    assert embed(output, tiny_bundle, source) == (1 if ends == "stopped" else 0)
+    before_the_job(lambda: None)
+    begun = record(output)["run"]
+    for _ in range(2):  # the second finds what the first command kept
+        bucket.blob("in/a.txt").upload_from_string("the bank\nmoney\n")
+        assert embed(output, tiny_bundle, source) == 0
+        assert record(output)["run"] == begun
+    bucket.blob("in/a.txt").upload_from_string("the bank\nMONEY\n")
+    assert embed(output, tiny_bundle, source) == 2
+    assert "(the input changed since)" in capsys.readouterr().err
 
 
 def test_an_increment_that_goes_on_without_files_deletes_none_of_their_documents(
