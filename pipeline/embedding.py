@@ -50,7 +50,7 @@ from bert_embed.pipeline.runners.portable import earlier_job_lines, server_notes
 from bert_embed.pipeline.texts import sample_texts
 from bert_embed.results.files import EXAMPLES
 from bert_embed.results.names import part_of
-from bert_embed.results.run_record import RunRecord, read_record
+from bert_embed.results.run_record import RunRecord, parse_record, read_record
 from bert_embed.storage.local import PUT_BACK
 from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.output_check import Problem
@@ -85,8 +85,8 @@ class EmbedAttempt(Attempt[RunRecord]):
         self._counts.began = time.time()
         return progress_of_run(self._counts, tell)
 
-    def read(self) -> RunRecord | None:
-        return read_record(self.output)
+    def parse(self, data: bytes) -> RunRecord:
+        return parse_record(data, self.run.folder.record)
 
     def ended(self, record: RunRecord, started: bool, tell: Tell, progress: TellProgress) -> None:
         """Writes the report."""

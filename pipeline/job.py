@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from typing import Generic, TypeVar
+from typing import Generic
 
 import apache_beam as beam
 
@@ -20,12 +20,11 @@ from bert_embed.pipeline.runners.errors import (
 from bert_embed.pipeline.runners.launch import run_on_runner
 from bert_embed.pipeline.runners.options import RunnerOptions
 from bert_embed.results.names import RUN_FILE
-from bert_embed.results.run_record import JobRecord
-from bert_embed.storage.files import join, write_bytes
+from bert_embed.results.run_record import AnyRecord, change_record
+from bert_embed.storage.files import join, read_bytes
 from bert_embed.storage.local import REPLACED
 from bert_embed.transforms.increments import CHANGED
 
-AnyRecord = TypeVar("AnyRecord", bound=JobRecord)
 Tell = Callable[..., None]  # takes lines
 TellProgress = Callable[[str], None] | None  # None shows the progress to people
 
@@ -57,8 +56,13 @@ class Attempt(ABC, Generic[AnyRecord]):
         """Shows how far the job is."""
 
     @abstractmethod
+    def parse(self, data: bytes) -> AnyRecord:
+        """The record in a run.json; InputError if it is none."""
+
     def read(self) -> AnyRecord | None:
         """What run.json says at this moment."""
+        data = read_bytes(join(self.output, RUN_FILE))
+        return None if data is None else self.parse(data)
 
     @abstractmethod
     def summary(self, record: AnyRecord, started: bool) -> list[str]:
@@ -173,11 +177,14 @@ def _complete(attempt: Attempt[AnyRecord]) -> AnyRecord | None:
 
 def _change(attempt: Attempt[AnyRecord], change: Callable[[AnyRecord], AnyRecord]) -> None:
     """Changes run.json where it says that this job still runs."""
-    with suppress(InputError):
-        record = attempt.read()
+
+    def changed(record: AnyRecord | None) -> AnyRecord | None:
         if record is None or (record.run, record.status) != (attempt.fingerprint, "running"):
-            return
-        write_bytes(join(attempt.output, RUN_FILE), change(record).to_json())
+            return None
+        return change(record)
+
+    with suppress(InputError):
+        change_record(attempt.output, attempt.parse, changed)
 
 
 def _report_running(attempt: Attempt[AnyRecord], job: JobGoesOn) -> ExitCode:

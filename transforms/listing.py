@@ -49,10 +49,10 @@ from bert_embed.transforms.read.reader import parts_of
 from bert_embed.transforms.read.streams import LOOKED_INTO, Inside, look_inside
 
 # Not text: in a folder such files are skipped.
-OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx"} | {
+OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx", ".heic"} | {
     *(".xz", ".lzma", ".lz4", ".zip", ".7z", ".br", ".snappy", ".tar", ".tgz", ".rar", ".jar"),
     *(".xls", ".doc", ".ppt", ".pptx", ".odt", ".ods", ".odp", ".epub", ".mobi", ".djvu"),
-    *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ico", ".heic", ".psd"),
+    *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".svg", ".ico", ".psd"),
     *(".mp3", ".wav", ".flac", ".ogg", ".m4a", ".mp4", ".mov", ".avi", ".mkv", ".webm"),
     *(".ttf", ".otf", ".woff", ".woff2", ".exe", ".dll", ".so", ".dylib", ".class"),
     *(".pyc", ".whl", ".deb", ".rpm", ".iso", ".dmg", ".db", ".sqlite", ".sqlite3"),
@@ -339,6 +339,12 @@ def _input_file(info: FileInfo, input_format: str | None, looks: bool, text: str
             "as .gz, .bz2 or .zst) or Parquet, which pandas writes with df.to_parquet, or say "
             "input_format text if it holds plain text",
             "input_format",
+        )
+    if info.packed:
+        raise SettingError(
+            "input",
+            f"{info.path} is stored with Content-Encoding gzip; give it a name that ends in .gz "
+            "and no Content-Encoding",
         )
     kind = input_format or FORMATS.get(suffix, "text")
     kind = text if kind == "text" else kind

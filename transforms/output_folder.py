@@ -27,6 +27,7 @@ from bert_embed.results.names import (
 )
 from bert_embed.storage.files import (
     FileInfo,
+    change,
     files_in,
     is_remote,
     join,
@@ -62,7 +63,7 @@ def lock_held(path: str, alone: bool) -> Iterator[bool]:
         if not taken:  # perhaps by a holder that ends, for a moment
             time.sleep(_MOMENT)
             taken = _locked(file, how)
-        if not taken or is_at(path, file):
+        if not taken or is_at(path, file.fileno()):
             break
         file.close()  # the last holder removed it after it was opened here
     with file:
@@ -233,10 +234,19 @@ class OutputFolder:
         stored = write_whole(self.path_of(name), write, state, _PRIVATE.get(kind, 0o666))
         return {name: OutputFile(stored.size, stored.crc32c, rows)}
 
-    def write_block_record(self, block: int, part: int, data: bytes) -> None:
-        """Writes the block record of a part, which says that its files are complete."""
+    def write_block_record(
+        self, block: int, part: int, data: bytes, stays: Callable[[bytes], bool] | None = None
+    ) -> None:
+        """Writes the block record of a part, which says that its files are complete.
+
+        Not if there is one that `stays`; no other is written between this look and the write.
+        """
+
+        def changed(present: bytes | None) -> bytes | None:
+            return None if present is not None and stays is not None and stays(present) else data
+
         make_below(self.path, BLOCK_RECORDS)
-        write_bytes(self.block_record(block, part), data, join(self.path, STATE))
+        change(self.block_record(block, part), changed, join(self.path, STATE))
 
     def write_text(self, block: int, part: int, data: bytes) -> None:
         """Keeps the compressed text of a part until the run is complete, or a machine crashes."""

@@ -14,14 +14,14 @@ from bert_embed.base.arrays import text_hashes
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.columns import encoded
 from bert_embed.results.files import FORMATS
-from bert_embed.storage.files import checksum, stat
+from bert_embed.storage.files import checksum
 from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows, TokenBlock
 from bert_embed.transforms.ledger import (
     BlockRecord,
     block_record,
     block_record_bytes,
     distinct,
-    read_block_record,
+    parse_block_record,
 )
 from bert_embed.transforms.output_folder import REJECTED, OutputFile, OutputFolder
 from bert_embed.transforms.parts import Part, rejected_lines
@@ -118,20 +118,35 @@ class WriteParts(beam.DoFn):
         yield record
 
     def write(self, block: EmbeddingBlock | TokenBlock) -> BlockRecord:
-        """Writes the files of a part, then its record."""
+        """Writes the files of a part, then its record.
+
+        Two attempts may write at once, on processors that round differently, and the files of
+        either may come last: the record of those stays.
+        """
         started, folder = time.perf_counter(), self._folder
         files = self._write_files(block) | _rejected_file(folder, block.part)
-        if read_block_record(folder, block.part.block, block.part.number, self._run) is not None:
-            # Another attempt was there, perhaps on a processor that rounds otherwise: either's
-            # files may have come last.
-            files = {name: _as_stored(folder, name, file) for name, file in files.items()}
         part = block.part.then("write", time.perf_counter() - started)
         computed = {name: getattr(block, name, 0) for name in _COMPUTED}
         computed["full_tokens"] = int(block.num_tokens_full.sum())
         computed |= self._counting.hashes(block.ids, block.text_hash)
         record = block_record(part, block.num_tokens, block.truncated, files, **computed)
-        folder.write_block_record(part.block, part.number, block_record_bytes(record, self._run))
+
+        def stays(data: bytes) -> bool:
+            nonlocal record
+            other = parse_block_record(data, self._run)
+            if other is None or _describes(record, folder) or not _describes(other, folder):
+                return False
+            record = replace(other, reused=False)
+            return True
+
+        data = block_record_bytes(record, self._run)
+        folder.write_block_record(part.block, part.number, data, stays)
         return record
+
+
+def _describes(record: BlockRecord, folder: OutputFolder) -> bool:
+    """Whether the files of a record are those that are there."""
+    return all(checksum(folder.path_of(name)) == file.crc32c for name, file in record.files.items())
 
 
 def write_vectors(
@@ -145,11 +160,6 @@ def write_vectors(
     folder = OutputFolder(output)
     files = partial(vector_files, folder=folder, output_format=output_format, metadata=metadata)
     return WriteParts(output, run, files, counting)
-
-
-def _as_stored(folder: OutputFolder, name: str, file: OutputFile) -> OutputFile:
-    path = folder.path_of(name)
-    return replace(file, bytes=stat(path).size, crc32c=checksum(path))
 
 
 def vector_files(

@@ -55,7 +55,7 @@ def locked(path: Path) -> Iterator[None]:
     while True:
         with open(path, "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            if not is_at(path, file):
+            if not is_at(path, file.fileno()):
                 continue
             try:
                 yield

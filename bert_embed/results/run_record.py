@@ -5,15 +5,15 @@ Nothing else knows the keys of the file; docs/report.md says what each means.
 
 import datetime
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from bert_embed.base.errors import InputError, required
 from bert_embed.base.json import from_json, json_bytes, json_object, to_json
 from bert_embed.results.names import DATA_FILES, RUN_FILE, parse_name
 from bert_embed.storage.file_info import is_glob
-from bert_embed.storage.files import absolute, join, list_files, read_bytes, size_of
+from bert_embed.storage.files import absolute, change, join, list_files, read_bytes, size_of
 
 FORMAT = 2  # rises when a key gets another meaning
 # `refused`: complete, but more records were rejected than allowed, so that nothing was loaded
@@ -319,6 +319,31 @@ class RunRecord(JobRecord):
         values = to_json(replace(self, result=None))
         result = {} if self.result is None else to_json(self.result)
         return {"format": FORMAT} | values | result
+
+
+AnyRecord = TypeVar("AnyRecord", bound=JobRecord)
+
+
+def change_record(
+    folder: str,
+    parse: Callable[[bytes], AnyRecord | None],
+    changed: Callable[[AnyRecord | None], AnyRecord | None],
+) -> AnyRecord | None:
+    """Changes a folder's run.json by condition, as `change` does; returns what it then holds.
+
+    `changed` takes the record, None where there is none, and gives the new one, None to leave it.
+    """
+    held: AnyRecord | None = None
+
+    def changed_bytes(data: bytes | None) -> bytes | None:
+        nonlocal held
+        present = None if data is None else parse(data)
+        new = changed(present)
+        held = present if new is None else new
+        return None if new is None else new.to_json()
+
+    change(join(folder, RUN_FILE), changed_bytes)
+    return held
 
 
 def read_record(folder: str) -> RunRecord | None:

@@ -21,6 +21,7 @@ class FileInfo:
     modified: float  # seconds since 1970
     generation: int = 0  # of an object of Cloud Storage, new with each write; else 0
     etag: str = ""  # of an object, another one for other bytes: S3's, Google's CRC32C; else empty
+    packed: bool = False  # an object with Content-Encoding gzip whose name does not end in .gz
 
     def has_bytes_of(self, other: "FileInfo") -> bool:
         """Whether it is known to hold the same bytes, though it may have been written again."""

@@ -302,6 +302,26 @@ def create_exclusive(path: str, data: bytes) -> bool:
     return _store(path).create(path, data)
 
 
+def change(
+    path: str,
+    changed: Callable[[bytes | None], bytes | None],
+    temporary_folder: str | None = None,
+) -> None:
+    """Changes a small file if it is still what was read, which is read again until it is.
+
+    `changed` takes its bytes, None where there is no file, and gives those that it gets, None to
+    leave it as it is. A store compares the generation or ETag, this machine has a lock for it.
+    """
+    store = _store(path)
+    if not is_remote(path):
+        store.change(path, changed, temporary_folder)
+        return
+    while True:
+        data, version = store.read_version(path)
+        if (new := changed(data)) is None or store.write_over(path, new, version):
+            return
+
+
 def copy_file(source: str, target: str) -> None:
     """Copies one file, local or remote, as a whole."""
     with open_raw(source) as file:

@@ -91,11 +91,20 @@ def open_object(path: str, info: FileInfo) -> BinaryIO:
 
 def read(path: str) -> bytes | None:
     """All bytes of an object, its checksum compared, or None if there is none."""
-    raw: Any = {"raw_download": True} | _ONCE
+    return read_version(path)[0]
+
+
+def read_version(path: str) -> tuple[bytes | None, int]:
+    """The same, and the object's generation; 0 if there is none."""
+
+    def download(client: "Client") -> tuple[bytes, int]:
+        blob = _object(client, path)
+        return blob.download_as_bytes(raw_download=True, **_ONCE), int(blob.generation or 0)
+
     try:
-        return _call(path, "read", lambda client: _object(client, path).download_as_bytes(**raw))
+        return _call(path, "read", download)
     except FileNotFoundError:
-        return None
+        return None, 0
 
 
 def write(path: str, buffer: io.BytesIO, **condition: int) -> None:
@@ -106,15 +115,20 @@ def write(path: str, buffer: io.BytesIO, **condition: int) -> None:
 
 def create(path: str, data: bytes) -> bool:
     """Creates an object if it does not exist, which the server decides; False if another exists."""
+    return write_over(path, data, 0)
+
+
+def write_over(path: str, data: bytes, version: int) -> bool:
+    """Writes an object if its generation is still this one, 0 for none; False if it is not."""
     with requires(SCHEME, _PACKAGE):
         from google.api_core.exceptions import PreconditionFailed
 
     try:
-        write(path, io.BytesIO(data), if_generation_match=0)
+        write(path, io.BytesIO(data), if_generation_match=version)
     except StorageError as error:
         if not isinstance(error.__cause__, PreconditionFailed):
             raise
-        if (present := read(path)) is None:
+        if (present := read(path)) is None and not version:
             raise  # the store refuses for another reason
         return present == data  # True: it is ours, and the first answer was lost
     return True
@@ -137,18 +151,13 @@ def _listed(path: str, bucket: str, prefix: str, **which: Any) -> "list[Blob]":
 
 
 def _info(blob: "Blob", bucket: str) -> FileInfo:
-    path = f"{SCHEME}{bucket}/{blob.name}"
-    if blob.content_encoding == _CODED and not blob.name.endswith(".gz"):
-        raise InputError(
-            f"{path} is stored with Content-Encoding gzip; give it a name that ends in .gz and no "
-            "Content-Encoding"
-        )
     return FileInfo(
-        path,
+        f"{SCHEME}{bucket}/{blob.name}",
         int(blob.size),
         blob.updated.timestamp(),
         int(blob.generation or 0),
         blob.crc32c or "",
+        packed=blob.content_encoding == _CODED and not blob.name.endswith(".gz"),
     )
 
 

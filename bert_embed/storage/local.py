@@ -1,6 +1,7 @@
 """Lists, reads and writes files of this machine; the same functions as `gcs` has for gs://."""
 
 import errno
+import fcntl
 import functools
 import glob
 import os
@@ -9,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from stat import S_ISREG
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
 from bert_embed.base.errors import InputError, StorageError
 from bert_embed.storage.file_info import FileInfo, fixed_folder, glob_matcher, is_glob
@@ -229,6 +230,45 @@ def create(path: str, data: bytes) -> bool:
     return True
 
 
+def change(
+    path: str, changed: Callable[[bytes | None], bytes | None], temporary_folder: str | None
+) -> None:
+    """Changes a file as `bert_embed.storage.files.change`, alone where there are locks."""
+    with _alone(path):
+        if (data := changed(read(path))) is not None:
+            write_whole(path, lambda file: file.write(data), temporary_folder, 0o666)
+
+
+@contextmanager
+def _alone(path: str) -> Iterator[None]:
+    """Keeps other changes of a file away: by a lock of it, or of its folder until it is there."""
+    while (opened := _opened(path)) is not None:
+        place, number = opened
+        try:
+            with suppress(OSError):  # this file system has no locks
+                fcntl.flock(number, fcntl.LOCK_EX)
+            # Who had the lock may have replaced the file, or created it.
+            if is_at(place, number) and (place == path or not os.path.exists(path)):
+                yield
+                return
+        finally:
+            with suppress(OSError):  # a process that was forked meanwhile has the lock, too
+                fcntl.flock(number, fcntl.LOCK_UN)
+            os.close(number)
+    yield  # there is no folder, which is said when the file is written
+
+
+def _opened(path: str) -> tuple[str, int] | None:
+    for place, mode in (
+        (path, os.O_RDWR),  # as locks of NFS need it
+        (path, os.O_RDONLY),
+        (os.path.dirname(path), os.O_RDONLY),
+    ):
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            return place, os.open(place, mode)
+    return None
+
+
 def _open_exclusive(path: str, data: bytes) -> bool:
     opened = False
     try:
@@ -272,10 +312,10 @@ def delete(path: str) -> None:
         os.remove(path)
 
 
-def is_at(path: str | os.PathLike[str], file: IO[bytes]) -> bool:
+def is_at(path: str | os.PathLike[str], descriptor: int) -> bool:
     """Whether an open file is still the one at this path."""
     try:
-        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:
         return False
 

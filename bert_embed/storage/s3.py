@@ -80,32 +80,39 @@ def _read_range(info: FileInfo, start: int, stop: int) -> bytes:
     which = {"IfMatch": info.etag} if info.etag else {}
     if (start, stop) != (0, info.size):  # no range is of an empty object
         which["Range"] = f"bytes={start}-{stop - 1}"
-    data = _get(info.path, **which)
+    data, _ = _get(info.path, **which)
     if len(data) != stop - start:
         raise FileNotFoundError(f"{info.path} has another size than was listed")
     return data
 
 
-def _get(path: str, **which: str) -> bytes:
+def _get(path: str, **which: str) -> tuple[bytes, str]:
+    """The bytes of an object, and its ETag."""
     bucket, name = split_address(path)
-    return _call(
-        path,
-        "read",
-        lambda client: client.get_object(Bucket=bucket, Key=name, **which)["Body"].read(),
-    )
+
+    def get(client: Any) -> tuple[bytes, str]:
+        answer = client.get_object(Bucket=bucket, Key=name, **which)
+        return answer["Body"].read(), answer.get("ETag", "")
+
+    return _call(path, "read", get)
 
 
 def read(path: str) -> bytes | None:
     """All bytes of a file, or None if it does not exist."""
+    return read_version(path)[0]
+
+
+def read_version(path: str) -> tuple[bytes | None, str]:
+    """The same, and the file's ETag; empty if it does not exist."""
     try:
         return _get(path)
     except FileNotFoundError:
-        return None
+        return None, ""
 
 
 def checksum(path: str) -> str:
     """The CRC32C of a file's bytes, in base64; reads them, as not every store keeps it."""
-    return crc32c_of_bytes(_get(path))
+    return crc32c_of_bytes(_get(path)[0])
 
 
 def write(path: str, buffer: io.BytesIO, **condition: str) -> None:
@@ -126,14 +133,21 @@ def create(path: str, data: bytes) -> bool:
     """Creates a file if it does not exist, which the server decides; False if another exists."""
     if read(path) is not None:  # a server that knows no condition may ignore it
         return False
+    return write_over(path, data, "")
+
+
+def write_over(path: str, data: bytes, version: str) -> bool:
+    """Writes a file if its ETag is still this one, "" for none; False if it is not."""
     try:
-        write(path, io.BytesIO(data), IfNoneMatch="*")
+        write(path, io.BytesIO(data), **{"IfMatch": version} if version else {"IfNoneMatch": "*"})
     except StorageError as error:
         status = _status(error.__cause__)
         if status == _UNKNOWN:
             write(path, io.BytesIO(data))
             return True
-        if status != _CHANGED or (present := read(path)) is None:
+        if status == _GONE and version:
+            return False
+        if status != _CHANGED or ((present := read(path)) is None and not version):
             raise
         return present == data  # True: it is ours, and the first answer was lost
     return True

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import apache_beam as beam
@@ -40,14 +41,13 @@ from bert_embed.results.outputs import (
     output_folders,
     vector_names,
 )
-from bert_embed.results.run_record import RunRecord, now
+from bert_embed.results.run_record import RunRecord, change_record, now
 from bert_embed.search.clusters import default_clusters
 from bert_embed.storage.files import (
     absolute,
     create_exclusive,
     is_remote,
     remove,
-    write_bytes,
 )
 from bert_embed.transforms.clusters.graph import ClusterVectors
 from bert_embed.transforms.clusters.job import (
@@ -56,6 +56,7 @@ from bert_embed.transforms.clusters.job import (
     ClusterJob,
     ClusterRecord,
     VectorFile,
+    parse_cluster_record,
     read_cluster_record,
 )
 from bert_embed.transforms.output_folder import OutputFolder
@@ -212,8 +213,8 @@ class ClusterAttempt(Attempt[ClusterRecord]):
     def progress(self, tell: TellProgress) -> AbstractContextManager[None]:
         return shown_progress(self.output, lambda _: str(self.run.job.folder.progress()), tell)
 
-    def read(self) -> ClusterRecord | None:
-        return read_cluster_record(self.run.job.folder)
+    def parse(self, data: bytes) -> ClusterRecord:
+        return parse_cluster_record(self.run.job.folder.record, data)
 
     def is_complete(self, record: ClusterRecord) -> bool:
         return _is_done(self.run, record)
@@ -290,11 +291,17 @@ def _start(run: ClusterRun) -> ClusterRecord:
     folder.prepare()
     if earlier is not None and earlier.is_done:  # what it wrote was changed: nothing of it is taken
         remove([folder.centroids])
-    if earlier is not None:
+    if earlier is None:
+        if not create_exclusive(folder.record, record.to_json()):
+            return _start(run)  # another job was first: check what it wrote
+    else:
         record = replace(record, job=earlier.job)
-        write_bytes(folder.record, record.to_json())
-    elif not create_exclusive(folder.record, record.to_json()):
-        return _start(run)  # another job was first: check what it wrote
+        parse = partial(parse_cluster_record, folder.record)
+        if (
+            change_record(folder.path, parse, lambda now: record if now == earlier else None)
+            != record
+        ):
+            return _start(run)
     for file, rows in run.superseded.items():
         folder.write_array(folder.superseded(file), rows)
     return record

@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Literal
 
-from bert_embed.base.errors import InputError, counted, shown_bytes
+from bert_embed.base.errors import InputError, counted, required, shown_bytes
 from bert_embed.pipeline.console import hide_in, hide_in_flags, hide_secrets
 from bert_embed.pipeline.errors import UsageError, step_message
 from bert_embed.pipeline.options.embed import FLAGS
@@ -30,14 +30,16 @@ from bert_embed.pipeline.run.output import OutputState, nearest_folder
 from bert_embed.pipeline.run.plan import EmbedRun, Source, Work
 from bert_embed.pipeline.run.summary import embedded_nothing, problem_of, summary, withheld
 from bert_embed.results.files import EXAMPLES
+from bert_embed.results.names import RUN_FILE
 from bert_embed.results.run_record import (
     EarlierRun,
     RunFiles,
     RunInput,
     RunModel,
     RunRecord,
+    change_record,
     now,
-    read_record,
+    parse_record,
 )
 from bert_embed.storage.files import (
     create_exclusive,
@@ -133,31 +135,40 @@ def _versions() -> dict[str, str]:
 def finish(output: str, record: RunRecord, verdict: Verdict, started: float) -> RunRecord:
     """Writes the result: `done`, `refused`, or `failed` with the counts that do not add up.
 
-    ReconcileError, and nothing is written, if the folder is another run's by now.
+    An equal job that ended well is not made `failed`. ReconcileError, and nothing is written, if
+    the folder is another run's by now.
     """
     error = step_message("; ".join(verdict.problems)) or None
-    present = None
-    with suppress(InputError):
-        present = read_record(output)
-    if present is not None:
-        if present.run != record.run:
-            raise ReconcileError(f"{output} holds another run now, which replaced this one")
-        record = replace(record, job=present.job or record.job)
     result = summary(verdict.totals, time.time() - started, verdict.changes)
-    record = record.finished(result, verdict.loads, error, verdict.refused)
-    _write(output, record)
+
+    def finished(present: RunRecord | None) -> RunRecord | None:
+        if present is not None and present.run != record.run:
+            raise ReconcileError(f"{output} holds another run now, which replaced this one")
+        if present is not None and present.is_done and error is not None:
+            return None
+        job = record.job if present is None else present.job or record.job
+        return replace(record, job=job).finished(result, verdict.loads, error, verdict.refused)
+
+    written = required(change_record(output, _parsed, finished), "record")
     if error is None:
         OutputFolder(output).remove_texts()
-    return record
+    return written
 
 
 def mark_incomplete(output: str, record: RunRecord) -> None:
     """Notes that files of a run are missing, so that the same command continues the run."""
-    _write(output, record.incomplete())
+    change_record(
+        output,
+        _parsed,
+        lambda present: present.incomplete() if present and present.run == record.run else None,
+    )
 
 
-def _write(output: str, record: RunRecord) -> None:
-    write_bytes(OutputFolder(output).record, record.to_json())
+def _parsed(data: bytes) -> RunRecord | None:
+    """The record in a run.json, None if it is damaged."""
+    with suppress(InputError):
+        return parse_record(data, RUN_FILE)
+    return None
 
 
 def disk_note(state: OutputState, source: Source, work: Work, size: int) -> str | None:
@@ -294,9 +305,9 @@ def _claim(run: EmbedRun, state: OutputState) -> RunRecord | None:
         # What --overwrite loads again stays on record until that is done.
         holds = record.is_done or run.options.overwrite
         loads = record.loads if holds and record.table == first.table else {}
-        first = replace(first, job=record.job, loads=loads)
-        write_bytes(run.folder.record, first.to_json())
-        return first
+        begun = replace(first, job=record.job, loads=loads)
+        held = change_record(run.output, _parsed, lambda now: begun if now == record else None)
+        return held if held is begun else None
 
 
 def _refusal(run: EmbedRun, record: RunRecord) -> str:

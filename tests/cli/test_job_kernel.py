@@ -1,16 +1,22 @@
 """All jobs begin and end the same way, whatever they compute: done, lost, failed, interrupted."""
 
 import json
+import threading
 
 import pytest
 
 from bert_embed.pipeline import job
 from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.run import state
+from bert_embed.results.run_record import RunRecord, read_record
 from tests.support.command import flags_of
 from tests.support.outputs import clustered_vectors, write_output
+from tests.support.servers.gcs import behind, kind_of
 
 COMMANDS = ["embed", "tokenize", "cluster", "dedup"]
 RUN_ON_RUNNER = job.run_on_runner
+WAIT = 60  # seconds
+JOB = dict.fromkeys(("runner", "name", "endpoint", "flink_master", "id"), "of the server")
 
 
 @pytest.fixture(params=COMMANDS)
@@ -123,3 +129,94 @@ def test_another_job_is_replaced_on_request_only(words, tmp_path, capsys):
     assert main([*other, "--overwrite"]) == 0
     assert data(tmp_path / "out") != before
     assert status(tmp_path) == "done"
+
+
+@pytest.fixture(params=["here", pytest.param("gs", marks=pytest.mark.slow)])
+def output(request, tmp_path):
+    if request.param == "here":
+        return str(tmp_path / "out")
+    name = f"kernel-{abs(hash(request.node.name))}"
+    request.getfixturevalue("gcs").client.create_bucket(name)
+    return f"gs://{name}/out"
+
+
+@pytest.mark.parametrize("changed", ["stopped", "submitted", "finished"])
+def test_a_job_that_ends_while_its_record_is_changed_stays_done(
+    output, changed, tiny_bundle, tmp_path, monkeypatch
+):
+    """The command's change of run.json and the worker's, each between read and write of the other:
+    the second one waits on disks, and is read again in stores.
+    """
+    (tmp_path / "in.txt").write_text("the river\nthe bank\n")
+    at_the_end, go, others = threading.Event(), threading.Event(), []
+    finish, change = state.finish, getattr(RunRecord, changed)
+
+    def finish_late(*arguments):
+        at_the_end.set()
+        assert changed == "finished" or go.wait(WAIT)
+        return finish(*arguments)
+
+    def between(*arguments):
+        monkeypatch.setattr(RunRecord, changed, change)
+        go.set()
+        others[0].join(1)
+        return change(*arguments)
+
+    def run(runner, words, build, submitted):
+        def work():
+            RUN_ON_RUNNER(runner, words, build, lambda server_job: None)
+
+        def submit():
+            assert at_the_end.wait(WAIT)
+            submitted(JOB)
+
+        others.append(threading.Thread(target=submit if changed == "finished" else work))
+        others[0].start()
+        if changed == "finished":
+            work()
+            return True
+        assert at_the_end.wait(WAIT)
+        if changed == "stopped":
+            raise OSError("the server is gone")
+        submitted(JOB)
+        others[0].join(WAIT)
+        return True
+
+    monkeypatch.setattr(state, "finish", finish_late)
+    monkeypatch.setattr(RunRecord, changed, between)
+    monkeypatch.setattr(job, "run_on_runner", run)
+    words = ["embed", *flags_of(output, tiny_bundle, tmp_path / "in.txt")]
+    assert main(words) == (1 if changed == "stopped" else 0)
+    others[0].join(WAIT)
+    assert read_record(output).status == "done"
+    assert not list(tmp_path.rglob(".tmp-*"))
+
+
+@pytest.mark.slow
+def test_a_write_that_takes_long_does_not_undo_the_end_of_a_job(
+    gcs, tiny_bundle, tmp_path, monkeypatch
+):
+    gcs.client.create_bucket("kernel-slow")
+    (tmp_path / "in.txt").write_text("the river\nthe bank\n")
+    words = ["embed", *flags_of("gs://kernel-slow/out", tiny_bundle, tmp_path / "in.txt")]
+    held, go = threading.Event(), threading.Event()
+
+    def hold(method, path):
+        if kind_of(method, path) == "write" and not held.is_set():
+            held.set()
+            assert go.wait(WAIT)
+
+    def run(runner, words, build, submitted):
+        late = threading.Thread(target=submitted, args=[JOB])
+        proxied.fault = hold
+        late.start()
+        assert held.wait(WAIT)
+        waited = RUN_ON_RUNNER(runner, words, build, submitted)
+        go.set()
+        late.join(WAIT)
+        return waited
+
+    monkeypatch.setattr(job, "run_on_runner", run)
+    with behind(gcs, monkeypatch) as proxied:
+        assert main(words) == 0
+    assert read_record("gs://kernel-slow/out").status == "done"

@@ -9,8 +9,8 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
-from bert_embed.base.errors import counted
-from bert_embed.results.run_record import now
+from bert_embed.base.errors import counted, required
+from bert_embed.results.run_record import change_record, now
 from bert_embed.search.clusters import Assigner
 from bert_embed.transforms.clusters.job import (
     AssignedFile,
@@ -19,6 +19,7 @@ from bert_embed.transforms.clusters.job import (
     ClusterJob,
     ClusterRecord,
     VectorFile,
+    parse_cluster_record,
     read_cluster_record,
 )
 from bert_embed.transforms.clusters.steps import (
@@ -100,13 +101,9 @@ def finish(
     job: ClusterJob, record: ClusterRecord, assigned_files: list[AssignedFile]
 ) -> ClusterRecord:
     """Writes the duplicates and the record; removes what only an unfinished job needs."""
-    before = read_cluster_record(job.folder)
-    if before is not None and before.run == record.run and before.is_done:
+    before = _present(job, record, read_cluster_record(job.folder))
+    if before is not None and before.is_done:
         return before  # this step is repeated
-    if before is not None and before.run != record.run:
-        raise ReconcileError(
-            f"{job.output} holds another {before.command} now, which replaced this"
-        )
     assigned_files = sorted(assigned_files, key=attrgetter("number"))
     sizes = np.empty(0, int)
     if assigned_files:
@@ -125,10 +122,25 @@ def finish(
         sizes=tuple(sizes.tolist()),
         written=job.folder.written(),
     )
-    data = record.to_json()
-    job.folder.write(job.folder.record, lambda out: out.write(data))
+
+    def finished(present: ClusterRecord | None) -> ClusterRecord:
+        present = _present(job, record, present)
+        return record if present is None else replace(record, job=present.job)
+
+    written = change_record(job.output, partial(parse_cluster_record, job.folder.record), finished)
     job.folder.remove_work()
-    return record
+    return required(written, "record")
+
+
+def _present(
+    job: ClusterJob, record: ClusterRecord, present: ClusterRecord | None
+) -> ClusterRecord | None:
+    """The record that is there; ReconcileError if it is another job's."""
+    if present is not None and present.run != record.run:
+        raise ReconcileError(
+            f"{job.output} holds another {present.command} now, which replaced this"
+        )
+    return present
 
 
 def _check_files(folder: ClusterFolder, wanted: Mapping[str, int]) -> None:

@@ -247,14 +247,17 @@ class ClusterRecord(JobRecord):
 def read_cluster_record(folder: ClusterFolder) -> ClusterRecord | None:
     """Returns the record of the job in a folder, None if the folder has none."""
     data = read_bytes(folder.record)
-    if data is None:
-        return None
-    values: dict[str, Any] = json_object(data, folder.record)
+    return None if data is None else parse_cluster_record(folder.record, data)
+
+
+def parse_cluster_record(path: str, data: bytes) -> ClusterRecord:
+    """Returns the record that a run.json holds; InputError if it is none, or damaged."""
+    values: dict[str, Any] = json_object(data, path)
     if "command" not in values:
-        raise InputError(f"{folder.record} is not the record of cluster or dedup")
-    record = from_json(ClusterRecord, values, folder.record)
+        raise InputError(f"{path} is not the record of cluster or dedup")
+    record = from_json(ClusterRecord, values, path)
     if record.is_done and (None in (record.counts, record.written, record.ended)):
-        raise InputError(f"{folder.record} is damaged: it has no counts, written or ended")
+        raise InputError(f"{path} is damaged: it has no counts, written or ended")
     return record
 
 

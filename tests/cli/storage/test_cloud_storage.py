@@ -242,10 +242,20 @@ def test_a_damaged_object_is_named_by_its_address(gcs, url, tiny_bundle, tmp_pat
         assert f": {address}/out/{name} is damaged" in capsys.readouterr().err
 
 
-def test_objects_decompressed_on_the_way_are_refused(gcs, tiny_bundle, tmp_path, capsys):
+def test_objects_decompressed_on_the_way_are_refused_where_they_are_read(
+    gcs, tiny_bundle, tmp_path, capsys
+):
     address, _ = bucket(gcs, "coded")
-    blob = gcs.client.bucket("coded").blob("a.txt")
-    blob.content_encoding = "gzip"
-    blob.upload_from_string(b"\x1f\x8b")
-    assert embed(tmp_path / "out", tiny_bundle, f"{address}/a.txt") == 2
-    assert "gs://coded/a.txt is stored with Content-Encoding gzip" in capsys.readouterr().err
+    there = gcs.client.bucket("coded")
+    for name in ("a.txt", "site/logo.svg", "site/_styles/main.css", "site/page.txt"):
+        blob = there.blob(name)
+        blob.content_encoding = None if name == "site/page.txt" else "gzip"
+        blob.upload_from_string(b"a red river" if name == "site/page.txt" else b"\x1f\x8b")
+    assert embed(tmp_path / "site", tiny_bundle, f"{address}/site") == 0
+    assert record(tmp_path / "site")["input"]["skipped_files"] == {".svg": 1, "_*": 1}
+    for named in ("a.txt", "site/logo.svg"):
+        flags = {"input_format": "text"} if named == "site/logo.svg" else {}
+        capsys.readouterr()
+        assert embed(tmp_path / "out", tiny_bundle, f"{address}/{named}", **flags) == 2
+        said = f"gs://coded/{named} is stored with Content-Encoding gzip"
+        assert said in capsys.readouterr().err

@@ -197,6 +197,41 @@ def test_only_one_creates(folder):
 
 
 @every
+def test_changes_at_once_are_made_one_after_the_other(folder):
+    path = put(folder, "other").replace("other", "run.json")
+    names = [b"%d" % number for number in range(9)]
+    with ThreadPoolExecutor(9) as pool:
+        changes = [lambda data, name=name: (data or b"") + name for name in names]
+        list(pool.map(lambda change: files.change(path, change), changes))
+    whole = files.read_bytes(path)
+    assert sorted(whole) == sorted(b"".join(names))
+    files.change(path, lambda data: None)
+    assert files.read_bytes(path) == whole
+    assert files.names_in(folder) == ["other", "run.json"]
+
+
+@remote
+def test_a_change_of_what_others_write_meanwhile_is_made_again(folder):
+    path, read = files.join(folder, "a"), []
+    others = iter(
+        (
+            lambda: files.create_exclusive(path, b"1"),
+            lambda: files.write_bytes(path, b"7"),
+            lambda: files.remove([path]),
+        )
+    )
+
+    def added(data):
+        read.append(data)
+        next(others, bool)()
+        return (data or b"") + b"+"
+
+    files.change(path, added)
+    assert read == [None, b"1", b"7", None]
+    assert files.read_bytes(path) == b"+"
+
+
+@every
 @pytest.mark.parametrize("later", [b"more", b"as long!", None])
 def test_a_file_that_is_no_longer_the_listed_one_is_refused(folder, later):
     path = put(folder, "a", data=b"as long.")
@@ -264,6 +299,7 @@ def test_faults_that_pass_are_not_seen(folder, proxied, at_once):
         for use in (
             lambda: files.create_exclusive(path, b"1"),
             lambda: files.write_bytes(path, b"some bytes") == (10, crc32c_of_bytes(b"some bytes")),
+            lambda: files.change(path, lambda data: data) is None,
             lambda: files.read_bytes(path) == b"some bytes",
             lambda: files.names_in(folder) == ["a"],
             lambda: files.remove([path]) is None,

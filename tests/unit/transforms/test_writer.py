@@ -410,23 +410,37 @@ def test_a_damaged_file_is_named(tmp_path, name, output_format):
         list(reader(tmp_path))
 
 
+@pytest.mark.parametrize("at", ["files", "record", "both"])
 @pytest.mark.parametrize("output_format", FORMATS)
-def test_the_record_of_two_attempts_is_that_of_the_file_that_came_last(tmp_path, output_format):
+def test_the_record_of_two_attempts_is_that_of_the_file_that_came_last(
+    tmp_path, output_format, at, monkeypatch
+):
     """On processors that round otherwise: the slower attempt wrote its file first."""
     slow, fast = embedding_block(vectors=numbers(3)), embedding_block(vectors=numbers(3) + 0.25)
     folder, metadata = OutputFolder(str(tmp_path)), described(slow, "float32")
-
     fast_writer = write_vectors(str(tmp_path), "run", output_format, metadata)
+    write_record = OutputFolder.write_block_record
 
     def overtaken(block):
         files = vector_files(block, folder, output_format, metadata)
-        fast_writer.write(fast)
+        if at != "record":
+            fast_writer.write(fast)
         return files
 
-    WriteParts(str(tmp_path), "run", overtaken, Counting()).write(slow)
+    def late(*settings):
+        """The fast attempt writes all of it between the slow one's look and its record."""
+        monkeypatch.setattr(OutputFolder, "write_block_record", write_record)
+        fast_writer.write(fast)
+        write_record(*settings)
+
+    if at != "files":
+        monkeypatch.setattr(OutputFolder, "write_block_record", late)
+    written = WriteParts(str(tmp_path), "run", overtaken, Counting()).write(slow)
     record = read_block_record(folder, slow.part.block, slow.part.number, "run")
+    assert written.files == record.files
     ((name, file),) = record.files.items()
     assert (file.crc32c, file.bytes) == (
         checksum(tmp_path / name),
         (tmp_path / name).stat().st_size,
     )
+    assert (len(list(tmp_path.rglob("part-*"))), list(tmp_path.rglob(".tmp-*"))) == (1, [])
