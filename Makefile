@@ -214,7 +214,7 @@ build/export-venv/made: tests/integration/export_readers/requirements.txt .venv/
 	$(OVERLAY)
 	@touch $@
 
-build/readers/%: tests/integration/export_readers/java/%.xml
+build/readers/opensearch: tests/integration/export_readers/java/opensearch.xml
 	rm -rf $@
 	mvn -B -q -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/$@" \
 		|| { rm -rf $@; exit 1; }
@@ -237,11 +237,10 @@ test-accelerators: model build/accelerators-venv/made
 		$$(grep -rl --include='*.py' ENGINES tests/unit) tests/integration/accelerators $(ARGS)
 	build/accelerators-venv/bin/python -m benchmarks.compiled $(COMPILED)
 
-# Where there is no Maven, or it cannot fetch, the tests of these programs are skipped.
+# Where there is no Maven, or it cannot fetch, the tests of OpenSearch are skipped.
 .PHONY: readers
 readers:
-	@! command -v mvn > /dev/null || $(MAKE) --no-print-directory \
-		$(addprefix build/readers/,anserini elasticsearch opensearch lakes) || true
+	@! command -v mvn > /dev/null || $(MAKE) --no-print-directory build/readers/opensearch || true
 
 test-export: build/export-venv/made readers
 	build/export-venv/bin/python -m pytest tests/integration/export_readers tests/unit/storage $(ARGS)

@@ -41,7 +41,7 @@ _COMMANDS = {
     "verify": ("options.commands:VerifyOptions", "commands.outputs:run_verify"),
     "report": ("options.commands:ReportOptions", "commands.outputs:run_report"),
     "card": ("options.commands:CardOptions", "commands.outputs:run_card"),
-    "export": ("options.commands:ExportOptions", "export.source:run_export"),
+    "export": ("options.commands:ExportOptions", "commands.export:run_export"),
     "cluster": ("options.commands:ClusterOptions", "commands.clusters:run_clusters"),
     "dedup": ("options.commands:DedupOptions", "commands.clusters:run_clusters"),
     "model import": ("options.commands:ModelImportOptions", "commands.models:run_import"),

@@ -22,7 +22,6 @@ OTHER_FLAGS = {
     "--service_port",
     "--worker_pool",  # Beam's boot program
     "--target",  # docker
-    *("--collection", "--index", "--generator", "--impact", "--pretokenized"),  # Pyserini
     "--long",  # zstd
     "--entrypoint",  # docker
     "--network",

@@ -218,14 +218,6 @@ class NewestRows:
         """uint64 `[rows]`: the hash of the id of each row of a newest version, in their order."""
         return np.concatenate([self._hashes_of(number) for number in range(len(self.outputs))])
 
-    def shared(self) -> int:
-        """How many ids are in several outputs, in none of them replaced."""
-        if len(self.outputs) == 1:
-            return 0
-        once = [np.unique(self._hashes_of(number)) for number in range(len(self.outputs))]
-        hashes = np.concatenate(once)
-        return len(hashes) - len(np.unique(hashes))
-
     def _hashes_of(self, number: int) -> np.ndarray:
         hashes = [
             id_hashes(ids)[self.are_newest(number, ids)]

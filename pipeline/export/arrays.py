@@ -157,7 +157,7 @@ def _check_memory(source: Source) -> None:
 
 def _number_of_lists(source: Source) -> int:
     """How many lists an inverted file has; 0 for a flat index."""
-    asked = source.options.kind_of_index
+    asked = source.options.index
     if source.similarity == "manhattan" and source.dtype != "ubinary":  # has no inverted file
         if asked not in ("auto", "flat"):
             raise UsageError(

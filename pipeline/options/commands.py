@@ -281,20 +281,10 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "npy": (),
     "faiss": ("dense",),
     "vertex": ("dense", "sparse"),
-    "pgvector": ("dense", "sparse"),
-    "opensearch": ("dense", "sparse"),
-    "pyserini": ("sparse",),
-    "qdrant": ("dense", "sparse", "multi"),
-    "iceberg": ("dense", "sparse", "multi", "scores"),  # the first that an output holds
-    "delta": ("dense", "sparse", "multi", "scores"),
 }
-# The indexes of each target, its default first.
-INDEXES = {"faiss": ("auto", "flat", "ivf"), "pgvector": ("none", "hnsw", "ivfflat")}
 _ONLY_FOR = {
-    "index": tuple(INDEXES),
-    "table": ("pgvector", "iceberg"),
-    "model": ("opensearch", "pyserini"),
-    **dict.fromkeys(("restricts", "numeric_restricts", "embedding_metadata"), ("vertex",)),
+    "index": "faiss",
+    **dict.fromkeys(("restricts", "numeric_restricts", "embedding_metadata"), "vertex"),
 }
 
 
@@ -307,18 +297,14 @@ class ExportOptions(CommandOptions):
     """Copies the vectors of runs to where other programs search them."""
 
     source: tuple[str, ...] = positional("DIR...", DIRS, kind=places)
-    dest: str = positional("DEST", "a folder, local or gs://; for pgvector a postgresql:// URL")
+    dest: str = positional("DEST", "a folder, local or gs://")
     to: str = flag("what the vectors are for", default=MISSING, choices=tuple(TARGETS))
     granularity: str = flag("which vectors", default="sentence", choices=GRANULARITIES)
     partial: bool = switch("take what an unfinished run has finished")
-    index: str | None = flag(
-        "kind of index (faiss: auto, flat, ivf; pgvector: none, hnsw, ivfflat; the first is the "
-        "default)"
-    )
-    table: str = flag("name of the table (pgvector, iceberg)", default="embeddings")
-    model: str | None = flag(
-        "where the model is, if it was moved, for the tokens of sparse vectors (opensearch, "
-        "pyserini)"
+    index: str = flag(
+        "kind of faiss index; auto is flat up to 100,000 rows",
+        default="auto",
+        choices=("auto", "flat", "ivf"),
     )
     restricts: tuple[str, ...] = _vertex_columns("to filter by their values")
     numeric_restricts: tuple[str, ...] = _vertex_columns("to filter by numbers")
@@ -327,16 +313,6 @@ class ExportOptions(CommandOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         flags = flags_of(type(self))
-        for name, targets in _ONLY_FOR.items():
-            if getattr(self, name) != flags[name].default and self.to not in targets:
-                raise UsageError(f"--{name} is for --to {' or '.join(targets)}, not for {self.to}")
-        indexes = INDEXES.get(self.to, ())
-        if self.index not in (None, *indexes):
-            raise UsageError(
-                f"--index must be one of {', '.join(indexes)} for --to {self.to}, got {self.index}"
-            )
-
-    @property
-    def kind_of_index(self) -> str:
-        """The index to build: the one that was given, or the target's default."""
-        return self.index or INDEXES.get(self.to, ("none",))[0]
+        for name, target in _ONLY_FOR.items():
+            if getattr(self, name) != flags[name].default and self.to != target:
+                raise UsageError(f"--{name} is for --to {target}, not for {self.to}")

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import bert_embed
-from bert_embed.pipeline.export.lines import rows_per_file
 from bert_embed.pipeline.export.source import open_source
+from bert_embed.pipeline.export.vertex import rows_per_file
 from bert_embed.pipeline.options.commands import ExportOptions
 from tests.support.command import embed
 from tests.support.outputs import contents, export, finished_run
@@ -139,10 +139,9 @@ def test_equal_ids_that_a_run_counted_are_refused(tmp_path, tiny_bundle, capsys)
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
     columns = {"id_column": "id", "text_column": "text"}
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", **columns) == 0
-    for target in ("vertex", "opensearch", "qdrant"):
-        assert export(tmp_path / "out", tmp_path / "root", target) == 2
-        assert "has 1 document whose id another one has" in capsys.readouterr().err
-        assert not (tmp_path / "root").exists()
+    assert export(tmp_path / "out", tmp_path / "root", "vertex") == 2
+    assert "has 1 row whose document's id another one has" in capsys.readouterr().err
+    assert not (tmp_path / "root").exists()
 
 
 def test_numbers_that_are_not_finite_are_no_restricts(tmp_path):
@@ -162,7 +161,7 @@ def test_a_call_names_its_arguments_and_takes_one_column_as_a_text(run, tmp_path
     for arguments, message in (
         ({"restricts": "price"}, "^restricts cannot take price, which is double"),
         ({"restricts": ["lang", "color"]}, "^restricts names color, but the output has id"),
-        ({"index": "flat"}, "^index is for to faiss or pgvector, not for vertex"),
+        ({"index": "flat"}, "^index is for to faiss, not for vertex"),
     ):
         with pytest.raises(bert_embed.InputError, match=message):
             bert_embed.export(*call, **arguments)

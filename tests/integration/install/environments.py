@@ -46,9 +46,6 @@ EXTRAS = {
         "SavedModels, TF Hub, google-research checkpoints, GPU and TPU, input of TFRecord examples",
     ),
     "faiss": Extra(("faiss",), "`export --to faiss`"),
-    "pgvector": Extra(("pgvector", "psycopg"), "`export --to pgvector`"),
-    "iceberg": Extra(("pyiceberg", "sqlalchemy"), "`export --to iceberg`"),
-    "delta": Extra(("deltalake",), "`export --to delta`"),
     "map": Extra(
         ("openTSNE",),
         "maps by t-SNE in the reports of `embed` (100 to 2,000 documents) and `report`",

@@ -169,11 +169,6 @@ LACKING = {
     "embed --input {texts} --output out --precision bfloat16": "pip install 'jax[cuda13]'",
     "model import {google} bundle": "pip install tensorflow",
     "export {output} dest --to faiss": "pip install faiss-cpu",
-    "export {output} postgresql://me@127.0.0.1/db --to pgvector": (
-        "pip install pgvector 'psycopg[binary]'"
-    ),
-    "export {output} dest --to iceberg": "pip install 'pyiceberg[sql-sqlite]'",
-    "export {output} . --to delta": "pip install deltalake",
     "report {output} --projection tsne": "pip install openTSNE",
 }
 
