@@ -1,5 +1,6 @@
 """Resolves which fields hold text, id and extra columns, from options and first records."""
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -7,6 +8,7 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from bert_embed.base.threads import in_parallel
@@ -24,11 +26,18 @@ from bert_embed.transforms.bigquery.client import check_column
 from bert_embed.transforms.examples import ExampleSettings, settings_from_json
 from bert_embed.transforms.output_folder import SETTINGS_FILE, settings_places
 from bert_embed.transforms.parts import WHOLE_FILES, InputFile
-from bert_embed.transforms.read.columns import Columns, joined_fields, no_column, text_fields
+from bert_embed.transforms.read.columns import (
+    Columns,
+    joined_fields,
+    nested_value,
+    no_column,
+    partitions,
+    text_fields,
+)
 from bert_embed.transforms.read.csv import check_names, csv_header
 from bert_embed.transforms.read.examples import ExampleReading, first_examples
-from bert_embed.transforms.read.lines import first_lines, first_records
-from bert_embed.transforms.read.parquet import check_schema, plain_type
+from bert_embed.transforms.read.lines import first_lines, first_records, stored_pieces
+from bert_embed.transforms.read.parquet import check_schema, plain_type, promoted, type_of
 from bert_embed.transforms.read.reader import quoting_of
 from bert_embed.transforms.read.records import (
     CAN_BE,
@@ -42,6 +51,7 @@ from bert_embed.transforms.read.records import (
 # How much of a large input is looked at: records of the start of each of so many JSON files, spread
 # evenly over all of them, and so many records of all files together.
 _FIRST_RECORDS, _MOST_RECORDS, _MOST_LOOKED = 100, 10_000, 1000
+_MOST_SEARCHED = 256 << 20  # bytes in which a field is looked for that no first record has
 NO_ID_COLUMN = ""  # as --id_column: each document is named by its place
 _COMMA = re.compile(r"\s*,\s*")
 _RECORDS = "JSON lines, CSV and Parquet"
@@ -161,11 +171,13 @@ def input_columns(options: Options, files: list[InputFile]) -> Columns:
     if "," in columns.text or len(words) > 1 or ":" in "".join(words):
         existing = _existing_names(looked)
         columns = named_columns(options, existing)
-    extra = extra_schema(tuple(_whole_names(words, existing)), files, options.keep_text, existing)
+    words = tuple(_whole_names(words, existing))
+    extra = extra_schema(words, files, options.keep_text, existing)
+    typed = [] if extra is None else [name for name in extra.names if name not in words]
     columns = replace(columns, extra=extra)
     if options.id_column is None:
         columns = replace(columns, id=_default_id(looked, columns))
-    _check_json(looked, files, columns)
+    _check_json(looked, files, columns, typed)
     for fields in looked:
         if fields.file.footer is not None:
             check_schema(fields.file.info.path, fields.file.footer.schema, columns)
@@ -225,7 +237,7 @@ def _id_type(columns: Columns, files: list[InputFile]) -> str:
     if columns.id is None or not all(file.footer is not None for file in files):
         return "string"
     schemas = [file.footer.schema for file in files if file.footer is not None]
-    kinds = {plain_type(schema.field(columns.id).type) for schema in schemas}
+    kinds = {plain_type(type_of(schema, columns.id) or pa.null()) for schema in schemas}
     kind = kinds.pop() if len(kinds) == 1 else None
     return str(kind) if kind is not None and pa.types.is_integer(kind) else "string"
 
@@ -243,8 +255,10 @@ def _refuse_columns(options: Options, columns: Columns) -> None:
         raise UsageError(f"--granularity span reads {_RECORDS}, but the input is plain text")
 
 
-def _check_json(looked: Sequence[_Fields], files: list[InputFile], columns: Columns) -> None:
-    """Refuses JSON without a requested field in all that is looked at, or of another type."""
+def _check_json(
+    looked: Sequence[_Fields], files: list[InputFile], columns: Columns, typed: Collection[str]
+) -> None:
+    """Refuses JSON without a requested field, or with an extra one whose type must be named."""
     json_fields = [fields for fields in looked if fields.file.format == "jsonl"]
     records = [record for fields in json_fields for record in fields.records]
     if not records:
@@ -256,21 +270,58 @@ def _check_json(looked: Sequence[_Fields], files: list[InputFile], columns: Colu
             )
         return
     first = next(fields for fields in json_fields if fields.records)
-    names = dict.fromkeys(chain.from_iterable(fields.names for fields in json_fields))
+    names = {name for fields in json_fields for name in fields.names}
+    names |= {
+        f"{name}.{inner}"
+        for record in records
+        for name, value in record.items()
+        for inner in (value if isinstance(value, dict) else ())
+    }
     for flag, name in columns.requested:
-        if name not in names:  # Spark leaves out what is null
-            place = f"not in the first records of {first.file.info.path}"
-            raise no_column(flag, name, place, sorted(names))
+        if any(_has_field(fields, name) for fields in json_fields):
+            continue
+        if flag == "extra_columns" and (name in typed or _is_in_files(name, json_fields)):
+            continue
+        place = f"not in the first records of {first.file.info.path}"
+        raise no_column(flag, name, place, sorted(names))
     for field in columns.extra or ():
-        values = (record.get(field.name) for record in records)
+        if field.name in typed or type_name(field.type) != "string":
+            continue
+        values = (nested_value(record, field.name) for record in records)
         kinds = {_json_type(value) for value in values if value not in (None, [])}
-        if type_name(field.type) == "string" and len(kinds) == 1:
-            (kind,) = kinds
-            if kind not in ("string", None):
-                raise UsageError(
-                    f"--extra_columns {field.name} is {kind} in the first records of "
-                    f"{first.file.info.path}; write {field.name}:{kind}"
-                )
+        kind = kinds.pop() if len(kinds) == 1 else None
+        if kind not in ("string", None):
+            raise UsageError(
+                f"--extra_columns {field.name} is {kind} in the first records of "
+                f"{first.file.info.path}; write {field.name}:{kind}, or {field.name}:string for "
+                "the text that stands there"
+            )
+
+
+def _has_field(fields: _Fields, name: str) -> bool:
+    """Whether the first records of a file have a field, or the names of its folders."""
+    return (
+        name in fields.names
+        or name in partitions(fields.file.info.path)
+        or any(nested_value(record, name) is not None for record in fields.records)
+    )
+
+
+def _is_in_files(name: str, json_fields: Sequence[_Fields]) -> bool:
+    """Whether a field stands somewhere in the files' first bytes: Spark leaves out what is null."""
+    last = name.rpartition(".")[2]
+    keys = {json.dumps(last).encode(), orjson.dumps(last)}
+    left = _MOST_SEARCHED
+    for fields in json_fields:
+        [whole] = fields.file.as_block().slices
+        end = b""
+        for data in stored_pieces(whole, fields.file.compression, 1 << 20):
+            if any(key in end + data for key in keys):
+                return True
+            end, left = data[-max(map(len, keys)) :], left - len(data)
+            if left <= 0:
+                return False
+    return False
 
 
 def _json_type(value: Any) -> str | None:
@@ -348,33 +399,30 @@ def _name_and_type(word: str) -> tuple[str, str | None]:
         raise UsageError(f"--extra_columns {word}: {error}") from error
 
 
-def _stored_type(name: str, files: list[InputFile]) -> tuple[pa.DataType, str]:
-    """The type of a column in the first Parquet file with values, null without one; and where."""
+def _stored_types(name: str, files: list[InputFile]) -> dict[pa.DataType, str]:
+    """The types of a column in Parquet files, but null, each with the first file that has it."""
+    types: dict[pa.DataType, str] = {}
     for file in files:
-        number = -1 if file.footer is None else file.footer.schema.get_field_index(name)
-        if file.footer is not None and number >= 0:
-            kind = file.footer.schema.field(number).type
-            if not pa.types.is_null(kind):
-                return kind, f" in {file.info.path}"
-    return pa.null(), ""
+        kind = None if file.footer is None else type_of(file.footer.schema, name)
+        if kind is not None and not pa.types.is_null(kind):
+            types.setdefault(kind, file.info.path)
+    return types
 
 
 def _extra_type(name: str, requested: str | None, files: list[InputFile]) -> pa.DataType:
-    """The type of one column; later, every file is checked for it."""
+    """The type of one column: the requested one, else one that holds the values of all files."""
     formats = {file.format for file in files}
-    stored, place = _stored_type(name, files)
-    if pa.types.is_null(stored):
+    stored = _stored_types(name, files)
+    place = ""
+    if requested is not None or not stored:
         kind = TYPES[requested or "string"]
     else:
-        kind = plain_type(stored)
-        if kind is None:
-            raise UsageError(f"--extra_columns {name} is {stored}{place}; {CAN_BE}")
-        if requested is not None and TYPES[requested] != kind:
-            raise UsageError(f"--extra_columns {name}:{requested} is {kind}{place}; write {name}")
+        kind = _held_type(name, stored)
+        place = f" in {next(iter(stored.values()))}"
         if type_name(kind) is None and formats & {"jsonl", "csv"}:
             raise UsageError(
                 f"--extra_columns {name} is {kind}{place}, which JSON lines and CSV files "
-                "cannot hold; embed them in separate runs"
+                f"cannot hold; write {name}:TYPE with one of {', '.join(TYPES)}"
             )
     if is_list(kind) and "csv" in formats:
         raise UsageError(
@@ -382,6 +430,23 @@ def _extra_type(name: str, requested: str | None, files: list[InputFile]) -> pa.
             "separate runs"
         )
     return kind
+
+
+def _held_type(name: str, stored: Mapping[pa.DataType, str]) -> pa.DataType:
+    """The type that holds the values of a column of these types."""
+    plain = {kind: plain_type(kind) for kind in stored}
+    for kind, place in stored.items():
+        if plain[kind] is None:
+            as_text = f"; {name}:string makes JSON of it" if pa.types.is_nested(kind) else ""
+            raise UsageError(f"--extra_columns {name} is {kind} in {place}; {CAN_BE}{as_text}")
+    held = promoted(kind for kind in plain.values() if kind is not None)
+    if held is None:
+        places = " and ".join(f"{kind} in {place}" for kind, place in [*stored.items()][:2])
+        raise UsageError(
+            f"--extra_columns {name} is {places}, which no type holds without loss; write "
+            f"{name}:TYPE with one of {', '.join(TYPES)}"
+        )
+    return held
 
 
 _OF_TEXTS = (

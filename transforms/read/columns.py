@@ -3,10 +3,12 @@
 import csv
 import difflib
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -55,6 +57,11 @@ class Columns:
         pairs += [("extra_columns", name) for name in (self.extra.names if self.extra else ())]
         return [(flag, name) for flag, name in pairs if name is not None]
 
+    @cached_property
+    def nested(self) -> tuple[str, ...]:
+        """The names that may be those of fields of an object: `meta.year`."""
+        return tuple(name for name in self.names if "." in name)
+
     @property
     def names(self) -> list[str]:
         """The fields that are read, each once."""
@@ -62,6 +69,41 @@ class Columns:
 
 
 PLAIN = Columns()
+
+
+def nested_value(record: Mapping[str, Any], name: str) -> Any:
+    """The value of a field, or of a field of the object in a field; None if there is none.
+
+    >>> nested_value({"meta": {"year": 2024}}, "meta.year")
+    2024
+    """
+    if name in record:
+        return record[name]
+    first, dot, rest = name.partition(".")
+    inner = record.get(first) if dot else None
+    return nested_value(inner, rest) if isinstance(inner, dict) else None
+
+
+_NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write for null
+
+
+def partitions(path: str) -> Mapping[str, str | None]:
+    """The columns in the names of a file's folders, as Hive writes them.
+
+    >>> partitions("gs://b/lang=de/city=Bad%20Ems/a.parquet")
+    {'lang': 'de', 'city': 'Bad Ems'}
+    """
+    return _partitions(path.rpartition("/")[0]) if "=" in path else {}
+
+
+@lru_cache(maxsize=1024)
+def _partitions(folder: str) -> dict[str, str | None]:
+    pairs = (part.partition("=") for part in folder.split("/"))
+    return {
+        name: None if value == _NO_PARTITION else unquote(value)
+        for name, equals, value in pairs
+        if name and equals
+    }
 
 
 def text_fields(text: str) -> tuple[str, ...]:
@@ -94,7 +136,8 @@ def no_column(flag: str, name: str, place: str, existing: Iterable[str]) -> Inpu
     names = list(map(str, existing))
     default = "the default " if name == _DEFAULTS.get(flag) else ""
     listed = ", ".join(names[:_MOST_NAMED]) + ", …" * (len(names) > _MOST_NAMED)
-    by_lower = {column.lower(): column for column in names}
+    by_lower = {column.rpartition(".")[2].lower(): column for column in reversed(names)}
+    by_lower |= {column.lower(): column for column in names}
     nearest = difflib.get_close_matches(name.lower(), by_lower, n=1)
     hint = ""
     if nearest:

@@ -21,7 +21,7 @@ from bert_embed.transforms.parts import (
     Slice,
 )
 from bert_embed.transforms.read import lines
-from bert_embed.transforms.read.columns import Columns, no_column
+from bert_embed.transforms.read.columns import Columns, no_column, partitions
 from bert_embed.transforms.read.lines import (
     BOM,
     INVALID_UTF8,
@@ -456,6 +456,8 @@ def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
     existing = list(names)
     for flag, name in columns.requested:
         places = _places(existing, name)
+        if not places and flag == "extra_columns" and name in partitions(path):
+            continue
         if not places:
             raise no_column(flag, name, f"not a column of {path}", existing)
         if len(places) > 1:
@@ -480,8 +482,9 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
     waiting: list[str] = []  # the one record that the reader takes next
     taken = iter(functools.partial(_taken, waiting), None)
     rows = _reader(taken, records.delimiter, records.quoting)
-    extra = ExtraValues(columns.extra) if columns.extra else None
-    places = {name: _places(records.header, name)[0] for _, name in columns.requested}
+    extra = ExtraValues(columns.extra, partitions(records.path)) if columns.extra else None
+    found = {name: _places(records.header, name) for name in columns.names}
+    places = {name: at[0] for name, at in found.items() if at}
     width = len(records.header)
     stops = [*records.starts[1:].tolist(), len(records.data)][: records.count]
     for number, (start, stop) in enumerate(zip(records.starts.tolist(), stops, strict=True)):

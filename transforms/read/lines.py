@@ -27,7 +27,7 @@ from bert_embed.transforms.parts import (
     Rejected,
     Slice,
 )
-from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.columns import Columns, nested_value, partitions
 from bert_embed.transforms.read.records import (
     BadRecord,
     Documents,
@@ -425,12 +425,14 @@ def parse_jsonl(lines: Lines, columns: Columns) -> Documents:
     """Parses lines; those that give no document are rejected."""
     texts, offsets = line_texts(lines)
     places = positions(lines.path, offsets)
-    return documents_of(_records(texts, columns), places, columns)[0]
+    return documents_of(_records(texts, columns, lines.path), places, columns)[0]
 
 
-def _records(lines: Iterable[str | bytes], columns: Columns) -> Iterator[Record | BadRecord]:
-    extra = ExtraValues(columns.extra) if columns.extra else None
-    for line in lines:
+def _records(
+    texts: Iterable[str | bytes], columns: Columns, path: str
+) -> Iterator[Record | BadRecord]:
+    extra = ExtraValues(columns.extra, partitions(path)) if columns.extra else None
+    for line in texts:
         try:
             yield parse_record(line, columns, extra)
         except BadRecordError as error:
@@ -452,6 +454,8 @@ def parse_record(line: str | bytes, columns: Columns, extra: ExtraValues | None)
         raise BadRecordError(_several_or_malformed(line), error) from error
     if not isinstance(record, dict):
         raise BadRecordError("not a JSON object")
+    for name in columns.nested:
+        record[name] = nested_value(record, name)
     return record_of(record, columns, extra(record) if extra else ())
 
 

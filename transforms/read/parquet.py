@@ -1,8 +1,8 @@
 """Reads Parquet files: which columns can be used, as which types, the documents in them."""
 
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, pairwise
 from typing import Any, BinaryIO
@@ -30,15 +30,18 @@ from bert_embed.transforms.parts import (
     RowGroup,
     Slice,
 )
-from bert_embed.transforms.read.columns import SPANS, Columns, no_column, text_fields
+from bert_embed.transforms.read.columns import SPANS, Columns, no_column, partitions, text_fields
 from bert_embed.transforms.read.lines import INVALID_UTF8, parts_in_order, positions
 from bert_embed.transforms.read.records import (
     CAN_BE,
+    UNFIT,
     BadRecord,
     Documents,
     Record,
     documents_of,
+    fitting,
     record_of,
+    type_name,
 )
 
 _NUMBER_BYTES = 8
@@ -67,15 +70,15 @@ def plain_type(kind: pa.DataType) -> pa.DataType | None:
     """The type of an extra column in the output; None if the column cannot be passed through.
 
     A dictionary becomes the type of its values, every kind of string, UUIDs and bytes `string`, and
-    every kind of list, of numbers, booleans or strings, `list`. All other types stay.
+    every kind of list, of numbers, booleans or strings, `list`; an extension, such as JSON, what it
+    is stored as. All other types stay.
 
     >>> plain_type(pa.dictionary(pa.int32(), pa.large_string()))
     DataType(string)
     >>> plain_type(pa.struct([("a", pa.int64())])) is None
     True
     """
-    if pa.types.is_dictionary(kind):
-        return plain_type(kind.value_type)
+    kind = _stored(kind)
     if is_text(kind):
         return pa.string()
     if is_list(kind):
@@ -85,10 +88,33 @@ def plain_type(kind: pa.DataType) -> pa.DataType | None:
     return kind if any(is_kind(kind) for is_kind in _SCALARS) else None
 
 
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """The type of a dictionary's values, or that in which an extension is stored; UUIDs stay."""
+    if pa.types.is_dictionary(kind):
+        return _stored(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType) and kind != pa.uuid():
+        return _stored(kind.storage_type)
+    return kind
+
+
+def promoted(kinds: Iterable[pa.DataType]) -> pa.DataType | None:
+    """The type that holds the values of columns of all these types; None if none does.
+
+    >>> promoted([pa.int32(), pa.float64()]), promoted([pa.int64(), pa.string()])
+    (DataType(double), None)
+    """
+    schemas = [pa.schema([("", kind)]) for kind in dict.fromkeys(kinds)]
+    try:
+        kind = pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except pa.ArrowException:
+        return None
+    decimals = [pa.types.is_decimal(schema.field(0).type) for schema in schemas]
+    return None if any(decimals) and not pa.types.is_decimal(kind) else kind
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Whether values are strings, in any layout, also one that does not say so, or UUIDs."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
+    kind = _stored(kind)
     strings = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     return strings or kind in (pa.string_view(), pa.uuid()) or is_binary(kind)
 
@@ -100,9 +126,14 @@ def is_binary(kind: pa.DataType) -> bool:
 
 
 def as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Bytes and UUIDs as strings, which may not be UTF-8, dictionaries as their values."""
+    """Bytes and UUIDs as strings, which may not be UTF-8, other types as `_stored`."""
     if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+        return as_strings(column.cast(column.type.value_type))
+    if isinstance(column.type, pa.BaseExtensionType) and column.type != pa.uuid():
+        stored = [chunk.storage for chunk in column.chunks]
+        return as_strings(pa.chunked_array(stored, column.type.storage_type))
+    if is_list(column.type) and column.type.value_type in (pa.string_view(), pa.binary_view()):
+        return column.cast(pa.list_(pa.string()))
     if column.type == pa.uuid():
         texts = [None if value is None else str(value) for value in column.to_pylist()]
         return pa.chunked_array([pa.array(texts, pa.string())])
@@ -142,14 +173,38 @@ def _value_bytes(values: pa.Array) -> np.ndarray:
 def check_schema(path: str, schema: pa.Schema, columns: Columns) -> None:
     """Raises SettingError if a file lacks a requested column, or its type cannot be read."""
     for flag, name in columns.requested:
-        number = schema.get_field_index(name)
-        if number < 0:
-            if name in schema.names:
+        kind = type_of(schema, name)
+        if kind is None:
+            if schema.names.count(name) > 1:
                 raise SettingError(flag, f"{name} is in {path} more than once")
+            if flag == "extra_columns" and name in partitions(path):
+                continue
             raise no_column(flag, name, f"not a column of {path}", schema.names)
-        kind = schema.field(number).type
         if not _is_readable(flag, name, kind, columns):
             raise SettingError(flag, f"{name} of {path} is {kind}; {_REQUIRED[flag]}")
+
+
+def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
+    """The type of a column, or of the field of a struct (`meta.year`); None if there is not one."""
+    if name in schema.names:
+        number = schema.get_field_index(name)
+        return None if number < 0 else schema.field(number).type
+    first, *rest = name.split(".")
+    number = schema.get_field_index(first) if rest else -1
+    kind = None if number < 0 else schema.field(number).type
+    for field in rest:
+        is_there = (
+            kind is not None and pa.types.is_struct(kind) and kind.get_field_index(field) >= 0
+        )
+        kind = kind.field(field).type if kind is not None and is_there else None
+    return kind
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.ChunkedArray:
+    """A column, or the field of a struct, as `as_strings`."""
+    first, *fields = [name] if name in batch.schema.names else name.split(".")
+    column = batch.column(first)
+    return as_strings(pa.chunked_array([pc.struct_field(column, fields) if fields else column]))
 
 
 def _is_readable(flag: str, name: str, kind: pa.DataType, columns: Columns) -> bool:
@@ -159,7 +214,10 @@ def _is_readable(flag: str, name: str, kind: pa.DataType, columns: Columns) -> b
         whole = pa.types.is_decimal(kind) and kind.scale == 0
         return is_text(kind) or pa.types.is_integer(kind) or whole
     if flag == "extra_columns":
-        return plain_type(kind) == required(columns.extra, "extra columns").field(name).type
+        wanted = required(columns.extra, "extra columns").field(name).type
+        if type_name(wanted) is not None:  # of which values of any type are made, or do not fit
+            return plain_type(kind) is not None or wanted == pa.string()
+        return promoted([plain_type(kind) or kind, wanted]) == wanted
     can_be_list = flag == SPANS or (flag == "text_column" and len(columns.texts) == 1)
     listed = kind.value_type if is_list(kind) and can_be_list else kind
     if flag == SPANS:
@@ -311,8 +369,8 @@ def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Rows
             at += batch.num_rows
             if start < stop:
                 inside = batch.slice(start, stop - start)
-                strings = [as_strings(pa.chunked_array([column])) for column in inside.columns]
-                held.append(pa.table(strings, inside.schema.names))
+                names = [name for name in columns.names if type_of(inside.schema, name)]
+                held.append(pa.table([_column(inside, name) for name in names], names))
                 count, size = count + stop - start, size + held[-1].nbytes
             is_end = at >= piece.stop
             if held and (is_end or count >= full or size >= _TABLE_BYTES):
@@ -462,19 +520,46 @@ def parse_rows(rows: Rows, columns: Columns) -> Documents:
     documents, numbers = documents_of(_documents(rows, plain), places, plain)
     if columns.extra is None:
         return documents
-    table = rows.table.select(columns.extra.names).take(pa.array(numbers))
     unfit: Counter[str] = Counter()
-    for at, name in enumerate(table.column_names):
-        if not _is_valid(table[name]):  # strings that are not UTF-8
-            values = _values(table[name])
-            valid = [None if _is_invalid(value) else value for value in values]
-            unfit[name] = sum(map(_is_invalid, values))
-            table = table.set_column(at, name, pa.array(valid, columns.extra.field(name).type))
-    return replace(documents, extra=table.cast(columns.extra), unfit=unfit)
+    extra = []
+    for described in columns.extra:
+        name, kind = described.name, described.type
+        if name in rows.table.column_names:
+            values, lost = _extra_values(rows.table[name].take(pa.array(numbers)), kind)
+        else:
+            texts = [partitions(rows.path).get(name)] * len(numbers)
+            values, lost = _extra_values(pa.chunked_array([pa.array(texts, pa.string())]), kind)
+        extra.append(values)
+        unfit += Counter({name: lost})
+    return replace(documents, extra=pa.Table.from_arrays(extra, schema=columns.extra), unfit=unfit)
+
+
+def _extra_values(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray, int]:
+    """The values of a column as a type, null for those that do not fit; and how many those are."""
+    with suppress(pa.ArrowException):
+        if not pa.types.is_struct(column.type):
+            column.validate(full=True)  # strings may not be UTF-8
+            return column.cast(kind), 0
+    values: list[Any] = _values(column)
+    name = type_name(kind)
+    is_rounded = pa.types.is_integer(column.type) and pa.types.is_floating(kind)
+    if name is not None and not is_rounded:
+        values = fitting((UNFIT if _is_invalid(value) else value for value in values), name)
+    else:
+        values = [_cast(value, column.type, kind) for value in values]
+    fit = [None if value is UNFIT else value for value in values]
+    return pa.chunked_array([pa.array(fit, kind)]), sum(value is UNFIT for value in values)
+
+
+def _cast(value: Any, stored: pa.DataType, kind: pa.DataType) -> Any:
+    try:
+        return pa.scalar(value, stored).cast(kind).as_py()
+    except pa.ArrowException:
+        return UNFIT
 
 
 def _documents(rows: Rows, columns: Columns) -> Iterator[Record | BadRecord]:
-    names = columns.names
+    names = [name for name in columns.names if name in rows.table.column_names]
     values = [_values(rows.table[name]) for name in names]
     all_valid = all(_is_valid(rows.table[name]) for name in names)
     for row in zip(*values, strict=True):

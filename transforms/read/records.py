@@ -1,11 +1,14 @@
 """Makes documents of records, by their fields and types, or says why a record is none."""
 
+import base64
 import datetime
 import itertools
 import math
 import re
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +19,7 @@ import pyarrow as pa
 from bert_embed.base.errors import SettingError
 from bert_embed.transforms.blocks import join
 from bert_embed.transforms.parts import BLANK_LINE, BadRecordError, Rejected
-from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.columns import Columns, nested_value
 
 # Types that a column of a text format can have, by their names in --extra_columns; CSV has no
 # lists.
@@ -76,37 +79,54 @@ def type_name(kind: pa.DataType) -> str | None:
 
 
 class ExtraValues:
-    """Reads extra columns, each of `TYPES`; an empty value, or one like NA, is null except text."""
+    """Reads extra columns, each of `TYPES`; an empty value, or one like NA, is null except text.
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self._columns: list[tuple[str, Callable[[Any], Any]]] = []
+    What a record lacks comes from the names of its file's folders, if they have it.
+    """
+
+    def __init__(self, schema: pa.Schema, partition: Mapping[str, str | None]) -> None:
+        self._columns: list[tuple[str, Callable[[Any], Any], str | None]] = []
         for column in schema:
             kind = type_name(column.type)
             if kind is None:
                 raise SettingError(
                     "extra_columns", f"{column.name} is {column.type}, which text cannot give"
                 )
-            self._columns.append((column.name, _CONVERTERS[kind]))
+            self._columns.append((column.name, _CONVERTERS[kind], partition.get(column.name)))
 
     def __call__(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
         """The values of a record, None for what is missing, `UNFIT` for what does not fit."""
         return tuple(self._values(record))
 
     def _values(self, record: Mapping[str, Any]) -> Iterator[Any]:
-        for name, convert in self._columns:
-            value = _of_mongodb(record.get(name))
-            try:
-                yield None if value is None else convert(value)
-            except (ValueError, OverflowError):
-                yield UNFIT
+        for name, convert, default in self._columns:
+            yield _fitting(convert, _of_mongodb(record.get(name, default)))
+
+
+def _fitting(convert: Callable[[Any], Any], value: Any) -> Any:
+    if value is None or value is UNFIT:
+        return value
+    try:
+        return convert(value)
+    except (ValueError, OverflowError):
+        return UNFIT
+
+
+def fitting(values: Iterable[Any], kind: str) -> list[Any]:
+    """Values of any types as those of a type in `TYPES`; `UNFIT` for what does not fit."""
+    return [_fitting(_CONVERTERS[kind], value) for value in values]
 
 
 def _string(value: Any) -> str:
+    """A value as text, an object or a list as JSON."""
     if isinstance(value, str):
         return value
-    if not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise ValueError
-    return orjson.dumps(value).decode()
+    try:
+        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode().strip('"')
+    except orjson.JSONEncodeError as error:
+        raise ValueError from error
 
 
 def _integer(value: Any) -> int:
@@ -138,6 +158,10 @@ def _bool(value: Any) -> bool:
 
 def _moment(value: Any) -> datetime.datetime:
     """A time in the zone that it names, else UTC: of ISO 8601, or a number as pandas writes it."""
+    if isinstance(value, datetime.date):
+        moment = value if isinstance(value, datetime.datetime) else None
+        moment = moment or datetime.datetime.combine(value, datetime.time())
+        return moment.replace(tzinfo=moment.tzinfo or datetime.UTC)
     text = value if isinstance(value, str) else str(_integer(value))
     if whole := _INTEGER.fullmatch(text):
         text = whole[1]
@@ -388,16 +412,30 @@ def _in_code_points(spans: Sequence[Span], words: Sequence[str]) -> list[Span]:
     return [(begins[start], begins[stop] - 1) for start, stop in spans]
 
 
+_UUID = "04"  # MongoDB's subtype; of the older 03 nobody knows the order of its bytes
+
+
 def _of_mongodb(value: Any) -> Any:
     """The value in MongoDB's notation of its own types: `{"$oid": "5f0e"}`."""
     while isinstance(value, dict) and len(value) == 1 and next(iter(value)).startswith("$"):
-        [value] = value.values()
+        [[kind, value]] = value.items()
+        if kind == "$binary" and isinstance(value, dict) and "base64" in value:
+            return _binary(value)
     return value
+
+
+def _binary(value: dict[str, Any]) -> Any:
+    """Bytes as mongoexport writes them: a UUID as such, others in base64."""
+    encoded = value["base64"]
+    with suppress(ValueError, TypeError):
+        if str(value.get("subType")).zfill(2) == _UUID:
+            return str(uuid.UUID(bytes=base64.b64decode(encoded, validate=True)))
+    return encoded
 
 
 def id_of(record: Mapping[str, Any], column: str) -> str:
     """The id of a record; BadRecordError if it has none."""
-    value = _of_mongodb(record.get(column))
+    value = _of_mongodb(nested_value(record, column))
     if value is None:
         raise BadRecordError("missing id")
     if isinstance(value, bool) or not isinstance(value, (str, int)):

@@ -2,10 +2,13 @@
 
 import datetime
 import decimal
+import gzip
 import json
+from functools import partial
 
 import duckdb
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -408,7 +411,6 @@ def test_what_cannot_pass_through_is_said_before_work(
     [
         ("c", pa.array([{"a": 1}]), "--extra_columns c is struct<a: int64> in"),
         ("c", pa.array([[[1]]]), "--extra_columns c is list<"),
-        ("c:int64", pa.array([1], pa.int32()), "--extra_columns c:int64 is int32 in"),
         ("d", pa.array([1]), "--extra_columns d is not a column of"),
     ],
 )
@@ -418,3 +420,133 @@ def test_what_parquet_cannot_pass_through_is_named(
     pq.write_table(pa.table({"text": ["one"], "c": column}), tmp_path / "in.parquet")
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.parquet", extra_columns=asked) == 2
     assert message in capsys.readouterr().err
+
+
+def write_parquet(path, *columns):
+    """A file for each column, whose rows follow one another."""
+    path.mkdir()
+    for number, column in enumerate(columns):
+        texts = [f"the river {row}" for row in range(len(column))]
+        pq.write_table(pa.table({"text": texts, "c": column}), path / f"{number}.parquet")
+    return path
+
+
+VIEWS = pa.array([["x"], ["y", "z"], None], pa.list_(pa.string_view()))
+BOOLS = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None], pa.int8()))
+ZONED = pa.array([datetime.datetime(2024, 1, 2, 3)], pa.timestamp("us", "Europe/Berlin"))
+PRICES = [decimal.Decimal("1.5"), decimal.Decimal("12345.25")]
+NUMBERS = pa.array([2004, None], pa.float64())
+
+
+@pytest.mark.parametrize(
+    ("asked", "columns", "values", "kind"),
+    [
+        ("c", [pa.array([2001], pa.int32()), NUMBERS], [2001, 2004, None], "double"),
+        ("c", [pa.array([1], pa.int32()), pa.array([2])], [1, 2], "int64"),
+        ("c", [pa.array([2**53 + 1]), pa.array([0.5])], [None, 0.5], "double"),
+        (
+            "c",
+            [pa.array([decimal.Decimal("1.5")]), pa.array([decimal.Decimal("12345.25")])],
+            [decimal.Decimal("1.50"), decimal.Decimal("12345.25")],
+            None,
+        ),
+        ("c", [pa.nulls(1), pa.array(["x"])], [None, "x"], "string"),
+        ("c:string", [pa.array([7]), pa.array(["007"])], ["7", "007"], "string"),
+        ("c:int64", [pa.array(["1", "A-7", "2.0"])], [1, None, 2], "int64"),
+        ("c:int64", [pa.array([1.0, 2.5])], [1, None], "int64"),
+        ("c:string", [pa.array([{"a": 1, "b": ["x"]}])], ['{"a":1,"b":["x"]}'], "string"),
+        ("c:timestamp", [ZONED], [ZONED[0].as_py()], "timestamp[us, tz=UTC]"),
+        ("c", [VIEWS], [["x"], ["y", "z"], None], None),
+        ("c", [VIEWS, VIEWS[:1]], [["x"]], None),
+        ("c", [pa.array(['{"n": 1}'], pa.json_())], ['{"n": 1}'], "string"),
+        ("c", [BOOLS], [1, None], "int8"),
+        ("c.year", [pa.array([{"year": 2024}, None])], [2024, None], "int64"),
+    ],
+)
+def test_columns_of_parquet_keep_their_values(
+    tmp_path, tiny_bundle, asked, columns, values, kind, capsys
+):
+    source = write_parquet(tmp_path / "in", *columns)
+    assert embed(tmp_path / "out", tiny_bundle, source, extra_columns=asked) == 0
+    table = pa.concat_tables(map(pq.read_table, sorted(tmp_path.glob("out/embeddings/*"))))
+    column = table[asked.partition(":")[0]]
+    assert column.to_pylist()[-len(values) :] == values
+    assert kind in (None, str(column.type))
+    lost = values.count(None) - sum(each.null_count for each in columns)
+    assert (f"{lost} value" in capsys.readouterr().out) == (lost > 0)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_partitions_are_columns(tmp_path, tiny_bundle, kind):
+    """What a file's own column says counts, and a partition of null is null."""
+    for number, folder in enumerate(
+        ["lang=de/year=2024", "lang=__HIVE_DEFAULT_PARTITION__/year=x"]
+    ):
+        path = tmp_path / "in" / folder / f"a.{kind}"
+        path.parent.mkdir(parents=True)
+        table = pd.DataFrame({"id": [f"d{number}"], "text": ["the river"]})
+        table = table.assign(year=[7]) if number else table
+        if kind == "jsonl":
+            table.to_json(path, orient="records", lines=True)
+        else:
+            (table.to_parquet if kind == "parquet" else partial(table.to_csv, index=False))(path)
+    asked = "lang,year:int64"
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in", extra_columns=asked) == 0
+    found = rows(tmp_path / "out")
+    by_id = dict(zip(found["id"], zip(found["lang"], found["year"], strict=True), strict=True))
+    assert by_id == {"d0": ("de", 2024), "d1": (None, 7)}
+
+
+OBJECTS = [
+    {"_id": {"$oid": "5f"}, "_source": {"text": "the bank", "meta": {"year": 1, "tags": ["x"]}}},
+    {"_id": {"$oid": "60"}, "_source": {"text": "the river", "meta": None}, "late": {"a": 1}},
+]
+
+
+def test_fields_of_objects_have_dotted_names(tmp_path, tiny_bundle, capsys):
+    path = write_json(tmp_path / "in.jsonl", *OBJECTS)
+    flags = {"text_column": "_source.text", "id_column": "_id", "keep_text": True}
+    asked = "_source.meta,_source.meta.year:int64,late"
+    assert embed(tmp_path / "out", tiny_bundle, path, extra_columns=asked, **flags) == 0
+    found = rows(tmp_path / "out")
+    assert (found["id"], found["text"]) == (["5f", "60"], ["the bank", "the river"])
+    assert found["_source.meta"] == ['{"year":1,"tags":["x"]}', None]
+    assert found["_source.meta.year"] == [1, None]
+    assert found["late"] == [None, '{"a":1}']
+    assert embed(tmp_path / "none", tiny_bundle, path) == 2
+    assert "did you mean text_column _source.text?" in capsys.readouterr().err.replace("--", "")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_columns_may_come_late(tmp_path, tiny_bundle, packed, capsys):
+    records = [
+        {"id": n, "text": "the river"} | ({"doi": f"10/{n}"} if n > 150 else {}) for n in range(160)
+    ]
+    text = "".join(json.dumps(each) + "\n" for each in records).encode()
+    path = tmp_path / ("in.jsonl.gz" if packed else "in.jsonl")
+    path.write_bytes(gzip.compress(text) if packed else text)
+    assert embed(tmp_path / "out", tiny_bundle, path, extra_columns="doi") == 0
+    assert rows(tmp_path / "out")["doi"] == [each.get("doi") for each in records]
+    assert embed(tmp_path / "typo", tiny_bundle, path, extra_columns="dio") == 2
+    assert "extra_columns dio is not in the first records" in capsys.readouterr().err
+
+
+def test_an_explicit_type_wins(tmp_path, tiny_bundle, capsys):
+    codes = [*map(str, range(120)), "A-7", "007"]
+    written = [int(code) if number < 120 else code for number, code in enumerate(codes)]
+    path = write_json(tmp_path / "in.jsonl", *({"text": "a", "code": code} for code in written))
+    assert embed(tmp_path / "out", tiny_bundle, path, extra_columns="code:string") == 0
+    assert rows(tmp_path / "out")["code"] == codes
+    assert embed(tmp_path / "implicit", tiny_bundle, path, extra_columns="code") == 2
+    assert "write code:int64, or code:string for the text that" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("subtype", "expected"),
+    [("04", "624ad879-d338-40a1-a4ab-4964713678a0"), ("00", "YkrYedM4QKGkq0lkcTZ4oA==")],
+)
+def test_binary_ids_of_mongodb(tmp_path, tiny_bundle, subtype, expected):
+    value = {"$binary": {"base64": "YkrYedM4QKGkq0lkcTZ4oA==", "subType": subtype}}
+    path = write_json(tmp_path / "in.jsonl", {"_id": value, "text": "the river"})
+    assert embed(tmp_path / "out", tiny_bundle, path, id_column="_id") == 0
+    assert rows(tmp_path / "out")["id"] == [expected]

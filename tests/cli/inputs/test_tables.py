@@ -180,7 +180,10 @@ def test_files_that_disagree_are_named(tmp_path, tiny_bundle, capsys):
     pq.write_table(pa.table({"text": ["two"], "c": ["x"]}), tmp_path / "b.parquet")
     output = tmp_path / "out"
     assert embed(output, tiny_bundle, tmp_path / "*.parquet", extra_columns="c") == 2
-    assert f"--extra_columns c of {tmp_path}/b.parquet is string" in capsys.readouterr().err
+    message = (
+        f"--extra_columns c is int64 in {tmp_path}/a.parquet and string in {tmp_path}/b.parquet"
+    )
+    assert f"{message}, which no type holds without loss; write c:TYPE" in capsys.readouterr().err
     pq.write_table(pa.table({"body": ["two"]}), tmp_path / "b.parquet")
     assert embed(output, tiny_bundle, tmp_path / "*.parquet") == 2
     assert f"not a column of {tmp_path}/b.parquet, which has body" in capsys.readouterr().err
