@@ -78,6 +78,7 @@ class EmbedAttempt(Attempt[RunRecord]):
 
     def build(self, record: RunRecord) -> Callable[[beam.Pipeline], None]:
         run = self.run
+        warn(*state.overlap_lines(run))
         bundle = bundle_for_workers(run.work.bundle, run.options.model, self.runner)
         return partial(build, run=run, record=record, place=bundle.path)
 

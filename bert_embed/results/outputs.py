@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -217,6 +217,23 @@ class NewestRows:
     def hashes(self) -> np.ndarray:
         """uint64 `[rows]`: the hash of the id of each row of a newest version, in their order."""
         return np.concatenate([self._hashes_of(number) for number in range(len(self.outputs))])
+
+    def overlaps(self) -> Iterator[str]:
+        """Says which outputs hold documents twice, as neither names the other beside a third."""
+        for first, second in combinations(range(len(self.outputs)), 2):
+            if first in self._later[second] or second in self._later[first]:
+                continue
+            pair = self.outputs[first], self.outputs[second]
+            if not pair[0].earlier & pair[1].earlier:
+                continue
+            both = np.intersect1d(self._hashes_of(first), self._hashes_of(second))
+            if len(both):
+                a, b = (output.folder for output in pair)
+                yield (
+                    f"{a} and {b} continue the same output and neither names the other: "
+                    f"{counted(len(both), 'document')} of both {'is' if len(both) == 1 else 'are'} "
+                    f"given twice. Embed {b} again with overwrite and skip_existing {a}"
+                )
 
     def _hashes_of(self, number: int) -> np.ndarray:
         hashes = [

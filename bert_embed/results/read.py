@@ -1,6 +1,7 @@
 """Reads ids and vectors of texts, tokens, words or spans from outputs of runs."""
 
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import compress
@@ -179,7 +180,7 @@ def _read_rows(
 ) -> tuple[dict[str, Any], Iterator[Rows]]:
     """What a run says of its vectors, and the rows of one kind."""
     outputs, files = _listed(folder, kind, partial)
-    newest = NewestRows(outputs, kind)
+    newest = _newest(outputs, kind)
 
     def batches() -> Iterator[Rows]:
         for number, output in enumerate(outputs):
@@ -191,6 +192,14 @@ def _read_rows(
                 yield from (newest.of(number, batch) for batch in read)
 
     return outputs[0].settings, batches()
+
+
+def _newest(outputs: list[Output], granularity: str) -> NewestRows:
+    """Chooses the newest rows; warns where nothing says which of two are newer."""
+    newest = NewestRows(outputs, granularity)
+    for overlap in newest.overlaps():
+        warnings.warn(overlap, stacklevel=4)
+    return newest
 
 
 def _listed(folder: Folders, kind: str, partial: bool) -> tuple[list[Output], list[Iterator[Path]]]:
@@ -226,7 +235,7 @@ def read_spans(folder: Folders, partial: bool = False) -> Iterator[DocumentUnits
 
 def _read_units(folder: Folders, granularity: str, partial: bool) -> Iterator[DocumentUnits]:
     outputs, files = _listed(folder, granularity, partial)
-    newest = NewestRows(outputs, granularity)
+    newest = _newest(outputs, granularity)
 
     def documents() -> Iterator[DocumentUnits]:
         for number, output in enumerate(outputs):

@@ -101,7 +101,9 @@ def search(
     if kind != "multi":  # whose queries have a length of their own
         tell_of_cut(outputs[0], queries, options.prompt)
     vectors = queries_of(outputs, queries, options.prompt, kind)
-    best = _newest_hits(NewestRows(outputs, ROW_KINDS[kind].name), vectors, options.k)
+    newest = NewestRows(outputs, ROW_KINDS[kind].name)
+    warn(*(f"note: {overlap}" for overlap in newest.overlaps()))
+    best = _newest_hits(newest, vectors, options.k)
     return _best([_with_texts(output, best, kind) for output in outputs], options.k)
 
 

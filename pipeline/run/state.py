@@ -12,6 +12,7 @@ this run           same            it rewrites run.json, finished blocks are kep
                                    skipped any more, same
 """
 
+import glob
 import importlib.metadata
 import platform
 import shlex
@@ -40,11 +41,14 @@ from bert_embed.results.run_record import (
     change_record,
     now,
     parse_record,
+    read_record,
 )
+from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.files import (
     create_exclusive,
     is_remote,
     join,
+    list_files,
     write_bytes,
 )
 from bert_embed.transforms.bigquery.load import is_loaded
@@ -67,6 +71,7 @@ _PACKAGES = (
 )
 _LIMITED = {"files", "bytes", "paths", "listing"}  # keys of `input` that --limit changes
 _MOST_PATHS = 20  # of the input that are listed by name
+_MOST_BESIDE = 20  # records of other runs that are read, the newest
 
 
 def first_record(run: EmbedRun) -> RunRecord:
@@ -189,6 +194,32 @@ def disk_note(state: OutputState, source: Source, work: Work, size: int) -> str 
         f"documents may take {shown_bytes(size)}, judged by the first lines; should the disk be "
         "full, the same command continues once there is room"
     )
+
+
+def overlap_lines(run: EmbedRun) -> Iterator[str]:
+    """Warnings of other runs that continue what this one continues, and that it does not name.
+
+    Each run looks beside the folders once its own record is there: of two at once one is told.
+    """
+    continued = {one.run: one.place for one in run.work.earlier if one.run is not None}
+    own = {run.output, *continued.values()}
+    files: list[FileInfo] = []
+    with suppress(InputError, OSError):  # an account may not be allowed to list what lies above
+        for above in sorted({folder.rpartition("/")[0] for folder in own} if continued else ()):
+            files += list_files(join(glob.escape(above), f"*/{RUN_FILE}"))
+    times = {file.path.rpartition("/")[0]: file.modified for file in files}
+    begun = max((times.get(place, 0.0) for place in continued.values()), default=0.0)
+    others = [place for place in times.keys() - own if times[place] >= begun]
+    for place in sorted(others, key=lambda place: times[place])[-_MOST_BESIDE:]:
+        with suppress(InputError, OSError):
+            record = read_record(place)
+            theirs = {one.run for one in record.input.earlier} if record is not None else set()
+            if record and run.fingerprint not in theirs and (both := continued.keys() & theirs):
+                yield (
+                    f"warning: {place} ({record.status}) continues {continued[min(both)]}, too, "
+                    "and is not named here: what both runs embed stands in both. Embed one of them "
+                    "again with --overwrite, and with the other in --skip_existing"
+                )
 
 
 _Standing = Literal["free", "other", "empty", "same", "unskipped"]

@@ -1,14 +1,18 @@
 """What --skip_existing may name: outputs of such vectors, one or many, here or on Cloud Storage."""
 
 import io
+import re
 import shutil
+import warnings
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import bert_embed
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.importers.huggingface import import_huggingface
+from bert_embed.pipeline import job
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.options.command_line import command_of, parse_embed
 from tests.support.command import embed, flags_of, record, rows, say_status
@@ -37,6 +41,41 @@ def test_of_several_outputs_the_last_with_an_id_decides(tmp_path, tiny_bundle):
 
 def main_with(output, model, source, *words):
     return main(["embed", *flags_of(output, model, source), *words])
+
+
+def test_two_increments_of_one_output_at_once_are_told_by_name(
+    tmp_path, days, tiny_bundle, capsys, monkeypatch
+):
+    """The second sees the first, which began and has not ended, before it computes anything."""
+    day1, day2 = days
+    runs, straight, said = tmp_path / "runs", job.run_job, []
+    first, second = runs / "first", runs / "second"
+    assert embed(runs / "day1", tiny_bundle, day1) == 0
+
+    def another_meanwhile(attempt, record):
+        monkeypatch.setattr(job, "run_job", straight)
+        capsys.readouterr()
+        blocks = {"block_bytes": 500}  # else both would be one run, which readers refuse
+        assert embed(second, tiny_bundle, day2, skip_existing=runs / "day1", **blocks) == 0
+        said.append(capsys.readouterr().err)
+        straight(attempt, record)
+
+    monkeypatch.setattr(job, "run_job", another_meanwhile)
+    assert embed(first, tiny_bundle, day2, skip_existing=runs / "day1") == 0
+    assert f"warning: {first} (running) continues {runs}/day1, too, and is not named" in said[0]
+    twice = counts(first)[1]
+    wanted = f"{first} and {second} continue the same output and neither names the other: {twice}"
+    with pytest.warns(UserWarning, match=re.escape(wanted)):
+        bert_embed.read(runs)
+    assert main(["search", str(runs), "bank"]) == 0
+    assert f"note: {wanted} document" in capsys.readouterr().err
+    # What it says to do, and nothing is said any more.
+    assert embed(second, tiny_bundle, day2, skip_existing=runs, overwrite=True) == 0
+    assert "continues" not in capsys.readouterr().err
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ids, _ = bert_embed.read(runs)
+    assert len(ids) == len(set(ids))
 
 
 def test_a_glob_of_runs_leaves_out_the_run_itself(tmp_path, days, tiny_bundle, capsys):
