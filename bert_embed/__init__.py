@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         SparseVectors,
     )
     from bert_embed.pipeline import RunFailed, compare, embed, nearest
+    from bert_embed.pipeline.commands.compare import Comparison
     from bert_embed.pipeline.commands.export import export
-    from bert_embed.pipeline.comparison.result import Comparison
     from bert_embed.results.files import DocumentUnits
     from bert_embed.results.read import (
         read,
@@ -92,8 +92,8 @@ _MODULES = {  # and the names that are imported from each on use
     "encoder": ("Encoder", "Ranked", "TruncationWarning"),
     "models.heads.vectors": ("MultiVector", "MultiVectors", "SparseVector", "SparseVectors"),
     "pipeline": ("RunFailed", "compare", "embed", "nearest"),
+    "pipeline.commands.compare": ("Comparison",),
     "pipeline.commands.export": ("export",),
-    "pipeline.comparison.result": ("Comparison",),
     "results.files": ("DocumentUnits",),
     "results.read": (
         *("read", "read_batches", "read_multi", "read_scores"),

@@ -7,7 +7,7 @@ from bert_embed.base.errors import SettingError
 from bert_embed.pipeline.errors import RunFailed
 
 if TYPE_CHECKING:
-    from bert_embed.pipeline.comparison.result import Comparison
+    from bert_embed.pipeline.commands.compare import Comparison
     from bert_embed.pipeline.options.python_call import EmbedKeywords, Path
     from bert_embed.search.nearest import Hit
 
@@ -77,7 +77,6 @@ def compare(
     seed: int = 0,
     old_model: "Path | None" = None,
     new_model: "Path | None" = None,
-    output: "Path | None" = None,
 ) -> "Comparison":
     """Compares two outputs of the same documents, as `bert-embed compare` does.
 
@@ -91,7 +90,6 @@ def compare(
         seed: Of the documents drawn and of the confidence intervals.
         old_model: Where the model of `old` is, if it was moved; only for `queries`.
         new_model: Likewise of `new`.
-        output: File for the report of `new` with the comparison in it.
 
     Returns:
         The figures, with confidence intervals (`docs/compare.md`).
@@ -105,11 +103,11 @@ def compare(
 
     with named_as_in_python():
         options = CompareOptions(
-            *(old, new, queries, sample, by, seed, old_model, new_model, output)  # type: ignore[arg-type]
+            *(old, new, queries, sample, by, seed, old_model, new_model)  # type: ignore[arg-type]
         )
-        from bert_embed.pipeline.comparison.compare import compare_and_report
+        from bert_embed.pipeline.commands.compare import compared
 
-        return compare_and_report(options)
+        return compared(options)
 
 
 def nearest(

@@ -37,7 +37,7 @@ _OF_TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_hub")
 # neither `--help` nor a mistyped flag waits for Beam.
 _COMMANDS = {
     "search": ("options.commands:SearchOptions", "commands.search:run_search"),
-    "compare": ("options.commands:CompareOptions", "comparison.compare:run_compare"),
+    "compare": ("options.commands:CompareOptions", "commands.compare:run_compare"),
     "verify": ("options.commands:VerifyOptions", "commands.outputs:run_verify"),
     "report": ("options.commands:ReportOptions", "commands.outputs:run_report"),
     "card": ("options.commands:CardOptions", "commands.outputs:run_card"),

@@ -82,15 +82,6 @@ def recall(ranking: Sequence[str], relevant: Collection[str]) -> float:
     return len({*ranking[:DEPTH]} & {*relevant}) / len(relevant)
 
 
-def reciprocal_rank(ranking: Sequence[str], relevant: Collection[str], first: int = DEPTH) -> float:
-    """1 / the rank of the first relevant document, 0 if none is among the first.
-
-    Its mean over queries is the MRR, trec_eval's `recip_rank` of a run cut at `first`.
-    """
-    ranks = (rank for rank, one in enumerate(ranking[:first], 1) if one in relevant)
-    return 1 / next(ranks, math.inf)
-
-
 def estimates(values: np.ndarray, seed: int) -> list[Estimate]:
     """The means of float64 `[queries, figures]`, with 95% percentile bootstrap intervals.
 

@@ -25,7 +25,6 @@ from bert_embed.pipeline.options.flags import (
     switch,
     true_or_false,
 )
-from bert_embed.pipeline.options.like import options_like
 from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
 from bert_embed.results.files import EXAMPLES
 from bert_embed.storage.files import read_bytes
@@ -269,8 +268,6 @@ def read_options(
     check_beam_words(words, flags, job, program)
     with _naming_file(config, below, values):
         every = below | {name: FLAGS[name].kind(name, value) for name, value in values.items()}
-        if every.get("like") is not None:
-            every = options_like(every) | every
         options = Options(**every | fixed, beam_args=(*file_words, *words))
     options.require(*needed)
     return options
@@ -327,7 +324,7 @@ _DESCRIPTIONS = {
 EVERYDAY = {
     *("input", "query", "document", "text_column", "id_column", "extra_columns", "limit"),
     *("output", "overwrite", "output_format", "output_table", "output_dtype"),
-    *("skip_existing", "max_deleted", "keep_text", "max_rejected", "like"),
+    *("skip_existing", "max_deleted", "keep_text", "max_rejected"),
     *("model", "granularity", "vectors", "layers", "layer_combine", "pooling", "max_seq_length"),
     *("long_text", "chunk", "chunk_tokens", "prompt", "normalize", "precision"),
     *("runner", "dry_run"),

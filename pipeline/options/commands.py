@@ -72,7 +72,7 @@ _SAMPLE = 200
 
 @dataclass(frozen=True)
 class CompareOptions(CommandOptions):
-    """Says how two outputs of the same documents differ: neighbours, relevance, drift, cost."""
+    """Says how two outputs of the same documents rank them: overlap, correlation, relevance."""
 
     old: str = positional("OLD", "a run's output, a folder of outputs or a glob", kind=place)
     new: str = positional("NEW", "likewise, of another model, number type, dim or day", kind=place)
@@ -93,7 +93,6 @@ class CompareOptions(CommandOptions):
     )
     old_model: str | None = flag("where the model of OLD is, if it was moved, for --queries")
     new_model: str | None = flag("where the model of NEW is, likewise")
-    output: str | None = flag("also write the report of NEW, with the comparison in it", "FILE")
     json: bool = switch("print one JSON object")
 
     def __post_init__(self) -> None:

@@ -153,13 +153,6 @@ class Options(CheckedOptions):
         "CHAR",
     )
     limit: int | None = flag("read only the first N records", "N", kind=POSITIVE)
-    like: str | None = embed_flag(
-        "take input, columns, chunks and settings of this output's run where no flag gives them; "
-        "with another --model its own layers, prompt, length",
-        "DIR",
-        kind=place,
-    )
-
     output: str = flag(
         "folder of the run; with --output_format bigquery it need not be given",
         "DIR",

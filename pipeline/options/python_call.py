@@ -49,7 +49,6 @@ class EmbedKeywords(TypedDict, total=False):
     csv_quoting: str | None
     csv_escape: str | None
     limit: int | None
-    like: Path | None
     overwrite: bool | None
     max_rejected: str | int | None
     skip_blocks: int | Sequence[int] | None

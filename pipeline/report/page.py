@@ -5,7 +5,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.resources import files
 from typing import Any
@@ -17,13 +17,13 @@ from bert_embed.bundle.cache import package_variables
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.report.content import Texts, report_content
 from bert_embed.pipeline.report.sample import Run
-from bert_embed.storage.files import is_remote, open_raw, sweep_temporary, write_whole
+from bert_embed.storage.files import is_remote, sweep_temporary, write_whole
 from bert_embed.transforms.output_folder import REPORT_PAGE, OutputFolder, is_foreign
 
 MOST_BYTES = 4_800_000
 _PROGRAMS = (  # one program, in this order
     *("dom.js", "charts.js", "map.js"),
-    *("overview.js", "documents.js", "facts.js", "comparison.js", "page.js"),
+    *("overview.js", "documents.js", "facts.js", "page.js"),
 )
 _WIDTHS = (240, 160, 110, 70, 40, 20, 5, 1)  # letters of a text, as many as the page allows
 _LONGEST_ID = 100
@@ -107,13 +107,10 @@ def write_page(
     path: str | None = None,
     projection: str | None = None,
     texts_of: Texts | None = None,
-    comparison: Mapping[str, Any] | None = None,
 ) -> str:
     """Writes the page of finished runs, as `report_content`; returns its path.
 
-    Without a path it is that of the page in the output of the one run. `comparison` is what
-    `compare` found, with these runs as the new side; None is what the page that is replaced says
-    of it, without texts of documents where there are to be none.
+    Without a path it is that of the page in the output of the one run.
     """
     folder, record = runs[0].folder, runs[0].record
     if path is None and is_foreign(folder.path, REPORT_PAGE):
@@ -122,42 +119,10 @@ def write_page(
             "another --output"
         )
     path = path or folder.page
-    content = report_content(runs, projection, texts_of)
-    if comparison is None:
-        comparison = _compared_before(path, content["run"])
-        if texts_of is None:
-            comparison = changed_texts(comparison, _given_text)
-    data = page(content | {"comparison": comparison})
+    data = page(report_content(runs, projection, texts_of))
     shows_more = texts_of is not None and not record.settings.get("keep_text")
     write_whole(path, lambda file: file.write(data), mode=_PRIVATE_MODE if shows_more else _MODE)
     return path
-
-
-def _compared_before(path: str, run: Mapping[str, Any]) -> Any:
-    """The comparison in a page of the same runs; None if there is no such page."""
-    try:
-        with open_raw(path) as file:
-            _, _, content = file.read(MOST_BYTES).partition(_CONTENT)
-        shown = orjson.loads(content.partition(b"</script>")[0])
-        same = all(shown["run"][name] == run[name] for name in ("output", "fingerprint"))
-        return shown["comparison"] if same else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # there is none, it is another program's, or an earlier version wrote it
-
-
-def changed_texts(value: Any, change: Callable[[dict[str, Any]], str | None]) -> Any:
-    """The figures of a comparison as plain values; `change` gives the `text` of a row with one."""
-    if isinstance(value, dict):
-        texts = {"text": change(value)} if "text" in value else {}
-        return {name: changed_texts(inner, change) for name, inner in value.items()} | texts
-    if isinstance(value, list | tuple):
-        return [changed_texts(inner, change) for inner in value]
-    return value
-
-
-def _given_text(row: dict[str, Any]) -> str | None:
-    """The text of a query that was given, which has no id; none of a document."""
-    return row["text"] if row.get("id", "") is None else None
 
 
 def _write_apart(folder: OutputFolder, texts: bool) -> None:

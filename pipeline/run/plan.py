@@ -499,7 +499,7 @@ def _column_notes(work: Work) -> Iterator[str]:
             theirs, own = (", ".join(names) or "none" for names in (earlier.columns or (), ours))
             yield (
                 f"note: text and extra columns of {earlier.place} are {theirs}, of this run {own}: "
-                f"exports refuse both together; --like {earlier.place} takes the same"
+                f"exports refuse both together"
             )
             return
 

@@ -23,7 +23,6 @@ from bert_embed.pipeline.run.columns import (
 from bert_embed.pipeline.run.output import (
     OutputState,
     check_folder,
-    lies_in,
 )
 from bert_embed.pipeline.run.plan import (
     EmbedRun,
@@ -126,14 +125,6 @@ def prepare(options: Options) -> EmbedRun:
     InputError names the option or file; StorageError: a store does not answer at this moment.
     """
     state = OutputState(absolute(options.output), f"--output {options.output}")
-    output = state.folder.path
-    if options.like is not None and (
-        lies_in(output, options.like) or lies_in(options.like, output)
-    ):
-        raise UsageError(
-            f"--output {options.output} is --like {options.like}, or one lies in the other: "
-            "choose another folder, so that both stay"
-        )
     target = None
     if options.output_table is not None:  # before the input is looked for
         target = table_name(options.output_table, "output_table")

@@ -156,7 +156,7 @@ DOORS = {
 
 
 def test_every_option_has_a_value_here():
-    others = {"input", "output", "like"}  # which reads an output: outputs/test_like.py
+    others = {"input", "output"}
     assert VALUES.keys() == FLAGS.keys() - others
     several = {name for name, (_, value, _) in VALUES.items() if isinstance(value, list)}
     assert several == {name for name, flag in FLAGS.items() if flag.has_several} | {"skip_existing"}

@@ -20,7 +20,6 @@ document.getElementById("title").textContent = content.run.name;
 document.getElementById("subtitle").textContent = subtitle();
 const parts = [
   overview(),
-  comparisonSection(),
   mapSection(),
   neighbourSection(),
   rejectedSection(),

@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from bert_embed.pipeline.cli import main
 from tests.support.command import embed
 from tests.support.outputs import browser, content
 
@@ -191,18 +190,6 @@ def test_a_page_says_what_is_not_there(text, flags, sentence, visit, tiny_bundle
     assert sentence in page.locator("main").inner_text()
     assert page.locator("canvas").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
-
-
-def test_a_comparison_is_shown_and_its_texts_stay_texts(visit, output, tiny_bundle, tmp_path):
-    flags = {"keep_text": True, "dim": 2, "report": "false"}
-    assert embed(tmp_path / "new", tiny_bundle, output.parent / "in.jsonl", **flags) == 0
-    words = [str(output), str(tmp_path / "new"), f"--output={tmp_path}/report.html"]
-    assert main(["compare", *words]) == 0
-    page = visit(folder=tmp_path)
-    shown = page.locator("section", has=page.locator("h2", has_text="Comparison")).inner_text()
-    assert "overlap of the first 10" in shown
-    assert "dim is 2 in NEW and null in OLD" in shown
-    assert "<b>" in shown.partition("near in NEW only")[2]
 
 
 @pytest.fixture(scope="module")

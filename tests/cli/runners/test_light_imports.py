@@ -78,7 +78,7 @@ def test_help_is_light(words, absent):
 
 
 @pytest.mark.parametrize(
-    ("command", "shown"), [("search", "money of the vault"), ("compare", "no first ten")]
+    ("command", "shown"), [("search", "money of the vault"), ("compare", "overlap of the first")]
 )
 def test_light_commands_import_neither_beam_nor_tensorflow_nor_pandas(
     command, shown, output, tmp_path

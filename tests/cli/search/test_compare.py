@@ -1,7 +1,6 @@
 """Compare finds what differs between two outputs, and counts what it leaves out."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from tests.support.command import embed
 from tests.support.daily import THREE_DAYS, three_days, write
 from tests.support.outputs import (
     clustered_vectors,
-    content_of,
     finished_run,
     run_of_kinds,
     write_output,
@@ -77,60 +75,23 @@ def test_figures_are_those_of_a_plain_computation(old, dtype, tmp_path, capsys):
     wanted = np.mean([rank_correlation(*pair) for pair in pairs])
     assert found["rank_correlation"]["mean"] == pytest.approx(wanted, abs=near)
     assert found["overlap_at_10"]["low"] < found["overlap_at_10"]["mean"]
-    # The sizes are of the files, the drift says why it has no clusters.
-    size = sum(path.stat().st_size for path in new.glob("embeddings/*"))
-    assert (found["new"]["bytes"], found["new"]["tokens_per_second"]) == (size, 5.0)
-    assert found["clusters"] is None
-    assert "shape is [16] in NEW" in found["not_comparable"]
 
 
-def test_equal_vectors_have_equal_neighbours_and_no_drift(old, tmp_path, capsys):
+def test_equal_vectors_have_equal_neighbours(old, tmp_path, capsys):
     new = write_output(tmp_path / "new", VECTORS, IDS, 1)
     found = compare(capsys, old, new)
     for name in ("overlap_at_1", "overlap_at_10", "overlap_at_100", "rank_correlation"):
         assert found[name] == {"mean": 1.0, "low": 1.0, "high": 1.0, "queries": 200}
-    assert (found["changed"], found["moved"]) == ([], 0.0)
-    assert sum(cluster["old"] for cluster in found["clusters"]) == pytest.approx(1)
     assert found == compare(capsys, old, new)
-    assert main(["compare", str(old), str(new)]) == 0
-    told = capsys.readouterr().out
-    assert "no first ten neighbours changed" in told
-    assert "\ntokens a second, last attempt  " in told
-    assert "\nseconds, last attempt  " in told
 
 
-def test_a_report_written_again_keeps_the_comparison(tmp_path, capsys):
+def test_an_overlap_of_all_documents_is_not_printed(tmp_path, capsys):
     old = finished_run(tmp_path / "old", (30, 12))
     new = finished_run(tmp_path / "new", (30, 12), width=9)
-    page = new / "report.html"
-    assert main(["compare", str(old), str(new), f"--output={page}"]) == 0
+    assert main(["compare", str(old), str(new)]) == 0
     printed = capsys.readouterr().out
     assert "overlap of the first 10 " in printed
-    assert "first 100 " not in printed.replace("rank correlation of the first 100", "")  # of 42
-    compared = content_of(page.read_text())["comparison"]
-    assert main(["report", str(new)]) == 0
-    assert content_of(page.read_text())["comparison"] == compared
-    assert main(["report", str(new), "--no_texts"]) == 0
-    kept = content_of(page.read_text())["comparison"]
-    assert (kept["old"], {query["text"] for query in kept["changed"]}) == (compared["old"], {None})
-    shutil.copy(page, old / "report.html")  # of another run
-    assert main(["report", str(old)]) == 0
-    assert content_of((old / "report.html").read_text())["comparison"] is None
-
-
-def test_a_corpus_that_drifts_moves_between_clusters(old, tmp_path, capsys):
-    centre = VECTORS[7]
-    rows = np.vstack([VECTORS[:200], centre + 0.01 * VECTORS[200:]])
-    new = write_output(tmp_path / "new", rows, IDS)
-    found = compare(capsys, old, new)
-    assert 0.4 < found["moved"] < 0.6  # half of the documents are now in one cluster
-    grown = found["clusters"][0]
-    assert grown["new"] - grown["old"] == pytest.approx(found["moved"], abs=0.05)
-    assert isinstance(grown["example"], str)
-    assert len(found["changed"]) == 10
-    worst = found["changed"][0]
-    assert worst["overlap_at_10"] <= found["changed"][-1]["overlap_at_10"] < 1
-    assert worst["lost"][0]["id"] not in {near["id"] for near in worst["gained"]}
+    assert "overlap of the first 100 " not in printed
 
 
 def test_ids_may_be_numbers_be_twice_and_lack_vectors(tmp_path, capsys):
@@ -141,14 +102,9 @@ def test_ids_may_be_numbers_be_twice_and_lack_vectors(tmp_path, capsys):
     new = write_output(tmp_path / "new", VECTORS[:50], [str(number) for number in range(50)])
     found = compare(capsys, old, new, "--sample=50")
     assert (found["pool"], found["queries"], found["unusable_queries"]) == (50, 48, 2)
-    sides = found["old"], found["new"]
-    assert [(side["rows"], side["documents"], side["unusable"]) for side in sides] == [
-        (60, 50, 2),
-        (50, 50, 0),
-    ]
+    assert [found[side]["documents"] for side in ("old", "new")] == [50, 50]
     assert main(["compare", str(old), str(new)]) == 0
     printed = capsys.readouterr().out
-    assert "OLD has 60 rows of 50 documents" in printed
     assert "2 documents drawn without a vector on a side: left out" in printed
 
 
@@ -160,10 +116,7 @@ def test_chunks_count_by_their_best_in_every_format(output_format, tmp_path, cap
     old = finished_run(tmp_path / "old", [30, 0, 12], chunks=True, **settings)
     new = finished_run(tmp_path / "new", [42], **settings)
     found = compare(capsys, old, new)
-    assert (found["pool"], found["old"]["rows"], found["new"]["rows"]) == (42, 84, 42)
-    if kept:
-        assert found["changed"][0]["text"].startswith("Text\t")
-        assert found["changed"][0]["lost"][0]["text"]
+    assert (found["pool"], found["old"]["documents"], found["queries"]) == (42, 42, 42)
 
 
 @pytest.mark.parametrize("kind", ["sparse", "multi"])
@@ -172,12 +125,10 @@ def test_each_side_is_searched_by_its_own_kind(kind, tmp_path, capsys):
     both = run_of_kinds(tmp_path / "new", ["dense", kind])
     found = compare(capsys, old, both)
     assert [found[side]["vectors"] for side in ("old", "new")] == [kind, "dense"]
-    assert found["not_comparable"] == "clusters are of dense vectors"
     assert found["unusable_queries"] >= 2  # the first row of each block is empty
     found = compare(capsys, old, both, f"--by={kind}")
     assert found["overlap_at_100"]["mean"] == found["rank_correlation"]["mean"] == 1
     assert found["new"]["vectors"] == kind
-    assert found["old"]["max_norm"] > 0
 
 
 @pytest.mark.slow
@@ -233,9 +184,8 @@ def test_queries_are_embedded_by_each_model_and_relevance_is_measured(models, tm
     ]
     lines = tmp_path / "queries.jsonl"
     lines.write_text("\n".join(map(json.dumps, queries)) + "\n\n")
-    page = tmp_path / "page.html"
     real, small = models / "real", models / "dim"
-    found = compare(capsys, real, small, f"--queries={lines}", f"--output={page}")
+    found = compare(capsys, real, small, f"--queries={lines}")
     assert (found["pool"], found["queries"], found["new"]["missing"]) == (3, 4, 1)
     relevance = found["relevance"]
     # "ocean" is beyond the limit of the second; "nowhere" is in no output.
@@ -250,16 +200,12 @@ def test_queries_are_embedded_by_each_model_and_relevance_is_measured(models, tm
             scores = vectors[pool] @ encoder.encode(query["text"])
             order = np.argsort(-scores, kind="stable")
             ranks.append(1 + [names[pool[row]] for row in order].index(wanted))
-        assert relevance["mrr"][side]["mean"] == pytest.approx(np.mean(1 / np.array(ranks)))
         gains = 1 / np.log2(1 + np.array(ranks))
         assert relevance["ndcg_at_10"][side]["mean"] == pytest.approx(gains.mean())
         assert relevance["recall_at_100"][side]["mean"] == 1
-    assert relevance["mrr"]["difference"]["mean"] == pytest.approx(
-        relevance["mrr"]["new"]["mean"] - relevance["mrr"]["old"]["mean"]
+    assert relevance["ndcg_at_10"]["difference"]["mean"] == pytest.approx(
+        relevance["ndcg_at_10"]["new"]["mean"] - relevance["ndcg_at_10"]["old"]["mean"]
     )
-    shown = content_of(page.read_text("utf-8"))
-    assert shown["comparison"]["relevance"] == relevance
-    assert shown["run"]["output"] == str(small)
     again = bert_embed.compare(real, small, queries=lines)
     assert isinstance(again, bert_embed.Comparison)
     assert json.loads(json.dumps(again.to_dict())) == found
@@ -325,7 +271,5 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(old, tmp_path, capsys)
         capsys, old, one, "--sample=3", "--queries=q"
     )
     assert "--old_model requires --queries" in refused(capsys, old, one, "--old_model=m")
-    assert "is a folder; give a file" in refused(capsys, old, one, f"--output={tmp_path}")
-    assert "is there and is no page" in refused(capsys, old, one, f"--output={old / 'run.json'}")
     with pytest.raises(InputError, match=r"^sample must be a whole number of at least 1, got 0"):
         bert_embed.compare(old, one, sample=0)

@@ -1,0 +1,569 @@
+"""Runs `compare`: searches two outputs with the same queries and says how their rankings differ."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_embed.base.arrays import unit
+from bert_embed.base.errors import InputError, SettingError, counted, required
+from bert_embed.models.heads.head import Kind
+from bert_embed.models.heads.kinds import ROW_KINDS
+from bert_embed.models.heads.vectors import joined
+from bert_embed.pipeline.console import answer, answer_json
+from bert_embed.pipeline.errors import ExitCode
+from bert_embed.pipeline.options.commands import COMPARED, CompareOptions
+from bert_embed.pipeline.run.output import lies_in, record_of_run
+from bert_embed.pipeline.searched import (
+    SearchedOutput,
+    opened,
+    queries_file,
+    query_vectors,
+    searchable,
+    tell_of_cut,
+)
+from bert_embed.results.files import row_batches
+from bert_embed.results.names import kinds_of, output_dtype
+from bert_embed.results.outputs import (
+    NewestRows,
+    Output,
+    each_file,
+    has_block_records,
+    id_hashes,
+    open_outputs,
+    output_folders,
+    vector_settings,
+)
+from bert_embed.search.nearest import nearest
+from bert_embed.search.rankings import (
+    DEPTH,
+    FIRST,
+    Estimate,
+    estimates,
+    ndcg,
+    overlap,
+    rank_correlation,
+    recall,
+)
+from bert_embed.storage.files import absolute
+
+_MORE = 4  # times as many rows are searched where these are of too few documents
+_AT_ONCE = 1000  # queries: a pass over all vectors each, so that few hits are in memory
+
+
+@dataclass(frozen=True)
+class ComparedSide:
+    """One of the two outputs, or several that continue each other.
+
+    Attributes:
+        outputs: Their folders.
+        model: Name of the model.
+        vectors: Kind of the vectors that were compared: "dense", "sparse" or "multi".
+        output_dtype: Number type that they are stored as.
+        documents: Different ids.
+        missing: Documents of the other side that this one lacks.
+    """
+
+    outputs: tuple[str, ...]
+    model: str
+    vectors: str
+    output_dtype: str
+    documents: int
+    missing: int
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure of relevance of both sides, and NEW minus OLD, query by query."""
+
+    old: Estimate
+    new: Estimate
+    difference: Estimate
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """How well both sides find the documents that queries name as relevant.
+
+    Attributes:
+        queries: With relevant documents in the pool; the measures are of these.
+        without: Queries that name relevant documents, none of which is in the pool.
+        outside: Relevant documents that are not in the pool, of all queries; they do not count.
+        ndcg_at_10: Normalized discounted cumulative gain of the first ten, with gains of 0 and 1.
+        recall_at_100: Share of the relevant ones among the first hundred.
+    """
+
+    queries: int
+    without: int
+    outside: int
+    ndcg_at_10: Measure
+    recall_at_100: Measure
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `bert_embed.compare` finds out.
+
+    Attributes:
+        old: The first output.
+        new: The second.
+        pool: Documents that both have, among which both search.
+        queries: That were searched for on both sides.
+        unusable_queries: Drawn documents without a usable vector on a side, which were left out.
+        overlap_at_1: Mean share of the first neighbours that both sides have.
+        overlap_at_10: Likewise of the first ten.
+        overlap_at_100: Likewise of the first hundred.
+        rank_correlation: Mean of Spearman's rho of the first hundred.
+        relevance: Only where queries name relevant documents.
+    """
+
+    old: ComparedSide
+    new: ComparedSide
+    pool: int
+    queries: int
+    unusable_queries: int
+    overlap_at_1: Estimate
+    overlap_at_10: Estimate
+    overlap_at_100: Estimate
+    rank_correlation: Estimate
+    relevance: Relevance | None
+
+    def __str__(self) -> str:
+        """The tables that `compare` prints."""
+        return "\n".join(_lines(self))
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """The same, below the cell of a notebook."""
+        printer.text(str(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values, as `compare --json` prints them."""
+        return asdict(self)
+
+
+def run_compare(options: CompareOptions) -> int:
+    """Prints how two outputs differ."""
+    comparison = compared(options)
+    if options.json:
+        answer_json(json.dumps(comparison.to_dict(), ensure_ascii=False))
+    else:
+        answer(*_lines(comparison))
+    return ExitCode.DONE
+
+
+@dataclass(frozen=True)
+class _Query:
+    """A query: a text, or a document of both outputs."""
+
+    text: str | None = None
+    id: str | None = None  # of the document
+    relevant: frozenset[str] = frozenset()  # ids of the pool
+    outside: int = 0  # relevant documents that the pool lacks
+
+
+def compared(options: CompareOptions) -> Comparison:
+    """Compares two outputs; InputError, before any work, if they cannot be compared."""
+    named = {"old_model": options.old_model, "new_model": options.new_model}
+    sides = old, new = _open_side(options.old, options.by), _open_side(options.new, options.by)
+    _check_apart(old, new)
+    queries, unusable = [], 0
+    if options.queries is not None:
+        queries = read_queries(options.queries)
+        models = [
+            _with_model(side, model, setting)
+            for side, (setting, model) in zip(sides, named.items(), strict=True)
+        ]
+    pool = _pool(old, new, least=1 if queries else 2)
+    if queries:
+        queries = _within(queries, pool)
+        vectors = [
+            _vectors_of(side, model, queries) for side, model in zip(sides, models, strict=True)
+        ]
+    else:
+        drawn = np.random.default_rng(options.seed)
+        wanted = np.sort(drawn.choice(pool, min(options.drawn, len(pool)), replace=False))
+        queries, vectors = _own_queries(sides, wanted)
+        unusable = len(wanted) - len(queries)
+    rankings = [
+        _rankings(side, of_side, queries, pool)
+        for side, of_side in zip(sides, vectors, strict=True)
+    ]
+    pairs = list(zip(rankings[0], rankings[1], strict=True))
+    values = [
+        [*(overlap(one, other, first) for first in FIRST), rank_correlation(one, other)]
+        for one, other in pairs
+    ]
+    at_1, at_10, at_100, correlation = estimates(np.array(values), options.seed)
+    return Comparison(
+        old=old.described(len(new.documents) - len(pool)),
+        new=new.described(len(old.documents) - len(pool)),
+        pool=len(pool),
+        queries=len(queries),
+        unusable_queries=unusable,
+        overlap_at_1=at_1,
+        overlap_at_10=at_10,
+        overlap_at_100=at_100,
+        rank_correlation=correlation,
+        relevance=_relevance(queries, pairs, options.seed),
+    )
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The outputs of one side, of which of each document the newest version counts."""
+
+    name: str  # as it was given
+    outputs: list[Output]
+    kind: Kind  # of the vectors that are compared
+
+    @cached_property
+    def newest(self) -> NewestRows:
+        """Leaves out rows that a later output has."""
+        return NewestRows(self.outputs, self.kind.name)
+
+    @cached_property
+    def documents(self) -> np.ndarray:
+        """uint64, in order: the hashes of the ids, each once."""
+        return np.unique(self.newest.hashes())
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the outputs say of their vectors."""
+        return self.outputs[0].settings
+
+    def described(self, missing: int) -> ComparedSide:
+        """What a comparison says of the side."""
+        record = required(self.outputs[0].record, "record of the run")
+        return ComparedSide(
+            outputs=tuple(output.folder for output in self.outputs),
+            model=record.model.name,
+            vectors=self.kind.vectors,
+            output_dtype=output_dtype(self.settings) if self.kind.has_dtype else "float32",
+            documents=len(self.documents),
+            missing=missing,
+        )
+
+    def first_rows(self, wanted: np.ndarray) -> tuple[list[str], Any]:
+        """The ids and vectors of some documents, each by its first row.
+
+        `wanted` are hashes of ids, uint64 in order, as the result is.
+        """
+
+        def of_file(number: int, path: Path) -> list[tuple[list[str | int], Any]]:
+            output = self.outputs[number]
+            return [
+                (chosen.columns["id"].to_pylist(), chosen.vectors)
+                for batch in row_batches(
+                    *(path, output.settings),
+                    kind=self.kind.name,
+                    columns=("id",),
+                    check_pages=not has_block_records(output.folder),
+                )
+                for chosen in (batch.take(np.flatnonzero(among(batch.columns["id"].to_pylist()))),)
+            ]
+
+        ids: list[str] = []
+        vectors = []
+        for number, output in enumerate(self.outputs):
+            among = self._among(number, wanted)
+            for pieces in each_file(output.folder, self.kind.name, partial(of_file, number)):
+                for some, rows in pieces:
+                    ids += map(str, some)
+                    vectors.append(rows)
+        _, first = np.unique(id_hashes(ids), return_index=True)
+        return [ids[row] for row in first.tolist()], joined(vectors)[first]
+
+    def usable(self, vectors: Any) -> np.ndarray:
+        """bool `[rows]`: which vectors can be queries: finite, and not zero or empty."""
+        dense = isinstance(vectors, np.ndarray)
+        filled = vectors.any(axis=1) if dense else np.diff(vectors.splits) > 0
+        finite = required(self.kind.similarity, "similarity")(vectors).finite(vectors)
+        return filled & np.isin(np.arange(len(vectors)), finite)
+
+    def neighbours(self, queries: Any, k: int, pool: np.ndarray) -> list[list[str]]:
+        """The ids of the `k` documents of a pool nearest to each query, by the best of their rows.
+
+        `pool` are the hashes of ids, uint64 in order.
+        """
+        numbers = range(len(self.outputs))
+        is_whole = len(self.documents) == len(pool) and all(map(self.newest.has_all, numbers))
+        most = k = min(k, len(pool))
+        while True:
+            of_outputs = [
+                nearest(
+                    *(output.folder, output.settings, queries, most, self.kind.name),
+                    among=None if is_whole else self._among(number, pool),
+                )
+                for number, output in enumerate(self.outputs)
+            ]
+            rankings, is_complete = [], True
+            for of_query in zip(*of_outputs, strict=True):
+                hits = sorted(itertools.chain(*of_query), key=lambda hit: -hit.score)[:most]
+                ids = list(dict.fromkeys(str(hit.id) for hit in hits))
+                is_complete &= len(ids) >= k or len(hits) < most
+                rankings.append(ids[:k])
+            if is_complete:
+                return rankings
+            most *= _MORE
+
+    def _among(self, number: int, pool: np.ndarray) -> Callable[[Sequence[str | int]], np.ndarray]:
+        def among(ids: Sequence[str | int]) -> np.ndarray:
+            return _is_in(id_hashes(ids), pool) & self.newest.are_newest(number, ids)
+
+        return among
+
+
+def _open_side(name: str, by: str | None) -> _Side:
+    """Opens a side by the name that was given; InputError if it cannot be compared.
+
+    `by` is a kind of vectors, None for the first that can be searched.
+    """
+    folders = [absolute(folder) for folder in output_folders(name)]
+    records = [record_of_run(folder) for folder in folders]
+    settings = vector_settings(folders[0], records[0])
+    held, kinds = searchable(settings), " and ".join(kinds_of(settings))
+    if not held:
+        raise InputError(
+            f"{name} holds vectors of {kinds}, which have no similarity: compare outputs of "
+            f"{', '.join(COMPARED)} vectors"
+        )
+    kind = held[0] if by is None else by
+    if kind not in held:
+        raise SettingError("by", f"{by} asks for vectors that {name} lacks, it holds {kinds}")
+    return _Side(name, open_outputs(folders, ROW_KINDS[kind].name), ROW_KINDS[kind])
+
+
+def _check_apart(old: _Side, new: _Side) -> None:
+    """Refuses one and the same output; several days may begin with the same one."""
+
+    def are_among(outputs: Sequence[Output], others: Sequence[Output]) -> bool:
+        return all(
+            any(
+                lies_in(one.folder, other.folder) and lies_in(other.folder, one.folder)
+                for other in others
+            )
+            for one in outputs
+        )
+
+    if are_among(old.outputs, new.outputs) and are_among(new.outputs, old.outputs):
+        raise InputError(f"OLD {old.name} and NEW {new.name} are the same output: give two")
+
+
+def _pool(old: _Side, new: _Side, least: int) -> np.ndarray:
+    """uint64, in order: the hashes of the ids that both sides have."""
+    for side in (old, new):
+        if not len(side.documents):
+            raise InputError(
+                f"{side.name} holds no {side.kind.vectors} vectors: there is nothing to compare"
+            )
+    pool = np.intersect1d(old.documents, new.documents, assume_unique=True)
+    if len(pool) < least:
+        common = "no id" if not len(pool) else "only one id"
+        raise InputError(
+            f"{old.name} and {new.name} have {common} in common (of "
+            f"{counted(len(old.documents), 'document')} and {len(new.documents):,}): embed both "
+            "from the same input, with the same --id_column"
+        )
+    return pool
+
+
+def read_queries(path: str) -> list[_Query]:
+    """The queries of a file of JSON lines, each with `text` and perhaps `relevant` ids."""
+    queries = []
+    for number, line in enumerate(queries_file(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        if line.strip():
+            queries.append(_query(line, f"{path}, line {number}:"))
+    if not queries:
+        raise SettingError("queries", f"{path} must hold a JSON object a line, but it is empty")
+    return queries
+
+
+def _query(line: bytes, place: str) -> _Query:
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise SettingError("queries", f'{place} is not JSON: give {{"text": …}}') from error
+    text = values.get("text") if isinstance(values, dict) else None
+    if not isinstance(text, str) or not text.strip():
+        raise SettingError("queries", f"{place} has no text, a string that is not blank")
+    relevant = values.get("relevant") or []
+    is_ids = isinstance(relevant, list) and all(type(one) in (str, int) for one in relevant)
+    if not is_ids:
+        raise SettingError("queries", f"{place} relevant must be a list of ids")
+    return _Query(text, relevant=frozenset(map(str, relevant)))
+
+
+def _with_model(side: _Side, model: str | None, setting: str) -> SearchedOutput:
+    """The first output of a side with its model; SettingError names the setting of this model."""
+    try:
+        output = opened(side.outputs[0].folder, model, side.kind.vectors)
+    except InputError as error:
+        problem = str(error).removeprefix("--")
+        if not problem.startswith("model "):
+            raise
+        raise SettingError(setting, problem.removeprefix("model ")) from error
+    side.settings.setdefault("similarity", output.settings["similarity"])
+    return output
+
+
+def _within(queries: list[_Query], pool: np.ndarray) -> list[_Query]:
+    """Queries of which only those relevant documents count that the pool has."""
+    named = sorted(set().union(*(query.relevant for query in queries)))
+    in_pool = {*itertools.compress(named, _is_in(id_hashes(named), pool))}
+    if named and not in_pool:
+        raise SettingError(
+            "queries",
+            f"names {counted(len(named), 'relevant document')}, none of which both outputs have",
+        )
+    return [
+        replace(query, relevant=relevant, outside=len(query.relevant - relevant))
+        for query in queries
+        for relevant in (query.relevant & in_pool,)
+    ]
+
+
+def _vectors_of(side: _Side, model: SearchedOutput, queries: Sequence[_Query]) -> Any:
+    """The vectors of texts by the model of a side."""
+    texts = [required(query.text, "text of a query") for query in queries]
+    if side.kind.vectors != "multi":  # whose queries have a length of their own
+        tell_of_cut(model, texts, None)
+    return query_vectors(model, texts, model.query_prompt(None), side.kind.vectors)
+
+
+def _own_queries(sides: Sequence[_Side], wanted: np.ndarray) -> tuple[list[_Query], list[Any]]:
+    """Drawn documents as queries, and the vectors of their first rows on each side.
+
+    Those are left out whose vector is missing, zero or not finite on a side.
+    """
+    rows = [side.first_rows(wanted) for side in sides]
+    usable = [side.usable(vectors) for side, (_, vectors) in zip(sides, rows, strict=True)]
+    chosen = np.flatnonzero(np.logical_and(*usable))
+    if not len(chosen):
+        raise InputError(
+            f"none of {counted(len(wanted), 'document')} drawn from both outputs has a vector "
+            "that can be a query: all are missing, zero or not finite"
+        )
+    vectors = [
+        unit(of_side[chosen])
+        if side.kind.vectors == "dense" and side.settings.get("similarity", "cosine") == "cosine"
+        else of_side[chosen]
+        for side, (_, of_side) in zip(sides, rows, strict=True)
+    ]
+    return [_Query(id=rows[0][0][row]) for row in chosen.tolist()], vectors
+
+
+def _rankings(
+    side: _Side, vectors: Any, queries: Sequence[_Query], pool: np.ndarray
+) -> list[list[str]]:
+    """The ids of at most `DEPTH` neighbours of each query; a document is none of its own."""
+    rankings = []
+    for at in range(0, len(queries), _AT_ONCE):
+        few = side.neighbours(vectors[at : at + _AT_ONCE], DEPTH + 1, pool)
+        for query, ids in zip(queries[at : at + _AT_ONCE], few, strict=True):
+            rankings.append([one for one in ids if one != query.id][:DEPTH])
+    return rankings
+
+
+def _is_in(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
+    """bool: which of uint64 `values` are among others, which are in order."""
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
+
+
+def _relevance(
+    queries: Sequence[_Query], pairs: Sequence[tuple[list[str], list[str]]], seed: int
+) -> Relevance | None:
+    """Measures of relevance; None if no query names a relevant document."""
+    judged = [
+        (pair, query.relevant) for pair, query in zip(pairs, queries, strict=True) if query.relevant
+    ]
+    if not judged:
+        return None
+    measured = [
+        [measure(ranking, relevant) for measure in (ndcg, recall) for ranking in pair]
+        for pair, relevant in judged
+    ]
+    values = np.array(measured)
+    bounds = estimates(np.hstack([values, values[:, 1::2] - values[:, ::2]]), seed)
+    without = sum(1 for query in queries if query.outside and not query.relevant)
+    return Relevance(
+        *(len(judged), without, sum(query.outside for query in queries)),
+        *(Measure(bounds[2 * at], bounds[2 * at + 1], bounds[4 + at]) for at in range(2)),
+    )
+
+
+def _lines(comparison: Comparison) -> list[str]:
+    """The figures, for people."""
+    sides = {"OLD": comparison.old, "NEW": comparison.new}
+    lines = [
+        f"{name} {', '.join(side.outputs)}: {side.model}, {side.vectors} {side.output_dtype}"
+        for name, side in sides.items()
+    ]
+    lines.append(
+        f"{counted(comparison.pool, 'document')} in both; {comparison.new.missing:,} only in OLD, "
+        f"{comparison.old.missing:,} only in NEW, which are not searched"
+    )
+    if comparison.unusable_queries:
+        unusable = counted(comparison.unusable_queries, "document")
+        lines.append(f"{unusable} drawn without a vector on a side: left out")
+    return [*lines, "", *_neighbours(comparison), *_relevance_lines(comparison.relevance)]
+
+
+def _neighbours(comparison: Comparison) -> list[str]:
+    overlaps = (comparison.overlap_at_1, comparison.overlap_at_10, comparison.overlap_at_100)
+    rows = [
+        (f"overlap of the first {first}", one)
+        for first, one in zip(FIRST, overlaps, strict=True)
+        if first < comparison.pool  # else it is of all documents, which both have
+    ]
+    rows.append(("rank correlation of the first 100", comparison.rank_correlation))
+    title = f"neighbours of {counted(comparison.queries, 'query', 'queries')}"
+    return _table(
+        [(title, "mean", "95% interval")]
+        + [(name, f"{one.mean:.3f}", _interval(one)) for name, one in rows]
+    )
+
+
+def _interval(one: Estimate) -> str:
+    return "-" if one.low is None or one.high is None else f"{one.low:.3f} to {one.high:.3f}"
+
+
+def _relevance_lines(relevance: Relevance | None) -> Iterator[str]:
+    if relevance is None:
+        return
+    title = f"relevance, {counted(relevance.queries, 'query', 'queries')}"
+    rows = [(title, "OLD", "NEW", "NEW - OLD", "95% interval")]
+    measures = {"nDCG@10": relevance.ndcg_at_10, "recall@100": relevance.recall_at_100}
+    for name, measure in measures.items():
+        means = f"{measure.old.mean:.4f}", f"{measure.new.mean:.4f}"
+        difference = measure.difference
+        rows.append((name, *means, f"{difference.mean:+.4f}", _interval(difference)))
+    yield ""
+    yield from _table(rows)
+    if relevance.outside:
+        yield (
+            f"{counted(relevance.outside, 'relevant document')} not in both outputs: left out, and "
+            f"{counted(relevance.without, 'query', 'queries')} without any other"
+        )
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines: the first column to the left, all others to the right.
+
+    >>> _table([("", "OLD"), ("rows", "7")])
+    ['      OLD', 'rows    7']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if at else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]

@@ -1,1 +1,0 @@
-"""Compares two outputs of the same documents: neighbours, relevance, drift, cost."""
