@@ -10,6 +10,7 @@ import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -89,6 +90,18 @@ PATTERNS = {
     "/a.tx": [],
     "/none": [],
 }
+
+
+@every
+def test_a_store_tells_that_what_is_written_again_has_the_same_bytes(folder):
+    path = put(folder, "a.txt")
+    [before] = files.list_files(path)
+    assert files.stat(path).has_bytes_of(before)
+    put(folder, "a.txt", data=b"DATA")
+    assert not replace(files.stat(path), modified=0.0).has_bytes_of(before)
+    put(folder, "a.txt")
+    again = replace(files.stat(path), modified=0.0)
+    assert again.has_bytes_of(before) == files.is_remote(path)
 
 
 @every
