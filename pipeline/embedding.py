@@ -47,6 +47,7 @@ from bert_embed.pipeline.runners.errors import (
 from bert_embed.pipeline.runners.launch import bundle_for_workers, precision_lines, report_lines
 from bert_embed.pipeline.runners.portable import earlier_job_lines, server_notes
 from bert_embed.pipeline.texts import sample_texts
+from bert_embed.results.chain import EarlierLists
 from bert_embed.results.files import EXAMPLES
 from bert_embed.results.names import part_of
 from bert_embed.results.run_record import RunRecord, parse_record, read_record
@@ -78,6 +79,9 @@ class EmbedAttempt(Attempt[RunRecord]):
     def build(self, record: RunRecord) -> Callable[[beam.Pipeline], None]:
         run = self.run
         warn(*state.overlap_lines(run))
+        if why := run.work.key_sources[1]:  # which is not asked for if nothing is to do
+            outputs = counted(len(run.work.earlier), "earlier output")
+            warn(f"note: {why}, so the ids of {outputs} are read from each")
         bundle = bundle_for_workers(run.work.bundle, run.options.model, self.runner)
         return partial(build, run=run, record=record, place=bundle.path)
 
@@ -201,7 +205,7 @@ def _options_of_repair(folder: OutputFolder, record: RunRecord, command: VerifyO
     """
     stored = record.options
     # Not as given: a folder of runs may hold later ones now.
-    earlier = tuple(run.output for run in record.input.earlier)
+    earlier = tuple(run.output for run in EarlierLists().of(folder.path, record))
     read = {name: stored[name] for name in ("input", "model") if name in stored}
     if HIDDEN in str((read, {name: stored[name] for name in OF_RESULT if name in stored})):
         raise _needs_its_command(folder, "holds no secrets")

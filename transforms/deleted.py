@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from bert_embed.base.arrays import first_of_equal
+from bert_embed.results.chain import write_packed
 from bert_embed.results.names import DELETED
 from bert_embed.results.parquet import write_deleted
 from bert_embed.results.run_record import Changes as ChangeCounts
@@ -38,6 +39,7 @@ class WriteDeleted(Step):
     """
 
     output: str
+    run: str  # its fingerprint
     settings: Mapping[str, Any]  # what the run says of its vectors
     piece: str | None  # what the rows of a document are, a name of `PIECES`; None if it has one
     buckets: int  # of ids
@@ -64,9 +66,9 @@ class WriteDeleted(Step):
             | "By bucket" >> beam.CoGroupByKey()
             | "Write" >> beam.FlatMap(_written, marked, self.output, self.settings, self.piece)
         )
-        return verdict | "Add files" >> beam.Map(
-            _with_files, beam.pvalue.AsIter(written), self.output
-        )
+        kept = changes | "Kept" >> beam.Map(lambda bucket: bucket[1].kept)
+        sides = beam.pvalue.AsIter(written), beam.pvalue.AsIter(kept)
+        return verdict | "Add files" >> beam.Map(_with_files, *sides, self.output, self.run)
 
 
 def _counts(bucket: tuple[int, Changes]) -> ChangeCounts:
@@ -148,8 +150,16 @@ def deleted_table(changes: Changes, pieces: EarlierKeys, piece: str | None) -> p
     return table.sort_by([("id", "ascending"), (piece, "ascending")])
 
 
-def _with_files(verdict: Verdict, files: Iterable[Files], output: str) -> Verdict:
-    """Counts the files; removes those that an earlier attempt left."""
+def _with_files(
+    verdict: Verdict,
+    files: Iterable[Files],
+    kept: Iterable[dict[str, str]],
+    output: str,
+    run: str,
+) -> Verdict:
+    """Counts the files, and removes those that an earlier attempt left; names the kept keys."""
+    keys = {name: crc32c for of_bucket in kept for name, crc32c in of_bucket.items()}
+    write_packed(OutputFolder(output).keys_index, {"run": run, "files": keys})
     written: Files = {}
     for of_bucket in files:
         written |= of_bucket

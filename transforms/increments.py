@@ -7,13 +7,15 @@ The hash of the id distributes keys to buckets, each compared within one worker'
 
 import hashlib
 from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -21,6 +23,7 @@ from bert_embed.base.arrays import first_of_equal, text_hashes
 from bert_embed.base.errors import SettingError, required
 from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS, TOKEN
+from bert_embed.results.chain import EarlierOutput, read_packed
 from bert_embed.results.columns import Wanted
 from bert_embed.results.files import (
     check_package,
@@ -30,7 +33,8 @@ from bert_embed.results.files import (
     suffixes,
 )
 from bert_embed.results.names import DELETED, part_of
-from bert_embed.storage.files import open_raw
+from bert_embed.storage.file_info import crc32c_of_bytes
+from bert_embed.storage.files import checksum, open_raw, read_bytes
 from bert_embed.transforms.bigquery.read import table_columns, table_streams
 from bert_embed.transforms.blocks import (
     DocumentBlock,
@@ -41,7 +45,11 @@ from bert_embed.transforms.blocks import (
     places_of_part,
     take,
 )
-from bert_embed.transforms.output_folder import OutputFolder, parse_name
+from bert_embed.transforms.output_folder import (
+    OutputFolder,
+    only_data_files,
+    parse_name,
+)
 from bert_embed.transforms.parts import BlockSpec
 from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.steps import Step
@@ -155,11 +163,15 @@ class Changes:
     unread: int  # records of the input without an id
     gone: EarlierKeys  # a row for each document that the input lacks
     replaced: EarlierKeys  # for each document with pieces whose text is another now
+    kept: dict[str, str] = field(default_factory=dict)  # what `write_keys` gave
 
 
 def compared(inputs: InputKeys, earlier: EarlierKeys) -> tuple[np.ndarray, Changes]:
     """Which records need not be embedded, bool `[records]`, and what changed."""
-    last = _last_of_each_id(earlier)
+    return _compared(inputs, _last_of_each_id(earlier))
+
+
+def _compared(inputs: InputKeys, last: EarlierKeys) -> tuple[np.ndarray, Changes]:
     order = np.lexsort((-last.pieces, last.id_hash))
     documents = last.take(order[first_of_equal(last.id_hash[order])])
     existing = _have_text(inputs, last)
@@ -189,21 +201,6 @@ _KEY_COLUMNS = Wanted(
 
 
 @dataclass(frozen=True)
-class EarlierOutput:
-    """An output whose documents are skipped, by its `number` among those that were named."""
-
-    number: int
-    place: str  # folder, or `project.dataset.table`
-    files: tuple[str, str] | None  # kind and ending of those with its documents; None: a table
-    digest: str  # of its listing, when the command line listed it
-    documents: int
-    complete: bool = True
-    run: str | None = None
-    deletes: bool = False  # whether it marks documents of earlier ones as deleted
-    columns: tuple[str, ...] | None = None  # text and extra ones; None: a table
-
-
-@dataclass(frozen=True)
 class EarlierFile:
     """A file of an earlier output; without a path a stream of rows of a table."""
 
@@ -213,14 +210,17 @@ class EarlierFile:
     path: str | None
     stream: str = ""
     deletes: bool = False  # its ids are those that the output marks as deleted
+    crc32c: str | None = None  # of a file of `MergedKeys`
 
 
-def counting_files(folder: OutputFolder, complete: bool) -> dict[str, int]:
-    """Files and their sizes; of a run that is not complete those of its finished parts.
+def counting_files(
+    folder: OutputFolder, complete: bool, listed: dict[str, int] | None = None
+) -> dict[str, int]:
+    """Files and their sizes, as they were `listed`; those of finished parts if not `complete`.
 
     A file that no block record names may be removed, or written again.
     """
-    sizes = folder.data_files()
+    sizes = folder.data_files() if listed is None else only_data_files(listed)
     if complete:
         return sizes
     finished = set(folder.recorded_parts())
@@ -264,18 +264,55 @@ def sizes_digest(sizes: dict[str, int]) -> str:
 CHANGED = "changed while the job was being started"  # an earlier output: it is another run now
 
 
-def earlier_files(output: EarlierOutput) -> list[EarlierFile]:
+def earlier_digest(
+    output: EarlierOutput, listed: dict[str, int] | None = None
+) -> tuple[str, dict[str, int], dict[str, int]]:
+    """A hash of the files with an output's documents, their sizes, and those of deleted ids."""
+    present = counting_files(OutputFolder(output.place), output.complete, listed)
+    sizes = files_of_kind(present, *(output.files or ("", "")))
+    deleted = files_of_kind(present, DELETED, ".parquet") if output.deletes else {}
+    return sizes_digest(sizes | deleted), sizes, deleted
+
+
+@dataclass(frozen=True)
+class MergedKeys:
+    """The keys of the newest versions of all documents of some outputs, which one kept.
+
+    A run that compares keys keeps those of the outputs that it continues, without its own.
+    """
+
+    place: str  # the output that keeps them
+    files: dict[str, str]  # the CRC32C of each file, by its path
+
+
+def merged_keys(newest: EarlierOutput) -> MergedKeys | None:
+    """What an output keeps of those it continues; None if it is not all there, or changed."""
+    folder = OutputFolder(newest.place)
+    kept = read_packed(folder.keys_index) if newest.complete else None
+    with suppress(AttributeError, FileNotFoundError, KeyError, TypeError, ValueError):
+        if kept is None or kept["run"] != newest.run:
+            return None
+        paths = {folder.key_file(name): crc32c for name, crc32c in kept["files"].items()}
+        if all(checksum(path) == crc32c for path, crc32c in paths.items()):
+            return MergedKeys(newest.place, paths)
+    return None
+
+
+def earlier_files(output: EarlierOutput | MergedKeys) -> list[EarlierFile]:
     """The files of an output, listed again; SettingError if they are others than before."""
+    if isinstance(output, MergedKeys):
+        return [
+            EarlierFile(0, number, output.place, path, crc32c=crc32c)
+            for number, (path, crc32c) in enumerate(sorted(output.files.items()))
+        ]
     if output.files is None:
         return [
             EarlierFile(output.number, number, output.place, None, stream)
             for number, stream in enumerate(table_streams(output.place))
         ]
     folder = OutputFolder(output.place)
-    present = counting_files(folder, output.complete)
-    sizes = files_of_kind(present, *output.files)
-    deleted = files_of_kind(present, DELETED, ".parquet") if output.deletes else {}
-    if sizes_digest(sizes | deleted) != output.digest:
+    digest, sizes, deleted = earlier_digest(output)
+    if digest != output.digest:
         raise SettingError(
             "skip_existing",
             f"{output.place} {CHANGED}",
@@ -290,6 +327,9 @@ def earlier_files(output: EarlierOutput) -> list[EarlierFile]:
 
 def earlier_keys(file: EarlierFile) -> Iterator[EarlierKeys]:
     """The keys of a file, some rows at a time; neighbouring windows of a document give one key."""
+    if file.crc32c is not None:
+        yield _merged(file)
+        return
     for ids, text_hash, piece in id_columns(file):
         hashes = text_hashes(ids.to_pylist())
         first = np.flatnonzero(first_of_equal(hashes, text_hash))
@@ -303,6 +343,33 @@ def earlier_keys(file: EarlierFile) -> Iterator[EarlierKeys]:
             deleted=np.full(rows, file.deletes),
             ids=ids.take(pa.array(first)),
         )
+
+
+def _merged(file: EarlierFile) -> EarlierKeys:
+    """The keys in a file that `write_keys` wrote; SettingError if it changed since it was seen."""
+    data = read_bytes(file.path or "") or b""
+    if crc32c_of_bytes(data) != file.crc32c:
+        raise SettingError("skip_existing", f"{file.path} was removed or changed since")
+    table = pq.read_table(pa.BufferReader(data)).combine_chunks()
+    ids = table["id"].combine_chunks()
+    return EarlierKeys(
+        id_hash=text_hashes(ids.to_pylist()),
+        text_hash=table["text_hash"].to_numpy(),
+        output=np.full(len(ids), file.output, np.int32),
+        pieces=table["pieces"].to_numpy(),
+        deleted=np.zeros(len(ids), bool),
+        ids=ids,
+    )
+
+
+def write_keys(folder: OutputFolder, bucket: int, keys: EarlierKeys) -> dict[str, str]:
+    """Keeps the keys of a bucket, in one order whoever writes them; gives its name and CRC32C."""
+    if not len(keys):
+        return {}
+    keys = keys.take(np.lexsort((keys.pieces, keys.text_hash, keys.id_hash)))
+    columns = {"id": keys.ids, "text_hash": keys.text_hash, "pieces": keys.pieces}
+    write = partial(pq.write_table, pa.table(columns), compression="zstd")
+    return folder.write_keys(bucket, write)
 
 
 # Ids, int64 hashes of the texts, and the numbers of windows or chunks where rows are these
@@ -336,10 +403,12 @@ Keyed: TypeAlias = tuple[int, InputKeys] | tuple[int, EarlierKeys]
 class KeySettings:
     """How the keys of a run are compared."""
 
-    earlier: tuple[EarlierOutput, ...]  # a later one replaces rows of the same id
+    # A later one replaces rows of the same id
+    earlier: tuple[EarlierOutput | MergedKeys, ...]
     buckets: int  # of ids, each compared by itself
     # Gives the documents of a BlockSpec, without the parts in `done`
     read: Callable[..., Iterator[DocumentBlock | TokenBlock]]
+    keeper: OutputFolder | None = None  # which keeps the keys of the earlier outputs, merged
 
 
 class HeldKeys(beam.DoFn):
@@ -468,7 +537,8 @@ class SkipExisting(Step):
         outcome = (
             {"input": keys, "earlier": earlier}
             | "GroupKeys" >> beam.CoGroupByKey()
-            | "Compare" >> beam.ParDo(_Compare()).with_outputs("changes", main="skipped")
+            | "Compare"
+            >> beam.ParDo(_Compare(self.settings.keeper)).with_outputs("changes", main="skipped")
         )
         specs = (
             {
@@ -486,6 +556,9 @@ class SkipExisting(Step):
 class _Compare(beam.DoFn):
     """Gives the places of a bucket's documents to skip, by the ranges of their blocks."""
 
+    def __init__(self, keeper: OutputFolder | None) -> None:
+        self._keeper = keeper
+
     def process(
         self, bucket: tuple[int, dict[str, Iterable[Any]]]
     ) -> Iterator[
@@ -494,7 +567,10 @@ class _Compare(beam.DoFn):
         number, keys = bucket
         with RedactErrors("compare ids"):
             inputs = InputKeys.joined(keys["input"])
-            existing, changes = compared(inputs, EarlierKeys.joined(keys["earlier"]))
+            last = _last_of_each_id(EarlierKeys.joined(keys["earlier"]))
+            existing, changes = _compared(inputs, last)
+        if self._keeper is not None:
+            changes = replace(changes, kept=write_keys(self._keeper, number, last))
         yield beam.pvalue.TaggedOutput("changes", (number, changes))
         skipped = inputs.take(existing)
         yield from dealt_out(Places(skipped.block, skipped.place), skipped.block // BLOCK_RANGE)

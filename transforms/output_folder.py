@@ -17,6 +17,7 @@ from bert_embed.results.files import EXAMPLES, suffixes
 from bert_embed.results.names import (
     BLOCK_RECORDS,
     DELETED,
+    EARLIER_RUNS,
     PART_NUMBERS,
     RUN_FILE,
     block_record_name,
@@ -127,8 +128,10 @@ STATE = "_state"  # the run's own bookkeeping, and files that are still being wr
 _TEXTS = f"{STATE}/texts"
 _LISTING = f"{STATE}/listing.json.zst"
 _LOCK = f"{STATE}/lock"
+_KEYS = f"{STATE}/keys"
 RESULTS_OF_VECTORS = CLUSTERS, DUPLICATES = "clusters", "duplicates"
 _BLOCK_RECORD = re.compile(rf"{PART_NUMBERS}\.json")
+_KEY_FILE = re.compile(r"[0-9]{7,}\.parquet")
 _TEXT = re.compile(r"[0-9]{7,}-[0-9]{5,}\.zst")
 _PRIVATE_MODE = 0o600  # of files that hold records as they were read
 _PRIVATE = {REJECTED: _PRIVATE_MODE}
@@ -168,6 +171,16 @@ class OutputFolder:
     def block_records(self) -> str:
         """Folder of the block records of parts."""
         return join(self.path, BLOCK_RECORDS)
+
+    @property
+    def keys(self) -> str:
+        """Folder of the keys of the runs that this one continues, in files by bucket."""
+        return join(self.path, _KEYS)
+
+    @property
+    def keys_index(self) -> str:
+        """Path of what names these files."""
+        return join(self.path, f"{STATE}/keys.json.zst")
 
     def block_record(self, block: int, part: int) -> str:
         """Path of a part's block record."""
@@ -262,6 +275,25 @@ class OutputFolder:
         """The listing that `write_listing` kept, None if there is none."""
         return read_bytes(join(self.path, _LISTING))
 
+    def key_file(self, name: str) -> str:
+        """Path of one of them; ValueError for any other name."""
+        if not _KEY_FILE.fullmatch(name):
+            raise ValueError(f"{name} is not the name of a file of keys")
+        return join(self.keys, name)
+
+    def write_keys(self, bucket: int, write: Callable[[BinaryIO], object]) -> dict[str, str]:
+        """Writes the keys of a bucket; returns the file's name in its folder, and its CRC32C."""
+        make_below(self.path, _KEYS)
+        name = f"{bucket:07d}.parquet"
+        stored = write_whole(self.key_file(name), write, join(self.path, STATE))
+        return {name: stored.crc32c}
+
+    def remove_keys(self) -> None:
+        """Removes these files, and what names them."""
+        names = [name for name in names_in(self.keys) if _KEY_FILE.fullmatch(name)]
+        remove([self.keys_index, *(join(self.keys, name) for name in names)])
+        self._remove_empty([_KEYS])
+
     def remove_texts(self) -> None:
         """Removes the texts of parts."""
         folder = join(self.path, _TEXTS)
@@ -270,8 +302,7 @@ class OutputFolder:
 
     def data_files(self) -> dict[str, int]:
         """Names and sizes of all files of this layout, by folder, block and part."""
-        sizes = {name: size for name, size in _sizes_below(self.path).items() if _is_ours(name)}
-        return {name: sizes[name] for name in sorted(sizes, key=by_number)}
+        return only_data_files(_sizes_below(self.path))
 
     def other_files(self) -> list[str]:
         """Names of files that do not belong in their folders."""
@@ -317,7 +348,8 @@ class OutputFolder:
         self.remove_block_records(self.recorded_parts())
         self.remove_files(self.data_files())
         self.remove_texts()
-        remove([join(self.path, _LISTING), join(self.path, SETTINGS_FILE)])
+        self.remove_keys()
+        remove([join(self.path, name) for name in (_LISTING, EARLIER_RUNS, SETTINGS_FILE)])
         described = (CARD, REPORT_PAGE)
         names = [name for name in described if not is_foreign(self.path, name)]
         remove([join(self.path, name) for name in (*names, RUN_FILE)])
@@ -353,6 +385,11 @@ def _sizes_below(root: str) -> dict[str, int]:
         for kind in _endings()
         for name, size in sizes_in(join(root, kind)).items()
     }
+
+
+def only_data_files(sizes: dict[str, int]) -> dict[str, int]:
+    """Those of some names and sizes that are of this layout, by folder, block and part."""
+    return {name: sizes[name] for name in sorted(filter(_is_ours, sizes), key=by_number)}
 
 
 def _is_ours(name: str) -> bool:

@@ -108,6 +108,7 @@ def _int8(vectors: np.ndarray) -> Stored:
 
 RUN_FILE = "run.json"
 BLOCK_RECORDS = "_state/blocks"
+EARLIER_RUNS = "_state/earlier.json.zst"  # the runs that a run continues
 DELETED = "deleted"  # the folder with ids that earlier outputs have and the run's input lacks
 # Of a block and a part. A run has fewer, and some memory is by the number of a part.
 PART_NUMBERS = "([0-9]{7,12})-([0-9]{5,8})"

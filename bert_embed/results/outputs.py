@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from bert_embed.base.json import json_object
 from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.models.heads.kinds import KINDS
+from bert_embed.results.chain import EarlierLists
 from bert_embed.results.files import Rows, deleted_batches, holds_vectors, row_batches
 from bert_embed.results.names import (
     BLOCK_RECORDS,
@@ -36,6 +37,7 @@ from bert_embed.results.names import (
 )
 from bert_embed.results.parquet import METADATA_KEY
 from bert_embed.results.run_record import (
+    EarlierRun,
     RunRecord,
     Written,
     check_settings,
@@ -85,11 +87,26 @@ class Output:
             finished = frozenset(f"{BLOCK_RECORDS}/{name}" for name in names)
         object.__setattr__(self, "finished", finished)
 
+    @cached_property
+    def continued(self) -> tuple[EarlierRun, ...]:
+        """The runs that it continues, in their order; InputError if nothing tells them."""
+        return continued_runs([self])[0]
+
     @property
     def earlier(self) -> set[str]:
         """The fingerprints of the runs that it continues; a table has none."""
-        runs = self.record.input.earlier if self.record else ()
-        return {earlier.run for earlier in runs if earlier.run is not None}
+        return {earlier.run for earlier in self.continued if earlier.run is not None}
+
+
+def continued_runs(outputs: Sequence[Output]) -> list[tuple[EarlierRun, ...]]:
+    """For each output the runs that it continues, in their order; InputError if nothing tells."""
+    lists = EarlierLists()
+    opened = [(absolute(output.folder), output.record) for output in outputs]
+    for folder, record in opened:
+        if record is not None:
+            lists.add(folder, record)
+    with store_errors():
+        return [() if record is None else lists.of(folder, record) for folder, record in opened]
 
 
 def output_folders(folders: Folders) -> list[str]:
@@ -132,31 +149,39 @@ def later_outputs(outputs: Sequence[Output]) -> list[set[int]]:
     it was overwritten, or if one is missing between two that are there: nothing says then which of
     their documents are the newest.
     """
+    if len(outputs) == 1:
+        return [set()]
     runs_in = {absolute(one.folder): one.record.run for one in outputs if one.record}
     folder_of: dict[str, str] = {}
     for folder, run in runs_in.items():
         if (other := folder_of.setdefault(run, folder)) != folder:
             raise InputError(f"{other} and {folder} hold the same run: name one of them")
-    for output in outputs:
+    later: list[set[int]] = []
+    continuing_run: dict[str, set[int]] = {}
+    for number, (output, continued) in enumerate(
+        zip(outputs, continued_runs(outputs), strict=True)
+    ):
         has_earlier = False
-        for earlier in output.record.input.earlier if output.record else ():
+        for earlier in continued:
             if runs_in.get(earlier.output, earlier.run) != earlier.run:
                 raise InputError(
                     f"{output.folder} continues another run than {earlier.output} holds now: embed "
                     f"{output.folder} again with overwrite, or take them one by one"
                 )
-            if has_earlier and earlier.run is not None and earlier.run not in folder_of:
+            if earlier.run is None:
+                continue
+            if has_earlier and earlier.run not in folder_of:
                 raise InputError(
                     f"{output.folder} continues {earlier.output}, too, without which documents "
                     "that it replaced or deleted come back: name it, or take them one by one"
                 )
             has_earlier |= earlier.run in folder_of
-    later: list[set[int]] = []
+            continuing_run.setdefault(earlier.run, set()).add(number)
     for output in outputs:
         continuing: set[int] = set()
         runs = {output.record.run} if output.record else set()
         while runs:
-            new = {n for n, other in enumerate(outputs) if other.earlier & runs} - continuing
+            new = set().union(*(continuing_run.get(run, ()) for run in runs)) - continuing
             continuing |= new
             runs = {record.run for n in new if (record := outputs[n].record)}
         later.append(continuing)

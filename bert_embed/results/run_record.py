@@ -4,16 +4,27 @@ Nothing else knows the keys of the file; docs/report.md says what each means.
 """
 
 import datetime
-import os
-from collections.abc import Callable, Mapping
+import glob
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, Literal, Self, TypeVar
 
 from bert_embed.base.errors import InputError, required
 from bert_embed.base.json import from_json, json_bytes, json_object, to_json
 from bert_embed.results.names import DATA_FILES, RUN_FILE, parse_name
-from bert_embed.storage.file_info import is_glob
-from bert_embed.storage.files import absolute, change, join, list_files, read_bytes, size_of
+from bert_embed.storage.file_info import FileInfo, fixed_folder, is_glob
+from bert_embed.storage.files import (
+    absolute,
+    change,
+    is_remote,
+    join,
+    list_matching,
+    read_bytes,
+    stat,
+)
 
 FORMAT = 2  # rises when a key gets another meaning
 # `refused`: complete, but more records were rejected than allowed, so that nothing was loaded
@@ -39,6 +50,27 @@ class EarlierRun:
 
 
 @dataclass(frozen=True)
+class EarlierRuns:
+    """The outputs whose documents a run skips; `results/chain.py` finds out which they are."""
+
+    runs: int
+    hash: str  # of all, in their order
+    newest: EarlierRun  # the last of them
+    named: tuple[EarlierRun, ...] = ()  # all, in what earlier versions wrote
+
+    @classmethod
+    def of(cls, runs: Sequence[EarlierRun], named: tuple[EarlierRun, ...] = ()) -> "EarlierRuns":
+        """The same of a list that is not empty."""
+        return cls(len(runs), reduce(hash_with, runs, ""), runs[-1], named)
+
+
+def hash_with(of_earlier: str, run: EarlierRun) -> str:
+    """The hash of a list of runs and one more, from that of the list, which is "" of none."""
+    text = json_bytes({"runs": of_earlier} | to_json(run))
+    return hashlib.sha256(text).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
 class RunInput:
     """What a run reads."""
 
@@ -56,12 +88,7 @@ class RunInput:
     span_columns: tuple[str, ...] | None
     extra_columns: dict[str, str] | None
     limit: int | None
-    skip_existing: tuple[EarlierRun, ...] | None
-
-    @property
-    def earlier(self) -> tuple[EarlierRun, ...]:
-        """The earlier outputs."""
-        return self.skip_existing or ()
+    skip_existing: EarlierRuns | None
 
 
 @dataclass(frozen=True)
@@ -353,30 +380,63 @@ def read_record(folder: str) -> RunRecord | None:
     return None if data is None else parse_record(data, path)
 
 
+@dataclass(frozen=True)
+class ListedRun:
+    """A folder that holds a run, as it was listed."""
+
+    folder: str
+    record: FileInfo  # its run.json
+    # Bytes of the files that have names of a run's data, by these names; None: not listed
+    files: dict[str, int] | None
+
+
 def run_folders(path: str) -> list[str]:
-    """The folder itself if it holds a run; else the folders with one that match it, or below it.
+    """The folders of `listed_runs`, the one that was named as it was."""
+    return [run.folder for run in listed_runs(path)]
+
+
+def listed_runs(path: str) -> list[ListedRun]:
+    """The run in a folder; else those in its folders, or if it has none, in what it matches.
 
     InputError if one beside these has lost its record: its documents would be left out unseen; or
     if one is of `cluster` or `dedup`.
     """
-    if size_of(absolute(join(path, RUN_FILE))) is not None:
-        return [path]
-    below = path if is_glob(path) and not os.path.exists(path) else join(path, "*")
-    records = list_files(absolute(join(below, RUN_FILE)))
-    folders = {file.path.rpartition("/")[0]: None for file in records}
-    for file in list_files(absolute(join(below, DATA_FILES))) if folders else ():
+    place, own = absolute(path), absolute(join(path, RUN_FILE))
+    if not (is_glob(path) and is_remote(path)):  # of which the listing below says it
+        with suppress(FileNotFoundError):
+            return [ListedRun(path, stat(own), None)]
+    literal = glob.escape(place)
+    patterns = [join(f"{literal}/*", RUN_FILE), join(f"{literal}/*", DATA_FILES)]
+    above = place
+    if is_glob(path):
+        above = fixed_folder(place)
+        patterns += [own, join(place, DATA_FILES), join(literal, RUN_FILE)]
+    names = list_matching(above, patterns)
+    names = [file for file in names if file.path.startswith(f"{place}/")] or names
+    if any(file.path == own for file in names):
+        return [ListedRun(path, file, None) for file in names if file.path == own]
+    records = {
+        file.path.rpartition("/")[0]: file for file in names if file.path.endswith(f"/{RUN_FILE}")
+    }
+    files: dict[str, dict[str, int]] = {folder: {} for folder in records}
+    for file in names if records else ():
         folder, kind, name = file.path.rsplit("/", 2)
-        if folder in folders and kind == "clusters":
+        if name == RUN_FILE:
+            continue
+        if folder in records and kind == "clusters":
             raise InputError(
                 f"{folder} is the output of `cluster` or `dedup`, not of `embed`: move it out of "
                 f"{path}, or name the outputs one by one"
             )
-        if folder not in folders and parse_name(f"{kind}/{name}") is not None:
+        if parse_name(f"{kind}/{name}") is None:
+            continue
+        if folder not in records:
             raise InputError(
                 f"{folder} holds {kind}/{name} of a run, but no {RUN_FILE}: copy the whole run "
                 "there, or move it away"
             )
-    return [*folders]
+        files[folder][f"{kind}/{name}"] = file.size
+    return [ListedRun(folder, file, files[folder]) for folder, file in records.items()]
 
 
 def parse_record(data: bytes, path: str) -> RunRecord:
@@ -397,6 +457,7 @@ def parse_record(data: bytes, path: str) -> RunRecord:
         )
     if version != FORMAT:
         raise InputError(f"{folder} is not the output of `embed`: {path} is not the record of one")
+    _gather_earlier(values, path)
     record = replace(from_json(RunRecord, values, path), result=None)
     if (record.vectors is None) == (record.examples is None):
         raise InputError(f"{path} is damaged: it must have vectors or examples")
@@ -412,6 +473,21 @@ def parse_record(data: bytes, path: str) -> RunRecord:
     if record.is_done or "counts" in values:
         record = replace(record, result=from_json(Result, values, path))
     return record
+
+
+@dataclass(frozen=True)
+class _Named:
+    """How earlier versions name the runs that a run continues."""
+
+    skip_existing: tuple[EarlierRun, ...]
+
+
+def _gather_earlier(values: dict[str, Any], path: str) -> None:
+    """Replaces the list of earlier runs that earlier versions wrote by `EarlierRuns`."""
+    read = values.get("input")
+    if isinstance(read, dict) and isinstance(read.get("skip_existing"), list):
+        named = from_json(_Named, read, path, "input.").skip_existing
+        read["skip_existing"] = EarlierRuns.of(named, named) if named else None
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,19 @@ def list_files(pattern: str) -> list[FileInfo]:
     return [files[path] for path in sorted(files) if not path.endswith("/")]
 
 
+def list_matching(folder: str, patterns: list[str]) -> list[FileInfo]:
+    """Files that globs match which lie in a folder or below, sorted; a store is asked once."""
+    if not is_remote(folder):
+        found = {file for pattern in patterns for file in local.list_files(pattern)}
+        return sorted(found, key=lambda file: file.path)
+    matchers = [glob_matcher(split_address(pattern)[1]) for pattern in patterns]
+    infos: list[FileInfo] = _store(folder).listed(
+        *(folder, _prefix(split_address(folder)[1])),
+        lambda name: any(matches(name) for matches in matchers),
+    )
+    return sorted(infos, key=lambda file: file.path)
+
+
 def _prefix(folder: str) -> str:
     """What the names of the objects below a folder of a bucket begin with."""
     folder = folder.rstrip("/")

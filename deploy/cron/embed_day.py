@@ -19,6 +19,7 @@ from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
 from bert_embed.pipeline.options.command_line import parse_embed
 from bert_embed.pipeline.runners.beam import configure_storage
+from bert_embed.results.chain import EarlierLists
 from bert_embed.results.run_record import RunRecord, read_record
 from bert_embed.storage.files import absolute, join, list_files
 from bert_embed.transforms.output_folder import RUN_FILE
@@ -108,7 +109,7 @@ def day_words(args: argparse.Namespace) -> list[str]:
     if record is None:
         days = _days_before(root, args)
     else:
-        days = _known_days(record)
+        days = _known_days(join(root, args.day), record)
         skipped = record.options.get("skip_blocks")
         if skipped and not options.skip_blocks:  # else catching up would meet those blocks again
             words.append(f"--skip_blocks={','.join(map(str, skipped))}")
@@ -117,11 +118,11 @@ def day_words(args: argparse.Namespace) -> list[str]:
     return [*words, *(f"--skip_existing={join(root, day)}" for day in days)]
 
 
-def _known_days(record: RunRecord) -> list[str]:
+def _known_days(folder: str, record: RunRecord) -> list[str]:
     """The days that a run compares with, by its record."""
     # The folder may have been moved since; what lies beside it moved along.
     beside = absolute(record.options.get("output", "")).rpartition("/")[0]
-    places = [run.output for run in record.input.earlier]
+    places = [run.output for run in EarlierLists().of(folder, record)]
     parts = [place.rpartition("/") for place in places]
     return [name for folder, _, name in parts if folder == beside and _DAY.fullmatch(name)]
 

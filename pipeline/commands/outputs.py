@@ -136,7 +136,7 @@ def _card(record: RunRecord, title: str, globs: Mapping[str, str], runs: Sequenc
     about += "; `run.json` has everything about the run."
     if len(runs) > 1:
         about = about.replace("`run.json`", f"in each of {len(runs)} folders `run.json`")
-    if any(run.record.input.earlier for run in runs) and globs:
+    if any(run.record.input.skip_existing for run in runs) and globs:
         about += (
             " The files have every version of a document: an output replaces documents of those "
             "that it continues, and its `deleted/` lists what is gone. `bert_embed.read` gives the "

@@ -65,7 +65,7 @@ class Source:
     def continued(self) -> list[EarlierRun]:
         """The runs that these continue and that are not among them: an increment has some."""
         runs = {record.run for record in self.records}
-        earlier = (one for record in self.records for one in record.input.earlier)
+        earlier = (one for output in self.outputs for one in output.continued)
         return list({one.output: one for one in earlier if one.run not in runs}.values())
 
     def is_in(self, present: Mapping[str, Any]) -> bool:
@@ -85,8 +85,9 @@ class Source:
         if self.is_in(present):
             runs = {record.run for record in self.records}
             return runs != held or ours["rows"] == present["rows"]
-        new = [record for record in self.records if record.run not in held]
-        if self.files is not None or not held <= {one.run for r in new for one in r.input.earlier}:
+        pairs = zip(self.outputs, self.records, strict=True)
+        new = set().union(*(output.earlier for output, record in pairs if record.run not in held))
+        if self.files is not None or not held <= new:
             return False
         for one in self.continued:
             if one.run is not None and one.run not in held:
@@ -229,7 +230,7 @@ def open_source(options: ExportOptions) -> Source:
         )
     newest = NewestRows(outputs, _granularity(options, kinds))
     rows, schema, names = _counted(options, outputs, newest, kinds, records)
-    if schema is None and not any(record.input.earlier for record in records):
+    if schema is None and not any(record.input.skip_existing for record in records):
         raise UsageError(f"{', '.join(options.source)} holds no vectors to export")
     return Source(
         options=options,

@@ -24,6 +24,7 @@ from bert_embed.transforms.increments import CompareKeys, compare_documents
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
 from bert_embed.transforms.ledger import ReconcileError, Verdict
 from bert_embed.transforms.output_check import with_listing
+from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.plan import PlanBlocks
 from bert_embed.transforms.read.reader import parts_of
 from bert_embed.transforms.reconcile import reconcile
@@ -78,6 +79,7 @@ def build(
             settings = settings | {"id_type": "string"}
         deleted = WriteDeleted(
             run.output,
+            run.fingerprint,
             settings,
             run.work.text_spec.pieces,
             run.keys.buckets,
@@ -86,7 +88,9 @@ def build(
         verdict = (verdict, read.changes) | "Deleted" >> deleted
     if run.target.load is not None:
         verdict = verdict | "Load" >> beam.Map(with_loads, run.target.load, record.loads)
-    verdict | "Record" >> beam.FlatMap(_recorded, run.output, record, time.time())
+    verdict | "Record" >> beam.FlatMap(
+        _recorded, run.output, record, time.time(), run.work.skipped.older
+    )
 
 
 def model_handler(run: EmbedRun, place: str) -> BlockModelHandler:
@@ -109,14 +113,14 @@ def model_handler(run: EmbedRun, place: str) -> BlockModelHandler:
 
 
 def _recorded(
-    verdict: Verdict, output: str, record: RunRecord, started: float
+    verdict: Verdict, output: str, record: RunRecord, started: float, older: OutputFolder | None
 ) -> Iterator[RunRecord]:
     """Writes run.json from the verdict.
 
     Fails the job if the counts do not add up, or if too much was rejected: where no command waits,
     as for a template, its state is all that a scheduler sees.
     """
-    yield state.finish(output, record, verdict, started)
+    yield state.finish(output, record, verdict, started, older)
     if verdict.problems or verdict.refused:
         raise ReconcileError(step_message("; ".join(verdict.problems)) or verdict.refused)
 

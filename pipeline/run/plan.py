@@ -13,9 +13,11 @@ from bert_embed.bundle.bundle import Bundle, query_prompt, trained_prompts, unus
 from bert_embed.bundle.fingerprints import run_fingerprint
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.pipeline.options.embed import DEFAULTS, Options
+from bert_embed.pipeline.run.earlier import Earlier
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.summary import rows_text, skipped_text, suffix_counts
 from bert_embed.pipeline.runners.options import RunnerOptions
+from bert_embed.results.chain import EarlierOutput
 from bert_embed.results.files import EXAMPLES, FORMATS
 from bert_embed.results.names import copied_columns
 from bert_embed.results.run_record import Goal, QueryRows
@@ -25,7 +27,7 @@ from bert_embed.transforms.bigquery.load import TableLoad
 from bert_embed.transforms.bigquery.read import TableRequest
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock
 from bert_embed.transforms.examples import ExampleSettings
-from bert_embed.transforms.increments import EarlierOutput, KeySettings
+from bert_embed.transforms.increments import KeySettings, MergedKeys
 from bert_embed.transforms.ledger import sample_bits
 from bert_embed.transforms.listing import Listing, StoredListing
 from bert_embed.transforms.output_folder import OutputFolder
@@ -109,9 +111,19 @@ class Work:
     block_bytes: int
     part_docs: int  # maximum number of documents in a part
     planned: PlannedWork
-    earlier: tuple[EarlierOutput, ...]  # whose documents are skipped
+    skipped: Earlier  # the outputs whose documents are skipped
     reading: ExampleReading | None  # of examples; None for texts
     table: TableRequest | None  # divided into blocks; None if the input is files
+
+    @property
+    def earlier(self) -> tuple[EarlierOutput, ...]:
+        """The outputs whose documents are skipped."""
+        return self.skipped.outputs
+
+    @cached_property
+    def key_sources(self) -> tuple[tuple[EarlierOutput | MergedKeys, ...], str]:
+        """What the keys of these are read from, and why from each of several, if so."""
+        return self.skipped.sources()
 
     @cached_property
     def fingerprint(self) -> str:
@@ -260,9 +272,9 @@ class EmbedRun:
         work = self.work
         if not work.earlier:
             return None
-        return KeySettings(
-            work.earlier, key_buckets(self.source.documents, work.earlier), work.read
-        )
+        buckets = key_buckets(self.source.documents, work.earlier)
+        keeper = self.folder if work.skipped.is_chain else None
+        return KeySettings(work.key_sources[0], buckets, work.read, keeper)
 
     @property
     def counting(self) -> Counting:

@@ -20,6 +20,7 @@ from bert_embed.pipeline.run.columns import (
     reading_of,
     text_options,
 )
+from bert_embed.pipeline.run.earlier import earlier_outputs
 from bert_embed.pipeline.run.output import (
     OutputState,
     check_folder,
@@ -42,7 +43,6 @@ from bert_embed.pipeline.run.plan import (
 from bert_embed.pipeline.run.state import disk_note
 from bert_embed.pipeline.run.tables import (
     QueryNotRun,
-    earlier_outputs,
     find_input,
     find_load,
 )
@@ -265,7 +265,7 @@ def plan_work(options: Options, job: RunnerOptions, source: Source, state: Outpu
         planned=table.planned
         if table
         else planned_work(source.files, plan_blocks(source.files, size)),
-        earlier=earlier_outputs(options, state.folder.path, metadata),
+        skipped=earlier_outputs(options, state.folder.path, metadata),
         reading=reading_of(bundle, text_spec, source.settings) if source.examples else None,
         table=table,
     )

@@ -30,10 +30,10 @@ from bert_embed.pipeline.options.embed import FLAGS
 from bert_embed.pipeline.run.output import OutputState, nearest_folder
 from bert_embed.pipeline.run.plan import EmbedRun, Source, Work
 from bert_embed.pipeline.run.summary import embedded_nothing, problem_of, summary, withheld
+from bert_embed.results.chain import EarlierLists, earlier_of, write_chain
 from bert_embed.results.files import EXAMPLES
 from bert_embed.results.names import RUN_FILE
 from bert_embed.results.run_record import (
-    EarlierRun,
     RunFiles,
     RunInput,
     RunModel,
@@ -48,7 +48,7 @@ from bert_embed.storage.files import (
     create_exclusive,
     is_remote,
     join,
-    list_files,
+    list_matching,
     write_bytes,
 )
 from bert_embed.transforms.bigquery.load import is_loaded
@@ -122,10 +122,7 @@ def _input(run: EmbedRun) -> RunInput:
         span_columns=columns.spans,
         extra_columns=extra and {column.name: str(column.type) for column in extra},
         limit=run.options.limit,
-        skip_existing=tuple(
-            EarlierRun(output.place, output.run, output.digest) for output in run.work.earlier
-        )
-        or None,
+        skip_existing=earlier_of(run.work.earlier),
     )
 
 
@@ -137,11 +134,18 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def finish(output: str, record: RunRecord, verdict: Verdict, started: float) -> RunRecord:
+def finish(
+    output: str,
+    record: RunRecord,
+    verdict: Verdict,
+    started: float,
+    older: OutputFolder | None = None,
+) -> RunRecord:
     """Writes the result: `done`, `refused`, or `failed` with the counts that do not add up.
 
-    An equal job that ended well is not made `failed`. ReconcileError, and nothing is written, if
-    the folder is another run's by now.
+    Removes the keys that an `older` run kept, once this one has them. An equal job that ended well
+    is not made `failed`. ReconcileError, and nothing is written, if the folder is another run's by
+    now.
     """
     error = step_message("; ".join(verdict.problems)) or None
     result = summary(verdict.totals, time.time() - started, verdict.changes)
@@ -157,6 +161,9 @@ def finish(output: str, record: RunRecord, verdict: Verdict, started: float) -> 
     written = required(change_record(output, _parsed, finished), "record")
     if error is None:
         OutputFolder(output).remove_texts()
+        if older is not None:
+            with suppress(OSError, InputError):  # perhaps it may only be read
+                older.remove_keys()
     return written
 
 
@@ -206,14 +213,14 @@ def overlap_lines(run: EmbedRun) -> Iterator[str]:
     files: list[FileInfo] = []
     with suppress(InputError, OSError):  # an account may not be allowed to list what lies above
         for above in sorted({folder.rpartition("/")[0] for folder in own} if continued else ()):
-            files += list_files(join(glob.escape(above), f"*/{RUN_FILE}"))
+            files += list_matching(above, [join(glob.escape(above), f"*/{RUN_FILE}")])
     times = {file.path.rpartition("/")[0]: file.modified for file in files}
     begun = max((times.get(place, 0.0) for place in continued.values()), default=0.0)
     others = [place for place in times.keys() - own if times[place] >= begun]
     for place in sorted(others, key=lambda place: times[place])[-_MOST_BESIDE:]:
         with suppress(InputError, OSError):
             record = read_record(place)
-            theirs = {one.run for one in record.input.earlier} if record is not None else set()
+            theirs = {one.run for one in EarlierLists().of(place, record)} if record else set()
             if record and run.fingerprint not in theirs and (both := continued.keys() & theirs):
                 yield (
                     f"warning: {place} ({record.status}) continues {continued[min(both)]}, too, "
@@ -328,6 +335,8 @@ def _claim(run: EmbedRun, state: OutputState) -> RunRecord | None:
             return None
         if run.work.table is None:
             write_listing(run.folder, run.source.stored)
+        if run.work.earlier:
+            write_chain(run.output, run.work.earlier)
         if run.kind == EXAMPLES:
             settings = ExampleSettings(**run.work.metadata, run=run.fingerprint)
             write_bytes(join(run.output, SETTINGS_FILE), settings.to_json())

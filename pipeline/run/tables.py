@@ -2,34 +2,29 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bert_embed.base.errors import InputError, counted, required
+from bert_embed.base.errors import required
 from bert_embed.bundle.cache import cache_folder
-from bert_embed.bundle.fingerprints import difference
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run.columns import NO_ID_COLUMN, check_extra_name, named_columns
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import Source, Work
 from bert_embed.pipeline.runners.beam import BeamFlags
-from bert_embed.results.names import DELETED, copied_columns, kinds_of
-from bert_embed.results.outputs import Output, later_outputs
-from bert_embed.results.parquet import METADATA_KEY
+from bert_embed.results.chain import EarlierOutput
+from bert_embed.results.names import kinds_of
 from bert_embed.results.run_record import (
     QueryRows,
     RunRecord,
-    Written,
     read_record,
-    run_folders,
 )
-from bert_embed.storage.files import FileInfo, absolute, join, read_bytes
+from bert_embed.storage.files import FileInfo, join
 from bert_embed.transforms.bigquery.client import (
     PATIENCE,
     TableName,
@@ -42,17 +37,8 @@ from bert_embed.transforms.bigquery.client import (
     translate_errors,
 )
 from bert_embed.transforms.bigquery.load import KindTable, TableLoad
-from bert_embed.transforms.bigquery.read import TableRequest, earlier_table_name, table_facts
-from bert_embed.transforms.examples import are_settings
-from bert_embed.transforms.increments import (
-    EarlierOutput,
-    counting_files,
-    files_of_kind,
-    key_files,
-    sizes_digest,
-)
+from bert_embed.transforms.bigquery.read import TableRequest
 from bert_embed.transforms.listing import Listing, listing_digest
-from bert_embed.transforms.output_folder import REJECTED, SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.parts import InputFile
 from bert_embed.transforms.read.columns import SPANS, Columns, no_column
 from bert_embed.transforms.read.records import CAN_BE
@@ -389,146 +375,3 @@ def _recorded_loads(record: RunRecord | None, load: TableLoad) -> set[str]:
     if record is None or record.run != load.run or record.table != load.requested:
         return set()
     return {kind for kind, done in record.loads.items() if done.job is not None}
-
-
-_ROW_BYTES = 256  # about the least that a document's vector takes
-
-
-def earlier_outputs(
-    options: Options, output: str, vectors: Mapping[str, Any]
-) -> tuple[EarlierOutput, ...]:
-    """The outputs that --skip_existing names, in order, each once; not the run's own `output`.
-
-    InputError if one cannot be compared, or readers would refuse it beside the others.
-    """
-    folders: dict[str, None] = {}
-    for named in options.skip_existing:
-        for place in _places(named, output):
-            folders.pop(place, None)  # of a place named twice, the last position counts
-            folders[place] = None
-    records = {place: _record(place) for place in folders if earlier_table_name(place) != place}
-    continued = {one.output for record in records.values() for one in record.input.earlier}
-    if output.rstrip("/") not in continued:  # else `output` is refused, as that of another run
-        later_outputs([Output(place, record.settings, record) for place, record in records.items()])
-    return tuple(
-        _earlier(number, place, records.get(place), vectors) for number, place in enumerate(folders)
-    )
-
-
-def _places(named: str, output: str) -> Iterator[str]:
-    """Folders of runs, or the one table."""
-    if (table := earlier_table_name(named)) is not None:
-        yield table
-        return
-    path = absolute(named).rstrip("/")
-    if path == output.rstrip("/"):
-        raise UsageError(f"--skip_existing {named} is the --output of this run")
-    folders = _in_order(run_folders(path))
-    if not folders:
-        raise UsageError(
-            f"--skip_existing {named} names no output of a run: no run.json in it or a folder below"
-        )
-    for folder in folders:
-        # What `tokenize` wrote holds no vectors to compare with.
-        holds_examples = are_settings(read_bytes(join(folder, SETTINGS_FILE)))
-        if folder == path or (folder != output.rstrip("/") and not holds_examples):
-            yield folder
-
-
-def _in_order(folders: list[str]) -> list[str]:
-    """Folders of runs by name, but for those that continue others, which come after them."""
-    earlier: dict[str, set[str]] = {}
-    run_in: dict[str, str] = {}
-    for folder in folders:
-        with suppress(InputError):  # `_record` says what is wrong
-            if (record := read_record(folder)) is not None:
-                run_in[folder] = record.run
-                earlier[folder] = {one.run for one in record.input.earlier if one.run is not None}
-    ordered: list[str] = []
-    left = list(folders)
-    while left:
-        waited = {run_in[folder] for folder in left if folder in run_in}
-        ready = (one for one in left if not (earlier.get(one, set()) - {run_in.get(one)}) & waited)
-        ordered.append(next(ready, left[0]))
-        left.remove(ordered[-1])
-    return ordered
-
-
-def _earlier(
-    number: int, place: str, record: RunRecord | None, vectors: Mapping[str, Any]
-) -> EarlierOutput:
-    if record is None:
-        rows, created, described = table_facts(place)
-        if described is None:
-            raise UsageError(
-                f"--skip_existing {place} does not describe its vectors: its description must "
-                f"hold the key {METADATA_KEY}; name the output folder of the run that filled it"
-            )
-        _check_same(place, described, vectors)
-        # This run may add rows to the table, which stays the same table.
-        return EarlierOutput(number, place, None, digest=f"{place} {created}", documents=rows)
-    present = counting_files(OutputFolder(place), record.is_done)
-    files, sizes = key_files(present)
-    deletes = record.is_done and DELETED in record.numbers.written
-    deleted = files_of_kind(present, DELETED, ".parquet") if deletes else {}
-    if deletes and len(deleted) != record.numbers.written[DELETED].files:
-        raise UsageError(
-            f"--skip_existing {place} lacks files of {DELETED}/, so documents that it deletes "
-            "would count as there: `bert-embed verify --repair` writes them again"
-        )
-    _check_same(place, record.settings, vectors)
-    if files is None and kinds_of(record.settings) == ("token",):
-        raise UsageError(
-            f"--skip_existing {place} holds JSON lines of tokens, which have no text_hash; only "
-            "outputs that also have other vectors, or Parquet, can be compared"
-        )
-    if record.is_done:
-        _check_whole(place, record, files and files[0], sizes)
-    result = record.result
-    return EarlierOutput(
-        number=number,
-        place=place,
-        files=files or ("", ""),
-        digest=sizes_digest(sizes | deleted),
-        documents=sum(sizes.values()) // _ROW_BYTES if result is None else result.counts.embedded,
-        complete=record.is_done,
-        run=record.run,
-        deletes=deletes,
-        columns=copied_columns(record.settings, record.input.extra_columns or ()),
-    )
-
-
-def _check_whole(place: str, record: RunRecord, kind: str | None, sizes: Mapping[str, int]) -> None:
-    """Refuses an output whose files of a kind readers refuse: their ids are not all there."""
-    written = record.numbers.written
-    kind = kind or next((name for name in written if name not in (REJECTED, DELETED)), None)
-    wrote = written.get(kind or "", Written(files=0, bytes=0, rows=0))
-    size = sum(sizes.values())
-    if (len(sizes), size) != (wrote.files, wrote.bytes):
-        raise UsageError(
-            f"--skip_existing {place} holds {counted(len(sizes), 'file')} of "
-            f"{counted(size, 'byte')} in {kind}/, its run wrote {wrote.files} of {wrote.bytes}: "
-            "`bert-embed verify --repair` writes them again"
-        )
-
-
-def _record(folder: str) -> RunRecord:
-    """The record of a folder whose vectors can be compared."""
-    try:
-        record = read_record(folder)
-    except InputError as error:
-        raise UsageError(f"--skip_existing {folder} cannot be compared: {error}") from error
-    if record is None or record.vectors is None:
-        raise UsageError(f"--skip_existing {folder} holds examples of `tokenize`, not vectors")
-    return record
-
-
-def _check_same(place: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """Refuses an output whose vectors are not comparable with those of this run."""
-    differs = difference(theirs, ours)
-    if differs is not None:
-        how = "give the ids in the input the type that they had" * differs.startswith("id_type")
-        raise UsageError(
-            f"--skip_existing {place} holds other vectors than this run computes: {differs}; "
-            f"{how or 'request the same'}, or leave it out"
-        )

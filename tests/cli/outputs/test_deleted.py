@@ -12,6 +12,8 @@ import zstandard
 import bert_embed
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.cli import main
+from bert_embed.results.chain import EarlierLists
+from bert_embed.results.run_record import read_record
 from tests.support.command import Hold, block_records, embed, files, flags_of, record, stray
 from tests.support.daily import counts, some_texts, write
 from tests.support.outputs import contents
@@ -92,9 +94,8 @@ def test_readers_of_several_outputs_see_the_last_day(days, tmp_path):
 def test_outputs_of_a_folder_follow_those_that_they_continue(tmp_path, tiny_bundle):
     out = embed_days(tmp_path, tiny_bundle, names=["monday", "tuesday", "friday"])
     assert embed(out / "last", tiny_bundle, tmp_path / "friday.jsonl", skip_existing=out) == 0
-    places = [
-        one["output"].rpartition("/")[2] for one in record(out / "last")["input"]["skip_existing"]
-    ]
+    runs = EarlierLists().of(str(out / "last"), read_record(str(out / "last")))
+    places = [run.output.rpartition("/")[2] for run in runs]
     assert places == ["monday", "tuesday", "friday"]
     assert counts(out / "last") == (29, 0, 29, 0)
 

@@ -6,6 +6,8 @@ import shutil
 
 import pytest
 
+from bert_embed.results.chain import EarlierLists
+from bert_embed.results.run_record import read_record
 from deploy.cron.embed_day import main
 from tests.support.command import ROOT, record, rows
 from tests.support.daily import DAYS, counts, state_of, write_day
@@ -37,8 +39,8 @@ def run_day(corpus, tiny_bundle):
 
 
 def compared_with(output):
-    found = record(output)["input"]["skip_existing"] or []
-    return [each["output"].rpartition("/")[2] for each in found]
+    runs = EarlierLists().of(str(output), read_record(str(output)))
+    return [run.output.rpartition("/")[2] for run in runs]
 
 
 def test_a_day_embeds_what_no_day_before_has(corpus, run_day):

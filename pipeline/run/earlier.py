@@ -1,0 +1,277 @@
+"""Resolves the earlier outputs that a run skips, without opening each of a chain of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bert_embed.base.errors import InputError, counted, required
+from bert_embed.bundle.fingerprints import difference
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.options.embed import Options
+from bert_embed.results.chain import EarlierOutput, read_chain
+from bert_embed.results.files import EXAMPLES
+from bert_embed.results.names import DELETED, copied_columns, kinds_of
+from bert_embed.results.outputs import Output, continued_runs, later_outputs
+from bert_embed.results.parquet import METADATA_KEY
+from bert_embed.results.run_record import (
+    ListedRun,
+    RunRecord,
+    Written,
+    listed_runs,
+    read_record,
+)
+from bert_embed.storage.files import absolute
+from bert_embed.transforms.bigquery.read import earlier_table_name, table_facts
+from bert_embed.transforms.increments import (
+    MergedKeys,
+    counting_files,
+    earlier_digest,
+    files_of_kind,
+    key_files,
+    merged_keys,
+    sizes_digest,
+)
+from bert_embed.transforms.output_folder import REJECTED, OutputFolder
+
+_ROW_BYTES = 256  # about the least that a document's vector takes
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """The outputs that --skip_existing names, in their order, and how their keys are read."""
+
+    outputs: tuple[EarlierOutput, ...] = ()
+    # Why the list of the newest is not that of all others; "" if it is, or no run has a list
+    unlisted: str = ""
+    is_listed: bool = False  # the newest of several continues all others, as they were then
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether all are folders, so that the next run can tell whether they are the same."""
+        return all(output.record is not None for output in self.outputs)
+
+    @property
+    def older(self) -> OutputFolder | None:
+        """The last but one of a chain, whose keys nobody needs once this run has kept its own.
+
+        They are those of all documents, so a chain keeps two copies of them, however long.
+        """
+        is_next = self.is_listed and self.outputs[-2].continues == len(self.outputs) - 2
+        return OutputFolder(self.outputs[-2].place) if is_next else None
+
+    def sources(self) -> tuple[tuple[EarlierOutput | MergedKeys, ...], str]:
+        """What the keys are read from, and why from each of several, if a list is expected."""
+        if not self.is_listed:
+            return self.outputs, self.unlisted
+        newest = self.outputs[-1]
+        merged = merged_keys(newest)
+        if merged is None:
+            return self.outputs, f"{newest.place} keeps not all of those that it continues"
+        return (merged, newest), ""
+
+
+def earlier_outputs(options: Options, output: str, vectors: Mapping[str, Any]) -> Earlier:
+    """The outputs that --skip_existing names, in order, each once; not the run's own `output`.
+
+    InputError if one cannot be compared, or readers would refuse it beside the others.
+    """
+    output = output.rstrip("/")
+    tables = [earlier_table_name(named) for named in options.skip_existing]
+    pairs = zip(options.skip_existing, tables, strict=True)
+    groups = [[] if table else _runs(named, output) for named, table in pairs]
+    listed = {run.folder: run for group in groups for run in group}
+    unlisted = ""
+    if len(listed) > 1 and not any(tables):
+        outputs, unlisted = _chain(groups, listed, vectors)
+        if outputs:
+            return Earlier(outputs, is_listed=True)
+    records = {place: _record(place, run.files is None) for place, run in listed.items()}
+    opened = [Output(place, one.settings, one) for place, one in records.items() if one is not None]
+    lists = continued_runs(opened) if len(opened) > 1 else [()] * len(opened)
+    if output not in {run.output for before in lists for run in before}:
+        later_outputs(opened)  # else `output` is refused, as that of another run
+    runs = {one.folder: required(one.record, "record").run for one in opened}
+    continued = {
+        one.folder: {run.run for run in before if run.run is not None}
+        for one, before in zip(opened, lists, strict=True)
+    }
+    places = [
+        [table] if table else [run.folder for run in group if run.folder in runs]
+        for table, group in zip(tables, groups, strict=True)
+    ]
+    ordered = _in_turn(places, continued, runs)
+    earlier = [
+        _earlier(number, place, required(records[place], "record"), listed[place], vectors)
+        if place in runs
+        else _table(number, place, vectors)
+        for number, place in enumerate(ordered)
+    ]
+    in_order = [runs.get(place) for place in ordered]
+    for number, place in enumerate(ordered):
+        before = continued.get(place, set()) & set(in_order)
+        if before == set(in_order[: len(before)]):
+            earlier[number] = replace(earlier[number], continues=len(before))
+    is_told = any(one.record and one.record.input.skip_existing for one in opened)
+    return Earlier(tuple(earlier), unlisted if is_told else "")
+
+
+def _runs(named: str, output: str) -> list[ListedRun]:
+    """The runs that a path names: itself, without a listing of its files, or those below it."""
+    path = absolute(named).rstrip("/")
+    if path == output:
+        raise UsageError(f"--skip_existing {named} is the --output of this run")
+    runs = listed_runs(path)
+    if not runs:
+        raise UsageError(
+            f"--skip_existing {named} names no output of a run: no run.json in it or a folder below"
+        )
+    # What `tokenize` wrote holds no vectors to compare with.
+    names = {run.folder: {name.partition("/")[0] for name in run.files or ()} for run in runs}
+    return [run for run in runs if run.folder != output and EXAMPLES not in names[run.folder]]
+
+
+def _chain(
+    groups: Sequence[Sequence[ListedRun]],
+    listed: Mapping[str, ListedRun],
+    vectors: Mapping[str, Any],
+) -> tuple[tuple[EarlierOutput, ...], str]:
+    """The outputs in their order, if they are the newest and those that it continues.
+
+    Only the newest is opened: of all others its list says how their run.json and their files were
+    listed when it was written. Else none, and why.
+    """
+    newest = max(listed.values(), key=lambda run: run.record.modified)
+    place, record = newest.folder, None
+    with suppress(InputError):
+        record = read_record(place)
+    if record is None or record.input.skip_existing is None:
+        return (), f"{place} is the newest and continues none of the others"
+    kept = read_chain(place, record)
+    if kept is None:
+        return (), f"{place} keeps no whole list of the others"
+    odd = {output.place for output in kept} ^ (listed.keys() - {place})
+    if odd:
+        return (), f"{min(odd)} came or went since {place} was written"
+    for output in kept:
+        run = listed[output.place]
+        is_same = run.record == output.record and output.continues is not None
+        if not is_same or earlier_digest(output, run.files)[0] != output.digest:
+            return (), f"{output.place} changed since {place} was written"
+    last = _earlier(len(kept), place, record, newest, vectors)
+    outputs = (*kept, replace(last, continues=len(kept)))
+    runs = {output.place: output.run or "" for output in outputs}
+    in_order = [*runs.values()]
+    continued = {one.place: {*in_order[: one.continues or 0]} for one in outputs}
+    if _in_turn([[run.folder for run in group] for group in groups], continued, runs) != [*runs]:
+        return (), f"{place} took them in another order"
+    return outputs, ""
+
+
+def _in_turn(
+    groups: Iterable[Sequence[str]], continued: Mapping[str, set[str]], runs: Mapping[str, str]
+) -> list[str]:
+    """The places that were named, each once; of one named twice the last position counts."""
+    places: dict[str, None] = {}
+    for group in groups:
+        for place in _in_order(group, continued, runs):
+            places.pop(place, None)
+            places[place] = None
+    return [*places]
+
+
+def _in_order(
+    folders: Sequence[str], continued: Mapping[str, set[str]], runs: Mapping[str, str]
+) -> list[str]:
+    """Folders of runs by name, but for those that continue others, which come after them."""
+    ordered: list[str] = []
+    left = list(folders)
+    while left:
+        waited = {runs[folder] for folder in left if folder in runs}
+        ready = (one for one in left if not (continued.get(one, set()) - {runs.get(one)}) & waited)
+        ordered.append(next(ready, left[0]))
+        left.remove(ordered[-1])
+    return ordered
+
+
+def _table(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutput:
+    rows, created, described = table_facts(place)
+    if described is None:
+        raise UsageError(
+            f"--skip_existing {place} does not describe its vectors: its description must "
+            f"hold the key {METADATA_KEY}; name the output folder of the run that filled it"
+        )
+    _check_same(place, described, vectors)
+    # This run may add rows to the table, which stays the same table.
+    return EarlierOutput(number, place, None, digest=f"{place} {created}", documents=rows)
+
+
+def _earlier(
+    number: int, place: str, record: RunRecord, listed: ListedRun, vectors: Mapping[str, Any]
+) -> EarlierOutput:
+    present = counting_files(OutputFolder(place), record.is_done, listed.files)
+    files, sizes = key_files(present)
+    deletes = record.is_done and DELETED in record.numbers.written
+    deleted = files_of_kind(present, DELETED, ".parquet") if deletes else {}
+    if deletes and len(deleted) != record.numbers.written[DELETED].files:
+        raise UsageError(
+            f"--skip_existing {place} lacks files of {DELETED}/, so documents that it deletes "
+            "would count as there: `bert-embed verify --repair` writes them again"
+        )
+    _check_same(place, record.settings, vectors)
+    if files is None and kinds_of(record.settings) == ("token",):
+        raise UsageError(
+            f"--skip_existing {place} holds JSON lines of tokens, which have no text_hash; only "
+            "outputs that also have other vectors, or Parquet, can be compared"
+        )
+    if record.is_done:
+        _check_whole(place, record, files and files[0], sizes)
+    result = record.result
+    return EarlierOutput(
+        number=number,
+        place=place,
+        files=files or ("", ""),
+        digest=sizes_digest(sizes | deleted),
+        documents=sum(sizes.values()) // _ROW_BYTES if result is None else result.counts.embedded,
+        complete=record.is_done,
+        run=record.run,
+        deletes=deletes,
+        columns=copied_columns(record.settings, record.input.extra_columns or ()),
+        record=listed.record,
+    )
+
+
+def _check_whole(place: str, record: RunRecord, kind: str | None, sizes: Mapping[str, int]) -> None:
+    """Refuses an output whose files of a kind readers refuse: their ids are not all there."""
+    written = record.numbers.written
+    kind = kind or next((name for name in written if name not in (REJECTED, DELETED)), None)
+    wrote = written.get(kind or "", Written(files=0, bytes=0, rows=0))
+    size = sum(sizes.values())
+    if (len(sizes), size) != (wrote.files, wrote.bytes):
+        raise UsageError(
+            f"--skip_existing {place} holds {counted(len(sizes), 'file')} of "
+            f"{counted(size, 'byte')} in {kind}/, its run wrote {wrote.files} of {wrote.bytes}: "
+            "`bert-embed verify --repair` writes them again"
+        )
+
+
+def _record(folder: str, is_named: bool) -> RunRecord | None:
+    """The record of a folder; None if it holds no vectors, and was not named itself."""
+    try:
+        record = read_record(folder)
+    except InputError as error:
+        raise UsageError(f"--skip_existing {folder} cannot be compared: {error}") from error
+    if record is None or (record.vectors is None and is_named):
+        raise UsageError(f"--skip_existing {folder} holds examples of `tokenize`, not vectors")
+    return None if record.vectors is None else record
+
+
+def _check_same(place: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Refuses an output whose vectors are not comparable with those of this run."""
+    differs = difference(theirs, ours)
+    if differs is not None:
+        how = "give the ids in the input the type that they had" * differs.startswith("id_type")
+        raise UsageError(
+            f"--skip_existing {place} holds other vectors than this run computes: {differs}; "
+            f"{how or 'request the same'}, or leave it out"
+        )

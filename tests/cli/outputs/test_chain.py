@@ -1,0 +1,232 @@
+"""Each run of a chain costs the same, and what it keeps of the others is never taken for wrong."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import bert_embed
+from bert_embed.pipeline.cli import main
+from bert_embed.results.chain import EarlierLists
+from bert_embed.results.run_record import read_record
+from tests.support.command import embed, record, rows
+from tests.support.daily import some_texts, write
+from tests.support.servers.gcs import behind
+
+pytestmark = pytest.mark.slow
+
+DAYS = 6
+MOST, MOST_OF_NOTHING = 30, 10  # requests of an increment, and of a command that finds it done
+_OPENED: list[str] = []
+_WATCHED: set[str] = set()
+
+
+def _note(event, arguments):
+    if event == "open" and any(str(arguments[0]).startswith(place) for place in _WATCHED):
+        _OPENED.append(str(arguments[0]))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _hook():
+    sys.addaudithook(_note)  # which stays, and sees nothing once no path is watched
+    yield
+    _WATCHED.clear()
+
+
+@contextmanager
+def opens(folder: Path) -> Iterator[list[str]]:
+    """The files below a folder that this process opens, temporary ones apart."""
+    _OPENED.clear()
+    _WATCHED.add(f"{folder}/")
+    found: list[str] = []
+    yield found
+    _WATCHED.clear()
+    found += [name for name in _OPENED if "/.tmp-" not in name]
+
+
+def texts_of(number: int) -> dict[str, str]:
+    """The corpus of a day: some texts are new, one has changed and one is gone."""
+    texts = some_texts(12) | {f"new{n}": f"the river bank {n}" for n in range(number)}
+    texts["d1"] = f"a vault of day {number}"
+    texts.pop(f"d{number + 2}", None)
+    return texts
+
+
+def run_day(folder: Path, model: str, number: int, place: str | None = None, **more: object) -> int:
+    """Embeds the corpus of a day, of which the runs in a folder may have a part."""
+    path = folder / f"{number}.jsonl"
+    source = path if path.exists() else write(path, texts_of(number))
+    flags = {"max_deleted": "100%", "report": "false"} | more
+    if number:
+        flags |= {"skip_existing": f"{place or folder}/runs/day*"}
+    return embed(f"{place or folder}/runs/day{number}", model, source, **flags)
+
+
+@pytest.fixture(scope="module")
+def days_and_opens(tiny_bundle, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("chain")
+    opened = []
+    for number in range(DAYS):
+        with opens(folder / "runs") as of_day:
+            assert run_day(folder, tiny_bundle, number) == 0
+        opened.append(of_day)
+    return folder, opened
+
+
+@pytest.fixture
+def chain(days_and_opens, tmp_path):
+    """A chain of runs, to change; where it was made there is none meanwhile."""
+    folder = days_and_opens[0]
+    shutil.copytree(folder, tmp_path / "kept")
+    yield folder
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "kept", folder)
+
+
+def next_day(folder: Path, model: str) -> None:
+    """Embeds one day more, which must find what is new by the texts of both days."""
+    before, after = texts_of(DAYS - 1), texts_of(DAYS)
+    assert run_day(folder, model, DAYS) == 0
+    output = folder / f"runs/day{DAYS}"
+    assert sorted(rows(output)["id"]) == sorted(a for a in after if before.get(a) != after[a])
+    deleted = pq.read_table(output / "deleted")["id"].to_pylist()
+    assert deleted == sorted(before.keys() - after.keys())
+    ids, _ = bert_embed.read(folder / "runs")
+    assert sorted(ids) == sorted(after)
+
+
+def test_an_increment_opens_as_many_files_whatever_its_number(days_and_opens, tiny_bundle):
+    folder, opened = days_and_opens
+    counts = [len(of_day) for of_day in opened]
+    assert len(set(counts[2:])) == 1
+    assert max(counts) <= MOST
+    assert not any(f"/day{number}/" in name for name in opened[-1] for number in range(DAYS - 2))
+    sizes = {(folder / f"runs/day{number}/run.json").stat().st_size // 100 for number in (2, 3, 4)}
+    assert len(sizes) == 1
+    with opens(folder / "runs") as again:
+        assert run_day(folder, tiny_bundle, DAYS - 1) == 0
+    assert len(again) <= MOST_OF_NOTHING
+    kept = [(folder / f"runs/day{number}/_state/keys").exists() for number in range(DAYS)]
+    assert kept == [False] * (DAYS - 2) + [True] * 2  # a copy of all ids each
+
+
+def test_the_record_counts_the_others_and_names_the_newest(days_and_opens):
+    folder, _ = days_and_opens
+    last = folder / f"runs/day{DAYS - 1}"
+    named = record(last)["input"]["skip_existing"]
+    assert (named["runs"], named["newest"]["output"]) == (5, str(folder / f"runs/day{DAYS - 2}"))
+    places = [str(folder / f"runs/day{number}") for number in range(DAYS - 1)]
+    stored = read_record(str(last))
+    assert [run.output for run in EarlierLists().of(str(last), stored)] == places
+    assert main(["verify", str(last)]) == 0
+
+
+def test_a_chain_on_a_store(tmp_path, gcs, monkeypatch, tiny_bundle):
+    gcs.client.bucket("chain").create()
+    counts = []
+    with behind(gcs, monkeypatch) as proxy:
+        for number in (0, 1, 2, 3, 3):
+            proxy.forget()
+            assert run_day(tmp_path, tiny_bundle, number, "gs://chain") == 0
+            seen = proxy.counts()
+            counts.append(seen["list"] + seen["read"] + seen["get"])
+        all_of_last = len(proxy.asked)
+    assert counts[2] == counts[3] <= MOST
+    assert all_of_last <= MOST_OF_NOTHING
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def flip(path: Path) -> None:
+    data = path.read_bytes()
+    at = len(data) // 2
+    path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+
+
+def of_another(path: Path) -> None:
+    """What the same file of the run before it holds, which continues others."""
+    shutil.copy(str(path).replace("day5", "day4"), path)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut, flip, of_another])
+@pytest.mark.parametrize("name", ["earlier.json.zst", "keys.json.zst", "keys/0000000.parquet"])
+def test_what_is_kept_of_others_may_be_lost_or_wrong(chain, tiny_bundle, capsys, name, damage):
+    path = chain / f"runs/day5/_state/{name}"
+    damage(path)
+    capsys.readouterr()
+    next_day(chain, tiny_bundle)
+    assert f"so the ids of {DAYS} earlier outputs are read from each" in capsys.readouterr().err
+    with opens(chain / "runs") as opened:  # the next has what it needs again
+        assert run_day(chain, tiny_bundle, DAYS + 1) == 0
+    assert len(opened) <= MOST
+
+
+def test_other_runs_than_those_that_were_kept(chain, tiny_bundle, tmp_path, capsys):
+    """An earlier run is written again, added between others, changed or removed."""
+    runs = chain / "runs"
+    shutil.rmtree(runs / "day0")
+    assert run_day(chain, tiny_bundle, 0) == 0  # the same run, at another time
+    capsys.readouterr()
+    next_day(chain, tiny_bundle)
+    assert "runs/day0 is the newest and continues none of" in capsys.readouterr().err
+    shutil.rmtree(runs / f"day{DAYS}")
+    os.utime(runs / "day0/run.json", (0, 0))
+    next_day(chain, tiny_bundle)
+    assert "runs/day0 changed since" in capsys.readouterr().err
+    shutil.rmtree(runs / f"day{DAYS}")
+
+    texts = write(tmp_path / "other.jsonl", {"d3": "another river", "mine": "a bank"})
+    assert embed(runs / "day5x", tiny_bundle, texts, report="false") == 0
+    assert run_day(chain, tiny_bundle, DAYS) == 0
+    assert {"d3"} < set(rows(runs / f"day{DAYS}")["id"])  # its newest text is that of day5x
+    assert "mine" in pq.read_table(runs / f"day{DAYS}/deleted")["id"].to_pylist()
+    shutil.rmtree(runs / f"day{DAYS}")
+    (runs / "day5x").rename(runs / "day2x")
+    os.utime(runs / "day2x/run.json", (0, 0))  # day5 stays the newest
+    assert run_day(chain, tiny_bundle, DAYS) == 0
+    assert "runs/day2x came or went since" in capsys.readouterr().err
+    assert "d3" in rows(runs / f"day{DAYS}")["id"]  # no later one has it: it did not change
+    shutil.rmtree(runs / f"day{DAYS}")
+    shutil.rmtree(runs / "day2x")
+
+    part = next((runs / "day1/embeddings").iterdir())
+    kept = part.read_bytes()
+    part.write_bytes(kept[:-1])
+    assert run_day(chain, tiny_bundle, DAYS) == 2
+    assert "in embeddings/, its run wrote 1 of" in capsys.readouterr().err
+    part.write_bytes(kept)
+
+    shutil.rmtree(runs / "day2")
+    assert run_day(chain, tiny_bundle, DAYS) == 2
+    assert "day2, too, without which documents that it replaced" in capsys.readouterr().err
+
+
+def test_readers_do_without_the_lists(chain):
+    """They are put together again from the newest that each names."""
+    expected = sorted(texts_of(DAYS - 1))
+    lists = sorted((chain / "runs").glob("*/_state/earlier.json.zst"))
+    for path in lists[1:]:
+        path.unlink()
+    assert sorted(bert_embed.read(chain / "runs")[0]) == expected
+    last = str(chain / f"runs/day{DAYS - 1}")
+    assert len(EarlierLists().of(last, read_record(last))) == DAYS - 1
+    lists[0].unlink()
+    shutil.rmtree(chain / "runs/day2")
+    with pytest.raises(bert_embed.InputError, match=r"day3/_state/earlier.json.zst is missing or"):
+        EarlierLists().of(last, read_record(last))
+
+
+def test_a_folder_may_have_the_name_of_a_glob(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "in.txt").write_text("the river\n")
+    runs = tmp_path / "runs[1]"
+    assert embed(runs / "one", tiny_bundle, tmp_path / "in.txt") == 0
+    assert embed(tmp_path / "two", tiny_bundle, tmp_path / "in.txt", skip_existing=runs) == 0
+    assert record(tmp_path / "two")["counts"]["skipped"] == 1
+    assert bert_embed.read(runs)[0] == bert_embed.read(runs / "one")[0]
