@@ -189,7 +189,8 @@ def _equal_panes(pairs):
         assert list(before) == list(behind)
 
 
-def test_a_stream_is_embedded_as_it_comes(tiny_bundle):
+@pytest.mark.parametrize("waiting", [None, 5], ids=["bundle", "waiting"])
+def test_a_stream_is_embedded_as_it_comes(tiny_bundle, waiting):
     stream = (
         TestStream()
         .advance_watermark_to(0)
@@ -207,7 +208,7 @@ def test_a_stream_is_embedded_as_it_comes(tiny_bundle):
             pipeline
             | stream
             | beam.WindowInto(window.FixedWindows(10))
-            | EmbedDocuments(tiny_bundle)
+            | EmbedDocuments(tiny_bundle, max_batch_seconds=waiting)
         )
         grouped = (
             embedded
