@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import bert_embed
 from bert_embed.backends.processor import set_up_process
 from bert_embed.base.environment import Absent, absent, missing
-from bert_embed.base.errors import FULL_DISK, InputError, StorageError, TextError
+from bert_embed.base.errors import InputError, TextError, is_passing
 from bert_embed.pipeline import console
 from bert_embed.pipeline.console import (
     AnswerLost,
@@ -104,9 +104,7 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
     except (InputError, OSError) as error:  # the latter of a file that cannot be read or written
         lacking = exhausted(error)
         warn(f"error: {hide_secrets(lacking or flag_message(error))}")
-        # A store that does not answer and a full disk are not the command's fault.
-        fails = isinstance(error, StorageError) or getattr(error, "errno", None) in FULL_DISK
-        return ExitCode.FAILED if fails or lacking else ExitCode.USAGE
+        return ExitCode.FAILED if is_passing(error) or lacking else ExitCode.USAGE
     except TextError as error:  # a query, to which this model gives no vector
         warn(f"error: {error}")
         return ExitCode.FAILED

@@ -56,6 +56,7 @@ def step_message(message: str) -> str:
     return _IN_STEPS.sub("--", message)
 
 
+_OF_A_FILE = re.compile(r"[\w.]*StorageError: ")
 _EXHAUSTED = re.compile(
     "can't start new thread|failed to map segment|cannot allocate memory|MemoryError|"
     "BlockingIOError: .*temporarily",
@@ -64,9 +65,12 @@ _EXHAUSTED = re.compile(
 
 
 def exhausted(error: BaseException | str) -> str | None:
-    """Says what to do where the system gave no more memory or threads; None for another error."""
+    """Says what to do where the system gave no more memory or threads; None for another error.
+
+    That of a file names the file, which says more.
+    """
     said = error if isinstance(error, str) else traceback.format_exception_only(error)[-1].strip()
-    if not _EXHAUSTED.search(said):
+    if _OF_A_FILE.match(said) or not _EXHAUSTED.search(said):
         return None
     return (
         f"the system gave no more memory or threads ({said}): raise the limits of the process "

@@ -1,9 +1,7 @@
 """Lists the files of an input with their formats and compressions."""
 
 import base64
-import glob
 import hashlib
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +29,7 @@ from bert_embed.storage.files import (
     read_bytes,
     size_of,
 )
-from bert_embed.storage.local import names_by_file
+from bert_embed.storage.local import is_folder, matching, names_by_file
 from bert_embed.transforms.examples import are_settings
 from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.parts import (
@@ -170,7 +168,7 @@ def list_input(
             )
         if not files:
             hint = "; stdin is not read, write it to a file first" if pattern == "-" else ""
-            if is_glob(pattern) and any(map(os.path.isdir, glob.iglob(absolute(pattern)))):
+            if is_glob(pattern) and any(map(is_folder, matching(pattern))):
                 hint = f", but folders; {join(pattern, '**')} names the files below them"
             raise SettingError("input", f"{pattern} names no file{hint}")
         if input_format is None:
@@ -249,7 +247,9 @@ def _is_output(folder: str) -> bool:
         if (size_of(path) or _MOST_SETTINGS) >= _MOST_SETTINGS:
             return False
         values = orjson.loads(read_bytes(path) or b"")
-    except (StorageError, OSError, ValueError):  # not to be read, or not ours
+    except StorageError:
+        raise
+    except (OSError, ValueError):  # not to be read, or not ours
         return False
     return isinstance(values, dict) and values.keys() >= _OF_JOBS and "examples" not in values
 
@@ -303,7 +303,7 @@ def _folders_above(pattern: str, paths: Sequence[str]) -> list[str]:
 
 def _has_log(folder: str, kind: str) -> bool:
     """Whether a folder is a table of a kind."""
-    with suppress(StorageError):  # an account may be allowed to list the files alone
+    with suppress(PermissionError):  # an account may be allowed to list the files alone
         if kind != "Iceberg":
             return holds_files(join(folder, _LOG_FOLDERS[kind]))
         # A folder of this name is nothing special without its files

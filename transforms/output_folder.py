@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from bert_embed.base.errors import InputError, StorageError
+from bert_embed.base.errors import InputError, StorageError, naming, raise_passing
 from bert_embed.base.threads import in_parallel
 from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS
@@ -46,7 +46,7 @@ from bert_embed.storage.files import (
     write_unsynced,
     write_whole,
 )
-from bert_embed.storage.local import is_at
+from bert_embed.storage.local import is_at, is_folder, is_link
 
 _MOMENT = 0.1  # seconds
 
@@ -71,8 +71,8 @@ def lock_held(path: str, alone: bool) -> Iterator[bool]:
         try:
             yield taken
         finally:
-            if taken and _locked(file, fcntl.LOCK_EX):  # nobody else holds it
-                with suppress(FileNotFoundError):
+            with suppress(OSError):  # a lock that stays there holds nobody
+                if taken and _locked(file, fcntl.LOCK_EX):  # nobody else holds it
                     os.remove(path)
 
 
@@ -80,8 +80,9 @@ def _opened(path: str) -> BinaryIO | None:
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return open(path, "ab")
-    except OSError:  # what writes there later says why it cannot
-        return None
+    except OSError as error:
+        raise_passing(error, path, "written")
+        return None  # what writes there later says why it cannot
 
 
 def _locked(file: BinaryIO, how: int) -> bool:
@@ -89,8 +90,9 @@ def _locked(file: BinaryIO, how: int) -> bool:
         fcntl.flock(file, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # this file system has no locks
-        return True
+    except OSError as error:
+        raise_passing(error, file.name, "locked")
+        return True  # this file system has no locks
     return True
 
 
@@ -207,7 +209,7 @@ class OutputFolder:
             yield
             return
         self._check_links()
-        existed = os.path.isdir(self.path)
+        existed = is_folder(self.path)
         try:
             with lock_held(join(self.path, _LOCK), alone) as taken:
                 if not taken:
@@ -223,9 +225,10 @@ class OutputFolder:
         """Refuses folders that are links: files of another place would be written and removed."""
         state = join(self.path, STATE)
         names = [*_endings(), *RESULTS_OF_VECTORS, STATE]
-        below = os.listdir(state) if os.path.isdir(state) and not os.path.islink(state) else []
+        with naming(state, "listed"):
+            below = os.listdir(state) if is_folder(state) and not is_link(state) else []
         for place in (*(join(self.path, name) for name in names), *(join(state, n) for n in below)):
-            if os.path.islink(place):
+            if is_link(place):
                 raise InputError(
                     f"{place} is a link, through which no command writes or removes files: put "
                     f"what {os.path.realpath(place)} holds in its place, or choose another folder"

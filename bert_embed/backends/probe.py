@@ -15,6 +15,7 @@ from bert_embed.base.errors import InputError, required
 from bert_embed.bundle.bundle import PROBE, Bundle, file_sha256, load_tensors
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.settings import OutputSpec, VectorSpec
+from bert_embed.storage.file_info import opened
 from bert_embed.text.documents import TextTokenizer, build_rows
 from bert_embed.text.tokenizer import load_tokenizer
 
@@ -148,7 +149,7 @@ def verify(bundle: Bundle) -> Verification:
     )
     if damaged:
         return Verification(damaged=damaged)
-    with np.load(os.path.join(bundle.path, PROBE)) as file:
+    with opened(os.path.join(bundle.path, PROBE)) as probe, np.load(probe) as file:
         stored = {name: file[name] for name in file.files}
     tokenizer = load_tokenizer(bundle)
     result = compare(stored, probe_outputs(bundle, tokenizer))

@@ -15,7 +15,7 @@ import numpy as np
 from bert_embed.backends.protocol import Batch, Engine, Graph, PaddedRows, Shape
 from bert_embed.base.arguments import whole_number
 from bert_embed.base.arrays import places, unit_length
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import InputError, StorageError
 from bert_embed.base.threads import (
     Places,
     native_call,
@@ -189,7 +189,7 @@ def run_halving(rows: np.ndarray, call: Callable[[np.ndarray], np.ndarray]) -> O
     """
     try:
         finite = call(rows)
-    except BrokenModelError:
+    except (BrokenModelError, StorageError):  # the latter of the model's own files
         raise
     except Exception as error:  # noqa: BLE001
         if len(rows) == 1:

@@ -1,6 +1,10 @@
 """Errors that are no bugs: wrong inputs and settings, failing stores; words of messages."""
 
 import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 FULL_DISK = (errno.EDQUOT, errno.EFBIG, errno.ENOSPC)  # what the system says of one
@@ -18,6 +22,7 @@ _PASSING = (
     errno.ESTALE,
     errno.ETIMEDOUT,
 )
+_OF_RUST = re.compile(r"\(os error (\d+)\)$")  # what its libraries leave of an error's number
 _Value = TypeVar("_Value")
 
 
@@ -72,7 +77,39 @@ def is_passing(error: BaseException) -> bool:
     """
     if isinstance(error, StorageError | MemoryError):
         return True
-    return isinstance(error, OSError) and error.errno in _PASSING
+    if not isinstance(error, OSError):
+        return False
+    number = _OF_RUST.search(str(error)) if error.errno is None else None
+    return (int(number[1]) if number else error.errno) in _PASSING
+
+
+def refusal(cause: BaseException, message: str, *settings: str) -> InputError | StorageError:
+    """The error that says why a thing cannot be used: StorageError if its cause may pass.
+
+    >>> refusal(OSError(errno.EMFILE, "Too many open files"), "a.txt cannot be read")
+    StorageError('a.txt cannot be read')
+    """
+    return StorageError(message) if is_passing(cause) else InputError(message, *settings)
+
+
+def raise_passing(error: OSError, path: str | os.PathLike[str], done: str = "read") -> None:
+    """Raises StorageError, which names the file, of an error that may pass; returns of another."""
+    if isinstance(error, StorageError):
+        raise error
+    if is_passing(error):
+        named = os.fspath(path if error.filename is None else error.filename)
+        why = error.strerror or error
+        raise StorageError(f"{named} cannot be {done}: {why}, try again later") from error
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str], done: str = "read") -> Iterator[None]:
+    """Raises errors as `raise_passing` does, others as they are."""
+    try:
+        yield
+    except OSError as error:
+        raise_passing(error, path, done)
+        raise
 
 
 def required(value: _Value | None, what: str) -> _Value:

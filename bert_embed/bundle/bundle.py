@@ -18,7 +18,7 @@ import numpy as np
 
 from bert_embed.base.arguments import one_of, one_text
 from bert_embed.base.arrays import SIMILARITIES
-from bert_embed.base.errors import InputError, SettingError
+from bert_embed.base.errors import InputError, SettingError, naming, raise_passing
 from bert_embed.bundle.fingerprints import model_fingerprint
 from bert_embed.models.encoder import EncoderConfig, tensor_shapes
 from bert_embed.models.families import config_from_dict
@@ -27,6 +27,7 @@ from bert_embed.models.heads.kinds import heads_from_json, heads_to_json
 from bert_embed.models.heads.sparse import SparseHead
 from bert_embed.models.modules import OF_TOKENS, Module, module_from_dict, module_shapes
 from bert_embed.settings import BY_NAME, VectorSpec
+from bert_embed.storage.file_info import opened
 
 SAVED_MODEL = "saved_model.pb"
 TF1_HUB = "tfhub_module.pb"
@@ -57,7 +58,7 @@ def refuse_adapter(folder: Path) -> None:
 
 def file_sha256(path: str | os.PathLike[str]) -> str:
     """Returns the sha256 of a file as hexadecimal digits."""
-    with open(path, "rb") as file:
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -310,8 +311,10 @@ def _read_tensors(bundle: Bundle, file: str) -> dict[str, np.ndarray]:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
+    path = Path(bundle.path, file)
     try:
-        return load_file(Path(bundle.path, file))
+        with naming(path):
+            return load_file(path)
     except SafetensorError as error:
         raise InputError(f"{bundle.path}: {file} is damaged: {error}; {AGAIN}") from error
 
@@ -369,6 +372,7 @@ def _read_metadata(folder: str) -> dict[str, Any]:
     try:
         metadata = json.loads(Path(folder, METADATA).read_text("utf-8"))
     except OSError as error:
+        raise_passing(error, Path(folder, METADATA))
         raise InputError(f"{folder}: not a model bundle, {METADATA} cannot be read") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{folder}: {METADATA} is not JSON: {error}") from error

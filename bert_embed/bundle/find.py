@@ -32,7 +32,7 @@ from bert_embed.bundle.bundle import (
 )
 from bert_embed.bundle.cache import cached_import, fetch, import_apart, list_model
 from bert_embed.storage.gcs import SCHEME
-from bert_embed.storage.local import absolute
+from bert_embed.storage.local import absolute, exists, is_file
 
 _LOG = logging.getLogger(__name__)
 HUB_SCHEME = "hf://"
@@ -161,7 +161,7 @@ def _is_part(folder: Path) -> bool:
     """Whether files may be missing that decide vectors, as transformers fetches none of these."""
     absent = folder.parents[1] / ".no_exist" / folder.name / MODULES  # the hub was asked for it
     known = (absent, folder / METADATA, *(folder / name for name in (MODULES, *_IN_ALL)))
-    return not any(map(os.path.isfile, known))
+    return not any(map(is_file, known))
 
 
 def _checked(snapshot: Snapshot) -> Snapshot:
@@ -203,11 +203,10 @@ def _of_any_organization(name: HubName) -> Snapshot | None:
 def _snapshot(repo: str, revision: str) -> Snapshot | None:
     home = hub_cache() / f"models--{repo.replace('/', '--')}"
     reference = home / "refs" / revision
-    is_there = os.path.isfile(reference)
+    is_there = is_file(reference)
     commit = reference.read_text("utf-8", errors="replace").strip() if is_there else revision
     folder = home / "snapshots" / commit
-    # Path.is_file raises for a name too long
-    if any(os.path.isfile(folder / marker) for marker in MARKERS):
+    if any(is_file(folder / marker) for marker in MARKERS):
         return Snapshot(folder, HubName(repo, commit).address)
     return None
 
@@ -327,7 +326,7 @@ def local_place(model: str) -> Path | None:
     if model in ("", NAMES[0]) or model.startswith((SCHEME, HUB_SCHEME, *HUB_HANDLES)):
         return None
     place = Path(absolute(model))
-    return place if os.path.exists(place) else None  # Path.exists raises for a name too long
+    return place if exists(place) else None
 
 
 def _imported(place: Path, name: str | None = None) -> Bundle:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert_embed.base.environment import requires
-from bert_embed.base.errors import InputError, SettingError
+from bert_embed.base.errors import InputError, SettingError, refusal
 from bert_embed.bundle.bundle import SAVED_MODEL, TF1_HUB, VOCABULARY, Bundle
 from bert_embed.importers.tokenizer_settings import SLOW, read_entries
 from bert_embed.importers.weights import (
@@ -229,7 +229,7 @@ def read_saved_model(root: Path) -> SavedModel:
         key = f"do_lower_case/.ATTRIBUTES/{_VALUE}"
         lower_case = bool(reader.get_tensor(key)) if reader.has_tensor(key) else None
     except (OSError, ValueError, KeyError, IndexError, RuntimeError, tf.errors.OpError) as error:
-        raise InputError(f"{root}: the variables cannot be read, perhaps cut") from error
+        raise refusal(error, f"{root}: the variables cannot be read, perhaps cut") from error
     vocabulary = None
     if "vocab_file" in attributes:
         asset = objects.nodes[attributes["vocab_file"]].asset.asset_file_def_index
@@ -258,7 +258,8 @@ def _parsed(root: Path) -> Any:
     try:
         saved.ParseFromString((root / SAVED_MODEL).read_bytes())
     except OSError as error:
-        raise InputError(f"{root}: {SAVED_MODEL} cannot be read: {error.strerror}") from error
+        message = f"{root}: {SAVED_MODEL} cannot be read: {error.strerror}"
+        raise refusal(error, message) from error
     except DecodeError as error:
         raise InputError(f"{root}: {SAVED_MODEL} cannot be read, perhaps cut") from error
     if len(saved.meta_graphs) != 1 or not saved.meta_graphs[0].object_graph_def.nodes:

@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 from packaging.version import parse
 
 from bert_embed.base.environment import requires
-from bert_embed.base.errors import InputError, reason, required, shown_bytes
+from bert_embed.base.errors import InputError, reason, refusal, required, shown_bytes
 from bert_embed.bundle.bundle import ARCHIVES, HUB_HANDLES, MARKERS
 from bert_embed.bundle.cache import fetch, list_model
 from bert_embed.bundle.find import HUB_SCHEME, Snapshot, cached_snapshot, fetched_snapshot, hub_name
@@ -105,7 +105,7 @@ def unpack(archive: Path, folder: Path) -> Path:
     except RefusedError as error:
         raise InputError(f"{archive}: refused, {error}") from error
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise InputError(f"{archive}: cannot be unpacked, perhaps cut: {error}") from error
+        raise refusal(error, f"{archive}: cannot be unpacked, perhaps cut: {error}") from error
     inside = [path for path in root.iterdir() if not path.name.startswith(".")]
     for place in (root, *inside):
         if any((place / name).is_file() for name in MARKERS):
@@ -139,7 +139,8 @@ def resolve_handle(handle: str) -> Path:
     try:
         return Path(hub.resolve(handle))
     except (OSError, ValueError, tf.errors.OpError, tarfile.TarError) as error:
-        raise InputError(
+        raise refusal(
+            error,
             f"{handle}: could not be fetched ({reason(error)}): check the connection to the hub, "
             "set TFHUB_CACHE_DIR to a cache that has it, or set model to the downloaded .tar.gz",
             "model",

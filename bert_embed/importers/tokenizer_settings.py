@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import InputError, refusal
 from bert_embed.importers.weights import object_in, optional_object, read_object, refuse_unknown
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.text.json_tokenizer import library_errors
@@ -248,7 +248,7 @@ def read_entries(path: Path, most: int) -> list[str]:
         # Not in text mode: an entry may be one of Unicode's line separators.
         lines = path.read_bytes().decode("utf-8").split("\n")
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise refusal(error, f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: is not UTF-8") from error
     # White space behind a word is none of it; alone it is an entry, which no text has.

@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 
 from bert_embed.backends.choose import TABLE
 from bert_embed.backends.probe import probe_outputs, write_probe
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import InputError, is_passing, refusal
 from bert_embed.bundle.bundle import (
     Bundle,
     file_sha256,
@@ -47,7 +47,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise refusal(error, f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         _refuse_pointer(path)
         raise InputError(f"{path}: is not JSON: {error}") from error
@@ -166,7 +166,7 @@ def read_torch(path: Path) -> dict[str, np.ndarray]:
             read = _Tensors(archive.read(name), lambda key: archive.read(f"{folder}data/{key}"))
             tensors = read.load()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise refusal(error, f"{path}: cannot be read: {error.strerror}") from error
     except Exception as error:  # whatever a damaged pickle or archive leads to
         raise InputError(
             f"{path}: cannot be read as tensors that torch.save wrote: {error}"
@@ -327,9 +327,10 @@ def read_safetensors(
                     )
                 yield key, np.asarray(file.get_tensor(key), np.float32)
     except (OSError, SafetensorError) as error:
-        if path.is_file():
+        message = f"{path}: cannot be read as safetensors, perhaps cut: {error}"
+        if path.is_file() and not is_passing(error):
             _refuse_pointer(path)
-        raise InputError(f"{path}: cannot be read as safetensors, perhaps cut: {error}") from error
+        raise refusal(error, message) from error
 
 
 def new_bundle(dest: str, config: EncoderConfig, **facts: Any) -> Bundle:

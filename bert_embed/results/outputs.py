@@ -57,6 +57,7 @@ from bert_embed.storage.files import (
     stat,
 )
 from bert_embed.storage.gcs import store_errors
+from bert_embed.storage.local import is_file
 
 _Folder = str | os.PathLike[str]
 Folders = _Folder | Sequence[_Folder]
@@ -119,7 +120,7 @@ def output_folders(folders: Folders) -> list[str]:
         path = path_text("folder", name)
         path = path.rstrip("/") or path
         # A folder of vectors may have lost its run.json.
-        for output in (() if os.path.isfile(path) else run_folders(path)) or [path]:
+        for output in (() if is_file(path) else run_folders(path)) or [path]:
             place = absolute(output)
             outputs.setdefault(place if is_remote(place) else os.path.realpath(place), output)
     return list(outputs.values())
@@ -445,7 +446,7 @@ def _is_written(folder: _Folder, record: RunRecord, name: str, path: Path) -> bo
         if not has_block_records(folder):
             return True
         raise InputError(_damage(path, "no block record of its run names it"))
-    if path.stat().st_size != file["bytes"] or crc32c_of(path) != file["crc32c"]:
+    if stat(os.fspath(path)).size != file["bytes"] or crc32c_of(path) != file["crc32c"]:
         raise InputError(_damage(path, "size or checksum are not those that its run wrote"))
     return True
 
@@ -526,7 +527,7 @@ def vector_settings(folder: _Folder, record: RunRecord | None) -> dict[str, Any]
 
 def read_run(folder: _Folder) -> RunRecord | None:
     """Returns a run's record, None if there is none; InputError if it is damaged, or no run's."""
-    if os.path.isfile(folder):
+    if is_file(folder):
         raise InputError(f"{os.fspath(folder)} is a file; give the output folder of a run")
     try:
         with store_errors():

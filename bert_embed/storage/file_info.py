@@ -1,15 +1,18 @@
-"""Defines what every store says of a file: its facts, its checksum, whether a glob finds it."""
+"""Opens files of this machine; says what is the same of all stores: facts, checksums, globs."""
 
 import base64
+import errno
 import fnmatch
+import io
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import google_crc32c
 
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import InputError, naming
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +58,38 @@ def refuse_pointer(path: str, start: bytes) -> None:
         raise InputError(f"{path} is a pointer of Git LFS, get the file with git lfs pull")
 
 
+def opened(path: str | os.PathLike[str]) -> io.BufferedReader:
+    """Opens a file for reading; StorageError, with its name, from errors that may pass."""
+    with naming(path):
+        return io.BufferedReader(NamedFile(path))
+
+
+class NamedFile(io.FileIO):
+    """A file whose errors of reading name it, as those of opening do."""
+
+    def readinto(self, buffer: Any) -> int:
+        with naming(self.name):
+            if (count := super().readinto(buffer)) is None:  # what Python makes of EAGAIN
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return count
+
+    def readall(self) -> bytes:
+        """All that is left; Python's own takes EAGAIN for the end of a file."""
+        with naming(self.name):
+            size = os.fstat(self.fileno()).st_size - self.tell()
+        pieces, piece = [], bytearray(max(4096, size))
+        while count := self.readinto(piece):
+            pieces.append(bytes(memoryview(piece)[:count]))
+        return b"".join(pieces)
+
+
 _CHUNK = 1 << 18  # a MiB or more would take fresh memory each, which costs more than the checksum
 
 
 def crc32c_of(path: str | os.PathLike[str]) -> str:
     """The CRC32C of a local file, in base64 as Cloud Storage reports it."""
     checksum = google_crc32c.Checksum()
-    with open(path, "rb") as file:
+    with opened(path) as file:
         while chunk := file.read(_CHUNK):
             checksum.update(chunk)
     return base64.b64encode(checksum.digest()).decode()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, NamedTuple
 
-from bert_embed.base.errors import InputError, StorageError
+from bert_embed.base.errors import InputError, StorageError, naming
 from bert_embed.base.threads import in_parallel
 from bert_embed.storage import local
 from bert_embed.storage.file_info import (
@@ -245,7 +245,7 @@ def names_in(folder: str) -> list[str]:
 
 def holds_files(folder: str) -> bool:
     """Whether a file is directly in a folder, or, locally, the folder is there; one request."""
-    return bool(_in_folder(folder, most=1)) if is_remote(folder) else os.path.isdir(folder)
+    return bool(_in_folder(folder, most=1)) if is_remote(folder) else local.is_folder(folder)
 
 
 def files_in(folder: str, wanted: Callable[[str], bool]) -> list[FileInfo]:
@@ -268,7 +268,8 @@ def checksum(path: str) -> str:
 def make_folder(folder: str) -> None:
     """Makes a local folder and its parents; objects of a store need none."""
     if not is_remote(folder):
-        os.makedirs(folder, exist_ok=True)
+        with naming(folder, "made"):
+            os.makedirs(folder, exist_ok=True)
 
 
 def make_below(folder: str, name: str) -> None:
@@ -280,7 +281,7 @@ def make_below(folder: str, name: str) -> None:
         return
     made = folder
     try:
-        if not os.path.isdir(join(folder, name)):
+        if not local.is_folder(join(folder, name)):
             for part in name.split("/"):
                 made = join(made, part)
                 with suppress(FileExistsError):
@@ -290,7 +291,7 @@ def make_below(folder: str, name: str) -> None:
             f"{folder} was moved or removed while this job wrote into it: {PUT_BACK}"
         ) from error
     except OSError as error:
-        raise StorageError(f"{made} cannot be made: {error.strerror}") from error
+        raise StorageError(f"{made} cannot be made: {error.strerror or error}") from error
 
 
 def remove_folder(folder: str) -> None:
@@ -345,4 +346,5 @@ def check_writable(folder: str) -> None:
     """Writes a file into a folder that exists, and removes it; OSError says why it cannot."""
     probe = join(folder, temporary_name("probe"))
     create_exclusive(probe, b"probe")
-    remove([probe])
+    with suppress(StorageError):  # it is written; what is left of it is swept
+        remove([probe])

@@ -11,16 +11,20 @@ import io
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from json import JSONDecodeError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from bert_embed.base.environment import requires
-from bert_embed.base.errors import FULL_DISK, InputError, StorageError
+from bert_embed.base.errors import FULL_DISK, InputError, StorageError, is_passing
 from bert_embed.base.threads import THREADS
+from bert_embed.storage.answers import error_here, is_lost, is_passing_login, passes
 from bert_embed.storage.file_info import FileInfo, crc32c_of, split_address
+from bert_embed.storage.local import exists
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -99,12 +103,20 @@ def read_version(path: str) -> tuple[bytes | None, int]:
 
     def download(client: "Client") -> tuple[bytes, int]:
         blob = _object(client, path)
-        return blob.download_as_bytes(raw_download=True, **_ONCE), int(blob.generation or 0)
+        return _bytes_of(blob), int(blob.generation or 0)
 
     try:
         return _call(path, "read", download)
     except FileNotFoundError:
         return None, 0
+
+
+def _bytes_of(blob: "Blob", **which: Any) -> bytes:
+    """The stored bytes, or some; ConnectionError if another server than the store answers."""
+    data = blob.download_as_bytes(raw_download=True, **which, **_ONCE)
+    if blob.crc32c is None and blob.generation is None:
+        raise ConnectionError("the answer is not that of the store")
+    return data
 
 
 def write(path: str, buffer: io.BytesIO, **condition: int) -> None:
@@ -141,13 +153,18 @@ def delete(path: str) -> None:
 
 
 def _listed(path: str, bucket: str, prefix: str, **which: Any) -> "list[Blob]":
-    with translate_errors(path, "listed"):
-        blobs = _client().list_blobs(
-            bucket, prefix=prefix, fields=_FIELDS, retry=_retry(), timeout=_TIMEOUT, **which
-        )
-        objects = list(blobs)
-    _answered.add(_server())
-    return objects
+    objects: list[Blob] = []
+    which |= {"prefix": prefix, "fields": _FIELDS, "page_token": None}
+    while True:
+
+        def page(client: "Client") -> "tuple[list[Blob], str | None]":
+            pages = client.list_blobs(bucket, **which, **_ONCE)
+            return list(next(pages.pages)), pages.next_page_token
+
+        found, which["page_token"] = _call(path, "listed", page)
+        objects += found
+        if which["page_token"] is None or which.get("max_results"):
+            return objects
 
 
 def _info(blob: "Blob", bucket: str) -> FileInfo:
@@ -216,8 +233,7 @@ def _read_range(info: FileInfo, start: int, stop: int) -> bytes:
 
     def download(client: "Client") -> bytes:
         blob = _object(client, info.path, info.generation or None)
-        checksum = None if which else "auto"
-        data = blob.download_as_bytes(raw_download=True, checksum=checksum, **which, **_ONCE)
+        data = _bytes_of(blob, checksum=None if which else "auto", **which)
         if len(data) != stop - start:
             raise ConnectionError(f"{len(data)} bytes of {stop - start} arrived")
         return data
@@ -230,23 +246,35 @@ _ONCE: Any = {"retry": None, "timeout": _TIMEOUT}  # retried as a whole by _call
 
 def _call(path: str, done: str, call: Callable[["Client"], _Result]) -> _Result:
     """Calls with the client, and again after errors that pass, until the time for retries is up."""
-    client = _client()
     with translate_errors(path, done):
-        result = _retry()(call)(client)
+        result = _retry()(lambda: call(_client()))()
     _answered.add(_server())
     return result
 
 
 def _retry() -> Any:
+    from google.api_core.exceptions import Forbidden, GoogleAPICallError, Unauthorized
     from google.api_core.retry import Retry
     from google.cloud.storage.exceptions import DataCorruption
     from google.cloud.storage.retry import DEFAULT_RETRY
 
+    is_known = _is_known()
+
     def is_passing(error: Exception) -> bool:
-        return isinstance(error, DataCorruption) or DEFAULT_RETRY._predicate(error)
+        nonlocal is_known
+        if isinstance(error, Forbidden | Unauthorized) and not is_known:
+            is_known = True  # once: the next refusal is one of these credentials
+            return _is_known(looks=True)
+        if isinstance(error, GoogleAPICallError) and passes(error.code):
+            return True
+        # The others: what answers is no JSON, or not as the client knows it.
+        kinds = (DataCorruption, JSONDecodeError, AttributeError, LookupError, TypeError)
+        if isinstance(error, kinds) or is_lost(error) or is_passing_login(error):
+            return True
+        return DEFAULT_RETRY._predicate(error)
 
     patience = PATIENCE if _server() in _answered else FIRST_ANSWER
-    if patience == FIRST_ANSWER and not _is_known():
+    if patience == FIRST_ANSWER and not is_known:
         patience = min(FIRST_ANSWER, _ANONYMOUS)
     return Retry(is_passing, initial=0.2, maximum=20.0, multiplier=2.0, timeout=patience)
 
@@ -258,8 +286,10 @@ def _server() -> tuple[int, str]:
 def _client() -> "Client":
     beam = sys.modules.get("apache_beam.io.filesystems")
     options = beam and getattr(beam.FileSystems, "_pipeline_options", None)
-    with _lock:  # only one thread waits for credentials
-        return _new_client(*_server(), os.environ.get(_CREDENTIALS), _impersonated(options))
+    acts_as = _impersonated(options)
+    with _lock:
+        process, server = _server()
+        return _new_client(process, server, acts_as, *(() if server else _credentials(process)))
 
 
 @functools.lru_cache(maxsize=8)  # looking into options takes longer than reading an object
@@ -273,7 +303,13 @@ def _impersonated(options: "PipelineOptions | None") -> str | None:
 
 
 @functools.lru_cache(maxsize=8)
-def _new_client(process: int, server: str, named: str | None, acts_as: str | None) -> "Client":
+def _new_client(
+    process: int,
+    server: str,
+    acts_as: str | None,
+    credentials: Any = None,
+    project: str | None = None,
+) -> "Client":
     """A client for this process, anonymous with an emulator and where there are no credentials."""
     # Our own, because Beam's would look for credentials five times in 24 seconds.
     with requires(SCHEME, _PACKAGE):
@@ -281,7 +317,7 @@ def _new_client(process: int, server: str, named: str | None, acts_as: str | Non
         from google.auth import impersonated_credentials
         from google.cloud import storage
 
-    credentials, project = (None, None) if server else _default_credentials(process, named)
+    del process, server  # keys of the cache
     if credentials is not None and acts_as:
         *delegates, account = acts_as.split(",")  # each may act as the next one
         credentials = impersonated_credentials.Credentials(
@@ -299,19 +335,34 @@ def _new_client(process: int, server: str, named: str | None, acts_as: str | Non
     return client
 
 
-@functools.lru_cache(maxsize=8)
-def _default_credentials(process: int, named: str | None) -> tuple[Any, str | None]:
-    """The credentials of this machine, or of the file `named`, and their project; None if none."""
+_found: dict[tuple[int, str | None], tuple[Any, str | None]] = {}  # credentials and project
+_missed: dict[tuple[int, str | None], float] = {}  # where none were found, when to look again
+_SHARE = 10  # of the time that passes, the part that may be spent on looking where there are none
+
+
+def _credentials(process: int, looks: bool = False) -> tuple[Any, str | None]:
+    """The credentials of this machine, or of a file that is named, and their project; None if none.
+
+    What was found is kept. None are where a metadata server does not answer in time, so these are
+    looked for again: when a request is refused, which `looks`, and else once in a while, as it
+    takes up to twelve seconds where there is no such server.
+    """
     import google.auth
     from google.auth.exceptions import DefaultCredentialsError
 
-    del process  # a key of the cache, as of `_new_client`
+    named = os.environ.get(_CREDENTIALS)
+    key, begun = (process, named), time.monotonic()
+    if key in _found or (not looks and begun < _missed.get(key, 0.0)):
+        return _found.get(key, (None, None))
     try:
-        return google.auth.default()
+        _found[key] = google.auth.default()
     except DefaultCredentialsError as error:
         if named:
+            exists(named)  # StorageError: its disk does not answer
             raise InputError(f"{_CREDENTIALS}: {error}") from error
-        return None, None
+        ended = time.monotonic()
+        _missed[key] = ended + _SHARE * (ended - begun)
+    return _found.get(key, (None, None))
 
 
 @contextmanager
@@ -340,19 +391,25 @@ def translate_errors(path: str, done: str) -> Iterator[None]:
             f"{path} cannot be {done}: its bytes arrive damaged again and again"
         ) from error
     except (exceptions.GoogleAPIError, GoogleAuthError, requests.RequestException, OSError) as e:
-        if isinstance(e, OSError) and e.errno in _OF_THIS_MACHINE:
+        if isinstance(e, StorageError) or getattr(e, "errno", None) in _OF_THIS_MACHINE:
             raise
+        if here := error_here(e):
+            raise StorageError(
+                f"{path} cannot be {done}: {here.strerror} on this machine, try again later"
+            ) from e
         raise StorageError(
             f"{path} cannot be {done}: Cloud Storage cannot be reached or refuses "
             f"({type(e.__cause__ or e).__name__}), {_advice()}"
         ) from e
 
 
-def _is_known() -> bool:
+def _is_known(looks: bool = False) -> bool:
     """Whether this machine has credentials, or an emulator, which asks for none."""
     process, server = _server()
-    named = os.environ.get(_CREDENTIALS)
-    return bool(server) or _default_credentials(process, named)[0] is not None
+    if server:
+        return True
+    with _lock:  # only one thread waits for credentials
+        return _credentials(process, looks)[0] is not None
 
 
 def _advice() -> str:
@@ -417,6 +474,6 @@ def store_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is not None:  # an error of this machine, such as a full disk
+        if error.errno is not None or is_passing(error):  # of this machine, such as a full disk
             raise
         raise InputError(str(error)) from error

@@ -1,19 +1,17 @@
 """Lists, reads and writes files of this machine; the same functions as `gcs` has for gs://."""
 
-import errno
 import fcntl
 import functools
-import glob
 import os
 import socket
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import BinaryIO
 
-from bert_embed.base.errors import InputError, StorageError
-from bert_embed.storage.file_info import FileInfo, fixed_folder, glob_matcher, is_glob
+from bert_embed.base.errors import InputError, StorageError, naming, raise_passing
+from bert_embed.storage.file_info import FileInfo, fixed_folder, glob_matcher, is_glob, opened
 from bert_embed.storage.file_info import crc32c_of as checksum
 
 TEMPORARY = ".tmp-"  # followed by host and process, so that no other process picks the same name
@@ -32,67 +30,126 @@ def absolute(path: str) -> str:
     return "/" + path.lstrip("/")  # POSIX lets `//` begin another name, for the same file here
 
 
+def exists(path: str | os.PathLike[str]) -> bool:
+    """Whether something is there, links followed; StorageError if the system cannot say now."""
+    return _status(path) is not None
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder is there, likewise."""
+    status = _status(path)
+    return status is not None and S_ISDIR(status.st_mode)
+
+
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a regular file is there, likewise."""
+    status = _status(path)
+    return status is not None and S_ISREG(status.st_mode)
+
+
+def is_link(path: str | os.PathLike[str]) -> bool:
+    """Whether a link is there, which may lead nowhere; StorageError likewise."""
+    with suppress(FileNotFoundError, NotADirectoryError), naming(path):
+        return S_ISLNK(os.lstat(path).st_mode)
+    return False
+
+
+def _status(path: str | os.PathLike[str]) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except ValueError:  # a name that no file can have
+        return None
+    except OSError as error:
+        raise_passing(error, path)
+        return None
+
+
 def list_files(pattern: str) -> list[FileInfo]:
     """Files that a path, folder or glob names, as `bert_embed.storage.files.list_files`."""
     path = absolute(pattern)
-    if os.path.isdir(path):
+    if is_folder(path):
         paths = list(_walk(path))
-    elif os.path.exists(path):
+    elif exists(path):
         paths = [path]
-    elif "**" in path:  # glob would follow a link that leads back, again and again
+    elif "**" in path:  # a link that leads back is followed once
         folder, matches = fixed_folder(path) or "/", glob_matcher(path)
         hidden = "/." in path.removeprefix(folder)
         paths = [file for file in _walk(folder, hidden) if matches(file)]
     else:
-        _refuse_closed(path)
-        paths = [file for file in glob.glob(path, recursive=True) if not os.path.isdir(file)]
+        paths = [file for file in matching(path) if not is_folder(file)]
     return [_checked(file) for file in sorted(set(paths))]
 
 
-def _refuse_closed(pattern: str) -> None:
-    """Raises InputError for a folder on the way of a path or glob that glob would pass over."""
-    parts = pattern.split("/")
-    for number, part in enumerate(parts[1:], 1):
-        wanted = os.X_OK | os.R_OK if is_glob(part) else os.X_OK
-        for folder in glob.iglob("/".join(parts[:number]) + "/"):
-            if not os.access(folder, wanted) and os.path.exists(folder):
-                named = folder.rstrip("/") or "/"
-                _refuse(PermissionError(errno.EACCES, os.strerror(errno.EACCES), named))
+def matching(pattern: str) -> list[str]:
+    """Files, folders and links that a glob without `**` names, or a path.
+
+    InputError for a folder on the way that may not be looked into.
+    """
+    places = ["/"]
+    for part in absolute(pattern).split("/")[1:]:
+        matches, above, places = glob_matcher(part), places, []
+        for folder in above:
+            try:
+                if is_glob(part):
+                    names = (entry.name for entry in _scanned(folder))
+                    places += [os.path.join(folder, name) for name in names if matches(name)]
+                elif _is_there(place := os.path.join(folder, part)):
+                    places.append(place)
+            except OSError as error:
+                _refuse(error, folder)
+    return places
 
 
-def _walk(folder: str, hidden: bool = False) -> Iterator[str]:
+def _is_there(path: str) -> bool:
+    """Whether something, perhaps a broken link, is there; OSError if that cannot be known."""
+    with suppress(FileNotFoundError, NotADirectoryError), naming(path):
+        os.lstat(path)
+        return True
+    return False
+
+
+def _walk(folder: str, hidden: bool = False, seen: set[str] | None = None) -> Iterator[str]:
     """Files in a folder and below, each folder once; `hidden` ones on request."""
-    seen: set[str] = set()
-    for parent, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
-        real = os.path.realpath(parent)
+    seen = set() if seen is None else seen
+    folders = []
+    try:
+        with naming(folder):
+            real = os.path.realpath(folder, strict=True)
         if real in seen:  # a link that leads back
-            folders.clear()
-            continue
+            return
         seen.add(real)
-        # In order: of two links to the same folder the first one counts.
-        folders[:] = sorted(name for name in folders if hidden or not name.startswith("."))
-        for name in names:
-            if hidden or not name.startswith("."):
-                yield os.path.join(parent, name)
+        for entry in _scanned(folder):
+            if hidden or not entry.name.startswith("."):
+                if entry.is_dir(follow_symlinks=False) or (
+                    entry.is_symlink() and is_folder(entry.path)
+                ):
+                    folders.append(entry.path)
+                else:
+                    yield entry.path
+    except OSError as error:
+        _refuse(error, folder)
+    # In order: of two links to the same folder the first one counts.
+    for below in sorted(folders):
+        yield from _walk(below, hidden, seen)
 
 
 def names_by_file(paths: Iterable[str]) -> dict[str, list[str]]:
     """Paths by the file that they name, which a link on their way may name again."""
-    real_folder = functools.cache(os.path.realpath)
+    real_folder = functools.cache(functools.partial(os.path.realpath, strict=True))
     names: dict[str, list[str]] = {}
     for path in paths:
         folder, name = os.path.split(path)
-        is_link = os.path.islink(path)
-        file = os.path.realpath(path) if is_link else os.path.join(real_folder(folder), name)
+        with naming(path):
+            file = real_folder(path) if is_link(path) else os.path.join(real_folder(folder), name)
         names.setdefault(file, []).append(path)
     return names
 
 
-def _refuse(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):  # removed meanwhile
-        raise InputError(
-            f"{error.filename} cannot be listed ({error.strerror}): make it readable"
-        ) from error
+def _refuse(error: OSError, folder: str) -> None:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):  # removed meanwhile
+        return
+    raise_passing(error, folder, "listed")
+    raise InputError(f"{folder} cannot be listed ({error.strerror}): make it readable") from error
 
 
 def _checked(path: str) -> FileInfo:
@@ -104,6 +161,7 @@ def _checked(path: str) -> FileInfo:
     try:
         status = os.stat(path)
     except OSError as error:
+        raise_passing(error, path)
         if os.path.islink(path):
             raise InputError(f"{path} is a broken link") from error
         raise
@@ -114,7 +172,8 @@ def _checked(path: str) -> FileInfo:
 
 def stat(path: str) -> FileInfo:
     """Size and time of a file now; FileNotFoundError if it does not exist."""
-    return _info(path, os.stat(path))
+    with naming(path):
+        return _info(path, os.stat(path))
 
 
 def _info(path: str, status: os.stat_result) -> FileInfo:
@@ -125,7 +184,7 @@ def open_object(path: str, info: FileInfo | None = None) -> BinaryIO:
     """Opens a file for reading; InputError if it is no longer the one that was listed."""
     if info is not None:
         check_unchanged(info, stat(path))
-    return open(path, "rb")
+    return opened(path)
 
 
 def check_unchanged(listed: FileInfo, now: FileInfo) -> None:
@@ -141,7 +200,7 @@ def check_unchanged(listed: FileInfo, now: FileInfo) -> None:
 def read(path: str) -> bytes | None:
     """All bytes of a file, or None if it does not exist."""
     try:
-        with open(path, "rb") as file:
+        with opened(path) as file:
             return file.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -245,10 +304,12 @@ def _alone(path: str) -> Iterator[None]:
     while (opened := _opened(path)) is not None:
         place, number = opened
         try:
-            with suppress(OSError):  # this file system has no locks
+            try:
                 fcntl.flock(number, fcntl.LOCK_EX)
+            except OSError as error:
+                raise_passing(error, path, "locked")  # else this file system has no locks
             # Who had the lock may have replaced the file, or created it.
-            if is_at(place, number) and (place == path or not os.path.exists(path)):
+            if is_at(place, number) and (place == path or not exists(path)):
                 yield
                 return
         finally:
@@ -264,7 +325,7 @@ def _opened(path: str) -> tuple[str, int] | None:
         (path, os.O_RDONLY),
         (os.path.dirname(path), os.O_RDONLY),
     ):
-        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError), naming(place):
             return place, os.open(place, mode)
     return None
 
@@ -288,7 +349,8 @@ def list_folder(folder: str) -> list[FileInfo]:
     """Files directly in a folder, none if it does not exist; a link counts as itself."""
     files = []
     for entry in _entries(folder):
-        with suppress(FileNotFoundError):  # another process renamed or removed it meanwhile
+        # Another process may have renamed or removed it.
+        with suppress(FileNotFoundError), naming(entry.path):
             files.append(_info(entry.path, entry.stat(follow_symlinks=False)))
     return files
 
@@ -300,22 +362,29 @@ def names_in(folder: str) -> list[str]:
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:  # os.path.isdir is false, too, where a folder may not be entered
-        entries = os.scandir(folder)
+        entries = _scanned(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [entry for entry in entries if entry.is_symlink() or entry.is_file()]
+    with naming(folder, "listed"):
+        return [entry for entry in entries if entry.is_symlink() or entry.is_file()]
+
+
+def _scanned(folder: str) -> list[os.DirEntry[str]]:
+    with naming(folder, "listed"):
+        return list(os.scandir(folder))
 
 
 def delete(path: str) -> None:
     """Removes a file, of a link the link itself; one that does not exist is no error."""
-    with suppress(FileNotFoundError, NotADirectoryError):
+    with suppress(FileNotFoundError, NotADirectoryError), naming(path, "removed"):
         os.remove(path)
 
 
 def is_at(path: str | os.PathLike[str], descriptor: int) -> bool:
     """Whether an open file is still the one at this path."""
     try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+        with naming(path):
+            return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:
         return False
 

@@ -4,13 +4,14 @@ Beam's file system for S3 neither reads one version of an object nor creates one
 exist, and waits up to ten minutes for a request. Only its options are used here.
 """
 
-import functools
 import io
 import itertools
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, BinaryIO, TypeVar
 
 from apache_beam.io.filesystems import FileSystems
@@ -19,6 +20,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, StorageError
 from bert_embed.base.threads import THREADS
+from bert_embed.storage.answers import error_here, is_lost, passes
 from bert_embed.storage.file_info import FileInfo, crc32c_of_bytes, split_address
 from bert_embed.storage.gcs import FIRST_ANSWER, PATIENCE, ObjectReader
 
@@ -26,12 +28,18 @@ SCHEME = "s3://"
 _TIMEOUTS = {"connect_timeout": 10, "read_timeout": 60}  # seconds
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 20.0  # seconds between attempts
 _GIVEN_UP = 5.0  # seconds of retries after one request was given up, as a failing run has more
-_PASSING = (408, 409, 429, 500, 502, 503, 504)
-_GONE, _CHANGED, _UNKNOWN = 404, 412, 501
+_LOOKED_FOR = 10.0  # seconds in which a server of credentials may answer late, if there is one
+# Of answers, whatever their status: too many requests, and others that were in the way.
+_PASSING = re.compile(
+    "Throttl|SlowDown|TooManyRequests|LimitExceeded|RequestTimeout(?!Too)|Aborted"
+)
+_OLD = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired")  # which are renewed
+_REFUSED, _GONE, _CHANGED, _UNKNOWN = (401, 403), 404, 412, 501
 
 _Result = TypeVar("_Result")
 _lock = threading.Lock()
 _answered: dict[tuple[int, str], bool] = {}  # of processes and servers, the last request
+_clients: dict[tuple[int, str, PipelineOptions | None], Any] = {}  # with credentials
 
 
 def find(path: str) -> FileInfo | None:
@@ -58,7 +66,9 @@ def _listed(path: str, prefix: str, **which: Any) -> Iterator[FileInfo]:
         page = _call(
             path,
             "listed",
-            lambda client: client.list_objects_v2(Bucket=bucket, Prefix=prefix, **which),
+            lambda client: _from_store(
+                client.list_objects_v2(Bucket=bucket, Prefix=prefix, **which), "IsTruncated"
+            ),
         )
         for item in page.get("Contents", ()):
             yield FileInfo(
@@ -69,6 +79,15 @@ def _listed(path: str, prefix: str, **which: Any) -> Iterator[FileInfo]:
             )
         more = page.get("IsTruncated", False)
         which["ContinuationToken"] = page.get("NextContinuationToken")
+
+
+def _from_store(answer: dict[str, Any], always: str) -> dict[str, Any]:
+    """An answer; ResponseParserError if it lacks what is always in it, as that of a proxy does."""
+    from botocore.parsers import ResponseParserError
+
+    if always not in answer:
+        raise ResponseParserError(f"the answer is not that of the store, it has no {always}")
+    return answer
 
 
 def open_object(path: str, info: FileInfo) -> BinaryIO:
@@ -91,8 +110,8 @@ def _get(path: str, **which: str) -> tuple[bytes, str]:
     bucket, name = split_address(path)
 
     def get(client: Any) -> tuple[bytes, str]:
-        answer = client.get_object(Bucket=bucket, Key=name, **which)
-        return answer["Body"].read(), answer.get("ETag", "")
+        answer = _from_store(client.get_object(Bucket=bucket, Key=name, **which), "ETag")
+        return answer["Body"].read(), answer["ETag"]
 
     return _call(path, "read", get)
 
@@ -119,14 +138,13 @@ def write(path: str, buffer: io.BytesIO, **condition: str) -> None:
     """Writes a file as a whole, under a condition; StorageError if it cannot be written."""
     bucket, name = split_address(path)
     data = buffer.getvalue()
-    try:
-        _call(
-            path,
-            "written",
-            lambda client: client.put_object(Bucket=bucket, Key=name, Body=data, **condition),
-        )
-    except FileNotFoundError as error:  # no such bucket
-        raise StorageError(str(error)) from error
+    _call(
+        path,
+        "written",
+        lambda client: _from_store(
+            client.put_object(Bucket=bucket, Key=name, Body=data, **condition), "ETag"
+        ),
+    )
 
 
 def create(path: str, data: bytes) -> bool:
@@ -140,7 +158,7 @@ def write_over(path: str, data: bytes, version: str) -> bool:
     """Writes a file if its ETag is still this one, "" for none; False if it is not."""
     try:
         write(path, io.BytesIO(data), **{"IfMatch": version} if version else {"IfNoneMatch": "*"})
-    except StorageError as error:
+    except OSError as error:
         status = _status(error.__cause__)
         if status == _UNKNOWN:
             write(path, io.BytesIO(data))
@@ -156,7 +174,8 @@ def write_over(path: str, data: bytes, version: str) -> bool:
 def delete(path: str) -> None:
     """Removes a file; one that does not exist is no error."""
     bucket, name = split_address(path)
-    _call(path, "removed", lambda client: client.delete_object(Bucket=bucket, Key=name))
+    with suppress(FileNotFoundError):  # nor a bucket
+        _call(path, "removed", lambda client: client.delete_object(Bucket=bucket, Key=name))
 
 
 def _call(path: str, done: str, call: Callable[[Any], _Result]) -> _Result:
@@ -172,15 +191,22 @@ def _call(path: str, done: str, call: Callable[[Any], _Result]) -> _Result:
             result = call(_client())
             _answered[server] = True
             return result
-        except (BotoCoreError, ClientError, ResponseParserError) as error:
-            said = f"{path} cannot be {done}: {error}"
+        except (BotoCoreError, ClientError, ResponseParserError, OSError) as error:
+            here = error_here(error)
+            why = f"{here.strerror} on this machine" if here else error
+            said, patience = f"{path} cannot be {done}: {why}", _patience(server)
             if isinstance(error, NoCredentialsError):
                 said += ": set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run `aws configure`"
-            if done == "read" and _status(error) in (_GONE, _CHANGED):
+                patience = min(_LOOKED_FOR, patience)
+            status = _status(error)
+            if status == _GONE or (status == _CHANGED and done == "read"):
                 raise FileNotFoundError(said) from error
-            if not _is_passing(error):
-                raise StorageError(said) from error
-            if time.monotonic() + pause > begun + _patience(server):
+            if not (here or _is_passing(error)):
+                kind = PermissionError if status in _REFUSED else StorageError
+                raise kind(said) from error
+            if _code(error) in _OLD:
+                _clients.clear()
+            if time.monotonic() + pause > begun + patience:
                 _answered[server] = False
                 raise StorageError(f"{said}, again and again: try again later") from error
         time.sleep(pause)
@@ -201,14 +227,23 @@ def _status(error: BaseException | None) -> int | None:
     return response.get("ResponseMetadata", {}).get("HTTPStatusCode")
 
 
+def _code(error: Any) -> str:
+    """The word for an answer that is an error, such as SlowDown."""
+    return str((getattr(error, "response", None) or {}).get("Error", {}).get("Code", ""))
+
+
 def _is_passing(error: Exception) -> bool:
     from botocore import exceptions
     from botocore.parsers import ResponseParserError
 
     if isinstance(error, exceptions.ClientError):
-        code = error.response.get("Error", {}).get("Code")
-        return _status(error) in _PASSING or code == "RequestTimeout"
+        code = _code(error)
+        return passes(_status(error)) or code in _OLD or bool(_PASSING.search(code))
     lost = (
+        exceptions.CredentialRetrievalError,
+        exceptions.MetadataRetrievalError,
+        exceptions.NoCredentialsError,
+        exceptions.TokenRetrievalError,
         exceptions.HTTPClientError,
         exceptions.ConnectionError,
         exceptions.IncompleteReadError,
@@ -216,7 +251,7 @@ def _is_passing(error: Exception) -> bool:
         exceptions.FlexibleChecksumError,
         ResponseParserError,
     )
-    return isinstance(error, lost)
+    return isinstance(error, lost) or is_lost(error)
 
 
 def _server() -> tuple[int, str]:
@@ -225,21 +260,24 @@ def _server() -> tuple[int, str]:
 
 def _client() -> Any:
     options = getattr(FileSystems, "_pipeline_options", None)
+    key = (*_server(), options)
     with _lock:
-        return _new_client(*_server(), options)
+        return _clients.get(key) or _new_client(key)
 
 
-@functools.lru_cache(maxsize=8)
-def _new_client(process: int, server: str, options: PipelineOptions | None) -> Any:
-    """A client for this process by Beam's options, else by the environment; it retries nothing."""
+def _new_client(key: tuple[int, str, PipelineOptions | None]) -> Any:
+    """A client by Beam's options, else by the environment, kept if it has credentials.
+
+    It retries nothing.
+    """
     with requires(SCHEME, "boto3"):
         import boto3
         from botocore.config import Config
 
-    del process, server  # keys of the cache
-    settings = (options or PipelineOptions([])).view_as(S3Options)
+    settings = (key[-1] or PipelineOptions([])).view_as(S3Options)
+    session = boto3.session.Session()
     try:
-        return boto3.session.Session().client(
+        client = session.client(
             "s3",
             aws_access_key_id=settings.s3_access_key_id,
             aws_secret_access_key=settings.s3_secret_access_key,
@@ -255,3 +293,6 @@ def _new_client(process: int, server: str, options: PipelineOptions | None) -> A
         )
     except ValueError as error:  # of an address that is none
         raise InputError(f"{SCHEME} cannot be used: {error}; look at AWS_ENDPOINT_URL") from error
+    if settings.s3_access_key_id or session.get_credentials() is not None:
+        _clients[key] = client
+    return client

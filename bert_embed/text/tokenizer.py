@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,9 +23,10 @@ from bert_embed.base.arguments import (
     whole_number,
 )
 from bert_embed.base.arrays import splits_of, sums_of
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import InputError, refusal
 from bert_embed.base.threads import native_call
 from bert_embed.bundle.bundle import TOKENIZER_JSON, Bundle
+from bert_embed.storage.file_info import opened
 from bert_embed.text.documents import NO_TOKEN, TextTokenizer, TokenizedTexts
 from bert_embed.text.json_tokenizer import JsonTokenizer
 from bert_embed.text.normalizer import GoogleRules, HubRules, Normalizer, Words, safe_cut
@@ -504,7 +506,8 @@ def load_tokenizer(bundle: Bundle) -> TextTokenizer:
     """Returns the model's tokenizer."""
     path = Path(bundle.path, bundle.tokenizer_file)
     if bundle.tokenizer_file == TOKENIZER_JSON:
-        return JsonTokenizer(path.read_text("utf-8"))
+        with io.TextIOWrapper(opened(path), "utf-8") as file:
+            return JsonTokenizer(file.read())
     return Tokenizer(path, **bundle.tokenizer_settings)
 
 
@@ -538,9 +541,9 @@ def _in_place(column: np.ndarray, others: int, plain: np.ndarray) -> np.ndarray:
 
 def _read_vocab(path: str | os.PathLike[str]) -> list[str]:
     try:
-        with Path(path).open(encoding="utf-8", newline="\n") as lines:
+        with io.TextIOWrapper(opened(path), "utf-8", newline="\n") as lines:
             return [line.removesuffix("\n") for line in lines]
     except (OSError, UnicodeDecodeError) as error:
         hint = "" if Path(path).exists() else "; a model's is Tokenizer.from_pretrained(model)"
         message = f"vocab {os.fspath(path)} cannot be read: {error}{hint}"
-        raise InputError(message, "vocab") from error
+        raise refusal(error, message, "vocab") from error

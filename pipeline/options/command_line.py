@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, replace
 from typing import Any, NoReturn, Self
 
-from bert_embed.base.errors import InputError, SettingError, error_text
+from bert_embed.base.errors import InputError, SettingError, StorageError, error_text
 from bert_embed.pipeline.console import answer, installed_program, program
 from bert_embed.pipeline.errors import UsageError, flag_message
 from bert_embed.pipeline.options.embed import DEFAULTS, FLAGS, Options, grouped
@@ -295,6 +295,8 @@ def _settings(path: str) -> dict[str, Any]:
         if data is None:
             raise FileNotFoundError(f"{path} is not there")
         text = data.decode()
+    except StorageError:
+        raise
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError("config", f"{path} cannot be read: {error_text(error)}") from error
     try:

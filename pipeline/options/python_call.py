@@ -7,7 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypedDict
 
-from bert_embed.base.errors import InputError, SettingError, StorageError, error_text
+from bert_embed.base.errors import (
+    InputError,
+    SettingError,
+    StorageError,
+    error_text,
+    is_passing,
+)
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import NoAnswer, UsageError
 from bert_embed.pipeline.options.command_line import (
@@ -177,10 +183,9 @@ def named_as_in_python() -> Iterator[None]:
         raise UsageError(hide_secrets(without_dashes(str(error)))) from None
     except NoAnswer as error:
         raise NoAnswer(hide_secrets(without_dashes(str(error)))) from None
-    except StorageError:
-        raise
     except OSError as error:  # of a file that cannot be read or written
-        raise UsageError(hide_secrets(error_text(error))) from None
+        kind = StorageError if is_passing(error) else UsageError
+        raise kind(hide_secrets(error_text(error))) from error
 
 
 def without_dashes(message: str) -> str:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from bert_embed.base.errors import FULL_DISK, InputError, StorageError, error_text
+from bert_embed.base.errors import InputError, error_text, is_passing
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import UsageError
@@ -14,6 +14,7 @@ from bert_embed.results.names import RUN_FILE
 from bert_embed.results.outputs import read_run
 from bert_embed.results.run_record import RunRecord, read_record
 from bert_embed.storage.files import absolute, check_writable, is_remote
+from bert_embed.storage.local import exists
 from bert_embed.transforms.listing import StoredListing, read_listing
 from bert_embed.transforms.output_folder import OutputFolder
 
@@ -67,10 +68,8 @@ class OutputState:
         """Raises UsageError where the output cannot be read or written."""
         try:
             yield
-        except StorageError:
-            raise
         except (OSError, ValueError) as error:
-            if isinstance(error, UsageError) or getattr(error, "errno", None) in FULL_DISK:
+            if isinstance(error, UsageError) or is_passing(error):
                 raise
             raise UsageError(f"{self.name} cannot be used: {error_text(error)}") from error
 
@@ -122,16 +121,16 @@ def check_folder(name: str, folder: str) -> None:
     """UsageError if a folder, which may not exist yet, cannot be written; creates nothing."""
     try:
         check_writable(folder if is_remote(folder) else nearest_folder(folder))
-    except StorageError:
-        raise
     except OSError as error:
+        if is_passing(error):
+            raise
         why = error if is_remote(folder) else error.strerror or error
         raise UsageError(f"{name} cannot be written: {why}") from error
 
 
 def nearest_folder(folder: str) -> str:
     """The folder of this machine, or the nearest one above it that exists; UsageError: a link."""
-    while not os.path.exists(folder):
+    while not exists(folder):
         if os.path.islink(folder):
             raise UsageError(f"{folder} is a broken link; make what it leads to, or remove it")
         folder = os.path.dirname(folder)

@@ -150,4 +150,7 @@ def _last_line(error: BaseException) -> str:
     causes = [line for line in lines if line.startswith("Caused by: ")]
     if causes and _PYTHON not in text:
         return causes[-1].removeprefix("Caused by: ")
-    return lines[-1].partition(_STEP)[0] if lines else type(error).__name__
+    line = lines[-1].partition(_STEP)[0] if lines else ""
+    if isinstance(error, MemoryError):  # with another program's words, such as NumPy's
+        line = f"{type(error).__name__}: {line}"
+    return line or type(error).__name__

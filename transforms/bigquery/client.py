@@ -1,6 +1,7 @@
 """Checks names of tables, opens BigQuery's clients, runs jobs once and translates errors."""
 
 import datetime
+import functools
 import os
 import re
 import time
@@ -13,10 +14,12 @@ import pyarrow as pa
 
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, StorageError
+from bert_embed.storage.answers import LOST, error_here, is_lost, is_passing_login, passes
 from bert_embed.transforms.parts import COMPRESSIONS, FORMATS
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, QueryJob, Table
+    from requests import Response
 
 SCHEME = "bq://"
 _PACKAGES = ("google-cloud-bigquery", "google-cloud-bigquery-storage")
@@ -36,6 +39,7 @@ _COLUMN = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 PARTITION_TYPES = {4: "YEAR", 6: "MONTH", 8: "DAY", 10: "HOUR"}
+_OK, _MOST_REPEATED = 200, 505
 PATIENCE = 60.0  # seconds that a call, not a job, may take
 FIRST_ANSWER = 30.0  # seconds until BigQuery counts as out of reach
 _STREAM_BYTES = 64 << 20  # of a table for each requested stream
@@ -138,17 +142,49 @@ def bigquery_client(project: str) -> Iterator["Client"]:
         from google.cloud import bigquery
 
     credentials = AnonymousCredentials() if os.environ.get(_REST_EMULATOR) else None
+    open_client = functools.partial(bigquery.Client, project=project, credentials=credentials)
     try:
-        client = bigquery.Client(project=project, credentials=credentials)
+        try:
+            client = open_client()
+        except GoogleAuthError:  # a metadata server may be slow once
+            client = open_client()
     except GoogleAuthError as error:
         raise InputError(
             "BigQuery needs credentials: run `gcloud auth application-default login`, or set "
             "GOOGLE_APPLICATION_CREDENTIALS"
         ) from error
+    session: Any = client._http
+    session.request = _repeated(session.request)
     try:
         yield client
     finally:
         client.close()
+
+
+def _repeated(request: Callable[..., "Response"]) -> Callable[..., "Response"]:
+    """Sends requests again where the client does not: credentials, and answers of a proxy."""
+    from google.api_core.exceptions import GoogleAPICallError, from_http_response
+    from google.api_core.retry import Retry
+
+    def is_passing(error: Exception) -> bool:
+        return isinstance(error, GoogleAPICallError) or is_lost(error) or is_passing_login(error)
+
+    def answer(method: str, url: str, *args: Any, **kwargs: Any) -> "Response":
+        response = request(method, url, *args, **kwargs)
+        if response.status_code > _MOST_REPEATED:  # by the client
+            raise from_http_response(response)
+        is_json = response.status_code == _OK and method != "DELETE" and "/upload/" not in url
+        if is_json and not response.content.rstrip().endswith(b"}"):
+            raise ConnectionError("the answer is no JSON, or cut short")
+        return response
+
+    def repeated(*args: Any, **kwargs: Any) -> "Response":
+        patience = FIRST_ANSWER if kwargs.get("timeout") == FIRST_ANSWER else PATIENCE
+        retry = Retry(is_passing, initial=0.2, timeout=patience)
+        result: Response = retry(answer)(*args, **kwargs)
+        return result
+
+    return repeated
 
 
 @contextmanager
@@ -234,15 +270,23 @@ def translate_errors(what: str, *settings: str, host: str | None = None) -> Iter
             f"{what}: there is no such project, dataset or table ({reason(error)})", *settings
         ) from error
     except (exceptions.Forbidden, exceptions.Unauthorized, exceptions.PermissionDenied) as error:
-        if _kind(error) in _LIMITS:
+        if (kind := _kind(error)) in _LIMITS:
+            if kind in _PASSING:
+                raise StorageError(f"{what}: {reason(error)}, try again later") from error
             raise InputError(f"{what}: {reason(error)}", *settings) from error
         raise InputError(
             f"{what}: not allowed with the credentials of this machine ({reason(error)})", *settings
         ) from error
     except exceptions.GoogleAPICallError as error:
         # A traceback would show what `reason` omits.
+        if passes(error.code) and not isinstance(error, exceptions.Conflict):
+            raise StorageError(f"{what}: {reason(error)}, try again later") from None
         raise InputError(f"{what}: {reason(error)}", *settings) from None
-    except (exceptions.GoogleAPIError, GoogleAuthError, requests.RequestException) as error:
+    except (exceptions.GoogleAPIError, GoogleAuthError, requests.RequestException, *LOST) as error:
+        if here := error_here(error):
+            raise StorageError(
+                f"{what}: {here.strerror} on this machine, try again later"
+            ) from error
         cause = error.__cause__ or error
         if _kind(cause) in _LIMITS:
             raise StorageError(f"{what}: {reason(cause)}, try again later") from None

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bert_embed.base.arrays import sums_of
-from bert_embed.base.errors import InputError, SettingError, StorageError, required
+from bert_embed.base.errors import InputError, SettingError, is_passing, required
 from bert_embed.base.threads import in_parallel
 from bert_embed.results.columns import is_list
 from bert_embed.results.parquet import open_parquet
@@ -309,9 +309,9 @@ def _open_raw(info: FileInfo) -> Iterator[BinaryIO]:
     try:
         with open_listed(info) as raw:
             yield raw
-    except StorageError:
-        raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if is_passing(error):
+            raise
         if info.size < _POINTER_BYTES:
             refuse_pointer(info.path, read_bytes(info.path) or b"")
         raise InputError(f"{info.path} cannot be read as Parquet: {error}") from error

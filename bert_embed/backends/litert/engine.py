@@ -13,6 +13,7 @@ from bert_embed.backends.litert import FILES
 from bert_embed.backends.processor import loading_model
 from bert_embed.base.threads import renew_after_fork
 from bert_embed.bundle.bundle import Bundle
+from bert_embed.storage.file_info import opened
 
 # A run has one, and a caller compares two.
 _HIGHEST_LAYERS = 2
@@ -85,7 +86,10 @@ class LiteRTEngine(HostEngine):
         """Returns the model up to a layer; None for the file as it is."""
         highest, apart = cut
         if highest == self.config.num_hidden_layers and not apart:
-            return self._file.read_bytes() if self._shared else None
+            if not self._shared:
+                return None
+            with opened(self._file) as file:
+                return file.read()
         from bert_embed.backends.litert.file import cut_model  # imports LiteRT's schema: 0.2 s
 
         return cut_model(self._file, highest + 1, apart)

@@ -8,6 +8,8 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from bert_embed.storage.file_info import opened
+
 _ALIGNMENT = 64  # bytes; weights are mapped into memory and used where they are
 _IDENTIFIER, _VERSION = b"TFL3", 3  # of the format
 _TYPES = {"float32": "FLOAT32", "int32": "INT32", "int8": "INT8"}
@@ -189,7 +191,8 @@ def cut_model(path: str | Path, outputs: int, apart: bool = False) -> bytes:
 
     It has the graphs that are `apart` only if that is said.
     """
-    data = Path(path).read_bytes()
+    with opened(path) as file:
+        data = file.read()
     model = schema.ModelT.InitFromPackedBuf(data[_whole_header(data) :] if apart else data)
     graph, signature = model.subgraphs[0], model.signatureDefs[0]
     last = graph.outputs[outputs - 1]

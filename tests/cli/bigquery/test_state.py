@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import os
+import re
 import traceback
 
 import pytest
@@ -12,6 +14,7 @@ from bert_embed.transforms.bigquery.client import translate_errors
 from tests.support.command import embed, record
 from tests.support.loads import count, ids, interrupted, load, texts
 from tests.support.models.tiny import bundle_of, write_tiny_huggingface
+from tests.support.servers.gcs import proxy
 
 _NUMBERS = itertools.count()
 A, B, C = (["a0", "a1", "a2", "a3"], ["b0", "b1", "b2", "b3"], ["c0", "c1", "c2", "c3"])
@@ -445,3 +448,35 @@ def test_a_limit_is_not_called_a_lack_of_permission(into, bigquery, capsys, monk
         assert said in error
         assert "not allowed" not in error
         assert "reached" not in error
+
+
+@pytest.mark.parametrize("fault", [429, 503, 520, "lost", "page", "empty", "half"])
+def test_what_a_proxy_answers_once_is_asked_again(
+    bigquery, dataset, into, capsys, monkeypatch, fault
+):
+    """Each kind of request fails at first; uploads alone are told of, and continued by the job."""
+    begun = set()
+
+    def first(method, path):
+        kind = (method, re.sub(r"[0-9a-f-]{20,}|[?].*", "", path))
+        fails = kind not in begun and "/upload/" not in path
+        begun.add(kind)
+        return fault if fails else None
+
+    with proxy(os.environ["BIGQUERY_EMULATOR_HOST"]) as between:
+        monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", between.url)
+        between.fault = first
+        assert into("a", "append") == 0, capsys.readouterr().err
+        assert between.failed > 2
+    assert ids(bigquery, dataset) == A
+
+
+def test_a_proxy_that_stays_in_the_way_is_no_fault_of_the_command(into, capsys, monkeypatch):
+    for name in ("PATIENCE", "FIRST_ANSWER"):
+        monkeypatch.setattr(f"bert_embed.transforms.bigquery.client.{name}", 0.5)
+    with proxy(os.environ["BIGQUERY_EMULATOR_HOST"]) as between:
+        monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", between.url)
+        for fault in (520, "page"):
+            between.fault = lambda method, path, fault=fault: fault
+            assert into("a", "append") == 1
+            assert f"BigQuery at {between.url} cannot be reached" in capsys.readouterr().err

@@ -146,7 +146,9 @@ class Proxy:
         url: Where it listens.
         fault: Says of a request (method, path) what becomes of it: None passes it on, a number
             answers with that status, "cut" drops the connection half-way through the answer,
-            "lost" passes it on and drops the answer, "flip" changes a byte of the answer.
+            "lost" passes it on and drops the answer, "flip" changes a byte of the answer. As a
+            proxy on the way does: "half" gives a half as if it were all, "empty" and "page" give
+            nothing, or a page of HTML, with status 200, without passing the request on.
         delay: Seconds that each request waits.
         asked: (method, kind) of every request, in order; kinds: list, get, read, write, other.
         paths: (method, path) of every request.
@@ -235,8 +237,15 @@ def proxy(upstream: str) -> Iterator[Proxy]:
             if isinstance(fault, int):
                 self.answer(fault, {}, b'{"error":{"code":%d,"message":"a fault"}}' % fault)
                 return
+            if fault in ("empty", "page"):
+                self.answer(200, {}, b"<html>Please wait<br></html>" if fault == "page" else b"")
+                return
             status, headers, data = self.ask(body)
-            if fault == "lost":
+            if fault == "half":
+                length = {name for name in headers if name.lower() == "content-length"}
+                headers = {name: headers[name] for name in headers.keys() - length}
+                self.answer(status, headers, data[: len(data) // 2])
+            elif fault == "lost":
                 self.drop()
             elif fault == "cut":
                 self.answer(status, headers, data, data[: len(data) // 2])

@@ -9,7 +9,7 @@ import pytest
 
 import bert_embed
 from bert_embed.backends.litert import FILES
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import InputError, StorageError
 from bert_embed.bundle.bundle import is_weights, read_bundle
 from bert_embed.bundle.cache import RemoteModel, fetch, list_model
 from bert_embed.bundle.find import resolve_model
@@ -115,7 +115,7 @@ def test_a_name_that_leads_out_is_refused(name):
 def test_a_server_out_of_reach_is_named(cache, monkeypatch):
     monkeypatch.setattr("bert_embed.storage.gcs.FIRST_ANSWER", 0.5)
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")  # nobody listens there
-    with pytest.raises(ValueError, match="Cloud Storage cannot be reached"):
+    with pytest.raises(StorageError, match="Cloud Storage cannot be reached"):
         fetch(list_model("gs://bucket/model"))
 
 
