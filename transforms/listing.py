@@ -63,6 +63,12 @@ HIDDEN = "_*"  # stands among suffixes for files with hidden names
 OF_RUNS = "outputs of runs"  # likewise for the files of earlier runs
 LINKS = "links"  # likewise for links to files that are read
 _HIDING = ("_", ".")
+_SHARD = re.compile(r"-\d+-of-\d+$")
+# What stands beside the files of a data set, as on the Hugging Face Hub: not part of it.
+_BESIDE_DATA = re.compile(
+    r"(readme|licen[cs]e|notice|citation|changelog)([._-].*)?"
+    r"|(dataset_infos?|dataset_dict|state|croissant|datapackage|manifest)\.json"
+)
 _LOG_FOLDERS = {"Delta Lake": "_delta_log", "Hudi": ".hoodie"}
 _TABLE_LOGS = {
     "Delta Lake": re.compile(r"(.*)/_delta_log/.*"),
@@ -109,10 +115,16 @@ class Listing:
 
 
 def _suffixes(path: str) -> tuple[str, str]:
-    """A name's suffix in small letters, and that of its compression, "" for none."""
-    name = path.rsplit("/", 1)[-1].lower()
+    """A name's suffix in small letters, and that of its compression, "" for none.
+
+    What Beam and TensorFlow put behind the suffix of a shard does not count.
+
+    >>> _suffixes("out.csv-00000-of-00002.gz"), _suffixes("a.TFRecord.gz-00000-of-00001")
+    (('.csv', '.gz'), ('.tfrecord', '.gz'))
+    """
+    name = _SHARD.sub("", path.rsplit("/", 1)[-1].lower())
     end = next((end for end in COMPRESSIONS if name.endswith(end)), "")
-    stem = name.removesuffix(end)
+    stem = _SHARD.sub("", name.removesuffix(end))
     return "." + stem.rsplit(".", 1)[1] if "." in stem else "", end
 
 
@@ -176,6 +188,9 @@ def list_input(
             if len(others) < len(files):
                 skipped |= {path: _suffixes(path)[0] for path in others}
                 files = [file for file in files if file.path not in others]
+            beside = set() if whole_files else _beside_data(pattern, [file.path for file in files])
+            skipped |= {path: path.rpartition("/")[2] for path in beside}
+            files = [file for file in files if file.path not in beside]
         infos.update((file.path, file) for file in files)
     for path in list(_other_names(infos)):
         del infos[path]
@@ -189,6 +204,20 @@ def list_input(
     read = list(in_parallel(looked, listed_infos) if several else map(looked, listed_infos))
     left_out = [suffix for path, suffix in skipped.items() if path not in infos]
     return Listing(read, dict(Counter(left_out).most_common()))
+
+
+def _beside_data(pattern: str, paths: Sequence[str]) -> set[str]:
+    """Files that tell of a data set among its files, unless the pattern names them."""
+    named = absolute(pattern).rpartition("/")[2]
+    beside = {
+        path
+        for path in paths
+        if path != absolute(pattern)
+        and not (is_glob(named) and _BESIDE_DATA.match(named.lower()))
+        and _BESIDE_DATA.fullmatch(path.rpartition("/")[2].lower())
+    }
+    has_data = any(_suffixes(path)[0] in FORMATS for path in paths if path not in beside)
+    return beside if has_data else set()
 
 
 def _other_names(paths: Iterable[str]) -> Iterator[str]:

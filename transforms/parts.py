@@ -78,10 +78,10 @@ FORMATS = {  # of suffixes; a file with any other one holds text
     **dict.fromkeys((".jsonl", ".ndjson", ".json", ".jsonlines", ".jl"), "jsonl"),
     **dict.fromkeys((".csv", ".tsv", ".tab", ".psv"), "csv"),
     **dict.fromkeys((".parquet", ".parq", ".pq"), "parquet"),
-    ".tfrecord": "tfrecord",
+    **dict.fromkeys((".tfrecord", ".tfrecords", ".tfrec", ".tfr"), "tfrecord"),
 }
 COMPRESSIONS = {
-    **dict.fromkeys((".gz", ".gzip"), "gzip"),
+    **dict.fromkeys((".gz", ".gzip", ".bgz"), "gzip"),
     **dict.fromkeys((".bz2", ".bzip2"), "bzip2"),
     **dict.fromkeys((".zst", ".zstd"), "zstd"),
 }

@@ -43,6 +43,11 @@ def masked_crc(data: bytes) -> int:
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
+def is_framed(start: bytes) -> bool:
+    """Whether a file's first bytes are the length of a TFRecord and its CRC."""
+    return len(start) >= 12 and struct.unpack_from("<I", start, 8)[0] == masked_crc(start[:8])
+
+
 def framed(data: bytes) -> bytes:
     """Returns a record with its framing."""
     return _framed_length(len(data)) + data + struct.pack("<I", masked_crc(data))

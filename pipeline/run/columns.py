@@ -47,6 +47,7 @@ from bert_embed.transforms.read.records import (
     type_called,
     type_name,
 )
+from bert_embed.transforms.read.wrapped import unwrapping
 
 # How much of a large input is looked at: records of the start of each of so many JSON files, spread
 # evenly over all of them, and so many records of all files together.
@@ -175,6 +176,12 @@ def input_columns(options: Options, files: list[InputFile]) -> Columns:
     extra = extra_schema(words, files, options.keep_text, existing)
     typed = [] if extra is None else [name for name in extra.names if name not in words]
     columns = replace(columns, extra=extra)
+    for fields in looked:
+        if len(fields.records) == 1 and (how := unwrapping(fields.records[0], columns.texts)):
+            raise UsageError(
+                f"--input {fields.file.info.path} holds one JSON object that wraps records; "
+                f"write one a line: jq -c '{how}' FILE > NEW.jsonl"
+            )
     if options.id_column is None:
         columns = replace(columns, id=_default_id(looked, columns))
     _check_json(looked, files, columns, typed)

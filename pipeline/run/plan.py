@@ -1,11 +1,13 @@
 """What a run is: source, work, target, forecast; what it says before it starts."""
 
 import math
+import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 from bert_embed.base.errors import counted, shown_bytes
@@ -422,7 +424,7 @@ def part_docs(widths: Widths) -> int:
 
 _SUFFIXES = (".csv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".tfrecord", ".txt")
 # Suffixes of texts of which a good part are no words.
-_MARKUP = {"htm", "html", "ipynb", "rtf", "svg", "xhtml", "xml"}
+_MARKUP = {"htm", "html", "ipynb", "rtf", "xhtml", "xml"}
 
 
 def plan_lines(run: EmbedRun) -> list[str]:
@@ -484,6 +486,7 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
             f"note: {', '.join(markup)} files are read as they are, tags and all: convert them to "
             "plain text or Markdown first"
         )
+    yield from _collection_notes(source)
     if source.arrived:
         files = counted(source.arrived, "file", "files")
         yield (
@@ -496,6 +499,32 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
     if work.columns.extra:
         columns = ", ".join(f"{column.name} {column.type}" for column in work.columns.extra)
         yield f"extra columns: {columns}"
+
+
+_MOST_SUFFIXES, _LOOKED_AT = 20, 1 << 12  # of each suffix so many bytes of a file
+# First lines of files that hold many documents in a form of their own, and what reads them.
+_COLLECTIONS = {
+    re.compile(rb"WARC/\d"): ("WARC records", "warcio"),
+    re.compile(rb"<doc\b[^>]*>"): ("<doc> elements", "wikiextractor --json"),
+    re.compile(rb"From \S.*\n[A-Za-z-]+:"): ("an mbox of mails", "Python's mailbox"),
+    re.compile(rb"(\d+\r?\n)?\d+:\d\d:\d\d[,.]\d+ -->|WEBVTT"): ("subtitles", "pysrt or webvtt"),
+}
+
+
+def _collection_notes(source: Source) -> Iterator[str]:
+    """Names text files, one of each suffix, whose lines are not all texts."""
+    by_suffix: dict[str, InputFile] = {}
+    for file in source.files:
+        if file.format in ("text", WHOLE_FILES) and file.stop:
+            by_suffix.setdefault(os.path.splitext(file.info.path)[1], file)
+    for file in islice(by_suffix.values(), _MOST_SUFFIXES):
+        start = first_lines(file, _LOOKED_AT).text
+        for begin, (what, reader) in _COLLECTIONS.items():
+            if begin.match(start):
+                yield (
+                    f"note: {file.info.path} holds {what}, whose headers and marks are read as "
+                    f"texts: write a document a line first, as JSON lines ({reader} reads them)"
+                )
 
 
 def _earlier_line(earlier: EarlierOutput) -> str:

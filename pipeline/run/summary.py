@@ -301,8 +301,11 @@ SELECT id, each.* FROM `{path}`, UNNEST({folder}) AS each;
 def skipped_text(files: Mapping[str, int]) -> str:
     kinds = {HIDDEN: "hidden", OF_RUNS: "of a run's output", LINKS: "a link to another"}
     why = [text for name, text in kinds.items() if name in files]
-    if files.keys() - kinds.keys():
+    others = files.keys() - kinds.keys()
+    if any(name.startswith(".") for name in others):
         why.append("not text")
+    if not all(name.startswith(".") for name in others):
+        why.append("beside the data")
     shown = " or ".join(why)
     skipped = counted(sum(files.values()), f"file is {shown} and is", f"files are {shown} and are")
     return f"{skipped} skipped ({suffix_counts(files)})"

@@ -40,7 +40,9 @@ from bert_embed.transforms.read.records import (
 from bert_embed.transforms.read.streams import check_encoding, unescaped
 
 _QUOTE, _LINE_FEED, _SPACE = ord('"'), ord("\n"), ord(" ")
-_TAB_SEPARATED = re.compile(r"\.(?:tsv|tab)(\.[a-z0-9]+)?$", re.IGNORECASE)
+_TAB_SEPARATED = re.compile(
+    r"\.(?:tsv|tab)(?:-\d+-of-\d+)?(?:\.[a-z0-9]+(?:-\d+-of-\d+)?)?$", re.IGNORECASE
+)
 _DELIMITERS = ",;\t|"  # of equally frequent ones the first
 _HEADER_BYTES = 1 << 16  # at the start of a file, in which its header is looked for
 # The first record, whichever the delimiter is: quotes open a field only where one begins.

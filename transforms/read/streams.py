@@ -2,6 +2,7 @@
 
 import bz2
 import codecs
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -16,8 +17,10 @@ import zstandard
 from isal import igzip, isal_zlib
 
 from bert_embed.base.errors import InputError
+from bert_embed.results.tf_example import is_framed
 from bert_embed.storage.file_info import FileInfo, refuse_pointer
 from bert_embed.storage.files import is_remote, open_raw
+from bert_embed.transforms.parts import TFRECORD
 
 # zstd may expand 4 bytes to 128 KiB, and decompresses all of its input at once.
 _ZSTD_PIECE = 1 << 11
@@ -371,6 +374,10 @@ _OTHERS = {
     b"7z\xbc\xaf": "a 7z archive",
 }
 _PARQUET = b"PAR1"
+_JSON = json.JSONDecoder()
+_OBJECT_BEGINS = re.compile(r'(?:\[\s*)?\{\s*"')
+_BEHIND_VALUE = re.compile(r"[ \t\r,]*(?:[\n{\x1e]|$)")
+_MOST_TOKEN = 8  # characters of a token that may be cut, such as false or an escape
 LOOKED_INTO = (".json", "")  # suffixes in a store
 _START, _LONG_START = 1 << 12, 1 << 20  # bytes looked at; of a file without a line feed in them
 
@@ -465,7 +472,8 @@ def look_inside(path: str, named: Inside, suffix: str, forced: bool) -> Inside:
         if compression is None:
             if start.startswith(_PARQUET) and not _is_text(start) and not forced:
                 return Inside("parquet", None)
-            check_encoding(path, start)
+            if not (named.format == "text" and not forced and is_framed(start)):
+                check_encoding(path, start)
         else:
             file.seek(0)
             start = b""
@@ -474,8 +482,11 @@ def look_inside(path: str, named: Inside, suffix: str, forced: bool) -> Inside:
                     start += piece
                     if b"\n" in start or len(start) >= _LONG_START:
                         break
-    if named.format == "text" and not forced and _begins_with_record(start):
-        named = replace(named, format="jsonl")
+    if named.format == "text" and not forced:
+        if is_framed(start):
+            return Inside(TFRECORD, compression)
+        if _begins_with_record(start):
+            named = replace(named, format="jsonl")
     inside = replace(named, compression=compression)
     if named.format == "jsonl" and _has_values(path, start):
         return _laid_out(inside, JSON_VALUES)
@@ -506,12 +517,20 @@ def _packing(start: bytes, named: str | None) -> str | None:
 
 
 def _begins_with_record(start: bytes) -> bool:
-    """Whether the first line is a JSON object, or an array of them."""
-    first = start.removeprefix(BOM).lstrip().partition(b"\n")[0]
-    with suppress(orjson.JSONDecodeError):
-        value = orjson.loads(first if first.startswith((b"{", b"[")) else b"")
-        return isinstance(value[0] if value and isinstance(value, list) else value, dict)
-    return False
+    """Whether a file begins with a JSON object, or an array of them, or with as much of one."""
+    text = start.removeprefix(BOM).decode("utf-8", "ignore").lstrip()
+    if not text.startswith(("{", "[")):
+        return False
+    try:
+        value, end = _JSON.raw_decode(text)
+    except RecursionError:
+        return False
+    except json.JSONDecodeError as error:
+        # Of what goes on behind these bytes all but the end is JSON, which may be within a string.
+        goes_on = error.msg.startswith("Unterminated") or error.pos >= len(text) - _MOST_TOKEN
+        return goes_on and _OBJECT_BEGINS.match(text) is not None
+    first = value[0] if value and isinstance(value, list) else value
+    return isinstance(first, dict) and _BEHIND_VALUE.match(text, end) is not None
 
 
 def _has_values(path: str, start: bytes) -> bool:

@@ -49,9 +49,12 @@ def test_a_later_compressed_file_fails_the_job_by_its_name(tmp_path, tiny_bundle
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.txt").write_text(WORDS * 9, encoding="utf-8")  # the plan reads of the largest
-    (folder / "b.txt.gz").write_bytes(gzip.compress(WORDS.encode("utf-16")))
+    (folder / "c.txt.gz").write_bytes(gzip.compress(WORDS.encode("utf-16")))
+    assert embed(tmp_path / "out", tiny_bundle, folder) == 2  # and into a file of each suffix
+    assert f"{folder}/c.txt.gz is UTF-16" in capsys.readouterr().err
+    (folder / "b.txt.gz").write_bytes(gzip.compress(WORDS.encode()))
     assert embed(tmp_path / "out", tiny_bundle, folder) == 1
-    assert f"{folder}/b.txt.gz is UTF-16" in capsys.readouterr().err
+    assert f"{folder}/c.txt.gz is UTF-16" in capsys.readouterr().err
 
 
 def test_the_mark_of_utf_8_is_read_over(tmp_path, tiny_bundle):

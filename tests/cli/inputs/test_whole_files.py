@@ -75,12 +75,12 @@ def test_the_plan_says_what_a_document_is_and_what_is_skipped(tmp_path, tiny_bun
     assert ids(tmp_path / "files") == ["a.txt", "b.txt", "c.MD"]
     pages = write(
         tmp_path / "pages",
-        {"a.HTML": b"<p>one", "b.xml.gz": gzip.compress(b"<p/>"), "c.svg": b"<g/>"},
+        {"a.HTML": b"<p>one", "b.xml.gz": gzip.compress(b"<p/>"), "c.rtf": b"{\\rtf1"},
     )
     assert embed(tmp_path / "plan", tiny_bundle, pages, document="file", dry_run=True) == 0
     said = capsys.readouterr()
     assert (
-        "note: .html, .xml.gz, .svg files are read as they are, tags and all" in said.out + said.err
+        "note: .html, .xml.gz, .rtf files are read as they are, tags and all" in said.out + said.err
     )
 
 

@@ -1,0 +1,81 @@
+"""Tells a JSON object that wraps many records, as programs write tables into one object."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+_DEPTH = 3  # of objects in which records are looked for, as in `hits.hits` of Elasticsearch
+
+
+def unwrapping(record: dict[str, Any], texts: Sequence[str]) -> str | None:
+    """The program of jq that writes the records of an object one a line; None if it wraps none.
+
+    `texts` are the fields of a record's text: an object that has them is a record itself.
+
+    >>> unwrapping({"data": [{"text": "a"}, {"text": "b"}]}, ["text"])
+    '.data[]'
+    >>> unwrapping({"7": {"text": "a"}, "8": {"text": "b"}}, ["text"])
+    'to_entries[] | {id: .key} + .value'
+    >>> unwrapping({"text": ["a b", "c"], "id": [1, 2]}, ["text"])
+    '. as $all | range(.text | length) as $row | $all | map_values(.[$row])'
+    """
+    text = next((record[name] for name in texts if record.get(name) is not None), None)
+    if text is not None:
+        named = next(name for name in texts if record.get(name) is not None)
+        return _of_columns(record, named, text)
+    rows = record.get("data")
+    is_split = isinstance(rows, list) and rows and all(isinstance(row, list) for row in rows)
+    if is_split and isinstance(record.get("columns"), list):
+        names = ".columns as $names | .data[] | [$names, .] | transpose"
+        return f"{names} | map({{key: .[0], value: .[1]}}) | from_entries"
+    return _of_records(record, texts)
+
+
+def _of_columns(record: dict[str, Any], name: str, text: Any) -> str | None:
+    """Of an object whose fields are columns: lists, or objects by row."""
+    place = _key(name)
+    if (
+        isinstance(text, dict)
+        and len(text) > 1
+        and all(isinstance(v, dict) for v in record.values())
+    ):
+        rows = f"({place} | keys_unsorted[]) as $row"
+        return f". as $all | {rows} | $all | map_values(.[$row])"
+    if not isinstance(text, list) or len(text) < 2:
+        return None
+    others = [value for field, value in record.items() if field != name]
+    are_columns = all(isinstance(each, list) and len(each) == len(text) for each in others)
+    # Words of one text have no blanks within them.
+    are_texts = bool(others) or any(" " in each for each in text if isinstance(each, str))
+    if not are_columns or not are_texts:
+        return None
+    return f". as $all | range({place} | length) as $row | $all | map_values(.[$row])"
+
+
+def _of_records(record: dict[str, Any], texts: Sequence[str]) -> str | None:
+    """Of an object that holds a list of records, or records by their ids, at some depth."""
+    found: list[tuple[bool, int, str]] = []  # whether records have a text, how many, the program
+    for path, value in _values(record, "", _DEPTH):
+        by_id = isinstance(value, dict)
+        inner = [*value.values()] if by_id else value
+        if not isinstance(inner, list) or not inner or not all(isinstance(v, dict) for v in inner):
+            continue
+        have_text = any(name in each for each in inner for name in texts)
+        program = f"{path} | to_entries[] | {{id: .key}} + .value" if by_id else f"{path}[]"
+        if have_text or (len(inner) > 1 and not by_id):
+            found.append((have_text, len(inner), program.removeprefix(" | ")))
+    return max(found, key=lambda each: each[:2])[2] if found else None
+
+
+def _values(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """The values in an object with their paths, outer ones first."""
+    yield path, value
+    if isinstance(value, dict) and depth:
+        for name, inner in value.items():
+            yield from _values(inner, f"{path}{_key(name)}", depth - 1)
+
+
+def _key(name: str) -> str:
+    """A field as jq names it."""
+    is_plain = name.isascii() and name.isidentifier()
+    return f".{name}" if is_plain else f".[{json.dumps(name)}]"
