@@ -45,6 +45,7 @@ from bert_embed.pipeline.run.tables import (
     QueryNotRun,
     find_input,
     find_load,
+    since_compared,
 )
 from bert_embed.pipeline.runners.beam import BeamFlags
 from bert_embed.pipeline.runners.dataflow import Places
@@ -252,7 +253,7 @@ def plan_work(options: Options, job: RunnerOptions, source: Source, state: Outpu
     size = options.block_bytes or block_bytes(source.bytes, bundle, widths, accelerated)
     table = source.table.divided(size) if source.table else None
     metadata = described(options, bundle, vector_spec, text_spec, source.columns.id_type)
-    return Work(
+    work = Work(
         options=options,
         bundle=bundle,
         vector_spec=vector_spec,
@@ -269,6 +270,7 @@ def plan_work(options: Options, job: RunnerOptions, source: Source, state: Outpu
         reading=reading_of(bundle, text_spec, source.settings) if source.examples else None,
         table=table,
     )
+    return since_compared(work, state)
 
 
 def _vector_spec(options: Options, bundle: Bundle) -> VectorSpec:

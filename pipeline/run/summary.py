@@ -484,6 +484,11 @@ def load_lines(record: RunRecord, started: bool) -> list[str]:
             lines.append(f"{table}: there was nothing to load")
         elif started and load.now:
             lines.append(f"{vectors} loaded at {load.ended} by job {load.job}")
+            if record.table and record.table.write_disposition == "truncate" and not load.modified:
+                lines.append(
+                    f"note: others changed {table} since this load, which may have replaced its "
+                    "rows; the same command loads them again"
+                )
         else:
             lines.append(
                 f"{vectors} were loaded at {load.ended} by job {load.job}; not loaded again "

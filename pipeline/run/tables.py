@@ -3,13 +3,14 @@
 import hashlib
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bert_embed.base.errors import required
+from bert_embed.base.errors import InputError, required
 from bert_embed.bundle.cache import cache_folder
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options
@@ -17,7 +18,7 @@ from bert_embed.pipeline.run.columns import NO_ID_COLUMN, check_extra_name, name
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import Source, Work
 from bert_embed.pipeline.runners.beam import BeamFlags
-from bert_embed.results.chain import EarlierOutput
+from bert_embed.results.chain import EarlierLists, EarlierOutput
 from bert_embed.results.names import kinds_of
 from bert_embed.results.run_record import (
     QueryRows,
@@ -37,7 +38,7 @@ from bert_embed.transforms.bigquery.client import (
     translate_errors,
 )
 from bert_embed.transforms.bigquery.load import KindTable, TableLoad
-from bert_embed.transforms.bigquery.read import TableRequest
+from bert_embed.transforms.bigquery.read import TableRequest, table_state
 from bert_embed.transforms.listing import Listing, listing_digest
 from bert_embed.transforms.parts import InputFile
 from bert_embed.transforms.read.columns import SPANS, Columns, no_column
@@ -316,10 +317,25 @@ def find_load(work: Work, name: TableName, state: OutputState, loaded: bool) -> 
 
     `loaded` says whether the output may be asked for what an earlier attempt loaded.
     """
-    options, extra = work.options, work.columns.extra
+    extra = work.columns.extra
     for column in extra or ():
         check_column(column.name, "extra_columns")
-    load = TableLoad(
+    load = _table_load(work, name, state)
+    _check_rows_stay(load, work)
+    recorded = _recorded_loads(state.record, load) if loaded else set()
+    with bigquery_client(load.project) as client:
+        with translate_errors(f"--output_table: jobs of project {load.project} cannot be run"):
+            dry_query(client, "SELECT 1")  # which costs nothing
+        for kind in load.kinds:
+            with translate_errors(f"output_table {load.table_of(kind)}", "output_table"):
+                KindTable(client, load, kind).check(extra, kind in recorded)
+    return load
+
+
+def _table_load(work: Work, name: TableName, state: OutputState) -> TableLoad:
+    options = work.options
+    states = {one.place: one.digest.split()[2:] for one in work.earlier if one.files is None}
+    return TableLoad(
         output=state.folder.path,
         run=work.fingerprint,
         table=name,
@@ -330,16 +346,36 @@ def find_load(work: Work, name: TableName, state: OutputState, loaded: bool) -> 
         texts=work.text_spec.keep_text,
         vectors=work.metadata,
         again=options.overwrite,
+        compared={place: state[0] for place, state in states.items() if state},
     )
-    _check_rows_stay(load, work)
-    recorded = _recorded_loads(state.record, load) if loaded else set()
-    with bigquery_client(load.project) as client:
-        with translate_errors(f"--output_table: jobs of project {load.project} cannot be run"):
-            dry_query(client, "SELECT 1")  # which costs nothing
-        for kind in load.kinds:
-            with translate_errors(f"output_table {load.table_of(kind)}", "output_table"):
-                KindTable(client, load, kind).check(extra, kind in recorded)
-    return load
+
+
+def since_compared(work: Work, state: OutputState) -> Work:
+    """A run, to which belongs the state of a table that it skips and is loaded into, too.
+
+    So it is another run once others changed the table. One that the output holds keeps the state
+    that it began with, unless it is begun again.
+    """
+    options, record = work.options, state.record
+    if options.output_table is None or all(one.files is not None for one in work.earlier):
+        return work
+    load = _table_load(work, table_name(options.output_table, "output_table"), state)
+    targets = {str(load.table_of(kind)) for kind in load.kinds}
+    same = {one.place: one.digest for one in work.earlier if one.place in targets}
+    states = {place: f"{digest} {table_state(place)}" for place, digest in same.items()}
+    kept: dict[str, str] = {}
+    if record is not None and (record.is_done or not options.overwrite):
+        with suppress(InputError):  # its list was lost: it is begun again
+            runs = EarlierLists().of(state.folder.path, record)
+            kept = {run.output: run.listing for run in runs if run.output in same}
+    begun = {place: one for place, one in kept.items() if one.startswith(same[place])}
+    again, new = (_in_states(work, digests) for digests in (states | begun, states))
+    return again if record is not None and again.fingerprint == record.run else new
+
+
+def _in_states(work: Work, digests: dict[str, str]) -> Work:
+    earlier = (replace(one, digest=digests.get(one.place, one.digest)) for one in work.earlier)
+    return replace(work, skipped=replace(work.skipped, outputs=tuple(earlier)))
 
 
 def _check_rows_stay(load: TableLoad, work: Work) -> None:

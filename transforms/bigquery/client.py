@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -354,46 +354,68 @@ def run_once(
     start: Callable[[str], Any],
     is_void: Callable[[Any], bool],
     disposition: str,
+    first: int = 0,
+    tries: int = _MOST_TRIES,
 ) -> tuple[Any, bool]:
     """Runs a job once, by a name that BigQuery accepts once; gives it, and whether it ended now.
 
     A job of that name that is still running is waited for; it is the one that was asked for if it
     has the same disposition. After a job that failed, or whose result `is_void`, the next attempt
-    appends a number to the name.
+    appends a number to the name, `first` at least; so it does where an upload that broke off has
+    the name, but is no job.
     """
-    from google.api_core.exceptions import Conflict
+    from google.api_core.exceptions import Conflict, Forbidden
 
-    jobs = named_jobs(client, location, name)
+    jobs = named_jobs(client, location, name, first)
     ended = jobs and jobs[-1].state != "DONE" and _wait(jobs[-1]) is None
     if ended and jobs[-1].write_disposition == disposition:
         return jobs[-1], True
-    done, attempt = last_done(jobs), len(jobs)
+    done, attempt = last_done(jobs), first + len(jobs)
     if done is not None and not is_void(done):
         return done, False
-    last = attempt + _MOST_TRIES - 1
     while True:
         job_id = _attempt_name(name, attempt)
+        tries -= 1
         try:
             job = start(job_id)
         except Conflict:  # another process started it
-            job = client.get_job(job_id, location=location, timeout=PATIENCE)
-        failed = _wait(job)
-        if failed is None:
-            return job, True
-        if attempt == last or failed.get("reason") not in _PASSING:
-            raise InputError(job_failure(job, failed))
-        attempt += 1
-        time.sleep(PAUSE * (attempt - last + _MOST_TRIES - 1))
+            job = _started(client, location, job_id)
+            if job is None:
+                later = attempt + 1, tries + 1
+                return run_once(client, location, name, start, is_void, disposition, *later)
+        except Forbidden as error:  # of an upload: other requests are repeated by the client
+            if not tries or _kind(error) not in _PASSING:
+                raise
+            job = None
+        if job is not None:
+            failed = _wait(job)
+            if failed is None:
+                return job, True
+            if not tries or failed.get("reason") not in _PASSING:
+                raise InputError(job_failure(job, failed))
+            attempt += 1
+        time.sleep(PAUSE * (_MOST_TRIES - tries))
 
 
-def named_jobs(client: "Client", location: str | None, name: str) -> list[Any]:
+def _started(client: "Client", location: str | None, job_id: str) -> Any:
+    """A job that another process started; None if there is none, as after a broken upload."""
+    from google.api_core.exceptions import NotFound
+
+    for _ in range(_MOST_TRIES):
+        with suppress(NotFound):
+            return client.get_job(job_id, location=location, timeout=PATIENCE)
+        time.sleep(PAUSE)  # its file may be on its way
+    return None
+
+
+def named_jobs(client: "Client", location: str | None, name: str, first: int = 0) -> list[Any]:
     """The jobs that `run_once` started under a name, in order; BigQuery keeps them six months."""
     from google.api_core.exceptions import NotFound
 
     jobs: list[Any] = []
     try:
         while True:
-            job_id = _attempt_name(name, len(jobs))
+            job_id = _attempt_name(name, first + len(jobs))
             jobs.append(client.get_job(job_id, location=location, timeout=PATIENCE))
     except NotFound:
         return jobs

@@ -8,7 +8,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
@@ -159,6 +159,10 @@ def _mode(field: Field) -> str:
     return (field.get("mode") or "NULLABLE").upper()
 
 
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
 @dataclass(frozen=True)
 class TableLoad:
     """What is loaded, and where to; the jobs' names follow from the fingerprint `run`."""
@@ -173,12 +177,21 @@ class TableLoad:
     texts: bool = False
     vectors: Mapping[str, Any] = field(default_factory=dict)  # what they are, as in the description
     again: bool = False  # repeat a recorded load if the table has changed since
+    compared: Mapping[str, str] = field(
+        default_factory=dict
+    )  # when tables that the run skips, too,
+    # had changed last as their rows were compared with its input, as in `Load.modified`
 
     def table_of(self, kind: str) -> TableName:
         """The table itself for whole texts or the only kind, else another as `news_tokens`."""
         if kind == "sentence" or len(self.kinds) == 1:
             return self.table
         return replace(self.table, table=f"{self.table.table}_{KINDS[kind].folder}")
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a load replaces the rows that are there."""
+        return self.disposition == "truncate"
 
     @property
     def requested(self) -> RunTables:
@@ -206,10 +219,47 @@ class KindTable:
         return vector_schema(self.kind, self.load.pieces, self.load.texts, self.load.vectors)
 
     @property
+    def compared(self) -> str | None:
+        """When the table had changed last as it was compared with the input; None if it was not."""
+        return self.load.compared.get(str(self.name))
+
+    @property
     def job_name(self) -> str:
-        """The same for the same vectors into the same table."""
-        target = hashlib.sha256(self.name.destination.encode()).hexdigest()[:12]
-        return f"bert_embed_{self.load.run}_{target}"
+        """The same for the same vectors into the same table.
+
+        Of the runs that compared their input with one state of the table all have the same, so that
+        BigQuery accepts the load of one of them.
+        """
+        return self._named(self.load.run if self.compared is None else _hashed(self.compared))
+
+    @property
+    def staging_name(self) -> str:
+        """The same for the same vectors into a table beside this one."""
+        return self._named(self.load.run)
+
+    def _named(self, what: str) -> str:
+        return f"bert_embed_{what}_{_hashed(self.name.destination)}"
+
+    def is_ours(self, job: Any) -> bool:
+        """Whether a load or copy job is this run's."""
+        return bool((job.labels or {}).get(_LABEL) == self.load.run)
+
+    def check_unchanged(self, table: "Table | None" = None) -> None:
+        """InputError if others changed the table since the run compared its input with it."""
+        if self.compared is None:
+            return
+        table = table or self.client.get_table(self.name.path, timeout=PATIENCE)
+        if table.modified.isoformat() != self.compared:
+            raise self.changed(f"changed at {table.modified.isoformat(timespec='seconds')}")
+
+    def changed(self, how: str) -> InputError:
+        """What to say of a table that others changed."""
+        return InputError(
+            f"{_SETTING} {self.name} {how}, after this run compared its input with it: others may "
+            "have loaded the same documents; --overwrite compares again, and embeds only what the "
+            "table lacks",
+            _SETTING,
+        )
 
     @cached_property
     def location(self) -> str:
@@ -233,12 +283,13 @@ class KindTable:
 
     def staying_rows(self) -> int:
         """How many rows of the whole table stay there when a run is loaded."""
-        if self.load.disposition != "truncate":
+        if not self.load.replaces:
             return self.rows(whole=True)
         return self.rows(whole=True) - self.rows() if self.name.partition else 0
 
     def ensure(self, fields: Sequence[Field]) -> "Table":
         """The table, created if it does not exist; InputError if it cannot hold the fields."""
+        from google.api_core.exceptions import PreconditionFailed
         from google.cloud import bigquery
 
         table = get_table(self.client, self.name)
@@ -253,8 +304,9 @@ class KindTable:
             table = self.client.get_table(self.name.path, timeout=PATIENCE)
         self._check_fields(table, fields)
         self._check_vectors(table)
-        if not self.rows(whole=True):
-            self.describe(table)
+        if self.compared is None and not self.rows(whole=True):
+            with suppress(PreconditionFailed):  # whoever changed it meanwhile describes it
+                return self.describe(table)
         return table
 
     def check(self, extra: pa.Schema | None, is_loaded: bool = False) -> None:
@@ -310,6 +362,10 @@ class KindTable:
                 "write_disposition",
             )
         self._check_vectors(table)
+        if self.compared is not None and not is_loaded:
+            jobs = named_jobs(self.client, self.location, self.job_name)
+            if not any(self.is_ours(job) and not job.error_result for job in jobs):
+                self.check_unchanged(table)
 
     def _check_fields(self, table: "Table", fields: Sequence[Field]) -> None:
         why = mismatch(fields, [field.to_api_repr() for field in table.schema])
@@ -339,16 +395,17 @@ class KindTable:
                 "write_disposition",
             )
 
-    def describe(self, table: "Table") -> None:
-        """Describes the vectors of a table; a description that somebody else wrote stays."""
-        from google.cloud.bigquery import Table
+    def describe(self, table: "Table") -> "Table":
+        """Describes the vectors of a table; a description that somebody else wrote stays.
 
+        Gives the table as it is then; PreconditionFailed if it changed since it was read.
+        """
         if table.description and described_settings(table.description) is None:
-            return
-        if table.description != self._description:
-            changed = Table(self.name.path)
-            changed.description = self._description
-            self.client.update_table(changed, ["description"], timeout=PATIENCE)
+            return table
+        if table.description == self._description:
+            return table
+        table.description = self._description
+        return self.client.update_table(table, ["description"], timeout=PATIENCE)
 
     @property
     def _description(self) -> str:
@@ -359,6 +416,7 @@ MOST_URIS = 10_000  # that a load job takes
 _MOST_JOB_BYTES = 14 << 40  # a load job takes 15 TB
 _MOST_UPLOAD = 1 << 30  # of local files in one job
 _STAGING_DAYS = 7
+_LABEL = "bert_embed"  # of jobs, with their run
 _SETTING = "output_table"
 _DISPOSITIONS = {"append": "WRITE_APPEND", "truncate": "WRITE_TRUNCATE", "fail": "WRITE_EMPTY"}
 
@@ -381,7 +439,10 @@ def _load_tables(load: TableLoad, totals: Totals, recorded: Mapping[str, Load]) 
     files = _vector_files(load, totals)
     loads = {}
     with bigquery_client(load.project) as client:
-        for kind in load.kinds:
+        # First the table that may refuse it.
+        for kind in sorted(
+            load.kinds, key=lambda one: str(load.table_of(one)) not in load.compared
+        ):
             target = KindTable(client, load, kind)
             with translate_errors(f"{_SETTING} {target.name}", _SETTING):
                 earlier = recorded.get(kind)
@@ -410,7 +471,7 @@ def _is_kind_loaded(target: KindTable, recorded: Load) -> bool:
     table = get_table(target.client, target.name)
     if table is None or recorded.job is None:
         return table is not None
-    if target.load.disposition == "truncate" or target.load.again:
+    if target.load.replaces or target.load.again:
         return bool(table.modified.isoformat() == recorded.modified)
     # `ended` was cut to seconds.
     return not _is_newer(table, datetime.fromisoformat(recorded.ended) + timedelta(seconds=1))
@@ -460,25 +521,54 @@ class _Loader:
             job, now = self._run(target.job_name, partial(self._start, groups[0]))
         else:
             job, now = self._run_staged(groups)
-        if now and not is_kept:
-            target.describe(self.table)
-        table = target.client.get_table(target.name.path, timeout=PATIENCE)
+        if job.ended is None:  # the answer to an upload says less
+            job.reload(timeout=PATIENCE)
+        rows = target.rows()
+        modified = self._modified(job, rows, described=not is_kept) if now else None
         return Load(
             job=job.job_id,
             documents=documents,
-            ended=(job.ended or datetime.now(UTC)).isoformat(timespec="seconds"),
-            table_rows=target.rows(),
-            modified=table.modified.isoformat() if now else "",
+            ended=job.ended.isoformat(timespec="seconds"),
+            table_rows=rows,
+            modified="" if modified is None else modified.isoformat(),
             now=now,
         )
 
+    def _modified(self, job: Any, rows: int, described: bool) -> datetime | None:
+        """When a job that ended now changed the table; None if others replaced its rows since.
+
+        `rows` are those that there are; after a load that replaced all there must be its own.
+        """
+        from google.api_core.exceptions import PreconditionFailed
+
+        table = self.target.client.get_table(self.target.name.path, timeout=PATIENCE)
+        own_rows = getattr(job, "output_rows", None)  # which a copy does not tell
+        is_other = table.modified > job.ended or own_rows not in (None, rows)
+        if self.target.load.replaces and is_other:
+            return None
+        try:
+            return (self.target.describe(table) if described else table).modified
+        except PreconditionFailed:
+            return None
+
     def _run(self, name: str, start: Callable[[str], Any]) -> tuple[Any, bool]:
-        client, location = self.target.client, self.target.location
-        return run_once(client, location, name, start, self._is_void, self._disposition)
+        """Runs the job that fills the table; InputError if another run's has filled it."""
+        target = self.target
+
+        def checked(job_id: str) -> Any:
+            if self.replaced is None:
+                target.check_unchanged()
+            return start(job_id)
+
+        settings = name, checked, self._is_void, self._disposition
+        job, now = run_once(target.client, target.location, *settings)
+        if target.compared is not None and not target.is_ours(job):
+            raise target.changed(f"was filled by job {job.job_id} of another run")
+        return job, now
 
     def _is_void(self, job: Any) -> bool:
         """Whether a load is repeated: replacing the rows does no harm, adding them twice does."""
-        if self.target.load.disposition == "truncate" or job.job_id == self.replaced:
+        if self.target.load.replaces or job.job_id == self.replaced:
             return True
         return _is_newer(self.table, job.ended)
 
@@ -488,11 +578,13 @@ class _Loader:
 
         client, location, name = self.target.client, self.target.location, self.target.job_name
         # Another folder's files may be grouped otherwise: its jobs are not these.
-        parts = f"{name}_{hashlib.sha256(json.dumps(groups).encode()).hexdigest()[:8]}"
+        parts = f"{self.target.staging_name}_{_hashed(json.dumps(groups))[:8]}"
         beside = f"{self.target.name.table}_{parts.removeprefix('bert_embed_')}"
         staging = replace(self.target.name, table=beside, partition="")
         done = last_done(named_jobs(client, location, name))
         if done is None or self._is_void(done):
+            if self.replaced is None:
+                self.target.check_unchanged()
             table = bigquery.Table(staging.path, schema=self.table.schema)
             table.expires = datetime.now(UTC) + timedelta(days=_STAGING_DAYS)
             client.create_table(table, exists_ok=True, timeout=PATIENCE)
@@ -507,7 +599,7 @@ class _Loader:
                     lambda job: _is_newer(table, job.ended),
                     _DISPOSITIONS["append"],
                 )
-        config = bigquery.CopyJobConfig(write_disposition=self._disposition)
+        config = bigquery.CopyJobConfig(write_disposition=self._disposition, labels=self._labels)
         copied = self._run(
             name,
             lambda job_id: client.copy_table(
@@ -521,6 +613,10 @@ class _Loader:
         )
         client.delete_table(staging.path, not_found_ok=True, timeout=PATIENCE)
         return copied
+
+    @property
+    def _labels(self) -> dict[str, str]:
+        return {_LABEL: self.target.load.run}
 
     @property
     def _disposition(self) -> str:
@@ -541,7 +637,7 @@ class _Loader:
             source_format="PARQUET",
             schema=[field for field in self.table.schema if whole or field.name.lower() in names],
             write_disposition=disposition,
-            labels={"bert_embed": self.target.load.run},
+            labels=self._labels,
         )
         config.parquet_options = options
         named = {"job_id": job_id, "job_config": config, "location": self.target.location}
@@ -572,7 +668,7 @@ def _groups(load: TableLoad, files: Mapping[str, int]) -> list[list[str]]:
             left = max(most, size)
         groups[-1].append(name)
         left -= size
-    return groups or ([[]] if load.disposition == "truncate" else [])
+    return groups or ([[]] if load.replaces else [])
 
 
 @contextmanager

@@ -375,6 +375,12 @@ def table_facts(name: str) -> tuple[int, float, dict[str, Any] | None]:
     return table.num_rows or 0, created, described_settings(table.description)
 
 
+def table_state(name: str) -> str:
+    """When a table had changed last."""
+    table = _vector_table(bigquery.table_name(name, _SETTING), timeout=PATIENCE)
+    return table.modified.isoformat()
+
+
 def described_settings(description: str | None) -> dict[str, Any] | None:
     """What the vectors of a table are, from its description: JSON with the key `bert_embed`.
 

@@ -10,6 +10,7 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.bigquery import Client, QueryJob, SchemaField, Table
 
+from bert_embed.transforms.bigquery import load as loads
 from bert_embed.transforms.bigquery.client import translate_errors
 from tests.support.command import embed, record
 from tests.support.loads import count, ids, interrupted, load, texts
@@ -65,6 +66,82 @@ def test_truncate_replaces_what_came_between(bigquery, dataset, into, tmp_path, 
     assert "nothing to do" in said
     assert f"were loaded at {loaded['ended']} by job {loaded['job']}; not loaded again" in said
     assert [kind for kind, _ in bigquery.jobs[started:] if kind != "query"] == []
+
+
+@pytest.fixture
+def between(monkeypatch):
+    """Has something happen once, as a function is called, or after it."""
+
+    def happens(place, name, other, after=False):
+        straight = getattr(place, name)
+
+        def with_other(*arguments, **settings):
+            monkeypatch.setattr(place, name, straight)
+            result = straight(*arguments, **settings) if after else None
+            other()
+            return result if after else straight(*arguments, **settings)
+
+        monkeypatch.setattr(place, name, with_other)
+
+    return happens
+
+
+@pytest.mark.parametrize("count", [4, 9])
+def test_of_two_truncates_at_once_the_replaced_one_is_not_done(
+    bigquery, dataset, into, between, tmp_path, capsys, count
+):
+    texts(tmp_path / "b.jsonl", "b", count)
+    between(loads, "run_once", lambda: into("b", "truncate"), after=True)
+    assert into("a", "truncate") == 0
+    note = f"note: others changed test-project.{dataset}.v since this load"
+    assert note in capsys.readouterr().out
+    assert len(ids(bigquery, dataset)) == count
+    for name, there in (("a", A), ("b", sorted(f"b{n}" for n in range(count)))):
+        assert into(name, "truncate") == 0
+        said = capsys.readouterr().out
+        assert "nothing to do" not in said
+        assert note not in said
+        assert ids(bigquery, dataset) == there
+        assert into(name, "truncate") == 0
+        assert "nothing to do" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("place", "name"), [(loads, "_vector_files"), (Client, "load_table_from_file")]
+)
+@pytest.mark.parametrize("several", [False, True])
+def test_of_two_increments_at_once_one_is_refused_and_plans_again(
+    bigquery, dataset, into, between, tmp_path, capsys, monkeypatch, place, name, several
+):
+    if several:
+        monkeypatch.setattr("bert_embed.transforms.bigquery.load.MOST_URIS", 2)
+    flags = {"skip_existing": f"test-project:{dataset}.v", "part_docs": 2}
+    assert into("a", "append") == 0
+    lines = {one: (tmp_path / f"{one}.jsonl").read_text() for one in "abc"}
+    (tmp_path / "b.jsonl").write_text(f"{lines['a']}\n{lines['b']}")
+    (tmp_path / "c.jsonl").write_text(f"{lines['a']}\n{lines['b']}\n{lines['c']}")
+    between(place, name, lambda: into("b", "append", **flags))
+    assert into("c", "append", **flags) == 1
+    assert ids(bigquery, dataset) == A + B
+    said = capsys.readouterr().err
+    assert f"output_table test-project:{dataset}.v " in said
+    assert "after this run compared its input with it" in said
+    assert into("c", "append", **flags) == 2
+    said = capsys.readouterr().err
+    assert "--overwrite compares again, and embeds only what the table lacks" in said
+    assert into("b", "append", **flags) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert into("c", "append", overwrite=True, **flags) == 0
+    assert record(tmp_path / "c")["counts"]["skipped"] == 8
+    assert ids(bigquery, dataset) == A + B + C
+    capsys.readouterr()
+    assert into("c", "append", **flags) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert into("c", "append", "elsewhere", **flags) == 0
+    interrupted(tmp_path / "c")
+    assert into("c", "append", **flags) == 0, "killed between load and record"
+    assert record(tmp_path / "c")["status"] == "done"
+    assert ids(bigquery, dataset) == A + B + C
 
 
 def test_files_that_are_grouped_otherwise_are_loaded_whole(
@@ -433,6 +510,24 @@ def test_a_load_that_meets_a_limit_waits_and_tries_again(into, bigquery, capsys,
         assert [seconds for seconds in waited if seconds >= 10] == [10, 20] * number
     monkeypatch.setattr(bigquery, "failing", None)
     assert into("a", "append") == 0
+
+
+@pytest.mark.parametrize(("limited", "code"), [(1, 0), (9, 1)])
+def test_an_upload_that_meets_a_limit_is_tried_again(
+    into, bigquery, dataset, tmp_path, capsys, monkeypatch, limited, code
+):
+    """Its job never exists, but keeps its name."""
+    monkeypatch.setattr("bert_embed.transforms.bigquery.client.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(bigquery, "limited", limited)
+    assert into("a", "append") == code
+    assert ("Exceeded rate limits" in capsys.readouterr().err) == bool(code)
+    bigquery.limited = 0
+    assert into("a", "append") == 0
+    assert ids(bigquery, dataset) == A
+    interrupted(tmp_path / "a")
+    assert into("a", "append") == 0
+    assert into("a", "append", "elsewhere") == 0
+    assert ids(bigquery, dataset) == A
 
 
 def test_a_limit_is_not_called_a_lack_of_permission(into, bigquery, capsys, monkeypatch):

@@ -68,6 +68,7 @@ class BigQueryServer:
         refusal: How requests for these end: the `reason` and `message` of their error.
         hides_jobs: Whether jobs are another account's, which may not be seen.
         failing: How load jobs end, if not well: the `reason` and `message` of their error.
+        limited: How many uploads break off because of a rate limit; their jobs never exist.
         destinations: Destination tables of the load and copy jobs, with their partitions.
         jobs: Ids of the jobs that were started, by kind: `load`, `copy`, `query`.
         refused: Ids that were refused because there was such a job.
@@ -79,6 +80,7 @@ class BigQueryServer:
     refusal: tuple[str, str] = ("accessDenied", "Access Denied")
     hides_jobs: bool = False
     failing: dict[str, str] | None = None
+    limited: int = 0
     destinations: list[str] = field(default_factory=list)
     jobs: list[tuple[str, str]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
@@ -220,6 +222,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         body, failing = self._body(), self.server_state.failing
+        if self.server_state.limited:
+            self.server_state.limited -= 1
+            self._send(*_denial("rateLimitExceeded", "Exceeded rate limits: too many requests"))
+            return
         name = self.known.get("upload " + self.path.rpartition("upload_id=")[2])
         body = _with_columns(body, self.schemas.get(name or "", []))
         status, headers, answered = self._ask(b"-" * len(body) if failing else body)
