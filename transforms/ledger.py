@@ -1,11 +1,5 @@
-"""The ledger of a run: a record of each part, the finished parts, their sum, the verdict on it.
+"""The ledger of a run: a record of each part, the finished parts, their sum, the verdict on it."""
 
-Of the different ids and texts a small run keeps all hashes, and its count is exact. A larger one
-keeps those that begin with some zero bits: a sample by value, which gives the number of different
-ones within half a percent.
-"""
-
-import base64
 import hashlib
 from bisect import bisect_left
 from collections import Counter
@@ -25,89 +19,9 @@ from bert_embed.storage.files import is_remote, read_bytes, size_of
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder, part_name
 from bert_embed.transforms.parts import BlockSpec, Part, PlannedWork, count_reasons
 
-EXACT = 1 << 16  # documents, up to which all hashes are kept
-_MOST_HASHES = 1 << 17  # hashes held at a time, where there were more documents than expected
-_BITS = 64
-_MOST_TIMES = 255  # that are counted of one hash
-_ERRORS = 4  # standard errors: of 30,000 runs without equal texts one is said to have some
-
-
-def sample_bits(documents: int) -> int:
-    """How many leading bits of a kept hash are zero, for about so many documents.
-
-    >>> sample_bits(EXACT), sample_bits(EXACT + 1), sample_bits(EXACT * 8)
-    (0, 1, 3)
-    """
-    return max(0, (max(documents, 1) - 1).bit_length() - EXACT.bit_length() + 1)
-
-
-@dataclass(frozen=True)
-class Distinct:
-    """Different hashes, and how often each of them occurs."""
-
-    hashes: np.ndarray  # uint64 `[hashes]`, each once, in order
-    times: np.ndarray  # uint8 `[hashes]`, 255 also for more
-    bits: int = 0  # how many leading bits of each are zero
-
-    @property
-    def count(self) -> int:
-        """How many different ones there are; estimated if `bits` is not 0."""
-        return len(self.hashes) << self.bits
-
-    def surplus(self, documents: int) -> int:
-        """How many documents there are beyond one of each hash; estimated if `bits` is not 0.
-
-        By the count of different ones the estimate is good for many, but never says that there is
-        none. What is within the error of that count is taken from those that the sample has twice.
-        """
-        surplus = max(0, documents - self.count)
-        if self.bits and surplus < _ERRORS * self.count / max(1, len(self.hashes)) ** 0.5:
-            return (int(self.times.sum()) - len(self.hashes)) << self.bits
-        return surplus
-
-    def to_text(self) -> str:
-        """The hashes, as often as they occur, as base64 of their little-endian bytes."""
-        every = np.repeat(self.hashes, self.times)
-        return base64.b64encode(every.astype("<u8").tobytes()).decode("ascii")
-
-    @classmethod
-    def from_text(cls, text: str, bits: int) -> "Distinct":
-        """What `to_text` gave; ValueError for anything else."""
-        return distinct(np.frombuffer(base64.b64decode(text, validate=True), "<u8"), bits)
-
-    def sampled(self, bits: int) -> "Distinct":
-        """Those with so many leading zero bits."""
-        if bits <= self.bits:
-            return self
-        kept = self.hashes >> np.uint64(_BITS - bits) == 0
-        return Distinct(self.hashes[kept], self.times[kept], bits)
-
-
-def distinct(hashes: np.ndarray, bits: int) -> Distinct:
-    """The different ones of some hashes, int64 or uint64 `[hashes]`, with `bits` leading zeros."""
-    different, times = np.unique(hashes.view(np.uint64), return_counts=True)
-    return Distinct(different, _counts(times)).sampled(bits)
-
-
-def _counts(times: np.ndarray) -> np.ndarray:
-    return np.minimum(times, _MOST_TIMES).astype(np.uint8)
-
-
-def joined(several: Iterable[Distinct]) -> Distinct:
-    """The different hashes of several, at most 131,072: of more, a smaller sample."""
-    listed = list(several)
-    bits = max((hashes.bits for hashes in listed), default=0)
-    parts = [hashes.sampled(bits) for hashes in listed]
-    every = np.concatenate([np.empty(0, np.uint64), *(part.hashes for part in parts)])
-    times = np.concatenate([np.empty(0, np.uint8), *(part.times for part in parts)])
-    hashes, place = np.unique(every, return_inverse=True)
-    different = Distinct(hashes, _counts(np.bincount(place, times)), bits)
-    while len(different.hashes) > _MOST_HASHES:
-        different = different.sampled(different.bits + 1)
-    return different
-
-
 _FORMAT = 2
+# What records of earlier versions have, too.
+_PASSED_OVER = ("unknown_files", "unknown_scripts", "hash_bits", "text_hashes", "id_hashes")
 _MOST = 1 << 50  # of any number; sums of more than JSON's 64 bits hold could not be written
 # The histogram of lengths has bins of 16 tokens up to 1,024, then four to each doubling: a book as
 # one document adds some bins to it, not a million.
@@ -158,16 +72,11 @@ class BlockRecord:
     text_tokens: int = 0  # in which [UNK] were counted
     unknown_tokens: int = 0  # [UNK] of them
     continuing_tokens: int = 0  # of them, those that continue a word
-    unknown_files: dict[str, tuple[int, int]] = field(default_factory=dict)  # `UnknownWords.files`
-    unknown_scripts: dict[str, int] = field(default_factory=dict)  # `UnknownWords.scripts`
     computed_tokens: int = 0  # of the model, each distinct row once
     padded_tokens: int = 0  # the same with padding
     batches: int = 0  # that the model computed
     compiled: int = 0  # shapes of batches that were compiled for the part
     length_bins: list[int] = field(default_factory=list)  # as `length_histogram` counts them
-    hash_bits: int = 0  # this and the next two as `Distinct` keeps them
-    text_hashes: str = ""
-    id_hashes: str | None = None  # None where ids are not counted
     files: dict[str, OutputFile] = field(default_factory=dict)  # by name
     seconds: dict[str, float] = field(default_factory=dict)
     cut_contexts: int = 0  # documents with a context of chunks that was cut
@@ -208,8 +117,6 @@ def block_record(
         text_tokens=part.unknown.tokens,
         unknown_tokens=part.unknown.unknown,
         continuing_tokens=part.unknown.continuing,
-        unknown_files=part.unknown.files,
-        unknown_scripts=part.unknown.scripts,
         length_bins=length_histogram(num_tokens),
         files=files,
         seconds={stage: round(seconds, 6) for stage, seconds in part.seconds.items()},
@@ -278,6 +185,7 @@ def parse_block_record(data: bytes, run: str) -> BlockRecord | None:
         row = orjson.loads(data)
         if row.pop("format") != _FORMAT or row.pop("run") != run:
             return None
+        row = {name: value for name, value in row.items() if name not in _PASSED_OVER}
         row["covered"] = {int(file): size for file, size in row["covered"].items()}
         row["files"] = {name: OutputFile(**file) for name, file in row["files"].items()}
         record = BlockRecord(**row, reused=True)
@@ -285,17 +193,12 @@ def parse_block_record(data: bytes, run: str) -> BlockRecord | None:
         counts = [getattr(record, name) for name in ("block", "part", *SUMMED)]
         counts += [*record.rejected.values(), *record.covered.values(), *record.unfit.values()]
         counts += [number for file in files for number in (file.bytes, file.rows)]
-        counts += [*record.length_bins, *record.unknown_scripts.values()]
+        counts += record.length_bins
         counts += [] if record.end_of_file is None else [record.end_of_file]
-        counts += [count for pair in record.unknown_files.values() for count in pair]
-        counts.append(record.hash_bits)
         whole = all(type(count) is int and 0 <= count < _MOST for count in counts)
         whole &= type(record.last) is bool
         whole &= all(isinstance(seconds, (int, float)) for seconds in record.seconds.values())
         whole &= all(isinstance(file.crc32c, str) for file in files)
-        whole &= record.hash_bits < 64 and {2} >= set(map(len, record.unknown_files.values()))
-        for text in (record.text_hashes, "" if record.id_hashes is None else record.id_hashes):
-            Distinct.from_text(text, record.hash_bits)
         names = [parse_name(name) for name in record.files]
         named = all(parsed and parsed[1:3] == (record.block, record.part) for parsed in names)
     except (ReconcileError, AttributeError, KeyError, TypeError, ValueError):
@@ -416,10 +319,6 @@ class Totals:
     lasts: int = 0  # records that were their block's last
     written: Counter = field(default_factory=Counter)  # files, bytes and `(kind, "rows")`
     listing: int = 0  # `listing_hash` of all files
-    unknown_files: dict[str, tuple[int, int]] = field(default_factory=dict)  # worst: [UNK], tokens
-    unknown_scripts: Counter = field(default_factory=Counter)  # of sampled [UNK]
-    texts: list[Distinct] = field(default_factory=list)
-    ids: list[Distinct] | None = field(default_factory=list)  # None: not counted
 
 
 def listing_hash(sizes: dict[str, int]) -> int:

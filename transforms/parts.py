@@ -275,8 +275,6 @@ class UnknownWords:
     tokens: int = 0  # that were looked at
     unknown: int = 0  # of them, [UNK]
     continuing: int = 0  # of them, those that continue a word, as `##ding` does
-    files: dict[str, tuple[int, int]] = field(default_factory=dict)  # worst five: [UNK], tokens
-    scripts: dict[str, int] = field(default_factory=dict)  # of a sample's [UNK]
 
 
 @dataclass(frozen=True)

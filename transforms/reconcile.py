@@ -9,22 +9,15 @@ from bert_embed.transforms.ledger import (
     HASHES,
     SUMMED,
     BlockRecord,
-    Distinct,
     Totals,
     Verdict,
-    joined,
     listing_hash,
     verdict,
     written_counts,
 )
 from bert_embed.transforms.parts import PlannedWork
 
-_MOST_HASHES, _MOST_HELD = 1 << 18, 1000  # held before they are joined
-_COUNTERS = (
-    *("counts", "rejected", "unfit", "seconds", "covered", "records", "written"),
-    "unknown_scripts",
-)
-_MOST_FILES = 1000  # whose [UNK] are counted; exact up to there, if among the worst of their parts
+_COUNTERS = ("counts", "rejected", "unfit", "seconds", "covered", "records", "written")
 
 
 class SumBlockRecords(beam.CombineFn):
@@ -47,9 +40,6 @@ class SumBlockRecords(beam.CombineFn):
         totals.unfit.update(record.unfit)
         totals.seconds.update(record.seconds)
         totals.covered.update(record.covered)
-        totals.unknown_files = _worst(totals.unknown_files, record.unknown_files)
-        totals.unknown_scripts.update(record.unknown_scripts)
-        _add_hashes(totals, record)
         totals.lengths = _added(totals.lengths, record.length_bins)
         _add_parts(totals, record.block, 1 << record.part)
         if record.end_of_file is not None:
@@ -66,10 +56,6 @@ class SumBlockRecords(beam.CombineFn):
             merged.listing = (merged.listing + totals.listing) % HASHES
             for name in _COUNTERS:
                 getattr(merged, name).update(getattr(totals, name))
-            merged.unknown_files = _worst(merged.unknown_files, totals.unknown_files)
-            merged.texts = _held(merged.texts + totals.texts)
-            uncounted = merged.ids is None or totals.ids is None
-            merged.ids = None if uncounted else _held((merged.ids or []) + (totals.ids or []))
             merged.lengths = _added(merged.lengths, totals.lengths)
             for block, parts in totals.parts.items():
                 _add_parts(merged, block, parts)
@@ -79,24 +65,7 @@ class SumBlockRecords(beam.CombineFn):
         return merged
 
     def extract_output(self, totals: Totals) -> Totals:
-        totals.texts = [joined(totals.texts)]
-        totals.ids = None if totals.ids is None else [joined(totals.ids)]
         return totals
-
-
-def _add_hashes(totals: Totals, record: BlockRecord) -> None:
-    texts = Distinct.from_text(record.text_hashes, record.hash_bits)
-    totals.texts = _held([*totals.texts, texts])
-    if totals.ids is None or record.id_hashes is None:
-        totals.ids = None
-        return
-    totals.ids = _held([*totals.ids, Distinct.from_text(record.id_hashes, record.hash_bits)])
-
-
-def _held(several: list[Distinct]) -> list[Distinct]:
-    """The same, joined if there are many: sorting them for every record would take longer."""
-    many = sum(len(hashes.hashes) for hashes in several) > _MOST_HASHES or len(several) > _MOST_HELD
-    return [joined(several)] if many else several
 
 
 def _add_parts(totals: Totals, block: int, parts: int) -> None:
@@ -104,21 +73,6 @@ def _add_parts(totals: Totals, block: int, parts: int) -> None:
     totals.parts[block] = seen | parts
     if seen & parts:
         totals.doubled.add(block)
-
-
-def _worst(
-    left: dict[str, tuple[int, int]], right: dict[str, tuple[int, int]]
-) -> dict[str, tuple[int, int]]:
-    """The sum of both, for the files with most [UNK]."""
-    if not right:
-        return left
-    added = dict(left)
-    for file, (unknown, tokens) in right.items():
-        had = added.get(file, (0, 0))
-        added[file] = had[0] + unknown, had[1] + tokens
-    if len(added) <= _MOST_FILES:
-        return added
-    return dict(sorted(added.items(), key=lambda item: (-item[1][0], item[0]))[:_MOST_FILES])
 
 
 def _added(left: list[int], right: list[int]) -> list[int]:

@@ -73,9 +73,7 @@ def token_block(block: DocumentBlock, tokenizer: TextTokenizer, spec: TextSpec) 
     )
     good = take(block, tokenized.numbers) if rejected else block
     tokens = tokenized.documents.tokens
-    unknown = unknown_words(
-        tokens.ids, tokens.row_splits, good.sources, tokenizer.unk_id, good.texts, tokenizer
-    )
+    unknown = unknown_words(tokens.ids, tokenizer.unk_id, tokenizer)
     part = replace(block.part, unknown=unknown, cut_contexts=tokenized.layout.cut_contexts)
     return TokenBlock(
         part=part.then("tokenize", time.perf_counter() - started, rejected),

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,6 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.base.arrays import text_hashes
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.columns import encoded
 from bert_embed.results.files import FORMATS
@@ -20,7 +19,6 @@ from bert_embed.transforms.ledger import (
     BlockRecord,
     block_record,
     block_record_bytes,
-    distinct,
     parse_block_record,
 )
 from bert_embed.transforms.output_folder import REJECTED, OutputFile, OutputFolder
@@ -83,21 +81,6 @@ def _facts(block: EmbeddingBlock) -> dict[str, pa.Array]:
     }
 
 
-@dataclass(frozen=True)
-class Counting:
-    """How different texts, and ids if `ids`, are counted; `bits` of the expected documents."""
-
-    bits: int = 0
-    ids: bool = False
-
-    def hashes(self, ids: pa.StringArray, text_hash: np.ndarray) -> dict[str, Any]:
-        """What a record keeps of a part's ids and texts."""
-        hashes = text_hashes(ids.to_pylist()) if self.ids else None
-        of_ids = None if hashes is None else distinct(hashes, self.bits).to_text()
-        texts = distinct(text_hash, self.bits).to_text()
-        return {"hash_bits": self.bits, "text_hashes": texts, "id_hashes": of_ids}
-
-
 Files = dict[str, OutputFile]  # by name
 _COMPUTED = ("computed_tokens", "padded_tokens", "batches", "compiled")
 
@@ -105,11 +88,9 @@ _COMPUTED = ("computed_tokens", "padded_tokens", "batches", "compiled")
 class WriteParts(beam.DoFn):
     """Writes parts, of vectors or of examples, with their rejected records and block records."""
 
-    def __init__(
-        self, output: str, run: str, write_files: Callable[[Any], Files], counting: Counting
-    ) -> None:
+    def __init__(self, output: str, run: str, write_files: Callable[[Any], Files]) -> None:
         self._folder, self._run = OutputFolder(output), run
-        self._write_files, self._counting = write_files, counting
+        self._write_files = write_files
 
     def process(self, block: EmbeddingBlock | TokenBlock) -> Iterator[BlockRecord]:
         with RedactErrors("write"):
@@ -128,7 +109,6 @@ class WriteParts(beam.DoFn):
         part = block.part.then("write", time.perf_counter() - started)
         computed = {name: getattr(block, name, 0) for name in _COMPUTED}
         computed["full_tokens"] = int(block.num_tokens_full.sum())
-        computed |= self._counting.hashes(block.ids, block.text_hash)
         record = block_record(part, block.num_tokens, block.truncated, files, **computed)
 
         def stays(data: bytes) -> bool:
@@ -154,12 +134,11 @@ def write_vectors(
     run: str,
     output_format: str,
     metadata: dict[str, Any],
-    counting: Counting = Counting(),
 ) -> WriteParts:
     """Writes a file for each kind of a block's vectors; `bigquery` is Parquet to be loaded."""
     folder = OutputFolder(output)
     files = partial(vector_files, folder=folder, output_format=output_format, metadata=metadata)
-    return WriteParts(output, run, files, counting)
+    return WriteParts(output, run, files)
 
 
 def vector_files(

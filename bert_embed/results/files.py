@@ -320,6 +320,8 @@ def _batches(
     first = 0
     for columns, settings in _columns(file, name, wanted):
         if chosen is not None:  # before they are decoded, which takes longer than to read them
+            if not columns:
+                raise InputError("it has none of the columns")
             stop = first + len(next(iter(columns.values())))
             inside = chosen[slice(*np.searchsorted(chosen, [first, stop]))] - first
             first = stop

@@ -209,6 +209,8 @@ def _type_in_json(name: str, types: Mapping[str, str]) -> pa.DataType:
     """The type of a column of JSON lines, which have times and decimals as text."""
     if name in INTEGERS:
         return pa.int32()
+    if name == "text_hash":
+        return pa.int64()
     declared = types.get(name, "string")
     inner = declared.removeprefix("list<item: ").removesuffix(">")
     in_json = inner in ("bool", "float", "double", "halffloat") or "int" in inner

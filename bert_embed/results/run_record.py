@@ -188,31 +188,12 @@ class Written:
 
 
 @dataclass(frozen=True)
-class UnknownInFile:
-    """The [UNK] of a file, and their share of its tokens."""
-
-    file: str
-    tokens: int
-    share: float
-
-
-@dataclass(frozen=True)
 class Unknown:
     """Tokens that are [UNK], and those that continue a word."""
 
     tokens: int
     share: float
-    files: tuple[UnknownInFile, ...]
-    scripts: dict[str, int]
     continuing_share: float = 0.0
-
-
-@dataclass(frozen=True)
-class Surplus:
-    """Embedded documents beyond one of each text, or id; `exact` unless they were estimated."""
-
-    surplus: int
-    exact: bool
 
 
 @dataclass(frozen=True)
@@ -240,8 +221,6 @@ class Result:
     full_tokens: int
     cut_share: float
     unknown: Unknown
-    equal_texts: Surplus
-    equal_ids: Surplus | None
     computed_tokens: int
     padded_tokens: int
     padding_share: float

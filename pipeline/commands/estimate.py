@@ -119,7 +119,6 @@ class Figures:
     p95_length: int
     cut_texts: float  # share of the texts that are cut
     cut_tokens: float  # share of the tokens that are lost with it
-    equal_texts: float  # share of the sampled texts that are equal to another one of the sample
     unknown: float  # share of [UNK] in the tokens of the sample
     exact: bool  # whether the sample is the whole input
     sampled_documents: int
@@ -134,7 +133,6 @@ class _Sample:
         # documents, records, tokens, tokens if nothing were cut, cut documents, vectors, bytes
         self._totals = np.zeros(7)
         self._lengths: list[tuple[np.ndarray, float]] = []  # tokens of documents; what each is for
-        self._hashes = [np.empty(0, np.int64)]
         self._text_tokens = self._unknown = self.sampled_tokens = 0
         self._size = self._read = 0.0
         self._kept: list[DocumentBlock] = []
@@ -204,7 +202,6 @@ class _Sample:
             cut, vectors = int(block.truncated.sum()), self._vectors(block)
             sums += np.array([len(block), rows, tokens, full, cut, vectors, text_bytes])
             lengths.append(block.num_tokens)
-            self._hashes.append(block.text_hash)
             self._text_tokens += block.part.unknown.tokens
             self._unknown += block.part.unknown.unknown
             self.sampled_tokens += tokens
@@ -235,7 +232,6 @@ class _Sample:
         documents, records, tokens, full, cut, vectors, text_bytes = totals.tolist()
         lengths = np.concatenate([lengths for lengths, _ in self._lengths])
         weights = np.concatenate([np.full(len(n), weight) for n, weight in self._lengths])
-        hashes = np.concatenate(self._hashes)
         return Figures(
             documents=round(documents),
             tokens=round(tokens),
@@ -246,7 +242,6 @@ class _Sample:
             p95_length=_percentile(lengths, weights, 0.95),
             cut_texts=cut / max(documents, 1),
             cut_tokens=(full - tokens) / max(full, 1),
-            equal_texts=1 - len(np.unique(hashes)) / len(hashes) if len(hashes) else 0.0,
             unknown=self._unknown / max(self._text_tokens, 1),
             exact=self.exact,
             sampled_documents=len(lengths),
@@ -496,11 +491,6 @@ def _assumptions(
         yield "the number of examples follows from the size of the first ones"
     if run.options.skip_existing:
         yield "--skip_existing is not considered: every document is counted as new"
-    if figures.equal_texts and not figures.exact:
-        yield (
-            "equal texts in different parts of the input are not found by a sample; a run computes "
-            "those of one block once"
-        )
     yield "files and bytes of the output follow from the plan and usual sizes of rows"
     if speed is not None and speed.device == "cpu" and speed.cores_used < _BUSY * speed.cores:
         yield (
@@ -535,10 +525,6 @@ def lines_of(estimate: Estimate) -> Iterator[str]:
     yield (
         f"cut: {100 * figures.cut_texts:.1f}% of the texts, {100 * figures.cut_tokens:.1f}% of the "
         f"tokens; [UNK]: {100 * figures.unknown:.2f}% of the tokens"
-    )
-    yield (
-        f"equal texts: {'' if figures.exact else 'at least '}{100 * figures.equal_texts:.1f}%"
-        f"{'' if figures.exact else ' (within the sample)'}"
     )
     yield (
         f"output*: {about}{figures.vectors:,} vectors in about "

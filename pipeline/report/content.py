@@ -37,14 +37,12 @@ from bert_embed.pipeline.report.sample import (
 from bert_embed.pipeline.report.vectors import (
     clusters,
     describe,
-    equal_ids,
     head_content,
     health,
-    unread_scripts,
     usable_rows,
 )
 from bert_embed.pipeline.run.summary import ADVICE, length_statistics, share
-from bert_embed.results.run_record import Counts, Result, RunRecord, Surplus, Unknown, Written
+from bert_embed.results.run_record import Counts, Result, RunRecord, Unknown, Written
 
 _Sum = TypeVar("_Sum", Counts, Written)
 _SUMMED = (
@@ -84,8 +82,6 @@ def _result(results: Sequence[Result]) -> Result:
         unfit=_added(result.unfit for result in results),
         cut_share=share(whole["full_tokens"] - whole["tokens"], whole["full_tokens"]),
         unknown=_unknown(results),
-        equal_texts=Surplus(sum(result.equal_texts.surplus for result in results), exact=False),
-        equal_ids=None,
         changes=None,
         padding_share=share(
             whole["padded_tokens"] - whole["computed_tokens"], whole["padded_tokens"]
@@ -130,11 +126,8 @@ def _unknown(results: Sequence[Result]) -> Unknown:
         )
         for name in ("share", "continuing_share")
     }
-    files = [file for result in results for file in result.unknown.files]
     return Unknown(
         tokens=sum(result.unknown.tokens for result in results),
-        files=tuple(sorted(files, key=lambda file: -file.tokens)),
-        scripts=_added(result.unknown.scripts for result in results),
         **shares,
     )
 
@@ -188,7 +181,6 @@ def report_content(
             name: result[name] for name in ("tokens", "full_tokens", "cut_share", "padding_share")
         },
         "unknown": result["unknown"],
-        "equal_texts": result["equal_texts"],
         # What several runs did at different times makes no curve.
         "timings": timings(record, block_records[0] if one else PartRecords([], 0)),
         "advice": ADVICE,
@@ -242,9 +234,7 @@ def _of_vectors(
 ) -> dict[str, Any]:
     usable = usable_rows(sample.vectors)
     directions = main_directions(sample.vectors[usable])
-    vectors = health(sample.vectors, record.settings, directions, _repeated(sample, record))
-    if (equal := record.numbers.equal_ids) is not None and equal.surplus:
-        vectors["findings"].append(vars(equal_ids(equal)))
+    vectors = health(sample.vectors, record.settings, directions, sample.repeated)
     content: dict[str, Any] = {
         "vectors": vectors,
         "full_lengths": _full_lengths(sample),
@@ -256,13 +246,6 @@ def _of_vectors(
         usable_texts = None if texts is None else [texts[at] for at in usable.tolist()]
         content |= _map(directions, usable_texts, record, projection)
     return content
-
-
-def _repeated(sample: Sample, record: RunRecord) -> int | None:
-    """How many texts are repeated; None unless the sample has every document, whole."""
-    equal = record.numbers.equal_texts
-    whole = sample.starts is None and len(sample) == sample.total
-    return equal.surplus if whole and equal.exact else None
 
 
 def _full_lengths(sample: Sample) -> dict[str, Any] | None:
@@ -282,7 +265,7 @@ def _map(
 ) -> dict[str, Any]:
     of = clusters(directions.places)
     return {
-        "clusters": describe(directions.places, of, texts, unread_scripts(record.numbers.unknown)),
+        "clusters": describe(directions.places, of, texts),
         "map": {
             "cluster": of.tolist(),
             "projections": projections(directions, projection),

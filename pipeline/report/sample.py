@@ -29,7 +29,7 @@ MOST_FILES = 128
 _BATCH = 256  # rows that are read at a time: their whole texts are in memory until they are cut
 _TEXT_LETTERS = 500  # of a text that are kept: enough for its most frequent words
 TEXT_COLUMNS = ("text", "content")  # the column of texts, and that of Beam's RAG tables
-_PLACES = ("id", "start", "stop", "num_tokens_full")
+_PLACES = ("id", "start", "stop", "num_tokens_full", "text_hash")
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Sample:
     texts: list[str | None] | None = None
     # Tokens of each document if nothing had been cut; None for pieces
     full_lengths: list[int] | None = None
+    repeated: int | None = None  # documents with the text of an earlier one; None for pieces
     extra: dict[str, list[Any]] = field(default_factory=dict)  # the extra columns, by name
     total: int = 0  # rows in the output, sampled or not
 
@@ -177,6 +178,7 @@ def _joined(
         for count, (_, part) in zip(counts, parts, strict=True):
             columns.setdefault(column, []).extend(part.get(column, [None] * count))
     vectors = [batch for batches, _ in parts for batch in batches]
+    hashes = columns.get("text_hash")
     of_rows = [name for name, count in zip(names, counts, strict=True) for _ in range(count)]
     return Sample(
         vectors=np.concatenate(vectors or [np.empty((0, 1), np.float32)]),
@@ -187,6 +189,7 @@ def _joined(
         stops=columns.get("stop"),
         texts=next((columns[name] for name in TEXT_COLUMNS if name in columns), None),
         full_lengths=columns.get("num_tokens_full"),
+        repeated=None if hashes is None else len(hashes) - len({*hashes}),
         extra={name: columns[name] for name in extra if name in columns},
         total=len(of_rows) if total is None else total,
     )

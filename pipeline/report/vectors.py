@@ -3,25 +3,23 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import xxhash
 
 from bert_embed.base.arrays import FINE, conditions, cosines, pair_cosines, unit
-from bert_embed.base.errors import InputError, counted
+from bert_embed.base.errors import InputError
 from bert_embed.bundle.find import resolve_model
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.report.sample import MOST_FILES, TEXT_COLUMNS, Directions, some_files
 from bert_embed.results.files import Rows, row_batches
-from bert_embed.results.run_record import RunRecord, Surplus, Unknown
+from bert_embed.results.run_record import RunRecord
 from bert_embed.search.clusters import train
 from bert_embed.text.tokenizer import load_tokenizer
-from bert_embed.transforms.blocks import script_of
 from bert_embed.transforms.output_folder import OutputFolder
 
 _SEED_OF_PAIRS = 20_000
@@ -42,19 +40,6 @@ class Finding:
     value: str  # what was found, for people
     normal: str  # what is normal, in one sentence
     healthy: bool  # whether it is
-
-
-def equal_ids(surplus: Surplus) -> Finding:
-    """Says of how many documents the id is that of another one."""
-    about = "" if surplus.exact else "about "
-    documents = counted(surplus.surplus, "document has", "documents have")
-    return Finding(
-        "Equal ids",
-        f"{about}{documents} the id of another one",
-        "None is normal. By such an id vectors cannot be joined to a table: --id_column takes one "
-        "with unique values.",
-        False,
-    )
 
 
 def usable_rows(vectors: np.ndarray) -> np.ndarray:
@@ -305,8 +290,6 @@ _FEWEST_ROWS = 20  # below, groups are chance
 _CENTRAL = 3  # documents that stand for a cluster
 _WORDS = 6
 _RARER = 1.5  # times as frequent as elsewhere a word is that names a cluster, at least
-_MANY, _OFTEN = 0.02, 0.1  # share of [UNK] in a file, and of a script among them, that tell
-_READ = ("Latin", "symbols")  # what every vocabulary has, but for some words
 _WORD = re.compile(r"[^\W\d_]{3,}")
 
 
@@ -322,27 +305,10 @@ def clusters(places: np.ndarray) -> np.ndarray:
     return rank[labels]
 
 
-def unread_scripts(unknown: Unknown) -> list[str]:
-    """The scripts whose words a run's model mostly does not know."""
-    shares = [unknown.share, *(file.share for file in unknown.files)]
-    least = _OFTEN * sum(unknown.scripts.values())
-    return [
-        name
-        for name, count in unknown.scripts.items()
-        if max(shares) > _MANY and count >= least and name not in _READ
-    ]
-
-
 def describe(
-    places: np.ndarray,
-    of: np.ndarray,
-    texts: Sequence[str | None] | None,
-    unread: Collection[str] = (),
+    places: np.ndarray, of: np.ndarray, texts: Sequence[str | None] | None
 ) -> list[dict[str, Any]]:
-    """For each cluster its size, the rows nearest to its middle, and its words if texts are given.
-
-    Where most texts are in a script that the model does not read, `unread` names it instead.
-    """
+    """For each cluster its size, the rows nearest to its middle, and its words, of given texts."""
     words = [_WORD.findall((text or "").lower()) for text in texts or ()]
     everywhere = Counter(word for of_text in words for word in of_text)
     rows, clusters = [], int(of.max(initial=-1)) + 1
@@ -354,16 +320,8 @@ def describe(
         if texts is not None:
             counts = Counter(word for at in members.tolist() for word in words[at])
             row["words"] = _telling(counts, everywhere, clusters)
-            row["unread"] = _script_of_most([texts[at] or "" for at in members.tolist()], unread)
         rows.append(row)
     return rows
-
-
-def _script_of_most(texts: Sequence[str], scripts: Collection[str]) -> str | None:
-    """The one of some scripts in which more than half of the texts begin."""
-    counts = Counter(map(script_of, texts)) if scripts else Counter()
-    script, count = max(counts.items(), key=itemgetter(1), default=("", 0))
-    return script if script in scripts and 2 * count > len(texts) else None
 
 
 def _telling(counts: Counter, everywhere: Counter, clusters: int) -> list[str]:

@@ -62,9 +62,9 @@ def build(
     if run.kind == EXAMPLES:
         tokenizer = run.work.bundle.tokenizer_fingerprint
         files = partial(example_files, folder=run.folder, tokenizer=tokenizer)
-        write = WriteParts(*parts, files, run.counting)
+        write = WriteParts(*parts, files)
     else:
-        write = write_vectors(*parts, run.options.output_format, run.work.metadata, run.counting)
+        write = write_vectors(*parts, run.options.output_format, run.work.metadata)
         blocks = blocks | "Embed" >> EmbedBlocks(handler or model_handler(run, place))
     written = blocks | "Write" >> beam.ParDo(write)
     block_records = (*read.finished, written) | "Block records" >> beam.Flatten()

@@ -30,7 +30,6 @@ from bert_embed.transforms.bigquery.read import TableRequest
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock
 from bert_embed.transforms.examples import ExampleSettings
 from bert_embed.transforms.increments import KeySettings, MergedKeys
-from bert_embed.transforms.ledger import sample_bits
 from bert_embed.transforms.listing import Listing, StoredListing
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import WHOLE_FILES, InputFile, PlannedWork, default_block_bytes
@@ -41,7 +40,6 @@ from bert_embed.transforms.read.examples import ExampleReading, first_examples
 from bert_embed.transforms.read.lines import first_lines
 from bert_embed.transforms.read.reader import document_blocks, example_blocks
 from bert_embed.transforms.read.streams import packing
-from bert_embed.transforms.write import Counting
 
 BUCKET_KEYS = 1_000_000  # some 50 MB of hashes, compared in one worker's memory
 _MOST_BUCKETS = 1 << 16
@@ -277,12 +275,6 @@ class EmbedRun:
         buckets = key_buckets(self.source.documents, work.earlier)
         keeper = self.folder if work.skipped.is_chain else None
         return KeySettings(work.key_sources[0], buckets, work.read, keeper)
-
-    @property
-    def counting(self) -> Counting:
-        """How different texts and ids are counted; ids that are places are all different."""
-        bits = sample_bits(self.source.documents)
-        return Counting(bits, ids=bits == 0 and self.work.columns.id is not None)
 
     @property
     def reads_all(self) -> bool:

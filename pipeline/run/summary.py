@@ -21,19 +21,15 @@ from bert_embed.results.run_record import (
     Lengths,
     Result,
     RunRecord,
-    Surplus,
     Unknown,
-    UnknownInFile,
     Written,
 )
 from bert_embed.transforms.bigquery.client import TableName
 from bert_embed.transforms.ledger import (
     EQUAL_BINS,
     LENGTH_BIN,
-    Distinct,
     Totals,
     Verdict,
-    joined,
     length_end,
 )
 from bert_embed.transforms.listing import HIDDEN, LINKS, OF_RUNS
@@ -44,7 +40,6 @@ ADVICE = {
     "cut": "--long_text window or --chunk tokens reads all of single texts, --max_seq_length more",
     "unknown": "choose a --model for these languages",
 }
-_MOST_FILES = 5  # with most [UNK] that a record lists
 
 
 def embedded_nothing(record: RunRecord) -> bool:
@@ -166,8 +161,6 @@ def summary(totals: Totals, elapsed: float, changes: Changes | None = None) -> R
     counts, elapsed = totals.counts, max(elapsed, 0.0)
     no_rates = not elapsed or (counts["reused"] > 0 and counts["new_documents"] == 0)
     padded = counts["padded_tokens"]
-    texts = _surplus(counts["embedded"], totals.texts)
-    ids = None if totals.ids is None else _surplus(counts["embedded"], totals.ids)
     return Result(
         counts=_counts(totals),
         written=_written(totals),
@@ -177,8 +170,6 @@ def summary(totals: Totals, elapsed: float, changes: Changes | None = None) -> R
         full_tokens=counts["full_tokens"],
         cut_share=share(counts["full_tokens"] - counts["tokens"], counts["full_tokens"]),
         unknown=_unknown(totals),
-        equal_texts=texts,
-        equal_ids=ids,
         computed_tokens=counts["computed_tokens"],
         padded_tokens=padded,
         padding_share=share(padded - counts["computed_tokens"], padded),
@@ -200,23 +191,12 @@ def share(part: float, whole: float) -> float:
     return round(part / whole, 4) if whole else 0.0
 
 
-def _surplus(documents: int, hashes: list[Distinct]) -> Surplus:
-    """How many documents more there are than different texts, or ids."""
-    all_of_them = joined(hashes)
-    return Surplus(all_of_them.surplus(documents), exact=all_of_them.bits == 0)
-
-
 def _unknown(totals: Totals) -> Unknown:
-    """How many tokens are [UNK], in which files most, of which scripts; how many continue words."""
+    """How many tokens are [UNK], and how many continue words."""
     unknown, tokens = totals.counts["unknown_tokens"], totals.counts["text_tokens"]
-    worst = sorted(totals.unknown_files.items(), key=lambda item: (-item[1][0], item[0]))
-    files = [UnknownInFile(file, found[0], share(*found)) for file, found in worst if found[0]]
-    scripts = sorted(totals.unknown_scripts.items(), key=lambda item: (-item[1], item[0]))
     return Unknown(
         tokens=unknown,
         share=share(unknown, tokens),
-        files=tuple(files[:_MOST_FILES]),
-        scripts=dict(scripts),
         continuing_share=share(totals.counts["continuing_tokens"], tokens),
     )
 
@@ -246,7 +226,6 @@ def _written(totals: Totals) -> dict[str, Written]:
 
 
 MOST_NAMED = 5
-_WORST_FILES = 3
 # English prose, notes and program code have 7 to 10%, German, French, Polish and Russian 33 to 75%
 # with the vocabulary of an English model.
 _MUCH_SPLIT = 0.3
@@ -346,7 +325,6 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> li
         *_unknown_lines(result),
         *_unfit_lines(record),
         *_context_lines(result),
-        *_equal_lines(record),
         f"{result.elapsed_seconds:.1f} s{' this time' if again else ''}: {_speed(result)} "
         f"(seconds per stage{', of all attempts' if again else ''}: {stages})",
         f"{record.kind} in {output}{f' (rows: {rows})' if rows else ''}, everything about the "
@@ -385,21 +363,6 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}%"
 
 
-# What to do about documents of one id, behind their number
-EQUAL_IDS = "vectors cannot be joined to a table by it; --id_column takes one with unique values"
-
-
-def _equal_lines(record: RunRecord) -> Iterator[str]:
-    texts, ids = record.numbers.equal_texts, record.numbers.equal_ids
-    about = "" if texts.exact else "about "
-    if texts.surplus:
-        equal = counted(texts.surplus, "embedded text is", "embedded texts are")
-        yield f"{about}{equal} equal to another one"
-    if ids is not None and ids.surplus:
-        twice = counted(ids.surplus, "embedded document has", "embedded documents have")
-        yield f"warning: {about}{twice} the id of another one: {EQUAL_IDS}"
-
-
 def _unfit_lines(record: RunRecord) -> Iterator[str]:
     """The values that the types of extra columns could not hold."""
     kinds = record.input.extra_columns or {}
@@ -418,15 +381,8 @@ def _unknown_lines(result: Result) -> Iterator[str]:
     """The share of [UNK]; and warnings where much of the text did not reach the model."""
     unknown = result.unknown
     if unknown.tokens:
-        scripts = ", ".join(list(unknown.scripts)[:MOST_NAMED])
-        worst = ", ".join(
-            f"{file.file} {_percent(file.share)}" for file in unknown.files[:_WORST_FILES]
-        )
-        yield (
-            f"{counted(unknown.tokens, 'token is', 'tokens are')} [UNK], "
-            f"{_percent(unknown.share)}"
-            f"{f' ({scripts})' if scripts else ''}, most in {worst}"
-        )
+        shown = counted(unknown.tokens, "token is", "tokens are")
+        yield f"{shown} [UNK], {_percent(unknown.share)}"
     if result.cut_share > _MUCH:
         yield (
             f"warning: {_percent(result.cut_share)} of the tokens were cut and have no part in "

@@ -154,9 +154,6 @@ def test_a_small_input_is_counted_as_its_run_counts_it(small, tiny_bundle, capsy
         run["counts"]["truncated"] / run["counts"]["embedded"]
     )
     assert figures["unknown"] == pytest.approx(run["unknown"]["share"], abs=1e-4)
-    assert figures["equal_texts"] == pytest.approx(
-        run["equal_texts"]["surplus"] / run["counts"]["embedded"]
-    )
     assert found["files"] == run["input"]["files"]
     assert found["output_bytes"] == pytest.approx(run["written"]["embeddings"]["bytes"], rel=0.5)
     assert (found["speed"], found["hours"], found["cost"]) == (None, None, None)

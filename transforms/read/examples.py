@@ -320,10 +320,7 @@ def _block(
     layout = _layout(parsed, good, heads, all_rows, reading)
     rows, row = unique_rows(all_rows, key)
     if reading.unk_id is not None and len(good):
-        places_of = pa.array(
-            [sources[number] for number in parsed.document[good].tolist()], pa.string()
-        )
-        part = replace(part, unknown=unknown_words(input_ids, splits, places_of, reading.unk_id))
+        part = replace(part, unknown=unknown_words(input_ids, reading.unk_id))
     return TokenBlock(
         part=part,
         ids=pa.array([ids[head_row] for head_row in head_rows.tolist()], pa.string()),

@@ -12,8 +12,7 @@ function nameOf(row) {
 }
 
 function clusterName(number) {
-  const { words = [], unread } = content.clusters[number];
-  if (unread) return `${unread}, not known to the model`;
+  const { words = [] } = content.clusters[number];
   return words.slice(0, 3).join(", ") || `cluster ${number + 1}`;
 }
 
@@ -80,16 +79,13 @@ function textsNote() {
 }
 
 function clusterSection() {
-  const groups = content.clusters.map(({ size, words, unread, central }, number) => {
+  const groups = content.clusters.map(({ size, words, central }, number) => {
     const title = words?.length ? words.join(", ") : `Cluster ${number + 1}`;
     const made = element(
       "div",
       {},
-      element("h3", {}, unread ? `Texts in ${unread}: no topic` : title),
-      quiet(
-        `${whole(size)} in the sample`,
-        unread ? `. The model knows few words of ${unread}, so these vectors say little.` : "",
-      ),
+      element("h3", {}, title),
+      quiet(`${whole(size)} in the sample`),
       ...central.slice(0, 2).map((row) => element("div", { class: "quote" }, nameOf(row))),
     );
     made.style.borderColor = COLOURS[number];

@@ -82,7 +82,6 @@ function lengthSection() {
   const at = documents.findIndex((_, at) => begin(at + 1) > most);
   const place = at < 0 ? documents.length : at + (most + 0.5 - begin(at)) / (begin(at + 1) - begin(at));
   const line = cuts && counts.truncated && most <= last + bin ? place : null;
-  const files = unknown.files.map(({ file, tokens: count, share }) => [file, count, share]);
   return section(
     "Lengths and lost tokens",
     element(
@@ -105,20 +104,9 @@ function lengthSection() {
     element(
       "p",
       {},
-      `${percent(unknown.share)} of the tokens of all texts are [UNK], words that the model does not know`,
-      `${Object.keys(unknown.scripts).length ? ` (${Object.keys(unknown.scripts).join(", ")})` : ""}. `,
+      `${percent(unknown.share)} of the tokens of all texts are [UNK], words that the model does not know. `,
       `${percent(tokens.padding_share)} of the tokens that the model computed were padding.`,
     ),
-    files.length
-      ? table(
-          [
-            ["files with most [UNK]", (each) => each[0], "name"],
-            ["[UNK]", (each) => whole(each[1]), "number"],
-            ["of the file's tokens", (each) => percent(each[2]), "number"],
-          ],
-          files,
-        )
-      : null,
   );
 }
 

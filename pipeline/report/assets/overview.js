@@ -57,7 +57,7 @@ function helps(share, what) {
 
 /** What a reader should know first: [whether it is fine, a sentence]. */
 function notes() {
-  const { changes, counts, tokens, unknown, equal_texts: equal, vectors } = content;
+  const { changes, counts, tokens, unknown, vectors } = content;
   const made = [];
   const add = (healthy, text) => made.push([healthy, text]);
   if (!counts.records) add(false, "The input held no records.");
@@ -89,11 +89,6 @@ function notes() {
         : "The model knows every word.",
     );
   }
-  if (equal?.surplus)
-    add(
-      true,
-      `${equal.exact ? "" : "About "}${whole(equal.surplus)} documents have the text of an earlier one; the command dedup finds equal and similar ones.`,
-    );
   if (vectors) {
     const odd = vectors.findings.filter((finding) => !finding.healthy).map((finding) => finding.name);
     add(

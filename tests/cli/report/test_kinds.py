@@ -102,24 +102,9 @@ def test_vectors_that_are_not_healthy_are_reported(corpus, tiny_bundle, tmp_path
     texts.write_text("the same text\n" * 25)
     assert embed(tmp_path / "copies", tiny_bundle, texts) == 0
     copies = content(tmp_path / "copies")
-    assert copies["vectors"]["equal"] == copies["equal_texts"]["surplus"] == 24
+    assert copies["vectors"]["equal"] == 24
     assert "Equal vectors" not in found_bad(copies)
     assert "map" not in copies
-
-
-def test_texts_that_the_model_cannot_read_are_no_topic(tiny_bundle, tmp_path):
-    draw = np.random.default_rng(5)
-    han = ["".join(draw.choice(list("机器学习向量检索"), 20)) for _ in range(30)]
-    latin = [" ".join(draw.choice(["red", "river", "bank", "money"], 9)) for _ in range(60)]
-    (tmp_path / "in.txt").write_text("\n".join([*han, *latin]))
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", keep_text=True) == 0
-    page = content(tmp_path / "out")
-    of, texts = page["map"]["cluster"], page["documents"]["texts"]
-    for number, each in enumerate(page["clusters"]):
-        own = [texts[row] for row in range(len(texts)) if of[row] == number]
-        unread = sum(text[0] > "z" for text in own) > len(own) / 2
-        assert each["unread"] == ("Han" if unread else None)
-    assert any(each["unread"] for each in page["clusters"])
 
 
 def test_examples_have_a_page_on_request(corpus, tiny_bundle, tmp_path):

@@ -24,7 +24,7 @@ from bert_embed.transforms.blocks import take_documents
 from bert_embed.transforms.ledger import read_block_record
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import Part
-from bert_embed.transforms.write import Counting, WriteParts, vector_files, write_vectors
+from bert_embed.transforms.write import WriteParts, vector_files, write_vectors
 from tests.support.blocks import (
     IDS,
     SCORES,
@@ -435,7 +435,7 @@ def test_the_record_of_two_attempts_is_that_of_the_file_that_came_last(
 
     if at != "files":
         monkeypatch.setattr(OutputFolder, "write_block_record", late)
-    written = WriteParts(str(tmp_path), "run", overtaken, Counting()).write(slow)
+    written = WriteParts(str(tmp_path), "run", overtaken).write(slow)
     record = read_block_record(folder, slow.part.block, slow.part.number, "run")
     assert written.files == record.files
     ((name, file),) = record.files.items()
