@@ -25,6 +25,7 @@ _TYPES: dict[Any, str] = {
     flags.places: "Path | Sequence[Path]",
     flags.Choice: "str",
     flags.one_text: "str",
+    flags.separator: "str",
 }
 _HEAD = """\
 # Options of embed and tokenize

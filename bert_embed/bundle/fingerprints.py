@@ -72,7 +72,13 @@ EXAMPLES = Keys(
 # Where texts and ids come from, in the order in which they are hashed.
 COLUMNS = Keys(
     always=("text", "id", "text_b", "spans", "extra", "id_type"),
-    new={"csv_quoting": "minimal", "csv_escape": None, "context": ()},
+    new={
+        "csv_quoting": "minimal",
+        "csv_escape": None,
+        "context": (),
+        "csv_separator": None,
+        "csv_header": None,
+    },
 )
 # What is read, and how the output is cut into files.
 WORK = Keys(

@@ -32,6 +32,7 @@ from bert_embed.pipeline.options.flags import (
     one_text,
     place,
     places,
+    separator,
     switch,
 )
 from bert_embed.pipeline.runners.options import (
@@ -77,7 +78,7 @@ _MISSING = {
 # from a run.json, which somebody else may have written.
 OF_RESULT = (
     *("input_format", "document", "text_column", "text_b_column", "extra_columns", "id_column"),
-    *("csv_quoting", "csv_escape"),
+    *("csv_quoting", "csv_escape", "csv_separator", "csv_header"),
     *("limit", "max_rejected", "max_deleted", "skip_blocks"),
     *("block_bytes", "output_format", "output_dtype"),
     *("keep_text", "report", "report_texts", "granularity", "vectors", "top_k", "min_weight"),
@@ -151,6 +152,14 @@ class Options(CheckedOptions):
     csv_escape: str | None = flag(
         "character of CSV before a quote, separator or line end that is part of a field: \\",
         "CHAR",
+    )
+    csv_separator: str | None = flag(
+        "character between the fields of CSV, such as ; or tab (default: by suffix and header)",
+        "CHAR",
+        kind=separator,
+    )
+    csv_header: tuple[str, ...] | None = flag(
+        "names of the columns of CSV files that have no header", "NAME,NAME", kind=names
     )
     limit: int | None = flag("read only the first N records", "N", kind=POSITIVE)
     output: str = flag(

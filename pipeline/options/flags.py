@@ -165,6 +165,18 @@ def names(name: str, value: Any) -> tuple[str, ...]:
     return tuple(one_text(name, item) for item in items)
 
 
+_SEPARATORS = {"tab": "\t", r"\t": "\t", "space": " ", "^A": "\x01", r"\x01": "\x01"}
+
+
+def separator(name: str, value: Any) -> str:
+    """A character between fields, or its name."""
+    text = one_text(name, value)
+    text = _SEPARATORS.get(text, text)
+    if len(text) != 1 or not text.isascii() or text in '"\r\n\0':
+        raise SettingError(name, f"must be one character, or tab or ^A, got {value!r}")
+    return text
+
+
 @dataclass(frozen=True)
 class Share:
     """A number of records, or their share."""

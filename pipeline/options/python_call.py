@@ -54,6 +54,8 @@ class EmbedKeywords(TypedDict, total=False):
     id_column: str | None
     csv_quoting: str | None
     csv_escape: str | None
+    csv_separator: str | None
+    csv_header: str | Sequence[str] | None
     limit: int | None
     overwrite: bool | None
     max_rejected: str | int | None

@@ -38,7 +38,7 @@ from bert_embed.transforms.read.csv import check_names, csv_header
 from bert_embed.transforms.read.examples import ExampleReading, first_examples
 from bert_embed.transforms.read.lines import first_lines, first_records, stored_pieces
 from bert_embed.transforms.read.parquet import check_schema, plain_type, promoted, type_of
-from bert_embed.transforms.read.reader import quoting_of
+from bert_embed.transforms.read.reader import dialect_by
 from bert_embed.transforms.read.records import (
     CAN_BE,
     OWN_COLUMNS,
@@ -54,6 +54,7 @@ from bert_embed.transforms.read.wrapped import unwrapping
 _FIRST_RECORDS, _MOST_RECORDS, _MOST_LOOKED = 100, 10_000, 1000
 _MOST_SEARCHED = 256 << 20  # bytes in which a field is looked for that no first record has
 NO_ID_COLUMN = ""  # as --id_column: each document is named by its place
+_OF_CSV = "csv_quoting", "csv_escape", "csv_separator", "csv_header"
 _COMMA = re.compile(r"\s*,\s*")
 _RECORDS = "JSON lines, CSV and Parquet"
 _SPANS = "start", "stop"
@@ -80,6 +81,8 @@ def named_columns(options: Options, existing: Collection[str] = ()) -> Columns:
         spans=_SPANS if "span" in options.granularity else None,
         csv_quoting=options.csv_quoting,
         csv_escape=options.csv_escape,
+        csv_separator=options.csv_separator,
+        csv_header=options.csv_header,
         context=context_columns(options.chunk_context or ()),
     )
 
@@ -94,6 +97,8 @@ def recorded_columns(record: RunRecord) -> Columns:
         spans=_SPANS if source.span_columns else None,
         csv_quoting=options["csv_quoting"],
         csv_escape=options["csv_escape"],
+        csv_separator=options["csv_separator"],
+        csv_header=options["csv_header"] and tuple(options["csv_header"]),
         context=context_columns(options["chunk_context"] or ()),
     )
 
@@ -138,7 +143,7 @@ def _looked_at(files: list[InputFile], columns: Columns) -> list[_Fields]:
 
     def read(file: InputFile) -> _Fields | None:
         if file.format == "csv":
-            header = csv_header(file, quoting_of(columns))
+            header = csv_header(file, dialect_by(columns))
             return None if header is None else _Fields(file, header)
         records = tuple(islice(first_records(first_lines(file)), most))
         return _Fields(file, tuple(dict.fromkeys(chain.from_iterable(records))), records)
@@ -159,7 +164,7 @@ def input_columns(options: Options, files: list[InputFile]) -> Columns:
     """Which fields hold text, id and extra columns, by first records, headers and schemas."""
     columns = named_columns(options)
     formats = {file.format for file in files}
-    for flag in ("csv_quoting", "csv_escape") if "csv" not in formats else ():
+    for flag in _OF_CSV if "csv" not in formats else ():
         if getattr(options, flag) != DEFAULTS[flag]:
             raise UsageError(f"--{flag} is for CSV, and --input names none")
     if formats == {"tfrecord"}:

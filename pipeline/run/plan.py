@@ -35,7 +35,7 @@ from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import WHOLE_FILES, InputFile, PlannedWork, default_block_bytes
 from bert_embed.transforms.plan import PlanRequest
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.csv import QUOTED, Quoting, first_csv_records
+from bert_embed.transforms.read.csv import QUOTED, Dialect, first_csv_records
 from bert_embed.transforms.read.examples import ExampleReading, first_examples
 from bert_embed.transforms.read.lines import first_lines
 from bert_embed.transforms.read.reader import document_blocks, example_blocks
@@ -363,7 +363,7 @@ def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = 
     return size
 
 
-def count_documents(files: list[InputFile], limit: int | None, quoting: Quoting = QUOTED) -> int:
+def count_documents(files: list[InputFile], limit: int | None, dialect: Dialect = QUOTED) -> int:
     """Estimates how many documents an input has; counts them where no text has to be read."""
     if files and files[0].format == "tfrecord":
         sizes = [len(record.data or b"") for record in first_examples(files[0])]
@@ -376,15 +376,15 @@ def count_documents(files: list[InputFile], limit: int | None, quoting: Quoting 
         others.sort(key=lambda file: (file.format, -file.stop))
         for _, alike in groupby(others, key=lambda file: file.format):
             kind = list(alike)
-            known = filter(None, (_record_bytes(file, quoting) for file in kind))
+            known = filter(None, (_record_bytes(file, dialect) for file in kind))
             if record_bytes := next(known, None):
                 documents += max(1, round(_stored_bytes(kind) / record_bytes))
     return documents if limit is None else min(documents, limit)
 
 
-def _record_bytes(file: InputFile, quoting: Quoting) -> float | None:
+def _record_bytes(file: InputFile, dialect: Dialect) -> float | None:
     """Bytes of a record, by the first ones of a file; None if it has none."""
-    first = first_csv_records(file, quoting) if file.format == "csv" else first_lines(file)
+    first = first_csv_records(file, dialect) if file.format == "csv" else first_lines(file)
     return first.size / first.count if first is not None and first.count else None
 
 

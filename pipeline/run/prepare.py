@@ -71,7 +71,7 @@ from bert_embed.transforms.listing import (
 )
 from bert_embed.transforms.parts import WHOLE_FILES, plan_blocks
 from bert_embed.transforms.plan import planned_work
-from bert_embed.transforms.read.reader import quoting_of
+from bert_embed.transforms.read.reader import dialect_by
 
 _PLACES = ("input", "query", "output", "output_table", "skip_existing")
 _PATHS = ("input", "output", "skip_existing")
@@ -226,7 +226,7 @@ def find_source(
         files=files,
         digest=listing_digest(listing.files) if stored is None else stored.digest,
         columns=columns,
-        documents=count_documents(files, options.limit, quoting_of(columns)),
+        documents=count_documents(files, options.limit, dialect_by(columns)),
         examples=examples,
         settings=settings,
         arrived=arrived,

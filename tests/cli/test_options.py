@@ -30,6 +30,7 @@ from tests.support.command import block_records, data_files, embed, ran, record
 # Of each kind of option the type of its field, and what the keyword of Python takes.
 _TYPES = {
     flags.one_text: (str, str),
+    flags.separator: (str, str),
     flags.joined_names: (str, str | Sequence[str]),
     flags.place: (str, PathLike),
     flags.places: (tuple[str, ...], PathLike | Sequence[PathLike]),
@@ -82,6 +83,8 @@ VALUES = {
     "id_column": ("key", "key", {}),
     "csv_quoting": ("none", "none", {"input_format": "csv"}),
     "csv_escape": ("\\", "\\", {"input_format": "csv"}),
+    "csv_separator": ("tab", "\t", {"input_format": "csv"}),
+    "csv_header": ("id,text", ["id", "text"], {"input_format": "csv"}),
     "limit": ("7", 7, {}),
     "today": ("02:17", "02:17", {}),
     "overwrite": ("true", True, {}),

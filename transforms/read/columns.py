@@ -32,6 +32,8 @@ class Columns:
     id_type: str = "string"  # in Parquet and JSON lines; or the integer type of the id's one column
     csv_quoting: str = "minimal"  # or `none`: quotes in CSV are characters like others
     csv_escape: str | None = None  # makes the next character of CSV one like others
+    csv_separator: str | None = None  # between fields of CSV; None: by suffix and header
+    csv_header: tuple[str, ...] | None = None  # names of the columns of CSV without a header
     context: tuple[str, ...] = ()  # the fields that are before each chunk of the text
 
     @cached_property

@@ -43,23 +43,27 @@ _QUOTE, _LINE_FEED, _SPACE = ord('"'), ord("\n"), ord(" ")
 _TAB_SEPARATED = re.compile(
     r"\.(?:tsv|tab)(?:-\d+-of-\d+)?(?:\.[a-z0-9]+(?:-\d+-of-\d+)?)?$", re.IGNORECASE
 )
-_DELIMITERS = ",;\t|"  # of equally frequent ones the first
+_DELIMITERS = ",;\t|\x01"  # of equally frequent ones the first
 _HEADER_BYTES = 1 << 16  # at the start of a file, in which its header is looked for
 # The first record, whichever the delimiter is: quotes open a field only where one begins.
-_QUOTED = rb'(?:(?<=[,;\t|])|^)"(?:[^"]|"")*+(?:"|$)'
+_QUOTED = rb'(?:(?<=[,;\t|\x01])|^)"(?:[^"]|"")*+(?:"|$)'
+_SEPARATOR_LINE = re.compile(rb'(?:\xef\xbb\xbf)?"?sep=([\x01\t -~])"?\r?\n')  # as Excel writes it
 _FIRST_RECORD = re.compile(rb"(?>" + _QUOTED + rb"|[^\n])*+")
 
 
 @dataclass(frozen=True)
-class Quoting:
-    """What quotes and an escape character mean in a CSV file."""
+class Dialect:
+    """How a CSV file is written: quotes, an escape character, what separates fields, names."""
 
     has_quotes: bool = True
     escape: str | None = None  # makes the next character one like others
     skips_spaces: bool = False  # before a field, as in `1, "a, b"`
+    separator: str | None = None  # of fields; None: by suffix and header
+    header: tuple[str, ...] | None = None  # names of the columns; None: the first record
+    before: int = 0  # bytes of a line before the header that names the separator
 
 
-QUOTED = Quoting()
+QUOTED = Dialect()
 
 
 class RecordCutter:
@@ -69,7 +73,7 @@ class RecordCutter:
     quotes mean one. Lines are counted from 1.
     """
 
-    def __init__(self, delimiter: str, quoting: Quoting = QUOTED) -> None:
+    def __init__(self, delimiter: str, quoting: Dialect = QUOTED) -> None:
         self._delimiter = ord(delimiter)
         self.quoting = quoting
         self._before = _LINE_FEED
@@ -147,21 +151,28 @@ class RecordCutter:
 
 
 def dialect_of(
-    path: str, pieces: Iterable[bytes], quoting: Quoting = QUOTED
-) -> tuple[str, Quoting, Iterator[bytes]]:
-    """What separates a file's columns, its quoting, and its pieces, which begin with the header.
+    path: str, pieces: Iterable[bytes], quoting: Dialect = QUOTED
+) -> tuple[str, Dialect, Iterator[bytes]]:
+    """What separates a file's columns, its dialect, and its pieces, which begin with the header.
 
-    A tab in `.tsv` and `.tab`, also compressed; else the most frequent delimiter outside quotes in
-    the header. Where a space follows each of them in the header, spaces before all fields are
-    skipped. Whatever the sizes of the pieces, the same bytes of a file decide.
+    What a first line `sep=;` says; a tab in `.tsv` and `.tab`, also compressed; else the most
+    frequent delimiter outside quotes in the header. Where a space follows each of them in the
+    header, spaces before all fields are skipped. Whatever the sizes of the pieces, the same bytes
+    of a file decide.
     """
     rest = iter(pieces)
+    if quoting.separator is not None:
+        return quoting.separator, quoting, rest
     if _TAB_SEPARATED.search(path):
         return "\t", quoting, rest
     head: list[bytes] = []
     while sum(map(len, head)) < _HEADER_BYTES and (piece := next(rest, b"")):
         head.append(piece)
-    begin = b"".join(head)[:_HEADER_BYTES].removeprefix(BOM)
+    begin = b"".join(head)[:_HEADER_BYTES]
+    if line := _SEPARATOR_LINE.match(begin):
+        named = replace(quoting, before=line.end())
+        return line[1].decode(), named, chain([b"".join(head)[line.end() :]], rest)
+    begin = begin.removeprefix(BOM)
     header = begin.partition(b"\n")[0]
     if quoting.has_quotes:
         first = _FIRST_RECORD.match(begin)
@@ -180,7 +191,7 @@ _NULL = "\0N"  # stands for a field that is `\N`, which an escape would turn int
 # Without quotes, PostgreSQL, ClickHouse and `mysql --batch` write letters for these characters.
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0"}
 _LETTERS = re.compile(r"\\(.)", re.DOTALL)
-_UNQUOTED = Quoting(has_quotes=False, escape="\\")
+_UNQUOTED = Dialect(has_quotes=False, escape="\\")
 _FEW_LINES = 10  # of a malformed record: one with more is logged
 _INTEGER = re.compile(r"[0-9]{1,18}")  # Python refuses to convert thousands of digits
 # Python's csv module has one limit of fields for the process: here it is that of a record.
@@ -203,7 +214,7 @@ class CsvRecords:
     before: int = 0  # bytes of byte order mark and header before the first record of the file
     is_open: bool = False  # the last record is the file's last and ends within quotes
     too_large: int = 0
-    quoting: Quoting = QUOTED
+    quoting: Dialect = QUOTED
 
     @property
     def count(self) -> int:
@@ -235,7 +246,7 @@ class CsvRecords:
         return replace(self, data=data, starts=starts[starts < len(data)])
 
 
-def block_records(spec: BlockSpec, block_bytes: int, quoting: Quoting) -> Iterator[CsvRecords]:
+def block_records(spec: BlockSpec, block_bytes: int, quoting: Dialect) -> Iterator[CsvRecords]:
     """The records of a block of CSV files, as `block_lines` gives lines."""
     return chain.from_iterable(
         read_records(piece, spec.compression, block_bytes, spec.records, quoting=quoting)
@@ -249,7 +260,7 @@ def read_records(
     size: int,
     limit: int | None = None,
     gives_up: bool = False,
-    quoting: Quoting = QUOTED,
+    quoting: Dialect = QUOTED,
 ) -> Iterator[CsvRecords]:
     """Whole records from a file's start, some `size` bytes at a time, at most `limit`.
 
@@ -264,11 +275,16 @@ def read_records(
         data, ends = whole_record.data, whole_record.ends
         starts = np.append(0, ends[:-1])
         before = 0
-        if header is None:
+        if header is None and quoting.header is not None:
+            header, before = quoting.header, len(BOM) if data.startswith(BOM) else 0
+            data, starts = data[before:], np.maximum(starts - before, 0)
+            before += quoting.before
+        elif header is None:
             before = int(ends[0])
             is_open = whole_record.is_open and len(ends) == 1
             header = _header(path, delimiter, data[:before], is_open, quoting)
             data, starts = data[before:], starts[1:] - before
+            before += quoting.before
         records = CsvRecords(
             piece.file,
             path,
@@ -401,7 +417,7 @@ def _without_split_escapes(pieces: Iterable[bytes], escape: str | None) -> Itera
 
 
 def _header(
-    path: str, delimiter: str, data: bytes, is_open: bool, quoting: Quoting
+    path: str, delimiter: str, data: bytes, is_open: bool, quoting: Dialect
 ) -> tuple[str, ...]:
     try:
         text = data.decode("utf-8-sig")
@@ -425,7 +441,7 @@ def _said(error: csv.Error) -> str:
     return str(error)
 
 
-def _reader(records: Iterator[str], delimiter: str, quoting: Quoting) -> Iterator[list[str]]:
+def _reader(records: Iterator[str], delimiter: str, quoting: Dialect) -> Iterator[list[str]]:
     return csv.reader(
         records,
         delimiter=delimiter,
@@ -436,19 +452,19 @@ def _reader(records: Iterator[str], delimiter: str, quoting: Quoting) -> Iterato
     )
 
 
-def csv_header(file: InputFile, quoting: Quoting = QUOTED) -> tuple[str, ...] | None:
+def csv_header(file: InputFile, quoting: Dialect = QUOTED) -> tuple[str, ...] | None:
     """Names of a file's columns; None of an empty file; InputError if it has no header."""
     first = next(_begin(file, quoting), None)
     return None if first is None else first.header
 
 
-def first_csv_records(file: InputFile, quoting: Quoting = QUOTED) -> CsvRecords | None:
+def first_csv_records(file: InputFile, quoting: Dialect = QUOTED) -> CsvRecords | None:
     """Whole records from the start of a file, about 64 KiB; None if it has none."""
     records = _begin(file, quoting)
     return next((first for first in records if first.count and not first.too_large), None)
 
 
-def _begin(file: InputFile, quoting: Quoting) -> Iterator[CsvRecords]:
+def _begin(file: InputFile, quoting: Dialect) -> Iterator[CsvRecords]:
     [piece] = file.as_block().slices
     return read_records(piece, file.compression, 1 << 16, file.records, True, quoting)
 
@@ -461,7 +477,10 @@ def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
         if not places and flag == "extra_columns" and name in partitions(path):
             continue
         if not places:
-            raise no_column(flag, name, f"not a column of {path}", existing)
+            error = no_column(flag, name, f"not a column of {path}", existing)
+            shown = "csv_separator says what separates fields" if len(existing) == 1 else ""
+            shown = shown or "csv_header names the columns of a file without a header"
+            raise InputError(f"{error} ({shown})", *error.settings, shown.partition(" ")[0])
         if len(places) > 1:
             raise InputError(f"{path} has two columns of the name {name}")
 
@@ -501,6 +520,10 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
             fields = next(rows)
             if ' "' in text and records.quoting == QUOTED:
                 _check_quotes_behind_spaces(fields, text)
+            if fields[0].removeprefix("\ufeff") == records.header[0] and (
+                tuple(field.removeprefix("\ufeff") for field in fields) == records.header
+            ):
+                raise BadRecordError("a header again")  # where files were joined
             if any(fields[width:]):
                 raise BadRecordError(
                     "more fields than the header", f"{len(fields)} fields, {width} in the header"

@@ -514,7 +514,7 @@ def _loads(line: str | bytes) -> Any:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
         text = line if isinstance(line, str) else line.decode("utf-8")
-        text = text.rstrip().removesuffix(",")
+        text = text.rstrip().removesuffix(",").removeprefix("\ufeff")  # where files were joined
         if not any(word in text for word in _CONSTANTS) and not _LARGE.search(text):
             return orjson.loads(text)
     try:

@@ -38,7 +38,7 @@ from bert_embed.transforms.parts import (
 )
 from bert_embed.transforms.read import lines
 from bert_embed.transforms.read.columns import PLAIN, Columns
-from bert_embed.transforms.read.csv import CsvRecords, Quoting, block_records, parse_csv
+from bert_embed.transforms.read.csv import CsvRecords, Dialect, block_records, parse_csv
 from bert_embed.transforms.read.examples import (
     NO_RECORDS,
     ExampleReading,
@@ -263,15 +263,20 @@ def parts_of(
     elif spec.format == WHOLE_FILES:
         contents = whole_files(spec)
     elif spec.format == "csv":
-        contents = block_records(spec, block_bytes, quoting_of(columns))
+        contents = block_records(spec, block_bytes, dialect_by(columns))
     else:
         contents = block_lines(spec, block_bytes)
     return (parts_read_through if spec.read_through else parts_in_order)(contents, part_docs)
 
 
-def quoting_of(columns: Columns) -> Quoting:
+def dialect_by(columns: Columns) -> Dialect:
     """How fields of CSV are quoted."""
-    return Quoting(columns.csv_quoting == "minimal", columns.csv_escape)
+    return Dialect(
+        columns.csv_quoting == "minimal",
+        columns.csv_escape,
+        separator=columns.csv_separator,
+        header=columns.csv_header,
+    )
 
 
 def parse_part(

@@ -116,6 +116,8 @@ def test_nulls_of_mysql_are_missing(tmp_path, tiny_bundle):
         ({"csv_escape": '"'}, "--csv_escape must be one character"),
         ({"csv_quoting": "all"}, "--csv_quoting"),
         ({"csv_quoting": "none"}, "--csv_quoting is for CSV, and --input names none"),
+        ({"csv_header": "a,b"}, "--csv_header is for CSV, and --input names none"),
+        ({"csv_separator": "::"}, "--csv_separator must be one character, or tab or ^A"),
     ],
 )
 def test_other_quoting_is_refused(tmp_path, tiny_bundle, capsys, flags, message):
@@ -210,3 +212,49 @@ def test_other_quotes_behind_spaces_are_characters_or_rejected(tmp_path, tiny_bu
     found = [(each["reason"], each["detail"].split(",")[0]) for each in rejected(tmp_path / "out")]
     place = "begins with a space and a quote"
     assert found == [("malformed CSV", f"field {number} {place}") for number in (2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "flags"),
+    [
+        ("in.tsv", "a\tone\nb\ttwo\n", {"csv_header": "id,text"}),
+        ("in.csv", "\ufeffa,one\nb,two\n", {"csv_header": "id,text"}),
+        ("in.csv", "sep=;\nid;text\na;one\nb;two\n", {}),
+        ("in.csv", '\ufeff"sep=|"\r\nid|text\r\na|one\r\nb|two\r\n', {}),
+        ("in.csv", "id\x01text\na\x01one\nb\x01two\n", {}),
+        ("in.csv", "a\x01one\nb\x01two\n", {"csv_separator": "^A", "csv_header": "id,text"}),
+        ("in.csv", "id;text;a,b,c\na;one;1\nb;two;2\n", {"csv_separator": ";"}),
+        ("in.csv", "id~text\na~one\nb~two\n", {"csv_separator": "~"}),
+        ("in.csv", "id,text\na,one\n\ufeffid,text\nb,two\n", {}),
+    ],
+)
+def test_separators_and_headers(tmp_path, tiny_bundle, name, text, flags):
+    (tmp_path / name).write_bytes(text.encode())
+    flags = flags | {"keep_text": True, "part_docs": 1}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / name, **flags) == 0
+    found = rows(tmp_path / "out")
+    assert (found["id"], found["text"]) == (["a", "b"], ["one", "two"])
+    reasons = [each["reason"] for each in rejected(tmp_path / "out")]
+    assert reasons == ["a header again"] * text.count("\n\ufeff")
+    if "csv_header" in flags:  # without ids a document is named by where it is
+        by_place = flags | {"id_column": ""}
+        assert embed(tmp_path / "places", tiny_bundle, tmp_path / name, **by_place) == 0
+        first = len(text.encode()[: text.encode().index(b"a")])
+        assert rows(tmp_path / "places")["id"][0] == f"{tmp_path / name}:{first}"
+
+
+@pytest.mark.parametrize(
+    ("text", "cure"),
+    [("a,one\nb,two\n", "--csv_header names the"), ("id~text\n1~a\n", "--csv_separator says")],
+)
+def test_what_a_csv_lacks_is_said(tmp_path, tiny_bundle, text, cure, capsys):
+    (tmp_path / "in.csv").write_text(text)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv") == 2
+    assert cure in capsys.readouterr().err
+
+
+def test_marks_of_joined_json_cost_no_document(tmp_path, tiny_bundle):
+    lines = '\ufeff{"id": 1, "text": "one"}\n{"id": 2, "text": "two"}\n'
+    (tmp_path / "in.jsonl").write_text(lines + lines.replace("1", "3").replace("2", "4"))
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl") == 0
+    assert rows(tmp_path / "out")["id"] == ["1", "2", "3", "4"]

@@ -14,7 +14,7 @@ from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import Slice, plan_blocks
 from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.csv import QUOTED, Quoting, RecordCutter, read_records
+from bert_embed.transforms.read.csv import QUOTED, Dialect, RecordCutter, read_records
 from bert_embed.transforms.read.reader import document_blocks
 
 BOM = b"\xef\xbb\xbf"
@@ -74,7 +74,7 @@ def test_records_are_those_of_the_csv_module(text, delimiter, sizes, skips):
     if not text:
         return
     every = iter([sizes[n % len(sizes)] for n in range(100)])
-    records = cut(text.encode(), delimiter, every, Quoting(skips_spaces=skips))
+    records = cut(text.encode(), delimiter, every, Dialect(skips_spaces=skips))
 
     def parsed(part):
         file = io.StringIO(part, newline="\n")
