@@ -44,7 +44,7 @@ class RunFailed(RuntimeError):
 
 
 # What messages of the steps of a job name, which come as text: at the beginning, and in advice.
-_IN_STEPS = re.compile(r"(^|(?<=; ))(?=(?:output_table|skip_existing|skip_blocks)\b)")
+_IN_STEPS = re.compile(r"(^|(?<=; ))(?=(?:output_table|overwrite|skip_existing|skip_blocks)\b)")
 
 
 def step_message(message: str) -> str:

@@ -256,9 +256,9 @@ class KindTable:
         """What to say of a table that others changed."""
         return InputError(
             f"{_SETTING} {self.name} {how}, after this run compared its input with it: others may "
-            "have loaded the same documents; --overwrite compares again, and embeds only what the "
+            "have loaded the same documents; overwrite compares again, and embeds only what the "
             "table lacks",
-            _SETTING,
+            *(_SETTING, "overwrite"),
         )
 
     @cached_property

@@ -126,6 +126,7 @@ def test_of_two_increments_at_once_one_is_refused_and_plans_again(
     said = capsys.readouterr().err
     assert f"output_table test-project:{dataset}.v " in said
     assert "after this run compared its input with it" in said
+    assert said.endswith("; --overwrite compares again, and embeds only what the table lacks\n")
     assert into("c", "append", **flags) == 2
     said = capsys.readouterr().err
     assert "--overwrite compares again, and embeds only what the table lacks" in said
