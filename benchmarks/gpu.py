@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from bert_embed.backends.jax.chips import operations_of_token
+from bert_embed.backends.runner import RowSpec, TokenRows
 from bert_embed.bundle.bundle import (
     METADATA,
     Bundle,
@@ -328,9 +329,8 @@ def _jax_side(quick: bool) -> tuple[Callable[[Bundle, str], Loaded], str, str]:
         def engine(rows: Rows) -> object:
             splits = np.cumsum([0, *map(len, rows)])
             ids = np.concatenate(rows)
-            return embedder.runner.run(
-                embedder.spec, OutputSpec(), ids, splits, None, budget, longest=_LONGEST
-            )
+            wanted = RowSpec(embedder.spec, batch_tokens=budget, longest=_LONGEST)
+            return embedder.runner.run(TokenRows(ids, splits), wanted)
 
         def whole(texts: list[str]) -> np.ndarray:
             embedded = embedder.run(

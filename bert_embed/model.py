@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bert_embed.backends.choose import EngineLoader, load_engine, model_backend
+from bert_embed.backends.probe import probe_rows
 from bert_embed.backends.processor import available_cores
-from bert_embed.backends.runner import RowRunner
+from bert_embed.backends.runner import RowRunner, RowSpec, TokenRows
 from bert_embed.base.arguments import seconds, whole_number
 from bert_embed.base.arrays import places, splits_of
 from bert_embed.base.errors import SettingError, TextError, counted, counted_of
@@ -121,7 +123,13 @@ class Embedder:
         special = self.tokenizer.cls_id, self.tokenizer.sep_id
         loaded = load_engine(bundle, special, precision, self.device, self.threads, engine)
         self.runner = RowRunner(
-            bundle.config, loaded, self.threads, inference_timeout, compile_ahead, bundle.heads
+            bundle.config,
+            loaded,
+            self.threads,
+            inference_timeout,
+            compile_ahead,
+            bundle.heads,
+            partial(probe_rows, bundle.config, self.tokenizer),
         )
 
     def run(self, request: Request) -> Embedded:
@@ -129,8 +137,8 @@ class Embedder:
 
         Raises:
             SettingError: A text is too long to "reject", and the request is strict.
-            RuntimeError: All of several rows failed, so the model is at fault; or one of a text,
-                and the request is strict.
+            TextError: A text has no vector, and the request is strict.
+            BrokenModelError: The model fails on what is known to work, see `RowRunner.run`.
         """
         kinds, heads = request.text_spec.vectors, self.bundle.heads
         if kinds != ("dense",):
@@ -212,16 +220,15 @@ class Embedder:
             heads=text_spec.heads,
         )
         rows = laid_out.rows
-        embedded = self.runner.run(
+        wanted = RowSpec(
             replace(spec, dim=None) if text_spec.pools_late else spec,
             outputs,
-            rows.input_ids,
-            rows.row_splits,
-            rows.token_type_ids,
-            request.batch_tokens,
             0 if spec.pool_prompt else self._unpooled(text_spec),
+            request.batch_tokens,
             text_spec.max_seq_length,
-            tell=request.tell,
+        )
+        embedded = self.runner.run(
+            TokenRows(rows.input_ids, rows.row_splits, rows.token_type_ids), wanted, request.tell
         )
         vectors = document_vectors(
             laid_out.layout,
@@ -240,16 +247,13 @@ class Embedder:
     ) -> tuple[EmbeddedRows, GranularVectors]:
         """Multi-vectors of queries, filled up where the head does so."""
         rows, is_text = fill_rows(laid_out.rows, head.fill_length, head.fill_id)
+        attended = None if head.attends_fill else is_text
+        longest = max(self.bundle.max_seq_length, request.text_spec.max_seq_length)
+        outputs = OutputSpec(sentences=False, heads=(head.kind,))
         embedded = self.runner.run(
-            self.spec,
-            OutputSpec(sentences=False, heads=(head.kind,)),
-            rows.input_ids,
-            rows.row_splits,
-            None,
-            request.batch_tokens,
-            longest=max(self.bundle.max_seq_length, request.text_spec.max_seq_length),
-            attended=None if head.attends_fill else is_text,
-            tell=request.tell,
+            TokenRows(rows.input_ids, rows.row_splits, attended=attended),
+            RowSpec(self.spec, outputs, batch_tokens=request.batch_tokens, longest=longest),
+            request.tell,
         )
         splits, row, place = widest_tokens(rows, None, 1)
         tokens = TokenPlaces(splits, rows.input_ids, row, place)

@@ -30,6 +30,7 @@ from bert_embed.pipeline.run.plan import EmbedRun, plan_lines
 from bert_embed.pipeline.run.prepare import prepare, with_dates
 from bert_embed.pipeline.run.state import first_record
 from bert_embed.pipeline.run.summary import (
+    failure_lines,
     load_lines,
     problem_of,
     statements,
@@ -144,6 +145,7 @@ class EmbedAttempt(Attempt[RunRecord]):
         since = f"{self.output} holds this run, complete since {record.ended}"
         lines = [] if started else [f"nothing to do: {since}"]
         lines += summary_lines(self.output, record, page_of(self.run.folder))
+        lines += [] if self.run.source.expired else failure_lines(self.output, record)
         if record.table and record.status == "done":
             lines += [*load_lines(record, started), *statements(self.output, record)]
         return lines
@@ -237,6 +239,7 @@ def plan_of(run: EmbedRun) -> list[str]:
     """The lines of a run's plan."""
     return [
         *plan_lines(run),
+        *state.again_lines(run),
         *worker_lines(run.job),
         *precision_lines(run.job),
         *report_lines(run.options.report, run.options.output_format),

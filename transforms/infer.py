@@ -139,8 +139,8 @@ def _naming(block: TokenBlock) -> Iterator[None]:
         raise RuntimeError(f"block {number}, {_reach(sources)}: {error}") from error.__cause__
     except NoProgressError as error:
         raise RuntimeError(
-            f"block {number}, {_reach(sources)}: the model hangs, {error}; "
-            f"skip_blocks {number} does without these documents"
+            f"block {number}, {_reach(sources)}: the model hangs, {error}; the same command tries "
+            f"again, and if it always hangs skip_blocks {number} does without these documents"
         ) from None
 
 

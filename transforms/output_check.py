@@ -120,7 +120,7 @@ def _without_leftovers(
     again = [name for name in sizes if part_of(name) in block_records]
     left = [name for name in again if name not in block_records[part_of(name)].files]
     if left:
-        _LOG.warning("%d files of a crashed attempt are removed, first %s", len(left), left[0])
+        _LOG.warning("%d files of an earlier attempt are removed, first %s", len(left), left[0])
         folder.remove_files(left)
     return {name: sizes[name] for name in sizes.keys() - left}
 

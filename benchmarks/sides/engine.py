@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import answer_lines
-from bert_embed.backends.runner import pad_rows, plan_batches
+from bert_embed.backends.runner import RowSpec, TokenRows, pad_rows, plan_batches
 
 OURS, TENSORFLOW = "ours", "our graph in TensorFlow"
 _ROWS, _HIDDEN, _INNER, _PRODUCTS = 1024, 384, 1536, 40
@@ -88,7 +88,6 @@ def _ours(engine: str, model: Path, precision: str) -> Embed:
     from bert_embed.backends.choose import load_engine
     from bert_embed.bundle.find import resolve_model
     from bert_embed.model import Embedder
-    from bert_embed.settings import OutputSpec
     from tests.support.engines import load_tensorflow
 
     load = load_engine if engine == OURS else load_tensorflow
@@ -96,7 +95,8 @@ def _ours(engine: str, model: Path, precision: str) -> Embed:
     embedder = Embedder(bundle, threads=1, precision=precision, load_engine=load)
 
     def embed(ids: np.ndarray, splits: np.ndarray, budget: int) -> tuple[np.ndarray, int]:
-        done = embedder.runner.run(embedder.spec, OutputSpec(), ids, splits, None, budget)
+        wanted = RowSpec(embedder.spec, batch_tokens=budget)
+        done = embedder.runner.run(TokenRows(ids, splits), wanted)
         assert done.vectors is not None
         return done.vectors, done.padded_tokens
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from bert_embed.backends.choose import load_engine
-from bert_embed.backends.protocol import PaddedRows
-from bert_embed.backends.runner import pad_rows
+from bert_embed.backends.runner import TokenRows
 from bert_embed.base.errors import InputError, required
 from bert_embed.bundle.bundle import PROBE, Bundle, file_sha256, load_tensors
 from bert_embed.models.encoder import EncoderConfig
@@ -34,6 +33,7 @@ _SENTENCES = (
     ("qwxzkvjtbbq" * 12, ""),
     ("", ""),
 )
+_PLAIN = 2  # the first ones, ordinary English, on which no model fails that is not broken
 
 
 @dataclass(frozen=True)
@@ -80,16 +80,13 @@ def probe_outputs(bundle: Bundle, tokenizer: TextTokenizer) -> dict[str, np.ndar
     engine = load_engine(bundle, special, "float32", "cpu")
     every = VectorSpec(layers=tuple(range(config.num_hidden_layers + 1)), layer_combine="stack")
     states = engine.graph(every, OutputSpec(tokens=True, heads=tuple(bundle.heads)), 0)
-    ids, types, mask = _probe_rows(config, tokenizer)
-    rows = [
-        PaddedRows(*(values[[row], :length] for values in (ids, mask, types, mask)))
-        for row, length in enumerate(mask.sum(1))
-    ]
+    probe = probe_rows(config, tokenizer, len(_SENTENCES))
+    rows = [probe.padded(np.array([row])) for row in range(len(probe))]
     computed = [states(row, row.mask.shape) for row in rows]
     means = np.stack([row["sentences"].reshape(-1, config.hidden_size) for row in computed], axis=1)
     outputs = {
-        "input_ids": ids[mask > 0],
-        "row_splits": np.concatenate([[0], np.cumsum(mask.sum(1))]).astype(np.int64),
+        "input_ids": probe.input_ids,
+        "row_splits": probe.row_splits.astype(np.int64),
         "hidden_states": means,
         "last_hidden_state": np.concatenate(
             [row["tokens"][0, :, -config.hidden_size :] for row in computed]
@@ -110,26 +107,22 @@ def probe_outputs(bundle: Bundle, tokenizer: TextTokenizer) -> dict[str, np.ndar
     return outputs
 
 
-def _probe_rows(
-    config: EncoderConfig, tokenizer: TextTokenizer
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns ids, types and mask, int32 `[rows, length]` each."""
-    first, second = ([pair[place] for pair in _SENTENCES] for place in (0, 1))
+def probe_rows(
+    config: EncoderConfig, tokenizer: TextTokenizer, sentences: int = _PLAIN
+) -> TokenRows:
+    """Returns rows of the first of the fixed sentences: those that any model embeds, or more."""
+    first, second = ([pair[place] for pair in _SENTENCES[:sentences]] for place in (0, 1))
     if config.segments < 2:
         second = [""] * len(second)
-    length = min(_MOST_TOKENS, config.max_position_embeddings)
     rows = build_rows(
         *tokenizer.encode_flat(first),
-        length,
+        min(_MOST_TOKENS, config.max_position_embeddings),
         tokenizer.cls_id,
         tokenizer.sep_id,
         *tokenizer.encode_flat(second),
         tokenizer.separators,
     )
-    type_ids = required(rows.token_type_ids, "segments")
-    every = np.arange(len(first))
-    ids, mask = pad_rows(rows.input_ids, rows.row_splits, every)
-    return ids, pad_rows(type_ids, rows.row_splits, every)[0], mask
+    return TokenRows(rows.input_ids, rows.row_splits, required(rows.token_type_ids, "segments"))
 
 
 def write_probe(folder: str, outputs: Mapping[str, np.ndarray]) -> None:

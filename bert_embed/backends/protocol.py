@@ -69,6 +69,10 @@ class Batch:
         """Tokens that are computed, padding included."""
         return self.shape[0] * self.shape[1]
 
+    def split(self) -> list["Batch"]:
+        """Returns its rows one by one, each to be run in the shape of the batch."""
+        return [Batch(self.rows[at : at + 1], self.shape) for at in range(len(self.rows))]
+
 
 @dataclass(frozen=True)
 class PaddedRows:

@@ -1,21 +1,22 @@
-"""Runs rows of token ids through an engine: batches, padding, cores, halves where one fails."""
+"""Runs rows of token ids through an engine: batches, padding, cores, and rows that fail again."""
 
 import itertools
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import TypeVar
 
 import numpy as np
 
-from bert_embed.backends.protocol import Batch, Engine, Graph, PaddedRows, Shape
+from bert_embed.backends.protocol import Batch, Batching, Engine, Graph, PaddedRows, Shape
 from bert_embed.base.arguments import whole_number
 from bert_embed.base.arrays import places, unit_length
-from bert_embed.base.errors import InputError, StorageError
+from bert_embed.base.errors import InputError, StorageError, TextError, counted
 from bert_embed.base.threads import (
     Places,
     native_call,
@@ -32,9 +33,13 @@ DEVICE_BATCH_TOKENS = 16384  # of a GPU, or a chip of a TPU: enough to use all o
 CPU_BATCH_TOKENS = 512  # so that the values between products stay in a core's cache
 _LEAST_FILL = 0.9  # a row shorter than this share of its batch's longest would be mostly padding
 _FULL_ENOUGH = 512  # tokens: a smaller batch leaves the matrix products too thin to be fast
+# Seconds before rows that failed are tried again: a fault that passes is over by then, most often.
+PAUSES = (1.0, 5.0)
 OUT_OF_MEMORY = "out of memory"
 NOT_FINITE = "vector is not finite"
+_MODEL_ERROR = "model error: "
 _LOG = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -178,8 +183,8 @@ class Outcome:
     error: Exception | None = None  # one that caused `failed`; None where no call raised
 
 
-class BrokenModelError(RuntimeError):
-    """All of several rows failed, or a chip did: the model or the chip is at fault, not a row."""
+class BrokenModelError(TextError):
+    """The model or a chip is at fault, not a text: one that is known to work failed, too."""
 
 
 def run_halving(rows: np.ndarray, call: Callable[[np.ndarray], np.ndarray]) -> Outcome:
@@ -210,7 +215,72 @@ def reason_of(error: Exception) -> str:
     """
     name = type(error).__name__
     exhausted = isinstance(error, MemoryError) or name == "ResourceExhaustedError"
-    return OUT_OF_MEMORY if exhausted else f"model error: {name}"
+    return OUT_OF_MEMORY if exhausted else f"{_MODEL_ERROR}{name}"
+
+
+def failed_in_model(rejected: Mapping[str, int]) -> int:
+    """Returns how many records were rejected because the model failed on them, of all by reason.
+
+    >>> failed_in_model({"empty text": 4, "out of memory": 2, "model error: ValueError": 1})
+    3
+    """
+    return sum(
+        count
+        for reason, count in rejected.items()
+        if reason in (OUT_OF_MEMORY, NOT_FINITE) or reason.startswith(_MODEL_ERROR)
+    )
+
+
+@dataclass(frozen=True)
+class TokenRows:
+    """Rows of token ids, end to end, [CLS] and [SEP] included."""
+
+    input_ids: np.ndarray  # int32 [tokens]
+    row_splits: np.ndarray  # int64 [rows + 1], where each row begins and ends
+    type_ids: np.ndarray | None = None  # int32 [tokens], the segment of each; None: all 0
+    # int32 [tokens], 0 for tokens that no other token sees, for models with `needs_mask`; None: all
+    # tokens are seen.
+    attended: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.row_splits) - 1
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """int64 `[rows]`."""
+        return np.diff(self.row_splits)
+
+    def one(self, number: int) -> "TokenRows":
+        """Returns a row alone."""
+        start, stop = self.row_splits[number : number + 2]
+        columns = (
+            None if column is None else column[start:stop]
+            for column in (self.type_ids, self.attended)
+        )
+        return TokenRows(self.input_ids[start:stop], np.array([0, stop - start]), *columns)
+
+    def padded(self, numbers: np.ndarray) -> PaddedRows:
+        """Returns rows by their numbers, padded to the longest of them."""
+        ids, mask = pad_rows(self.input_ids, self.row_splits, numbers)
+        types, seen = ids * 0, mask
+        if self.type_ids is not None:
+            types, _ = pad_rows(self.type_ids, self.row_splits, numbers)
+        if self.attended is not None:
+            seen, _ = pad_rows(self.attended, self.row_splits, numbers)
+        return PaddedRows(ids, mask, types, seen)
+
+
+@dataclass(frozen=True)
+class RowSpec:
+    """Which vectors rows get, and how they are batched."""
+
+    vectors: VectorSpec
+    outputs: OutputSpec = field(default_factory=OutputSpec)
+    head: int = 0  # tokens of each row up to its prompt's end; 0 without a prompt
+    batch_tokens: int | None = None  # most of a batch, padding included; None: as suits the device
+    # Most tokens that rows usually have: a call with longer ones compiles other shapes. None: as
+    # many as the model takes.
+    longest: int | None = None
 
 
 class RowRunner:
@@ -231,10 +301,15 @@ class RowRunner:
         inference_timeout: float | None = None,
         compile_ahead: bool = False,
         heads: Mapping[str, Head] | None = None,
+        probe: Callable[[], TokenRows] | None = None,
     ) -> None:
-        """Keeps an engine; see `bert_embed.model.Embedder` for the settings."""
+        """Keeps an engine; see `bert_embed.model.Embedder` for the settings.
+
+        `probe` gives rows of ordinary texts, which tell whether the model works at all.
+        """
         self._config, self._engine, self._compile_ahead = config, engine, compile_ahead
         self._threads, self._timeout, self._heads = threads, inference_timeout, heads or {}
+        self._probe = probe
         self._graphs: dict[tuple, Graph] = {}
         self._compiled: set[tuple] = set()
         self._at_once = engine.at_once or threads
@@ -248,131 +323,90 @@ class RowRunner:
         self._places = Places(self._at_once)
 
     def run(
-        self,
-        spec: VectorSpec,
-        output_spec: OutputSpec,
-        input_ids: np.ndarray,
-        row_splits: np.ndarray,
-        type_ids: np.ndarray | None,
-        batch_tokens: int | None,
-        head: int = 0,
-        longest: int | None = None,
-        attended: np.ndarray | None = None,
-        tell: Callable[[float], object] | None = None,
+        self, rows: TokenRows, wanted: RowSpec, tell: Callable[[float], object] | None = None
     ) -> EmbeddedRows:
-        """Embeds rows that include [CLS] and [SEP].
+        """Embeds rows; those on which the model fails are tried again, see `_bad_rows`.
 
-        `input_ids` and `type_ids` (None is all 0) are int32 `[tokens]`, all rows end to end,
-        `row_splits` int64 `[rows + 1]`. `batch_tokens` are the most tokens of a batch, padding
-        included, `head` those of each row up to its prompt's end, and `longest` the most that rows
-        usually have: a call with longer ones compiles other shapes. `attended`, int32
-        `[tokens]`, is 0 for tokens that no other token sees, for models with `needs_mask`; None is
-        all 1. `tell` takes, after each batch and from any thread, the share of the tokens that it
-        had. InputError: a row is too long for the model, or an id not in its vocabulary.
-        BrokenModelError: all of several rows failed. NoProgressError: see `run_each`.
+        `tell` takes, after each batch and from any thread, the share of the tokens that it had.
+
+        Raises:
+            InputError: A row is too long for the model, or an id not in its vocabulary.
+            BrokenModelError: The model fails on rows that are known to work, too.
+            NoProgressError: See `run_each`.
         """
-        if type_ids is not None and self._config.segments < 2:
-            type_ids = None  # both texts of a pair are in the one segment that the model knows
-        lengths = np.diff(row_splits)
-        _check_rows(self._config, input_ids, lengths)
-        if longest is None or lengths.max(initial=0) > longest:
+        if rows.type_ids is not None and self._config.segments < 2:
+            rows = replace(rows, type_ids=None)  # both texts of a pair are in the one segment
+        _check_rows(self._config, rows)
+        longest = wanted.longest
+        if longest is None or rows.lengths.max(initial=0) > longest:
             longest = self._config.max_position_embeddings
-        key = spec.pooled, replace(output_spec, finished=False), 0 if spec.pool_prompt else head
-        graph = self._graph(*key)
-        batching = self._engine.batching(batch_tokens, longest)
-        done = self._empty(spec, output_spec, len(lengths), len(input_ids))
-        # By the kind of a head, the rows of each batch.
-        parts_of: dict[str, list[tuple[np.ndarray, BatchRows]]] = {
-            kind: [] for kind in output_spec.heads
-        }
-
-        def call(shape: Shape, rows: np.ndarray) -> np.ndarray:
-            ids, mask = pad_rows(input_ids, row_splits, rows)
-            types = ids * 0 if type_ids is None else pad_rows(type_ids, row_splits, rows)[0]
-            seen = mask if attended is None else pad_rows(attended, row_splits, rows)[0]
-            outputs = graph(PaddedRows(ids, mask, types, seen), shape)
-            vectors, tokens = self._finished(outputs, spec, output_spec, mask)
-            finite = _keep(vectors, tokens, done, rows, row_splits, mask)
-            for kind, batches_of in parts_of.items():
-                part = self._heads[kind].batch_rows(outputs[kind], ids, mask)
-                batches_of.append((rows, part))
-                finite &= part.finite
-            return finite
-
-        def finished(batch: Batch) -> Outcome:
-            part = run_halving(batch.rows, partial(call, batch.shape))
-            if tell is not None:
-                tell(float(lengths[batch.rows].sum()) / max(len(input_ids), 1))
-            return part
-
-        batches = batching.plan(lengths)
-        ahead = batching.ahead(batches, self._compile_ahead)
-        at_once = max(1, min(self._at_once, len(batches)))
-        try:
-            with self._places.taken(at_once), self._engine.device:
-                if ahead:
-                    with self._lock:
-                        self._compile(key, graph, ahead, done)
-                parts = run_each(finished, batches, at_once, self._timeout)
-        except (KeyboardInterrupt, RuntimeError) as error:
-            # Where Ctrl-C comes while Python's Condition takes its lock again, it raises that the
-            # lock is not held.
-            interruption = error if isinstance(error, KeyboardInterrupt) else error.__context__
-            if not isinstance(interruption, KeyboardInterrupt):
-                raise
-            self._places = Places(self._at_once)  # it may have come before those taken were noted
-            raise interruption from None
-        for part in parts:
-            done.failed |= part.failed
-        for kind, batches_of in parts_of.items():
-            done.heads[kind] = gather_rows(self._heads[kind], len(lengths), batches_of)
-        done.tokens, done.batches = len(input_ids), len(batches)
-        done.padded_tokens = sum(math.prod(batch.shape) for batch in batches)
-        if 1 < len(lengths) == len(done.failed):
-            cause = next((part.error for part in parts if part.error), None)
-            reason = min(done.failed.values())
-            raise BrokenModelError(
-                f"the model failed on all of {len(lengths)} rows: {reason}"
-            ) from cause
-        return done
+        head = 0 if wanted.vectors.pool_prompt else wanted.head
+        key = wanted.vectors.pooled, replace(wanted.outputs, finished=False), head
+        graph, batching = self._graph(*key), self._engine.batching(wanted.batch_tokens, longest)
+        work = _Work(self._config, self._engine, self._heads, wanted, graph, batching, rows)
+        if ahead := batching.ahead(work.batches, self._compile_ahead):
+            with self._held(len(work.batches)), self._lock:
+                self._compile(key, graph, ahead, work.done)
+        outcomes = self._each(partial(work.attempt, tell=tell), work.batches)
+        if any(outcome.failed for outcome in outcomes):
+            work.done.failed = self._bad_rows(work, outcomes)
+        return work.finished()
 
     def finish(self, spec: VectorSpec, pooled: np.ndarray) -> np.ndarray:
         """Applies the model's modules, `dim` and `normalize`, see `finish`."""
         with native_call():
             return finish(spec, pooled, spec.pooled_width(self._config), self._engine.modules)
 
-    def _finished(
-        self,
-        outputs: Mapping[str, np.ndarray],
-        spec: VectorSpec,
-        output_spec: OutputSpec,
-        mask: np.ndarray,
-    ) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Returns float32 `[rows, width]` and `[rows, length, width]` of the rows of `mask`."""
-        vectors, tokens = None, None
-        if output_spec.sentences:
-            vectors = outputs["sentences"]
-            vectors = self.finish(spec, vectors) if output_spec.finished else vectors
-        if output_spec.tokens:
-            tokens = outputs["tokens"]
-            if spec.dim is not None:
-                stacked = spec.token_shape(self._config)[:-1]
-                tokens = tokens.reshape(*mask.shape, *stacked, -1)[..., : spec.dim]
-                tokens = tokens.reshape(*mask.shape, -1)
-        return vectors, tokens
+    def _bad_rows(self, work: "_Work", outcomes: Sequence[Outcome]) -> dict[int, str]:
+        """Tries failed rows again after a pause; gives the reasons of those that stay failed.
 
-    def _empty(
-        self, spec: VectorSpec, output_spec: OutputSpec, rows: int, tokens: int
-    ) -> EmbeddedRows:
-        """Returns arrays of zeros for the results; those of failed rows stay zero."""
-        vectors, token_vectors = None, None
-        if output_spec.sentences:
-            whole = spec if output_spec.finished else replace(spec, dense=0, dim=None)
-            vectors = np.zeros((rows, whole.width(self._config)), np.float32)
-        if output_spec.tokens:
-            width = math.prod(spec.token_shape(self._config))
-            token_vectors = np.zeros((tokens, width), np.float32)
-        return EmbeddedRows(vectors, token_vectors)
+        A fault that passes costs no row, because only a row that fails beside one that works is
+        bad. First the rows of a batch are tried together, as they were. Those that fail again run
+        alone, in turn with a row that is known to work: a bad row takes about seven runs with one
+        row, and all bad rows of a call share the pause. Where the known row fails, too, nothing is
+        known of any other: they wait for the next pause, and after the last one the model is
+        broken.
+        """
+        cause = next((outcome.error for outcome in outcomes if outcome.error), None)
+        suspects, failed = _failed_rows(work.batches, outcomes), _reasons(outcomes)
+        bad: dict[int, str] = {}
+        for pause in PAUSES:
+            _LOG.warning("%s; trying again in %g s", _failure(failed, work.rows), pause)
+            time.sleep(pause)
+            known = work.known_row({*bad, *failed}, self._probe)
+            if not all(self._each(known.works, suspects[:1])):
+                continue
+            outcomes = self._each(work.attempt, suspects)
+            reasons, suspects = _reasons(outcomes), _failed_rows(suspects, outcomes)
+            alone = [one for batch in suspects for one in batch.split()]
+            verdicts = self._each(partial(work.is_bad, known=known), alone)
+            judged = [*zip(alone, reasons, verdicts, strict=True)]
+            bad |= {row: reasons[row] for _, row, is_bad in judged if is_bad}
+            failed = {row: reasons[row] for _, row, is_bad in judged if is_bad is None}
+            suspects = [one for one, row, _ in judged if row in failed]
+            if not failed:
+                return bad
+        raise BrokenModelError(
+            f"{_failure(failed, work.rows)}; a row that is known to work failed, too"
+        ) from cause
+
+    @contextmanager
+    def _held(self, calls: int) -> Iterator[int]:
+        """Holds the device, and places for calls; gives how many of them may run at a time."""
+        at_once = max(1, min(self._at_once, calls))
+        try:
+            with self._places.taken(at_once), self._engine.device:
+                yield at_once
+        except KeyboardInterrupt:
+            self._places = Places(self._at_once)  # it may have come before those taken were noted
+            raise
+
+    def _each(
+        self, function: Callable[[Batch], _Result], batches: Sequence[Batch]
+    ) -> list[_Result]:
+        """Calls the function with each batch, several at a time, on the device."""
+        with self._held(len(batches)) as at_once:
+            return run_each(function, batches, at_once, self._timeout)
 
     def _compile(
         self, key: tuple, graph: Graph, shapes: Sequence[Shape], done: EmbeddedRows
@@ -401,6 +435,139 @@ class RowRunner:
             return self._graphs[key]
 
 
+@dataclass
+class _KnownRow:
+    """A row that is known to work, which has its turn beside rows that failed."""
+
+    run: Callable[[Batch], bool]  # takes the other row; whether it works now
+    failed: bool = False  # so that nothing is known of other rows
+
+    def works(self, beside: Batch) -> bool:
+        """Whether it works now, or at once afterwards, and always did."""
+        self.failed = self.failed or not (self.run(beside) or self.run(beside))
+        return not self.failed
+
+
+@dataclass(eq=False)
+class _Work:
+    """The rows of one call on their way through an engine, and what came of them."""
+
+    config: EncoderConfig
+    engine: Engine
+    heads: Mapping[str, Head]
+    wanted: RowSpec
+    graph: Graph
+    batching: Batching
+    rows: TokenRows
+    batches: list[Batch] = field(init=False)
+    done: EmbeddedRows = field(init=False)  # zeros for rows that are not computed
+    # By the kind of a head, the numbers of some rows and what it makes of them.
+    parts: dict[str, list[tuple[np.ndarray, BatchRows]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.batches = self.batching.plan(self.rows.lengths)
+        spec, outputs = self.wanted.vectors, self.wanted.outputs
+        vectors, token_vectors = None, None
+        if outputs.sentences:
+            whole = spec if outputs.finished else replace(spec, dense=0, dim=None)
+            vectors = np.zeros((len(self.rows.lengths), whole.width(self.config)), np.float32)
+        if outputs.tokens:
+            width = math.prod(spec.token_shape(self.config))
+            token_vectors = np.zeros((len(self.rows.input_ids), width), np.float32)
+        self.done = EmbeddedRows(vectors, token_vectors)
+        self.parts = {kind: [] for kind in outputs.heads}
+
+    def attempt(self, batch: Batch, tell: Callable[[float], object] | None = None) -> Outcome:
+        """Runs a batch, or some of its rows, and keeps the results of those that work."""
+        outcome = run_halving(batch.rows, partial(self._computed, batch.shape))
+        if tell is not None:
+            tell(float(self.rows.lengths[batch.rows].sum()) / max(len(self.rows.input_ids), 1))
+        return outcome
+
+    def is_bad(self, row: Batch, known: _KnownRow) -> bool | None:
+        """Whether a lone row fails where the known one does not; None: both fail.
+
+        Both have several turns, so that a fault which comes and goes looks like no bad row.
+        """
+        if known.failed:
+            return None
+        if not self.attempt(row).failed or not self.attempt(row).failed:
+            return False
+        if not known.works(row):
+            return None
+        if not self.attempt(row).failed:
+            return False
+        return True if known.works(row) else None
+
+    def known_row(self, failed: Container[int], probe: Callable[[], TokenRows] | None) -> _KnownRow:
+        """Returns the row beside which failed ones are tried.
+
+        It is the row that worked and is about as long, as a passing lack of memory meets long rows
+        alone. If none worked, all rows of the probe must: several failed, so the model may be
+        broken for ordinary texts. Beside a lone row one of the probe is enough.
+        """
+        shapes = {int(row): batch.shape for batch in self.batches for row in batch.rows}
+        worked = np.array([row for row in shapes if row not in failed], np.int64)
+        if len(worked):
+            return _KnownRow(partial(self._similar_works, worked=worked, shapes=shapes))
+        if probe is None:
+            return _KnownRow(lambda _: False)
+        beside, enough = replace(self, rows=probe()), any if len(shapes) == 1 else all
+        lone = [row for batch in beside.batches for row in batch.split()]
+        return _KnownRow(lambda _: enough(not beside.attempt(row).failed for row in lone))
+
+    def _similar_works(self, row: Batch, worked: np.ndarray, shapes: Mapping[int, Shape]) -> bool:
+        lengths = self.rows.lengths
+        number = int(worked[np.abs(lengths[worked] - lengths[row.rows[0]]).argmin()])
+        beside = replace(self, rows=self.rows.one(number))
+        return not beside.attempt(Batch(np.array([0]), shapes[number])).failed
+
+    def finished(self) -> EmbeddedRows:
+        """Returns the results, with the counts of what was computed."""
+        done = self.done
+        for kind, parts in self.parts.items():
+            done.heads[kind] = gather_rows(self.heads[kind], len(self.rows), parts)
+        done.tokens, done.batches = len(self.rows.input_ids), len(self.batches)
+        done.padded_tokens = sum(math.prod(batch.shape) for batch in self.batches)
+        return done
+
+    def _computed(self, shape: Shape, rows: np.ndarray) -> np.ndarray:
+        """Runs rows by their numbers, and keeps the results; bool `[rows]`: which are finite."""
+        padded = self.rows.padded(rows)
+        outputs = self.graph(padded, shape)
+        vectors, tokens = self._vectors(outputs, padded.mask)
+        finite = _keep(vectors, tokens, self.done, rows, self.rows.row_splits, padded.mask)
+        made = {
+            kind: self.heads[kind].batch_rows(outputs[kind], padded.input_ids, padded.mask)
+            for kind in self.parts
+        }
+        for part in made.values():
+            finite &= part.finite
+        whole = bool(finite.all())
+        for kind, part in made.items():
+            kept = (rows, part) if whole else (rows[finite], part.some(finite))
+            self.parts[kind].append(kept)
+        return finite
+
+    def _vectors(
+        self, outputs: Mapping[str, np.ndarray], mask: np.ndarray
+    ) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Returns float32 `[rows, width]` and `[rows, length, width]` of the rows of `mask`."""
+        spec, vectors, tokens = self.wanted.vectors, None, None
+        if self.wanted.outputs.sentences:
+            vectors = outputs["sentences"]
+            if self.wanted.outputs.finished:
+                width = spec.pooled_width(self.config)
+                vectors = finish(spec, vectors, width, self.engine.modules)
+        if self.wanted.outputs.tokens:
+            tokens = outputs["tokens"]
+            if spec.dim is not None:
+                stacked = spec.token_shape(self.config)[:-1]
+                tokens = tokens.reshape(*mask.shape, *stacked, -1)[..., : spec.dim]
+                tokens = tokens.reshape(*mask.shape, -1)
+        return vectors, tokens
+
+
 def _keep(
     vectors: np.ndarray | None,
     tokens: np.ndarray | None,
@@ -422,15 +589,35 @@ def _keep(
     return finite
 
 
-def _check_rows(config: EncoderConfig, input_ids: np.ndarray, lengths: np.ndarray) -> None:
-    most = config.max_position_embeddings
+def _failed_rows(batches: Sequence[Batch], outcomes: Sequence[Outcome]) -> list[Batch]:
+    """The failed rows of each batch that has some, to be run in its shape."""
+    return [
+        Batch(np.array([*outcome.failed]), batch.shape)
+        for batch, outcome in zip(batches, outcomes, strict=True)
+        if outcome.failed
+    ]
+
+
+def _reasons(outcomes: Sequence[Outcome]) -> dict[int, str]:
+    """The reason of each failed row, by number."""
+    return {row: reason for outcome in outcomes for row, reason in outcome.failed.items()}
+
+
+def _failure(failed: Mapping[int, str], rows: TokenRows) -> str:
+    """Says on how many rows of a call the model failed, and the first reason of all."""
+    count, total = len(failed), len(rows)
+    of = "" if total == 1 else "all of " if count == total else f"{count:,} of "
+    return f"the model failed on {of}{counted(total, 'row')}: {min(failed.values())}"
+
+
+def _check_rows(config: EncoderConfig, rows: TokenRows) -> None:
+    lengths, ids, most = rows.lengths, rows.input_ids, config.max_position_embeddings
     if lengths.max(initial=0) > most:
         raise InputError(f"rows must have at most {most} tokens, one has {lengths.max()}")
     if config.special_tokens and lengths.min(initial=1) < 1:
         raise InputError(f"rows must have at least 1 token, number {lengths.argmin()} has none")
-    size = config.vocab_size
-    if len(input_ids) and not 0 <= input_ids.min() <= input_ids.max() < size:
-        raise InputError(f"input_ids must be between 0 and {size - 1}")
+    if len(ids) and not 0 <= ids.min() <= ids.max() < config.vocab_size:
+        raise InputError(f"input_ids must be between 0 and {config.vocab_size - 1}")
 
 
 def finish(

@@ -162,22 +162,24 @@ class Places:
     """
 
     def __init__(self, places: int) -> None:
-        self._free = places
         self._turn = threading.Lock()  # of the one that waits for places
-        self._freed = threading.Condition()
+        self._free: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._give_back(places)
 
     @contextmanager
     def taken(self, places: int) -> Iterator[None]:
         """Holds so many places, at most all of them, and waits until they are free."""
-        with self._turn, self._freed:
-            self._freed.wait_for(lambda: self._free >= places)
-            self._free -= places
+        with self._turn:
+            for _ in range(places):
+                self._free.get()
         try:
             yield
         finally:
-            with self._freed:
-                self._free += places
-                self._freed.notify_all()
+            self._give_back(places)
+
+    def _give_back(self, places: int) -> None:
+        for _ in range(places):
+            self._free.put(None)
 
 
 def run_each(

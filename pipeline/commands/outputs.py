@@ -17,6 +17,7 @@ from bert_embed.pipeline.report.content import pooled
 from bert_embed.pipeline.report.page import write_page
 from bert_embed.pipeline.report.sample import Run, check_projection, lacks_tsne
 from bert_embed.pipeline.run.output import lies_in, record_of_run
+from bert_embed.pipeline.run.summary import failure_lines
 from bert_embed.pipeline.texts import sample_texts
 from bert_embed.results.names import DELETED, kinds_of, vectors_of
 from bert_embed.results.outputs import files_of, later_outputs, open_outputs, output_folders
@@ -55,6 +56,7 @@ def run_verify(options: VerifyOptions) -> int:
         return ExitCode.FAILED
     files, size = record.written("files"), record.written("bytes")
     say(f"{folder.path}: {counted(files, 'file')}, {counted(size, 'byte')}, all as written")
+    say(*(f"{folder.path}: {line}" for line in failure_lines(folder.path, record)))
     return ExitCode.DONE
 
 

@@ -6,17 +6,20 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
+from bert_embed.backends.runner import failed_in_model
 from bert_embed.base.errors import InputError, error_text, is_passing
+from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.results.names import RUN_FILE
+from bert_embed.results.names import RUN_FILE, output_name, part_of
 from bert_embed.results.outputs import read_run
 from bert_embed.results.run_record import RunRecord, read_record
 from bert_embed.storage.files import absolute, check_writable, is_remote
 from bert_embed.storage.local import exists
+from bert_embed.transforms.ledger import BlockRecord, read_block_record
 from bert_embed.transforms.listing import StoredListing, read_listing
-from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.output_folder import REJECTED, OutputFolder
 
 
 class OutputState:
@@ -59,6 +62,18 @@ class OutputState:
         with self.errors():
             return self.folder.recorded_parts()
 
+    @cached_property
+    def failed_parts(self) -> list[tuple[int, int]]:
+        """Block and part of the block records of records on which the model failed."""
+        run = self.record
+        if run is None or (run.is_done and not failed_in_model(run.numbers.rejected)):
+            return []
+        rejecting = {part_of(name) for name in self.files if output_name(name).kind == REJECTED}
+        parts = [part for part in self.parts if part in rejecting]
+        with self.errors():
+            read = in_parallel(lambda part: read_block_record(self.folder, *part, run.run), parts)
+            return [one for one, record in zip(parts, read, strict=True) if _has_failed(record)]
+
     def again(self) -> "OutputState":
         """The same output at this moment."""
         return OutputState(self.folder.path, self.name)
@@ -72,6 +87,10 @@ class OutputState:
             if isinstance(error, UsageError) or is_passing(error):
                 raise
             raise UsageError(f"{self.name} cannot be used: {error_text(error)}") from error
+
+
+def _has_failed(record: BlockRecord | None) -> bool:
+    return record is not None and failed_in_model(record.rejected) > 0
 
 
 def record_of_run(named: str, advice: str | None = "") -> RunRecord:

@@ -76,6 +76,7 @@ class Source:
     documents: int  # estimated, by the first records of a file of each kind
     table: TableRequest | None = None  # None if the input is files
     query_rows: QueryRows | None = None  # of a query's result, which expires
+    expired: bool = False  # whether it has: its run is complete, and reads nothing
     examples: bool = False
     settings: ExampleSettings | None = None  # of examples; None for texts, and where no file says
     arrived: int = 0  # files that came after an unfinished run there had listed its input

@@ -8,8 +8,10 @@ another run        other           it refuses; with --overwrite: removes it, fre
 ... of no vectors  empty           it removes it, free
 this run           same            it rewrites run.json, finished blocks are kept;
                                    if nothing is left to do, it returns what is there
-... skipped blocks unskipped       it removes the records of blocks that are not
+... skipped blocks reopened        it removes the block records of blocks that are not
                                    skipped any more, same
+... failed texts   reopened        it removes the block records of parts with texts on
+                                   which the model failed, same
 """
 
 import glob
@@ -23,16 +25,22 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Literal
 
-from bert_embed.base.errors import InputError, counted, required, shown_bytes
+from bert_embed.base.errors import InputError, counted, counted_of, required, shown_bytes
 from bert_embed.pipeline.console import hide_in, hide_in_flags, hide_secrets
 from bert_embed.pipeline.errors import UsageError, step_message
 from bert_embed.pipeline.options.embed import FLAGS
 from bert_embed.pipeline.run.output import OutputState, nearest_folder
 from bert_embed.pipeline.run.plan import EmbedRun, Source, Work
-from bert_embed.pipeline.run.summary import embedded_nothing, problem_of, summary, withheld
+from bert_embed.pipeline.run.summary import (
+    embedded_nothing,
+    is_final,
+    problem_of,
+    summary,
+    withheld,
+)
 from bert_embed.results.chain import EarlierLists, earlier_of, write_chain
 from bert_embed.results.files import EXAMPLES
-from bert_embed.results.names import RUN_FILE
+from bert_embed.results.names import RUN_FILE, output_name, part_of
 from bert_embed.results.run_record import (
     RunFiles,
     RunInput,
@@ -51,11 +59,11 @@ from bert_embed.storage.files import (
     list_matching,
     write_bytes,
 )
-from bert_embed.transforms.bigquery.load import is_loaded
+from bert_embed.transforms.bigquery.load import has_load_job, is_loaded
 from bert_embed.transforms.examples import ExampleSettings
 from bert_embed.transforms.ledger import ReconcileError, Verdict, listing_hash, read_block_record
 from bert_embed.transforms.listing import times_only, write_listing
-from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
+from bert_embed.transforms.output_folder import REJECTED, SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.parts import BLOCK_SKIPPED
 
 _PACKAGES = (
@@ -229,7 +237,7 @@ def overlap_lines(run: EmbedRun) -> Iterator[str]:
                 )
 
 
-_Standing = Literal["free", "other", "empty", "same", "unskipped"]
+_Standing = Literal["free", "other", "empty", "same", "reopened"]
 
 
 @contextmanager
@@ -248,7 +256,7 @@ def claimed(run: EmbedRun) -> Iterator[RunRecord]:
         alone = run.options.overwrite
         if alone:
             held.enter_context(run.folder.held(alone=True))
-        if _standing(run, state) in ("empty", "unskipped"):
+        if _standing(run, state) in ("empty", "reopened"):
             with nullcontext() if alone else run.folder.held(alone=True):
                 _make_room(run, state.again())  # another may have made room, and begun
             state = state.again()
@@ -262,18 +270,30 @@ def claimed(run: EmbedRun) -> Iterator[RunRecord]:
 
 
 def _make_room(run: EmbedRun, state: OutputState) -> None:
-    """Removes an empty run, or the records of blocks that are skipped no more."""
+    """Removes an empty run, or the block records of parts that are computed again.
+
+    The vectors of such a part stay until the new ones replace them.
+    """
     standing = _standing(run, state)
     with state.errors():
         if standing == "empty":
             run.folder.remove_all()
-        for block, part in state.parts if standing == "unskipped" else ():
-            if block not in _unskipped_blocks(run, state):
-                continue
-            record = read_block_record(run.folder, block, part, run.fingerprint)
-            if record is not None and BLOCK_SKIPPED in record.rejected:
-                run.folder.remove_block_records([(block, part)])
-                run.folder.remove_files(record.files)
+        if standing != "reopened":
+            return
+        blocks = _unskipped_blocks(run, state)
+        unskipped = [part for part in state.parts if part[0] in blocks and _is_skipped(run, *part)]
+        again = {*unskipped, *failed_parts(run, state)}
+        run.folder.remove_block_records(sorted(again))
+        run.folder.remove_files(
+            name
+            for name in state.files
+            if output_name(name).kind == REJECTED and part_of(name) in again
+        )
+
+
+def _is_skipped(run: EmbedRun, block: int, part: int) -> bool:
+    record = read_block_record(run.folder, block, part, run.fingerprint)
+    return record is not None and BLOCK_SKIPPED in record.rejected
 
 
 def forecast(run: EmbedRun) -> list[str]:
@@ -285,7 +305,7 @@ def forecast(run: EmbedRun) -> list[str]:
     standing, record = _standing(run, state), state.record
     if standing == "empty" or (standing == "free" and not _must_be_emptied(run, state)):
         return []
-    if record is not None and standing in ("same", "unskipped"):
+    if record is not None and standing in ("same", "reopened"):
         if _complete(run, state) is not None:
             return [f"{run.output} holds this run, complete since {record.ended}"]
         return [f"{run.output} holds an unfinished attempt of this run, which would be continued"]
@@ -299,13 +319,42 @@ def _standing(run: EmbedRun, state: OutputState) -> _Standing:
         return "free"
     if state.record.run != run.fingerprint:
         return "empty" if embedded_nothing(state.record) else "other"
-    return "unskipped" if _unskipped_blocks(run, state) else "same"
+    again = _unskipped_blocks(run, state) or failed_parts(run, state)
+    return "reopened" if again else "same"
+
+
+def failed_parts(run: EmbedRun, state: OutputState) -> list[tuple[int, int]]:
+    """Block and part of what this command computes again, as the model failed on texts of it.
+
+    None of a run whose rows are in a table to which rows are only added: those of these parts would
+    be there twice. None, too, where the rows of a query are gone.
+    """
+    record = state.record
+    if record is None or record.run != run.fingerprint or run.source.expired:
+        return []
+    if not state.failed_parts or is_final(record):
+        return []
+    load = run.target.load
+    if load is None or load.disposition == "truncate":
+        return state.failed_parts
+    try:
+        return [] if has_load_job(load) else state.failed_parts
+    except ValueError as error:  # the table cannot be read
+        raise UsageError(str(error)) from error
+
+
+def again_lines(run: EmbedRun) -> list[str]:
+    """What this command computes again, in a line or none."""
+    if run.source.unchecked is not None or not (again := failed_parts(run, run.state)):
+        return []
+    parts = counted_of(len(again), len(run.state.parts), "finished part", "has", "have")
+    return [f"{parts} texts on which the model failed: computed again"]
 
 
 def _must_be_emptied(run: EmbedRun, state: OutputState) -> bool:
     """Whether the folder has files of another run; UsageError if --overwrite is not given."""
     if state.record is not None:
-        is_other = _standing(run, state) in ("other", "empty")
+        is_other = state.record.run != run.fingerprint
         if is_other and not run.options.overwrite:
             raise UsageError(_refusal(run, state.record))
         return is_other

@@ -9,6 +9,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+from bert_embed.backends.runner import failed_in_model
 from bert_embed.base.errors import counted, counted_of
 from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS
@@ -78,14 +79,18 @@ def problem(
     beside = f"(beside {counted(blank, 'blank line')}) " if blank else ""
     were = counted_of(bad, records, "record", f"{beside}was", f"{beside}were")
     whole = allowed.endswith("%") and Decimal(allowed[:-1]) == 100
+    failed = failed_in_model(rejected)
+    again = f"the model failed on {failed:,} of them, which the same command tries again"
     if _is_nothing(counts) and not whole and not counts.skipped:
         reasons = Counter(rejected)
         reasons[BLANK_LINE] -= blank
         ((reason, _),) = reasons.most_common(1)
-        return (
-            f"nothing was embedded: {were} rejected, most for: {reason}; with that "
-            "corrected, the same --output can be used again (--max_rejected 100% accepts it)"
+        corrected = (
+            "with that corrected, the same --output can be used again (--max_rejected 100% "
+            "accepts it)"
         )
+        what = again if failed else corrected
+        return f"nothing was embedded: {were} rejected, most for: {reason}; {what}"
     if truncates and counts.embedded == 0 and counts.records:
         return (
             f"nothing of {counted(counts.records, 'record')} was embedded, so nothing was loaded: "
@@ -95,8 +100,33 @@ def problem(
         return None
     return (
         f"{were} rejected, --max_rejected allows {allowed}: rejected/ has them with their reasons; "
-        f"--max_rejected {bad} accepts the run, whose vectors are kept"
+        + (again if failed else f"--max_rejected {bad} accepts the run, whose vectors are kept")
     )
+
+
+def is_final(record: RunRecord) -> bool:
+    """Whether rows of a run are in a table to which rows are only added, never replaced."""
+    table, loads = record.table, record.loads.values()
+    return (
+        table is not None
+        and table.write_disposition != "truncate"
+        and any(load.job for load in loads)
+    )
+
+
+def failure_lines(output: str, record: RunRecord) -> Iterator[str]:
+    """What to do about texts on which the model failed, in a line or none."""
+    failed = failed_in_model(record.numbers.rejected)
+    if not failed:
+        return
+    texts = f"the model failed on {counted(failed, 'text')}"
+    if is_final(record):
+        yield (
+            f"{texts}, and the table has the rows of all others: the same command with "
+            f"--skip_existing {output} and another --output tries them again and adds them"
+        )
+    else:
+        yield f"{texts}: the same command tries again"
 
 
 def judged_changes(verdict: Verdict, changes: Changes, allowed: str, is_whole: bool) -> Verdict:

@@ -140,6 +140,7 @@ def find_input(options: Options, state: OutputState) -> Source | None:
         documents=facts.rows,
         table=request,
         query_rows=None if query is None else facts,
+        expired=expired is not None,
     )
 
 

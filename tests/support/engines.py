@@ -13,7 +13,7 @@ import numpy as np
 from bert_embed.backends.choose import load_engine
 from bert_embed.backends.host import Wanted
 from bert_embed.backends.protocol import Engine, Graph, PaddedRows, Shape
-from bert_embed.backends.runner import CPU_BATCH_TOKENS, AnyShape
+from bert_embed.backends.runner import CPU_BATCH_TOKENS, NOT_FINITE, AnyShape
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.settings import OutputSpec, VectorSpec
 from tests.support.command import ran
@@ -77,7 +77,8 @@ def run_equal(graph: Graph, ids: np.ndarray, types: np.ndarray) -> Any:
 class WatchedEngine:
     """An engine whose graphs call `before` with the ids of a batch; all else is the engine's own.
 
-    What `before` raises the graph raises; where it does not come back the graph hangs.
+    What `before` raises the graph raises; where it does not come back the graph hangs; where it
+    returns NOT_FINITE no number of the outputs is one.
     """
 
     def __init__(self, engine: Engine, before: Callable[[np.ndarray], object]) -> None:
@@ -94,8 +95,11 @@ class WatchedGraph:
         self._graph, self._before = graph, before
 
     def __call__(self, rows: PaddedRows, shape: Shape) -> Any:
-        self._before(rows.input_ids)
-        return self._graph(rows, shape)
+        said = self._before(rows.input_ids)
+        outputs = self._graph(rows, shape)
+        if said != NOT_FINITE:
+            return outputs
+        return {name: values * np.float32(np.nan) for name, values in outputs.items()}
 
 
 class _AsTPU(WatchedEngine):

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import bert_embed
-from bert_embed.backends.runner import NOT_FINITE
+from bert_embed.backends.runner import NOT_FINITE, RowSpec, TokenRows
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
-from bert_embed.settings import OutputSpec
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 from tests.support.rounding import MINILM, assert_near, relative_error
 
@@ -65,7 +64,7 @@ def test_a_copy_has_a_length_of_its_own(encoder):
 
 def embed_rows(encoder, ids, splits):
     """Runs rows of token ids that no layout made."""
-    return encoder.embedder.runner.run(encoder.spec, OutputSpec(), ids, splits, None, None)
+    return encoder.embedder.runner.run(TokenRows(ids, splits), RowSpec(encoder.spec))
 
 
 def test_a_model_with_one_segment_takes_pairs(tmp_path):

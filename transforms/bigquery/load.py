@@ -446,7 +446,8 @@ def _load_tables(load: TableLoad, totals: Totals, recorded: Mapping[str, Load]) 
             target = KindTable(client, load, kind)
             with translate_errors(f"{_SETTING} {target.name}", _SETTING):
                 earlier = recorded.get(kind)
-                if earlier is not None and _is_kind_loaded(target, earlier):
+                same = earlier is not None and earlier.documents == totals.counts["embedded"]
+                if earlier is not None and same and _is_kind_loaded(target, earlier):
                     loads[kind] = replace(earlier, now=False)
                     continue
                 stored = _stored_schema(target, files[kind])
@@ -465,6 +466,17 @@ def is_loaded(load: TableLoad, recorded: Mapping[str, Load]) -> bool:
                 if kind not in recorded or not _is_kind_loaded(target, recorded[kind]):
                     return False
     return True
+
+
+def has_load_job(load: TableLoad) -> bool:
+    """Whether a job has loaded vectors of the run, or is about to."""
+    jobs: list[Any] = []
+    with bigquery_client(load.project) as client:
+        for kind in load.kinds:
+            target = KindTable(client, load, kind)
+            with translate_errors(f"{_SETTING} {target.name}", _SETTING):
+                jobs += named_jobs(client, target.location, target.job_name)
+    return any(not job.error_result for job in jobs)
 
 
 def _is_kind_loaded(target: KindTable, recorded: Load) -> bool:

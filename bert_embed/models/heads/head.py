@@ -29,6 +29,12 @@ class BatchRows:
     lengths: np.ndarray  # int64 [rows], entries of each; 0 where not finite
     columns: tuple[np.ndarray, ...]  # of all entries, all rows end to end
 
+    def some(self, rows: np.ndarray) -> "BatchRows":
+        """Returns some of the rows, bool `[rows]`."""
+        entries = np.repeat(rows, self.lengths)
+        columns = tuple(column[entries] for column in self.columns)
+        return BatchRows(self.finite[rows], self.lengths[rows], columns)
+
 
 @dataclass(frozen=True)
 class TokenPlaces:

@@ -14,7 +14,7 @@ from bert_embed import load
 from bert_embed.backends.choose import load_engine
 from bert_embed.backends.jax.engine import JaxEngine
 from bert_embed.backends.jax.program import gelu
-from bert_embed.backends.runner import RowRunner
+from bert_embed.backends.runner import RowRunner, RowSpec, TokenRows
 from bert_embed.importers import import_model
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.settings import OutputSpec, VectorSpec
@@ -71,10 +71,8 @@ def loaded(bundle, load=load_engine, **settings):
 
 def run(runner, texts):
     splits = np.concatenate([[0], np.cumsum([len(text) for text in texts])])
-    output_spec = OutputSpec(tokens=True)
-    return runner.run(
-        VectorSpec(), output_spec, np.concatenate(texts), splits, None, batch_tokens=512
-    )
+    wanted = RowSpec(VectorSpec(), OutputSpec(tokens=True), batch_tokens=512)
+    return runner.run(TokenRows(np.concatenate(texts), splits), wanted)
 
 
 def test_what_shares_a_row_changes_nothing(tiny_bundle, broken_bundle):
@@ -333,8 +331,9 @@ def test_a_text_that_is_not_a_number_spoils_no_sparse_vector_but_its_own(tmp_pat
 
     def sparse(texts):
         splits = np.cumsum([0, *map(len, texts)])
-        spec = VectorSpec(), OutputSpec(sentences=False, heads=("sparse",))
-        done = runner.run(*spec, np.concatenate(texts), splits, None, batch_tokens=512)
+        outputs = OutputSpec(sentences=False, heads=("sparse",))
+        wanted = RowSpec(VectorSpec(), outputs, batch_tokens=512)
+        done = runner.run(TokenRows(np.concatenate(texts), splits), wanted)
         found = done.heads["sparse"]
         vectors = whole(found.splits, found.indices, found.values, bundle.config.vocab_size)
         return [*done.failed], vectors

@@ -3,9 +3,10 @@ from functools import cache, partial
 import numpy as np
 import pytest
 
+from bert_embed.backends.runner import RowSpec, TokenRows
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.model import Embedder
-from bert_embed.settings import POOLINGS, OutputSpec, VectorSpec
+from bert_embed.settings import POOLINGS, VectorSpec
 from tests.support.engines import ENGINES, load_tensorflow
 from tests.support.models.plain_bert import PlainBert, gelu
 from tests.support.models.tiny import write_tiny_huggingface
@@ -42,12 +43,12 @@ def embed(embedder, spec, rows=(0, 1, 2, 3)):
     """The rows in one call: in TensorFlow one padded batch."""
     lengths = [len(ROWS[row]) for row in rows]
     done = embedder(spec).runner.run(
-        spec,
-        OutputSpec(),
-        np.concatenate([ROWS[row] for row in rows]).astype(np.int32),
-        np.cumsum([0, *lengths]),
-        np.concatenate([TYPES[row] for row in rows]).astype(np.int32),
-        None,
+        TokenRows(
+            np.concatenate([ROWS[row] for row in rows]).astype(np.int32),
+            np.cumsum([0, *lengths]),
+            np.concatenate([TYPES[row] for row in rows]).astype(np.int32),
+        ),
+        RowSpec(spec),
     )
     if embedder.__wrapped__.keywords["load_engine"] is load_tensorflow:
         assert done.batches == 1

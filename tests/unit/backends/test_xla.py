@@ -12,12 +12,12 @@ import pytest
 
 from bert_embed.backends import choose
 from bert_embed.backends.choose import check_precision, find_backend, load_engine
-from bert_embed.backends.runner import RowRunner
+from bert_embed.backends.runner import RowRunner, RowSpec, TokenRows
 from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.settings import OutputSpec, VectorSpec
+from bert_embed.settings import VectorSpec
 from tests.support.models.sentence_transformers import dense, write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import MINILM, assert_near, least_cosine
@@ -101,7 +101,7 @@ def test_a_row_longer_than_usual_runs_all_the_same(tmp_path):
     ]
     rows = rows_of([3, 20])
     one, other = (
-        runner.run(ONE_LAYER, OutputSpec(), *rows, None, batch_tokens=1, longest=16)
+        runner.run(TokenRows(*rows), RowSpec(ONE_LAYER, batch_tokens=1, longest=16))
         for runner in runners
     )
     assert other.compiled == 5  # of one row each, up to the model's 24 positions
@@ -114,9 +114,9 @@ COMPILES = f"""
 import glob, json, os, sys
 import bert_embed, numpy as np, tensorflow as tf
 from bert_embed.backends.choose import load_engine
-from bert_embed.backends.runner import RowRunner
+from bert_embed.backends.runner import RowRunner, RowSpec, TokenRows
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.settings import OutputSpec, VectorSpec
+from bert_embed.settings import VectorSpec
 
 folder, dump = sys.argv[1:]
 programs = lambda: sorted(glob.glob(f"{{dump}}/*.before_optimizations.txt"))
@@ -142,8 +142,8 @@ runner = RowRunner(bundle.config, engine, threads=2, compile_ahead=True)
 found["runs"] = []
 for lengths in ([3], [16] * 9, [1, 5, 9, 13], list(range(1, 17)) * 3, [12] * 7):
     ids = np.random.default_rng(0).integers(5, 90, sum(lengths)).astype(np.int32)
-    run = runner.run(VectorSpec(layers=(1,)), OutputSpec(), ids, np.cumsum([0, *lengths]), None,
-                     batch_tokens={BATCH}, longest=16)
+    wanted = RowSpec(VectorSpec(layers=(1,)), batch_tokens={BATCH}, longest=16)
+    run = runner.run(TokenRows(ids, np.cumsum([0, *lengths])), wanted)
     facts = run.compiled, run.compile_seconds, run.padded_tokens, len(run.failed)
     found["runs"].append([sum(lengths), *facts])
 print(json.dumps(found | {{"programs": len(programs())}}))

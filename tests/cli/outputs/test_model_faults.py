@@ -1,0 +1,332 @@
+"""A model that fails for a moment costs no document; what it always fails on is rejected."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.ml.inference.base import RunInference
+from apache_beam.ml.transforms.base import MLTransform
+
+import bert_embed
+from bert_embed.backends.runner import NOT_FINITE
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.encoder import Encoder
+from bert_embed.pipeline.cli import main
+from bert_embed.text.tokenizer import load_tokenizer
+from bert_embed.transforms import EmbedDocuments
+from bert_embed.transforms.adapters.beam_ml import BertEmbeddings, BertModelHandler
+from tests.support.beam import collect
+from tests.support.command import block_records, embed, files, record, rejected, write_json
+from tests.support.engines import load_watched
+from tests.support.loads import ids, interrupted, load
+
+pytestmark = pytest.mark.slow
+
+WORDS = ["red", "river", "the", "bank", "seven", "stars", "a", "money"]
+POISON = "z"
+
+
+class Fault:
+    """How the model fails; `at` takes the number of a call of the model, from 0, and its ids."""
+
+    def __init__(self) -> None:
+        self.lock, self.calls, self.at = threading.Lock(), 0, None
+
+    def begin(self, at: Callable[[int, np.ndarray], Any] | None) -> None:
+        self.calls, self.at = 0, at
+
+
+FAULT = Fault()
+
+
+def meet(ids: np.ndarray) -> Any:
+    with FAULT.lock:
+        call, FAULT.calls = FAULT.calls, FAULT.calls + 1
+    said = FAULT.at and FAULT.at(call, ids)
+    if isinstance(said, Exception):
+        raise said
+    return said
+
+
+def during(first: int, count: int, said: Any, call: int, ids: np.ndarray) -> Any:
+    return said if first <= call < first + count else None
+
+
+def every_second(call: int, ids: np.ndarray) -> Any:
+    return RuntimeError("no answer") if call % 2 else None
+
+
+class Moment:
+    """From the third call on the model fails for so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.end = seconds, 0.0
+
+    def __call__(self, call: int, ids: np.ndarray) -> Any:
+        if call == 2:
+            self.end = time.monotonic() + self.seconds
+        return RuntimeError("no answer") if time.monotonic() < self.end else None
+
+
+def on_poison(number: int, call: int, ids: np.ndarray) -> Any:
+    return ArithmeticError("a text would stand here") if (ids == number).any() else None
+
+
+def always(call: int, ids: np.ndarray) -> Any:
+    return RuntimeError("no answer")
+
+
+PASSING = {
+    "once": partial(during, 3, 1, RuntimeError("no answer")),
+    "out of memory": partial(during, 3, 40, MemoryError()),
+    "not finite": partial(during, 3, 1, NOT_FINITE),
+    "30 ms": Moment(0.03),
+    "every second call": every_second,
+}
+
+
+@pytest.fixture(autouse=True)
+def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A model that fails as FAULT says; rows are tried again after short pauses."""
+    load = "bert_embed.transforms.infer.load_engine"
+    monkeypatch.setattr(load, partial(load_watched, meet))
+    monkeypatch.setattr("bert_embed.backends.runner.PAUSES", (0.05, 0.1))
+    FAULT.begin(None)
+    yield
+    FAULT.begin(None)
+
+
+@pytest.fixture
+def poison(tiny_bundle: str) -> partial:
+    """Fails on each text with the poison."""
+    (number,) = load_tokenizer(read_bundle(tiny_bundle)).encode(POISON)[1:-1]
+    return partial(on_poison, number)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """1,200 different lines in some blocks; the 700th is the poison."""
+    path = tmp_path_factory.mktemp("corpus") / "in.txt"
+    lines = [" ".join(WORDS[n // 8**at % 8] for at in range(1 + n % 4)) for n in range(1200)]
+    lines[700] = POISON
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+SMALL = {"block_bytes": 4000, "threads": 1}
+
+
+@pytest.fixture
+def undisturbed(tmp_path, tiny_bundle, corpus):
+    assert embed(tmp_path / "whole", tiny_bundle, corpus, **SMALL) == 0
+    return files(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
+def test_a_fault_that_passes_costs_no_document(tmp_path, tiny_bundle, corpus, undisturbed, fault):
+    FAULT.begin(fault)
+    assert embed(tmp_path / "out", tiny_bundle, corpus, max_rejected=0, **SMALL) == 0
+    assert record(tmp_path / "out")["counts"]["embedded"] == 1200
+    assert files(tmp_path / "out") == undisturbed
+
+
+def test_one_document_is_tried_again(tmp_path, tiny_bundle):
+    (tmp_path / "in.txt").write_text("the bank\n")
+    FAULT.begin(partial(during, 0, 1, MemoryError()))
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", max_rejected=0) == 0
+    assert FAULT.calls == 3  # beside one of the probe
+
+
+def test_a_fault_that_lasts_fails_the_job_and_the_same_command_continues(
+    tmp_path, tiny_bundle, corpus, undisturbed, capsys
+):
+    FAULT.begin(lambda call, ids: always(call, ids) if call >= 30 else None)
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 1
+    told = capsys.readouterr().err
+    assert "rows: model error: RuntimeError; a row that is known to work failed, too" in told
+    assert "the same command continues" in told
+    assert "max_rejected" not in told
+    assert record(output)["status"] == "failed"
+    assert not list(output.glob("rejected/*"))
+    finished = len(block_records(output))
+    FAULT.begin(None)
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    assert record(output)["counts"]["parts_reused"] == finished > 0
+    assert files(output) == undisturbed
+
+
+def test_a_text_on_which_the_model_fails_is_rejected_and_tried_again_by_each_command(
+    tmp_path, tiny_bundle, corpus, undisturbed, poison, capsys
+):
+    output, found = tmp_path / "out", []
+    FAULT.begin(poison)
+    for _ in range(2):
+        assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+        said = capsys.readouterr()
+        assert "the model failed on 1 text: the same command tries again\n" in said.out
+        now = record(output)
+        assert now["rejected"] == {"model error: ArithmeticError": 1}
+        found.append((files(output), now["counts"]["embedded"], now["status"]))
+    assert found[0] == found[1]
+    assert [one["stage"] for one in rejected(output)] == ["infer"]
+    parts = now["counts"]["parts"]
+    assert now["counts"]["parts_reused"] == parts - 1
+    again = f"1 of {parts} finished parts has texts on which the model failed: computed again\n"
+    assert again in said.err
+    assert main(["verify", str(output)]) == 0
+    told = capsys.readouterr().out
+    assert "all as written" in told
+    assert "the model failed on 1 text: the same command tries again\n" in told
+
+    # A job that breaks off meanwhile leaves no vector behind as finished, and loses none.
+    FAULT.begin(always)
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 1
+    FAULT.begin(None)
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    assert files(output) == undisturbed
+    capsys.readouterr()
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("other", ["the bank\n", ""], ids=["one", "all"])
+def test_what_the_model_failed_on_is_never_to_be_accepted(
+    tmp_path, tiny_bundle, poison, other, capsys
+):
+    (tmp_path / "in.txt").write_text(f"{other}{POISON}\n{POISON} {POISON}\n")
+    FAULT.begin(poison)
+    for _ in range(2):
+        assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", max_rejected="1%") == 3
+        said = capsys.readouterr()
+        assert "the model failed on 2 of them, which the same command tries again" in said.err
+        assert "--max_rejected 2" not in said.err + said.out
+        assert "accepts" not in said.err + said.out
+        assert record(tmp_path / "out")["status"] == "refused"
+    FAULT.begin(None)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", max_rejected="1%") == 0
+
+
+def test_ten_thousand_bad_texts_take_one_pause_a_part(tmp_path, tiny_bundle, poison, monkeypatch):
+    """And at most seven calls of one row each, beside the halves of their batches."""
+    slept = []
+    monkeypatch.setattr("bert_embed.backends.runner.time.sleep", slept.append)
+    lines = [f"{POISON} {WORDS[n % 8]} {WORDS[n // 8 % 8]} {n}" for n in range(300)]
+    (tmp_path / "in.txt").write_text("the bank\n" + "\n".join(lines))
+    FAULT.begin(poison)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", max_rejected="100%") == 0
+    assert record(tmp_path / "out")["counts"]["embedded"] == 1
+    assert slept.count(0.05) == 1
+    assert FAULT.calls < 300 * (2 * 2 + 5) + 20
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["done", "killed before run.json"])
+@pytest.mark.parametrize("disposition", ["truncate", "append"])
+def test_a_table_gets_each_row_once(
+    tmp_path, tiny_bundle, poison, bigquery, disposition, killed, capsys
+):
+    dataset = f"faults_{disposition}_{int(killed)}"
+    bigquery.client.create_dataset(f"test-project.{dataset}")
+    corpus, table = tmp_path / "in.jsonl", f"test-project:{dataset}.v"
+    write_json(corpus, *({"id": one, "text": one} for one in ("a", "bank", POISON)))
+    arguments = tiny_bundle, corpus, table
+    FAULT.begin(poison)
+    assert load(tmp_path / "out", *arguments, write_disposition=disposition) == 0
+    assert ids(bigquery, dataset) == ["a", "bank"]
+    if killed:
+        interrupted(tmp_path / "out")
+    FAULT.begin(None)
+    capsys.readouterr()
+    for _ in range(2):
+        assert load(tmp_path / "out", *arguments, write_disposition=disposition) == 0
+    said = capsys.readouterr().out
+    if disposition == "append":
+        assert ids(bigquery, dataset) == ["a", "bank"]
+        assert record(tmp_path / "out")["counts"]["embedded"] == 2
+        assert f"the same command with --skip_existing {tmp_path}/out and another --output" in said
+        flags = {"write_disposition": disposition, "skip_existing": tmp_path / "out"}
+        assert load(tmp_path / "new", *arguments, **flags) == 0
+    assert ids(bigquery, dataset) == ["a", "bank", POISON]
+    assert "nothing to do" in said
+
+
+def run_inference(handler: Any) -> beam.PTransform:
+    return beam.ptransform_fn(
+        lambda texts: texts | RunInference(handler) | beam.Map(lambda made: made.inference.tolist())
+    )()
+
+
+def embedded(transform: EmbedDocuments) -> beam.PTransform:
+    def vectors(texts: beam.PCollection) -> tuple:
+        good, bad = texts | transform
+        return good | beam.Map(lambda row: row["embedding"]), bad
+
+    return beam.ptransform_fn(vectors)()
+
+
+def ml_transform(folder: Any, model: str) -> beam.PTransform:
+    embeddings = BertEmbeddings(model, ["text"])
+    transform = MLTransform(write_artifact_location=str(folder)).with_transform(embeddings)
+    return beam.ptransform_fn(
+        lambda texts: (
+            texts
+            | beam.Map(lambda text: {"text": text})
+            | transform
+            | beam.Map(lambda row: [*row["text"]])
+        )
+    )()
+
+
+CALLS: dict[str, Callable[[str, Any], beam.PTransform]] = {
+    "documents": lambda model, folder: embedded(EmbedDocuments(model)),
+    "stream": lambda model, folder: embedded(EmbedDocuments(model, max_batch_seconds=0.1)),
+    "handler": lambda model, folder: run_inference(BertModelHandler(model)),
+    "MLTransform": lambda model, folder: ml_transform(folder, model),
+}
+
+
+@pytest.mark.parametrize("texts", [["the bank"], ["the bank", "a river"]], ids=["one", "two"])
+@pytest.mark.parametrize("made", CALLS.values(), ids=CALLS)
+def test_a_fault_that_passes_costs_no_element_of_other_pipelines(
+    tmp_path, tiny_bundle, made, texts
+):
+    wanted = sorted(bert_embed.load(tiny_bundle).encode(texts).tolist())
+    # The first calls are those with which a model is loaded.
+    with_model = lambda call, ids: RuntimeError() if len(MET) < 3 and note(ids) else None  # noqa: E731
+    MET.clear()
+    FAULT.begin(with_model)
+    good, *bad = collect(tmp_path, texts, made(tiny_bundle, tmp_path / "artifacts"))
+    np.testing.assert_allclose(sorted(good), wanted, atol=1e-5)
+    assert bad in ([], [[]])
+    assert len(MET) == 3
+
+
+MET: list[int] = []
+
+
+def note(ids: np.ndarray) -> bool:
+    """Keeps a call with one of the texts, not the one with which a model is tried."""
+    if ids.shape[1] < 4:
+        return False
+    MET.append(len(ids))
+    return True
+
+
+@pytest.mark.parametrize("fault", [*PASSING], ids=PASSING)
+@pytest.mark.parametrize("texts", [["the bank"], ["the bank", "a", "red river"] * 9])
+def test_a_fault_that_passes_fails_no_call(tiny_bundle, fault, texts):
+    load = partial(load_watched, meet)
+    encoder = Encoder(read_bundle(tiny_bundle), threads=1, load_engine=load)
+    wanted = encoder.encode(texts, batch_tokens=8)
+    if not isinstance(at := PASSING[fault], Moment) and fault != "every second call":
+        at = partial(during, 0, 3, at.args[2])
+    FAULT.begin(at)
+    np.testing.assert_array_equal(encoder.encode(texts, batch_tokens=8), wanted)
+    FAULT.begin(always)
+    with pytest.raises(RuntimeError, match="model error: RuntimeError; a row that is known"):
+        encoder.encode(texts)
