@@ -14,10 +14,12 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
+from bert_embed.base.arrays import cosines, unit_length
 from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from tests.support.models.heads import write_splade
@@ -298,6 +300,21 @@ def test_duckdb_runs_each_query(dtype):
     if dtype == "int8":
         found = database.sql(query("x * scale")[1]).fetchall()
         np.testing.assert_allclose([row[1] for row in found], vectors, rtol=1e-6)
+
+
+def test_a_vector_of_zeros_is_not_the_nearest(tmp_path, monkeypatch):
+    """Its cosine is NaN in DuckDB, which sorts as the greatest number."""
+    vectors = np.array([[0, 0], [1, 0], [0.6, 0.8], [-1, 0]], np.float32)
+    (tmp_path / "build/vectors/embeddings").mkdir(parents=True)
+    embedding = pa.FixedSizeListArray.from_arrays(vectors.ravel(), 2)
+    table = pa.table({"id": ["zero", "same", "near", "far"], "embedding": embedding})
+    pq.write_table(table, tmp_path / "build/vectors/embeddings/part-0000000-00000.parquet")
+    monkeypatch.chdir(tmp_path)
+    nearest = query("list_cosine_similarity")[1]
+    found = duckdb.execute(nearest, {"q": vectors[1].tolist()}).fetchall()
+    assert [row[0] for row in found] == ["same", "near", "zero", "far"]
+    scores = cosines(vectors, unit_length(vectors[1]))  # as `search` computes them
+    np.testing.assert_allclose([row[1] for row in found], scores[[1, 2, 0, 3]], atol=1e-6)
 
 
 @pytest.fixture(scope="module")
