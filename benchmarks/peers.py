@@ -18,7 +18,6 @@ _HERE = Path(__file__).parent
 _LIST = _HERE / "requirements.txt"
 BACKENDS_LIST = _HERE / "backends_requirements.txt"
 CALIBRATION_LIST = _HERE / "calibration_requirements.txt"
-_FAISS_LIST = _HERE / "faiss_requirements.txt"
 _CUDA = (
     *("cublas.so.13", "cublasLt.so.13", "cudnn.so.9", "cufft.so.12", "cufile.so.0"),
     *("cupti.so.13", "curand.so.10", "cusolver.so.12", "cusparse.so.12", "cusparseLt.so.0"),
@@ -70,11 +69,6 @@ def _leave_out_cuda(packages: Path) -> None:
             subprocess.run(command, input=code, text=True, check=True)
     lazy = "import os, sys; sys.setdlopenflags(os.RTLD_LAZY)\n"
     (packages / "cpu_torch.pth").write_text(lazy, encoding="ascii")
-
-
-def faiss_python() -> Path:
-    """Returns the Python of an environment with faiss, which is made first if it is not there."""
-    return environment("faiss-venv", _FAISS_LIST.read_text(encoding="utf-8"))
 
 
 def backends_python() -> Path:

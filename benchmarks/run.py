@@ -57,7 +57,6 @@ class Benchmark:
 _END_TO_END = "end_to_end.end_to_end"
 _ENGINES, _ENGINES_QUICK = "engines.engines", {"count": 300, "every": 2, "rounds": 1}
 _ROWS_QUICK = {"rounds": 1, "texts": 21}
-_DEDUP, _DEDUP_QUICK = "dedup.dedup", {"vectors": 2000, "sample": 500}
 BENCHMARKS = {
     "end_to_end": Benchmark(_END_TO_END, {"count": 600, "small": 100, "rounds": 1}, usual=True),
     "end_to_end_passages": Benchmark(
@@ -97,14 +96,6 @@ BENCHMARKS = {
     ),
     "exactness": Benchmark("exactness.exactness", {"families": ("bert", "xlm-roberta")}),
     "heads": Benchmark("exactness.heads", {"families": ("multilingual", "modernbert")}),
-    "dedup": Benchmark(_DEDUP, _DEDUP_QUICK),
-    "dedup_real": Benchmark(_DEDUP, _DEDUP_QUICK, {"real": True}),
-    "dedup_million": Benchmark(_DEDUP, _DEDUP_QUICK, {"vectors": 1_000_000}),
-    "dedup_ten_million": Benchmark(
-        _DEDUP,
-        _DEDUP_QUICK,
-        {"vectors": 10_000_000, "output_dtype": "float16", "sample": 2000},
-    ),
 }
 
 

@@ -29,7 +29,6 @@ from bert_embed.pipeline.errors import ExitCode, UsageError, exhausted, flag_mes
 from bert_embed.pipeline.runners.options import BEAM_WITHOUT, DEFAULT_RUNNER
 
 if TYPE_CHECKING:
-    from bert_embed.pipeline.options.commands import ClusterOptions
     from bert_embed.pipeline.options.embed import Options
 
 _OF_TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_hub")
@@ -42,8 +41,6 @@ _COMMANDS = {
     "report": ("options.commands:ReportOptions", "commands.outputs:run_report"),
     "card": ("options.commands:CardOptions", "commands.outputs:run_card"),
     "export": ("options.commands:ExportOptions", "commands.export:run_export"),
-    "cluster": ("options.commands:ClusterOptions", "commands.clusters:run_clusters"),
-    "dedup": ("options.commands:DedupOptions", "commands.clusters:run_clusters"),
     "model import": ("options.commands:ModelImportOptions", "commands.models:run_import"),
     "model export": ("options.commands:ModelExportOptions", "commands.models:run_export"),
     "model inspect": ("options.commands:ModelInspectOptions", "commands.models:run_inspect"),
@@ -61,10 +58,8 @@ commands:
   compare    OLD NEW                         how two outputs of the same documents differ
   verify     DIR                             check that an output is as its run wrote it
   report     DIR                             write report.html, which shows a run and its vectors
-  export     DIR DEST --to TARGET            to npy, faiss, a database or an index
+  export     DIR DEST --to TARGET            to npy, faiss or Vertex AI
   card       DIR                             describe an output in README.md, for the Hub
-  cluster    DIR OUT                         the clusters of a run's vectors
-  dedup      DIR OUT                         documents that are nearly the same, and which to keep
   tokenize   --input GLOB --output DIR       text to TFRecord files of examples, for `embed`
   tokenize   --text TEXT                     the tokens, ids and offsets of a text
   model      import SOURCE DEST              a model folder to a bundle
@@ -163,9 +158,7 @@ def _work(word: str, arguments: list[str], own_process: bool) -> Callable[[], in
         raise UsageError(f"unknown command {command}; {hint}")
     kind, run = _COMMANDS[command]
     options = _named(kind).parse(arguments)
-    if own_process and command in ("cluster", "dedup"):
-        _import_beam(options, uses_tables=False)
-    elif own_process and command in ("search", "compare", "report"):
+    if own_process and command in ("search", "compare", "report"):
         _leave_out_pandas()
     return partial(_named(run), options)
 
@@ -191,7 +184,7 @@ def _embed(command: str, arguments: list[str], own_process: bool) -> Callable[[]
     if command == "estimate":
         options, own = parse_estimate(arguments)
         if own_process:
-            _import_beam(options, options.reads_table or options.loads_table)
+            _import_beam(options)
         from bert_embed.pipeline.commands.estimate import run_estimate
 
         return partial(run_estimate, options, own)
@@ -201,7 +194,7 @@ def _embed(command: str, arguments: list[str], own_process: bool) -> Callable[[]
         return partial(run_tokens, arguments)
     options = (parse_embed if command == "embed" else parse_tokenize)(arguments)
     if own_process:
-        _import_beam(options, options.reads_table or options.loads_table)
+        _import_beam(options)
     from bert_embed.pipeline.embedding import start
 
     return partial(start, options)
@@ -224,11 +217,12 @@ def _import_arrow() -> None:
         pa.scalar("")  # and its C++ does where it finds the type of a value
 
 
-def _import_beam(options: "Options | ClusterOptions", uses_tables: bool) -> None:
+def _import_beam(options: "Options") -> None:
     """Imports Beam for a run; of one on local files, as if its optional packages were missing.
 
     They take 2 s of processor time and 75 MiB. For processes that are a command of ours.
     """
+    uses_tables = options.reads_table or options.loads_table
     uses_a_service = uses_tables or "://" in repr(astuple(options))
     if uses_a_service or options.job.name != DEFAULT_RUNNER.lower():
         _import_arrow()

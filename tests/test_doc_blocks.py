@@ -69,6 +69,8 @@ ELSEWHERE = {
         "import bert_embed\nimport torch",
     ): "tests/integration/ecosystem/test_fast_plaid.py",
     ("docs/export.md", "python -m examples"): "tests/integration/export_readers/test_loads.py",
+    ("docs/search.md", "python -m examples"): "tests/integration/export_readers/test_groups.py",
+    ("docs/search.md", "import duckdb"): "tests/integration/export_readers/test_groups.py",
     ("docs/export.md", "embedding-atlas"): "tests/integration/export_readers/test_docs.py",
     ("docs/migrating.md", "M embed"): "tests/test_docs.py",
     ("docs/install.md", "python3.12 -m venv"): "tests/integration/install/test_wheel.py",

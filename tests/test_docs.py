@@ -64,9 +64,7 @@ def known():
     """Every flag that a command's help names."""
     commands = (
         ["card"],
-        ["cluster"],
         ["compare"],
-        ["dedup"],
         ["embed"],
         ["estimate"],
         ["export"],

@@ -131,7 +131,6 @@ _TEXTS = f"{STATE}/texts"
 _LISTING = f"{STATE}/listing.json.zst"
 _LOCK = f"{STATE}/lock"
 _KEYS = f"{STATE}/keys"
-RESULTS_OF_VECTORS = CLUSTERS, DUPLICATES = "clusters", "duplicates"
 _BLOCK_RECORD = re.compile(rf"{PART_NUMBERS}\.json")
 _KEY_FILE = re.compile(r"[0-9]{7,}\.parquet")
 _TEXT = re.compile(r"[0-9]{7,}-[0-9]{5,}\.zst")
@@ -224,7 +223,7 @@ class OutputFolder:
     def _check_links(self) -> None:
         """Refuses folders that are links: files of another place would be written and removed."""
         state = join(self.path, STATE)
-        names = [*_endings(), *RESULTS_OF_VECTORS, STATE]
+        names = [*_endings(), STATE]
         with naming(state, "listed"):
             below = os.listdir(state) if is_folder(state) and not is_link(state) else []
         for place in (*(join(self.path, name) for name in names), *(join(state, n) for n in below)):

@@ -364,11 +364,6 @@ def each_file(
     return chain.from_iterable(in_parallel(of_file, files.items(), threads))
 
 
-def vector_names(folder: _Folder) -> list[str]:
-    """Returns the names of a run's files of vectors of texts, for `open_vectors`."""
-    return list(files_of(folder, read_run(folder), "sentence", partial=False))
-
-
 def files_of(
     folder: _Folder,
     record: RunRecord | None,
@@ -388,16 +383,6 @@ def files_of(
     if finished is None:
         return files
     return {name: file for name, file in files.items() if _record_of(name) in finished}
-
-
-@contextmanager
-def open_vectors(folder: _Folder, name: str) -> Iterator[Path]:
-    """Gives the path of a file; InputError if it is not the one that the run wrote."""
-    record = read_run(folder)
-    with _local_file(folder, name) as path:
-        if record is not None:
-            _is_written(folder, record, name, path)
-        yield path
 
 
 @contextmanager

@@ -377,8 +377,7 @@ def run_folders(path: str) -> list[str]:
 def listed_runs(path: str) -> list[ListedRun]:
     """The run in a folder; else those in its folders, or if it has none, in what it matches.
 
-    InputError if one beside these has lost its record: its documents would be left out unseen; or
-    if one is of `cluster` or `dedup`.
+    InputError if one beside these has lost its record: its documents would be left out unseen.
     """
     place, own = absolute(path), absolute(join(path, RUN_FILE))
     if not (is_glob(path) and is_remote(path)):  # of which the listing below says it
@@ -402,11 +401,6 @@ def listed_runs(path: str) -> list[ListedRun]:
         folder, kind, name = file.path.rsplit("/", 2)
         if name == RUN_FILE:
             continue
-        if folder in records and kind == "clusters":
-            raise InputError(
-                f"{folder} is the output of `cluster` or `dedup`, not of `embed`: move it out of "
-                f"{path}, or name the outputs one by one"
-            )
         if parse_name(f"{kind}/{name}") is None:
             continue
         if folder not in records:
@@ -422,12 +416,6 @@ def parse_record(data: bytes, path: str) -> RunRecord:
     """Returns the record that a run.json holds; InputError if it is none, or damaged."""
     values = json_object(data, path)
     folder = path.removesuffix(f"/{RUN_FILE}")
-    command = values.get("command")
-    if isinstance(command, str):
-        raise InputError(
-            f"{folder} is the output of `{command}`, not of `embed` (the same `{command}` again "
-            "checks it and writes what is missing)"
-        )
     version = values.get("format")
     if type(version) is int and version > FORMAT:
         raise InputError(

@@ -1,1 +1,1 @@
-"""Nearest vectors and clusters of them."""
+"""Nearest vectors, rankings and k-means."""

@@ -26,7 +26,6 @@ from bert_embed.pipeline.export.folder import (
 from bert_embed.pipeline.export.source import Source
 from bert_embed.results.files import Rows
 from bert_embed.results.names import stored_type
-from bert_embed.search.clusters import in_sample
 from bert_embed.storage.files import copy_file, join, open_raw, remove, size_of, write_whole
 
 _FAISS_FILES = "knn.index", "ids.parquet"
@@ -126,12 +125,11 @@ class _Index:
         return index
 
     def _sample(self, share: float) -> np.ndarray:
-        first, sample = 0, []
-        for batch in self._source.batches():
-            rows = np.arange(first, first + len(batch))
-            sample.append(self._vectors(batch)[in_sample(rows, share, _SEED)])
-            first += len(batch)
-        return np.concatenate(sample)
+        chances = np.random.default_rng(_SEED)
+        batches = self._source.batches()
+        return np.concatenate(
+            [self._vectors(batch)[chances.random(len(batch)) < share] for batch in batches]
+        )
 
     def _vectors(self, batch: Rows) -> np.ndarray:
         """What the index holds: float32, of unit length for cosines, or the packed bits."""

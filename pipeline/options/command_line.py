@@ -41,7 +41,6 @@ _OTHER_NAMES = {
     "--format": "--output_format",
     "--fp16": "--precision",
     "--init_checkpoint": "--model",
-    "--k": "--n_clusters",
     "--input_file": "--input",
     "--max_length": "--max_seq_length",
     "--model_name_or_path": "--model",

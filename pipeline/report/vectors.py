@@ -18,7 +18,7 @@ from bert_embed.models.heads.vectors import SparseVectors
 from bert_embed.pipeline.report.sample import MOST_FILES, TEXT_COLUMNS, Directions, some_files
 from bert_embed.results.files import Rows, row_batches
 from bert_embed.results.run_record import RunRecord
-from bert_embed.search.clusters import train
+from bert_embed.search.kmeans import train
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.output_folder import OutputFolder
 

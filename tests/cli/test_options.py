@@ -17,7 +17,6 @@ from bert_embed.pipeline.options import flags
 from bert_embed.pipeline.options.command_line import parse_embed, parse_estimate
 from bert_embed.pipeline.options.commands import (
     CompareOptions,
-    DedupOptions,
     ExportOptions,
     SearchOptions,
 )
@@ -280,8 +279,7 @@ def test_a_wrong_value_in_a_file_is_named_with_file_and_option(tmp_path, capsys,
 CONFIGS = [
     (SearchOptions, ("out", "a text"), "k: 3\nby: sparse\njson: true\n"),
     (CompareOptions, ("old", "new"), "sample: 20\nseed: 4\n"),
-    (ExportOptions, ("out", "dest"), "to: delta\n"),
-    (DedupOptions, ("out", "dest"), "eps: 0.1\nmax_num_workers: 3\n"),
+    (ExportOptions, ("out", "dest"), "to: faiss\nindex: flat\n"),
 ]
 
 

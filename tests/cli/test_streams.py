@@ -96,8 +96,6 @@ def test_other_work_is_done(tmp_path, corpus, output, tiny_bundle, sink):
     """Each writes files; what it says of them is not what it is for."""
     commands = {
         "tokenize": ["tokenize", *flags_of(tmp_path / "examples", tiny_bundle, corpus)],
-        "cluster": ["cluster", output, tmp_path / "clusters"],
-        "dedup": ["dedup", output, tmp_path / "duplicates"],
         "export": ["export", output, tmp_path / "npy", "--to=npy"],
         "report": ["report", output, f"--output={tmp_path}/page.html"],
         "card": ["card", shutil.copytree(output, tmp_path / "out")],
@@ -106,7 +104,7 @@ def test_other_work_is_done(tmp_path, corpus, output, tiny_bundle, sink):
     }
     codes = {name: run(sink, *words)[0] for name, words in commands.items()}
     assert codes == dict.fromkeys(commands, 0)
-    for name in ("examples/run.json", "clusters/run.json", "duplicates/run.json", "page.html"):
+    for name in ("examples/run.json", "page.html"):
         assert (tmp_path / name).stat().st_size > 0
     assert (tmp_path / "npy").exists()
     assert (tmp_path / "out" / "README.md").exists()

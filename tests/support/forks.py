@@ -42,7 +42,6 @@ _IMPORTED = (
     "apache_beam.typehints.opcodes",
     "bert_embed.backends.litert.engine",
     "bert_embed.pipeline.cli",
-    "bert_embed.pipeline.commands.clusters",
     "bert_embed.pipeline.commands.estimate",
     "bert_embed.pipeline.commands.outputs",
     "bert_embed.pipeline.commands.search",

@@ -4,17 +4,15 @@ import json
 
 import pytest
 
-from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, tiny_bundle):
-    """A folder of texts, and in it what a run and `cluster` made of them."""
+    """A folder of texts, and in it what a run made of them."""
     folder = tmp_path_factory.mktemp("texts")
     (folder / "a.txt").write_text("the bank\nthe river\n")
     assert embed(folder / "out", tiny_bundle, folder, keep_text=True) == 0
-    assert main(["cluster", str(folder / "out"), str(folder / "clusters"), "--n_clusters=2"]) == 0
     return folder
 
 

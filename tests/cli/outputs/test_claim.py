@@ -1,16 +1,13 @@
 """Two different commands that begin at once in one folder: one is refused, the other is whole."""
 
 import threading
-from contextlib import nullcontext
 
 import pytest
 
 from bert_embed.pipeline import job
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.commands import clusters
 from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import flags_of, record
-from tests.support.outputs import clustered_vectors, write_output
 
 WAIT = 60  # seconds
 
@@ -87,25 +84,3 @@ def test_a_complete_run_with_lost_files_is_locked_before_it_is_changed(
     assert (output / "run.json").read_bytes() == before
     assert main(words) == 0
     assert main(["verify", str(output)]) == 0
-
-
-@pytest.mark.parametrize("command", ["cluster", "dedup"])
-def test_of_two_clusterings_too(tmp_path, monkeypatch, capsys, command):
-    """Between the look and the claim of the first the second one runs: nothing of it is changed."""
-    source = write_output(tmp_path / "source", clustered_vectors(60))
-    words = [command, str(source), str(tmp_path / "out"), "--n_clusters=2"]
-    create, codes = clusters.create_exclusive, []
-
-    def create_second(path, data):
-        monkeypatch.setattr(clusters, "create_exclusive", create)
-        with monkeypatch.context() as patches:  # as on a store, which has no locks
-            patches.setattr(OutputFolder, "held", lambda *_, **__: nullcontext())
-            codes.append(main([*words, "--seed=2"]))
-        return create(path, data)
-
-    monkeypatch.setattr(clusters, "create_exclusive", create_second)
-    codes.append(main([*words, "--seed=1"]))
-    assert codes == [0, 2]
-    assert f"holds another {command}" in capsys.readouterr().err
-    assert main([*words, "--seed=2"]) == 0
-    assert "nothing to do" in capsys.readouterr().out

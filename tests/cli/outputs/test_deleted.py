@@ -85,10 +85,6 @@ def test_readers_of_several_outputs_see_the_last_day(days, tmp_path):
     assert main(["export", str(days), str(tmp_path / "npy"), "--to=npy"]) == 0
     assert pq.read_table(tmp_path / "npy" / "metadata_0000.parquet")["id"].to_pylist() == ids
     np.testing.assert_array_equal(np.load(tmp_path / "npy" / "emb_0000.npy"), vectors)
-    for command in ("cluster", "dedup") if "chunks" not in str(days) else ():
-        assert main([command, str(days), "--n_clusters=2", str(tmp_path / command)]) == 0
-        table = pq.read_table(tmp_path / command / "clusters")
-        assert sorted(table["id"].to_pylist()) == sorted(ids)
 
 
 def test_outputs_of_a_folder_follow_those_that_they_continue(tmp_path, tiny_bundle):

@@ -5,9 +5,7 @@ import shutil
 
 import pytest
 
-from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record
-from tests.support.outputs import clustered_vectors, write_output
 
 LINES = 2000
 WARNED = " free, but about"
@@ -86,20 +84,3 @@ def test_an_estimate_that_is_far_off_only_warns(tmp_path, tiny_bundle, disk, cap
     told = capsys.readouterr().err
     assert f"warning: --output {tmp_path}/out has 8.5 MB free, but about 2,9" in told
     assert "the same command continues once there is room" in told
-
-
-def test_dedup_of_too_full_a_disk_can_be_repeated_and_counts_what_overwrite_frees(
-    tmp_path, disk, capsys
-):
-    source = write_output(tmp_path / "in", clustered_vectors(50, width=8, groups=3))
-    words = ["dedup", str(source), str(tmp_path / "out"), "--n_nearest=3"]
-    disk["/"] = 0
-    assert main(words) == 1, "as of other full disks, so that schedules try again"
-    assert "out has 0.0 MB free, but copies of 50 vectors may take" in capsys.readouterr().err
-    disk["/"] = 1 << 40
-    assert main(words) == 0
-    (tmp_path / "out" / "_state" / "copies").mkdir(parents=True)  # as a killed job leaves them
-    (tmp_path / "out" / "_state" / "copies" / "0.npy").write_bytes(bytes(50_000))
-    disk["/"] = 0
-    assert main([*words, "--n_nearest=2"]) == 1
-    assert main([*words, "--n_nearest=2", "--overwrite"]) == 0

@@ -11,9 +11,9 @@ from bert_embed.pipeline.cli import main
 from bert_embed.results.run_record import read_record
 from tests.support.command import embed
 from tests.support.golden import GOLDEN, RUNS, passed_over
-from tests.support.outputs import finished_run, whole_record
+from tests.support.outputs import whole_record
 
-CLUSTERED = {"command": "dedup", "run": "1", "status": "done"}
+MINE = {"name": "mine"}
 
 
 def readers(output):
@@ -22,7 +22,6 @@ def readers(output):
     yield from ([name, str(output)] for name in ("verify", "card", "report"))
     yield ["search", str(output), "a query"]
     yield ["export", str(output), "--to=npy", out]
-    yield ["cluster", str(output), out]
 
 
 def change(folder, keys, value):
@@ -43,22 +42,17 @@ def change(folder, keys, value):
     ("content", "told"),
     [
         (
-            CLUSTERED,
-            "{output} is the output of `dedup`, not of `embed` (the same `dedup` again checks it "
-            "and writes what is missing)",
-        ),
-        (
             whole_record({}, format=3),
             "{output} was written by a newer version of bert-embed (format 3, this one reads 2): "
             "update bert-embed",
         ),
         (
-            {"name": "mine"},
+            MINE,
             "{output} is not the output of `embed`: {output}/run.json is not the record of one",
         ),
         ([1], "{output}/run.json is damaged: it is not a JSON object"),
     ],
-    ids=["dedup", "newer", "something", "list"],
+    ids=["newer", "something", "list"],
 )
 def test_readers_say_what_a_folder_is_and_not_to_remove_it(tmp_path, capsys, content, told):
     output = tmp_path / "out"
@@ -69,33 +63,14 @@ def test_readers_say_what_a_folder_is_and_not_to_remove_it(tmp_path, capsys, con
         assert capsys.readouterr().err == f"error: {told.format(output=output)}\n", words
 
 
-def test_a_folder_of_runs_with_clusters_is_refused_with_the_way_on(tmp_path, capsys):
-    runs = tmp_path / "runs"
-    finished_run(runs / "day", [3])
-    clusters = runs / "clusters"
-    assert main(["cluster", str(runs / "day"), str(clusters)]) == 0
-    told = (
-        f"error: {clusters} is the output of `cluster` or `dedup`, not of `embed`: move it out of "
-        f"{runs}, or name the outputs one by one\n"
-    )
-    capsys.readouterr()
-    for words in (
-        ["export", str(runs), "--to=npy", str(tmp_path / "npy")],
-        ["search", str(runs), "a query"],
-        ["report", str(runs), f"--output={tmp_path / 'report.html'}"],
-    ):
-        assert main(words) == 2, words
-        assert capsys.readouterr().err == told, words
-
-
 def test_embed_names_its_own_flag(tmp_path, tiny_bundle, capsys):
     (tmp_path / "in.txt").write_text("one\n")
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "run.json").write_text(json.dumps(CLUSTERED))
+    (tmp_path / "out" / "run.json").write_text(json.dumps(MINE))
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 2
     told = (
-        f"--output {tmp_path / 'out'} cannot be used: {tmp_path / 'out'} is the output of `dedup`, "
-        "not of `embed` (the same `dedup` again checks it and writes what is missing)"
+        f"--output {tmp_path}/out cannot be used: {tmp_path}/out is not the output of `embed`: "
+        f"{tmp_path}/out/run.json is not the record of one"
     )
     assert f"error: {told}; choose another folder\n" == capsys.readouterr().err
 

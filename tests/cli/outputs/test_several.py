@@ -143,31 +143,6 @@ def test_outputs_with_other_columns_are_not_exported_together(days, tiny_bundle,
     assert "has the columns id, text, but" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["cluster", "dedup"])
-def test_clusters_are_of_the_newest_of_each_document(days, tmp_path, command, capsys):
-    out = tmp_path / "out"
-    words = [command, str(days), "--n_clusters=2", str(out)]
-    assert main(words) == 0
-    table = pq.read_table(out / "clusters")
-    assert sorted(table["id"].to_pylist()) == sorted(IDS)
-    record = json.loads((out / "run.json").read_text())
-    assert (record["counts"]["vectors"], len(record["others"])) == (4, 2)
-    assert not (out / "_state").exists()
-    assert main(words) == 0
-    assert "nothing to do" in capsys.readouterr().out
-    assert main([command, f"{days}/monday", str(out)]) == 2
-    if command == "dedup":
-        assert main([command, str(days), str(tmp_path / "all"), "--threshold=0.01"]) == 0
-        removed = pq.read_table(tmp_path / "all" / "duplicates").to_pylist()
-        assert {row["id"] for row in removed} | {row["kept_id"] for row in removed} == set(IDS)
-        for row in removed:  # a row counts those that a later output replaces
-            for side in ("", "kept_"):
-                path = Path(row[f"{side}output"], row[f"{side}file"])
-                rows = path.read_text().splitlines() if path.suffix == ".jsonl" else []
-                stored = [json.loads(line) for line in rows] or pq.read_table(path).to_pylist()
-                assert stored[row[f"{side}row"]]["id"] == row[f"{side}id"]
-
-
 def test_a_report_of_several_outputs_adds_them_up(days, tmp_path, capsys):
     file = tmp_path / "page.html"
     assert main(["report", str(days), f"--output={file}", "--projection=pca"]) == 0
@@ -209,9 +184,8 @@ def test_outputs_whose_earlier_one_was_overwritten_are_refused(tmp_path, tiny_bu
     with pytest.raises(InputError, match=re.escape(problem)):
         bert_embed.read([monday, tuesday])
     capsys.readouterr()
-    for words in (["search", monday, tuesday, "one"], ["dedup", monday, tuesday, f"{tmp_path}/d"]):
-        assert main(words) == 2
-        assert problem in capsys.readouterr().err
+    assert main(["search", monday, tuesday, "one"]) == 2
+    assert problem in capsys.readouterr().err
     assert bert_embed.read(monday)[0] == ["1", "5"]
     assert bert_embed.read(tuesday)[0] == ["1"]
 

@@ -531,18 +531,6 @@ def test_nothing_is_written_or_removed_through_a_link(
     assert main(["verify", str(output)]) == 1, "reading is allowed"
 
 
-@pytest.mark.parametrize("name", ["clusters", "_state/samples"])
-def test_clusters_are_not_written_through_a_link(tmp_path, output, capsys, name):
-    other, place = tmp_path / "other", tmp_path / "clusters" / name
-    other.mkdir()
-    (other / "part-0000000-00000.parquet").write_bytes(b"kept")
-    place.parent.mkdir(parents=True)
-    place.symlink_to(other)
-    assert main(["cluster", str(output), str(tmp_path / "clusters")]) == 2
-    assert f"{place} is a link" in capsys.readouterr().err
-    assert [path.name for path in other.iterdir()] == ["part-0000000-00000.parquet"]
-
-
 @pytest.mark.parametrize(
     "value", [{"model": 3}, {"input": 3}, {"input": [["a"]]}, {"layers": {"a": 1}}, {"prompt": []}]
 )

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from bert_embed.pipeline.cli import main
-from bert_embed.transforms.clusters.job import ClusterFolder
 from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import block_records, embed, flags_of, record, rows
-from tests.support.outputs import clustered_vectors, write_output
 
 PARTS = 14
 
@@ -29,8 +27,8 @@ def after_parts(monkeypatch, parts, fault):
     """Does something to the output once so many block records are written."""
     write, done = OutputFolder.write_block_record, []
 
-    def write_and_break(folder, block, part, data):
-        write(folder, block, part, data)
+    def write_and_break(folder, block, part, data, stays):
+        write(folder, block, part, data, stays)
         done.append(block)
         if len(done) == parts:
             fault(Path(folder.path))
@@ -141,32 +139,3 @@ def test_another_run_in_the_folder_is_not_overwritten(
     assert embed(output, tiny_bundle, corpus, block_bytes=700) == 1
     check_one_sentence(capsys.readouterr().err)
     assert record(output)["run"] == "0" * 32
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("what", ["clusters", "_state/assigned", "centroids.npy", "", "duplicates"])
-@pytest.mark.parametrize("command", ["cluster", "dedup"])
-def test_of_clusters_too(tmp_path, monkeypatch, capsys, command, what):
-    source, output = write_output(tmp_path / "source", clustered_vectors(300)), tmp_path / "out"
-    words = [command, str(source), str(output), "--n_clusters=2"]
-    write, done = ClusterFolder.write, []
-
-    def write_and_break(folder, path, write_file):
-        size = write(folder, path, write_file)
-        done.append(path)
-        lost = output / what
-        if f"/{what.partition('/')[0] or 'clusters'}" in path and len(done) > 3 and lost.exists():
-            monkeypatch.setattr(ClusterFolder, "write", write)
-            shutil.rmtree(lost) if lost.is_dir() else lost.unlink()
-        return size
-
-    monkeypatch.setattr(ClusterFolder, "write", write_and_break)
-    expected = 0 if (command, what) == ("cluster", "duplicates") else 1
-    if what == "_state/assigned":
-        expected = 0  # it is for the next attempt only
-    assert main(words) == expected
-    said = capsys.readouterr().err
-    assert "Traceback" not in said, said
-    assert main(words) == 0
-    kinds = ["clusters"] + ["duplicates"] * (command == "dedup")
-    assert [len(list((output / kind).iterdir())) for kind in kinds] == [3] * len(kinds)

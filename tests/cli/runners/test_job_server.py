@@ -30,13 +30,6 @@ def test_nobody_answers(tmp_path, tiny_bundle, text, capsys, runner, flag):
     assert not (tmp_path / "out").exists()
 
 
-def test_nobody_answers_dedup(tmp_path, capsys):
-    address = f"localhost:{free_port()}"
-    words = ["--runner=PortableRunner", f"--job_endpoint={address}"]
-    assert main(["dedup", str(tmp_path / "in"), str(tmp_path / "out"), *words]) == 1
-    assert f"error: --job_endpoint {address} does not answer" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
@@ -108,13 +101,6 @@ def test_a_mistyped_flag_is_found_on_every_runner(tmp_path, text, capsys, runner
         if command != "tokenize":  # which does not have all of these flags
             assert MISTYPED[word] in told
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("runner", ["FlinkRunner", "PortableRunner", "SparkRunner"])
-def test_clusters_find_a_mistyped_flag_too(tmp_path, capsys, runner):
-    words = [f"--runner={runner}", *CLUSTERS[runner], "--n_neares=3"]
-    assert main(["dedup", str(tmp_path / "in"), str(tmp_path / "out"), *words]) == 2
-    assert "--n_neares; did you mean --n_nearest?" in capsys.readouterr().err
 
 
 # Of Beam 2.77's FlinkPipelineOptions and SparkPipelineOptions, as a job server names them.

@@ -18,7 +18,6 @@ from tests.support.command import (
     rows,
 )
 from tests.support.forks import python
-from tests.support.outputs import clustered_vectors, write_output
 from tests.support.servers.gcs import behind, some
 
 pytestmark = pytest.mark.slow
@@ -248,16 +247,6 @@ def test_a_full_disk_fails_the_job_and_leaves_no_half_file(corpus, local, tiny_b
     assert list(output.glob("embeddings/part-*")) == []
     assert embed(output, tiny_bundle, corpus, **SMALL) == 0
     assert_complete(output, local)
-
-
-@pytest.mark.parametrize("command", ["cluster", "dedup"])
-def test_a_disk_that_clusters_fill_is_told_of_with_the_files_name(tmp_path, capsys, command):
-    source = write_output(tmp_path / "in", clustered_vectors(2_000, width=32, groups=3))
-    words = [command, str(source), str(tmp_path / "out"), "--n_clusters=40"]
-    with files_of_at_most(20_000):
-        assert main(words) == 1
-    assert_one_sentence(capsys.readouterr().err, ".npy cannot be written: File too large")
-    assert main(words) == 0
 
 
 def test_a_disk_that_is_full_from_the_start_fails_the_run(corpus, tiny_bundle, tmp_path, capsys):

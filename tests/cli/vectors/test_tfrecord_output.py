@@ -38,9 +38,6 @@ def test_ids_are_integers_again_where_the_input_had_integers(tmp_path, tiny_bund
     flags = {"output_format": "tfrecord"}
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.parquet", **flags) == 0
     assert bert_embed.read(tmp_path / "out")[0] == [7, 8, 9]
-    assert main(["dedup", f"{tmp_path}/out", f"{tmp_path}/apart", "--n_clusters=1"]) == 0
-    removed = pq.read_table(tmp_path / "apart" / "duplicates")
-    assert removed.select(["id", "kept_id"]).to_pylist() == [{"id": 9, "kept_id": 7}]
 
 
 @pytest.mark.parametrize("dtype", OUTPUT_DTYPES)

@@ -6,20 +6,15 @@ import json
 
 import pytest
 
-from bert_embed.pipeline.cli import main
 from tests.support.command import (
-    data_files,
     embed,
     files,
-    finish,
     flags_of,
     record,
     rejected,
     rows,
-    start,
 )
 from tests.support.flink.cluster import counted
-from tests.support.outputs import clustered_vectors, write_output
 from tests.support.rounding import MINILM, assert_near
 
 SETTINGS = {"block_bytes": 4000, "threads": 1}
@@ -64,19 +59,3 @@ def test_a_cluster_writes_what_the_local_runner_writes(tmp_path, cluster, corpus
     assert record(there)["status"] == "done"
     assert record(there)["run"] == record(here)["run"]
     assert len(cluster.blocks_by_task_manager()) == 2
-
-
-def test_duplicates_are_those_of_the_local_runner(tmp_path, cluster):
-    cluster.have_task_managers(2)
-    source = write_output(tmp_path / "in", clustered_vectors(400, width=8, groups=6))
-    flags = ("--eps=0.1", "--n_clusters=6")
-    here, there = tmp_path / "here", tmp_path / "there"
-    assert main(["dedup", str(source), str(here), *flags]) == 0
-    finish(start("dedup", str(source), str(there), *flags, *cluster.beam_flags))
-    for kind in ("clusters", "duplicates"):
-        ours, theirs = (
-            [path.read_bytes() for path in data_files(out, kind)] for out in (here, there)
-        )
-        assert theirs == ours
-    assert record(there)["counts"] == record(here)["counts"]
-    assert record(here)["counts"]["removed"] > 20

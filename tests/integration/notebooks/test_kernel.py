@@ -75,15 +75,6 @@ def test_the_progress_is_one_line_of_the_notebook(folder, tiny_bundle):
     assert "texts/s" not in written
 
 
-def test_vectors_are_clustered(folder, tiny_bundle):
-    cell = (
-        "from bert_embed.pipeline.cli import main\n"
-        f"main(['embed', '--input=in.txt', '--output=out', '--model={tiny_bundle}'])\n"
-        "print('cluster ended as', main(['cluster', 'out', 'clusters', '--n_clusters=2']))"
-    )
-    assert "cluster ended as 0\n" in printed(folder, cell)
-
-
 @pytest.mark.parametrize(
     "transform",
     [

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import yaml
 
 from tests.support.command import files, record, rejected, rows
 from tests.support.flink.handlers import Faults
@@ -142,12 +141,6 @@ class FlinkCluster:
     def flags(self, **environment: str) -> list[str]:
         """The flags of an `embed` job on this cluster, and what its workers' environment has."""
         return [f"--config={_JOB}", *self._own_flags(**environment), "--threads=1"]
-
-    @property
-    def beam_flags(self) -> list[str]:
-        """The flags of a job of another command, which has no `--config`."""
-        values = yaml.safe_load(_JOB.read_text("utf-8"))
-        return [*(f"--{name}={value}" for name, value in values.items()), *self._own_flags()]
 
     def _own_flags(self, **more: str) -> list[str]:
         environment = {"TMPDIR": str(self.folder / "work"), "BERT_EMBED_VENV": sys.prefix, **more}

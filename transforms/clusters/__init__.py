@@ -1,1 +1,0 @@
-"""Clusters and near-duplicates of the vectors of a run, as Beam transforms."""
