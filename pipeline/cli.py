@@ -39,7 +39,6 @@ _COMMANDS = {
     "compare": ("options.commands:CompareOptions", "commands.compare:run_compare"),
     "verify": ("options.commands:VerifyOptions", "commands.outputs:run_verify"),
     "report": ("options.commands:ReportOptions", "commands.outputs:run_report"),
-    "card": ("options.commands:CardOptions", "commands.outputs:run_card"),
     "export": ("options.commands:ExportOptions", "commands.export:run_export"),
     "model import": ("options.commands:ModelImportOptions", "commands.models:run_import"),
     "model export": ("options.commands:ModelExportOptions", "commands.models:run_export"),
@@ -59,12 +58,11 @@ commands:
   verify     DIR                             check that an output is as its run wrote it
   report     DIR                             write report.html, which shows a run and its vectors
   export     DIR DEST --to TARGET            to npy, faiss or Vertex AI
-  card       DIR                             describe an output in README.md, for the Hub
   tokenize   --input GLOB --output DIR       text to TFRecord files of examples, for `embed`
-  tokenize   --text TEXT                     the tokens, ids and offsets of a text
   model      import SOURCE DEST              a model folder to a bundle
   model      export MODEL DEST               a model to a SavedModel with TF Hub's interface
-  model      inspect MODEL, verify MODEL     facts about a model; check that it is undamaged
+  model      inspect MODEL [--text TEXT]     facts about a model, or the tokens of a text
+  model      verify MODEL                    check that a model is undamaged
 
 {program} COMMAND --help lists the everyday flags of a command, --help all every flag.
 {program} --version prints the version.
@@ -188,10 +186,6 @@ def _embed(command: str, arguments: list[str], own_process: bool) -> Callable[[]
         from bert_embed.pipeline.commands.estimate import run_estimate
 
         return partial(run_estimate, options, own)
-    if command == "tokenize" and any(word.partition("=")[0] == "--text" for word in arguments):
-        from bert_embed.pipeline.commands.models import run_tokens
-
-        return partial(run_tokens, arguments)
     options = (parse_embed if command == "embed" else parse_tokenize)(arguments)
     if own_process:
         _import_beam(options)

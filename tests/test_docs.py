@@ -63,12 +63,12 @@ def columns():
 def known():
     """Every flag that a command's help names."""
     commands = (
-        ["card"],
         ["compare"],
         ["embed"],
         ["estimate"],
         ["export"],
         ["model", "import"],
+        ["model", "inspect"],
         ["report"],
         ["search"],
         ["tokenize"],

@@ -96,31 +96,15 @@ def _locked(file: BinaryIO, how: int) -> bool:
     return True
 
 
-CARD = "README.md"  # which `card` writes
 REPORT_PAGE = "report.html"  # shows the run to people
-# The first lines of a card: a comment in its front matter, of which the Hub shows nothing.
-CARD_BEGINS = "---\n# bert-embed wrote this file and replaces it; without this line it is yours\n"
-_SIGNS = {
-    CARD: CARD_BEGINS.encode(),
-    REPORT_PAGE: b"<title>Report of a run</title>",
-}
-_MOST_BYTES = 64 << 10  # in which each of them says what it is
+_PAGE_SIGN = b"<title>Report of a run</title>"
+_MOST_BYTES = 64 << 10  # in which the page says what it is
 
 
-def is_ours(name: str, data: bytes) -> bool:
-    """Whether the beginning of a file of this name is one that this program writes.
-
-    >>> is_ours("README.md", CARD_BEGINS.encode()), is_ours("README.md", b"# My notes")
-    (True, False)
-    """
-    place = data.replace(b"\r\n", b"\n").find(_SIGNS[name])
-    return place == 0 if name == CARD else place >= 0
-
-
-def is_foreign(folder: str, name: str) -> bool:
-    """Whether a file of this name is in a folder, and this program did not write it."""
-    with suppress(FileNotFoundError), open_raw(join(folder, name)) as file:
-        return not is_ours(name, file.read(_MOST_BYTES))
+def is_foreign_page(folder: str) -> bool:
+    """Whether a folder holds a report.html that this program did not write."""
+    with suppress(FileNotFoundError), open_raw(join(folder, REPORT_PAGE)) as file:
+        return _PAGE_SIGN not in file.read(_MOST_BYTES)
     return False
 
 
@@ -346,15 +330,14 @@ class OutputFolder:
         remove([self.block_record(*part) for part in parts])
 
     def remove_all(self) -> None:
-        """Removes a run's files, its record last; a README.md only if this program wrote it."""
+        """Removes a run's files, its record last; a report.html only if this program wrote it."""
         self.remove_block_records(self.recorded_parts())
         self.remove_files(self.data_files())
         self.remove_texts()
         self.remove_keys()
         remove([join(self.path, name) for name in (_LISTING, EARLIER_RUNS, SETTINGS_FILE)])
-        described = (CARD, REPORT_PAGE)
-        names = [name for name in described if not is_foreign(self.path, name)]
-        remove([join(self.path, name) for name in (*names, RUN_FILE)])
+        names = [RUN_FILE] if is_foreign_page(self.path) else [REPORT_PAGE, RUN_FILE]
+        remove([join(self.path, name) for name in names])
 
     def _remove_empty(self, folders: Iterable[str]) -> None:
         for folder in folders:

@@ -1,10 +1,8 @@
-"""Runs `model import`, `model export`, `model inspect` and `model verify`; `tokenize --text`."""
+"""Runs `model import`, `model export`, `model inspect` and `model verify`."""
 
-import argparse
 import json
 import math
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +14,12 @@ from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.static import NO_LIMIT
 from bert_embed.pipeline.console import answer, answer_json, say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
-from bert_embed.pipeline.options.command_line import Parser, add_flag
 from bert_embed.pipeline.options.commands import (
     ModelExportOptions,
     ModelImportOptions,
     ModelInspectOptions,
     ModelVerifyOptions,
 )
-from bert_embed.pipeline.options.embed import DEFAULTS, FLAGS
 from bert_embed.text.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
@@ -63,7 +59,18 @@ def run_export(options: ModelExportOptions) -> int:
 
 
 def run_inspect(options: ModelInspectOptions) -> int:
-    """Prints facts about a model, which is not loaded."""
+    """Prints facts about a model, which is not loaded, or the tokens of a text."""
+    if options.text is not None:
+        bundle = resolve_model(options.model, lambda bundle: ())  # no weights
+        tokens = _tokens(bundle, options.text)
+        if options.json:
+            answer_json(*_json_lines({"tokens": tokens}))
+            return ExitCode.DONE
+        width = max((len(row["token"]) for row in tokens), default=0)
+        places = (f"{row['start']}:{row['stop']}" if "start" in row else "" for row in tokens)
+        for row, place in zip(tokens, places, strict=True):
+            answer(f"{row['token']:<{width}}  {row['id']:>6}  {place}".rstrip())
+        return ExitCode.DONE
     bundle = resolve_model(options.model)
     facts = model_facts(bundle)
     if options.json:
@@ -203,26 +210,18 @@ def _tokenizer(bundle: Bundle) -> str:
     return f"WordPiece, {casing}, words of up to {settings['max_word_chars']} characters"
 
 
-def run_tokens(arguments: Sequence[str]) -> int:
-    """Prints tokens, their ids and their places in the text, one token a line."""
-    parser = Parser("tokenize", "Prints the tokens of a text, their ids and their places.")
-    parser.add_argument("--text", required=True)
-    add_flag(parser, "model", FLAGS["model"])
-    words = parser.parse_args(arguments, argparse.Namespace(model=DEFAULTS["model"]))
-    bundle = resolve_model(words.model, needed=lambda bundle: ())  # no weights
+def _tokens(bundle: Bundle, text: str) -> list[dict[str, Any]]:
+    """The tokens of a text with their ids and places, special tokens around them."""
     tokenizer = load_tokenizer(bundle)
-    encoded = tokenizer.encode_with_offsets([words.text])
+    encoded = tokenizer.encode_with_offsets([text])
     begin, end = (
-        [(tokenizer.vocab[number], number, "")] if tokenizer.special_tokens else []
+        [{"token": tokenizer.vocab[number], "id": number}] if tokenizer.special_tokens else []
         for number in (tokenizer.cls_id, tokenizer.sep_id)
     )
-    rows = [*begin]
-    for token, number, start, stop in zip(
-        tokenizer.tokens(encoded.ids), encoded.ids, encoded.starts, encoded.stops, strict=True
-    ):
-        rows.append((token, int(number), f"{start}:{stop}"))
-    rows += end
-    width = max((len(token) for token, _, _ in rows), default=0)
-    for token, number, place in rows:
-        answer(f"{token:<{width}}  {number:>6}  {place}".rstrip())
-    return ExitCode.DONE
+    columns = encoded.ids.tolist(), encoded.starts.tolist(), encoded.stops.tolist()
+    names = tokenizer.tokens(encoded.ids)
+    rows = [
+        {"token": token, "id": number, "start": start, "stop": stop}
+        for token, number, start, stop in zip(names, *columns, strict=True)
+    ]
+    return [*begin, *rows, *end]

@@ -318,8 +318,8 @@ _DESCRIPTIONS = {
     "embed": "Embeds text with BERT. Also takes every option of Apache Beam.",
     "estimate": "Reads a sample of the input and estimates what `embed` with the same flags takes: "
     "documents, tokens, files and hours. Writes nothing.",
-    "tokenize": "Writes the examples of texts to TFRecord files, for `embed`; or prints the tokens "
-    "of one text. Also takes every option of Apache Beam.",
+    "tokenize": "Writes the examples of texts to TFRecord files, for `embed`. Also takes every "
+    "option of Apache Beam.",
 }
 # What `--help` lists; `--help all` lists every flag.
 EVERYDAY = {
@@ -518,8 +518,6 @@ def command_parser(command: str, everything: bool = True) -> argparse.ArgumentPa
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", metavar="FILE", help=_CONFIG)
-    if command == "tokenize":
-        parser.add_argument("--text", metavar="TEXT", help="print the tokens of this text instead")
     if command == "estimate":
         for name, described in flags_of(EstimateOptions).items():
             add_flag(parser, name, described)

@@ -127,13 +127,6 @@ class VerifyOptions(CommandOptions):
 
 
 @dataclass(frozen=True)
-class CardOptions(CommandOptions):
-    """Writes README.md, which describes the vectors of a run, or of those below a folder."""
-
-    output: str = positional("DIR", "a run's output, or a folder of outputs")
-
-
-@dataclass(frozen=True)
 class ReportOptions(CommandOptions):
     """Writes report.html, which shows finished runs and their vectors."""
 
@@ -187,16 +180,18 @@ class ModelExportOptions(CommandOptions):
 
 
 @dataclass(frozen=True)
-class ModelInspectOptions(CommandOptions):
-    """Prints facts about a model."""
+class ModelVerifyOptions(CommandOptions):
+    """Compares a model's files and vectors with those of its import."""
 
     model: str = positional("MODEL", "as --model of embed")
     json: bool = switch("print one JSON object")
 
 
 @dataclass(frozen=True)
-class ModelVerifyOptions(ModelInspectOptions):
-    """Compares a model's files and vectors with those of its import."""
+class ModelInspectOptions(ModelVerifyOptions):
+    """Prints facts about a model, or the tokens of a text."""
+
+    text: str | None = flag("whose tokens, ids and places to print instead")
 
 
 # The kinds of vectors that each target takes, as far as the output holds them; npy takes the first

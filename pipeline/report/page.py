@@ -18,7 +18,7 @@ from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.report.content import Texts, report_content
 from bert_embed.pipeline.report.sample import Run
 from bert_embed.storage.files import is_remote, sweep_temporary, write_whole
-from bert_embed.transforms.output_folder import REPORT_PAGE, OutputFolder, is_foreign
+from bert_embed.transforms.output_folder import OutputFolder, is_foreign_page
 
 MOST_BYTES = 4_800_000
 _PROGRAMS = (  # one program, in this order
@@ -113,7 +113,7 @@ def write_page(
     Without a path it is that of the page in the output of the one run.
     """
     folder, record = runs[0].folder, runs[0].record
-    if path is None and is_foreign(folder.path, REPORT_PAGE):
+    if path is None and is_foreign_page(folder.path):
         raise InputError(
             f"{folder.page} is not a report of this program; give it another name, or `report` "
             "another --output"

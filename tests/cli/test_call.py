@@ -56,7 +56,6 @@ def test_a_tilde_is_the_home_folder_wherever_a_path_is_taken(
     bert_embed.embed(input="~/*.txt", output="~/out", model="~/model", show_progress=False)
     assert len(bert_embed.read("~/out")[0]) == 3
     assert main(["search", "~/out", "bank", "--config=~/flags.yaml", "--model=~/model"]) == 0
-    assert main(["card", "~/out"]) == 0
     assert main(["model", "export", "~/model", "~/out"]) == 2  # it is there
     assert not os.path.exists("~")
 

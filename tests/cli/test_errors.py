@@ -333,7 +333,7 @@ def test_output_that_may_not_fit_the_disk(tmp_path, tiny_bundle, capsys):
         (["search", "x"], "QUERY is missing"),
         (["search", "x", "y", "--k", "0"], "--k must be a whole number of at least 1"),
         (["search", "x", " "], "QUERY must not be blank"),
-        (["tokenize", "--text", "x", "--model", "none"], "--model must be minilm"),
+        (["model", "inspect", "none", "--text", "x"], "must be minilm"),
         (["model", "import", "/nowhere", "/tmp/never"], "/nowhere"),
     ],
     ids=["command", "no-output", "no-query", "k", "blank", "tokenize", "import"],

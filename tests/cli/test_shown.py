@@ -134,7 +134,15 @@ def test_a_finished_start_says_so(tmp_path, tiny_bundle, capsys):
 
 def test_a_reader_that_leaves_early_has_not_had_its_answer(minilm):
     """Without a word, as the reader knows; other programs see it by the exit code."""
-    command = [*python(), "-m", "bert_embed", "tokenize", "--text", "word " * 20_000]
+    command = [
+        *python(),
+        "-m",
+        "bert_embed",
+        "model",
+        "inspect",
+        "minilm",
+        "--text=" + "word " * 20_000,
+    ]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

@@ -98,7 +98,6 @@ def test_other_work_is_done(tmp_path, corpus, output, tiny_bundle, sink):
         "tokenize": ["tokenize", *flags_of(tmp_path / "examples", tiny_bundle, corpus)],
         "export": ["export", output, tmp_path / "npy", "--to=npy"],
         "report": ["report", output, f"--output={tmp_path}/page.html"],
-        "card": ["card", shutil.copytree(output, tmp_path / "out")],
         "model": ["model", "verify", tiny_bundle],
         "verify": ["verify", output],
     }
@@ -107,7 +106,6 @@ def test_other_work_is_done(tmp_path, corpus, output, tiny_bundle, sink):
     for name in ("examples/run.json", "page.html"):
         assert (tmp_path / name).stat().st_size > 0
     assert (tmp_path / "npy").exists()
-    assert (tmp_path / "out" / "README.md").exists()
 
 
 @pytest.mark.parametrize("sink", MORE)
@@ -130,7 +128,7 @@ def test_an_answer_that_cannot_be_written_is_a_failure(output, corpus, tiny_bund
         "search": ["search", output, "river"],
         "json": ["search", output, "river", "--json"],
         "model": ["model", "inspect", tiny_bundle],
-        "tokens": ["tokenize", "--text=the bank", f"--model={tiny_bundle}"],
+        "tokens": ["model", "inspect", tiny_bundle, "--text=the bank"],
         "dry run": ["embed", *flags_of("/tmp/none", tiny_bundle, corpus), "--dry_run"],
         "estimate": ["estimate", f"--input={corpus}", f"--model={tiny_bundle}", "--seconds=0"],
     }

@@ -118,20 +118,16 @@ def test_of_two_corrected_commands_at_once_one_is_refused(
     assert main(["verify", str(output)]) == 0
 
 
-NAMES = ("README.md", "report.html")
-
-
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_the_corrected_command_leaves_files_of_the_user(
     tmp_path, tiny_bundle, text, capsys, overwrite
 ):
     output, flags = tmp_path / "out", {"overwrite": True} if overwrite else {}
     assert embed(output, tiny_bundle, text, report="false") == 3
-    for name in NAMES:
-        (output / name).write_text(f"my own {name}")
+    (output / "report.html").write_text("my own")
     capsys.readouterr()
     assert embed(output, tiny_bundle, text, text_column="body", **flags) == 0
-    assert {(output / name).read_text() for name in NAMES} == {f"my own {name}" for name in NAMES}
+    assert (output / "report.html").read_text() == "my own"
     assert "report.html is not a report of this program" in capsys.readouterr().err
     assert main(["report", str(output)]) == 2
     assert "give it another name" in capsys.readouterr().err
@@ -140,10 +136,9 @@ def test_the_corrected_command_leaves_files_of_the_user(
 def test_overwrite_removes_what_this_program_wrote(tmp_path, tiny_bundle, text):
     output = tmp_path / "out"
     assert embed(output, tiny_bundle, text, text_column="body") == 0
-    assert main(["card", str(output)]) == 0
-    assert all((output / name).exists() for name in NAMES)
+    assert (output / "report.html").exists()
     assert embed(output, tiny_bundle, text, overwrite=True, report="false") == 3
-    assert not any((output / name).exists() for name in NAMES)
+    assert not (output / "report.html").exists()
 
 
 def test_blank_lines_and_skipped_records_are_not_held_against_it(tmp_path, tiny_bundle, capsys):
@@ -159,3 +154,13 @@ def test_blank_lines_and_skipped_records_are_not_held_against_it(tmp_path, tiny_
     assert embed(tmp_path / "bad", tiny_bundle, tmp_path / "in.txt") == 3
     wanted = "1 of 1 record (beside 2 blank lines) was rejected, most for: invalid UTF-8"
     assert wanted in capsys.readouterr().err
+
+
+def test_a_report_of_an_output_that_lost_a_file_is_not_written(tmp_path, tiny_bundle, text, capsys):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, text, text_column="body") == 0
+    next(output.glob("embeddings/*")).unlink()
+    before = (output / "report.html").read_bytes()
+    assert main(["report", str(output)]) == 2
+    assert f"{output}/embeddings holds " in capsys.readouterr().err
+    assert (output / "report.html").read_bytes() == before

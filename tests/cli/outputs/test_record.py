@@ -19,7 +19,7 @@ MINE = {"name": "mine"}
 def readers(output):
     """Every command that reads the output of another one."""
     out = str(output.parent / "other")
-    yield from ([name, str(output)] for name in ("verify", "card", "report"))
+    yield from ([name, str(output)] for name in ("verify", "report"))
     yield ["search", str(output), "a query"]
     yield ["export", str(output), "--to=npy", out]
 

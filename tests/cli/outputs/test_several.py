@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 import bert_embed
 from bert_embed.base.errors import InputError
@@ -157,23 +156,6 @@ def test_a_report_of_several_outputs_adds_them_up(days, tmp_path, capsys):
     assert "--output FILE is missing, 3 outputs" in capsys.readouterr().err
 
 
-def test_a_card_describes_the_outputs_below_a_folder(days, capsys):
-    assert main(["card", str(days)]) == 0
-    card = (days / "README.md").read_text("utf-8")
-    _, front, _ = card.split("---\n", 2)
-    (glob,) = [
-        kind["data_files"]
-        for kind in yaml.safe_load(front)["configs"]
-        if kind["config_name"] == "embeddings"
-    ]
-    assert len(list(days.glob(glob))) == 3
-    assert "7 of 10 records" in card
-    assert "in each of 3 folders `run.json` has everything about the run" in card
-    assert "`bert_embed.read` gives the newest" in card
-    assert main(["card", f"{days}/*"]) == 2
-    assert "is a glob" in capsys.readouterr().err
-
-
 def test_outputs_whose_earlier_one_was_overwritten_are_refused(tmp_path, tiny_bundle, capsys):
     three_days(tmp_path, tmp_path / "out", tiny_bundle)
     monday, tuesday, _ = names(tmp_path / "out")
@@ -202,24 +184,10 @@ def test_a_copy_of_an_output_is_not_read_with_it(days, tmp_path, capsys):
     for words in (
         ["search", str(folder), "one"],
         ["export", str(folder), f"{tmp_path}/e", "--to=npy"],
-        ["card", str(folder)],
         ["report", str(folder), f"--output={tmp_path}/page.html"],
     ):
         assert main(words) == 2
         assert problem in capsys.readouterr().err
-
-
-def test_a_card_names_the_files_of_each_format(tmp_path, tiny_bundle):
-    (tmp_path / "in.txt").write_text("a red river\n")
-    for number, name in enumerate(("parquet", "jsonl")):
-        flags = {"output_format": name, "dim": 8}
-        assert embed(tmp_path / "out" / str(number), tiny_bundle, tmp_path / "in.txt", **flags) == 0
-    assert main(["card", str(tmp_path / "out")]) == 0
-    front = (tmp_path / "out" / "README.md").read_text("utf-8").split("---\n")[1]
-    assert yaml.safe_load(front)["configs"] == [
-        {"config_name": "embeddings_jsonl", "data_files": "*/embeddings/*.jsonl"},
-        {"config_name": "embeddings_parquet", "data_files": "*/embeddings/*.parquet"},
-    ]
 
 
 def test_a_report_says_nothing_of_texts_of_outputs_that_are_replaced(tmp_path, tiny_bundle, capsys):

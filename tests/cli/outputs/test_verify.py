@@ -260,7 +260,6 @@ def test_what_is_no_output_is_refused(tmp_path, capsys):
     for command, place, told in (
         ("verify", "", no_run),
         ("verify", "file", no_folder),
-        ("card", "file", no_folder),
     ):
         assert main([command, str(tmp_path / place)]) == 2
         assert told in capsys.readouterr().err

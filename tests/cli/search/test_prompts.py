@@ -63,9 +63,6 @@ def test_documents_and_queries_get_the_prompts_that_the_model_names(tmp_path, so
     assert (described["prompt"], described["query_prompt"]) == (PASSAGE, QUERY)
     footer = pq.read_schema(data_files(tmp_path / "out")[0]).metadata[b"bert_embed"]
     assert json.loads(footer)["query_prompt"] == QUERY
-    assert main(["card", str(tmp_path / "out")]) == 0
-    card = (tmp_path / "out" / "README.md").read_text("utf-8")
-    assert f'| prompt of queries | "{QUERY}" |' in card
     wanted = expected(model, PASSAGE, QUERY)
     assert scores(tmp_path / "out", capsys) == pytest.approx(wanted, abs=1e-4)
     bare = expected(model, PASSAGE, "")

@@ -126,8 +126,8 @@ def test_texts_are_left_out_when_the_input_has_changed(output, capsys):
         source.write_text(kept)
 
 
-def test_tokenize_prints_tokens_ids_and_offsets(capsys, minilm):
-    assert main(["tokenize", "--text", "Café embeddings"]) == 0
+def test_inspect_prints_tokens_ids_and_offsets(capsys, minilm):
+    assert main(["model", "inspect", "minilm", "--text", "Café embeddings"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [
         ["[CLS]", "101"],

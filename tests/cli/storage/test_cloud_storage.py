@@ -221,7 +221,7 @@ def test_an_output_may_have_characters_of_a_glob_in_its_name(gcs, url, tiny_bund
     address, _ = bucket(gcs, "wild")
     output = f"{address}/out [1] of?"
     assert embed(output, tiny_bundle, url) == 0
-    for command in (["verify"], ["card"], ["report"]):
+    for command in (["verify"], ["report"]):
         assert main([*command, output]) == 0
     capsys.readouterr()
     assert main(["search", output, "red river bank", "--k", "1"]) == 0

@@ -309,9 +309,6 @@ def test_scores_stand_beside_vectors_of_the_same_pass(tmp_path, classifier, corp
     assert embed(output, classifier, corpus, vectors="scores,dense", keep_text=True) == 0
     assert record(output)["computed_tokens"] == record(output)["tokens"]
     assert bert_embed.read(output)[0] == bert_embed.read_scores(output)[0]
-    assert main(["card", str(output)]) == 0
-    card = (output / "README.md").read_text()
-    assert "| scores | labels label 0, label 1, label 2; activation softmax |" in card
 
 
 def test_labels_that_are_columns_already_are_refused(tmp_path, corpus, capsys, classifier):

@@ -151,7 +151,7 @@ def test_a_tokenizer_fetches_no_weights(gcs, cache, tiny_bundle, capsys):
     url = gcs.put_folder(Path(tiny_bundle), "bundles", "tokenizer")
     wanted = bert_embed.Tokenizer.from_pretrained(tiny_bundle).encode("the bank")
     assert bert_embed.Tokenizer.from_pretrained(url).encode("the bank") == wanted
-    assert main(["tokenize", "--text", "the bank", "--model", url]) == 0
+    assert main(["model", "inspect", url, "--text", "the bank"]) == 0
     assert "bank" in capsys.readouterr().out
     fetched = files_below(cache)
     assert any(name.endswith("vocab.txt") for name in fetched)
