@@ -551,6 +551,8 @@ class Encoder:
         query: bool = False,
     ) -> list[Embedded]:
         """Runs the model on texts, in pieces where the call shows progress; warns of cuts."""
+        if columns.get("texts_b") is not None:
+            self.tokenizer.check_pairs("texts_b")
         pieces: Iterable[tuple[Columns, Any]] = [(columns, None)]
         count = len(columns["texts"])
         if call.progress and count:

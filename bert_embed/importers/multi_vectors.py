@@ -22,7 +22,7 @@ from bert_embed.importers.sentence_transformers import (
     read_prompts,
     read_transformer,
 )
-from bert_embed.importers.tokenizer_settings import mask_tokens
+from bert_embed.importers.tokenizer_settings import mask_tokens, unknown_tokens
 from bert_embed.importers.weights import (
     architectures,
     check_shapes,
@@ -106,6 +106,7 @@ class MultiVectorFiles:
     fill_length: int = 0
     fill_token: str | None = None  # None: the tokenizer's mask
     attends_fill: bool = True
+    of_stanford: bool = False  # entries are looked up as Stanford's code does
 
     @property
     def markers(self) -> set[str]:
@@ -129,7 +130,9 @@ class MultiVectorFiles:
             prompt = prompts.get(role, "")
             names = (*_markers(self.prefixes.get(role, "")), *filter(prompt.startswith, added))
             marker = next((name for name in names if name in numbers), None)
-            if marker is not None:
+            if self.of_stanford and prompt not in numbers:
+                ids[role], prompts[role] = self._unknown_id(prompt, numbers, folder), ""
+            elif marker is not None:
                 ids[role] = numbers[marker]
                 prompts[role] = prompt.removeprefix(marker)
                 spaces = prompts[role]
@@ -150,9 +153,26 @@ class MultiVectorFiles:
             fill_length=min(self.fill_length, most),
             fill_id=self._fill_id(numbers, folder) if self.fill_length else 0,
             attends_fill=self.attends_fill,
-            skip_ids=tuple(sorted({numbers[one] for one in self.skip_words if one in numbers})),
+            skip_ids=tuple(sorted(self._skip_ids(numbers, tokenizer))),
             skips_in_queries=self.skips_in_queries,
         ), {name: prompt for name, prompt in prompts.items() if prompt}
+
+    def _unknown_id(self, marker: str, numbers: Mapping[str, int], folder: Path) -> int:
+        """Returns the id that a marker has which is no entry of the vocabulary."""
+        for name in unknown_tokens(folder):
+            if name in numbers:
+                return numbers[name]
+        raise InputError(
+            f"{self.path}: the marker {marker!r} must be an entry of the vocabulary, which has no "
+            "unknown token for it either; add it with tokenizer.add_tokens of transformers"
+        )
+
+    def _skip_ids(self, numbers: Mapping[str, int], tokenizer: TextTokenizer) -> set[int]:
+        if not self.of_stanford:
+            return {numbers[word] for word in self.skip_words if word in numbers}
+        ids, splits = tokenizer.encode_flat(self.skip_words)
+        firsts = ids[splits[:-1][np.diff(splits) > 0]]  # of "!" that may be "▁" or "▁!"
+        return {*firsts.tolist()} - {tokenizer.unk_id}
 
     def _fill_id(self, numbers: Mapping[str, int], folder: Path) -> int:
         names = mask_tokens(folder) if self.fill_token is None else (self.fill_token,)
@@ -253,8 +273,8 @@ def _read_stanford(root: Path) -> MultiVectorFiles:
         )
     length = _length(path, values, "query_maxlen") or _USUAL_LENGTH
     roles = {
-        "query": values.get("query_token_id") or "[unused0]",
-        "document": values.get("doc_token_id") or "[unused1]",
+        "query": _text(path, values, "query_token_id") or "[unused0]",
+        "document": _text(path, values, "doc_token_id") or "[unused1]",
     }
     return MultiVectorFiles(
         path=path,
@@ -268,6 +288,7 @@ def _read_stanford(root: Path) -> MultiVectorFiles:
         fill_length=length,
         attends_fill=bool(values.get("attend_to_mask_tokens")),
         skip_words=tuple(string.punctuation) if values.get("mask_punctuation", True) else (),
+        of_stanford=True,
     )
 
 

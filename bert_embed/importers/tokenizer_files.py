@@ -115,7 +115,7 @@ def _json_tokenizer(
     tokenizer = _of_library(path, text, files)
     if not tokenizer.special_tokens:
         raise InputError(
-            f"{path}: must put one token before a text, and one after it, as BERT's does"
+            f"{path}: must put one token before a text, and one after it, as BERT's does, puts none"
         )
     _check_size(path, len(tokenizer), config)
     placed = {"cls_token": tokenizer.cls_id, "sep_token": tokenizer.sep_id}

@@ -212,6 +212,14 @@ def mask_tokens(folder: Path) -> tuple[str, ...]:
     return MASKS if named is None else (named,)
 
 
+def unknown_tokens(folder: Path) -> tuple[str, ...]:
+    """Returns the token that the files name as the unknown one, or those of classes."""
+    slow = _slow_settings(folder)
+    if (named := content(slow.get("unk_token"))) is not None:
+        return (named,)
+    return () if slow.get("tokenizer_class") in GENERIC else ("[UNK]", "<unk>")
+
+
 def _slow_settings(folder: Path) -> Mapping[str, Any]:
     slow = _settings_in(folder / SLOW)
     if "added_tokens_decoder" in slow:  # the other file is of an older version, and not read

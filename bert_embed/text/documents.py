@@ -53,7 +53,7 @@ class TextTokenizer(ABC):
     vocab: tuple[str, ...]  # the entries in order of their ids
     cls_id: int  # what begins a row; `NO_TOKEN` where rows are texts alone
     sep_id: int  # what ends a text of it; likewise
-    separators: int  # how many `sep_id` are between the texts of a pair
+    separators: int  # how many `sep_id` are between the texts of a pair, see `check_pairs`
     has_segments: bool  # whether second texts have a type id of their own
     of_library: bool  # whether pairs are cut as by the tokenizers library, else google-research's
     unk_id: int | None  # for a word that the vocabulary lacks; None where it can write every text
@@ -99,6 +99,15 @@ class TextTokenizer(ABC):
     def special_tokens(self) -> int:
         """How many tokens a row of one text has beside it."""
         return 0 if self.cls_id == NO_TOKEN else SPECIAL_TOKENS
+
+    def check_pairs(self, setting: str) -> None:
+        """Raises SettingError where special tokens do not part pairs as BERT's do."""
+        if self.special_tokens and not self.separators:
+            raise SettingError(
+                setting,
+                "is for pairs, which this model's tokenizer.json does not put together as BERT's "
+                "does; leave it out, single texts are embedded",
+            )
 
     def __len__(self) -> int:
         return len(self.vocab)

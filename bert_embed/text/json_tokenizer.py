@@ -53,9 +53,11 @@ class JsonTokenizer(TextTokenizer):
         values = json.loads(text)
         self.cls_id, self.sep_id, self.separators, self.has_segments = NO_TOKEN, NO_TOKEN, 0, False
         if values.get("post_processor") is not None:
-            pair, single = _pair_and_single(whole)
-            self.cls_id, self.sep_id, self.separators = _special_ids(pair, single)
-            self.has_segments = any(pair.type_ids)
+            with library_errors("post_processor cannot be followed"):
+                single, pair = whole.encode(_WORD), whole.encode(_WORD, _WORD)
+            self.cls_id, self.sep_id = _ends(single)
+            self.separators = _separators(single, pair)
+            self.has_segments = bool(self.separators) and any(pair.type_ids)
         self.of_library = True
         self.kind: str = values["model"].get("type", "WordPiece")
         self.unk_id = _unknown_id(values["model"], numbers)
@@ -165,13 +167,6 @@ def _read(text: str) -> "tokenizers.Tokenizer":
     return tokenizer
 
 
-def _pair_and_single(
-    whole: "tokenizers.Tokenizer",
-) -> tuple["tokenizers.Encoding", "tokenizers.Encoding"]:
-    with library_errors("post_processor cannot be followed"):
-        return whole.encode(_WORD, _WORD), whole.encode(_WORD)
-
-
 def _never_in_texts(values: Mapping[str, Any]) -> set[str]:
     """Returns the special tokens of a tokenizer.json, but those that byte pairs are made of."""
     model, tokens = values["model"], values.get("added_tokens") or ()
@@ -208,19 +203,29 @@ def _without_special_entries(values: dict[str, Any], special: set[str]) -> dict[
     }
 
 
-def _special_ids(
-    pair: "tokenizers.Encoding", single: "tokenizers.Encoding"
-) -> tuple[int, int, int]:
-    """Returns the id before a text, the id after it, and how many of these part a pair."""
-    borders = [place for place, text in enumerate(pair.sequence_ids) if text is None]
-    ids = [pair.ids[place] for place in borders]
-    separators = len(ids) - 2
-    last = len(pair.ids) - 1
-    alone = [*ids[:1], *(pair.ids[at] for at, text in enumerate(pair.sequence_ids) if text == 0)]
-    usual = single.ids == [*alone, *ids[-1:]] and not any(single.type_ids)
-    if separators not in (1, 2) or {*borders} < {0, last} or len({*ids[1:]}) != 1 or not usual:
-        raise InputError("must put one token before a text, and one after it, as BERT's does")
-    return ids[0], ids[1], separators
+def _ends(single: "tokenizers.Encoding") -> tuple[int, int]:
+    """Returns the ids before and after a text."""
+    before, *text, after = single.sequence_ids if len(single) > 1 else (0, 0)
+    if before is not None or after is not None or None in text or any(single.type_ids):
+        raise InputError(
+            "must put one token before a text, and one after it, as BERT's does, all of type 0; "
+            f"of {_WORD!r} it makes {' '.join(single.tokens)!r}"
+        )
+    return single.ids[0], single.ids[-1]
+
+
+def _separators(single: "tokenizers.Encoding", pair: "tokenizers.Encoding") -> int:
+    """Returns how many tokens part a pair; 0 where it is not put together as BERT's are."""
+    length = len(single)
+    second = [number for number, text in zip(pair.ids, pair.sequence_ids, strict=True) if text == 1]
+    types = [0] * length + [1] * (len(pair) - length)
+    usual = pair.sequence_ids[:length] == single.sequence_ids
+    if usual and pair.type_ids in (types, [0] * len(pair)):
+        end = single.ids[-1:]
+        for count in (1, 2):
+            if pair.ids == [*single.ids, *end * (count - 1), *second, *end]:
+                return count
+    return 0
 
 
 def _unknown_id(model: Mapping[str, Any], numbers: Mapping[str, int]) -> int | None:

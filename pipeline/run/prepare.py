@@ -61,6 +61,7 @@ from bert_embed.results.files import EXAMPLES
 from bert_embed.settings import TextSpec, VectorSpec, changed_spec
 from bert_embed.storage.files import absolute
 from bert_embed.text.layout import fit_texts
+from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.client import looks_like_table, table_name
 from bert_embed.transforms.listing import (
     Listing,
@@ -246,6 +247,8 @@ def plan_work(options: Options, job: RunnerOptions, source: Source, state: Outpu
         raise UsageError(
             "--vectors multi is for texts, which get the model's markers; examples have none"
         )
+    if source.columns.has_pairs:
+        load_tokenizer(bundle).check_pairs("text_b_column")
     check_columns(head_settings(bundle, text_spec), source.columns.extra, options)
     check_memory(job, bundle, options.batch_tokens, text_spec.max_seq_length)
     widths = Widths.of(text_spec, vector_spec, bundle)

@@ -124,7 +124,8 @@ class BertModelHandler(ModelHandler[Any, PredictionResult, Embedder]):
 
     def _use(self, model: str) -> None:
         self._model = model
-        self._texts = TextModelHandler(text_model_settings(model, **self._given))
+        has_pairs = self._columns[1] is not None
+        self._texts = TextModelHandler(text_model_settings(model, has_pairs, **self._given))
 
     def load_model(self) -> Embedder:
         return self._texts.load_another()

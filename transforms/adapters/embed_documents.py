@@ -130,7 +130,7 @@ class EmbedDocuments(beam.PTransform):
         self._as_numpy, self._as_rows = switch("as_numpy", as_numpy), switch("as_rows", as_rows)
         if as_numpy and as_rows:
             raise SettingError("as_numpy", "conflicts with as_rows: a schema has no arrays")
-        found = text_model_settings(model, **settings)
+        found = text_model_settings(model, text_b_column is not None, **settings)
         self._settings = replace(found, max_batch_seconds=max_batch_seconds)
         of_step = {
             "column": column,

@@ -37,6 +37,7 @@ from bert_embed.model import Embedder, Request
 from bert_embed.models.heads.head import Head
 from bert_embed.settings import TextSpec, VectorSettings, VectorSpec, changed_spec
 from bert_embed.text.layout import GranularVectors, fit_texts
+from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.infer import BlockModelHandler
 from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.steps import Step, count_documents, mend_cell_labels
@@ -140,7 +141,7 @@ class TextModelSettings:
 
 
 def text_model_settings(
-    model: str | os.PathLike[str], **settings: Unpack[ModelSettings]
+    model: str | os.PathLike[str], has_pairs: bool = False, /, **settings: Unpack[ModelSettings]
 ) -> TextModelSettings:
     """Finds the model and checks all that can be checked without loading it, or ValueError."""
     known_names(settings, {*OWN, *ModelSettings.__annotations__})
@@ -155,6 +156,8 @@ def text_model_settings(
         raise SettingError("layer_combine", "stack gives several vectors a text, take concat")
     model = path_text("model", model)
     bundle = resolve_model(model)
+    if has_pairs:
+        load_tokenizer(bundle).check_pairs("text_b_column")
     spec = changed_spec(bundle.defaults, bundle.config, **vectors)
     bundle.check(spec)
     if max_seq_length is None:

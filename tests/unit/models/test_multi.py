@@ -1,10 +1,12 @@
 """Multi-vectors of late-interaction models, beside those that sentence-transformers makes."""
 
 import json
+import string
 from functools import cache, partial
 
 import numpy as np
 import pytest
+import tokenizers
 from safetensors.numpy import load_file, save_file
 
 from bert_embed.backends.probe import verify
@@ -16,6 +18,7 @@ from bert_embed.settings import TextSpec
 from bert_embed.text.layout import text_rows
 from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.engines import ENGINES
+from tests.support.models.architectures import write_architecture
 from tests.support.models.multi_vectors import CASES, DIM, GOLDEN, TEXTS, write_multi_vectors
 from tests.support.models.tiny import WORDS, small_vocabulary, write_tiny_huggingface
 
@@ -326,6 +329,57 @@ def test_queries_are_filled_with_the_mask_that_the_tokenizers_files_name(tmp_pat
     edit(tmp_path / "source" / file, mask_token={"content": "[unused1]"})
     bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
     assert load_tokenizer(bundle).vocab[bundle.heads["multi"].fill_id] == "[unused1]"
+
+
+METASPACE = {"unk_token": "<unk>", "mask_token": "<mask>", "tokenizer_class": "XLMRobertaTokenizer"}
+
+
+@pytest.mark.parametrize(
+    ("slow", "unknown"),
+    [
+        (METASPACE, "<unk>"),
+        (METASPACE | {"unk_token": "bank"}, "bank"),
+        ({"tokenizer_class": "XLMRobertaTokenizer"}, "<unk>"),
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, None),
+    ],
+)
+def test_a_marker_of_stanford_that_is_no_entry_is_the_unknown_token(tmp_path, slow, unknown):
+    """As `convert_tokens_to_ids` gives it to their code; where there is none, theirs fails."""
+    source = tmp_path / "source"
+    write_architecture(source, "xlm-roberta")
+    path = source / "tokenizer.json"
+    values = json.loads(path.read_text("utf-8"))
+    marks = [[mark, 0.0] for mark in ("bank", ",", "▁!")]
+    values["model"]["vocab"] += [mark for mark in marks if mark not in values["model"]["vocab"]]
+    path.write_text(json.dumps(values), "utf-8")
+    (source / "modules.json").unlink()
+    (source / "tokenizer_config.json").write_text(json.dumps(slow))
+    tensors = load_file(source / "model.safetensors")
+    embeddings = "embeddings.word_embeddings.weight"
+    entries = [entry for entry, _ in values["model"]["vocab"]]
+    more = np.ones((len(entries) - len(tensors[embeddings]), 32), np.float32)
+    tensors[embeddings] = np.concatenate([tensors[embeddings], more])
+    tensors["linear.weight"] = np.ones((DIM, 32), np.float32)
+    save_file(tensors, source / "model.safetensors")
+    edit(source / "config.json", architectures=["HF_ColBERT"], vocab_size=len(entries))
+    (source / "artifact.metadata").write_text('{"query_maxlen": 16}')
+    if unknown is None:
+        with pytest.raises(
+            InputError, match=r"metadata: the marker '\[unused0\]' must be an entry"
+        ):
+            import_model(str(source), str(tmp_path / "bundle"))
+        return
+    bundle = import_model(str(source), str(tmp_path / "bundle"))
+    head, encoder = bundle.heads["multi"], Encoder(bundle, threads=1)
+    assert head.query_marker == head.document_marker == entries.index(unknown)
+    plain = encoder.tokenizer.encode("the river")
+    kept = [number for number in plain if number not in head.skip_ids]
+    assert len(encoder.encode_document("the river", kind="multi").vectors) == len(kept) + 1
+    assert len(encoder.encode_query("the river", kind="multi").vectors) == 16
+    # Their code masks the first token of each mark, "▁" here, or "▁!" which is one.
+    library = tokenizers.Tokenizer.from_file(str(path))
+    firsts = {library.encode(mark, add_special_tokens=False).ids[0] for mark in string.punctuation}
+    assert {*head.skip_ids} == firsts - {entries.index("<unk>")}
 
 
 def test_a_marker_may_be_followed_by_words(tmp_path):

@@ -8,13 +8,16 @@ import struct
 import numpy as np
 import pytest
 import tokenizers
+from tokenizers import processors
 
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import InputError, SettingError
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.text.json_tokenizer import JsonTokenizer
 from bert_embed.text.tokenizer import Tokenizer
+from bert_embed.transforms import EmbedDocuments
+from tests.support.command import embed, write_json
 from tests.support.models.architectures import GOLDEN, LONG, SCRIPTS, write_architecture
 
 TOKENIZERS = GOLDEN.parent / "tokenizers"
@@ -156,6 +159,44 @@ def test_a_pair_is_put_together_as_the_library_does(encoder, name):
     texts_b = ["of the river", "", " "]
     for text_b, pair in zip(texts_b, encoder.units(["the bank"] * 3, texts_b=texts_b), strict=True):
         assert pair.texts == encoder.tokenizer.tokens(library.encode("the bank", text_b).ids)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        None,  # of a template for single texts alone, whose pairs have nothing around them
+        "<s> $A </s> <s>:1 $B:1 </s>:1",  # Gemma's, and Llama's
+        "<s> $A </s> $B",
+        "<s> $B </s> $A </s>",
+        "<s> $A </s> $B </s>:1",
+        "<s> $A </s> </s> </s> $B </s>",
+    ],
+)
+def test_a_template_of_pairs_decides_on_pairs_alone(tmp_path, capsys, name, pair):
+    write_architecture(tmp_path / "source", KINDS[name])
+    library = tokenizers.Tokenizer.from_file(str(TOKENIZERS / f"{name}.json"))
+    ends = ["[CLS]", "[SEP]"] if name == "word_piece" else ["<s>", "</s>"]
+    begin, end = ends[pair is None], ends[1]  # one token may be both
+    parts = {"single": f"{begin} $A {end}"}
+    if pair is not None:
+        parts["pair"] = pair.replace("<s>", begin).replace("</s>", end)
+    special = [(token, library.token_to_id(token)) for token in {begin, end}]
+    library.post_processor = processors.TemplateProcessing(**parts, special_tokens=special)
+    library.save(str(tmp_path / "source" / "tokenizer.json"))
+    slow = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (tmp_path / "source" / "tokenizer_config.json").write_text(json.dumps(slow))
+    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    encoder = Encoder(bundle, threads=1)
+    assert encoder.tokenizer.encode("the bank") == library.encode("the bank").ids
+    assert np.isfinite(encoder.encode(["the bank"])).all()
+    for call in (encoder.encode, encoder.units):
+        with pytest.raises(SettingError, match="texts_b is for pairs, which this model's tok"):
+            call(["the bank"], texts_b=["of a river"])
+    with pytest.raises(SettingError, match="text_b_column is for pairs"):
+        EmbedDocuments(bundle.path, text_b_column="b")
+    texts = write_json(tmp_path / "in.jsonl", {"id": 1, "text": "a", "b": "b"})
+    assert embed(tmp_path / "out", bundle.path, texts, text_b_column="b", dry_run=True) == 2
+    assert "--text_b_column is for pairs, which" in capsys.readouterr().err
 
 
 def test_lone_surrogates_are_read_as_replacement_characters(tokenizer):
