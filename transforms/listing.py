@@ -15,8 +15,9 @@ import pyarrow as pa
 import zstandard
 
 from bert_embed.base.errors import InputError, SettingError, StorageError
+from bert_embed.base.json import is_torn
 from bert_embed.base.threads import in_parallel
-from bert_embed.results.names import RUN_FILE, parse_name
+from bert_embed.results.names import BLOCK_RECORDS, RUN_FILE, parse_name
 from bert_embed.storage.file_info import fixed_folder, is_glob
 from bert_embed.storage.files import (
     FileInfo,
@@ -26,6 +27,7 @@ from bert_embed.storage.files import (
     is_remote,
     join,
     list_files,
+    names_in,
     read_bytes,
     size_of,
 )
@@ -273,9 +275,13 @@ def _is_output(folder: str) -> bool:
     """Whether a folder's run.json is that of a job that wrote vectors."""
     path = join(folder, RUN_FILE)
     try:
-        if (size_of(path) or _MOST_SETTINGS) >= _MOST_SETTINGS:
+        size = size_of(path)
+        if size is None or size >= _MOST_SETTINGS:
             return False
-        values = orjson.loads(read_bytes(path) or b"")
+        data = read_bytes(path) or b""
+        if is_torn(data):
+            return bool(names_in(join(folder, BLOCK_RECORDS)))
+        values = orjson.loads(data)
     except StorageError:
         raise
     except (OSError, ValueError):  # not to be read, or not ours

@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
+import orjson
+
 from bert_embed.base.errors import InputError, StorageError, naming, raise_passing
 from bert_embed.base.threads import in_parallel
 from bert_embed.models.heads.head import PIECES
@@ -42,6 +44,7 @@ from bert_embed.storage.files import (
     remove_folder,
     sizes_in,
     sweep_temporary,
+    sync_folder,
     write_bytes,
     write_unsynced,
     write_whole,
@@ -226,7 +229,12 @@ class OutputFolder:
         write: Callable[[BinaryIO], object],
         rows: int,
     ) -> dict[str, OutputFile]:
-        """Writes one file of a part, whole or not at all; returns its name and what was written."""
+        """Writes one file of a part, whole or not at all; returns its name and what was written.
+
+        A power cut may take the file back until its folder is synced. It costs a part a tenth of
+        its time to wait for that each time, so `sync` does it once, before the run counts as
+        complete: until then a block record counts only where the files that it names are there.
+        """
         name, state = file_name(kind, block, part, ending), join(self.path, STATE)
         make_below(self.path, kind)
         make_below(self.path, STATE)
@@ -246,6 +254,12 @@ class OutputFolder:
 
         make_below(self.path, BLOCK_RECORDS)
         change(self.block_record(block, part), changed, join(self.path, STATE))
+
+    def sync(self) -> None:
+        """Waits until no power cut takes back what was written, or removed, before."""
+        folders = [join(self.path, name) for name in (*_endings(), BLOCK_RECORDS, _KEYS, STATE)]
+        for folder in filter(os.path.isdir, folders):  # none of a store
+            sync_folder(folder)
 
     def write_text(self, block: int, part: int, data: bytes) -> None:
         """Keeps the compressed text of a part until the run is complete, or a machine crashes."""
@@ -294,10 +308,28 @@ class OutputFolder:
         """Names of files that do not belong in their folders."""
         return sorted(name for name in _sizes_below(self.path) if not _is_ours(name))
 
-    def recorded_parts(self) -> list[tuple[int, int]]:
-        """Block and part of every block record, sorted."""
-        matches = map(_BLOCK_RECORD.fullmatch, names_in(self.block_records))
+    def recorded_parts(self, empty: bool = True) -> list[tuple[int, int]]:
+        """Block and part of every block record, `empty` ones too, sorted."""
+        names = names_in(self.block_records)
+        if not empty:
+            names = [name for name, size in sizes_in(self.block_records).items() if size]
+        matches = map(_BLOCK_RECORD.fullmatch, names)
         return sorted((int(match[1]), int(match[2])) for match in matches if match is not None)
+
+    def recorded_run(self) -> str | None:
+        """The fingerprint of the run that a block record names, the first that can be read."""
+        for part in self.recorded_parts():
+            with suppress(ValueError, KeyError, TypeError):
+                return str(orjson.loads(read_bytes(self.block_record(*part)) or b"")["run"])
+        return None
+
+    def foreign_files(self) -> list[str]:
+        """Names of files that no run writes; of hidden ones none."""
+        above = join(self.path, "")
+        names = [file.path.removeprefix(above) for file in list_files(above)]
+        ours = (RUN_FILE, SETTINGS_FILE, REPORT_PAGE)
+        below = [name for name in names if not (name.startswith(f"{STATE}/") or name in ours)]
+        return [name for name in below if not _is_ours(name)]
 
     def recorded_times(self) -> dict[tuple[int, int], float]:
         """When each block record was written, in seconds since 1970, by block and part."""
@@ -336,6 +368,7 @@ class OutputFolder:
         self.remove_texts()
         self.remove_keys()
         remove([join(self.path, name) for name in (_LISTING, EARLIER_RUNS, SETTINGS_FILE)])
+        self.sync()
         names = [RUN_FILE] if is_foreign_page(self.path) else [REPORT_PAGE, RUN_FILE]
         remove([join(self.path, name) for name in names])
 

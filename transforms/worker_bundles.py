@@ -2,16 +2,23 @@
 
 import logging
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bert_embed.base.errors import InputError
 from bert_embed.base.threads import in_parallel
-from bert_embed.bundle.bundle import FORMAT, METADATA, Bundle, is_weights, read_bundle
+from bert_embed.bundle.bundle import (
+    FORMAT,
+    METADATA,
+    Bundle,
+    is_weights,
+    read_bundle,
+    whole_bundle,
+)
 from bert_embed.bundle.cache import cache_folder, kept_in, made_once
 from bert_embed.storage.files import copy_file, is_remote, join, list_files, make_folder
+from bert_embed.storage.local import is_folder, place_folder
 from bert_embed.transforms.activity import activity
 
 _LOG = logging.getLogger(__name__)
@@ -53,7 +60,7 @@ def worker_bundle(
         if needed is not None:
             weights = needed(read_bundle(_fetched(place, fingerprint, []), []))
         folder = str(_fetched(place, fingerprint, weights))
-    if not os.path.isdir(folder):
+    elif not is_folder(folder):
         raise InputError(
             f"{folder}: the model is not on this machine; give temp_location a folder in Cloud "
             "Storage, from which workers fetch it",
@@ -75,10 +82,8 @@ def _fetched(url: str, fingerprint: str, weights: Sequence[str] | None) -> Path:
     folder = cache_folder() / "bundles" / name
 
     def is_whole() -> bool:
-        try:
-            return read_bundle(folder, weights).fingerprint == fingerprint
-        except ValueError:
-            return False
+        bundle = whole_bundle(folder, weights)
+        return bundle is not None and bundle.fingerprint == fingerprint
 
     with kept_in(folder), activity("fetching the model"):
         made_once(folder, is_whole, lambda: _fetch(url, folder, weights))
@@ -98,9 +103,7 @@ def _fetch(url: str, folder: Path, weights: Sequence[str] | None) -> None:
                     raise InputError(f"{url}: the model arrived damaged: {error}") from error
                 _LOG.warning("%s arrived damaged, it is fetched again", url)
                 continue
-            if folder.exists():  # a damaged one
-                shutil.rmtree(folder)
-            os.rename(whole, folder)
+            place_folder(str(whole), str(folder), replaces=True)
             return
 
 

@@ -14,6 +14,7 @@ from bert_embed.base.errors import InputError
 
 _T = TypeVar("_T")
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+_BEGINS = b'{\n  "format": '  # as `json_bytes` writes the first key of records
 _MOST_NESTED = 100  # a table's schema takes 32; functions that call themselves end at some 900
 _MOST_SHOWN = 40  # characters of a wrong value in a message
 _NAMES: dict[Any, str] = {
@@ -25,11 +26,31 @@ _NAMES: dict[Any, str] = {
 }
 
 
+def is_torn(data: bytes) -> bool:
+    """Whether a power cut left this of a record: no bytes, NULs, or its beginning.
+
+    >>> [is_torn(data) for data in (b"", bytes(9), json_bytes({"format": 2})[:-1], b'{"format": ')]
+    [True, True, True, False]
+    """
+    begun = data.rstrip(b"\0")
+    if begun[: len(_BEGINS)] != _BEGINS[: len(begun)]:
+        return False
+    try:
+        orjson.loads(begun)
+    except orjson.JSONDecodeError:
+        return True
+    return len(begun) < len(data)
+
+
 def json_object(data: bytes, path: str) -> dict[str, Any]:
     """Returns the object that a file holds; InputError if it holds something else, or is cut."""
     try:
         values = orjson.loads(data)
     except orjson.JSONDecodeError as error:
+        if is_torn(data):
+            raise InputError(
+                f"{path} is empty or cut, as a power cut leaves files: run its command again"
+            ) from error
         raise InputError(f"{path} is damaged: it is not JSON ({error})") from error
     if not isinstance(values, dict):
         raise InputError(f"{path} is damaged: it is not a JSON object")

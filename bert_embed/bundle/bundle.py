@@ -28,6 +28,7 @@ from bert_embed.models.heads.sparse import SparseHead
 from bert_embed.models.modules import OF_TOKENS, Module, module_from_dict, module_shapes
 from bert_embed.settings import BY_NAME, VectorSpec
 from bert_embed.storage.file_info import opened
+from bert_embed.storage.local import is_file, stat
 
 SAVED_MODEL = "saved_model.pb"
 TF1_HUB = "tfhub_module.pb"
@@ -245,12 +246,12 @@ class Bundle:
 
     def sizes(self) -> dict[str, int]:
         """Returns the size of each file in bytes, by name."""
-        return {name: Path(self.path, name).stat().st_size for name in self.files}
+        return {name: stat(os.path.join(self.path, name)).size for name in self.files}
 
     def verify_files(self, names: Iterable[str] | None = None) -> None:
         """Compares the sha256 of files, of all unless `names` says which."""
         for name in self.files if names is None else names:
-            if not Path(self.path, name).is_file():
+            if not is_file(os.path.join(self.path, name)):
                 raise InputError(
                     f"{self.path}: {name} is missing; if it was fetched for another precision or "
                     "device, give the model's address again"
@@ -349,22 +350,30 @@ def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = N
     for name, size in sizes.items():
         if weights is not None and is_weights(name) and name not in weights:
             continue
-        file = Path(folder, name)
-        if not file.is_file():
+        file = os.path.join(folder, name)
+        if not is_file(file):
             raise InputError(f"{folder}: the bundle's file {name} is missing")
-        if file.stat().st_size != size:
-            raise InputError(f"{folder}: {name} must have {size} bytes, has {file.stat().st_size}")
+        if (there := stat(file).size) != size:
+            raise InputError(f"{folder}: {name} must have {size} bytes, has {there}")
     if metadata.get("digest") != _digest(metadata):
         raise InputError(f"{folder}: {METADATA} was changed after it was written; {AGAIN}")
     bundle.verify_files([name for name in bundle.files if not is_weights(name)])
     return bundle
 
 
-def whole_bundle(path: str | os.PathLike[str]) -> Bundle | None:
-    """Returns the bundle in a folder, None where there is none, or not all of one."""
+def whole_bundle(
+    path: str | os.PathLike[str], weights: Container[str] | None = None
+) -> Bundle | None:
+    """Returns the bundle in a folder, None where there is none, or not all of one.
+
+    Only what was read, or is not there, says so; else InputError or StorageError.
+    """
     try:
-        return read_bundle(path)
-    except ValueError:
+        return read_bundle(path, weights)
+    except ValueError as error:
+        absent = FileNotFoundError, NotADirectoryError
+        if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, absent):
+            raise
         return None
 
 
@@ -375,7 +384,7 @@ def _read_metadata(folder: str) -> dict[str, Any]:
         raise_passing(error, Path(folder, METADATA))
         raise InputError(f"{folder}: not a model bundle, {METADATA} cannot be read") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{folder}: {METADATA} is not JSON: {error}") from error
+        raise InputError(f"{folder}: {METADATA} is not JSON: {error}; {AGAIN}") from error
     number = metadata.get("format") if isinstance(metadata, dict) else None
     if number != FORMAT:
         raise InputError(

@@ -18,7 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bert_embed.base.errors import FULL_DISK, InputError, SettingError, shown_bytes
+from bert_embed.base.errors import (
+    FULL_DISK,
+    InputError,
+    SettingError,
+    StorageError,
+    is_passing,
+    shown_bytes,
+)
 from bert_embed.bundle.bundle import (
     ARCHIVES,
     FORMAT,
@@ -30,7 +37,7 @@ from bert_embed.bundle.bundle import (
     whole_bundle,
 )
 from bert_embed.storage.gcs import SCHEME, RemoteFile, copy_here, list_below
-from bert_embed.storage.local import is_at
+from bert_embed.storage.local import is_at, place_folder
 
 _IMPORTERS = 4  # increased when the same files are imported to a bundle with other ids or vectors
 _UNUSED = 90 * 24 * 3600  # seconds after which an import removes a bundle that is not asked for
@@ -90,12 +97,17 @@ def cached_import(
         dest = cache / key if remembered is None else remembered.parent
         bundle = whole_bundle(dest)
         if bundle is None:
-            if dest.exists():
-                _remove(dest)
-            dest.parent.mkdir(parents=True, exist_ok=True)
+            cache.mkdir(parents=True, exist_ok=True)
             _prune(cache)
-            make(dest)
-            bundle = read_bundle(dest)
+            with tempfile.TemporaryDirectory(prefix=".import.", dir=cache) as temporary:
+                made = Path(temporary, dest.name)
+                make(made)
+                try:
+                    place_folder(str(made), str(dest))
+                except FileExistsError:  # another process made it meanwhile, or it is damaged
+                    if whole_bundle(dest) is None:
+                        place_folder(str(made), str(dest), replaces=True)
+                bundle = read_bundle(dest)
         with suppress(OSError):  # of a cache that is shared read-only
             (dest / known).touch()
         return bundle
@@ -116,12 +128,20 @@ def _prune(cache: Path) -> None:
 
 @contextmanager
 def kept_in(folder: Path) -> Iterator[None]:
-    """Raises InputError where this machine cannot keep a model in a folder of the cache."""
+    """Raises InputError where this machine cannot keep a model in a folder of the cache.
+
+    StorageError: it can perhaps do so later.
+    """
     try:
         yield
     except OSError as error:
         if error.errno is None:  # of a store
             raise
+        if is_passing(error) and error.errno not in FULL_DISK:
+            raise StorageError(
+                f"{error.filename or folder}: {error.strerror}; no model was changed, the same "
+                "command may succeed later"
+            ) from error
         raise InputError(
             f"{folder}: models cannot be kept there ({error.strerror or error}), set "
             "BERT_EMBED_CACHE to a folder that can be written and has enough space"
@@ -196,8 +216,12 @@ def fetch(model: RemoteModel) -> Path:
     root = dest.parent if model.url.endswith(ARCHIVES) else dest
 
     def is_complete() -> bool:
-        sizes = {root / name: file.size for name, file in model.files.items()}
-        return all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
+        try:
+            return all(
+                os.stat(root / name).st_size == file.size for name, file in model.files.items()
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     with kept_in(dest):
         made_once(dest.parent, is_complete, lambda: _fetch_whole(model, dest.parent, root))
@@ -208,16 +232,14 @@ def _fetch_whole(model: RemoteModel, folder: Path, root: Path) -> None:
     """Copies the files below `root`, which is `folder` or in it; `folder` appears at the end."""
     size = shown_bytes(sum(file.size for file in model.files.values()))
     logging.getLogger(__name__).warning("fetching %s (%s), only this once", model.url, size)
-    shutil.rmtree(folder, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".fetch.", dir=folder.parent) as temporary:
         whole = Path(temporary, folder.name)
         for name, file in model.files.items():
             copy_here(file, whole / root.relative_to(folder) / name)
-        os.rename(whole, folder)
+        place_folder(str(whole), str(folder), replaces=True)
 
 
 _REFUSED = 2  # exit code: the function raised an error of the user's, which is pickled on stdout
-_NO_ROOM = (errno.EROFS, *FULL_DISK)  # of what is written, not read
 _LINES = 20
 
 
@@ -271,8 +293,8 @@ def _main() -> int:
     try:
         pkgutil.resolve_name(function)(*arguments, **options)
     except (InputError, OSError) as error:
-        passes = isinstance(error, InputError) or error.errno in _NO_ROOM
-        said = error if passes else InputError(str(error))
+        as_it_is = isinstance(error, InputError) or is_passing(error) or error.errno == errno.EROFS
+        said = error if as_it_is else InputError(str(error))
     code = 0 if said is None else _REFUSED
     with open(answer, "wb") as file:
         pickle.dump(said or [(one.name, one.getMessage()) for one in warned.buffer], file)

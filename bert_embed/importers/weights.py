@@ -24,7 +24,9 @@ from safetensors import SafetensorError, safe_open
 from bert_embed.backends.choose import TABLE
 from bert_embed.backends.probe import probe_outputs, write_probe
 from bert_embed.base.errors import InputError, is_passing, refusal
+from bert_embed.base.json import is_torn
 from bert_embed.bundle.bundle import (
+    METADATA,
     Bundle,
     file_sha256,
     read_bundle,
@@ -34,6 +36,7 @@ from bert_embed.bundle.bundle import (
 )
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.storage.file_info import refuse_pointer
+from bert_embed.storage.local import place_folder
 from bert_embed.text.documents import TextTokenizer
 
 
@@ -384,13 +387,30 @@ def write_bundle(
 
 def _publish(temporary: str, bundle: Bundle) -> Bundle:
     try:
-        os.rename(temporary, bundle.path)
-    except OSError as error:
-        if not os.path.lexists(bundle.path):
-            raise
+        place_folder(temporary, bundle.path)
+    except FileExistsError as error:
+        if _is_remnant(Path(bundle.path), Path(temporary)):
+            place_folder(temporary, bundle.path, replaces=True)
         there = whole_bundle(bundle.path)
         if there is None or replace(there, files={}) != replace(bundle, files={}):
             raise InputError(
                 f"{bundle.path}: exists and is not empty, name a new folder or remove it"
             ) from error
     return read_bundle(bundle.path)
+
+
+def _is_remnant(folder: Path, whole: Path) -> bool:
+    """Whether a folder holds nothing but files of a bundle, and not all that is in them.
+
+    So a power cut may leave one that an earlier version wrote.
+    """
+    if not (folder / METADATA).is_file():
+        return False
+    there, ours = ({file.name for file in place.iterdir()} for place in (folder, whole))
+    if not there <= ours:
+        return False
+    data = (folder / METADATA).read_bytes()
+    if not is_torn(data) and data != (whole / METADATA).read_bytes():
+        return False
+    same = (file_sha256(folder / name) == file_sha256(whole / name) for name in there)
+    return there < ours or not all(same)

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Literal, Self, TypeVar
 
+import orjson
+
 from bert_embed.base.errors import InputError, required
-from bert_embed.base.json import from_json, json_bytes, json_object, to_json
+from bert_embed.base.json import from_json, is_torn, json_bytes, json_object, to_json
 from bert_embed.results.names import DATA_FILES, RUN_FILE, parse_name
 from bert_embed.storage.file_info import FileInfo, fixed_folder, is_glob
 from bert_embed.storage.files import (
@@ -26,6 +28,7 @@ from bert_embed.storage.files import (
     stat,
 )
 
+_KEYS = {"format", "run", "status"}  # of every version
 FORMAT = 2  # rises when a key gets another meaning
 # `refused`: complete, but more records were rejected than allowed, so that nothing was loaded
 Status = Literal["planned", "running", "done", "refused", "failed", "interrupted"]
@@ -410,6 +413,15 @@ def listed_runs(path: str) -> list[ListedRun]:
             )
         files[folder][f"{kind}/{name}"] = file.size
     return [ListedRun(folder, file, files[folder]) for folder, file in records.items()]
+
+
+def is_of_run(data: bytes) -> bool:
+    """Whether a run.json, which may be damaged, is that of an `embed` of any version."""
+    try:
+        values = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return is_torn(data)
+    return isinstance(values, dict) and values.keys() >= _KEYS and "command" not in values
 
 
 def parse_record(data: bytes, path: str) -> RunRecord:

@@ -177,6 +177,7 @@ def write_whole(
 
     A local file is written in `temporary_folder` on the same file system, else beside it, then
     renamed. An object's bytes are collected first, so that an error never begins an upload.
+    After a power cut a local file is there whole, or not at all, until `sync_folder` of its folder.
     """
     if not is_remote(path):
         return Stored(*local.write_whole(path, write, temporary_folder, mode))
@@ -187,9 +188,20 @@ def write_whole(
     return Stored(len(data), crc32c_of_bytes(data))
 
 
-def write_bytes(path: str, data: bytes, temporary_folder: str | None = None) -> Stored:
-    """Writes bytes as `write_whole` does."""
-    return write_whole(path, lambda file: file.write(data), temporary_folder)
+def write_bytes(path: str, data: bytes) -> Stored:
+    """Writes a record as `write_whole` does, and waits until its name outlives a power cut."""
+    stored = write_whole(path, lambda file: file.write(data))
+    sync_folder(os.path.dirname(path))
+    return stored
+
+
+def sync_folder(folder: str) -> None:
+    """Waits until what was written and removed in a folder outlives a power cut.
+
+    This takes about as long as to sync a file, so whoever writes thousands asks once for all.
+    """
+    if not is_remote(folder):
+        local.sync_folder(folder)
 
 
 def write_unsynced(
@@ -345,6 +357,6 @@ def copy_file(source: str, target: str) -> None:
 def check_writable(folder: str) -> None:
     """Writes a file into a folder that exists, and removes it; OSError says why it cannot."""
     probe = join(folder, temporary_name("probe"))
-    create_exclusive(probe, b"probe")
+    write_unsynced(probe, b"probe")
     with suppress(StorageError):  # it is written; what is left of it is swept
         remove([probe])

@@ -1,16 +1,18 @@
 """Lists, reads and writes files of this machine; the same functions as `gcs` has for gs://."""
 
+import errno
 import fcntl
 import functools
 import os
 import socket
+import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import BinaryIO
 
-from bert_embed.base.errors import InputError, StorageError, naming, raise_passing
+from bert_embed.base.errors import InputError, StorageError, is_passing, naming, raise_passing
 from bert_embed.storage.file_info import FileInfo, fixed_folder, glob_matcher, is_glob, opened
 from bert_embed.storage.file_info import crc32c_of as checksum
 
@@ -224,7 +226,10 @@ def pid_namespace() -> str:
 def write_whole(
     path: str, write: Callable[[BinaryIO], object], temporary_folder: str | None, mode: int
 ) -> tuple[int, str]:
-    """Writes a file under a temporary name and renames it; returns its size and CRC32C."""
+    """Writes a file under a temporary name and renames it; returns its size and CRC32C.
+
+    Its content outlives a power cut, and its name once its folder is synced, by `sync_folder`.
+    """
     with _renamed(path, temporary_folder) as temporary:
         with _created(temporary, mode) as file:
             write(file)
@@ -270,22 +275,74 @@ def _written(path: str) -> Iterator[None]:
         raise StorageError(f"{path} cannot be written: {error.strerror}") from error
 
 
+def sync_folder(folder: str) -> None:
+    """Waits until the names of the files in a folder are on its disk, where it can be asked to.
+
+    Until then a power cut may take back files that were created, renamed or removed there.
+    """
+    with _written(folder):
+        try:
+            _sync(folder)
+        except OSError as error:  # some file systems sync no folders, and some folders are closed
+            if is_passing(error):
+                raise
+
+
+def _sync(path: str) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def place_folder(made: str, path: str, replaces: bool = False) -> None:
+    """Gives a complete folder its own name, of which a power cut leaves all or nothing.
+
+    It `replaces` what has that name, of which others may have files open and read on; else
+    FileExistsError if something is there.
+    """
+    for folder, _, names in os.walk(made):
+        for name in names:
+            with _written(os.path.join(folder, name)):
+                _sync(os.path.join(folder, name))
+        sync_folder(folder)
+    above, name = os.path.split(path)
+    prefix = f".{name}.old."
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=above, ignore_cleanup_errors=True) as old:
+        if replaces:
+            with suppress(FileNotFoundError):
+                os.rename(path, os.path.join(old, name))
+        try:
+            os.rename(made, path)
+        except OSError as error:
+            if not os.path.lexists(path):
+                raise
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
+    sync_folder(above)
+
+
 def create(path: str, data: bytes) -> bool:
-    """Creates a file, by hard link or exclusively; False if another process was first."""
+    """Creates a file, by hard link or exclusively; False if another process was first.
+
+    A power cut later leaves the whole file.
+    """
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, temporary_name(name))
     try:
         with open(temporary, "wb") as file:
-            file.write(data)
+            _write_synced(file, data)
         os.link(temporary, path)
     except FileExistsError:
         return False
     except OSError:  # no hard links here, or a reason that the open below meets, too
         with _written(path):
-            return _open_exclusive(path, data)
+            if not _open_exclusive(path, data):
+                return False
     finally:
         with suppress(FileNotFoundError):
             os.remove(temporary)
+    sync_folder(folder)
     return True
 
 
@@ -296,6 +353,8 @@ def change(
     with _alone(path):
         if (data := changed(read(path))) is not None:
             write_whole(path, lambda file: file.write(data), temporary_folder, 0o666)
+            if temporary_folder is None:  # else it is one of many, whose folder is synced later
+                sync_folder(os.path.dirname(path))
 
 
 @contextmanager
@@ -330,12 +389,18 @@ def _opened(path: str) -> tuple[str, int] | None:
     return None
 
 
+def _write_synced(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
+
+
 def _open_exclusive(path: str, data: bytes) -> bool:
     opened = False
     try:
         with open(path, "xb") as file:
             opened = True
-            file.write(data)
+            _write_synced(file, data)
     except FileExistsError:
         return False
     except BaseException:

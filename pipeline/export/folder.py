@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_embed.base.errors import SettingError, StorageError
-from bert_embed.base.json import json_bytes
+from bert_embed.base.json import is_torn, json_bytes
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.source import Cutter, Source
 from bert_embed.results.files import Rows
@@ -20,7 +20,9 @@ from bert_embed.storage.files import (
     list_files,
     make_folder,
     read_bytes,
+    remove,
     sweep_temporary,
+    sync_folder,
     write_bytes,
 )
 from bert_embed.transforms.output_folder import lock_held
@@ -85,6 +87,9 @@ def write_files(
     make_folder(dest)
     if not is_remote(dest):
         sweep_temporary(dest)
+    if is_claimed is None:  # nothing says of which export the files are: they are written again
+        present = set()
+        remove([journal])
     # An export that began at the same moment may have been first.
     if not is_claimed and not create_exclusive(journal, _journal(source)):
         _names_export(journal, source)
@@ -100,6 +105,8 @@ def write_files(
             write([join(dest, name) for name in names_of_number], in_files, batches)
         for _ in batches:  # of files that are there: read, not written
             pass
+    for folder in {join(dest, name).rpartition("/")[0] for name in wanted}:
+        sync_folder(folder)
     return True
 
 
@@ -127,15 +134,18 @@ def _journal(source: Source, identity: Mapping[str, Any] | None = None) -> bytes
 
 def _is_claimed(
     dest: str, journal: str, source: Source, names: set[str], present: set[str]
-) -> bool:
-    """Whether a folder is of this export already; UsageError if it holds something else."""
+) -> bool | None:
+    """Whether a folder is of this export already; UsageError if it holds something else.
+
+    None: a power cut left nothing of the journal.
+    """
     strange = sorted(present - names - {JOURNAL})
     if strange:
         raise UsageError(
             f"{dest} holds {strange[0]}, which is not of this export; choose another DEST"
         )
     is_claimed = _names_export(journal, source)
-    if not is_claimed and present:
+    if is_claimed is False and present:
         raise UsageError(
             f"{dest} holds {min(present)} of an unknown export, as {journal} is missing; choose "
             "another DEST"
@@ -152,11 +162,13 @@ def _files_below(dest: str) -> set[str]:
         raise UsageError(f"DEST: {str(error).removeprefix('input ')}") from error
 
 
-def _names_export(path: str, source: Source) -> bool:
-    """Whether there is a journal; UsageError if it is another export's."""
+def _names_export(path: str, source: Source) -> bool | None:
+    """Whether there is a journal, None for one that is torn; UsageError if another export's."""
     data = read_bytes(path)
     if data is None:
         return False
+    if is_torn(data):
+        return None
     try:
         is_same = _is_same(orjson.loads(data)["export"], _export(source))
     except (ValueError, KeyError, TypeError) as error:

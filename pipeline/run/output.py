@@ -8,14 +8,15 @@ from typing import Any
 
 from bert_embed.backends.runner import failed_in_model
 from bert_embed.base.errors import InputError, error_text, is_passing
+from bert_embed.base.json import is_torn
 from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.results.names import RUN_FILE, output_name, part_of
 from bert_embed.results.outputs import read_run
-from bert_embed.results.run_record import RunRecord, read_record
-from bert_embed.storage.files import absolute, check_writable, is_remote
+from bert_embed.results.run_record import RunRecord, is_of_run, parse_record
+from bert_embed.storage.files import absolute, check_writable, is_remote, read_bytes
 from bert_embed.storage.local import exists
 from bert_embed.transforms.ledger import BlockRecord, read_block_record
 from bert_embed.transforms.listing import StoredListing, read_listing
@@ -28,21 +29,56 @@ class OutputState:
     Another command may write there until this one holds the output's lock, and takes `again`.
     """
 
-    def __init__(self, path: str, name: str) -> None:
-        """`name` is how the command line names it."""
-        self.folder, self.name = OutputFolder(path), name
+    def __init__(self, path: str, name: str, overwrite: bool = False) -> None:
+        """`name` is how the command line names it, which may tell to `overwrite` what is there."""
+        self.folder, self.name, self._overwrite = OutputFolder(path), name, overwrite
 
     @cached_property
     def record(self) -> RunRecord | None:
-        """Its run.json, None without one; UsageError if something else is there."""
+        """Its run.json; None if there is none, or one that `is_void`; UsageError for another."""
+        return self._read[0]
+
+    @cached_property
+    def is_void(self) -> bool:
+        """Whether a power cut left nothing of run.json, or it is damaged and to be overwritten."""
+        return self._read[1]
+
+    @cached_property
+    def _read(self) -> tuple[RunRecord | None, bool]:
         with self.errors():
             try:
-                return read_record(self.folder.path)
+                data = read_bytes(self.folder.record)
+                if data is None or is_torn(data):
+                    return None, data is not None
+                try:
+                    return parse_record(data, self.folder.record), False
+                except InputError:
+                    if not self._overwrite:
+                        raise
+                    self._refuse_foreign(data)
+                    return None, True
             except InputError as error:
                 # A missing package is named with its installation, which no other folder spares.
                 spared = not isinstance(error.__cause__, ImportError)
                 advice = "; choose another folder" if spared else ""
                 raise UsageError(f"{self.name} cannot be used: {error}{advice}") from error
+
+    def _refuse_foreign(self, data: bytes) -> None:
+        """Raises InputError for the run.json of another program beside files that are no run's."""
+        if not is_of_run(data) and (files := self.folder.foreign_files()):
+            raise InputError(
+                f"{self.folder.record} is not the record of `embed`, and {files[0]} lies beside it"
+            )
+
+    @cached_property
+    def run(self) -> str | None:
+        """The fingerprint of its run, without run.json that of its block records; None: no run."""
+        if self.record is not None:
+            return self.record.run
+        if not self.is_void and not self.files:
+            return None
+        with self.errors():
+            return self.folder.recorded_run()
 
     @cached_property
     def listing(self) -> StoredListing | None:
@@ -58,9 +94,9 @@ class OutputState:
 
     @cached_property
     def parts(self) -> list[tuple[int, int]]:
-        """Block and part of every block record."""
+        """Block and part of every block record but those of which a power cut left nothing."""
         with self.errors():
-            return self.folder.recorded_parts()
+            return self.folder.recorded_parts(empty=False)
 
     @cached_property
     def failed_parts(self) -> list[tuple[int, int]]:
@@ -76,7 +112,7 @@ class OutputState:
 
     def again(self) -> "OutputState":
         """The same output at this moment."""
-        return OutputState(self.folder.path, self.name)
+        return OutputState(self.folder.path, self.name, self._overwrite)
 
     @contextmanager
     def errors(self) -> Iterator[None]:

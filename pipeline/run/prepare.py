@@ -126,7 +126,8 @@ def prepare(options: Options) -> EmbedRun:
 
     InputError names the option or file; StorageError: a store does not answer at this moment.
     """
-    state = OutputState(absolute(options.output), f"--output {options.output}")
+    output, named = absolute(options.output), f"--output {options.output}"
+    state = OutputState(output, named, options.overwrite)
     target = None
     if options.output_table is not None:  # before the input is looked for
         target = table_name(options.output_table, "output_table")
@@ -168,16 +169,16 @@ def _continued(
     # With these the listing would be another run's, and what is embedded already would be lost.
     if source.table is not None or source.unchecked is not None:
         return None
-    record = state.record
-    if record is None or record.run == work.fingerprint or (stored := state.listing) is None:
+    if state.run in (None, work.fingerprint) or (stored := state.listing) is None:
         return None
     files = source.listing.files
     arrived = len(files) - len(stored.files)
-    if (arrived and record.is_done) or (stored := as_now(stored, files)) is None:
+    is_done = state.record is not None and state.record.is_done
+    if (arrived and is_done) or (stored := as_now(stored, files)) is None:
         return None
     source = find_source(work.options, state, stored, arrived)
     again = plan_work(work.options, job, source, state)
-    return (source, again) if again.fingerprint == record.run else None
+    return (source, again) if again.fingerprint == state.run else None
 
 
 def _places(options: Options) -> Places:

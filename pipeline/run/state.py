@@ -3,7 +3,9 @@
 run.json of        the folder is   what a command does with it
 -----------------  --------------  --------------------------------------------------------
 nothing            free            `claimed` creates run.json, exclusively
-nothing, but files stray           it refuses; with --overwrite: removes them, free
+torn, or damaged   void            it removes that, free
+... but files      stray           block records tell of which run: they are kept if it is this one,
+                                   else it refuses; with --overwrite: removes them, free
 another run        other           it refuses; with --overwrite: removes it, free
 ... of no vectors  empty           it removes it, free
 this run           same            it rewrites run.json, finished blocks are kept;
@@ -57,6 +59,7 @@ from bert_embed.storage.files import (
     is_remote,
     join,
     list_matching,
+    remove,
     write_bytes,
 )
 from bert_embed.transforms.bigquery.load import has_load_job, is_loaded
@@ -166,6 +169,7 @@ def finish(
         job = record.job if present is None else present.job or record.job
         return replace(record, job=job).finished(result, verdict.loads, error, verdict.refused)
 
+    OutputFolder(output).sync()  # no power cut may leave `done` and take a part
     written = required(change_record(output, _parsed, finished), "record")
     if error is None:
         OutputFolder(output).remove_texts()
@@ -197,8 +201,9 @@ def disk_note(state: OutputState, source: Source, work: Work, size: int) -> str 
     A run that was begun is continued, whatever the disk holds.
     """
     record, output = state.record, state.folder.path
-    begun = record is not None and record.run == work.fingerprint
-    if begun or work.earlier or is_remote(output):  # an increment may be much smaller
+    if work.earlier or is_remote(output):  # an increment may be much smaller
+        return None
+    if state.run == work.fingerprint:
         return None
     freed = record.written("bytes") if record and work.options.overwrite else 0
     free = shutil.disk_usage(nearest_folder(output)).free + freed
@@ -237,7 +242,7 @@ def overlap_lines(run: EmbedRun) -> Iterator[str]:
                 )
 
 
-_Standing = Literal["free", "other", "empty", "same", "reopened"]
+_Standing = Literal["free", "void", "other", "empty", "same", "reopened"]
 
 
 @contextmanager
@@ -256,7 +261,7 @@ def claimed(run: EmbedRun) -> Iterator[RunRecord]:
         alone = run.options.overwrite
         if alone:
             held.enter_context(run.folder.held(alone=True))
-        if _standing(run, state) in ("empty", "reopened"):
+        if _standing(run, state) in ("void", "empty", "reopened"):
             with nullcontext() if alone else run.folder.held(alone=True):
                 _make_room(run, state.again())  # another may have made room, and begun
             state = state.again()
@@ -276,8 +281,10 @@ def _make_room(run: EmbedRun, state: OutputState) -> None:
     """
     standing = _standing(run, state)
     with state.errors():
-        if standing == "empty":
+        if standing == "empty" or (standing == "void" and _must_be_emptied(run, state)):
             run.folder.remove_all()
+        elif standing == "void":
+            remove([run.folder.record])
         if standing != "reopened":
             return
         blocks = _unskipped_blocks(run, state)
@@ -303,11 +310,11 @@ def forecast(run: EmbedRun) -> list[str]:
         return [f"note: input and output were not looked at, so the run has another name: {why}"]
     state = run.state
     standing, record = _standing(run, state), state.record
-    if standing == "empty" or (standing == "free" and not _must_be_emptied(run, state)):
+    if record is not None and _complete(run, state) is not None:
+        return [f"{run.output} holds this run, complete since {record.ended}"]
+    if standing == "empty" or (state.run is None and not _must_be_emptied(run, state)):
         return []
-    if record is not None and standing in ("same", "reopened"):
-        if _complete(run, state) is not None:
-            return [f"{run.output} holds this run, complete since {record.ended}"]
+    if state.run == run.fingerprint:
         return [f"{run.output} holds an unfinished attempt of this run, which would be continued"]
     _must_be_emptied(run, state)
     return [f"{run.output} holds another run, which --overwrite would remove"]
@@ -316,7 +323,7 @@ def forecast(run: EmbedRun) -> list[str]:
 def _standing(run: EmbedRun, state: OutputState) -> _Standing:
     """What the folder is, stray files apart."""
     if state.record is None:
-        return "free"
+        return "void" if state.is_void else "free"
     if state.record.run != run.fingerprint:
         return "empty" if embedded_nothing(state.record) else "other"
     again = _unskipped_blocks(run, state) or failed_parts(run, state)
@@ -358,14 +365,26 @@ def _must_be_emptied(run: EmbedRun, state: OutputState) -> bool:
         if is_other and not run.options.overwrite:
             raise UsageError(_refusal(run, state.record))
         return is_other
+    if state.run == run.fingerprint:
+        return False
     # Without such files, there is at most what an identical job writes at this moment.
-    stray = next(iter(state.files), None)
-    if stray is not None and not run.options.overwrite:
+    stray = next(iter(state.files), state.run and "block records")
+    if run.options.overwrite:
+        return state.is_void or stray is not None
+    if stray is not None and not _is_unfinished(run, state):
+        what = "an empty or cut run.json" if state.is_void else "no run.json"
         raise UsageError(
-            f"{state.name} holds {stray} but no run.json; choose another folder, or --overwrite "
-            "to remove the files of that run"
+            f"{state.name} holds {stray} but {what}; choose another folder, or --overwrite to "
+            "remove the files of that run"
         )
     return stray is not None
+
+
+def _is_unfinished(run: EmbedRun, state: OutputState) -> bool:
+    """Whether a power cut came before a run of this input finished a part: its files are none."""
+    if not state.is_void or state.run is not None or state.listing is None:
+        return False
+    return state.listing.digest == run.work.digest
 
 
 def _claim(run: EmbedRun, state: OutputState) -> RunRecord | None:

@@ -1,0 +1,181 @@
+"""What commands do with a record that a power cut left empty or cut, or that is no run's."""
+
+import shutil
+
+import pytest
+
+import bert_embed
+from bert_embed.base.errors import InputError
+from bert_embed.pipeline.cli import main
+from tests.support.command import embed, files, record, rows, write_json
+from tests.support.outputs import contents
+
+SETTINGS = {"block_bytes": 300, "no_report": True}
+# What a power cut leaves of a record
+TORN = {
+    "empty": lambda data: b"",
+    "NULs": lambda data: bytes(len(data)),
+    "cut": lambda data: data[: len(data) // 2],
+    "cut and NULs": lambda data: data[: len(data) // 2] + bytes(99),
+    "whole and NULs": lambda data: data + bytes(99),
+}
+OTHERS = {
+    "newer": b'{"format": 99, "run": "1", "status": "done"}',
+    "damaged": b'{"format": 2, "run": "1", "status": "done"}',
+    "of another program": b'{"name": "mine"}',
+    "no JSON": b"\x00\x01 runs",
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    rows = ({"id": str(n), "text": f"a bank of seven stars {n}"} for n in range(20))
+    return write_json(tmp_path_factory.mktemp("corpus") / "in.jsonl", *rows)
+
+
+@pytest.fixture(scope="module")
+def whole(corpus, tiny_bundle, tmp_path_factory):
+    output = tmp_path_factory.mktemp("whole") / "out"
+    assert embed(output, tiny_bundle, corpus, **SETTINGS) == 0
+    return output
+
+
+@pytest.fixture
+def output(whole, tmp_path):
+    """The output of a run of several parts, for a test to change."""
+    return shutil.copytree(whole, tmp_path / "out")
+
+
+def leave(output, torn):
+    """Makes run.json what a power cut leaves; None: nothing."""
+    path = output / "run.json"
+    if torn is None:
+        path.unlink()
+    else:
+        path.write_bytes(TORN[torn](path.read_bytes()))
+
+
+@pytest.mark.parametrize("torn", [*TORN, None])
+def test_the_same_command_continues(output, corpus, tiny_bundle, whole, capsys, torn):
+    (output / "_state" / "blocks" / "0000001-00000.json").unlink()
+    leave(output, torn)
+    before = contents(output)
+    assert embed(output, tiny_bundle, corpus, **SETTINGS, dry_run=True) == 0
+    assert "unfinished attempt of this run, which would be continued" in capsys.readouterr().out
+    assert contents(output) == before
+    assert embed(output, tiny_bundle, corpus, **SETTINGS) == 0
+    assert files(output) == files(whole)
+    counts = record(output)["counts"]
+    assert counts["parts_reused"] == counts["parts"] - 1 > 0
+
+
+@pytest.mark.parametrize("left", ["one part", "no part", "another input"])
+def test_before_a_part_was_finished(output, corpus, tiny_bundle, whole, tmp_path, left):
+    """The listing tells of which input files are that no block record names."""
+    for path in (output / "_state" / "blocks").iterdir():
+        path.unlink()
+    if left == "no part":
+        shutil.rmtree(output / "embeddings")
+    leave(output, "empty")
+    before = contents(output)
+    if left == "another input":
+        corpus = write_json(tmp_path / "other.jsonl", {"id": "a", "text": "the moon"})
+        assert embed(output, tiny_bundle, corpus, **SETTINGS) == 2
+        assert contents(output) == before
+        return
+    assert embed(output, tiny_bundle, corpus, **SETTINGS) == 0
+    assert files(output) == files(whole)
+
+
+@pytest.mark.parametrize("torn", ["empty", "cut"])
+def test_another_command_is_refused(output, corpus, tiny_bundle, capsys, torn):
+    leave(output, torn)
+    (output / "mine.txt").write_text("keep")
+    before = contents(output)
+    other = SETTINGS | {"dim": 8}
+    assert embed(output, tiny_bundle, corpus, **other) == 2
+    said = capsys.readouterr().err
+    assert "holds embeddings/part-0000000-00000.parquet but an empty or cut run.json" in said
+    assert contents(output) == before
+    assert embed(output, tiny_bundle, corpus, **other, overwrite=True) == 0
+    assert len(rows(output)["embedding"][0]) == 8
+    assert (output / "mine.txt").read_text() == "keep"
+
+
+@pytest.mark.parametrize("torn", ["empty", "NULs", "cut"])
+def test_readers_say_to_run_its_command_again(output, tmp_path, capsys, torn):
+    leave(output, torn)
+    said = f"{output}/run.json is empty or cut, as a power cut leaves files: run its command again"
+    for words in (
+        ["verify", str(output)],
+        ["verify", str(output), "--repair"],
+        ["search", str(output), "a query"],
+        ["report", str(output)],
+        ["export", str(output), str(tmp_path / "npy"), "--to=npy"],
+    ):
+        assert main(words) != 0
+        assert capsys.readouterr().err == f"error: {said}\n", words
+    with pytest.raises(InputError, match="empty or cut"):
+        bert_embed.read(output)
+
+
+def test_an_input_folder_is_read_without_such_an_output(output, corpus, tiny_bundle, tmp_path):
+    leave(output, "empty")
+    shutil.copy(corpus, tmp_path / "in.jsonl")
+    assert embed(tmp_path / "new", tiny_bundle, tmp_path, **SETTINGS) == 0
+    assert record(tmp_path / "new")["counts"]["records"] == 20
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_not_of_a_power_cut_is_overwritten_on_request_alone(
+    output, corpus, tiny_bundle, capsys, name
+):
+    (output / "run.json").write_bytes(OTHERS[name])
+    before = contents(output)
+    assert embed(output, tiny_bundle, corpus, **SETTINGS) == 2
+    assert "choose another folder" in capsys.readouterr().err
+    assert contents(output) == before
+    flags = {**SETTINGS, "dim": 8, "overwrite": True}
+    assert embed(output, tiny_bundle, corpus, **flags) == 0
+    assert record(output)["status"] == "done"
+    assert main(["verify", str(output)]) == 0
+
+
+@pytest.mark.parametrize("content", [OTHERS["of another program"], OTHERS["no JSON"]])
+def test_the_folder_of_another_program_stays_as_it_is(
+    tmp_path, corpus, tiny_bundle, capsys, content
+):
+    output = tmp_path / "theirs"
+    (output / "logs").mkdir(parents=True)
+    (output / "run.json").write_bytes(content)
+    (output / "logs" / "a.txt").write_text("theirs")
+    before = contents(output)
+    assert embed(output, tiny_bundle, corpus, **SETTINGS, overwrite=True) == 2
+    assert "logs/a.txt lies beside it; choose another folder" in capsys.readouterr().err
+    assert contents(output) == before
+
+
+@pytest.mark.parametrize("left", ["empty", "NULs"])
+def test_a_block_record_that_is_lost_is_written_again(output, corpus, tiny_bundle, whole, left):
+    path = output / "_state" / "blocks" / "0000001-00000.json"
+    path.write_bytes(TORN[left](path.read_bytes()))
+    if left == "NULs":  # which nobody reads of a run that is complete
+        leave(output, "empty")
+    assert embed(output, tiny_bundle, corpus, **SETTINGS) == 0
+    assert files(output) == files(whole)
+    assert main(["verify", str(output)]) == 0
+
+
+def test_an_export_whose_journal_is_lost_is_written_again(whole, tmp_path, capsys):
+    words = ["export", str(whole), str(tmp_path / "npy"), "--to=npy"]
+    assert main(words) == 0
+    expected = contents(tmp_path / "npy")
+    for torn in TORN.values():
+        journal = tmp_path / "npy" / "export.json"
+        journal.write_bytes(torn(journal.read_bytes()))
+        (tmp_path / "npy" / "emb_0000.npy").write_bytes(b"of another export")
+        assert main(words) == 0
+        assert contents(tmp_path / "npy") == expected
+    journal.write_bytes(b'{"name": "mine"}')
+    assert main(words) == 2
+    assert "is not the journal of an export" in capsys.readouterr().err
