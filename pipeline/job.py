@@ -1,97 +1,173 @@
-"""Starts a job, waits for its end and says how it ended: one way for all commands and runners."""
+"""Starts a job, waits for its end and says how it ended: one way for all runners and callers."""
 
-from abc import ABC, abstractmethod
+import shlex
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from typing import Generic
+from functools import partial
 
 import apache_beam as beam
 
-from bert_embed.base.errors import InputError, StorageError, required
-from bert_embed.pipeline.console import hide_in, hide_secrets, say, warn
+from bert_embed.base.errors import InputError, StorageError, counted, required
+from bert_embed.pipeline.console import (
+    hide_in,
+    hide_in_flags,
+    hide_secrets,
+    say,
+    warn,
+)
 from bert_embed.pipeline.errors import ExitCode
-from bert_embed.pipeline.runners.dataflow import completed_flags
+from bert_embed.pipeline.options.command_line import command_of
+from bert_embed.pipeline.options.embed import DEFAULTS
+from bert_embed.pipeline.progress import Counts, clock, progress_of_run, shown_progress
+from bert_embed.pipeline.report.page import page_of, report_after_run
+from bert_embed.pipeline.report.sample import Run
+from bert_embed.pipeline.run import state
+from bert_embed.pipeline.run.graph import build
+from bert_embed.pipeline.run.plan import EmbedRun, plan_lines
+from bert_embed.pipeline.run.summary import (
+    failure_lines,
+    load_lines,
+    problem_of,
+    statements,
+    summary_lines,
+)
+from bert_embed.pipeline.runners.dataflow import completed_flags, worker_lines
 from bert_embed.pipeline.runners.errors import (
     JobGoesOn,
+    is_input_error,
     root_message,
     traceback_lines,
     was_interrupted,
 )
-from bert_embed.pipeline.runners.launch import run_on_runner
-from bert_embed.pipeline.runners.options import RunnerOptions
+from bert_embed.pipeline.runners.launch import (
+    bundle_for_workers,
+    precision_lines,
+    report_lines,
+    run_on_runner,
+)
+from bert_embed.pipeline.runners.portable import earlier_job_lines
+from bert_embed.pipeline.texts import sample_texts
+from bert_embed.results.files import EXAMPLES
 from bert_embed.results.names import RUN_FILE
-from bert_embed.results.run_record import AnyRecord, change_record
-from bert_embed.storage.files import join, read_bytes
-from bert_embed.storage.local import REPLACED
+from bert_embed.results.run_record import RunRecord, change_record, read_record
+from bert_embed.storage.files import join
+from bert_embed.storage.local import PUT_BACK, REPLACED
 from bert_embed.transforms.increments import CHANGED
 
+_LONG_REPORT = 5.0  # seconds
 Tell = Callable[..., None]  # takes lines
 TellProgress = Callable[[str], None] | None  # None shows the progress to people
 
 
-class Attempt(ABC, Generic[AnyRecord]):
-    """What a command does for an output: all in which embed, tokenize, cluster and dedup differ."""
+class Attempt:
+    """What `embed` or `tokenize` does for an output."""
 
-    command: str  # its name
-    runner: RunnerOptions  # where its job runs, and on what
-    output: str  # the folder that it writes, whose run.json says how it ended
-    fingerprint: str  # of what it writes
-    model: str  # fingerprint of the model
-    kept: str  # what a job that failed leaves
+    def __init__(self, run: EmbedRun) -> None:
+        self.run, self.command, self.runner = run, run.options.command, run.job
+        self.output, self.fingerprint = run.output, run.fingerprint
+        self.model = run.work.bundle.fingerprint[:32]
+        self._counts = Counts(run.output, run.fingerprint, run.goal, time.time())
 
-    @abstractmethod
     def plan(self) -> list[str]:
         """What is to be done, in lines; JobGoesOn if a job of an earlier command does it."""
+        return [*plan_of(self.run), *earlier_job_lines(self.run.state.record)]
 
-    @abstractmethod
-    def claimed(self) -> AbstractContextManager[AnyRecord]:
+    def claimed(self) -> AbstractContextManager[RunRecord]:
         """Claims the output, and locks it; gives its record, which may say that all is done."""
+        return state.claimed(self.run)
 
-    @abstractmethod
-    def build(self, record: AnyRecord) -> Callable[[beam.Pipeline], None]:
+    def build(self, record: RunRecord) -> Callable[[beam.Pipeline], None]:
         """What adds the graph of the job to a pipeline; the graph completes the record."""
+        run = self.run
+        warn(*state.overlap_lines(run))
+        if why := run.work.key_sources[1]:  # which is not asked for if nothing is to do
+            outputs = counted(len(run.work.earlier), "earlier output")
+            warn(f"note: {why}, so the ids of {outputs} are read from each")
+        bundle = bundle_for_workers(run.work.bundle, run.options.model, self.runner)
+        return partial(build, run=run, record=record, place=bundle.path)
 
-    @abstractmethod
     def progress(self, tell: TellProgress) -> AbstractContextManager[None]:
         """Shows how far the job is."""
+        self._counts.began = time.time()
+        return progress_of_run(self._counts, tell)
 
-    @abstractmethod
-    def parse(self, data: bytes) -> AnyRecord:
-        """The record in a run.json; InputError if it is none."""
+    def ended(self, record: RunRecord, started: bool, tell: Tell, progress: TellProgress) -> None:
+        """Writes the report."""
+        if not self.run.options.report or self.run.kind != "vectors":
+            return
+        reported = Run(self.run.folder, record)
+        texts_of = partial(sample_texts, [reported]) if self.run.options.report_texts else None
+        began = time.monotonic()
 
-    def read(self) -> AnyRecord | None:
-        """What run.json says at this moment."""
-        data = read_bytes(join(self.output, RUN_FILE))
-        return None if data is None else self.parse(data)
+        def last(is_whole: bool) -> str:
+            verb = "took" if is_whole else "stopped after"
+            return f"the report {verb} {clock(time.monotonic() - began)}"
 
-    @abstractmethod
-    def summary(self, record: AnyRecord, started: bool) -> list[str]:
-        """What came out of a complete job, `started` by this command or found complete."""
+        asked = record.options.get("report_texts", DEFAULTS["report_texts"])
+        is_other = asked != self.run.options.report_texts  # than the one that may be there
+        with shown_progress(self.output, lambda _: "writing the report", progress, last):
+            report_after_run(reported, started or is_other, tell, texts_of)
+        if (seconds := time.monotonic() - began) > _LONG_REPORT:
+            tell(f"the report took {seconds:.1f} s more")
 
-    @abstractmethod
     def how_to_continue(self) -> list[str]:
         """How an interrupted job is continued, in lines."""
+        how = (
+            "continue with"
+            if not self.runner.runs_here
+            else (f"{self.finished_text()}, the same command computes the rest")
+        )
+        return [f"{how}:", f"  {shlex.join(hide_in_flags(command_of(self.run.options)))}"]
 
     def way_on(self, error: BaseException) -> str:
-        """What to do after a job failed, in one sentence."""
-        return "once this is fixed, the same command continues"
+        """What to do after a job failed; a file that is replaced makes it another run."""
+        files, message = self.run.source.files, root_message(error)
+        is_damaged = is_input_error(error) and PUT_BACK not in message
+        if not is_damaged or not message.startswith(tuple(file.info.path for file in files)):
+            return "once this is fixed, the same command continues"
+        new = "" if self.run.kind == EXAMPLES else ", with --skip_existing for this one"
+        return f"embed the corrected input into another --output{new}, or with --overwrite"
 
-    def is_complete(self, record: AnyRecord) -> bool:
-        """Whether a record of this job says that nothing is left to do."""
-        return record.is_done
+    def finished_text(self) -> str:
+        """How much is finished; only what is new since the progress was read is read."""
+        with suppress(OSError, InputError):
+            self._counts.look()
+            progress = self._counts.progress(None)
+            finished, documents = progress.documents, progress.documents_estimated
+            return (
+                f"{finished:,} of about {counted(documents, 'document')} "
+                f"{'is' if finished == 1 else 'are'} finished and kept"
+            )
+        return "finished documents are kept"
 
-    def ended(self, record: AnyRecord, started: bool, tell: Tell, progress: TellProgress) -> None:
-        """Does what follows a complete job while the output is still locked."""
+    def summary(self, record: RunRecord, started: bool) -> list[str]:
+        """What came out of a complete job, `started` by this command or found complete."""
+        since = f"{self.output} holds this run, complete since {record.ended}"
+        lines = [] if started else [f"nothing to do: {since}"]
+        lines += summary_lines(self.output, record, page_of(self.run.folder))
+        lines += [] if self.run.source.expired else failure_lines(self.output, record)
+        if record.table and record.status == "done":
+            lines += [*load_lines(record, started), *statements(self.output, record)]
+        return lines
 
-    def problem(self, record: AnyRecord) -> str | None:
-        """Why a complete job is refused; None if it is not."""
+
+def plan_of(run: EmbedRun) -> list[str]:
+    """The lines of a run's plan."""
+    return [
+        *plan_lines(run),
+        *state.again_lines(run),
+        *worker_lines(run.job),
+        *precision_lines(run.job),
+        *report_lines(run.options.report, run.options.output_format),
+    ]
 
 
 class JobStopped(Exception):
     """A job ended before its output was complete; what ended it is the cause."""
 
 
-def start(attempt: Attempt[AnyRecord]) -> ExitCode:
+def start(attempt: Attempt) -> ExitCode:
     """Does what a command is for unless it is done already, and says what came out."""
     try:
         record, started = run_to_end(attempt)
@@ -102,15 +178,15 @@ def start(attempt: Attempt[AnyRecord]) -> ExitCode:
         report = _report_interruption if was_interrupted(error) else _report_failure
         return report(attempt, error)
     say(*attempt.summary(record, started))
-    if (problem := attempt.problem(record)) is None:
+    if (problem := problem_of(record, attempt.run.options)) is None:
         return ExitCode.DONE
     warn(f"error: {problem}")
     return ExitCode.TOO_MANY_REJECTED
 
 
 def run_to_end(
-    attempt: Attempt[AnyRecord], tell: Tell = warn, tell_progress: TellProgress = None
-) -> tuple[AnyRecord, bool]:
+    attempt: Attempt, tell: Tell = warn, tell_progress: TellProgress = None
+) -> tuple[RunRecord, bool]:
     """Runs a job unless it is complete; returns its record, and whether it was not complete before.
 
     `tell` takes the lines of its plan and notes. JobGoesOn: a job on a cluster outlives this call;
@@ -126,9 +202,7 @@ def run_to_end(
     return record, started
 
 
-def _run(
-    attempt: Attempt[AnyRecord], record: AnyRecord, tell: Tell, tell_progress: TellProgress
-) -> AnyRecord:
+def _run(attempt: Attempt, record: RunRecord, tell: Tell, tell_progress: TellProgress) -> RunRecord:
     try:
         with attempt.progress(tell_progress):
             run_job(attempt, record)
@@ -150,7 +224,7 @@ def _run(
     return done
 
 
-def run_job(attempt: Attempt[AnyRecord], record: AnyRecord) -> None:
+def run_job(attempt: Attempt, record: RunRecord) -> None:
     """Runs a job on its runner; JobGoesOn if it goes on, as with --no_wait_until_finish."""
     words = completed_flags(
         attempt.runner, attempt.command, attempt.output, attempt.fingerprint, attempt.model
@@ -161,33 +235,32 @@ def run_job(attempt: Attempt[AnyRecord], record: AnyRecord) -> None:
         _change(attempt, lambda running: running.submitted(hide_in(job)))
 
     if not run_on_runner(attempt.runner, words, attempt.build(record), submitted):
-        present = attempt.read()
+        present = read_record(attempt.output)
         if present is not None and present.status == "running":
             raise JobGoesOn("requested", f"the job continues on {attempt.runner.runner}")
 
 
-def _complete(attempt: Attempt[AnyRecord]) -> AnyRecord | None:
+def _complete(attempt: Attempt) -> RunRecord | None:
     """What run.json says of a complete job, whatever the runner says: it is written last."""
     with suppress(OSError):
-        record = attempt.read()
-        if record is not None and record.run == attempt.fingerprint and attempt.is_complete(record):
+        record = read_record(attempt.output)
+        if record is not None and record.run == attempt.fingerprint and record.is_done:
             return record
     return None
 
 
-def _change(attempt: Attempt[AnyRecord], change: Callable[[AnyRecord], AnyRecord]) -> None:
+def _change(attempt: Attempt, change: Callable[[RunRecord], RunRecord]) -> None:
     """Changes run.json where it says that this job still runs."""
 
-    def changed(record: AnyRecord | None) -> AnyRecord | None:
+    def changed(record: RunRecord | None) -> RunRecord | None:
         if record is None or (record.run, record.status) != (attempt.fingerprint, "running"):
             return None
         return change(record)
 
-    with suppress(InputError):
-        change_record(attempt.output, attempt.parse, changed)
+    change_record(attempt.output, changed)
 
 
-def _report_running(attempt: Attempt[AnyRecord], job: JobGoesOn) -> ExitCode:
+def _report_running(attempt: Attempt, job: JobGoesOn) -> ExitCode:
     """Says where to find a job that outlives this command."""
     record = join(attempt.output, RUN_FILE)
     if job.why in ("running", "unknown"):
@@ -199,7 +272,7 @@ def _report_running(attempt: Attempt[AnyRecord], job: JobGoesOn) -> ExitCode:
     return ExitCode.DONE if job.why == "requested" else ExitCode.INTERRUPTED
 
 
-def _report_interruption(attempt: Attempt[AnyRecord], error: BaseException) -> ExitCode:
+def _report_interruption(attempt: Attempt, error: BaseException) -> ExitCode:
     """Says how to continue. Ctrl-C ends a local job, but not one on a cluster."""
     warn("", *note_end(attempt, error))
     how, *rest = attempt.how_to_continue()
@@ -209,7 +282,7 @@ def _report_interruption(attempt: Attempt[AnyRecord], error: BaseException) -> E
     return ExitCode.INTERRUPTED
 
 
-def _report_failure(attempt: Attempt[AnyRecord], error: BaseException) -> ExitCode:
+def _report_failure(attempt: Attempt, error: BaseException) -> ExitCode:
     """Says why a job failed, what may be the cause, and what to do."""
     warn(*traceback_lines(error))
     message = failure_message(error)
@@ -218,12 +291,14 @@ def _report_failure(attempt: Attempt[AnyRecord], error: BaseException) -> ExitCo
     return ExitCode.FAILED
 
 
-def ways_on(attempt: Attempt[AnyRecord], error: BaseException) -> list[str]:
+def ways_on(attempt: Attempt, error: BaseException) -> list[str]:
     """What to do after a job failed, in a line, or none where its message says it."""
     message = failure_message(error)
     if REPLACED in message or CHANGED in message:  # nothing can be continued
         return ["run again with --overwrite, or into another --output"]
-    return [] if "--overwrite" in message else [f"{attempt.kept}; {attempt.way_on(error)}"]
+    return (
+        [] if "--overwrite" in message else [f"finished blocks are kept; {attempt.way_on(error)}"]
+    )
 
 
 def failure_message(error: BaseException) -> str:
@@ -231,7 +306,7 @@ def failure_message(error: BaseException) -> str:
     return hide_secrets(root_message(error))
 
 
-def note_end(attempt: Attempt[AnyRecord], error: BaseException) -> list[str]:
+def note_end(attempt: Attempt, error: BaseException) -> list[str]:
     """Notes in run.json why a job ended; returns a note if it cannot.
 
     A job on a cluster goes on after Ctrl-C, and its record stays as it is.

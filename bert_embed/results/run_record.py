@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal
 
 import orjson
 
@@ -240,8 +240,11 @@ class Result:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobRecord:
-    """What the records of all jobs have; a field with a default is written only if it differs."""
+class RunRecord:
+    """A run of `embed` or `tokenize`, as run.json describes it.
+
+    A field with a default is written only if it differs.
+    """
 
     status: Status
     run: str
@@ -251,34 +254,6 @@ class JobRecord:
     job: Job | None = None
     ended: str | None = None
     error: str | None = None
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the job is complete: all that it writes to its folder is there."""
-        return self.status in ("done", "refused")
-
-    def stopped(self, error: str | None) -> Self:
-        """The record of a job that failed with an error, or without one was interrupted."""
-        status: Status = "interrupted" if error is None else "failed"
-        return replace(self, status=status, error=error, ended=now())
-
-    def submitted(self, job: Mapping[str, str]) -> Self:
-        """The record of a job that a runner has."""
-        return replace(self, job=Job(**job, submitted=now()))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content of run.json."""
-        return to_json(self)
-
-    def to_json(self) -> bytes:
-        """The bytes of run.json."""
-        return json_bytes(self.to_dict())
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunRecord(JobRecord):
-    """A run of `embed` or `tokenize`, as run.json describes it."""
-
     model: RunModel
     engine: str | None
     input: RunInput
@@ -290,6 +265,24 @@ class RunRecord(JobRecord):
     examples: dict[str, Any] | None = None
     loads: dict[str, Load] = field(default_factory=dict)
     result: Result | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the job is complete: all that it writes to its folder is there."""
+        return self.status in ("done", "refused")
+
+    def stopped(self, error: str | None) -> "RunRecord":
+        """The record of a job that failed with an error, or without one was interrupted."""
+        status: Status = "interrupted" if error is None else "failed"
+        return replace(self, status=status, error=error, ended=now())
+
+    def submitted(self, job: Mapping[str, str]) -> "RunRecord":
+        """The record of a job that a runner has."""
+        return replace(self, job=Job(**job, submitted=now()))
+
+    def to_json(self) -> bytes:
+        """The bytes of run.json."""
+        return json_bytes(self.to_dict())
 
     @property
     def kind(self) -> str:
@@ -330,23 +323,21 @@ class RunRecord(JobRecord):
         return {"format": FORMAT} | values | result
 
 
-AnyRecord = TypeVar("AnyRecord", bound=JobRecord)
-
-
 def change_record(
-    folder: str,
-    parse: Callable[[bytes], AnyRecord | None],
-    changed: Callable[[AnyRecord | None], AnyRecord | None],
-) -> AnyRecord | None:
+    folder: str, changed: Callable[[RunRecord | None], RunRecord | None]
+) -> RunRecord | None:
     """Changes a folder's run.json by condition, as `change` does; returns what it then holds.
 
-    `changed` takes the record, None where there is none, and gives the new one, None to leave it.
+    `changed` takes the record, None where there is none or it is damaged, and gives the new one,
+    None to leave it.
     """
-    held: AnyRecord | None = None
+    held: RunRecord | None = None
 
     def changed_bytes(data: bytes | None) -> bytes | None:
         nonlocal held
-        present = None if data is None else parse(data)
+        present = None
+        with suppress(InputError):
+            present = None if data is None else parse_record(data, RUN_FILE)
         new = changed(present)
         held = present if new is None else new
         return None if new is None else new.to_json()

@@ -50,7 +50,6 @@ from bert_embed.results.run_record import (
     RunRecord,
     change_record,
     now,
-    parse_record,
     read_record,
 )
 from bert_embed.storage.file_info import FileInfo
@@ -170,7 +169,7 @@ def finish(
         return replace(record, job=job).finished(result, verdict.loads, error, verdict.refused)
 
     OutputFolder(output).sync()  # no power cut may leave `done` and take a part
-    written = required(change_record(output, _parsed, finished), "record")
+    written = required(change_record(output, finished), "record")
     if error is None:
         OutputFolder(output).remove_texts()
         if older is not None:
@@ -183,16 +182,8 @@ def mark_incomplete(output: str, record: RunRecord) -> None:
     """Notes that files of a run are missing, so that the same command continues the run."""
     change_record(
         output,
-        _parsed,
         lambda present: present.incomplete() if present and present.run == record.run else None,
     )
-
-
-def _parsed(data: bytes) -> RunRecord | None:
-    """The record in a run.json, None if it is damaged."""
-    with suppress(InputError):
-        return parse_record(data, RUN_FILE)
-    return None
 
 
 def disk_note(state: OutputState, source: Source, work: Work, size: int) -> str | None:
@@ -414,7 +405,7 @@ def _claim(run: EmbedRun, state: OutputState) -> RunRecord | None:
         holds = record.is_done or run.options.overwrite
         loads = record.loads if holds and record.table == first.table else {}
         begun = replace(first, job=record.job, loads=loads)
-        held = change_record(run.output, _parsed, lambda now: begun if now == record else None)
+        held = change_record(run.output, lambda now: begun if now == record else None)
         return held if held is begun else None
 
 

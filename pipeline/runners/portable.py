@@ -23,7 +23,7 @@ from bert_embed.pipeline.runners.errors import (
     root_message,
 )
 from bert_embed.pipeline.runners.options import RunnerOptions
-from bert_embed.results.run_record import JobRecord
+from bert_embed.results.run_record import RunRecord
 
 _SECONDS = 10.0  # Beam itself would wait for minutes, and then not name the address
 # Values of --job_endpoint and --flink_master for which Beam starts a server itself.
@@ -133,7 +133,7 @@ class PortableJob:
         return max(mine, key=lambda job: job["start-time"])["state"] if mine else None
 
 
-def earlier_job_lines(record: JobRecord | None) -> list[str]:
+def earlier_job_lines(record: RunRecord | None) -> list[str]:
     """A note on a job whose end an earlier command did not see; JobGoesOn if it still runs."""
     if record is None or record.status != "running" or record.job is None:
         return []

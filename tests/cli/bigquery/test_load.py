@@ -10,7 +10,7 @@ import pytest
 from google.cloud.bigquery import SchemaField, Table, TimePartitioning
 
 import bert_embed
-from bert_embed.pipeline import embedding
+from bert_embed.pipeline import job
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record, rows, say_status
 from tests.support.loads import count, ids, load, texts
@@ -408,7 +408,7 @@ def test_a_run_that_rejected_too_much_loads_nothing_until_it_is_allowed(
     before = texts(tmp_path / "a.jsonl", "a")
     assert load(tmp_path / "before", tiny_bundle, before, table, **flags) == 0
     with monkeypatch.context() as patches:
-        patches.setattr(embedding, "problem_of", lambda *_: None)  # as where no command waits
+        patches.setattr(job, "problem_of", lambda *_: None)  # as where no command waits
         assert load(output, tiny_bundle, corpus, table, max_rejected="1%", **flags) == 0
     assert ids(bigquery, dataset) == ["a0", "a1", "a2", "a3"]
     assert record(output)["status"] == "refused"

@@ -41,7 +41,7 @@ def places(output):
 
 def test_the_summary_says_how_many_chunks_a_second(tmp_path, tiny_bundle, capsys, monkeypatch):
     """Documents may be books; and how long the report took, which the seconds do not include."""
-    monkeypatch.setattr("bert_embed.pipeline.embedding._LONG_REPORT", 0.0)
+    monkeypatch.setattr("bert_embed.pipeline.job._LONG_REPORT", 0.0)
     (tmp_path / "in.txt").write_text("the river bank. a red star. " * 400)
     flags = {"chunk": "sentence", "max_seq_length": 16}
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 0
