@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import apache_beam as beam
 import numpy as np
 
 from bert_embed.backends.choose import load_engine
@@ -19,7 +20,6 @@ from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.graph import build
 from bert_embed.pipeline.run.prepare import prepare
 from bert_embed.pipeline.runners.beam import pipeline_options
-from bert_embed.pipeline.runners.launch import run_pipeline
 from bert_embed.settings import OutputSpec, VectorSpec
 from bert_embed.transforms.blocks import EmbeddingBlock, TokenBlock
 from bert_embed.transforms.infer import BlockModelHandler
@@ -131,7 +131,8 @@ def main() -> None:
     )
     with state.claimed(run) as record:
         work = partial(build, run=run, record=record, handler=handler)
-        run_pipeline(pipeline_options(options.job, flags), work)
+        with beam.Pipeline(options=pipeline_options(options.job, flags)) as pipeline:
+            work(pipeline)
 
 
 if __name__ == "__main__":

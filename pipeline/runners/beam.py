@@ -10,10 +10,8 @@ from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import (
-    DirectOptions,
     GoogleCloudOptions,
     PipelineOptions,
-    StandardOptions,
     TestOptions,
 )
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
@@ -212,18 +210,3 @@ def pipeline_options(job: RunnerOptions, flags: Sequence[str]) -> PipelineOption
         )
         name = DEFAULT_RUNNER
     return PipelineOptions([*flags, f"--runner={name}"])
-
-
-def has_worker_processes(options: PipelineOptions) -> bool:
-    """Whether the workers of a local run are processes."""
-    return bool(options.view_as(DirectOptions).direct_running_mode == "multi_processing")
-
-
-def runs_on_prism(options: PipelineOptions) -> bool:
-    """Whether Beam's Prism runs the pipeline."""
-    return str(options.view_as(StandardOptions).runner).lower() == "prismrunner"
-
-
-def give_no_worker_command(options: PipelineOptions) -> None:
-    """Keeps Beam from starting worker processes by its own command."""
-    options.view_as(DirectOptions).direct_running_mode = "in_memory"

@@ -26,7 +26,6 @@ _SELF_EXPLANATORY = (
     "PermissionError",
     "FileNotFoundError",
 )
-_ENDED_WORKER = "Worker subprocess exited with return code"
 _PYTHON = "Traceback (most recent call last)"
 # Beam's words around what a portable runner says.
 _JOB_ENDED = re.compile(r"Pipeline \S+ failed in state (\w+): ")
@@ -124,21 +123,16 @@ def traceback_lines(error: BaseException) -> list[str]:
 
 
 @contextmanager
-def quiet_channels() -> Iterator[threading.Event]:
-    """Suppresses tracebacks of threads that lost connection; after an interruption for good.
-
-    What it gives is set once a worker process has failed.
-    """
-    previous, worker_ended = threading.excepthook, threading.Event()
+def quiet_channels() -> Iterator[None]:
+    """Suppresses tracebacks of threads that lost connection; after an interruption for good."""
+    previous = threading.excepthook
 
     def print_others(failure: threading.ExceptHookArgs) -> None:
-        if str(failure.exc_value).startswith(_ENDED_WORKER):
-            worker_ended.set()
-        elif not isinstance(failure.exc_value, grpc.RpcError):
+        if not isinstance(failure.exc_value, grpc.RpcError):
             previous(failure)
 
     threading.excepthook = print_others
-    yield worker_ended
+    yield
     threading.excepthook = previous
 
 

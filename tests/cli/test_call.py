@@ -135,8 +135,6 @@ def test_a_wrong_option_is_named_as_in_python(tmp_path, tiny_bundle, texts, opti
 
 def test_options_of_beam_are_taken(tmp_path, tiny_bundle, texts):
     call = {"input": texts, "output": tmp_path / "out", "model": tiny_bundle}
-    with pytest.raises(ValueError, match="direct_num_workers 2 has no effect in one process"):
-        bert_embed.embed(**call, direct_num_workers=2, direct_running_mode="in_memory")
     found = bert_embed.embed(**call, direct_num_workers=1, save_main_session=True)
     assert found["options"]["beam_args"] == ["--direct_num_workers=1", "--save_main_session"]
 
