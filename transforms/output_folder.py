@@ -242,17 +242,14 @@ class OutputFolder:
         return {name: OutputFile(stored.size, stored.crc32c, rows)}
 
     def write_block_record(
-        self, block: int, part: int, data: bytes, stays: Callable[[bytes], bool] | None = None
+        self, block: int, part: int, data: bytes | Callable[[bytes | None], bytes | None]
     ) -> None:
         """Writes the block record of a part, which says that its files are complete.
 
-        Not if there is one that `stays`; no other is written between this look and the write.
+        `data`, or what gives it from that of the record that is there, None to keep this one.
         """
-
-        def changed(present: bytes | None) -> bytes | None:
-            return None if present is not None and stays is not None and stays(present) else data
-
         make_below(self.path, BLOCK_RECORDS)
+        changed = data if callable(data) else lambda present: data
         change(self.block_record(block, part), changed, join(self.path, STATE))
 
     def sync(self) -> None:

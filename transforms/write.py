@@ -111,16 +111,15 @@ class WriteParts(beam.DoFn):
         computed["full_tokens"] = int(block.num_tokens_full.sum())
         record = block_record(part, block.num_tokens, block.truncated, files, **computed)
 
-        def stays(data: bytes) -> bool:
+        def data(present: bytes | None) -> bytes | None:
             nonlocal record
-            other = parse_block_record(data, self._run)
+            other = None if present is None else parse_block_record(present, self._run)
             if other is None or _describes(record, folder) or not _describes(other, folder):
-                return False
+                return block_record_bytes(record, self._run)
             record = replace(other, reused=False)
-            return True
+            return None
 
-        data = block_record_bytes(record, self._run)
-        folder.write_block_record(part.block, part.number, data, stays)
+        folder.write_block_record(part.block, part.number, data)
         return record
 
 

@@ -27,8 +27,8 @@ def after_parts(monkeypatch, parts, fault):
     """Does something to the output once so many block records are written."""
     write, done = OutputFolder.write_block_record, []
 
-    def write_and_break(folder, block, part, data, stays):
-        write(folder, block, part, data, stays)
+    def write_and_break(folder, block, part, data):
+        write(folder, block, part, data)
         done.append(block)
         if len(done) == parts:
             fault(Path(folder.path))
