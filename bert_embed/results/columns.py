@@ -128,7 +128,8 @@ def decoded(kind: Kind, columns: Mapping[str, Any], settings: Settings) -> Any:
 
 def _lengths(lists: Any) -> np.ndarray:
     # to_numpy would import pandas where it is installed: a third of a second.
-    return np.from_dlpack(lists.value_lengths().fill_null(0))
+    lengths = lists.value_lengths()
+    return np.from_dlpack(lengths.fill_null(0) if lengths.null_count else lengths)
 
 
 def _restored(lists: Any, scale: Any, dtype: str, width: int) -> np.ndarray:

@@ -7,7 +7,7 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -216,6 +216,7 @@ def row_batches(
     chosen: np.ndarray | None = None,
     types: Mapping[str, str] | None = None,
     check_pages: bool = True,
+    file: BinaryIO | None = None,
 ) -> Iterator[Rows]:
     """Reads a file of `embeddings/`, `windows/`, `chunks/` or of what heads make in batches.
 
@@ -233,6 +234,7 @@ def row_batches(
         types: Arrow types of the extra columns by name, as `run.json` spells them.
         check_pages: Whether to compare pages of Parquet with their checksums, which is not needed
             if the file's own checksum was compared.
+        file: The file, if it is open already; it stays so.
 
     Raises:
         InputError: The file is damaged.
@@ -243,8 +245,10 @@ def row_batches(
     )
     name, first = Path(path).name, 0
     check_package(name)
-    with open_raw(os.fspath(path)) as file, damage_named(_damaged(path)):
-        for batch in _batches(file, name, wanted, chosen):
+    opened = open_raw(os.fspath(path)) if file is None else nullcontext(file)
+    with opened as stream, damage_named(_damaged(path)):
+        stream.seek(0)
+        for batch in _batches(stream, name, wanted, chosen):
             if limit is not None:
                 batch = batch.slice(0, limit - first)
             yield batch

@@ -1,6 +1,6 @@
 """Opens outputs of runs to read them: their files, checked, and the newest rows of several."""
 
-import json
+import io
 import os
 import shutil
 import tempfile
@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import chain, combinations
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from bert_embed.backends.processor import available_cores
@@ -44,7 +45,7 @@ from bert_embed.results.run_record import (
     read_record,
     run_folders,
 )
-from bert_embed.storage.file_info import FileInfo, crc32c_of
+from bert_embed.storage.file_info import FileInfo, crc32c_of, crc32c_of_file, opened
 from bert_embed.storage.files import (
     absolute,
     files_in,
@@ -64,6 +65,7 @@ Folders = _Folder | Sequence[_Folder]
 _Files = dict[str, FileInfo]  # by name
 _Result = TypeVar("_Result")
 _FETCHED = 8  # files of a store at a time, each a copy on this disk
+_HELD_BYTES = 16 << 20  # of a file that is read at once, by each thread
 _COPIED_BYTES = 16 << 20  # of a file in a store, at a time
 _ID_ROWS = 1 << 16  # that are read at a time, without their vectors
 
@@ -344,18 +346,23 @@ def _checked_file(
 def each_file(
     folder: _Folder,
     granularity: str,
-    read: Callable[[Path], _Result],
+    read: Callable[[Path, BinaryIO], _Result],
     finished: frozenset[str] | None = None,
 ) -> Iterator[_Result]:
     """Yields what `read` makes of each of the finished files of `vector_files`, in their order.
 
-    Several at a time are fetched, compared with their block records and read.
+    `read` gets a path and the file there, which is opened once. Several at a time are fetched,
+    compared with their block records and read.
     """
     record = read_run(folder)
 
     def of_file(listed: tuple[str, FileInfo]) -> list[_Result]:
-        with _checked_file(folder, record, *listed) as path:
-            return [] if path is None else [read(path)]
+        with _local_file(folder, *listed) as path, opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            held = io.BytesIO(file.read()) if size <= _HELD_BYTES else file
+            if record is not None and not _is_written(folder, record, listed[0], path, held):
+                return []
+            return [read(path, held)]
 
     threads = available_cores()
     if is_remote(os.fspath(folder)):
@@ -422,7 +429,9 @@ def _vectors_in(folder: _Folder, kind: str, record: RunRecord | None) -> _Files:
     return {name: files[name] for name in sorted(files, key=by_number)}
 
 
-def _is_written(folder: _Folder, record: RunRecord, name: str, path: Path) -> bool:
+def _is_written(
+    folder: _Folder, record: RunRecord, name: str, path: Path, held: BinaryIO | None = None
+) -> bool:
     """Returns whether a file is finished; files of a run in progress may not be."""
     file = _recorded(folder, record, name)
     if file is None:
@@ -431,7 +440,11 @@ def _is_written(folder: _Folder, record: RunRecord, name: str, path: Path) -> bo
         if not has_block_records(folder):
             return True
         raise InputError(_damage(path, "no block record of its run names it"))
-    if stat(os.fspath(path)).size != file["bytes"] or crc32c_of(path) != file["crc32c"]:
+    size = stat(os.fspath(path)).size if held is None else held.seek(0, os.SEEK_END)
+    if held is not None:
+        held.seek(0)
+    crc32c = crc32c_of(path) if held is None else crc32c_of_file(held)
+    if (size, crc32c) != (file["bytes"], file["crc32c"]):
         raise InputError(_damage(path, "size or checksum are not those that its run wrote"))
     return True
 
@@ -441,7 +454,7 @@ def _recorded(folder: _Folder, record: RunRecord, name: str) -> dict[str, Any] |
     with store_errors():
         data = read_bytes(join(os.fspath(folder), _record_of(name)))
     try:
-        block_record = json.loads(data or b"{}")
+        block_record = orjson.loads(data or b"{}")
         file = block_record["files"][name] if block_record["run"] == record.run else None
         return file if file is None or {"bytes", "crc32c"} <= file.keys() else None
     except (AttributeError, KeyError, TypeError, ValueError):

@@ -1,5 +1,6 @@
 """Reads and writes vectors in Parquet files, also as BigQuery loads them, and deleted ids."""
 
+import io
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -44,8 +45,11 @@ def open_parquet(
     """
     import pyarrow.parquet as pq
 
+    held: Any = source
+    if type(source) is io.BytesIO:  # else Arrow asks Python for each piece of it
+        held = pa.BufferReader(source.getvalue())
     file = pq.ParquetFile(
-        source,
+        held,
         metadata=metadata,
         buffer_size=buffer_size,
         page_checksum_verification=check_pages,

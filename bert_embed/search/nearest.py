@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -103,17 +103,19 @@ class _Scan:
                 if len(both) >= self.k:
                     self._floor[number] = self.best[number][-1].score
 
-    def __call__(self, path: Path) -> list[list[Hit]]:
+    def __call__(self, path: Path, file: BinaryIO) -> list[list[Hit]]:
         """The hits of one file that may be among the best."""
         similarity = self.similarity
         scores = [np.empty(0)] * len(similarity)
         rows = [np.empty(0, np.int64)] * len(similarity)
-        floor, first, not_finite = self._floor.copy(), 0, 0
+        before, first, not_finite = self._floor.copy(), 0, 0
+        floor = before.copy()
         batches = row_batches(
             *(path, self.settings),
             kind=self.kind,
             columns=() if self.among is None else ("id",),
             check_pages=self._check_pages,
+            file=file,
         )
         for batch in batches:
             finite = similarity.finite(batch.vectors)
@@ -129,11 +131,15 @@ class _Scan:
                 if len(order) == self.k:
                     floor[number] = max(floor[number], both[order[-1]])
             first += len(batch)
+        # Files before have as good ones, which come first.
+        better = [some > least for some, least in zip(scores, before, strict=True)]
+        scores = [some[is_better] for some, is_better in zip(scores, better, strict=True)]
+        rows = [some[is_better] for some, is_better in zip(rows, better, strict=True)]
         name = f"{path.parent.name}/{path.name}"
         if not_finite:
             holds = counted(not_finite, "vector")
             _LOG.warning("%s holds %s with NaN or infinity, which are left out", name, holds)
-        places = self._places(path, np.unique(np.concatenate(rows)))
+        places = self._places(path, file, np.unique(np.concatenate(rows)))
         return [
             [
                 Hit(score, self.folder, name, row, **places[row])
@@ -142,8 +148,10 @@ class _Scan:
             for of_query, in_file in zip(scores, rows, strict=True)
         ]
 
-    def _places(self, path: Path, rows: np.ndarray) -> dict[int, dict[str, Any]]:
+    def _places(self, path: Path, file: BinaryIO, rows: np.ndarray) -> dict[int, dict[str, Any]]:
         """Ids, and code points of windows, of some rows of a file, int64 in order."""
+        if not len(rows):  # of most files, as those before had better ones
+            return {}
         batches = row_batches(
             *(path, self.settings),
             kind=self.kind,
@@ -151,6 +159,7 @@ class _Scan:
             vectors=False,
             rows=PLACE_ROWS,
             chosen=rows,
+            file=file,
         )
         places = [place for batch in batches for place in batch.columns.to_pylist()]
         return dict(zip(rows.tolist(), places, strict=True))

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import google_crc32c
 
@@ -88,10 +88,15 @@ _CHUNK = 1 << 18  # a MiB or more would take fresh memory each, which costs more
 
 def crc32c_of(path: str | os.PathLike[str]) -> str:
     """The CRC32C of a local file, in base64 as Cloud Storage reports it."""
-    checksum = google_crc32c.Checksum()
     with opened(path) as file:
-        while chunk := file.read(_CHUNK):
-            checksum.update(chunk)
+        return crc32c_of_file(file)
+
+
+def crc32c_of_file(file: BinaryIO) -> str:
+    """The CRC32C of what is left of an open file, likewise."""
+    checksum = google_crc32c.Checksum()
+    while chunk := file.read(_CHUNK):
+        checksum.update(chunk)
     return base64.b64encode(checksum.digest()).decode()
 
 

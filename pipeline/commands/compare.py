@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -254,7 +254,7 @@ class _Side:
         `wanted` are hashes of ids, uint64 in order, as the result is.
         """
 
-        def of_file(number: int, path: Path) -> list[tuple[list[str | int], Any]]:
+        def of_file(number: int, path: Path, file: BinaryIO) -> list[tuple[list[str | int], Any]]:
             output = self.outputs[number]
             return [
                 (chosen.columns["id"].to_pylist(), chosen.vectors)
@@ -263,6 +263,7 @@ class _Side:
                     kind=self.kind.name,
                     columns=("id",),
                     check_pages=not has_block_records(output.folder),
+                    file=file,
                 )
                 for chosen in (batch.take(np.flatnonzero(among(batch.columns["id"].to_pylist()))),)
             ]

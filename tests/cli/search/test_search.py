@@ -1,6 +1,7 @@
 """Search finds what the vectors say is near, and shows the documents."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -258,3 +259,25 @@ def test_why_no_texts_are_shown(tmp_path, tiny_bundle, capsys):
     assert reason() == "the run's input has changed or is missing; `--keep_text` keeps texts"
     (tmp_path / "out" / "run.json").unlink()
     assert reason() == "without run.json its input is not known"
+
+
+_READ: list[str] = []
+
+
+def test_each_part_is_opened_once(tmp_path, tiny_bundle, capsys):
+    """To compare its checksum, score its vectors, and read the ids of its hits, if it has some."""
+    lines = "".join(f"the river bank of {number}\n" for number in range(60))
+    (tmp_path / "in.txt").write_text(lines)
+    sys.addaudithook(lambda event, arguments: event == "open" and _READ.append(str(arguments[0])))
+    for output_format in ("parquet", "jsonl", "tfrecord"):
+        output = tmp_path / output_format
+        flags = {"output_format": output_format, "block_bytes": 200, "normalize": True}
+        assert embed(output, tiny_bundle, tmp_path / "in.txt", **flags) == 0
+        parts = sorted(map(str, (output / "embeddings").iterdir()))
+        assert len(parts) > 4
+        capsys.readouterr()
+        _READ.clear()
+        assert main(["search", str(output), "the river bank of 7", "--k=3", "--json"]) == 0
+        assert sorted(name for name in _READ if name in parts) == parts
+        hits = json.loads(capsys.readouterr().out)["hits"]
+        assert hits[0]["text"] == "the river bank of 7"
