@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, NamedTuple
 
-from bert_embed.base.errors import InputError, StorageError, naming
+from bert_embed.base.errors import InputError, StorageError, is_passing, naming
 from bert_embed.base.threads import in_parallel
 from bert_embed.storage import local
 from bert_embed.storage.file_info import (
@@ -357,6 +357,12 @@ def copy_file(source: str, target: str) -> None:
 def check_writable(folder: str) -> None:
     """Writes a file into a folder that exists, and removes it; OSError says why it cannot."""
     probe = join(folder, temporary_name("probe"))
-    write_unsynced(probe, b"probe")
+    try:
+        write_unsynced(probe, b"probe")
+    except StorageError as error:
+        cause = error.__cause__
+        if not is_remote(folder) and isinstance(cause, OSError) and not is_passing(cause):
+            raise cause from None  # no permission, or no folder: so it stays
+        raise
     with suppress(StorageError):  # it is written; what is left of it is swept
         remove([probe])

@@ -255,6 +255,7 @@ def _call(path: str, done: str, call: Callable[["Client"], _Result]) -> _Result:
 def _retry() -> Any:
     from google.api_core.exceptions import Forbidden, GoogleAPICallError, Unauthorized
     from google.api_core.retry import Retry
+    from google.auth.exceptions import GoogleAuthError
     from google.cloud.storage.exceptions import DataCorruption
     from google.cloud.storage.retry import DEFAULT_RETRY
 
@@ -262,7 +263,7 @@ def _retry() -> Any:
 
     def is_passing(error: Exception) -> bool:
         nonlocal is_known
-        if isinstance(error, Forbidden | Unauthorized) and not is_known:
+        if isinstance(error, Forbidden | Unauthorized | GoogleAuthError) and not is_known:
             is_known = True  # once: the next refusal is one of these credentials
             return _is_known(looks=True)
         if isinstance(error, GoogleAPICallError) and passes(error.code):

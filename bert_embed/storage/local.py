@@ -340,7 +340,7 @@ def create(path: str, data: bytes) -> bool:
             if not _open_exclusive(path, data):
                 return False
     finally:
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # what stays there is swept
             os.remove(temporary)
     sync_folder(folder)
     return True

@@ -30,6 +30,13 @@ _PAGE = b"<!doctype html>"  # how the files begin that a report may replace
 def run_verify(options: VerifyOptions) -> int:
     """Runs `verify DIR`, with `--repair` a job too; FAILED if a file is not as its run wrote it."""
     folder, record = read_folder(options.output)
+    if record.status == "running" and not options.repair:
+        finished = counted(len(folder.recorded_parts()), "part")
+        warn(
+            f"error: {folder.path}: its run is running, or was killed; {finished} finished so far: "
+            "wait for it, or run its command again, and verify it when it is done"
+        )
+        return ExitCode.FAILED
     problems = list(output_problems(folder, record))
     say(*(f"{folder.path}: {problem}" for problem in problems))
     if problems and options.repair:

@@ -15,7 +15,7 @@ from bert_embed.transforms.bigquery.client import translate_errors
 from tests.support.command import embed, record
 from tests.support.loads import count, ids, interrupted, load, texts
 from tests.support.models.tiny import bundle_of, write_tiny_huggingface
-from tests.support.servers.gcs import proxy
+from tests.support.servers.gcs import EMPTY, PAGE, proxy
 
 _NUMBERS = itertools.count()
 A, B, C = (["a0", "a1", "a2", "a3"], ["b0", "b1", "b2", "b3"], ["c0", "c1", "c2", "c3"])
@@ -546,7 +546,7 @@ def test_a_limit_is_not_called_a_lack_of_permission(into, bigquery, capsys, monk
         assert "reached" not in error
 
 
-@pytest.mark.parametrize("fault", [429, 503, 520, "lost", "page", "empty", "half"])
+@pytest.mark.parametrize("fault", [520, "lost", "half", EMPTY, PAGE])
 def test_what_a_proxy_answers_once_is_asked_again(
     bigquery, dataset, into, capsys, monkeypatch, fault
 ):
@@ -572,7 +572,7 @@ def test_a_proxy_that_stays_in_the_way_is_no_fault_of_the_command(into, capsys, 
         monkeypatch.setattr(f"bert_embed.transforms.bigquery.client.{name}", 0.5)
     with proxy(os.environ["BIGQUERY_EMULATOR_HOST"]) as between:
         monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", between.url)
-        for fault in (520, "page"):
+        for fault in (520, PAGE):
             between.fault = lambda method, path, fault=fault: fault
             assert into("a", "append") == 1
             assert f"BigQuery at {between.url} cannot be reached" in capsys.readouterr().err

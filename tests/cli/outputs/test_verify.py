@@ -160,6 +160,18 @@ def test_an_unfinished_run_is_read_only_on_request(output):
     assert 0 < len(ids) == len(vectors) < whole
 
 
+def test_a_run_that_is_running_has_no_problems(output, capsys):
+    say_status(output, "running")
+    block_records(output)[1].unlink()
+    left = len(block_records(output))
+    assert main(["verify", str(output)]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"its run is running, or was killed; {left} parts finished so far: wait for" in said.err
+    assert "repair" not in said.err
+    assert main(["verify", str(output), "--repair"]) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "problem"),

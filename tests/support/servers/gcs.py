@@ -135,7 +135,8 @@ def answers(url: str) -> bool:
 
 
 _NOT_SENT = {"connection", "transfer-encoding", "keep-alive", "host", "content-length"}
-Fault = int | str | None
+Fault = int | str | tuple[int, bytes] | None
+EMPTY, PAGE = (200, b""), (200, b"<html>Please wait<br></html>")  # as a proxy on the way answers
 
 
 @dataclass
@@ -146,9 +147,8 @@ class Proxy:
         url: Where it listens.
         fault: Says of a request (method, path) what becomes of it: None passes it on, a number
             answers with that status, "cut" drops the connection half-way through the answer,
-            "lost" passes it on and drops the answer, "flip" changes a byte of the answer. As a
-            proxy on the way does: "half" gives a half as if it were all, "empty" and "page" give
-            nothing, or a page of HTML, with status 200, without passing the request on.
+            "lost" passes it on and drops the answer, "flip" changes a byte of the answer,
+            "half" gives a half as if it were all, a pair answers with that status and body.
         delay: Seconds that each request waits.
         asked: (method, kind) of every request, in order; kinds: list, get, read, write, other.
         paths: (method, path) of every request.
@@ -237,8 +237,8 @@ def proxy(upstream: str) -> Iterator[Proxy]:
             if isinstance(fault, int):
                 self.answer(fault, {}, b'{"error":{"code":%d,"message":"a fault"}}' % fault)
                 return
-            if fault in ("empty", "page"):
-                self.answer(200, {}, b"<html>Please wait<br></html>" if fault == "page" else b"")
+            if isinstance(fault, tuple):
+                self.answer(fault[0], {}, fault[1])
                 return
             status, headers, data = self.ask(body)
             if fault == "half":

@@ -18,7 +18,7 @@ import pytest
 from bert_embed.base.errors import InputError
 from bert_embed.storage import files, gcs, s3
 from bert_embed.storage.file_info import crc32c_of_bytes
-from tests.support.servers.gcs import proxy
+from tests.support.servers.gcs import EMPTY, PAGE, proxy
 from tests.support.servers.s3 import s3_server
 
 REMOTE = {"gs": (gcs, "STORAGE_EMULATOR_HOST")}  # the module, and what leads to the server
@@ -311,7 +311,7 @@ CUT = ("cut", "half")
 @remote
 def test_faults_that_pass_are_not_seen(folder, proxied, at_once):
     path = files.join(folder, "a")
-    for fault in (408, 409, 429, 500, 502, 503, 504, 520, *CUT, "lost", "empty", "page"):
+    for fault in (408, 409, 429, 500, 502, 503, 504, 520, *CUT, "lost", EMPTY, PAGE):
         for use in (
             lambda: files.create_exclusive(path, b"1"),
             lambda: files.write_bytes(path, b"some bytes") == (10, crc32c_of_bytes(b"some bytes")),
@@ -323,7 +323,7 @@ def test_faults_that_pass_are_not_seen(folder, proxied, at_once):
             faults = iter([fault, fault])
             proxied.fault = lambda method, path, fault=fault, faults=faults: (
                 # An empty answer says that something is removed.
-                None if method == "DELETE" and fault in ("empty", "page") else next(faults, None)
+                None if method == "DELETE" and fault in (EMPTY, PAGE) else next(faults, None)
             )
             assert use(), fault
             missed = fault in CUT or proxied.asked[-1][0] == "DELETE"  # and has no half

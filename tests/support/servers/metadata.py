@@ -1,0 +1,75 @@
+"""A server of credentials, as machines of Google and Amazon have one, which fails on request."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+_ROLE = "/latest/meta-data/iam/security-credentials/"
+_ACCOUNT = "/computeMetadata/v1/instance/service-accounts/default/"
+_ANSWERS: dict[str, Any] = {
+    "/": "",
+    "/computeMetadata/v1/project/project-id": "test-project",
+    _ACCOUNT: {"email": "a@b.iam.gserviceaccount.com", "scopes": ["all"]},
+    f"{_ACCOUNT}token": {"access_token": "t", "expires_in": 3600, "token_type": "Bearer"},
+    "/latest/api/token": "t",
+    _ROLE: "role",
+    f"{_ROLE}role": {
+        "Code": "Success",
+        **{"AccessKeyId": "key", "SecretAccessKey": "secret", "Token": "t"},
+        **{"Expiration": "2100-01-01T00:00:00Z", "LastUpdated": "2026-01-01T00:00:00Z"},
+    },
+}
+
+
+@dataclass
+class Metadata:
+    """A running server.
+
+    Attributes:
+        host: Such as 127.0.0.1:4443.
+        failing: How many requests for credentials fail from now on, one by one.
+        asked: The paths of all requests.
+    """
+
+    host: str = ""
+    failing: int = 0
+    asked: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def metadata_server() -> Iterator[Metadata]:
+    """Runs a server that gives both clouds' credentials."""
+    made = Metadata()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            made.asked.append(path)
+            answer, status = _ANSWERS.get(path), 200
+            if answer is None or (made.failing and path not in ("/", "/latest/api/token")):
+                made.failing -= answer is not None
+                answer, status = "", 404
+            self.send_response_only(status)
+            self.send_header("Metadata-Flavor", "Google")
+            is_text = isinstance(answer, str)
+            self.send_header("Content-Type", "text/plain" if is_text else "application/json")
+            self.end_headers()
+            self.wfile.write((answer if is_text else json.dumps(answer)).encode())
+
+        do_PUT = do_GET
+
+        def log_message(self, *words: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.host = f"127.0.0.1:{server.server_address[1]}"
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield made
+    finally:
+        server.shutdown()
+        server.server_close()
