@@ -3,14 +3,12 @@
 import gzip
 import json
 import re
-import time
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert_embed.backends.processor import available_cores
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, embed, record
 from tests.support.models.tiny import WORDS
@@ -121,7 +119,6 @@ def test_of_a_giant_compressed_file_the_beginning_is_read(tmp_path, tiny_bundle,
     documents, tokens = truth(lengths)
     assert found["figures"]["documents"] == pytest.approx(documents, rel=0.05)
     assert found["figures"]["tokens"] == pytest.approx(tokens, rel=0.05)
-    assert "large files that no reader can begin within are like their beginning" in str(found)
 
 
 @pytest.fixture(scope="module")
@@ -193,20 +190,9 @@ def test_speed_and_hours_for_people(small, tiny_bundle, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "everything was read" in printed
     assert " tokens/s on 1 core (measured, " in printed
-    assert "\nN machines take an Nth of the hours for the same money\n" in printed
-    assert "* rests on assumptions:" in printed
+    assert printed.endswith("\n--price_per_hour gives the cost\n")
     assert "river" not in printed
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(("share", "said"), [(0.3, True), (1.0, False)])
-def test_a_busy_machine_is_named(small, tiny_bundle, monkeypatch, capsys, share, said):
-    cores = available_cores()
-    monkeypatch.setattr(time, "process_time", lambda: share * cores * time.perf_counter())
-    found = estimated(capsys, tiny_bundle, f"--input={small}/in", "--seconds=0.1")
-    assert found["speed"]["cores_used"] == pytest.approx(share * cores, rel=0.1)
-    busy = f"the measurement used {share * cores:.1f} of {cores} core"
-    assert any(busy in assumption for assumption in found["assumptions"]) == said
 
 
 def test_a_price_is_multiplied_by_the_hours(small, tiny_bundle, capsys, tmp_path):
@@ -215,18 +201,12 @@ def test_a_price_is_multiplied_by_the_hours(small, tiny_bundle, capsys, tmp_path
     tokens = found["figures"]["tokens"]
     assert found["hours"] == pytest.approx(tokens / found["speed"]["tokens_per_second"] / 3600)
     assert found["cost"] == pytest.approx(2.5 * found["hours"])
-    millions = found["figures"]["documents"] / 1e6
-    assert found["hours_per_million"] == pytest.approx(found["hours"] / millions)
-    assert found["cost_per_million"] == pytest.approx(found["cost"] / millions)
     assert main(["estimate", f"--model={tiny_bundle}", *words[:2], "--price_per_hour=1e6"]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"^cost\*: [\d,]+\.\d\d by --price_per_hour$", said, re.M)
-    assert re.search(r"^a million such documents\*: \S+ hours; \S+ of cost$", said, re.M)
-    assert main(["estimate", f"--model={tiny_bundle}", *words[:2]]) == 0
-    assert "hours; --price_per_hour gives the cost\n" in capsys.readouterr().out
+    assert re.search(r"^cost: [\d,]+\.\d\d$", said, re.M)
     (tmp_path / "empty.txt").write_text("")
     empty = estimated(capsys, tiny_bundle, f"--input={tmp_path}/empty.txt", *words[1:])
-    assert (empty["hours_per_million"], empty["cost_per_million"]) == (None, None)
+    assert (empty["figures"]["documents"], empty["hours"], empty["cost"]) == (0, None, None)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +272,7 @@ def test_an_accelerator_has_the_speed_that_is_known_of_it(
     kept = json.loads((ROOT / "benchmarks" / "results" / f"{table}.json").read_text())
     programs = kept.get("programs", kept)
     milliseconds = programs[f"MiniLM, 128 x 128, bfloat16, {chip}"]["milliseconds"]
-    [speed] = re.findall(f"{chip}-8\\*: (.*) tokens/s on 8 chips .{source}.,", said)
+    [speed] = re.findall(f"{chip}-8: (.*) tokens/s on 8 chips .{source}.,", said)
     assert int(speed.replace(",", "")) == pytest.approx(8 * 128 * 128e3 / milliseconds, rel=0.05)
 
 
