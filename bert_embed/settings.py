@@ -600,8 +600,8 @@ def spec_with(spec: VectorSpec, **changes: Any) -> VectorSpec:
     """Returns `spec` with some fields changed; None leaves a field as it is."""
     known_names(changes, {field.name for field in fields(VectorSpec)})
     changes = {name: value for name, value in changes.items() if value is not None}
-    if "dim" in changes:
-        changes = {"dim_last": False, **changes}  # the caller's is cut before unit length
+    if changes.keys() & {"dim", "normalize"}:
+        changes = {"dim_last": False, **changes}  # what the caller asks for has unit length at last
     if changes.keys() & {"layers", "layer_combine"}:
         changes = {"layer_weights": (), **changes}  # they are of the model's own layers
     changed = replace(spec, **changes)

@@ -80,6 +80,7 @@ class BlockRecord:
     files: dict[str, OutputFile] = field(default_factory=dict)  # by name
     seconds: dict[str, float] = field(default_factory=dict)
     cut_contexts: int = 0  # documents with a context of chunks that was cut
+    norms: list[float] = field(default_factory=list)  # least and greatest of vectors of texts
     reused: bool = False  # an earlier attempt wrote it; not kept in the file
 
     def __post_init__(self) -> None:
@@ -197,7 +198,8 @@ def parse_block_record(data: bytes, run: str) -> BlockRecord | None:
         counts += [] if record.end_of_file is None else [record.end_of_file]
         whole = all(type(count) is int and 0 <= count < _MOST for count in counts)
         whole &= type(record.last) is bool
-        whole &= all(isinstance(seconds, (int, float)) for seconds in record.seconds.values())
+        floats = (*record.seconds.values(), *record.norms)
+        whole &= all(isinstance(number, (int, float)) for number in floats)
         whole &= all(isinstance(file.crc32c, str) for file in files)
         names = [parse_name(name) for name in record.files]
         named = all(parsed and parsed[1:3] == (record.block, record.part) for parsed in names)
@@ -311,6 +313,7 @@ class Totals:
     unfit: Counter = field(default_factory=Counter)  # values that are null, by extra column
     seconds: Counter = field(default_factory=Counter)  # by stage, over all workers
     lengths: list[int] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)  # least and greatest
     covered: Counter = field(default_factory=Counter)  # bytes of each file
     parts: dict[int, int] = field(default_factory=dict)  # of a block, bits: sets need more memory
     doubled: set[int] = field(default_factory=set)  # blocks with two records of one part

@@ -41,6 +41,7 @@ class SumBlockRecords(beam.CombineFn):
         totals.seconds.update(record.seconds)
         totals.covered.update(record.covered)
         totals.lengths = _added(totals.lengths, record.length_bins)
+        totals.norms = _ends(totals.norms + record.norms)
         _add_parts(totals, record.block, 1 << record.part)
         if record.end_of_file is not None:
             totals.ends[record.block] = record.end_of_file
@@ -57,6 +58,7 @@ class SumBlockRecords(beam.CombineFn):
             for name in _COUNTERS:
                 getattr(merged, name).update(getattr(totals, name))
             merged.lengths = _added(merged.lengths, totals.lengths)
+            merged.norms = _ends(merged.norms + totals.norms)
             for block, parts in totals.parts.items():
                 _add_parts(merged, block, parts)
             merged.doubled |= totals.doubled
@@ -77,6 +79,10 @@ def _add_parts(totals: Totals, block: int, parts: int) -> None:
 
 def _added(left: list[int], right: list[int]) -> list[int]:
     return [one + other for one, other in zip_longest(left, right, fillvalue=0)]
+
+
+def _ends(numbers: list[float]) -> list[float]:
+    return [min(numbers), max(numbers)] if numbers else []
 
 
 def reconcile(

@@ -107,7 +107,8 @@ class WriteParts(beam.DoFn):
         started, folder = time.perf_counter(), self._folder
         files = self._write_files(block) | _rejected_file(folder, block.part)
         part = block.part.then("write", time.perf_counter() - started)
-        computed = {name: getattr(block, name, 0) for name in _COMPUTED}
+        computed: dict[str, Any] = {name: getattr(block, name, 0) for name in _COMPUTED}
+        computed["norms"] = _norms(getattr(block, "vectors", None))
         computed["full_tokens"] = int(block.num_tokens_full.sum())
         record = block_record(part, block.num_tokens, block.truncated, files, **computed)
 
@@ -121,6 +122,14 @@ class WriteParts(beam.DoFn):
 
         folder.write_block_record(part.block, part.number, data)
         return record
+
+
+def _norms(vectors: np.ndarray | None) -> list[float]:
+    """Least and greatest length of float32 `[rows, width]`; none of no vectors."""
+    if vectors is None or not len(vectors):
+        return []
+    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    return [round(float(norm), 4) for norm in (norms.min(), norms.max())]
 
 
 def _describes(record: BlockRecord, folder: OutputFolder) -> bool:

@@ -306,7 +306,9 @@ class Options(CheckedOptions):
         "one vector a document (default) or one a window", None, requires=("long_text", ("window",))
     )
     dim: int | None = embed_flag("keep the first N numbers", "N", kind=POSITIVE)
-    normalize: bool | None = embed_switch("whether to scale vectors to unit length", None)
+    normalize: bool | None = embed_switch(
+        "whether to scale vectors to unit length, after all else", None
+    )
 
     precision: str = embed_flag(
         "number type of the matrix products", default="float32", choices=PRECISIONS

@@ -120,9 +120,12 @@ def _norms(norms: np.ndarray, settings: Mapping[str, Any]) -> Finding:
     low, middle, high = (float(norm) for norm in np.quantile(norms, (0, 0.5, 1)))
     binary = settings["output_dtype"] == "ubinary"
     # Several layers side by side, each of length 1, are longer.
-    unit = settings["normalize"] and settings["layer_combine"] != "stack" and not binary
+    cut = settings.get("dim_last", False)
+    unit = settings["normalize"] and settings["layer_combine"] != "stack" and not binary and not cut
     if binary:
         normal = "Stored as bits, read back as 1 and -1: all have the same length."
+    elif cut:
+        normal = "Cut after they were normalized, as the model says: shorter than 1."
     elif unit:
         normal = "These vectors are normalized: every length is 1, up to rounding."
     elif settings["normalize"] and not binary:

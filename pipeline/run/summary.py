@@ -212,6 +212,7 @@ def summary(totals: Totals, elapsed: float, changes: Changes | None = None) -> R
         tokens_per_second=None if no_rates else round(counts["new_tokens"] / elapsed, 1),
         unfit=dict(sorted(totals.unfit.items())),
         cut_contexts=counts["cut_contexts"],
+        norms=tuple(totals.norms),
         changes=changes,
     )
 

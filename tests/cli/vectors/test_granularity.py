@@ -8,7 +8,11 @@ import pytest
 
 import bert_embed
 from tests.support.command import embed, record, rejected, rows, vectors, write_json
-from tests.support.models.sentence_transformers import dense, write_sentence_transformers
+from tests.support.models.sentence_transformers import (
+    dense,
+    write_chain,
+    write_sentence_transformers,
+)
 from tests.support.models.tiny import bundle_of
 from tests.support.rounding import UNIT_ROUNDOFF, assert_near, relative_error
 
@@ -256,6 +260,32 @@ def test_the_order_of_granularities_is_no_other_run(tmp_path, tiny_bundle, capsy
         flags = {"granularity": granularity}
         assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 0
     assert "nothing to do" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "least", "report"),
+    [
+        ({}, (0.2, 0.9), "Cut after they were normalized"),
+        ({"normalize": True}, (1, 1), "every length is 1"),
+        ({"normalize": True, "granularity": "token"}, None, ""),
+        ({"normalize": False}, (1.5, 99), "Not normalized"),
+    ],
+)
+def test_norms_are_measured(tmp_path, flags, least, report):
+    """Of a model whose file says truncate_dim, with and without what the caller says."""
+    model = bundle_of(tmp_path, write_chain, "pooled_unit", 8)
+    source = write_json(
+        tmp_path / "in.jsonl", *({"id": n, "text": "a bank " * n} for n in (1, 2, 3))
+    )
+    assert embed(tmp_path / "out", model, source, part_docs=1, **flags) == 0
+    norms = record(tmp_path / "out").get("norms")
+    if least is None:
+        assert norms is None
+        return
+    written = np.linalg.norm(vectors(tmp_path / "out"), axis=1)
+    np.testing.assert_allclose(norms, [written.min(), written.max()], atol=1e-4)
+    assert least[0] <= norms[0] <= norms[1] <= least[1]
+    assert report in (tmp_path / "out" / "report.html").read_text("utf-8")
 
 
 def test_dense_modules_do_not_bar_tokens(tmp_path):

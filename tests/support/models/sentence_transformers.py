@@ -8,6 +8,7 @@ there) beside NumPy and safetensors.
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,16 @@ def on_tokens(width: int, out: int, activation: str, **more: Any) -> dict[str, A
     return dense(width, out, activation, module_input_name="token_embeddings", **more)
 
 
+# Modules behind the pooling, whose vectors truncate_dim of a file or of a call may cut.
+CHAINS: dict[str, dict[str, Any]] = {
+    "pooled": {},
+    "pooled_unit": {"normalize": True},
+    "dense": {"modules": [dense(32, 24)]},
+    "dense_unit": {"modules": [dense(32, 24)], "normalize": True},
+    "norm": {"modules": [{"dimension": 32}]},
+    "norm_unit": {"modules": [{"dimension": 32}], "normalize": True},
+}
+SAVED_DIMS, DIMS = (None, 8, 24), (None, 5, 16)  # of the file, of the call
 CASES: dict[str, dict[str, Any]] = {
     "joined": {
         "pooling": {"pooling_mode": ["cls", "mean", "max"]},
@@ -140,6 +151,13 @@ def write_sentence_transformers(
     return tensors, weights
 
 
+def write_chain(folder: Path, name: str, saved: int | None) -> None:
+    """Writes a folder with one of `CHAINS`, and a truncate_dim."""
+    write_sentence_transformers(folder, **CHAINS[name])
+    path = folder / "config_sentence_transformers.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"truncate_dim": saved}))
+
+
 def write_pairs_model(folder: Path, name: str) -> None:
     """Writes a folder with one of `PAIR_SETTINGS`, which cuts rows at 16 tokens."""
     write_sentence_transformers(folder, max_seq_length=16)
@@ -203,6 +221,14 @@ def main() -> None:
             write_pairs_model(Path(folder) / "model", name)
             model = SentenceTransformer(str(Path(folder) / "model"), device="cpu")
             vectors[name] = model.encode(list(PAIRS))
+    for name, saved in product(CHAINS, SAVED_DIMS):
+        with tempfile.TemporaryDirectory() as folder:
+            write_chain(Path(folder) / "model", name, saved)
+            for dim, normalize in product(DIMS, (False, True)):
+                cut = {} if dim is None else {"truncate_dim": dim}
+                model = SentenceTransformer(str(Path(folder) / "model"), device="cpu", **cut)
+                key = f"{name}/{saved}/{dim}/{normalize}"
+                vectors[key] = model.encode(list(TEXTS[:2]), normalize_embeddings=normalize)
     np.savez_compressed(GOLDEN, **vectors)
 
 

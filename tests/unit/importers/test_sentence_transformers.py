@@ -1,11 +1,13 @@
 """sentence-transformers folders: their vectors are theirs, what is not computed is named."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+import bert_embed
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.importers.huggingface import import_huggingface
@@ -15,12 +17,16 @@ from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models import plain_bert
 from tests.support.models.sentence_transformers import (
     CASES,
+    CHAINS,
+    DIMS,
     GOLDEN,
     PAIR_SETTINGS,
     PAIRS,
     QUERY,
+    SAVED_DIMS,
     TEXTS,
     dense,
+    write_chain,
     write_modules,
     write_pairs_model,
     write_sentence_transformers,
@@ -209,22 +215,35 @@ def test_vectors_are_compared_as_the_model_does(tmp_path, similarity, plain):
     np.testing.assert_allclose(pairs, np.diag(np.fliplr(wanted)), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-def test_truncate_dim_cuts_behind_the_modules(tmp_path, normalize):
-    write_sentence_transformers(tmp_path / "source", normalize=normalize)
-    path = tmp_path / "source" / "config_sentence_transformers.json"
-    whole = Encoder(imported(tmp_path, "whole")).encode(TEXTS)
-    edit_json(path, truncate_dim=8)
-    encoder = Encoder(imported(tmp_path))
-    assert_near(encoder.encode(TEXTS), whole[:, :8])
-    assert encoder.units(["a"])[0].vectors.shape == (3, 32)
-    cut = whole[:, :5]
-    if normalize:  # the caller's `dim` comes before
-        cut = cut / np.linalg.norm(cut, axis=1, keepdims=True)
-    assert_near(encoder.encode(TEXTS, dim=5), cut)
-    assert_near(encoder.encode(TEXTS, dim=32), whole)
-    edit_json(path, truncate_dim=99)
-    assert_near(Encoder(imported(tmp_path, "more")).encode(TEXTS), whole)
+@pytest.mark.parametrize("saved", SAVED_DIMS)
+@pytest.mark.parametrize("name", CHAINS)
+def test_modules_and_dims_and_normalize_in_every_order(tmp_path, name, saved):
+    """What is left out is the model's; what a call asks for counts before what was loaded."""
+    write_chain(tmp_path / "source", name, saved)
+    bundle = imported(tmp_path)
+    plain, is_unit = name.removesuffix("_unit"), name.endswith("_unit")
+    loaded = [
+        {},
+        {"dim": 5},
+        {"normalize": True},
+        {"normalize": False},
+        {"dim": 5, "normalize": True},
+    ]
+    for at_load, dim, normalize in product(loaded, DIMS, (None, True, False)):
+        at_call = {"dim": dim, "normalize": normalize}
+        asked = at_load | {key: value for key, value in at_call.items() if value is not None}
+        chain, scaled = name, asked.get("normalize")
+        if scaled is None:  # theirs are shorter if a call cuts what was scaled
+            scaled = is_unit and "dim" in asked
+        elif not scaled:
+            chain = plain
+        wanted = VECTORS[f"{chain}/{saved}/{asked.get('dim')}/{bool(scaled)}"]
+        encoder = bert_embed.load(bundle.path, threads=1, **at_load)
+        found = encoder.encode(list(TEXTS[:2]), **at_call)
+        assert_near(found, wanted)
+        if asked.get("normalize"):
+            assert_near(np.linalg.norm(found, axis=1), np.ones(2))
+    assert encoder.units(["a"])[0].vectors.shape == (3, 5)
 
 
 @pytest.mark.parametrize(
