@@ -4,7 +4,7 @@
     python -m benchmarks.compiled --all        # all programs, as every night
     python -m benchmarks.compiled --all --keep # and keep the figures
     python -m benchmarks.compiled --only h100  # those with this in their names
-    python -m benchmarks.compiled --page       # the tables of docs/accelerators.md
+    python -m benchmarks.compiled --page       # the table of docs/accelerators.md
 
 Every run compiles MiniLM for each chip, each family and head for an H100, and of those for other
 chips one of ten parts, which the commit names: it is the same whenever that commit is tried again,
@@ -377,40 +377,16 @@ def worse(kept: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
     ]
 
 
-def page_tables(kept: Mapping[str, Mapping[str, float]]) -> str:
-    """Returns the tables of docs/accelerators.md: of whole models, and of families and heads."""
+def page_table(kept: Mapping[str, Mapping[str, float]]) -> str:
+    """Returns the table of docs/accelerators.md: whole models, on chips with estimated times."""
     usual = PackedRows(_TOKENS, 512).shapes[0]
-    whole = ["| model | precision | chip | ms | share | million tokens/s | MB | kernels |"]
-    for model, precision, target in product(("MiniLM", *_WHOLE), ("bfloat16", "float32"), TARGETS):
+    rows = ["| model | precision | chip | ms | share | million tokens/s |", "|---" * 6 + "|"]
+    for model, precision, target in product(("MiniLM", *_WHOLE), ("bfloat16", "float32"), PEAKS):
         if said := kept.get(Case(model, target, precision, usual).name):
-            cells = [model, precision, _shown(target)]
-            if milliseconds := said.get("milliseconds"):
-                share, speed = said["share of peak"], said["million tokens a second"]
-                cells += [f"{milliseconds:.1f}", f"{share:.0%}", f"{speed:.1f}"]
-            else:
-                cells += ["", "", ""]
-            cells += [f"{said['temporary MB']:.0f}", str(said.get("kernels", ""))]
-            whole.append(_row(cells))
-    units = {target: "ms" if target in PEAKS else "kernels" for target in TARGETS}
-    parts = [_row(["", *(f"{_shown(target)}, {unit}" for target, unit in units.items())])]
-    for same in zip(*(_families_and_heads(one, usual) for one in TARGETS), strict=True):
-        cells = [f"{same[0].head} head" if same[0].head else same[0].model]
-        for said in (kept.get(case.name, {}) for case in same):
-            timed = "milliseconds" in said
-            cells.append(f"{said['milliseconds']:.2f}" if timed else str(said.get("kernels", "")))
-        parts.append(_row(cells))
-    return "\n\n".join(
-        "\n".join([rows[0], "|---" * (rows[0].count("|") - 1) + "|", *rows[1:]])
-        for rows in (whole, parts)
-    )
-
-
-def _shown(target: str) -> str:
-    return target if target in PEAKS else target.upper()
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"{' '.join(f'| {cell}'.rstrip() for cell in cells)} |"
+            figures = f"{said['milliseconds']:.1f} | {said['share of peak']:.0%}"
+            speed = f"{said['million tokens a second']:.1f}"
+            rows.append(f"| {model} | {precision} | {target} | {figures} | {speed} |")
+    return "\n".join(rows)
 
 
 def main() -> None:
@@ -427,7 +403,7 @@ def main() -> None:
     arguments = parser.parse_args()
     kept = json.loads(arguments.table.read_text())
     if arguments.page:
-        print(page_tables(kept))
+        print(page_table(kept))
         return
     part = part_of_commit() if arguments.part is None else arguments.part
     if not arguments.all:

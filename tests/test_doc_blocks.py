@@ -103,6 +103,7 @@ ELSEWHERE = {
     ("docs/cloud.md", "gcloud"): "tests/cli/runners/test_flex_template.py",
     ("docs/accelerators.md", "make images"): "needs Docker: make test-images",
     ("docs/cloud.md", "make images"): "needs Docker: make test-images",
+    ("docs/accelerators.md", ".venv/bin/pip"): "needs a GPU or TPU",
     ("docs/running.md", "input:"): "tests/cli/test_estimate.py",
     ("docs/running.md", "37%"): "tests/cli/test_shown.py",
     ("deploy/README.md", "bert-embed"): "a template, its paths are left out",
