@@ -171,7 +171,7 @@ def test_text_column_that_is_not_there(tmp_path, tiny_bundle, capsys):
     (tmp_path / "a.jsonl").write_text('{"body": "one"}\n')
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "a.jsonl") == 2
     message = assert_one_sentence(
-        capsys.readouterr(), "the default --text_column text is not in the first record of"
+        capsys.readouterr(), "the default --text_column text is not in the first records of"
     )
     assert "which has body; name the right one with --text_column" in message
 
