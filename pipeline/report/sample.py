@@ -221,15 +221,16 @@ def main_directions(vectors: np.ndarray) -> Directions | None:
     """The main directions of float32 `[rows, width]`, by subspace iteration; None: too few rows."""
     if len(vectors) < _FEWEST:
         return None
-    middle = vectors.mean(axis=0)
-    centred = vectors[spread(len(vectors), _FITTED)] - middle
+    middle = vectors.mean(axis=0, dtype=np.float64)
+    # In float64, so that the order in which threads add numbers moves no point of a map.
+    centred = vectors[spread(len(vectors), _FITTED)].astype(np.float64) - middle
     total = float(np.square(centred).sum())
     if total <= np.finfo(np.float32).eps * float(np.square(vectors).sum()):
         return None  # all vectors are equal
     width = vectors.shape[1]
     directions = min(_DIRECTIONS, len(centred) - 1, width)
     draw = np.random.default_rng(_SEED)
-    axes = draw.standard_normal((width, min(directions + _SPARE, width)), "f4")
+    axes = draw.standard_normal((width, min(directions + _SPARE, width)))
     for _ in range(_ROUNDS):
         axes = _orthonormal(centred.T @ (centred @ axes))
     squares, turns = _eigen(centred @ axes)
@@ -237,14 +238,20 @@ def main_directions(vectors: np.ndarray) -> Directions | None:
     # An axis may point either way: the largest number of each is positive.
     axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
     shares = [round(square / total, 5) for square in squares[: min(directions, _SHARES)].tolist()]
-    return Directions((vectors - middle) @ axes, shares)
+    places = np.concatenate(
+        [
+            (part.astype(np.float64) - middle) @ axes
+            for part in np.array_split(vectors, -(-len(vectors) // _FITTED))
+        ]
+    )
+    return Directions(places.astype(np.float32), shares)
 
 
 def _orthonormal(columns: np.ndarray) -> np.ndarray:
-    """float32 `[width, n]`: an orthonormal base of what columns of that shape span."""
+    """float64 `[width, n]`: an orthonormal base of what columns of that shape span."""
     scaled = columns / np.linalg.norm(columns, axis=0).max()
     squares, turns = _eigen(scaled)
-    return scaled @ (turns / np.sqrt(np.maximum(squares, _TINY))).astype(np.float32)
+    return scaled @ (turns / np.sqrt(np.maximum(squares, _TINY)))
 
 
 def _eigen(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -254,7 +261,7 @@ def _eigen(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     wide = columns.astype(np.float64)
     values, vectors = np.linalg.eigh(wide.T @ wide)
-    return np.maximum(values[::-1], 0), vectors[:, ::-1].astype(np.float32)
+    return np.maximum(values[::-1], 0), vectors[:, ::-1]
 
 
 def projections(directions: Directions, chosen: str | None) -> list[dict[str, Any]]:
