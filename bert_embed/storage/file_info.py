@@ -76,7 +76,7 @@ class NamedFile(io.FileIO):
     def readall(self) -> bytes:
         """All that is left; Python's own takes EAGAIN for the end of a file."""
         with naming(self.name):
-            size = os.fstat(self.fileno()).st_size - self.tell()
+            size = os.fstat(self.fileno()).st_size  # 0 of a pipe, which has no place to tell
         pieces, piece = [], bytearray(max(4096, size))
         while count := self.readinto(piece):
             pieces.append(bytes(memoryview(piece)[:count]))

@@ -155,7 +155,7 @@ def test_ids_are_each_there_once_and_can_be_deleted(tmp_path, tiny_bundle, capsy
     other = run("other", {"a": "money"})
     assert main(["export", str(one), str(other), str(tmp_path / "both"), "--to=vertex"]) == 2
     assert f"{one}, {other} has 1 row whose document's id another" in capsys.readouterr().err
-    broken = run("broken", {"a\nb": "vault"})
+    broken = run("broken", {"a\nb": "vault", "c": "river"})
     last = run("last", {"c": "vault"}, skip_existing=broken)
     assert export(last, tmp_path / "last.export", "vertex") == 2
     assert "deletes the document 'a\\nb'" in capsys.readouterr().err
