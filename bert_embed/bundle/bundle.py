@@ -379,7 +379,8 @@ def whole_bundle(
 
 def _read_metadata(folder: str) -> dict[str, Any]:
     try:
-        metadata = json.loads(Path(folder, METADATA).read_text("utf-8"))
+        with opened(Path(folder, METADATA)) as file:
+            metadata = json.loads(file.read().decode())
     except OSError as error:
         raise_passing(error, Path(folder, METADATA))
         raise InputError(f"{folder}: not a model bundle, {METADATA} cannot be read") from error
