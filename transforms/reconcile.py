@@ -1,9 +1,11 @@
 """The steps that sum the block records of a run and compare the sum with the plan."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 
 import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_embed.transforms.ledger import (
     HASHES,
@@ -85,9 +87,42 @@ def _ends(numbers: list[float]) -> list[float]:
     return [min(numbers), max(numbers)] if numbers else []
 
 
+class _SumBundle(beam.DoFn):
+    """Sums the BlockRecords of a bundle where they are made."""
+
+    def start_bundle(self) -> None:
+        self._sum, self._totals = SumBlockRecords(), Totals()
+
+    def process(self, record: BlockRecord) -> None:
+        self._totals = self._sum.add_input(self._totals, record)
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._totals.counts:
+            window = GlobalWindow()
+            yield WindowedValue(self._totals, window.max_timestamp(), [window])
+
+
+class _SumTotals(SumBlockRecords):
+    """Sums Totals."""
+
+    def add_input(self, totals: Totals, more: Totals) -> Totals:
+        return self.merge_accumulators([totals, more])
+
+
 def reconcile(
-    block_records: beam.PCollection[BlockRecord], planned: beam.PCollection[PlannedWork]
+    block_records: beam.PCollection[BlockRecord] | Sequence[beam.PCollection[BlockRecord]],
+    planned: beam.PCollection[PlannedWork],
 ) -> beam.PCollection[Verdict]:
-    """Compares BlockRecords with the PlannedWork of `PlanBlocks`; gives one Verdict."""
-    totals = block_records | "Sum" >> beam.CombineGlobally(SumBlockRecords()).as_singleton_view()
+    """Compares BlockRecords with the PlannedWork of `PlanBlocks`; gives one Verdict.
+
+    Records of several collections are summed before they are joined, as runners hold what they
+    join: a kilobyte a part.
+    """
+    several = [block_records] if isinstance(block_records, beam.PCollection) else block_records
+    sums = [
+        records | f"SumBundles{number}" >> beam.ParDo(_SumBundle())
+        for number, records in enumerate(several)
+    ]
+    every = sums | "Sums" >> beam.Flatten()
+    totals = every | "Sum" >> beam.CombineGlobally(_SumTotals()).as_singleton_view()
     return planned | "Reconcile" >> beam.Map(verdict, totals)

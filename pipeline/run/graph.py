@@ -67,7 +67,7 @@ def build(
         write = write_vectors(*parts, run.options.output_format, run.work.metadata)
         blocks = blocks | "Embed" >> EmbedBlocks(handler or model_handler(run, place))
     written = blocks | "Write" >> beam.ParDo(write)
-    block_records = (*read.finished, written) | "Block records" >> beam.Flatten()
+    block_records = (*read.finished, written)
     verdict = reconcile(block_records, read.planned) | "Check files" >> beam.Map(
         with_listing, run.folder, run.fingerprint
     )
