@@ -42,6 +42,7 @@ from bert_embed.pipeline.runners.errors import (
 )
 from bert_embed.pipeline.runners.launch import (
     bundle_for_workers,
+    describe_idle_job,
     precision_lines,
     report_lines,
     run_on_runner,
@@ -177,6 +178,10 @@ def start(attempt: Attempt) -> ExitCode:
         error = required(stopped.__cause__, "cause of the end")
         report = _report_interruption if was_interrupted(error) else _report_failure
         return report(attempt, error)
+    if not started:
+        describe_idle_job(
+            attempt.runner, attempt.command, attempt.output, attempt.fingerprint, attempt.model
+        )
     say(*attempt.summary(record, started))
     if (problem := problem_of(record, attempt.run.options)) is None:
         return ExitCode.DONE

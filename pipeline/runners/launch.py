@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -24,9 +25,11 @@ from bert_embed.pipeline.runners.beam import (
 from bert_embed.pipeline.runners.dataflow import (
     Places,
     accelerator_of,
+    completed_flags,
     for_dataflow,
     run_on_dataflow,
 )
+from bert_embed.pipeline.runners.errors import JobGoesOn
 from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
 from bert_embed.pipeline.runners.portable import PortableJob, check_job_server, run_on_job_server
 from bert_embed.storage.files import absolute, is_remote, join, read_bytes
@@ -164,6 +167,20 @@ def run_on_runner(
             with beam.Pipeline(options=options) as pipeline:
                 work(pipeline)
     return waits
+
+
+def describe_idle_job(
+    job: RunnerOptions, command: str, output: str, fingerprint: str, model: str
+) -> None:
+    """Describes a job that does nothing, where the launcher of a template waits for one.
+
+    Without the file the service takes a launch that had nothing to do for one that failed.
+    """
+    if not job.is_dataflow or not BeamFlags.of(job.beam_args)["template_location"]:
+        return
+    words = completed_flags(replace(job, accelerator=None), command, output, fingerprint, model)
+    with suppress(JobGoesOn):
+        run_on_runner(job, words, lambda pipeline: pipeline | beam.Create([None]), lambda _: None)
 
 
 def check_local_runner(job: RunnerOptions) -> None:

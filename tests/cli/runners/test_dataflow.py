@@ -467,3 +467,27 @@ def test_a_template_describes_the_job_that_its_launcher_starts(dataflow, tiny_bu
     assert option.startswith("worker_accelerator=type:nvidia-tesla-t4;")
     assert job["name"] == "launched"
     assert len(dataflow.jobs) == before
+
+
+def test_a_launch_that_has_nothing_to_do_describes_a_job(dataflow, gcs, tiny_bundle, tmp_path):
+    """Without a file of the job the service takes the launch for one that failed."""
+    output = "gs://dataflow/launched_again"
+    with pytest.MonkeyPatch.context() as patches:
+        for name, value in dataflow.environment.items():
+            patches.setenv(name, value)
+        assert embed(output, tiny_bundle, "gs://dataflow/in", block_bytes=400) == 0
+    words = command(dataflow, tiny_bundle, "launched_again", IMAGE, "--accelerator=t4")
+    words += [f"--template_location={tmp_path}/job.json"]
+    made = ran(
+        [sys.executable, "deploy/dataflow/template.py", *words[1:]],
+        **dataflow.environment,
+        PYTHONPATH=str(ROOT),
+    )
+    assert made.returncode == 0, made.stderr
+    assert "nothing to do" in made.stdout
+    job = json.loads((tmp_path / "job.json").read_text())
+    assert job["name"].startswith("bert-embed-")
+    assert not job["environment"].get("serviceOptions")
+    graph = dataflow.graph(job)
+    assert any(each.unique_name == "Create" for each in graph.components.transforms.values())
+    assert not any("Tokenize" in each.unique_name for each in graph.components.transforms.values())
