@@ -140,7 +140,8 @@ def write_over(path: str, data: bytes, version: int) -> bool:
     except StorageError as error:
         if not isinstance(error.__cause__, PreconditionFailed):
             raise
-        if (present := read(path)) is None and not version:
+        present, now = read_version(path)
+        if now == version:
             raise  # the store refuses for another reason
         return present == data  # True: it is ours, and the first answer was lost
     return True

@@ -165,8 +165,11 @@ def write_over(path: str, data: bytes, version: str) -> bool:
             return True
         if status == _GONE and version:
             return False
-        if status != _CHANGED or ((present := read(path)) is None and not version):
+        if status != _CHANGED:
             raise
+        present, now = read_version(path)
+        if now == version:
+            raise  # the store refuses for another reason
         return present == data  # True: it is ours, and the first answer was lost
     return True
 
