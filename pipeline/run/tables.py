@@ -357,9 +357,10 @@ def since_compared(work: Work, state: OutputState) -> Work:
     So it is another run once others changed the table. One that the output holds keeps the state
     that it began with, unless it is begun again.
     """
-    options, record = work.options, state.record
+    options = work.options
     if options.output_table is None or all(one.files is not None for one in work.earlier):
         return work
+    record = state.record
     load = _table_load(work, table_name(options.output_table, "output_table"), state)
     targets = {str(load.table_of(kind)) for kind in load.kinds}
     same = {one.place: one.digest for one in work.earlier if one.place in targets}
