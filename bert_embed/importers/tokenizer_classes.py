@@ -31,6 +31,11 @@ _BERTS = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetToke
 _BYTE_LEVEL = ("RobertaTokenizer", "BartTokenizer", "LongformerTokenizer")
 _METASPACE = ("XLMRobertaTokenizer", "CamembertTokenizer")
 _HERBERT = "HerbertTokenizer"
+# Of RoBERTa's classes, where the files name no other tokens.
+_USUAL = {
+    **{"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "sep_token": "</s>"},
+    **{"pad_token": "<pad>", "cls_token": "<s>", "mask_token": "<mask>"},
+}
 # That of a model whose files name none.
 _BY_MODEL = {
     **dict.fromkeys(("bert", "distilbert", "electra", "nomic_bert"), "BertTokenizer"),
@@ -135,8 +140,7 @@ def _bert_normalizer(chinese: bool, accents: bool | None, lowercase: bool) -> di
 
 def _as_class(files: TokenizerFiles) -> Mapping[str, Any]:
     """Returns what transformers' class makes: of tokenizer.json it reads the vocabulary alone."""
-    kind = files.class_name
-    name = kind.removesuffix("Fast") or _BY_MODEL.get(files.config["model_type"], "")
+    kind, name = files.class_name, _class_of(files)
     if name in _AS_THEY_ARE or files.as_it_is:
         return files.fast
     if (files.kind, name) == ("Unigram", "BertTokenizer"):
@@ -176,6 +180,12 @@ def _as_class(files: TokenizerFiles) -> Mapping[str, Any]:
     if _canonical(files, parts) != _canonical(files, files.fast):
         return {**files.fast, **parts, "model": model}
     return {**files.fast, "model": model}
+
+
+def _class_of(files: TokenizerFiles) -> str:
+    """Returns the class that the files name, else that of the model."""
+    named = files.class_name.removesuffix("Fast")
+    return named or _BY_MODEL.get(files.config["model_type"], "")
 
 
 def _herbert(files: TokenizerFiles) -> dict[str, Any]:
@@ -240,18 +250,30 @@ def _metaspace(files: TokenizerFiles, prefix: bool) -> dict[str, Any]:
 
 def _entry(files: TokenizerFiles, name: str, usual: str) -> tuple[str, int]:
     """Returns a special token that tokenizer_config.json names, and its id."""
-    token = files.named(name) or usual
-    vocab = files.part("model").get("vocab") or ()
-    numbers: Mapping[Any, int] = vocab if isinstance(vocab, dict) else {}
-    if isinstance(vocab, list):
-        numbers = {row[0]: at for at, row in enumerate(vocab) if isinstance(row, list) and row}
-    if token not in numbers:
+    token, numbers = files.named(name) or usual, _numbers(files)
+    tokens = (*files.added_tokens, *_added_tokens(files).values())
+    added = {one["content"]: one["id"] for one in tokens if "id" in one}
+    number = numbers.get(token, added.get(token))
+    # Added ones stand behind the vocabulary; another id that files name the library would change.
+    if type(number) is not int or (token not in numbers and number < len(numbers)):
         raise _no_entry(files, name, token)
-    return token, numbers[token]
+    return token, number
+
+
+def _numbers(files: TokenizerFiles) -> Mapping[Any, int]:
+    """Returns the ids of the model's own entries."""
+    vocab = files.part("model").get("vocab") or ()
+    if isinstance(vocab, list):
+        return {row[0]: at for at, row in enumerate(vocab) if isinstance(row, list) and row}
+    return vocab if isinstance(vocab, dict) else {}
 
 
 def _no_entry(files: TokenizerFiles, name: str, token: str) -> InputError:
-    return files.error(SLOW, f"{name} must be an entry of the vocabulary, got {token!r}")
+    return files.error(
+        SLOW,
+        f"{name} must be an entry of the vocabulary, got {token!r}; add it there with the id that "
+        "the model was trained with, transformers would give it another",
+    )
 
 
 def _canonical(files: TokenizerFiles, parts: Mapping[str, Any]) -> str:
@@ -275,12 +297,11 @@ def _with_added_tokens(files: TokenizerFiles) -> Mapping[str, Any]:
         token["content"]: {name: token.get(name) for name in (*_FLAGS, "normalized")}
         for token in files.added_tokens
     }
-    entries = files.part("model").get("vocab")
-    entries = entries if isinstance(entries, dict) else {}
+    entries = _numbers(files) if files.kind in OF_LIBRARY else {}
 
     def changes_nothing(name: str, token: Mapping[str, Any]) -> bool:
         if token["special"]:  # which in a text is text
-            return name in known or "id" not in token or name in entries
+            return name in known or ("id" not in token and name not in entries)
         return name in known and known[name].items() <= token.items()
 
     if all(changes_nothing(name, token) for name, token in tokens.items()):
@@ -301,7 +322,9 @@ def _added_tokens(files: TokenizerFiles) -> dict[str, dict[str, Any]]:
         if not isinstance(token, dict) or not str(number).isdecimal():
             raise files.error(SLOW, "added_tokens_decoder must map ids to objects")
         tokens[int(number)] = dict(token)
-    special = [files.named(name) for name in NAMED if slow.get(name)]
+    has_usual = not files.as_it_is and _class_of(files) in (*_BYTE_LEVEL, *_METASPACE)
+    usual = _USUAL if has_usual else {}
+    special = [token for name in NAMED if (token := files.named(name) or usual.get(name))]
     for name in LISTED:
         special += map(content, listed(slow.get(name) or []))
     if "added_tokens_decoder" not in slow:
