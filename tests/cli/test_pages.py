@@ -40,10 +40,10 @@ def test_a_switch_takes_no_other_value(capsys):
 
 
 def documented():
-    """Keys of the tables' first columns, and whether a row says that not every run has them."""
+    """Keys of the lists, and whether an item says that not every run has them."""
     for line in KEYS.splitlines():
-        if line.startswith("| `"):
-            keys, meaning = line.strip("| ").split(" | ", 1)
+        if line.startswith("- `"):
+            keys, meaning = line.split(": ", 1)
             for key in re.findall(r"`([^`]+)`", keys):
                 yield key, "only" in meaning or "null" in meaning
 
