@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,15 +117,15 @@ def read_sparse(folder: Folders, partial: bool = False) -> "tuple[list[str | int
 
     Returns:
         The ids, as `read`, and the weights, a SciPy array in CSR format, float32 `[documents,
-        entries of the vocabulary]`. Where windows or chunks have their own, each row is one.
+        entries of the vocabulary]`, as `to_scipy` makes it. Where windows or chunks have their own,
+        each row is one.
     """
     with requires("read_sparse", "scipy"):
-        from scipy.sparse import csr_array
+        import_module("scipy.sparse")  # before the files are read
     ids, batches, settings = _read_whole(folder, "sparse", partial)
     none = SparseVectors(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
-    vectors, entries = joined([none, *batches]), settings["heads"]["sparse"]["entries"]
-    rows = vectors.values, vectors.indices, vectors.splits
-    return ids, csr_array(rows, shape=(len(ids), entries))
+    entries = settings["heads"]["sparse"]["entries"]
+    return ids, replace(joined([none, *batches]), width=entries).to_scipy()
 
 
 def read_multi(

@@ -100,11 +100,16 @@ class SparseVectors(_Rows[SparseVector]):
         return [row.to_dict() for row in self]
 
     def to_scipy(self) -> "csr_array":
-        """Returns them as a SciPy array in CSR format, float32 `[rows, width]`."""
+        """Returns them as a SciPy array in CSR format, float32 `[rows, width]`.
+
+        Its `indices` and `indptr` are int32 where the entries can be numbered so, else int64.
+        """
         with requires("to_scipy", "scipy"):
             from scipy.sparse import csr_array
         shape = (len(self), self.width) if self.width else None
-        return csr_array((self.values, self.indices, self.splits), shape=shape)
+        fits = self.splits[-1] <= np.iinfo(np.int32).max  # scikit-learn refuses int64
+        splits = self.splits.astype(np.int32) if fits else self.splits
+        return csr_array((self.values, self.indices, splits), shape=shape)
 
     def merged(self, splits: np.ndarray, pooling: str) -> "SparseVectors":
         """Merges neighbouring rows by "max" or "sum"; int64 `[merged rows + 1]` says which."""

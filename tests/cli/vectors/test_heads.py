@@ -111,6 +111,7 @@ def test_all_kinds_of_a_run_have_the_same_parts(both, scipy):
     assert ids == bert_embed.read(both)[0] == rows(both)["id"]
     assert weights.shape == (len(ids), len(VOCABULARY))
     assert weights.data.dtype == np.float32
+    assert weights.indices.dtype == weights.indptr.dtype == np.int32
     found = [row["indices"] for row in sparse_rows(both)]
     assert weights.indices.tolist() == [index for row in found for index in row]
     assert np.diff(weights.indptr).tolist() == [len(row) for row in found]

@@ -22,9 +22,12 @@ from mteb.abstasks.classification import AbsTaskClassification
 from mteb.abstasks.task_metadata import TaskMetadata
 from sentence_transformers import SentenceTransformer
 from sklearn.base import clone
+from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
+from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import GridSearchCV
+from sklearn.svm import SVC
 
 import bert_embed
 from bert_embed.integrations.sentence_transformers import as_sentence_transformer
@@ -63,6 +66,17 @@ def encoder():
 @pytest.fixture(scope="module")
 def model(encoder):
     return as_sentence_transformer(encoder)
+
+
+@pytest.mark.parametrize(
+    "estimator", [KMeans(2, random_state=0), SVC(), SGDClassifier(random_state=0)]
+)
+def test_sparse_vectors_are_what_scikit_learn_takes(tmp_path, estimator):
+    """It refuses indices of int64."""
+    write_splade(tmp_path / "source")
+    rows = bert_embed.load(tmp_path / "source").encode(TEXTS, kind="sparse").to_scipy()
+    fitted = estimator.fit(rows, LABELS)
+    assert np.array_equal(fitted.predict(rows[::2]), fitted.predict(rows.toarray()[::2]))
 
 
 def test_a_sentence_transformer_has_the_vectors_of_the_encoder(encoder, model):

@@ -321,7 +321,9 @@ def test_sparse_vectors_know_their_width_and_convert(encoder):
     found = encoder.encode(TEXTS, kind="sparse")
     matrix = whole(found)
     assert (found.kind, found.width, found.similarity) == ("sparse", len(VOCABULARY), "dot")
-    assert found.to_scipy().shape == matrix.shape
+    csr = found.to_scipy()
+    assert csr.shape == matrix.shape
+    assert csr.indices.dtype == csr.indptr.dtype == csr[1:].indices.dtype == np.int32
     np.testing.assert_array_equal(found.to_scipy().toarray(), matrix)
     assert [row.to_dict() for row in found] == found.to_dicts()
     assert found.to_dicts()[1] == {at: matrix[1, at] for at in np.flatnonzero(matrix[1]).tolist()}
