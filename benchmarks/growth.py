@@ -149,10 +149,10 @@ def _spent(runs: Sequence[measure.Spent]) -> dict[str, Any]:
     }
 
 
-def resumed() -> dict[str, Any]:
+def resumed(finished: int = _FINISHED) -> dict[str, Any]:
     """Continues a run whose blocks are all finished."""
     text, output = (WORK / "finished.txt").absolute(), (WORK / "finished").absolute()
-    text.write_text(("x" * (_LINE - 1) + "\n") * _FINISHED, encoding="utf-8")
+    text.write_text(("x" * (_LINE - 1) + "\n") * finished, encoding="utf-8")
     shutil.rmtree(output, ignore_errors=True)
     prepared = prepare(
         Options(input=(str(text),), output=str(output), model="minilm", block_bytes=_LINE)
@@ -160,7 +160,7 @@ def resumed() -> dict[str, Any]:
     with state.claimed(prepared):
         pass
     (output / "embeddings").mkdir()
-    for number in range(_FINISHED):
+    for number in range(finished):
         part = part_name(number, 0)
         name = f"embeddings/part-{part}.parquet"
         (output / name).touch()
@@ -182,9 +182,9 @@ def resumed() -> dict[str, Any]:
     spent = measure.run([*command, "--input", text, "--output", output])
     shutil.rmtree(output)
     return {
-        "bytes": _LINE * _FINISHED,
-        "documents": _FINISHED,
-        "blocks": _FINISHED,
+        "bytes": _LINE * finished,
+        "documents": finished,
+        "blocks": finished,
         **_spent([spent]),
     }
 

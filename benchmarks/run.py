@@ -72,6 +72,7 @@ BENCHMARKS = {
         {"cases": ("1000 documents", "10000 documents"), "rounds": 1},
         usual=True,
     ),
+    "chain": Benchmark("chain.chain", {"days": 3, "shown": (1, 3), "parts": 20, "finished": 1000}),
     "engines": Benchmark(_ENGINES, _ENGINES_QUICK, usual=True),
     "engines_int8": Benchmark(_ENGINES, _ENGINES_QUICK, {"precision": "int8"}, usual=True),
     "engines_passages": Benchmark(_ENGINES, _ENGINES_QUICK, {"texts": "passages"}, usual=True),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
@@ -105,7 +106,7 @@ class _SumBundle(beam.DoFn):
 class _SumTotals(SumBlockRecords):
     """Sums Totals."""
 
-    def add_input(self, totals: Totals, more: Totals) -> Totals:
+    def add_input(self, totals: Totals, more: Any) -> Totals:
         return self.merge_accumulators([totals, more])
 
 
