@@ -160,18 +160,21 @@ def _existing_names(looked: Sequence[_Fields]) -> set[str]:
     return names | {name.strip() for name in names}
 
 
-def input_columns(options: Options, files: list[InputFile]) -> Columns:
-    """Which fields hold text, id and extra columns, by first records, headers and schemas."""
+def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, str | None]:
+    """Which fields hold text, id and extra columns, by first records, headers and schemas.
+
+    With them the name of a field that may hold the ids of documents that are named by places.
+    """
     columns = named_columns(options)
     formats = {file.format for file in files}
     for flag in _OF_CSV if "csv" not in formats else ():
         if getattr(options, flag) != DEFAULTS[flag]:
             raise UsageError(f"--{flag} is for CSV, and --input names none")
     if formats == {"tfrecord"}:
-        return columns
+        return columns, None
     if formats <= {"text", WHOLE_FILES}:
         _refuse_columns(options, columns)
-        return columns
+        return columns, None
     words = options.extra_columns or ()
     looked, existing = _looked_at(files, columns), set[str]()
     if "," in columns.text or len(words) > 1 or ":" in "".join(words):
@@ -187,15 +190,17 @@ def input_columns(options: Options, files: list[InputFile]) -> Columns:
                 f"--input {fields.file.info.path} holds one JSON object that wraps records; "
                 f"write one a line: jq -c '{how}' FILE > NEW.jsonl"
             )
+    like_id = None
     if options.id_column is None:
         columns = replace(columns, id=_default_id(looked, columns))
+        like_id = _like_id(looked) if columns.id is None else None
     _check_json(looked, files, columns, typed)
     for fields in looked:
         if fields.file.footer is not None:
             check_schema(fields.file.info.path, fields.file.footer.schema, columns)
         elif fields.file.format == "csv":
             check_names(fields.file.info.path, fields.names, columns)
-    return replace(columns, id_type=_id_type(columns, files))
+    return replace(columns, id_type=_id_type(columns, files)), like_id
 
 
 _ID = "id"
@@ -224,6 +229,19 @@ def _default_id(looked: Sequence[_Fields], columns: Columns) -> str | None:
         f"--input {without.file.info.path} has no {_ID}, but {with_id.file.info.path} has one; "
         f"embed them in two runs, or {_NAME_IDS}"
     )
+
+
+# Names of ids in lower case, letters and digits alone: `_id`, `ID`, `doc-id`, TREC's `docno`.
+_LIKE_IDS = ("id", "docid", "documentid", "docno", "corpusid", "passageid", "textid", "recordid")
+_LIKE_IDS += ("pid", "uuid", "guid")
+
+
+def _like_id(looked: Sequence[_Fields]) -> str | None:
+    """The field that most likely holds the ids, of those that have another name than `id`."""
+    names = {name.strip() for fields in looked for name in fields.names} - {_ID}
+    plain = {name: "".join(filter(str.isalnum, name)).lower() for name in names}
+    likely = [name for name in sorted(names) if plain[name] in _LIKE_IDS]
+    return min(likely, key=lambda name: _LIKE_IDS.index(plain[name]), default=None)
 
 
 def _has_id(fields: _Fields, columns: Columns) -> bool | None:

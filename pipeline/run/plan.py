@@ -80,6 +80,7 @@ class Source:
     examples: bool = False
     settings: ExampleSettings | None = None  # of examples; None for texts, and where no file says
     arrived: int = 0  # files that came after an unfinished run there had listed its input
+    like_id: str | None = None  # a field that may hold the ids of documents named by places
     unchecked: str | None = None  # why a dry run could not look at the input and the output
 
     @property
@@ -480,6 +481,11 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
             "plain text or Markdown first"
         )
     yield from _collection_notes(source)
+    if source.like_id is not None:
+        yield (
+            "note: no field is named id, so documents have their places as ids: if "
+            f"{source.like_id} holds their ids, give --id_column '{source.like_id}'"
+        )
     if source.arrived:
         files = counted(source.arrived, "file", "files")
         yield (

@@ -209,7 +209,7 @@ def find_source(
             files = listing.first(options.limit, named_columns(options))
         examples = are_examples(files)
         settings = example_settings(options, files) if examples else None
-        columns = input_columns(options, files)
+        columns, like_id = input_columns(options, files)
     except (StorageError, PermissionError, QueryNotRun) as error:
         if not options.dry_run:
             raise
@@ -232,6 +232,7 @@ def find_source(
         examples=examples,
         settings=settings,
         arrived=arrived,
+        like_id=like_id,
     )
 
 

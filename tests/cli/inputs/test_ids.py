@@ -1,6 +1,7 @@
 """Which field holds the ids: all that is looked at decides, and nobody's id becomes a place."""
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -95,3 +96,36 @@ def test_ids_of_another_form_delete_nothing(tmp_path, tiny_bundle, capsys, limit
     assert len(bert_embed.read(out)[0]) == 41
     assert embed(out / "2", tiny_bundle, second, **flags) == 0
     assert "nothing to do" in capsys.readouterr().out
+
+
+def write_table(path, record):
+    table = pd.DataFrame([record])
+    if path.suffix == ".csv":
+        table.to_csv(path, index=False)
+    else:
+        table.to_parquet(path)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"_id": "d1", "title": "a"}, "_id"),  # BEIR's corpora
+        ({"uuid": "u", "docno": "d1"}, "docno"),
+        ({"ID": "d1", "user_id": "u"}, "ID"),
+        ({"doc-id": "d1"}, "doc-id"),
+        ({"user_id": "u", "width": "1"}, None),
+        ({"id": "d1", "_id": "u"}, None),
+    ],
+)
+def test_the_plan_names_a_field_that_may_hold_the_ids(
+    tmp_path, tiny_bundle, kind, fields, named, capsys
+):
+    source, record = tmp_path / f"in.{kind}", {**fields, "text": "the river"}
+    write_json(source, record) if kind == "jsonl" else write_table(source, record)
+    places, theirs = {"id_column": ""}, {"id_column": named or next(iter(fields))}
+    for flags in ({}, places, theirs):
+        assert embed(tmp_path / "out", tiny_bundle, source, dry_run=True, **flags) == 0
+        said = capsys.readouterr()
+        found = re.findall(r"no field is named id, .* --id_column '(.*)'", said.out + said.err)
+        assert found == ([named] if named and not flags else [])
