@@ -4,7 +4,6 @@
     python -m benchmarks.compiled --all        # all programs, as every night
     python -m benchmarks.compiled --all --keep # and keep the figures
     python -m benchmarks.compiled --only h100  # those with this in their names
-    python -m benchmarks.compiled --page       # the table of docs/accelerators.md
 
 Every run compiles MiniLM for each chip, each family and head for an H100, and of those for other
 chips one of ten parts, which the commit names: it is the same whenever that commit is tried again,
@@ -34,7 +33,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -377,18 +375,6 @@ def worse(kept: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
     ]
 
 
-def page_table(kept: Mapping[str, Mapping[str, float]]) -> str:
-    """Returns the table of docs/accelerators.md: whole models, on chips with estimated times."""
-    usual = PackedRows(_TOKENS, 512).shapes[0]
-    rows = ["| model | precision | chip | ms | share | million tokens/s |", "|---" * 6 + "|"]
-    for model, precision, target in product(("MiniLM", *_WHOLE), ("bfloat16", "float32"), PEAKS):
-        if said := kept.get(Case(model, target, precision, usual).name):
-            figures = f"{said['milliseconds']:.1f} | {said['share of peak']:.0%}"
-            speed = f"{said['million tokens a second']:.1f}"
-            rows.append(f"| {model} | {precision} | {target} | {figures} | {speed} |")
-    return "\n".join(rows)
-
-
 def main() -> None:
     """Compiles, prints, and compares with the table or keeps it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -399,12 +385,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="programs with this in their names")
     parser.add_argument("--table", type=Path, default=RESULTS, help="the figures that are kept")
     parser.add_argument("--keep", action="store_true", help="keep the figures in the table")
-    parser.add_argument("--page", action="store_true", help="print what the page shows of it")
     arguments = parser.parse_args()
     kept = json.loads(arguments.table.read_text())
-    if arguments.page:
-        print(page_table(kept))
-        return
     part = part_of_commit() if arguments.part is None else arguments.part
     if not arguments.all:
         print(f"part {part} of those in turn: --part {part} repeats it", file=sys.stderr)

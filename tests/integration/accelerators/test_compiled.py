@@ -151,19 +151,3 @@ def test_tokens_of_mixed_lengths_follow_from_the_programs_they_need():
     assert twice == pytest.approx(kept[name]["million tokens a second"] / 2, rel=1e-3)
     del kept["MiniLM, 16 x 128, bfloat16, v5e"]
     assert name not in mixtures(kept)
-
-
-def test_the_page_shows_what_the_compilers_said():
-    from benchmarks.compiled import PEAKS, page_table
-
-    kept = json.loads(TABLE.read_text())
-    table = page_table(kept)
-    assert table in (ROOT / "docs" / "accelerators.md").read_text("utf-8")
-    rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
-    shown = [name.split(", ") for name in kept if len(name.split(", ")) == 4]
-    shown = [name for name in shown if name[1] == "128 x 128" and name[3] in PEAKS]
-    assert len(shown) >= 4
-    for model, shape, precision, chip in shown:
-        said = kept[f"{model}, {shape}, {precision}, {chip}"]
-        [cells] = [row for row in rows if row[:3] == [model, precision, chip]]
-        assert cells[3] == f"{said['milliseconds']:.1f}"

@@ -93,22 +93,18 @@ def test_little_is_padding_where_all_texts_are_of_a_length(longest, length, text
         assert found < 1.4 * lengths.sum()
 
 
-def test_the_page_shows_the_padding_of_each_block():
-    page = (ROOT / "docs" / "accelerators.md").read_text("utf-8")
-    head, _, *lines = page.split("| chips | tokens a text, mean |")[1].split("\n\n")[0].splitlines()
-    counts = [int(cell.replace(",", "")) for cell in head.strip("| ").split("|")]
-    shown = [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines]
-    assert [chips for chips, *_ in shown] == [*["1"] * 2, *["1 GPU"] * 2, *["8"] * 2]
-    padding = {}
-    for of_run, mean, *cells in shown:
-        chips, _, name = of_run.partition(" ")
-        budget = usual_tokens(name.lower() or "tpu", 512) * int(chips)
-        packed = PackedRows(budget, 512, int(chips))
-        for texts in [*counts, 300]:
-            block = natural(int(mean), texts, 512)
-            padding[of_run, mean, texts] = f"{computed(packed.plan(block)) / block.sum() - 1:.1%}"
-        assert cells == [padding[of_run, mean, texts] for texts in counts]
-    assert f"up to {padding['8', '25', 300]} with 300 texts of 25" in " ".join(page.split())
+def test_the_page_shows_the_padding_of_a_block():
+    def padding(mean, texts, chips, device):
+        block = natural(mean, texts, 512)
+        packed = PackedRows(usual_tokens(device, 512) * chips, 512, chips)
+        return computed(packed.plan(block)) / block.sum() - 1
+
+    page = " ".join((ROOT / "docs" / "accelerators.md").read_text("utf-8").split())
+    one = [(mean, device) for mean in (25, 120) for device in ("gpu", "tpu")]
+    small, large = (max(padding(mean, texts, 1, on) for mean, on in one) for texts in (100, 20_000))
+    assert f"at most {small:.1%} of the tokens in blocks of 100 texts on one chip or GPU" in page
+    assert f"at most {large:.0%} in blocks of 20,000" in page
+    assert f"up to {padding(25, 300, 8, 'tpu'):.1%} with 300 texts of 25" in page
 
 
 def test_the_same_texts_are_packed_the_same_way():
