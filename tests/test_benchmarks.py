@@ -101,8 +101,8 @@ _BACKENDS = {
 
 def test_the_comparison_names_the_fastest_backend_also_where_it_is_faster_than_ours():
     rows = headline([_backends(**_BACKENDS)]).splitlines()
-    (float32,) = [row for row in rows if row.startswith("| 2,400 sentences, float32:")]
-    (int8,) = [row for row in rows if row.startswith("| 256 passages, int8,")]
+    (float32,) = [row for row in rows if row.startswith("| 2,400 sentences, float32 |")]
+    (int8,) = [row for row in rows if row.startswith("| 256 passages, int8 |")]
     assert float32.endswith("| 1.80 x (torch), 0.80 x (OpenVINO) |")
     assert int8.endswith("| 2.00 x (ONNX Runtime, int8), 0.80 x (OpenVINO, bfloat16) |")
 
