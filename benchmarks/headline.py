@@ -1,4 +1,4 @@
-"""How many times faster ours is than its peers on each processor: a table of docs/performance.md."""
+"""How many times faster ours is than its peers, by processor: a table of docs/performance.md."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
