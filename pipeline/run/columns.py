@@ -232,8 +232,10 @@ def _default_id(looked: Sequence[_Fields], columns: Columns) -> str | None:
 
 
 # Names of ids in lower case, letters and digits alone: `_id`, `ID`, `doc-id`, TREC's `docno`.
-_LIKE_IDS = ("id", "docid", "documentid", "docno", "corpusid", "passageid", "textid", "recordid")
-_LIKE_IDS += ("pid", "uuid", "guid")
+_LIKE_IDS = (
+    *("id", "docid", "documentid", "docno", "corpusid", "passageid", "textid", "recordid"),
+    *("pid", "uuid", "guid"),
+)
 
 
 def _like_id(looked: Sequence[_Fields]) -> str | None:
