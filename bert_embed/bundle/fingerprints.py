@@ -79,6 +79,7 @@ COLUMNS = Keys(
         "csv_separator": None,
         "csv_header": None,
     },
+    free=("loads",),  # as output_format says
 )
 # What is read, and how the output is cut into files.
 WORK = Keys(

@@ -37,6 +37,7 @@ from bert_embed.transforms.read.columns import (
 from bert_embed.transforms.read.csv import check_names, csv_header
 from bert_embed.transforms.read.examples import ExampleReading, first_examples
 from bert_embed.transforms.read.lines import first_lines, first_records, stored_pieces
+from bert_embed.transforms.read.loaded import loaded_type
 from bert_embed.transforms.read.parquet import check_schema, plain_type, promoted, type_of
 from bert_embed.transforms.read.reader import dialect_by
 from bert_embed.transforms.read.records import (
@@ -84,6 +85,7 @@ def named_columns(options: Options, existing: Collection[str] = ()) -> Columns:
         csv_separator=options.csv_separator,
         csv_header=options.csv_header,
         context=context_columns(options.chunk_context or ()),
+        loads=options.loads_table,
     )
 
 
@@ -183,6 +185,8 @@ def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, st
     words = tuple(_whole_names(words, existing))
     extra = extra_schema(words, files, options.keep_text, existing)
     typed = [] if extra is None else [name for name in extra.names if name not in words]
+    if extra is not None and columns.loads:
+        extra = pa.schema([field.with_type(loaded_type(field.type)) for field in extra])
     columns = replace(columns, extra=extra)
     for fields in looked:
         if len(fields.records) == 1 and (how := unwrapping(fields.records[0], columns.texts)):

@@ -398,8 +398,12 @@ def _unfit_lines(record: RunRecord) -> Iterator[str]:
     """The values that the types of extra columns could not hold."""
     kinds = record.input.extra_columns or {}
     for name, count in record.numbers.unfit.items():
-        values = counted(count, "value is", "values are")
-        yield f"warning: extra column {name}: {values} not {kinds.get(name)}, and null"
+        kind, values = kinds.get(name, ""), counted(count, "value is", "values are")
+        if record.table is not None and kind.startswith("list"):
+            nulls = "null elements, which no ARRAY of BigQuery holds"
+            yield f"warning: extra column {name}: {values} left out: {nulls}, or not {kind}"
+        else:
+            yield f"warning: extra column {name}: {values} not {kind or None}, and null"
 
 
 def _context_lines(result: Result) -> Iterator[str]:

@@ -123,11 +123,17 @@ def _type(name: str, kind: pa.DataType) -> str:
     if pa.types.is_timestamp(kind):
         return "TIMESTAMP" if kind.tz else "DATETIME"
     if pa.types.is_decimal(kind):
-        return "NUMERIC" if kind.scale <= 9 and kind.precision - kind.scale <= 29 else "BIGNUMERIC"
+        whole = kind.precision - kind.scale
+        if kind.scale <= 9 and whole <= 29:
+            return "NUMERIC"
+        if kind.scale <= 38 and whole <= 38:
+            return "BIGNUMERIC"
     for is_kind, called in _TYPES:
         if is_kind(kind):
             return called
-    raise InputError(f"column {name}: BigQuery has no column for values of type {kind}")
+    raise InputError(
+        f"column {name}: BigQuery has no column for values of type {kind}; leave it out"
+    )
 
 
 def mismatch(ours: Sequence[Field], theirs: Sequence[Field]) -> str | None:
@@ -144,6 +150,8 @@ def _mismatches(ours: Sequence[Field], theirs: Sequence[Field], above: str) -> I
             continue
         if _shape(wanted) != _shape(column):
             yield f"its column {name} is {_shape(column)}, {_shape(wanted)} is required"
+        if (_mode(column), _mode(wanted)) == ("REQUIRED", "NULLABLE"):
+            yield f"its column {name} must have a value, and in the files it may be null"
         yield from _mismatches(wanted.get("fields", ()), column.get("fields", ()), f"{name}.")
     for column in columns.values():
         if _mode(column) == "REQUIRED":
@@ -413,7 +421,7 @@ class KindTable:
 
 
 MOST_URIS = 10_000  # that a load job takes
-_MOST_JOB_BYTES = 14 << 40  # a load job takes 15 TB
+_MOST_JOB_BYTES = 10**13  # a load job takes 15 TB, and six hours
 _MOST_UPLOAD = 1 << 30  # of local files in one job
 _STAGING_DAYS = 7
 _LABEL = "bert_embed"  # of jobs, with their run
@@ -453,7 +461,7 @@ def _load_tables(load: TableLoad, totals: Totals, recorded: Mapping[str, Load]) 
                 stored = _stored_schema(target, files[kind])
                 table = target.ensure(table_schema(stored))
                 loader = _Loader(target, stored, table, earlier.job if earlier else None)
-                loads[kind] = loader.load(_groups(load, files[kind]), totals.counts["embedded"])
+                loads[kind] = loader.load(job_files(load, files[kind]), totals.counts["embedded"])
     return loads
 
 
@@ -669,7 +677,7 @@ def _stored_schema(target: KindTable, files: Mapping[str, int]) -> pa.Schema:
         return pq.read_schema(file).remove_metadata()
 
 
-def _groups(load: TableLoad, files: Mapping[str, int]) -> list[list[str]]:
+def job_files(load: TableLoad, files: Mapping[str, int]) -> list[list[str]]:
     """The files of each job; one empty job if there are no files and the table must be emptied."""
     most = _MOST_JOB_BYTES if is_remote(load.output) else _MOST_UPLOAD
     groups: list[list[str]] = []

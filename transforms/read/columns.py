@@ -35,6 +35,7 @@ class Columns:
     csv_separator: str | None = None  # between fields of CSV; None: by suffix and header
     csv_header: tuple[str, ...] | None = None  # names of the columns of CSV without a header
     context: tuple[str, ...] = ()  # the fields that are before each chunk of the text
+    loads: bool = False  # whether the extra columns go to a BigQuery table
 
     @cached_property
     def texts(self) -> tuple[str, ...]:

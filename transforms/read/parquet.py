@@ -32,6 +32,7 @@ from bert_embed.transforms.parts import (
 )
 from bert_embed.transforms.read.columns import SPANS, Columns, no_column, partitions, text_fields
 from bert_embed.transforms.read.lines import INVALID_UTF8, parts_in_order, positions
+from bert_embed.transforms.read.loaded import loaded_type
 from bert_embed.transforms.read.records import (
     CAN_BE,
     UNFIT,
@@ -217,7 +218,8 @@ def _is_readable(flag: str, name: str, kind: pa.DataType, columns: Columns) -> b
         wanted = required(columns.extra, "extra columns").field(name).type
         if type_name(wanted) is not None:  # of which values of any type are made, or do not fit
             return plain_type(kind) is not None or wanted == pa.string()
-        return promoted([plain_type(kind) or kind, wanted]) == wanted
+        held = plain_type(kind) or kind
+        return promoted([loaded_type(held) if columns.loads else held, wanted]) == wanted
     can_be_list = flag == SPANS or (flag == "text_column" and len(columns.texts) == 1)
     listed = kind.value_type if is_list(kind) and can_be_list else kind
     if flag == SPANS:
@@ -539,7 +541,7 @@ def _extra_values(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.Chunke
     with suppress(pa.ArrowException):
         if not pa.types.is_struct(column.type):
             column.validate(full=True)  # strings may not be UTF-8
-            return column.cast(kind), 0
+            return column.cast(options=pc.CastOptions(kind, allow_time_truncate=True)), 0
     values: list[Any] = _values(column)
     name = type_name(kind)
     is_rounded = pa.types.is_integer(column.type) and pa.types.is_floating(kind)

@@ -57,6 +57,7 @@ from bert_embed.transforms.read.lines import (
     reject_large,
     utf8_detail,
 )
+from bert_embed.transforms.read.loaded import loaded
 from bert_embed.transforms.read.parquet import parse_rows, read_row_parts
 from bert_embed.transforms.read.records import Documents, join_documents
 from bert_embed.transforms.read.streams import check_encoding
@@ -285,6 +286,8 @@ def parse_part(
     """Parses the records of a part, whose reading began at `started`; bad ones are rejected."""
     parsed = [_parse(spec.format, piece, columns) for piece in content.contents]
     documents = join_documents(parsed, columns)
+    if columns.loads:
+        documents = loaded(documents)
     covered: Counter[int] = Counter()
     for piece in content.contents:
         covered[piece.file] += piece.size

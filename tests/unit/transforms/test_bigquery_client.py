@@ -112,6 +112,7 @@ def test_columns_that_pass_through_keep_their_types():
         "local": pa.array([datetime.datetime(2026, 1, 1)]),
         "day": pa.array([datetime.date(2026, 1, 1)]),
         "price": pa.array([decimal.Decimal("1.25")]),
+        "large": pa.array([None], pa.decimal256(76, 38)),
         "tags": pa.array([["a", "b"]]),
         "raw": pa.array([b"a"]),
     }
@@ -125,6 +126,7 @@ def test_columns_that_pass_through_keep_their_types():
         ("DATETIME", "NULLABLE"),
         ("DATE", "NULLABLE"),
         ("NUMERIC", "NULLABLE"),
+        ("BIGNUMERIC", "NULLABLE"),
         ("STRING", "REPEATED"),
         ("BYTES", "NULLABLE"),
     ]
@@ -141,6 +143,10 @@ def test_a_table_may_have_more_columns_but_not_fewer():
     assert mismatch(fields, fields[1:]) == "it has no column id"
     words = {**fields[1], "fields": fields[1]["fields"][1:]}
     assert mismatch(fields, [fields[0], words, *fields[2:]]) == "it has no column words.word"
+    demanded = {**fields[2], "mode": "REQUIRED"}
+    assert mismatch(fields, [*fields[:2], demanded, *fields[3:]]) == (
+        f"its column {fields[2]['name']} must have a value, and in the files it may be null"
+    )
     legacy = {"FLOAT64": "FLOAT", "INT64": "INTEGER", "BOOL": "BOOLEAN"}
     old = [{**each, "type": legacy.get(each["type"], each["type"])} for each in fields]
     assert mismatch(fields, old) is None
