@@ -65,7 +65,7 @@ for some_ids, some in bert_embed.read_batches("out", rows=100):
     assert_type(some, Floats)
 assert_type(bert_embed.nearest("out", ["one"], k=3), list[list[bert_embed.Hit]])
 assert_type(bert_embed.export(["out"], "index", "faiss"), list[str])
-assert_type(bert_embed.compare("old", "new").new.rows, int)
+assert_type(bert_embed.compare("old", "new").new.documents, int)
 ids, stored = bert_embed.read("out", partial=True)
 assert_type(ids, list[str | int])
 assert_type(stored, Floats)
