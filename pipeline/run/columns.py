@@ -189,10 +189,15 @@ def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, st
         extra = pa.schema([field.with_type(loaded_type(field.type)) for field in extra])
     columns = replace(columns, extra=extra)
     for fields in looked:
-        if len(fields.records) == 1 and (how := unwrapping(fields.records[0], columns.texts)):
+        is_one = len(fields.records) == 1
+        if not is_one and set(columns.texts) & set(fields.names):
+            continue  # their lists belong to the records
+        programs = [unwrapping(record, columns.texts) for record in fields.records]
+        if programs and all(programs):
+            wrap = "one JSON object that wraps" if is_one else "JSON objects that wrap"
             raise UsageError(
-                f"--input {fields.file.info.path} holds one JSON object that wraps records; "
-                f"write one a line: jq -c '{how}' FILE > NEW.jsonl"
+                f"--input {fields.file.info.path} holds {wrap} records; "
+                f"write one a line: jq -c '{programs[0]}' FILE > NEW.jsonl"
             )
     like_id = None
     if options.id_column is None:

@@ -128,3 +128,15 @@ def test_one_object_that_wraps_records_is_refused(
     message = capsys.readouterr().err
     assert f"{name} holds one JSON object that wraps records; write one a line: jq -c" in message
     assert program in message
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_lines_that_each_wrap_records_are_refused(tmp_path, tiny_bundle, packed, capsys):
+    lines = (json.dumps({"data": DOCUMENTS}) + "\n").encode() * 3
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text(LINES * 200)
+    name = "b.jsonl.gz" if packed else "b.jsonl"
+    (tmp_path / "in" / name).write_bytes(gzip.compress(lines) if packed else lines)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in") == 2
+    message = capsys.readouterr().err
+    assert f"{name} holds JSON objects that wrap records; write one a line: jq -c '.data" in message
