@@ -29,7 +29,7 @@ _NAMES: dict[Any, str] = {
 def is_torn(data: bytes) -> bool:
     """Whether a power cut left this of a record: no bytes, NULs, or its beginning.
 
-    >>> [is_torn(data) for data in (b"", bytes(9), json_bytes({"format": 2})[:-1], b'{"format": ')]
+    >>> [is_torn(data) for data in (b"", bytes(9), json_bytes({"format": 2})[:-2], b'{"format": ')]
     [True, True, True, False]
     """
     begun = data.rstrip(b"\0")
