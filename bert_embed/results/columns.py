@@ -180,6 +180,11 @@ def loadable(table: pa.Table, kind: Kind) -> pa.Table:
     return table.set_column(table.column_names.index(kind.folder), kind.folder, filled)
 
 
+def requiring(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """Returns a schema whose columns of these names cannot be null."""
+    return pa.schema([one.with_nullable(one.nullable and one.name not in names) for one in schema])
+
+
 def lists_of(structs: pa.ListArray, names: Sequence[str]) -> Columns:
     """Lists of structs as a list of each of their fields; `names` are what they are called."""
     splits = pa.array(splits_of(_lengths(structs)), pa.int32())

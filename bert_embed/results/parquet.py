@@ -11,7 +11,15 @@ import pyarrow as pa
 from bert_embed.base.errors import InputError
 from bert_embed.models.heads.head import EMBEDDING, SCALE, Kind, Settings
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.results.columns import Columns, Wanted, is_list, lists_of, loadable, typed_ids
+from bert_embed.results.columns import (
+    Columns,
+    Wanted,
+    is_list,
+    lists_of,
+    loadable,
+    requiring,
+    typed_ids,
+)
 from bert_embed.results.names import output_dtype, stored_type
 
 if TYPE_CHECKING:
@@ -105,8 +113,7 @@ def write_parquet(file: BinaryIO, table: pa.Table, kind: Kind, settings: Setting
 def write_loadable(file: BinaryIO, table: pa.Table, kind: Kind, settings: Settings) -> None:
     """Writes float32 vectors as BigQuery loads them: no null id, lists or structs for vectors."""
     table = loadable(table, kind)
-    fields = [field.with_nullable(field.name != "id") for field in table.schema]
-    _write_table(file, table.cast(pa.schema(fields)), settings, packed=False)
+    _write_table(file, table.cast(requiring(table.schema, ["id"])), settings, packed=False)
 
 
 def _write_table(file: BinaryIO, table: pa.Table, settings: Settings, packed: bool) -> None:

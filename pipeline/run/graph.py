@@ -64,7 +64,8 @@ def build(
         files = partial(example_files, folder=run.folder, tokenizer=tokenizer)
         write = WriteParts(*parts, files)
     else:
-        write = write_vectors(*parts, run.options.output_format, run.work.metadata)
+        required = run.target.load.required if run.target.load is not None else None
+        write = write_vectors(*parts, run.options.output_format, run.work.metadata, required)
         blocks = blocks | "Embed" >> EmbedBlocks(handler or model_handler(run, place))
     written = blocks | "Write" >> beam.ParDo(write)
     block_records = (*read.finished, written)

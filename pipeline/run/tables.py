@@ -327,10 +327,11 @@ def find_load(work: Work, name: TableName, state: OutputState, loaded: bool) -> 
     with bigquery_client(load.project) as client:
         with translate_errors(f"--output_table: jobs of project {load.project} cannot be run"):
             dry_query(client, "SELECT 1")  # which costs nothing
+        required = {}
         for kind in load.kinds:
             with translate_errors(f"output_table {load.table_of(kind)}", "output_table"):
-                KindTable(client, load, kind).check(extra, kind in recorded)
-    return load
+                required[kind] = KindTable(client, load, kind).check(extra, kind in recorded)
+    return replace(load, required=required)
 
 
 def _table_load(work: Work, name: TableName, state: OutputState) -> TableLoad:

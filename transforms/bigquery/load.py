@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from bert_embed.base.errors import InputError, counted
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.results.columns import is_list, loaded_types
+from bert_embed.results.columns import FACTS, INTEGERS, is_list, loaded_types, requiring
 from bert_embed.results.parquet import METADATA_KEY, open_parquet
 from bert_embed.results.run_record import Load, RunTables
 from bert_embed.settings import KIND_OF
@@ -108,7 +108,8 @@ def table_schema(schema: pa.Schema) -> list[Field]:
 
 
 def _field(field: pa.Field) -> Field:
-    kind, mode = field.type, "REQUIRED" if field.name == "id" else "NULLABLE"
+    is_required = field.name == "id" or not field.nullable
+    kind, mode = field.type, "REQUIRED" if is_required else "NULLABLE"
     if is_list(kind):
         kind, mode = kind.value_type, "REPEATED"
     column: Field = {"name": field.name, "type": _type(field.name, kind), "mode": mode}
@@ -184,6 +185,8 @@ class TableLoad:
     pieces: str | None = None  # `window` or `chunk`, where these have vectors of their own
     texts: bool = False
     vectors: Mapping[str, Any] = field(default_factory=dict)  # what they are, as in the description
+    required: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of our columns that are
+    # never null, those that must have a value in the table of a kind
     again: bool = False  # repeat a recorded load if the table has changed since
     compared: Mapping[str, str] = field(
         default_factory=dict
@@ -224,7 +227,8 @@ class KindTable:
     @property
     def columns(self) -> pa.Schema:
         """The columns of a file, without extra columns."""
-        return vector_schema(self.kind, self.load.pieces, self.load.texts, self.load.vectors)
+        schema = vector_schema(self.kind, self.load.pieces, self.load.texts, self.load.vectors)
+        return requiring(schema, self.load.required.get(self.kind, ()))
 
     @property
     def compared(self) -> str | None:
@@ -317,9 +321,10 @@ class KindTable:
                 return self.describe(table)
         return table
 
-    def check(self, extra: pa.Schema | None, is_loaded: bool = False) -> None:
-        """Raises InputError if the table cannot take vectors and extra columns.
+    def check(self, extra: pa.Schema | None, is_loaded: bool = False) -> list[str]:
+        """Returns which of our columns must have a value in the table, none if it has yet to be.
 
+        InputError if the table cannot take vectors and extra columns.
         `is_loaded` says that the run's record has its load: only who started a job may see it.
         """
         from google.api_core.exceptions import NotFound
@@ -336,10 +341,14 @@ class KindTable:
                     f"`bq --location=REGION mk --dataset {name.project}:{name.dataset}`",
                     _SETTING,
                 ) from error
-        fields = table_schema(pa.schema([*self.columns, *(extra or ())]))
+        schema = pa.schema([*self.columns, *(extra or ())])
         table = get_table(self.client, name)
         if table is None:
-            return
+            table_schema(schema)
+            return []
+        demanded = {one.name.lower() for one in table.schema if one.mode == "REQUIRED"}
+        required = sorted(demanded & {*FACTS, *INTEGERS})
+        fields = table_schema(requiring(schema, required))
         if table.table_type != "TABLE":
             raise InputError(
                 f"{shown} is a {table.table_type.lower()}, which cannot be loaded", _SETTING
@@ -374,6 +383,7 @@ class KindTable:
             jobs = named_jobs(self.client, self.location, self.job_name)
             if not any(self.is_ours(job) and not job.error_result for job in jobs):
                 self.check_unchanged(table)
+        return required
 
     def _check_fields(self, table: "Table", fields: Sequence[Field]) -> None:
         why = mismatch(fields, [field.to_api_repr() for field in table.schema])
