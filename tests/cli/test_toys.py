@@ -14,7 +14,7 @@ from bert_embed.models.heads.kinds import HEADS, KINDS, ROW_KINDS, register_kind
 from bert_embed.pipeline.cli import main
 from bert_embed.results.files import FORMATS, VECTOR_FORMATS, register_format
 from bert_embed.text.tokenizer import load_tokenizer
-from bert_embed.transforms.bigquery.load import table_schema, vector_schema
+from bert_embed.transforms.bigquery.fields import table_schema, vector_schema
 from tests.support.arrow_format import ARROW
 from tests.support.command import embed, record, write_json
 from tests.support.norm_head import NORM, NormHead

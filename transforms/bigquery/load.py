@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from bert_embed.base.errors import InputError, counted
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.results.columns import FACTS, INTEGERS, is_list, loaded_types, requiring
+from bert_embed.results.columns import FACTS, INTEGERS, requiring
 from bert_embed.results.parquet import METADATA_KEY, open_parquet
 from bert_embed.results.run_record import Load, RunTables
 from bert_embed.settings import KIND_OF
@@ -37,6 +37,7 @@ from bert_embed.transforms.bigquery.client import (
     run_once,
     translate_errors,
 )
+from bert_embed.transforms.bigquery.fields import Field, mismatch, table_schema, vector_schema
 from bert_embed.transforms.bigquery.read import described_settings
 from bert_embed.transforms.ledger import Totals, Verdict
 from bert_embed.transforms.output_folder import OutputFolder, parse_name
@@ -44,128 +45,6 @@ from bert_embed.transforms.redact import RedactErrors
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table
-
-
-_DESCRIPTIONS = {
-    "id": "The document's id, as in the input",
-    "embedding": "The vector; empty where no token was left",
-    "num_tokens": "Tokens the model read, special tokens included",
-    "num_tokens_full": "Tokens of the whole text, special tokens included",
-    "truncated": "Whether the text was longer than the model reads and was cut",
-    "text_hash": "XXH3 (64 bits, seed 0) of the text's UTF-8, as a signed number",
-    "window": "Number of the window in its document, from 0",
-    "chunk": "Number of the chunk in its document, from 0",
-    "start": "Code point of the text where it begins; -1 for special tokens",
-    "stop": "Code point of the text after its last; -1 for special tokens",
-    "tokens": "The document's WordPieces in order, special tokens included",
-    "token": "The WordPiece",
-    "segment": "0 in the first text, 1 in the second",
-    "words": "The document's words in order",
-    "word": "The word",
-    "spans": "The document's spans in order",
-    "sparse": "The weights above zero, by ascending index",
-    "index": "Number in the model's vocabulary",
-    "value": "The weight",
-    "multi": "A vector for each token that is kept, in order",
-    "label": "The label with the highest score",
-    "text": "The text; of a window or chunk, its part of it",
-}
-_STANDARD = {"FLOAT": "FLOAT64", "INTEGER": "INT64", "BOOLEAN": "BOOL", "STRUCT": "RECORD"}
-_TYPES = (
-    (pa.types.is_struct, "RECORD"),
-    (pa.types.is_string, "STRING"),
-    (pa.types.is_large_string, "STRING"),
-    (pa.types.is_boolean, "BOOL"),
-    (pa.types.is_integer, "INT64"),
-    (pa.types.is_floating, "FLOAT64"),
-    (pa.types.is_date, "DATE"),
-    (pa.types.is_time, "TIME"),
-    (pa.types.is_binary, "BYTES"),
-    (pa.types.is_large_binary, "BYTES"),
-)
-Field = dict[str, Any]  # as in BigQuery's REST API
-
-
-def vector_schema(
-    kind: str, pieces: str | None, texts: bool, settings: Mapping[str, Any]
-) -> pa.Schema:
-    """The columns of a file of vectors, of windows or chunks by `pieces`; no extra ones.
-
-    `settings` are what a run says of its vectors.
-    """
-    facts = {"num_tokens": pa.int32(), "num_tokens_full": pa.int32()}
-    facts |= {"truncated": pa.bool_(), "text_hash": pa.int64()}
-    if pieces and KINDS[kind].by_row:
-        del facts["num_tokens_full"]
-        facts |= dict.fromkeys((pieces, "start", "stop"), pa.int32())
-    columns = {"id": pa.string(), **loaded_types(KINDS[kind], settings), **facts}
-    return pa.schema(columns | ({"text": pa.string()} if texts else {}))
-
-
-def table_schema(schema: pa.Schema) -> list[Field]:
-    """BigQuery's fields for the columns of a file; InputError if it has no type for one."""
-    return [_field(field) for field in schema]
-
-
-def _field(field: pa.Field) -> Field:
-    is_required = field.name == "id" or not field.nullable
-    kind, mode = field.type, "REQUIRED" if is_required else "NULLABLE"
-    if is_list(kind):
-        kind, mode = kind.value_type, "REPEATED"
-    column: Field = {"name": field.name, "type": _type(field.name, kind), "mode": mode}
-    if field.name in _DESCRIPTIONS:
-        column["description"] = _DESCRIPTIONS[field.name]
-    if pa.types.is_struct(kind):
-        column["fields"] = [_field(kind.field(n)) for n in range(kind.num_fields)]
-    return column
-
-
-def _type(name: str, kind: pa.DataType) -> str:
-    if pa.types.is_timestamp(kind):
-        return "TIMESTAMP" if kind.tz else "DATETIME"
-    if pa.types.is_decimal(kind):
-        whole = kind.precision - kind.scale
-        if kind.scale <= 9 and whole <= 29:
-            return "NUMERIC"
-        if kind.scale <= 38 and whole <= 38:
-            return "BIGNUMERIC"
-    for is_kind, called in _TYPES:
-        if is_kind(kind):
-            return called
-    raise InputError(
-        f"column {name}: BigQuery has no column for values of type {kind}; leave it out"
-    )
-
-
-def mismatch(ours: Sequence[Field], theirs: Sequence[Field]) -> str | None:
-    """Why our fields do not fit a table's, or None; it may have more that can be null."""
-    return next(_mismatches(ours, theirs, ""), None)
-
-
-def _mismatches(ours: Sequence[Field], theirs: Sequence[Field], above: str) -> Iterator[str]:
-    columns = {column["name"].lower(): column for column in theirs}
-    for wanted in ours:
-        name, column = above + wanted["name"], columns.pop(wanted["name"].lower(), None)
-        if column is None:
-            yield f"it has no column {name}"
-            continue
-        if _shape(wanted) != _shape(column):
-            yield f"its column {name} is {_shape(column)}, {_shape(wanted)} is required"
-        if (_mode(column), _mode(wanted)) == ("REQUIRED", "NULLABLE"):
-            yield f"its column {name} must have a value, and in the files it may be null"
-        yield from _mismatches(wanted.get("fields", ()), column.get("fields", ()), f"{name}.")
-    for column in columns.values():
-        if _mode(column) == "REQUIRED":
-            yield f"its column {above}{column['name']} must have a value, and there is none for it"
-
-
-def _shape(field: Field) -> str:
-    kind = _STANDARD.get(field["type"].upper(), field["type"].upper())
-    return f"{kind} REPEATED" if _mode(field) == "REPEATED" else kind
-
-
-def _mode(field: Field) -> str:
-    return (field.get("mode") or "NULLABLE").upper()
 
 
 def _hashed(text: str) -> str:

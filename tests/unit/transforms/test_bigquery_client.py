@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_embed.transforms.bigquery.client import TableName, looks_like_table, table_name
-from bert_embed.transforms.bigquery.load import mismatch, table_schema, vector_schema
+from bert_embed.transforms.bigquery.fields import mismatch, table_schema, vector_schema
 from bert_embed.transforms.bigquery.read import (
     TableRequest,
     block_count,
