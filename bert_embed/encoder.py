@@ -43,7 +43,7 @@ from bert_embed.settings import (
     VectorSpec,
     changed_spec,
 )
-from bert_embed.text.documents import Columns, span_columns, text_columns, word_columns
+from bert_embed.text.documents import Columns, text_columns, word_columns
 from bert_embed.text.layout import TextVectors, fit_texts, per_document
 
 Kind: TypeAlias = Literal["dense", "sparse", "multi", "scores"]
@@ -315,14 +315,14 @@ class Encoder:
     def units(  # type: ignore[overload-overlap]
         self,
         texts: str,
-        of: Literal["token", "word"] | Iterable[tuple[int, int]] = "token",
+        of: Literal["token", "word"] = "token",
         **settings: Unpack[UnitSettings],
     ) -> TextVectors: ...
     @overload
     def units(
         self,
         texts: Iterable[str | Iterable[str]],
-        of: Literal["token", "word"] | Iterable[Iterable[tuple[int, int]]] = "token",
+        of: Literal["token", "word"] = "token",
         texts_b: Iterable[str] | None = None,
         **settings: Unpack[UnitSettings],
     ) -> list[TextVectors]: ...
@@ -333,14 +333,12 @@ class Encoder:
         texts_b: Iterable[str] | None = None,
         **settings: Unpack[UnitSettings],
     ) -> TextVectors | list[TextVectors]:
-        """Encodes the tokens, words or spans of texts, each in the context of its text.
+        """Encodes the tokens or words of texts, each in the context of its text.
 
         Args:
-            texts: One text, or a column of them. Words and spans may also be those of lists of
-                words; the words of a text end at white space and punctuation.
-            of: "token", [CLS], [SEP] and the prompt's included; "word"; or the spans (start, stop)
-                of the one text, or for each text its own, in characters, or in words where the text
-                is a list of words. `stop` is exclusive, and spans may overlap.
+            texts: One text, or a column of them. Words may also be given as lists; those of a text
+                end at white space and punctuation.
+            of: "token", [CLS], [SEP] and the prompt's included, or "word".
             texts_b: The second texts of pairs, of which there are tokens alone.
             **settings: What differs from the encoder's own settings:
                 `bert_embed.settings.UnitSettings`.
@@ -348,17 +346,15 @@ class Encoder:
         Returns:
             For one text, or for each, its units, their places in it (of a list of words, in the
             words joined by spaces; -1 for special tokens and the prompt's), and float32
-            `[units, dim]`, for a stack `[units, layers, dim]`; NaN for a word of a list or a span
-            that has no token, or none within `max_seq_length`.
+            `[units, dim]`, for a stack `[units, layers, dim]`; NaN for a word of a list that has no
+            token, or none within `max_seq_length`.
 
         It raises and warns as `encode` does.
         """
         one = isinstance(texts, str)
-        unit = of if isinstance(of, str) else "span"
+        unit = one_of("of", of, ("token", "word"))
         columns: Columns
-        if unit == "span":
-            columns = span_columns([texts] if one else texts, [of] if one else of)
-        elif one_of("of", unit, ("token", "word")) == "word":
+        if unit == "word":
             columns = word_columns([texts] if one else texts)
         else:
             columns = text_columns(texts, texts_b)
@@ -369,7 +365,7 @@ class Encoder:
         shape = spec.token_shape(self.bundle.config)
         per_text: list[TextVectors] = []
         for done in self._run(columns, call, text_spec, spec):
-            per_text += self._units_of(done, unit, columns, shape, len(per_text))
+            per_text += self._units_of(done, unit, shape)
         return per_text[0] if one else per_text
 
     @overload
@@ -578,7 +574,7 @@ class Encoder:
         return done
 
     def _unit_specs(self, unit: str, call: CallSettings) -> tuple[VectorSpec, TextSpec]:
-        """What is computed for tokens, words or spans."""
+        """What is computed for tokens or words."""
         # What only concerns vectors of texts does not apply to their parts.
         base = replace(self.spec, pooling="mean", dense=0, normalize=False, dim=None)
         dim = self.spec.dim
@@ -593,15 +589,13 @@ class Encoder:
         of_text = {"normalize_tokens": changes.pop("normalize", False)}
         if (pooling := changes.pop("word_pooling", None)) is not None:
             if unit == "token":
-                raise SettingError("word_pooling", "is of words and spans", "of")
+                raise SettingError("word_pooling", "is of words", "of")
             of_text["word_pooling"] = pooling
         spec = changed_spec(base, self.bundle.config, **changes)
         return spec, self._text_spec(call.texts, granularity=(unit,), **of_text)
 
-    def _units_of(
-        self, done: Embedded, unit: str, columns: Columns, shape: tuple[int, ...], first: int
-    ) -> list[TextVectors]:
-        """The units of each text of a piece of the columns, whose first has this number."""
+    def _units_of(self, done: Embedded, unit: str, shape: tuple[int, ...]) -> list[TextVectors]:
+        """The units of each text of a piece of the columns."""
         units, vectors = (
             required(getattr(made, f"{unit}s"), f"{unit}s") for made in (done.layout, done.vectors)
         )
@@ -610,17 +604,8 @@ class Encoder:
             names = self.tokenizer.tokens(units.ids)
             return per_document(units.splits, names, units.starts, units.stops, vectors)
         vectors[units.first == units.last] = np.nan  # those without a token
-        ranges, texts = units.texts, units.texts.texts
-        if texts is None:  # of spans
-            piece = slice(first, first + len(ranges.splits) - 1)
-            texts = [
-                text[start:stop]
-                for text, spans in zip(
-                    columns["texts"][piece], columns["spans"][piece], strict=True
-                )
-                for start, stop in spans
-            ]
-        return per_document(ranges.splits, texts, ranges.starts, ranges.stops, vectors)
+        words = units.texts
+        return per_document(words.splits, words.texts, words.starts, words.stops, vectors)
 
     def _text_spec(
         self, texts: Mapping[str, Any], use: str | None = None, **kinds: Any

@@ -21,7 +21,7 @@ from bert_embed.base.errors import InputError, SettingError
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.kinds import ROW_KINDS
 
-GRANULARITIES = ("sentence", "token", "word", "span")
+GRANULARITIES = ("sentence", "token", "word")
 LONG_TEXTS = ("truncate", "window", "reject")
 CHUNKS = ("sentence", "paragraph", "tokens")
 CHUNK_POOLINGS = ("own", "late")
@@ -231,8 +231,8 @@ class TextSpec:
     long_text: str = "truncate"  # "truncate" cuts, "window" takes rows that overlap, "reject"
     stride: int | None = None  # tokens that windows share; None: `rows.windows.default_stride`
     merge_windows: bool = True  # one sentence vector, their mean weighted by tokens; else one each
-    word_pooling: str = "mean"  # of a word's or span's tokens: "sum", "first", "last", "max", too
-    normalize_tokens: bool = False  # token, word and span vectors have unit length
+    word_pooling: str = "mean"  # of a word's tokens: "sum", "first", "last", "max", too
+    normalize_tokens: bool = False  # token and word vectors have unit length
     prompt: str = ""  # before each text
     keep_text: bool = False  # texts are written beside their vectors
     chunk: str | None = None  # "sentence", "paragraph" or "tokens"; None embeds documents
@@ -341,7 +341,7 @@ class TextSpec:
 
     @property
     def needs_tokens(self) -> bool:
-        """Whether vectors of tokens, words or spans are requested."""
+        """Whether vectors of tokens or words are requested."""
         return any(one != "sentence" for one in self.granularity)
 
     @property
@@ -524,7 +524,7 @@ class MultiSettings(TextSettings, total=False):
 
 
 class UnitSettings(TextSettings, total=False):
-    """Settings of a call for vectors of tokens, words or spans.
+    """Settings of a call for vectors of tokens or words.
 
     Attributes:
         recipe: Layers of the literature by name.
@@ -532,7 +532,7 @@ class UnitSettings(TextSettings, total=False):
         layer_combine: How several layers become one vector.
         dim: How many of the first numbers of a vector to keep.
         normalize: Whether vectors have unit length; None: they have not.
-        word_pooling: How the vectors of a word's or span's tokens become one, of `WORD_POOLINGS`.
+        word_pooling: How the vectors of a word's tokens become one, of `WORD_POOLINGS`.
     """
 
     recipe: str | None

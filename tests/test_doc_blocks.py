@@ -428,7 +428,7 @@ def whole(model, tmp_path_factory):
 @pytest.mark.parametrize(("folder", "columns"), documented_columns())
 def test_the_page_lists_every_column(folder, columns, model, whole, tmp_path):
     bundle = str(model / "bundle")
-    flags = ["--granularity=sentence,token,word,span"]
+    flags = ["--granularity=sentence,token,word"]
     if folder == "windows":
         flags = ["--long_text=window", "--no_merge_windows", "--max_seq_length=8"]
     elif folder == "chunks":
@@ -444,7 +444,7 @@ def test_the_page_lists_every_column(folder, columns, model, whole, tmp_path):
     found = []
     for field in pq.read_schema(path):
         found.append(field.name)
-        if field.name in ("tokens", "words", "spans"):
+        if field.name in ("tokens", "words"):
             found += [each.name for each in field.type.value_type]
     assert found == [*columns, "lang"]
 
@@ -452,4 +452,4 @@ def test_the_page_lists_every_column(folder, columns, model, whole, tmp_path):
 def test_the_columns_of_every_folder_are_listed():
     folders = [folder for folder, _ in documented_columns()]
     texts = ["embeddings", "windows", "chunks"]
-    assert folders == [*texts, "tokens", "words", "spans", "sparse", "multi"]
+    assert folders == [*texts, "tokens", "words", "sparse", "multi"]

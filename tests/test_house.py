@@ -20,7 +20,7 @@ WEIGHTS = (
 )
 OUTPUT_NAME = re.compile(
     r"(^|/)(part-|_state(/|$)|run\.json$|examples\.json$)"
-    r"|^(embeddings|tokens|words|spans|windows|sparse|multi|scores|examples|rejected|removed|deleted)/"
+    r"|^(embeddings|tokens|words|windows|sparse|multi|scores|examples|rejected|removed|deleted)/"
 )
 
 

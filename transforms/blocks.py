@@ -100,7 +100,6 @@ class DocumentBlock:
     sources: pa.StringArray  # [documents], file and position of each
     texts_b: list[str] | None = None  # "" for a document without; None: no pairs
     words: list[list[str] | None] | None = None  # None where a text did not come as a list of words
-    spans: list[list[tuple[int, int]]] | None = None  # code points [start, stop); None: unasked
     contexts: list[str] | None = None  # before each chunk, "" without one; None: of no columns
     extra: pa.Table | None = None  # a row a document
 
@@ -167,11 +166,11 @@ class TokenVectors:
 
 
 @dataclass(frozen=True)
-class UnitVectors:
-    """A vector of every word, or of every requested span, all documents end to end."""
+class WordVectors:
+    """A vector of every word, all documents end to end."""
 
     splits: np.ndarray  # int64 [documents + 1], where each begins and ends in the rest
-    texts: pa.StringArray | None  # [units]; None: they have no text of their own
+    texts: pa.StringArray  # [units]
     starts: np.ndarray  # int32 [units], code points in the text
     stops: np.ndarray  # likewise
     truncated: np.ndarray  # bool [units], tokens of it were cut off
@@ -190,9 +189,8 @@ class EmbeddingBlock:
     text_hash: np.ndarray
     vectors: np.ndarray | None = None  # float32 [documents or kept windows, width]
     windows: KeptWindows | None = None  # that the rows of `ROW_KINDS` are; None: documents
-    tokens: TokenVectors | None = None  # this and the next two: None: not requested
-    words: UnitVectors | None = None
-    spans: UnitVectors | None = None
+    tokens: TokenVectors | None = None  # this and the next: None: not requested
+    words: WordVectors | None = None
     heads: dict[str, Any] = field(default_factory=dict)  # of documents or kept windows, by kind
     extra: pa.Table | None = None
     texts: pa.StringArray | None = None

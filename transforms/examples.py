@@ -30,7 +30,7 @@ class ExampleSettings:
     stride: int | None
     prompt: str
     prompt_tokens: int
-    granularity: tuple[str, ...]  # names words and spans only if requested, tokens always
+    granularity: tuple[str, ...]  # names words only if requested, tokens always
     run: str = ""  # fingerprint of the run that wrote them
     keep_text: bool = False
 
@@ -110,9 +110,8 @@ def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
         features["window"] = one_int(number)
         features["windows"] = one_int(np.diff(windows.splits)[document])
         features["window_first"] = one_int(windows.first)
-    for name, units in (("word", layout.words), ("span", layout.spans)):
-        if units is not None:
-            features |= _unit_features(name, units, layout, document, number)
+    if layout.words is not None:
+        features |= _word_features(layout.words, layout, document, number)
     return features
 
 
@@ -130,21 +129,19 @@ def _row_offsets(layout: Layout, splits: np.ndarray) -> tuple[np.ndarray, np.nda
     return starts, stops
 
 
-def _unit_features(
-    name: str, units: Units, layout: Layout, document: np.ndarray, number: np.ndarray
+def _word_features(
+    words: Units, layout: Layout, document: np.ndarray, number: np.ndarray
 ) -> dict[str, Feature]:
-    """The features of words or spans; the first window of a document has all of them."""
-    texts = units.texts
+    """The features of words; the first window of a document has all of them."""
+    texts = words.texts
     counts = np.diff(texts.splits)
     splits = splits_of(np.where(number == 0, counts[document], 0))
     begins = np.repeat(required(layout.tokens, "tokens").splits[:-1], counts)
-    features: dict[str, Feature] = {
-        f"{name}_starts": Ints(texts.starts, splits),
-        f"{name}_stops": Ints(texts.stops, splits),
-        f"{name}_first": Ints(units.first - begins, splits),
-        f"{name}_last": Ints(units.last - begins, splits),
-        f"{name}_truncated": Ints(units.truncated.astype(np.int64), splits),
+    return {
+        "word_starts": Ints(texts.starts, splits),
+        "word_stops": Ints(texts.stops, splits),
+        "word_first": Ints(words.first - begins, splits),
+        "word_last": Ints(words.last - begins, splits),
+        "word_truncated": Ints(words.truncated.astype(np.int64), splits),
+        "words": Bytes([text.encode() for text in texts.texts], splits),
     }
-    if texts.texts is not None:
-        features["words"] = Bytes([text.encode() for text in texts.texts], splits)
-    return features

@@ -29,7 +29,7 @@ from bert_embed.transforms.blocks import (
     KeptWindows,
     TokenBlock,
     TokenVectors,
-    UnitVectors,
+    WordVectors,
     nbytes,
     take_documents,
 )
@@ -169,8 +169,7 @@ def embedding_block(
         vectors=vectors.sentences,
         windows=_kept_windows(layout, pieces),
         tokens=_token_vectors(layout, vectors.tokens, tokenizer),
-        words=_unit_vectors(layout.words, vectors.words),
-        spans=_unit_vectors(layout.spans, vectors.spans),
+        words=_word_vectors(layout.words, vectors.words),
         heads=vectors.heads,
         extra=block.extra,
         texts=block.texts,
@@ -226,13 +225,13 @@ def _vocabulary(tokenizer: TextTokenizer) -> pa.StringArray:
     return _VOCABULARIES[tokenizer]
 
 
-def _unit_vectors(units: Units | None, vectors: np.ndarray | None) -> UnitVectors | None:
+def _word_vectors(units: Units | None, vectors: np.ndarray | None) -> WordVectors | None:
     if units is None or vectors is None:
         return None
     texts = units.texts
-    return UnitVectors(
+    return WordVectors(
         splits=texts.splits,
-        texts=None if texts.texts is None else pa.array(texts.texts, pa.string()),
+        texts=pa.array(texts.texts, pa.string()),
         starts=texts.starts.astype(np.int32),
         stops=texts.stops.astype(np.int32),
         truncated=units.truncated,

@@ -58,7 +58,6 @@ def token_block(block: DocumentBlock, tokenizer: TextTokenizer, spec: TextSpec) 
         block.texts,
         texts_b=None if block.texts_b is None else [text or None for text in block.texts_b],
         words=block.words,
-        spans=block.spans,
         contexts=block.contexts,
     )
     rejected = tuple(
@@ -91,7 +90,7 @@ def token_block(block: DocumentBlock, tokenizer: TextTokenizer, spec: TextSpec) 
 def hashed_texts(block: DocumentBlock) -> np.ndarray:
     """int64 `[documents]`: signed hashes of what a document has that decides its vectors.
 
-    That is its text, second text, words, spans and context.
+    That is its text, second text, words and context.
     """
     texts = block.texts
     if block.words is not None:
@@ -105,9 +104,4 @@ def hashed_texts(block: DocumentBlock) -> np.ndarray:
                 f"{text}{_WORD_BORDER}{other}" if other else text
                 for text, other in zip(texts, others, strict=True)
             ]
-    if block.spans is not None:
-        texts = [
-            _WORD_BORDER.join([text, *(f"{start}:{stop}" for start, stop in spans)])
-            for text, spans in zip(texts, block.spans, strict=True)
-        ]
     return text_hashes(texts).view(np.int64)

@@ -4,12 +4,12 @@ import difflib
 import math
 import operator
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from decimal import Decimal
 from numbers import Real
 from typing import Any
 
-from bert_embed.base.errors import SettingError, counted
+from bert_embed.base.errors import SettingError
 
 # How Arrow, pandas and Polars, and NumPy give a column as a list of Python's own values.
 _TO_LIST = ("to_pylist", "to_list", "tolist")
@@ -223,34 +223,6 @@ def _instead(value: str, column: Any) -> str:
     )
     cure = f'{fill}("") or {drop}()' if fill else 'give "" instead, or leave it out'
     return f"missing ({value}): {cure}"
-
-
-def span_lists(name: str, values: Any, lengths: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """Returns the spans of each text, which must lie within its length."""
-    listed = _items(name, values, "a list of spans for each text", flat=False)
-    if len(listed) != len(lengths):
-        expected = counted(len(lengths), "list of spans", "lists of spans")
-        raise SettingError(name, f"must be {expected}, got {len(listed)}")
-    return [
-        _spans(f"{name}[{place}]", spans, length)
-        for place, (spans, length) in enumerate(zip(listed, lengths, strict=True))
-    ]
-
-
-def _spans(name: str, values: Any, length: int) -> list[tuple[int, int]]:
-    spans = []
-    for place, pair in enumerate(_items(name, values, "a list of (start, stop)", flat=False)):
-        numbers = _items(f"{name}[{place}]", pair, "(start, stop)")
-        if len(numbers) != 2:
-            raise SettingError(f"{name}[{place}]", f"must be (start, stop), got {_shown(pair)}")
-        start, stop = (whole_number(f"{name}[{place}]", number) for number in numbers)
-        if not 0 <= start < stop <= length:
-            raise SettingError(
-                f"{name}[{place}]",
-                f"must have 0 <= start < stop <= {length} in this text, got {(start, stop)}",
-            )
-        spans.append((start, stop))
-    return spans
 
 
 def known_names(given: Collection[str], known: Collection[str]) -> None:

@@ -4,8 +4,8 @@ Equal fingerprints mean equal vectors in equal files: an unfinished output is co
 finished one is left alone, only by the fingerprint of its run. A change here makes every output
 that people have the output of another run. So a new option enters as one of the `new` keys, with
 the value that means what was computed before there was the option: with it, no fingerprint changes.
-What says nothing of the result, such as a path, enters the `free` keys. No key is ever taken away,
-renamed or moved.
+What says nothing of the result, such as a path, enters the `free` keys. No key is ever renamed or
+moved, and where one went, the value that it had without the option is still hashed.
 """
 
 import hashlib
@@ -71,7 +71,7 @@ EXAMPLES = Keys(
 )
 # Where texts and ids come from, in the order in which they are hashed.
 COLUMNS = Keys(
-    always=("text", "id", "text_b", "spans", "extra", "id_type"),
+    always=("text", "id", "text_b", "extra", "id_type"),
     new={
         "csv_quoting": "minimal",
         "csv_escape": None,
@@ -81,6 +81,8 @@ COLUMNS = Keys(
     },
     free=("loads",),  # as output_format says
 )
+# Where None is hashed among them: the value of a column that is gone, in all runs without it.
+_GONE = 3
 # What is read, and how the output is cut into files.
 WORK = Keys(
     always=(
@@ -110,6 +112,7 @@ def run_fingerprint(
     of_columns = COLUMNS.counted(columns)
     values = described.counted(settings) | WORK.counted(work)
     values["columns"] = [of_columns.pop(name) for name in COLUMNS.always]
+    values["columns"].insert(_GONE, None)
     values |= {f"columns.{name}": value for name, value in of_columns.items()}
     if described is VECTORS:
         values["tokenizer"] = MODEL_TOKENIZER.counted(values["tokenizer"])

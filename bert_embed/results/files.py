@@ -141,7 +141,7 @@ def holds_vectors(name: str) -> bool:
 
 
 BATCH_ROWS = 1024  # few enough that their vectors stay in the processor's cache
-POSITION = "position"  # the column with the number of a token, word or span in its document
+POSITION = "position"  # the column with the number of a token or word in its document
 _DELETED_ROWS = 1 << 16
 _UNIT_DOCUMENTS = 64  # whose units are a batch; each has a hundred or so
 # What damaged bytes make Arrow, orjson, zlib and NumPy raise. Arrow's errors of a file's contents
@@ -185,11 +185,11 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class DocumentUnits(SameValues):
-    """The vectors of a document's tokens, words or spans.
+    """The vectors of a document's tokens or words.
 
     Attributes:
         id: The document's id, string or integer as in the input.
-        texts: The tokens or words; None for spans, whose texts are in no file.
+        texts: The tokens or words.
         starts: int32 `[units]`, code points in the text, -1 for special tokens; None where the
             file does not have them, as in JSON lines of tokens.
         stops: int32 `[units]`, likewise.
@@ -198,7 +198,7 @@ class DocumentUnits(SameValues):
     """
 
     id: str | int
-    texts: list[str] | None
+    texts: list[str]
     starts: NDArray[np.int32] | None
     stops: NDArray[np.int32] | None
     vectors: NDArray[np.float32]
@@ -258,14 +258,14 @@ def row_batches(
 
 
 def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> list[DocumentUnits]:
-    """Reads a file of `tokens/`, `words/` or `spans/`, an item a document."""
+    """Reads a file of `tokens/` or `words/`, an item a document."""
     documents = []
     for ids, splits, columns, vectors in _units(path, granularity, settings):
         stacks = own_memory(vectors).reshape(-1, *settings["token_shape"])
         for document, (first, last) in zip(ids, pairwise(splits.tolist()), strict=True):
             cut = {name: column[first:last] for name, column in columns.items()}
-            texts, starts, stops = (cut.get(name) for name in (granularity, "start", "stop"))
-            documents.append(DocumentUnits(document, texts, starts, stops, stacks[first:last]))
+            places = cut.get("start"), cut.get("stop")
+            documents.append(DocumentUnits(document, cut[granularity], *places, stacks[first:last]))
     return documents
 
 
@@ -275,7 +275,7 @@ def own_memory(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def unit_batches(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[Rows]:
-    """Reads what `read_units` does, a row for each token, word or span with a vector."""
+    """Reads what `read_units` does, a row for each token or word with a vector."""
     id_type = pa.type_for_alias(settings.get("id_type", "string"))
     for ids, splits, columns, vectors in _units(path, granularity, settings):
         lengths = np.diff(splits)
@@ -375,7 +375,6 @@ def _units(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterato
             columns: dict[str, Any] = {
                 side: fields[side].to_numpy() for side in ("start", "stop") if side in fields
             }
-            if kind.name in fields:
-                columns[kind.name] = fields[kind.name].to_pylist()
+            columns[kind.name] = fields[kind.name].to_pylist()
             splits = splits_of(lists.value_lengths().to_numpy())
             yield batch["id"].to_pylist(), splits, columns, decoded(kind, fields, decimals)

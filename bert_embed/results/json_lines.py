@@ -107,7 +107,7 @@ def _rows(columns: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
 def _values(
     name: str, column: pa.Array | pa.ChunkedArray, dtype: str, lists: Sequence[str] = ()
 ) -> Iterable[Any]:
-    """The values of a column of vectors, of lists of numbers, of words or spans, or of others."""
+    """The values of a column of vectors, of lists of numbers, of words, or of others."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if name == "embedding" and pa.types.is_list(column.type):  # of multi-vectors
@@ -174,7 +174,7 @@ def read_lines(source: Any, wanted: Wanted) -> Iterator[Columns]:
 
 
 def _units(batch: Sequence[Mapping[str, Any]], wanted: Wanted) -> pa.Array:
-    """A list of structs for each line: of words, spans, or of tokens without their places."""
+    """A list of structs for each line: of words, or of tokens without their places."""
     kind, settings = wanted.kind, wanted.settings
     types = {name: arrow_type(one) for name, one in stored_types(kind, settings).items()}
     written = kind.types(settings)

@@ -481,19 +481,15 @@ def check_holds(folder: _Folder, settings: dict[str, Any], granularity: str) -> 
     """Raises InputError if a run wrote other kinds of vectors."""
     kinds = kinds_of(settings)
     if granularity not in kinds:
-        unknown = [kind for kind in kinds if kind not in KINDS]
-        if unknown:
-            raise InputError(
-                f"{os.fspath(folder)}/{RUN_FILE} is damaged: no kind is {unknown[0]!r}"
-            )
-        readers = [f"bert_embed.{KINDS[kind].read_with}" for kind in kinds]
+        known = [kind for kind in kinds if kind in KINDS]  # others are those of another version
+        readers = " or ".join(f"bert_embed.{KINDS[kind].read_with}" for kind in known)
         flag, wanted = "granularity", granularity
         vectors = KINDS[granularity].vectors
         if vectors not in vectors_of(settings) and KINDS[granularity].by_row:
             flag, wanted = "vectors", vectors
         raise InputError(
             f"{os.fspath(folder)} holds vectors of {' and '.join(kinds)}, none of {granularity}: "
-            f"read them with {' or '.join(readers)}, or embed "
+            f"{f'read them with {readers}, or ' * bool(known)}embed "
             f"with {flag} {wanted} into a folder of its own",
             flag,
         )

@@ -1,4 +1,4 @@
-"""Reads ids and vectors of texts, tokens, words or spans from outputs of runs."""
+"""Reads ids and vectors of texts, tokens or words from outputs of runs."""
 
 import math
 import warnings
@@ -219,7 +219,7 @@ def read_tokens(folder: Folders, partial: bool = False) -> Iterator[DocumentUnit
     Arguments and errors are those of `read`.
 
     Yields:
-        A document's id, its tokens, their spans in the text, and their vectors.
+        A document's id, its tokens, their places in the text, and their vectors.
     """
     return _read_units(folder, "token", partial)
 
@@ -227,11 +227,6 @@ def read_tokens(folder: Folders, partial: bool = False) -> Iterator[DocumentUnit
 def read_words(folder: Folders, partial: bool = False) -> Iterator[DocumentUnits]:
     """Reads the vectors of every document's words; otherwise as `read_tokens`."""
     return _read_units(folder, "word", partial)
-
-
-def read_spans(folder: Folders, partial: bool = False) -> Iterator[DocumentUnits]:
-    """Reads the vectors of every document's spans; otherwise as `read_tokens`."""
-    return _read_units(folder, "span", partial)
 
 
 def _read_units(folder: Folders, granularity: str, partial: bool) -> Iterator[DocumentUnits]:

@@ -88,7 +88,6 @@ class RunInput:
     text_column: str
     id_column: str | None
     text_b_column: str | None
-    span_columns: tuple[str, ...] | None
     extra_columns: dict[str, str] | None
     limit: int | None
     skip_existing: EarlierRuns | None
@@ -434,8 +433,6 @@ def parse_record(data: bytes, path: str) -> RunRecord:
         raise InputError(f"{path} is damaged: it must have vectors or examples")
     if record.vectors is not None:
         check_settings(record.vectors, path)
-    if len(record.input.span_columns or ("", "")) != 2:
-        raise InputError(f"{path} is damaged: input.span_columns must be two")
     cut = record.files
     if cut.block_bytes < 1 or cut.part_docs < 1:
         raise InputError(f"{path} is damaged: files.block_bytes and part_docs must be at least 1")

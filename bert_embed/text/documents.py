@@ -1,4 +1,4 @@
-"""Tokenizes documents, with prompts, second texts, words and spans; builds rows of their ids.
+"""Tokenizes documents, with prompts, second texts and words; builds rows of their ids.
 
 `TextTokenizer` is what the rest of the package asks of a tokenizer, whoever wrote it.
 """
@@ -6,18 +6,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_embed.base.arguments import (
-    span_lists,
-    text_list,
-    text_or_word_lists,
-    whole_numbers,
-)
+from bert_embed.base.arguments import text_list, text_or_word_lists, whole_numbers
 from bert_embed.base.arrays import SameValues, places, splits_of, take_rows
 from bert_embed.base.errors import InputError, SettingError, counted
 from bert_embed.settings import SPECIAL_TOKENS
@@ -141,7 +136,7 @@ class TextTokenizer(ABC):
         return [self.vocab[entry] for entry in listed]
 
 
-_AT_ONCE = 4096  # tokens to copy at a time; spans may overlap, so all of them may be many
+_AT_ONCE = 4096  # tokens to copy at a time; chunks may overlap, so all of theirs may be many
 
 # Arguments of `tokenize_documents`: texts, and what belongs to them.
 Columns = dict[str, Any]
@@ -176,22 +171,6 @@ def word_columns(texts: Any) -> Columns:
     return {"texts": joined, "words": words if has_lists else None}
 
 
-def span_columns(texts: Any, spans: Any) -> Columns:
-    """Returns texts and their spans in characters; of a list of words, from spans of words."""
-    columns = word_columns(texts)
-    words = columns["words"] or [None] * len(columns["texts"])
-    units = [
-        text if listed is None else listed
-        for text, listed in zip(columns["texts"], words, strict=True)
-    ]
-    checked = span_lists("of", spans, list(map(len, units)))
-    for place, listed in enumerate(words):
-        if listed is not None:
-            begins = list(accumulate((len(word) + 1 for word in listed), initial=0))
-            checked[place] = [(begins[start], begins[stop] - 1) for start, stop in checked[place]]
-    return {"texts": columns["texts"], "spans": checked}
-
-
 def word_ranges(
     continues: np.ndarray, token_splits: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -206,25 +185,25 @@ def word_ranges(
     return np.searchsorted(first, token_splits), first, last
 
 
-def span_ranges(
+def overlapping_tokens(
     starts: np.ndarray,
     stops: np.ndarray,
     token_splits: np.ndarray,
-    span_splits: np.ndarray,
-    span_starts: np.ndarray,
-    span_stops: np.ndarray,
+    unit_splits: np.ndarray,
+    unit_starts: np.ndarray,
+    unit_stops: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """int64 `[spans]` each: first token, and one past the last, that overlap a span of characters.
+    """int64 `[units]` each: first token, and one past the last, that overlap a range of characters.
 
     Both are equal where there is none. Splits are int64 `[documents + 1]`; tokens are in order.
     """
     # Each document gets a range of numbers of its own, so that one search is enough.
-    stretch = int(max(stops.max(initial=0), span_stops.max(initial=0))) + 1
+    stretch = int(max(stops.max(initial=0), unit_stops.max(initial=0))) + 1
     documents = np.arange(len(token_splits) - 1, dtype=np.int64) * stretch
     of_tokens = np.repeat(documents, np.diff(token_splits))
-    of_spans = np.repeat(documents, np.diff(span_splits))
-    first = np.searchsorted(of_tokens + stops, of_spans + span_starts, side="right")
-    last = np.searchsorted(of_tokens + starts, of_spans + span_stops, side="left")
+    of_units = np.repeat(documents, np.diff(unit_splits))
+    first = np.searchsorted(of_tokens + stops, of_units + unit_starts, side="right")
+    last = np.searchsorted(of_tokens + starts, of_units + unit_stops, side="left")
     return first, np.maximum(first, last)
 
 
@@ -250,22 +229,19 @@ def merge_tokens(
     return merged
 
 
-Spans = Sequence[Sequence[tuple[int, int]]]  # of each text, in characters (code points)
-
-
 @dataclass(frozen=True)
 class UnitTexts:
-    """Ranges of characters in each text: the caller's own words, or spans."""
+    """Ranges of characters (code points) in each text: its words, or chunks."""
 
     splits: np.ndarray  # int64 [documents + 1]
     starts: np.ndarray  # int64 [units], the first character
     stops: np.ndarray  # int64 [units], one past the last
-    texts: list[str] | None = None  # the words themselves; None for spans
+    texts: Sequence[str] = ()  # the words themselves; none for chunks
 
     def take(self, rows: np.ndarray) -> "UnitTexts":
-        """Returns those of some documents."""
+        """Returns the words of some documents."""
         at, splits = take_rows(self.splits, rows)
-        texts = None if self.texts is None else [self.texts[place] for place in at.tolist()]
+        texts = [self.texts[place] for place in at.tolist()]
         return UnitTexts(splits, self.starts[at], self.stops[at], texts)
 
 
@@ -281,7 +257,6 @@ class Documents:
     is_pair: np.ndarray | None = None  # bool [documents], which have a second text; None as above
     words: UnitTexts | None = None  # the words, if some are the caller's; else None
     has_own_words: np.ndarray | None = None  # bool [documents]: words are the caller's
-    spans: UnitTexts | None = None  # what to compute vectors of
     special: int = 2  # [CLS] and [SEP], which a row of one text has; none where a model has none
     contexts: Sequence[str] | None = None  # what its columns put before the chunks of each
     cut_contexts: np.ndarray | None = None  # bool [documents], of contexts among `prompt_tokens`
@@ -317,7 +292,6 @@ class Documents:
             is_pair=None if self.is_pair is None else self.is_pair[rows],
             words=None if self.words is None else self.words.take(rows),
             has_own_words=None if self.has_own_words is None else self.has_own_words[rows],
-            spans=None if self.spans is None else self.spans.take(rows),
             prompt_tokens=_of_rows(self.prompt_tokens, rows),
             contexts=None if self.contexts is None else [self.contexts[row] for row in rows],
             cut_contexts=None if self.cut_contexts is None else self.cut_contexts[rows],
@@ -347,7 +321,6 @@ def tokenize_documents(
     marker: int | None = None,
     texts_b: Sequence[str | None] | None = None,
     words: Sequence[Sequence[str] | None] | None = None,
-    spans: Spans | None = None,
     contexts: Sequence[str] | None = None,
 ) -> Documents:
     """Tokenizes documents in one call, or two for pairs; with `offsets` of tokens on request.
@@ -355,7 +328,7 @@ def tokenize_documents(
     `marker` is an id before the tokens of each document, and counts as one of its prompt.
 
     `texts_b` are None where a document has none; `words` None for one that is a text, else joined
-    by spaces in `texts`; `spans` ranges of characters. SettingError: the prompt merges with texts.
+    by spaces in `texts`. SettingError: the prompt merges with texts.
     `contexts` are before each text, and count as its prompt; then `offsets` are necessary.
     """
     listed = list(texts)
@@ -386,7 +359,6 @@ def tokenize_documents(
         prompt_tokens=prompt_tokens,
         second=second,
         is_pair=is_pair,
-        spans=None if spans is None else _span_texts(spans),
         special=tokenizer.special_tokens,
     )
     if words is None or not offsets:
@@ -430,7 +402,7 @@ def _behind_marker(tokens: TokenizedTexts, marker: int) -> TokenizedTexts:
 
 
 def _word_texts(words: Sequence[Sequence[str] | None], documents: Documents) -> UnitTexts:
-    """The spans of words: the caller's, in the words joined by spaces, or those of a text."""
+    """The places of words: the caller's, in the words joined by spaces, or those of a text."""
     nothing = np.empty(0, np.int64)
     of_texts = [UnitTexts(nothing, nothing, nothing)]
     for row, listed in enumerate(words):
@@ -442,7 +414,7 @@ def _word_texts(words: Sequence[Sequence[str] | None], documents: Documents) -> 
         of_texts.append(UnitTexts(nothing, ends - lengths, ends, list(listed)))
     starts, stops = ([getattr(one, side) for one in of_texts] for side in ("starts", "stops"))
     splits = splits_of(np.array([len(of_text) for of_text in starts[1:]], np.int64))
-    texts = [word for one in of_texts for word in one.texts or ()]
+    texts = [word for one in of_texts for word in one.texts]
     return UnitTexts(splits, np.concatenate(starts), np.concatenate(stops), texts)
 
 
@@ -458,12 +430,6 @@ def words_of_text(documents: Documents) -> tuple[UnitTexts, np.ndarray, np.ndarr
         for row, start, stop in zip(rows.tolist(), starts.tolist(), stops.tolist(), strict=True)
     ]
     return UnitTexts(splits, starts, stops, texts), first, last
-
-
-def _span_texts(spans: Spans) -> UnitTexts:
-    counts = np.fromiter(map(len, spans), np.int64, len(spans))
-    flat = np.array([span for row in spans for span in row], np.int64).reshape(-1, 2)
-    return UnitTexts(splits_of(counts), flat[:, 0], flat[:, 1])
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,11 @@ from bert_embed.settings import TextSpec, text_room
 from bert_embed.text.documents import (
     Documents,
     Rows,
-    Spans,
     TextTokenizer,
     UnitTexts,
     build_rows,
     merge_tokens,
-    span_ranges,
+    overlapping_tokens,
     tokenize_documents,
     unique_rows,
     words_of_text,
@@ -54,7 +53,7 @@ class RowTokens(TokenPlaces):
 
 @dataclass(frozen=True)
 class Units:
-    """Words or spans, as ranges of an output's tokens."""
+    """Words or chunks, as ranges of an output's tokens."""
 
     texts: UnitTexts  # their ranges of characters, and the words
     first: np.ndarray  # int64 [units], number of the first of its tokens among `RowTokens`
@@ -74,7 +73,6 @@ class Layout:
     window_tokens: np.ndarray | None = None  # int32 [windows], as `num_tokens`
     tokens: RowTokens | None = None
     words: Units | None = None
-    spans: Units | None = None
     chunks: Units | None = None  # whose tokens are pooled in their documents
     num_tokens_full: np.ndarray | None = None  # int32 [documents], if nothing were truncated
     cut_contexts: int = 0  # documents with a context of chunks that was cut
@@ -122,10 +120,7 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> t
         return rows, layout
     outputs = row_tokens(documents, rows, layout.windows, tokenizer.separators)
     words = _words(documents, outputs) if "word" in spec.granularity else None
-    spans = None
-    if documents.spans is not None and "span" in spec.granularity:
-        spans = _units(documents, outputs, documents.spans)
-    return rows, replace(layout, tokens=outputs, words=words, spans=spans)
+    return rows, replace(layout, tokens=outputs, words=words)
 
 
 def _in_windows(
@@ -241,7 +236,7 @@ def _words(documents: Documents, tokens: RowTokens) -> Units:
         return units
     rows = np.flatnonzero(stays)
     splits = np.searchsorted(document[rows], np.arange(len(texts.splits)))
-    words = None if texts.texts is None else [texts.texts[row] for row in rows.tolist()]
+    words = [texts.texts[row] for row in rows.tolist()]
     chosen = UnitTexts(splits, texts.starts[rows], texts.stops[rows], words)
     return Units(chosen, units.first[rows], units.last[rows], units.truncated[rows])
 
@@ -250,7 +245,7 @@ def _units(documents: Documents, tokens: RowTokens, texts: UnitTexts) -> Units:
     """Returns the tokens that overlap each range of characters."""
     at, token_splits = documents.text_tokens()
     tokens_at = documents.tokens.starts[at], documents.tokens.stops[at], token_splits
-    first, last = span_ranges(*tokens_at, texts.splits, texts.starts, texts.stops)
+    first, last = overlapping_tokens(*tokens_at, texts.splits, texts.starts, texts.stops)
     return _cut(documents, tokens, texts, first, last)
 
 
@@ -361,7 +356,6 @@ def text_rows(
     *,
     texts_b: Sequence[str | None] | None = None,
     words: Sequence[Sequence[str] | None] | None = None,
-    spans: Spans | None = None,
     contexts: Sequence[str] | None = None,
     with_empty: bool = False,
 ) -> TextRows:
@@ -383,7 +377,6 @@ def text_rows(
         marker=spec.marker,
         texts_b=texts_b,
         words=words,
-        spans=spans,
         contexts=late,
     )
     documents = replace(documents, contexts=contexts, cut_contexts=cut)
@@ -436,16 +429,15 @@ class GranularVectors:
     sentences: np.ndarray | None  # float32 [documents, windows or chunks, width]
     tokens: np.ndarray | None = None  # float32 [tokens, width], as `Layout.tokens` lists them
     words: np.ndarray | None = None  # float32 [words, width], zeros for a word without a token
-    spans: np.ndarray | None = None  # float32 [spans, width], likewise
     heads: dict[str, Any] = field(default_factory=dict)  # of documents, windows or chunks, by kind
 
 
 @dataclass(frozen=True, eq=False)
 class TextVectors(SameValues):
-    """The vectors of one text's tokens, words or spans.
+    """The vectors of one text's tokens or words.
 
     Attributes:
-        texts: The tokens, words or spans.
+        texts: The tokens or words.
         starts: int32 `[n]`, the first character of each; -1 for special tokens and the prompt's.
         stops: int32 `[n]`, one past the last; -1 likewise.
         vectors: float32 `[n, width]`, for a stack `[n, layers, width]`.
@@ -497,17 +489,13 @@ def document_vectors(
         pooled = merge_tokens(tokens, layout.chunks.first, layout.chunks.last, "mean")
         return GranularVectors(finish(pooled), heads=of_heads)
 
-    def merged_units(units: Units | None) -> np.ndarray | None:
-        if units is None:
-            return None
-        merged = merge_tokens(tokens, units.first, units.last, spec.word_pooling)
-        return scaled(merged, layers) if spec.normalize_tokens else merged
-
-    words, spans = merged_units(layout.words), merged_units(layout.spans)
-    of_tokens = None
+    of_tokens = words = None
+    if layout.words is not None:
+        words = merge_tokens(tokens, layout.words.first, layout.words.last, spec.word_pooling)
+        words = scaled(words, layers) if spec.normalize_tokens else words
     if "token" in spec.granularity:
         of_tokens = scaled(tokens, layers) if spec.normalize_tokens else tokens
-    return GranularVectors(sentences, of_tokens, words, spans, of_heads)
+    return GranularVectors(sentences, of_tokens, words, of_heads)
 
 
 def scaled(vectors: np.ndarray, layers: int) -> np.ndarray:

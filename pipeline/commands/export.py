@@ -37,7 +37,7 @@ def export(
         source: Output of a run, a folder of outputs or a glob, or a list of them.
         dest: A folder, local or gs://.
         to: What the vectors are for: "npy", "faiss" or "vertex".
-        granularity: Which vectors: "sentence", "token", "word" or "span".
+        granularity: Which vectors: "sentence", "token" or "word".
         partial: Whether to take what an unfinished run has finished.
         index: Kind of faiss index: "auto", "flat" or "ivf".
         restricts: Columns to filter by their values, of vertex.

@@ -480,8 +480,8 @@ def _check_texts(options: Options) -> None:
         return
     if options.long_text == "window":
         raise SettingError("long_text", "window is for single texts and conflicts with pairs")
-    if {"word", "span"} & set(options.granularity):
-        raise SettingError("granularity", "word and span are for single texts, not for pairs")
+    if "word" in options.granularity:
+        raise SettingError("granularity", "word is for single texts, not for pairs")
     if options.chunk is not None:
         raise SettingError("chunk", "is for single texts and conflicts with pairs")
 

@@ -58,7 +58,6 @@ NO_ID_COLUMN = ""  # as --id_column: each document is named by its place
 _OF_CSV = "csv_quoting", "csv_escape", "csv_separator", "csv_header"
 _COMMA = re.compile(r"\s*,\s*")
 _RECORDS = "JSON lines, CSV and Parquet"
-_SPANS = "start", "stop"
 
 
 def named_columns(options: Options, existing: Collection[str] = ()) -> Columns:
@@ -79,7 +78,6 @@ def named_columns(options: Options, existing: Collection[str] = ()) -> Columns:
         text=text,
         id=options.id_column or None,
         text_b=options.text_b_column,
-        spans=_SPANS if "span" in options.granularity else None,
         csv_quoting=options.csv_quoting,
         csv_escape=options.csv_escape,
         csv_separator=options.csv_separator,
@@ -96,7 +94,6 @@ def recorded_columns(record: RunRecord) -> Columns:
         text=source.text_column,
         id=source.id_column,
         text_b=source.text_b_column,
-        spans=_SPANS if source.span_columns else None,
         csv_quoting=options["csv_quoting"],
         csv_escape=options["csv_escape"],
         csv_separator=options["csv_separator"],
@@ -292,8 +289,6 @@ def _refuse_columns(options: Options, columns: Columns) -> None:
             f"--chunk_context {columns.context[0]} is a column of {_RECORDS}, but the input is "
             f"plain text; {HEADINGS} are those of Markdown"
         )
-    if columns.spans:
-        raise UsageError(f"--granularity span reads {_RECORDS}, but the input is plain text")
 
 
 def _check_json(
@@ -497,7 +492,6 @@ _OF_TEXTS = (
     "extra_columns",
     "chunk",
 )
-_OFFERED = ("sentence", "token")  # by every example; words and spans must have been requested
 
 
 def are_examples(files: Sequence[InputFile]) -> bool:
@@ -559,13 +553,12 @@ def text_options(options: Options, settings: ExampleSettings | None, bundle: Bun
     long_text = "truncate" if settings is None else settings.long_text
     if options.long_text not in ("truncate", long_text):
         raise _contradiction("long_text", options.long_text, long_text)
-    offered = _OFFERED if settings is None else (*_OFFERED, *settings.granularity)
-    for kind in options.granularity:
-        if kind not in offered and kind in ("word", "span"):
-            raise UsageError(
-                f"--granularity {kind} is not available for these examples, which do not hold "
-                f"{kind}s; tokenize the texts with --granularity {kind}"
-            )
+    has_words = settings is not None and "word" in settings.granularity
+    if "word" in options.granularity and not has_words:
+        raise UsageError(
+            "--granularity word is not available for these examples, which do not hold words; "
+            "tokenize the texts with --granularity word"
+        )
     if options.keep_text and settings is not None and not settings.keep_text:
         raise UsageError(
             "--keep_text is not available for these examples, which do not hold their texts; "

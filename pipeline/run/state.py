@@ -129,7 +129,6 @@ def _input(run: EmbedRun) -> RunInput:
         text_column=columns.text,
         id_column=columns.id,
         text_b_column=columns.text_b,
-        span_columns=columns.spans,
         extra_columns=extra and {column.name: str(column.type) for column in extra},
         limit=run.options.limit,
         skip_existing=earlier_of(run.work.earlier),

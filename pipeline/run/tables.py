@@ -41,7 +41,7 @@ from bert_embed.transforms.bigquery.load import KindTable, TableLoad
 from bert_embed.transforms.bigquery.read import TableRequest, table_state
 from bert_embed.transforms.listing import Listing, listing_digest
 from bert_embed.transforms.parts import InputFile
-from bert_embed.transforms.read.columns import SPANS, Columns, no_column
+from bert_embed.transforms.read.columns import Columns, no_column
 from bert_embed.transforms.read.records import CAN_BE
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "text_column": ("STRING",),
     "text_b_column": ("STRING",),
     "chunk_context": ("STRING",),
-    SPANS: _INTEGERS,
 }
 _LISTED = {
     "STRING": pa.string(),

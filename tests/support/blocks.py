@@ -20,7 +20,7 @@ from bert_embed.transforms.blocks import (
     EmbeddingBlock,
     KeptWindows,
     TokenVectors,
-    UnitVectors,
+    WordVectors,
 )
 from bert_embed.transforms.listing import StoredListing, list_input, listing_digest, write_listing
 from bert_embed.transforms.output_folder import OutputFolder
@@ -56,13 +56,13 @@ def token_vectors(width: int = WIDTH) -> TokenVectors:
     )
 
 
-def unit_vectors(texts: bool) -> UnitVectors:
-    """Four units of three documents; the third and the fourth have no vector."""
+def word_vectors() -> WordVectors:
+    """Four words of three documents; the third and the fourth have no vector."""
     vectors = numbers(4)
     vectors[2:] = np.nan
-    return UnitVectors(
+    return WordVectors(
         splits=np.array([0, 3, 3, 4]),
-        texts=pa.array([word for document in WORDS for word in document]) if texts else None,
+        texts=pa.array([word for document in WORDS for word in document]),
         starts=np.array([0, 5, 10, 0], np.int32),
         stops=np.array([4, 9, 14, 8], np.int32),
         truncated=np.array([False, True, True, False]),
@@ -100,8 +100,7 @@ def every_kind() -> EmbeddingBlock:
     return embedding_block(
         vectors=numbers(3),
         tokens=token_vectors(),
-        words=unit_vectors(texts=True),
-        spans=unit_vectors(texts=False),
+        words=word_vectors(),
     )
 
 

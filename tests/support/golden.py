@@ -45,8 +45,9 @@ def flags(name: str, model: str) -> list[str]:
 
 
 def passed_over(stored: dict[str, Any]) -> dict[str, Any]:
-    """A run.json of an earlier version without what is no longer counted."""
+    """A run.json of an earlier version without what is no longer counted or read."""
     kept = {key: value for key, value in stored.items() if not key.startswith("equal_")}
+    kept["input"] = {key: stored["input"][key] for key in stored["input"] if key != "span_columns"}
     return kept | {"unknown": {key: stored["unknown"][key] for key in ("tokens", "share")}}
 
 

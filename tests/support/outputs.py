@@ -175,7 +175,7 @@ def whole_record(vectors: dict[str, Any], documents: int = 0, **keys: Any) -> di
         **keys: Further keys of run.json, or others in their place.
     """
     counts = dict.fromkeys(("rejected", "skipped", "blank_lines", "truncated", "parts_reused"), 0)
-    inputs = dict.fromkeys(("format", "paths", "id_column", "text_b_column", "span_columns"))
+    inputs = dict.fromkeys(("format", "paths", "id_column", "text_b_column"))
     inputs |= dict.fromkeys(("extra_columns", "limit", "skip_existing"))
     return {
         "format": 2,

@@ -235,26 +235,6 @@ def test_tokens_and_words_follow_the_layers_and_the_prompt_of_the_encoder(tiny_b
     assert loaded.units(["the bank"])[0].starts.tolist() == [-1, -1, -1, 0, 4, -1]
 
 
-def test_spans_are_pooled_in_the_context_of_their_text(encoder):
-    text = "the bank of the river"
-    found = encoder.units([text, "money"], [[(4, 8), (9, 21), (3, 4)], []])
-    assert [each.texts for each in found] == [["bank", "of the river", " "], []]
-    tokens = encoder.units([text])[0].vectors
-    assert_near(found[0].vectors[0], tokens[2])
-    assert_near(found[0].vectors[1], tokens[3:6].mean(0))
-    assert np.isnan(found[0].vectors[2]).all()
-    assert found[1].vectors.shape == (0, 32)
-    (words,) = encoder.units([text.split()], [np.array([[1, 2], [2, 5]])])
-    assert words.texts == ["bank", "of the river"]
-    assert words.starts.tolist() == [4, 9]
-    assert_near(words.vectors, found[0].vectors[:2])
-    one = encoder.units(text, [(4, 8), (9, 21), (3, 4)])
-    assert one.texts == found[0].texts
-    np.testing.assert_array_equal(one.vectors, found[0].vectors)
-    (last,) = encoder.units([text], [[(9, 21)]], word_pooling="last", normalize=True)
-    assert_near(last.vectors[0], tokens[5] / np.linalg.norm(tokens[5]))
-
-
 def test_one_text_gives_its_own_tokens_and_words(encoder):
     for of in ("token", "word"):
         one, (listed,) = encoder.units("the bank", of), encoder.units(["the bank"], of)
@@ -268,30 +248,11 @@ def test_one_text_gives_its_own_tokens_and_words(encoder):
     assert without_token == copy.copy(without_token)
 
 
-@pytest.mark.parametrize(
-    ("spans", "message"),
-    [
-        ([], "of must be 1 list of spans, got 0"),
-        ([[(0, 99)]], r"of\[0\]\[0\] must have 0 <= start < stop <= 8 in this text"),
-        ([[(3, 3)]], r"of\[0\]\[0\] must have 0 <= start < stop"),
-        ([[(1,)]], r"of\[0\]\[0\] must be \(start, stop\)"),
-        ([[(1, 2.5)]], r"of\[0\]\[0\] must be an integer, got 2.5"),
-        ([[4]], r"of\[0\]\[0\] must be \(start, stop\), got a int"),
-        ("0:4", "of must be one of token, word, got '0:4'"),
-    ],
-)
-def test_a_wrong_span_is_named(encoder, spans, message):
-    with pytest.raises(bert_embed.SettingError, match=message):
-        encoder.units(["the bank"], spans)
-
-
 def test_units_of_long_texts_may_be_computed_in_windows(encoder):
     text = "the bank of the river " * 20
     with pytest.warns(bert_embed.TruncationWarning):
         assert len(encoder.units([text], "word")[0]) == 62
     assert len(encoder.units([text], "word", long_text="window", stride=8)[0]) == 100
-    (span,) = encoder.units([text], [[(422, 426)]], long_text="window")
-    assert not np.isnan(span.vectors).any()
     with pytest.raises(bert_embed.SettingError, match="texts number 0 is longer than 64 tokens"):
         encoder.units([text], long_text="reject")
 
@@ -420,7 +381,7 @@ def test_a_warning_names_the_line_of_the_caller(encoder):
         "encode_query": lambda: encoder.encode_query(long, max_seq_length=8),
         "encode_document": lambda: encoder.encode_document(long, max_seq_length=8),
         "units": lambda: encoder.units(long, max_seq_length=8),
-        "spans": lambda: encoder.units(long, [[(0, 5)]], max_seq_length=8),
+        "words": lambda: encoder.units(long, "word", max_seq_length=8),
     }
     for name, call in calls.items():
         with pytest.warns(bert_embed.TruncationWarning) as shown:
@@ -457,14 +418,15 @@ def test_a_prompt_may_be_given_by_its_name(prompted):
 def test_units_are_named(encoder):
     for of, message in (
         ("sentence", "of must be one of token, word, got 'sentence'"),
-        (3, "of must be a list of spans"),
+        (3, "of must be one of token, word, got 3"),
+        ([[(0, 3)]], "of must be one of token, word, got"),
     ):
         with pytest.raises(bert_embed.SettingError, match=message):
             encoder.units(["the bank"], of)
-    with pytest.raises(bert_embed.SettingError, match="word_pooling is of words and spans"):
+    with pytest.raises(bert_embed.SettingError, match="word_pooling is of words"):
         encoder.units(["the bank"], word_pooling="max")
     with pytest.raises(bert_embed.SettingError, match="texts_b is for pairs, which have vectors"):
         encoder.units(["the bank"], "word", ["money"])
-    spans = [f"number {number}" for number in range(1030)]
-    found = encoder.units(spans, [[(0, 6)]] * len(spans), show_progress_bar=True)
-    assert {each.texts[0] for each in found} == {"number"}
+    texts = [f"number {number}" for number in range(1030)]
+    found = encoder.units(texts, "word", show_progress_bar=True)
+    assert [" ".join(each.texts) for each in found] == texts

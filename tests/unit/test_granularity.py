@@ -116,11 +116,9 @@ def test_lists_of_words_and_texts_may_stand_together(encoder):
     assert found[1].starts.tolist() == [0, 11]
 
 
-def laid_out(encoder, texts, spans=None, **settings):
+def laid_out(encoder, texts, **settings):
     made = TextSpec(**{"max_seq_length": 16, "granularity": ("word",), **settings})
-    documents = tokenize_documents(
-        encoder.tokenizer, texts, offsets=True, prompt=made.prompt, spans=spans
-    )
+    documents = tokenize_documents(encoder.tokenizer, texts, offsets=True, prompt=made.prompt)
     return lay_out(documents, made, encoder.tokenizer)
 
 
@@ -129,15 +127,6 @@ def test_a_word_says_whether_it_was_cut(encoder):
     assert layout.words.texts.texts == ["a", "b", "embeddings"]
     assert layout.words.truncated.tolist() == [False, False, True]
     assert (layout.words.last - layout.words.first).tolist() == [1, 1, 2]
-
-
-def test_spans_take_the_tokens_they_touch(encoder):
-    text = "the river bank and the money bank"
-    spans = [[(4, 14), (0, len(text)), (23, 26)], []]
-    _, layout = laid_out(encoder, [text, "none"], spans, granularity=("span",))
-    assert layout.spans.texts.splits.tolist() == [0, 3, 3]
-    assert layout.spans.first.tolist() == [2, 1, 6]
-    assert layout.spans.last.tolist() == [4, 8, 7]
 
 
 def test_a_prompt_stands_before_the_text_and_has_no_place_in_it(encoder):

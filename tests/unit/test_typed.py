@@ -31,10 +31,10 @@ assert_type(encoder, bert_embed.Encoder)
 vectors = encoder.encode(["one", "two"], layers=[-1, -2], layer_combine="sum")
 assert_type(vectors, Floats)
 assert_type(encoder.encode(["one"], ["two"], show_progress_bar=True), Floats)
-spans = encoder.units(["one two"], [[(0, 3)]], recipe="cls", long_text="window")
-assert_type(spans, list[bert_embed.TextVectors])
-assert_type(spans[0].vectors, Floats)
-assert_type(encoder.units("one two", [(0, 3)], word_pooling="max"), bert_embed.TextVectors)
+units_of = encoder.units(["one two"], "word", recipe="cls", long_text="window")
+assert_type(units_of, list[bert_embed.TextVectors])
+assert_type(units_of[0].vectors, Floats)
+assert_type(encoder.units("one two", "word", word_pooling="max"), bert_embed.TextVectors)
 assert_type(encoder.encode(["one"], ["two"], kind="scores"), Floats)
 assert_type(encoder.encode("one", kind="dense", normalize=True), Floats)
 assert_type(encoder.encode_query(["one"]), Floats)
@@ -69,7 +69,7 @@ assert_type(bert_embed.compare("old", "new").new.documents, int)
 ids, stored = bert_embed.read("out", partial=True)
 assert_type(ids, list[str | int])
 assert_type(stored, Floats)
-for reader in (bert_embed.read_tokens, bert_embed.read_words, bert_embed.read_spans):
+for reader in (bert_embed.read_tokens, bert_embed.read_words):
     units = reader("out", partial=True)
     assert_type(units, Iterator[bert_embed.DocumentUnits])
     for unit in units:
@@ -120,7 +120,7 @@ def test_all_names_exactly_what_is_documented():
     assert bert_embed.__all__ == dir(bert_embed)
     assert all(getattr(bert_embed, name) is not None for name in bert_embed.__all__)
     assert {"load", "Encoder", "Tokenizer", "read", "read_tokens"} <= set(bert_embed.__all__)
-    assert {"read_words", "read_spans", "InputError", "SettingError"} <= set(bert_embed.__all__)
+    assert {"read_words", "InputError", "SettingError"} <= set(bert_embed.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Model'"):
         bert_embed.Model  # noqa: B018
 
@@ -158,7 +158,7 @@ WRONG = {
     "bert_embed.load(7)": "incompatible type",
     "encoder.encode(['a'], poling='cls')": "Unexpected keyword",
     "encoder.encode(['a'], kind='colbert')": "No overload variant",
-    "encoder.units(['a'], 'sentence')": "incompatible type",
+    "encoder.units(['a'], 'sentence')": "No overload variant",
     "encoder.score('a')": "incompatible type",
     "encoder.encode(['a'], kind='sparse', pooling='cls')": "No overload variant",
     "bert_embed.read_token('out')": "has no attribute",

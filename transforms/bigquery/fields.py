@@ -25,7 +25,6 @@ _DESCRIPTIONS = {
     "segment": "0 in the first text, 1 in the second",
     "words": "The document's words in order",
     "word": "The word",
-    "spans": "The document's spans in order",
     "sparse": "The weights above zero, by ascending index",
     "index": "Number in the model's vocabulary",
     "value": "The weight",

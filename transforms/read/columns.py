@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from bert_embed.base.errors import InputError
 
-SPANS = "granularity span column"  # how messages name a column that the granularity requires
 _DEFAULTS = {"text_column": "text", "id_column": "id"}
 _MOST_NAMED = 30  # columns that a message lists
 
@@ -27,7 +26,6 @@ class Columns:
     text: str = "text"
     id: str | None = None  # the field; None: a record's place in its file
     text_b: str | None = None  # the field of the second text
-    spans: tuple[str, str] | None = None  # of starts and stops, in code points, or words of a list
     extra: pa.Schema | None = None  # names and types of what is passed through to the output
     id_type: str = "string"  # in Parquet and JSON lines; or the integer type of the id's one column
     csv_quoting: str = "minimal"  # or `none`: quotes in CSV are characters like others
@@ -55,7 +53,6 @@ class Columns:
             ("id_column", self.id),
             ("text_b_column", self.text_b),
         ]
-        pairs += [(SPANS, name) for name in self.spans or ()]
         pairs += [("chunk_context", name) for name in self.context]
         pairs += [("extra_columns", name) for name in (self.extra.names if self.extra else ())]
         return [(flag, name) for flag, name in pairs if name is not None]
@@ -150,5 +147,5 @@ def no_column(flag: str, name: str, place: str, existing: Iterable[str]) -> Inpu
         hint = f"; name the right one with {flag}"
     return InputError(
         f"{default}{flag} {name} is {place}, which has {listed or 'none'}{hint}",
-        flag.partition(" ")[0],
+        flag,
     )

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
@@ -193,7 +192,6 @@ _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "
 _LETTERS = re.compile(r"\\(.)", re.DOTALL)
 _UNQUOTED = Dialect(has_quotes=False, escape="\\")
 _FEW_LINES = 10  # of a malformed record: one with more is logged
-_INTEGER = re.compile(r"[0-9]{1,18}")  # Python refuses to convert thousands of digits
 # Python's csv module has one limit of fields for the process: here it is that of a record.
 _large_fields = SharedSetting(
     lambda: csv.field_size_limit(lines.MOST_RECORD_BYTES), csv.field_size_limit
@@ -535,7 +533,9 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
                     named[name] = value.lstrip(" ")  # after a comma, as in the header
             document = (columns.id and named[columns.id]) or None
             values = extra(named) if extra else ()
-            yield record_of(_typed(named, columns), columns, values)
+            if columns.id and document is None:  # CSV has no notation for a missing one
+                del named[columns.id]
+            yield record_of(named, columns, values)
         except csv.Error as error:
             count = len(data.splitlines())
             if count > _FEW_LINES:
@@ -585,16 +585,6 @@ def _text(data: bytes, records: CsvRecords) -> str:
     if records.quoting == _UNQUOTED and "\\" in text:
         text = _LETTERS.sub(lambda pair: "\\" + _CONTROLS.get(pair[1], pair[1]), text)
     return text
-
-
-def _typed(fields: dict[str, Any], columns: Columns) -> dict[str, Any]:
-    """The fields with values that CSV has no notation for: missing ids and spans, integers."""
-    if columns.id and not fields[columns.id]:
-        del fields[columns.id]
-    for name in columns.spans or ():
-        value = fields[name]
-        fields[name] = int(value) if value and _INTEGER.fullmatch(value) else value or None
-    return fields
 
 
 def _shown(data: bytes) -> str | bytes:

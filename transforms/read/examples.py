@@ -54,11 +54,8 @@ def feature_kinds(granularity: tuple[str, ...], windows: bool, keep_text: bool) 
     names = ["input_ids", "input_mask", "segment_ids", "starts", "stops"]
     names += ["num_tokens", "num_tokens_full", "truncated", "text_hash"]
     names += ["windows", *(["window", "window_first"] if windows else [])]
-    for name in ("word", "span"):
-        if name in granularity:
-            names += [
-                f"{name}_{suffix}" for suffix in ("starts", "stops", "first", "last", "truncated")
-            ]
+    if "word" in granularity:
+        names += [f"word_{suffix}" for suffix in ("starts", "stops", "first", "last", "truncated")]
     kinds: dict[str, type] = dict.fromkeys(names, int)
     kinds |= {"id": bytes, "tokenizer": bytes} | ({"text": bytes} if keep_text else {})
     return kinds | ({"words": bytes} if "word" in granularity else {})
@@ -113,9 +110,8 @@ def row_problems(
         "token id out of the vocabulary": _any(_outside(ids, reading.vocab_size), ids.splits),
         "segment id out of range": _any(_outside(segments, reading.segments), segments.splits),
     }
-    for name in ("word", "span"):
-        if name in reading.text_spec.granularity:
-            problems[f"no {name}s that fit the row"] = _odd_units(columns, name)
+    if "word" in reading.text_spec.granularity:
+        problems["no words that fit the row"] = _odd_words(columns)
     if reading.windows:
         problems["windows that leave gaps"] = _gaps(
             columns, lengths - reading.prompt_tokens - reading.special
@@ -127,14 +123,13 @@ def row_problems(
     return first
 
 
-def _odd_units(columns: dict[str, Column], name: str) -> np.ndarray:
-    """bool `[rows]`: units whose features differ in number, or that end before they begin."""
-    first, last = columns[f"{name}_first"], columns[f"{name}_last"]
-    others = [columns[f"{name}_{suffix}"] for suffix in ("starts", "stops", "truncated")]
-    others += [columns["words"]] if name == "word" else []
+def _odd_words(columns: dict[str, Column]) -> np.ndarray:
+    """bool `[rows]`: words whose features differ in number, or that end before they begin."""
+    first, last = columns["word_first"], columns["word_last"]
+    names = ("word_starts", "word_stops", "word_truncated", "words")
     odd = first.counts != last.counts
-    for other in others:
-        odd |= other.counts != first.counts
+    for name in names:
+        odd |= columns[name].counts != first.counts
     rows = np.flatnonzero(~odd)
     begins, splits = _values_of(first, rows), splits_of(first.counts[rows])
     odd[rows] = _any((begins < 0) | (_values_of(last, rows) < begins), splits)
@@ -399,11 +394,8 @@ def _layout(
     if not spec.needs_tokens:
         return layout
     tokens = _row_tokens(rows, windows, reading, starts, stops)
-    units = {
-        name: _units(columns, name, good[heads], tokens) if name in spec.granularity else None
-        for name in ("word", "span")
-    }
-    return replace(layout, tokens=tokens, words=units["word"], spans=units["span"])
+    words = _words(columns, good[heads], tokens) if "word" in spec.granularity else None
+    return replace(layout, tokens=tokens, words=words)
 
 
 def _row_tokens(
@@ -421,16 +413,14 @@ def _row_tokens(
     return RowTokens(splits, rows.input_ids[at], row, place, segments, starts[at], stops[at])
 
 
-def _units(columns: dict[str, Column], name: str, heads: np.ndarray, tokens: RowTokens) -> Units:
-    splits = splits_of(columns[f"{name}_first"].counts[heads])
+def _words(columns: dict[str, Column], heads: np.ndarray, tokens: RowTokens) -> Units:
+    splits = splits_of(columns["word_first"].counts[heads])
     starts, stops, first, last, truncated = (
-        _values_of(columns[f"{name}_{suffix}"], heads)
+        _values_of(columns[f"word_{suffix}"], heads)
         for suffix in ("starts", "stops", "first", "last", "truncated")
     )
-    texts = None
-    if name == "word":
-        words = _values_of(columns["words"], heads).tolist()
-        texts = [value.decode("utf-8", "replace") for value in words]
+    words = _values_of(columns["words"], heads).tolist()
+    texts = [value.decode("utf-8", "replace") for value in words]
     most = np.repeat(np.diff(tokens.splits), np.diff(splits))
     shift = np.repeat(tokens.splits[:-1], np.diff(splits))
     return Units(

@@ -30,7 +30,7 @@ from bert_embed.transforms.parts import (
     RowGroup,
     Slice,
 )
-from bert_embed.transforms.read.columns import SPANS, Columns, no_column, partitions, text_fields
+from bert_embed.transforms.read.columns import Columns, no_column, partitions, text_fields
 from bert_embed.transforms.read.lines import INVALID_UTF8, parts_in_order, positions
 from bert_embed.transforms.read.loaded import loaded_type
 from bert_embed.transforms.read.records import (
@@ -62,7 +62,6 @@ _REQUIRED = {
     "chunk_context": "must be a string",
     "id_column": "must be a string or an integer (pandas makes integers with nulls double, write "
     "them as Int64)",
-    SPANS: "must be an integer, or a list of integers",
     "extra_columns": f"a column has one type in all files of a run, and {CAN_BE}",
 }
 
@@ -220,10 +219,8 @@ def _is_readable(flag: str, name: str, kind: pa.DataType, columns: Columns) -> b
             return plain_type(kind) is not None or wanted == pa.string()
         held = plain_type(kind) or kind
         return promoted([loaded_type(held) if columns.loads else held, wanted]) == wanted
-    can_be_list = flag == SPANS or (flag == "text_column" and len(columns.texts) == 1)
+    can_be_list = flag == "text_column" and len(columns.texts) == 1
     listed = kind.value_type if is_list(kind) and can_be_list else kind
-    if flag == SPANS:
-        return pa.types.is_integer(listed)
     has_words = listed is not kind  # which are read as they are
     return is_text(listed) and not (has_words and (is_binary(listed) or listed == pa.uuid()))
 

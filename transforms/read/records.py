@@ -2,7 +2,6 @@
 
 import base64
 import datetime
-import itertools
 import math
 import re
 import uuid
@@ -38,7 +37,7 @@ OWN_COLUMNS = frozenset(
     [
         *("id", "embedding", "scale", "num_tokens", "num_tokens_full", "truncated"),
         *("text_hash", "start", "stop"),
-        *("window", "chunk", "tokens", "words", "spans", "features"),
+        *("window", "chunk", "tokens", "words", "features"),
     ]
 )
 TEXT = "text"  # the column of texts, where they are kept
@@ -217,13 +216,12 @@ _CONVERTERS |= {
 
 ID_TOO_LONG = "id too long"
 _MOST_ID_CHARS = 4096  # as long as a path may be; all ids of a part are in memory
-Span = tuple[int, int]
 
 # Id (None where records have none of their own), text (a list of words joined by one space),
-# second text and context of chunks ("" where there is none), words if the text came as a list,
-# spans, and the values of the extra columns. A plain tuple: creating named ones took a quarter of
-# the reading time.
-Record = tuple[str | None, str, str, str, list[str] | None, Sequence[Span], tuple[Any, ...]]
+# second text and context of chunks ("" where there is none), words if the text came as a list, and
+# the values of the extra columns. A plain tuple: creating named ones took a quarter of the reading
+# time.
+Record = tuple[str | None, str, str, str, list[str] | None, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -246,7 +244,6 @@ class Documents:
     rejected: list[Rejected]
     texts_b: list[str] | None = None
     words: list[list[str] | None] | None = None
-    spans: list[list[tuple[int, int]]] | None = None
     contexts: list[str] | None = None
     extra: pa.Table | None = None
     unfit: Counter[str] = field(default_factory=Counter)  # values of extra columns that are null
@@ -256,7 +253,7 @@ _NO_DOCUMENTS = Documents(pa.array([], pa.string()), [], pa.array([], pa.string(
 
 
 def join_documents(several: Sequence[Documents], columns: Columns) -> Documents:
-    """Joins the documents of several files; one that lacks a column gets "", no spans, or nulls."""
+    """Joins the documents of several files; one that lacks a column gets "" or nulls."""
     listed = any(documents.words is not None for documents in several)
     unfit = sum((documents.unfit for documents in several), Counter[str]())
     joined = join(
@@ -275,8 +272,6 @@ def _completed(documents: Documents, columns: Columns, listed: bool) -> Document
         missing["contexts"] = [""] * count
     if listed and documents.words is None:
         missing["words"] = [None] * count
-    if columns.spans and documents.spans is None:
-        missing["spans"] = [[] for _ in range(count)]
     if columns.extra and documents.extra is None:
         nulls = [pa.nulls(count, field.type) for field in columns.extra]
         missing["extra"] = pa.Table.from_arrays(nulls, schema=columns.extra)
@@ -298,11 +293,7 @@ def record_of(fields: Mapping[str, Any], columns: Columns, extra: tuple[Any, ...
         raise BadRecordError(BLANK_LINE)
     text_b = _text_b_of(fields, columns.text_b) if columns.text_b else ""
     context = _context_of(fields, columns.context) if columns.context else ""
-    spans: Sequence[Span] = ()
-    if columns.spans:
-        spans = _spans_of(fields, columns.spans, len(text) if words is None else len(words))
-        spans = spans if words is None else _in_code_points(spans, words)
-    return document, text, text_b, context, words, spans, extra
+    return document, text, text_b, context, words, extra
 
 
 def documents_of(
@@ -329,8 +320,8 @@ def documents_of(
         )
     rows = np.array(good, np.int64)
     sources = places if len(rows) == len(places) else places.take(pa.array(rows))
-    ids, texts, texts_b, contexts, words, spans, extra = (
-        map(list, zip(*records, strict=True)) if records else ([],) * 7
+    ids, texts, texts_b, contexts, words, extra = (
+        map(list, zip(*records, strict=True)) if records else ([],) * 6
     )
     unfit: Counter[str] = Counter()
     documents = Documents(
@@ -340,7 +331,6 @@ def documents_of(
         rejected=rejected,
         texts_b=texts_b if columns.text_b else None,
         words=words if any(words) else None,
-        spans=spans if columns.spans else None,
         contexts=contexts if columns.context else None,
         extra=_extra_table(extra, columns.extra, unfit) if columns.extra else None,
         unfit=unfit,
@@ -386,30 +376,6 @@ def _context_of(record: Mapping[str, Any], names: Sequence[str]) -> str:
     if not all(isinstance(value, str) for value in values):
         raise BadRecordError("context is not a string")
     return " ".join(stripped for value in values if (stripped := value.strip()))
-
-
-def _spans_of(record: Mapping[str, Any], columns: tuple[str, str], length: int) -> list[Span]:
-    starts, stops = (record.get(column) for column in columns)
-    if starts is None or stops is None:
-        raise BadRecordError("missing spans")
-    if not isinstance(starts, list) and not isinstance(stops, list):
-        starts, stops = [starts], [stops]
-    if not isinstance(starts, list) or not isinstance(stops, list):
-        raise BadRecordError("malformed spans", "one of the columns is a list, the other is not")
-    if len(starts) != len(stops):
-        raise BadRecordError("malformed spans", f"{len(starts)} starts, {len(stops)} stops")
-    if not all(type(place) is int for place in (*starts, *stops)):  # true and false are int, too
-        raise BadRecordError("malformed spans", "a start or stop is not an integer")
-    spans = list(zip(starts, stops, strict=True))
-    if not all(0 <= start < stop <= length for start, stop in spans):
-        raise BadRecordError("span outside the text")
-    return spans
-
-
-def _in_code_points(spans: Sequence[Span], words: Sequence[str]) -> list[Span]:
-    """Converts spans counted in words to code points of the text that joins the words."""
-    begins = [0, *itertools.accumulate(len(word) + 1 for word in words)]
-    return [(begins[start], begins[stop] - 1) for start, stop in spans]
 
 
 _UUID = "04"  # MongoDB's subtype; of the older 03 nobody knows the order of its bytes

@@ -54,7 +54,7 @@ class SentenceKind(_DenseKind):
 
 @dataclass(frozen=True)
 class UnitKind(_DenseKind):
-    """Tokens, words or spans: a list of structs a document, in a column of the folder's name."""
+    """Tokens or words: a list of structs a document, in a column of the folder's name."""
 
     by_row = False
     fields: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # attributes, types
@@ -89,7 +89,6 @@ def _times(shape: Sequence[int]) -> str:
 
 
 _PLACES = {"start": ("starts", "int32"), "stop": ("stops", "int32")}
-_SPAN = {**_PLACES, "truncated": ("truncated", "bool")}
 SENTENCE = SentenceKind("sentence", "embeddings", 1, reader="read")
 TOKEN = UnitKind(
     *("token", "tokens", 6),
@@ -97,9 +96,10 @@ TOKEN = UnitKind(
     fields={"token": ("tokens", "string"), "segment": ("segments", "int32"), **_PLACES},
 )
 WORD = UnitKind(
-    "word", "words", 3, reader="read_words", fields={"word": ("texts", "string"), **_SPAN}
+    *("word", "words", 3),
+    reader="read_words",
+    fields={"word": ("texts", "string"), **_PLACES, "truncated": ("truncated", "bool")},
 )
-SPAN = UnitKind("span", "spans", 4, reader="read_spans", fields=_SPAN)
 
 
 def register_kind(kind: Kind) -> None:
@@ -115,7 +115,6 @@ for _kind in (
     SENTENCE,
     TOKEN,
     WORD,
-    SPAN,
     SparseKind("sparse", "sparse", 2, SparseHead, "read_sparse"),
     MultiKind("multi", "multi", 5, MultiHead, "read_multi"),
     ScoresKind("scores", "scores", 0, ScoresHead, "read_scores"),

@@ -9,7 +9,7 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.blocks import described, embedding_block, unit_vectors, write
+from tests.support.blocks import described, embedding_block, word_vectors, write
 from tests.support.command import embed
 from tests.support.outputs import contents, export, extra_of, finished_run
 
@@ -110,7 +110,7 @@ def test_chunks_keep_their_number_and_place(runs, tmp_path):
 
 @pytest.mark.parametrize("output_format", FORMATS)
 def test_words_are_a_row_each_but_for_those_without_a_vector(tmp_path, output_format):
-    block = embedding_block(words=unit_vectors(texts=True))
+    block = embedding_block(words=word_vectors())
     (tmp_path / "run").mkdir()
     write(tmp_path / "run", block, described(block), output_format)
     assert export(tmp_path / "run", tmp_path / "npy", "npy", granularity="word") == 0

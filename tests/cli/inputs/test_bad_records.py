@@ -164,17 +164,3 @@ def test_a_malformed_row_of_csv_says_what_is_wrong_where(tmp_path, tiny_bundle):
         ("more fields than the header", "3 fields, 2 in the header"),
         ("invalid UTF-8", "byte 1 of the record is 0xe9"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("spans", "detail"),
-    [
-        ({"start": [0, 1], "stop": [1]}, "2 starts, 1 stops"),
-        ({"start": 0, "stop": [1]}, "one of the columns is a list, the other is not"),
-        ({"start": 0.5, "stop": 1}, "a start or stop is not an integer"),
-    ],
-)
-def test_malformed_spans_say_what_is_wrong(spans, detail, tmp_path, tiny_bundle):
-    content = json.dumps({"text": "the river", **spans}).encode()
-    found = details(tmp_path, tiny_bundle, "a.jsonl", content, granularity="span")
-    assert found == [("malformed spans", detail)]

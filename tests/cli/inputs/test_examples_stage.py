@@ -43,7 +43,7 @@ def tokenize(output, model, *inputs, **flags):
 
 def all_files(folder):
     """Every file of vectors by its name."""
-    kinds = ("embeddings", "windows", "tokens", "words", "spans")
+    kinds = ("embeddings", "windows", "tokens", "words")
     found = [path for kind in kinds for path in data_files(folder, kind)]
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
@@ -56,20 +56,20 @@ def examples_in(folder, compression=""):
 
 @pytest.fixture
 def mixed(tmp_path):
-    """Texts of every kind: plain, empty of tokens, long, doubled, words of their own, spans."""
+    """Texts of every kind: plain, empty of tokens, long, doubled, words of their own."""
     return write_json(
         tmp_path / "in.jsonl",
-        {"id": 1, "text": "the river, money bank", "start": [0, 11], "stop": [9, 21], "b": "of"},
-        {"id": 2, "text": ["of", "", "banks", "\u200b"], "start": 3, "stop": 8, "b": ""},
-        {"id": "ü", "text": LONG, "start": [], "stop": [], "b": "money bank"},
-        {"id": 4, "text": "the river, money bank", "start": 1, "stop": 2, "b": "of"},
-        {"id": 5, "text": "\u200b", "start": [], "stop": [], "b": ""},
-        {"id": 6, "text": "Ünïcode \U0001f600 bank", "start": [8], "stop": [14], "b": "a"},
+        {"id": 1, "text": "the river, money bank", "b": "of"},
+        {"id": 2, "text": ["of", "", "banks", "\u200b"], "b": ""},
+        {"id": "ü", "text": LONG, "b": "money bank"},
+        {"id": 4, "text": "the river, money bank", "b": "of"},
+        {"id": 5, "text": "\u200b", "b": ""},
+        {"id": 6, "text": "Ünïcode \U0001f600 bank", "b": "a"},
         {"id": 7},
     )
 
 
-EVERY = "sentence,token,word,span"
+EVERY = "sentence,token,word"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ EVERY = "sentence,token,word,span"
         ({}, {}),
         ({}, {"granularity": "token", "layers": "-1,-2", "layer_combine": "stack"}),
         ({"granularity": EVERY}, {"granularity": EVERY}),
-        ({"max_seq_length": 9, "granularity": "word,span"}, {"granularity": "span,word"}),
+        ({"max_seq_length": 9, "granularity": "word,token"}, {"granularity": "token,word"}),
         ({"prompt": "bank: ", "granularity": EVERY}, {"granularity": EVERY}),
         ({"text_b_column": "b", "max_seq_length": 20}, {"granularity": "sentence,token"}),
         ({"long_text": "reject", "max_seq_length": 20}, {}),
@@ -196,7 +196,6 @@ def test_another_tokenizer_is_refused_by_name(tmp_path, other_model, plain_examp
         ({"prompt": "other"}, "--prompt other conflicts with these examples, tokenized with '"),
         ({"long_text": "window"}, "--long_text window conflicts"),
         ({"granularity": "word"}, "--granularity word is not available for these examples"),
-        ({"granularity": "span"}, "--granularity span is not available for these examples"),
         ({"text_column": "a"}, "--text_column is for texts"),
         ({"output_format": "tfrecord", "granularity": "token"}, "--output_format tfrecord is for"),
     ],

@@ -75,6 +75,24 @@ def test_it_is_read_with_its_ids_in_order(copy, name, bundle):
     ]
 
 
+def test_a_kind_that_only_another_version_has_bars_no_other(tmp_path):
+    copy = Path(shutil.copytree(GOLDEN / "parquet", tmp_path / "parquet"))
+    stored = record(copy)
+
+    def say(*granularity):
+        vectors = stored["vectors"] | {"granularity": granularity}
+        (copy / "run.json").write_text(json.dumps(stored | {"vectors": vectors}))
+
+    say("sentence", "word", "syllable")
+    assert bert_embed.read(copy)[0] == [each.id for each in bert_embed.read_words(copy)] == IDS
+    others = "read them with bert_embed.read or bert_embed.read_words, or embed"
+    with pytest.raises(bert_embed.InputError, match=f"word and syllable, none of token: {others}"):
+        bert_embed.read_tokens(copy)
+    say("syllable")
+    with pytest.raises(bert_embed.InputError, match="of syllable, none of sentence: embed with gr"):
+        bert_embed.read(copy)
+
+
 def test_the_same_command_completes_what_is_left_of_it(copy, name, bundle, capsys):
     kept, *gone = block_records(copy)
     for path in gone[::2]:

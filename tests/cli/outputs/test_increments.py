@@ -5,7 +5,7 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import Hold, embed, files, flags_of, record, rows, stray, write_json
+from tests.support.command import Hold, embed, files, flags_of, record, rows, stray
 from tests.support.daily import counts, some_texts, write
 from tests.support.rounding import assert_near
 
@@ -133,18 +133,6 @@ def test_the_limit_is_judged_before_what_is_skipped(tmp_path, days, tiny_bundle)
     assert embed(tmp_path / "one", tiny_bundle, day1, limit=10) == 0
     assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=tmp_path / "one", limit=20) == 0
     assert counts(tmp_path / "two") == (20, 12, 8, 0)
-
-
-def test_changed_spans_are_another_content(tmp_path, tiny_bundle):
-    def spans(path, stop):
-        row = {"text": "red river", "start": 0}
-        return write_json(path, row | {"id": "a", "stop": stop}, row | {"id": "b", "stop": 3})
-
-    flags = {"granularity": "span"}
-    assert embed(tmp_path / "one", tiny_bundle, spans(tmp_path / "1.jsonl", 3), **flags) == 0
-    flags |= {"skip_existing": tmp_path / "one"}
-    assert embed(tmp_path / "two", tiny_bundle, spans(tmp_path / "2.jsonl", 9), **flags) == 0
-    assert counts(tmp_path / "two") == (2, 1, 1, 0)
 
 
 def test_killed_and_continued(tmp_path, tiny_bundle):

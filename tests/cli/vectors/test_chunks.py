@@ -85,23 +85,23 @@ def test_a_chunk_has_the_vector_of_its_text(tmp_path, tiny_bundle, corpus, flags
     assert rows(tmp_path / "alone")["num_tokens"] == found["num_tokens"]
 
 
-def test_a_chunk_that_is_pooled_late_is_the_span_in_its_document(tmp_path, tiny_bundle, corpus):
+def test_a_chunk_that_is_pooled_late_is_the_mean_of_its_tokens_in_the_document(
+    tmp_path, tiny_bundle, corpus
+):
     output, flags = tmp_path / "late", {"max_seq_length": 24, "block_bytes": 200}
     chunk = {"chunk": "sentence", "chunk_pooling": "late", "dim": 8}
     assert embed(output, tiny_bundle, corpus, **chunk, **flags) == 0
     found = places(output)
-    spans = tmp_path / "spans.jsonl"
-    lines = []
-    for name, text in DOCUMENTS.items():
-        own = [place for place in found if place[0] == name]
-        starts, stops = [each[2] for each in own], [each[3] for each in own]
-        lines.append(json.dumps({"id": name, "text": text, "start": starts, "stop": stops}))
-    spans.write_text("\n".join(lines[:3]))
-    flags |= {"granularity": "span", "long_text": "window", "dim": 8}
-    assert embed(tmp_path / "spans", tiny_bundle, spans, **flags) == 0
-    units = [unit for each in bert_embed.read_spans(tmp_path / "spans") for unit in each.vectors]
-    assert len(units) == len(found) > 6
-    assert_near(vectors(output), np.array(units))
+    flags |= {"granularity": "token", "long_text": "window", "dim": 8}
+    assert embed(tmp_path / "tokens", tiny_bundle, corpus, **flags) == 0
+    documents = {each.id: each for each in bert_embed.read_tokens(tmp_path / "tokens")}
+    wanted = []
+    for name, _, start, stop in found:
+        tokens = documents[name]
+        inside = (tokens.starts >= start) & (tokens.stops <= stop)
+        wanted.append(tokens.vectors[inside].mean(0))
+    assert len(wanted) > 6
+    assert_near(vectors(output), np.array(wanted))
     own = tmp_path / "own"
     assert embed(own, tiny_bundle, corpus, chunk="sentence", max_seq_length=24, dim=8) == 0
     assert places(own) == found

@@ -1,4 +1,4 @@
-"""Tokens, words, spans, windows, pairs and prompts: records in, files out, through the door."""
+"""Tokens, words, windows, pairs and prompts: records in, files out, through the door."""
 
 import json
 
@@ -61,10 +61,10 @@ def test_token_lines_of_records_with_ids_carry_them(tmp_path, tiny_bundle):
 def test_all_granularities_come_from_one_pass(tmp_path, encoder):
     source = write_json(
         tmp_path / "in.jsonl",
-        {"id": 1, "text": "the river, money bank", "start": [0, 11], "stop": [9, 21]},
-        {"id": 2, "text": ["of", "", "banks", "\u200b"], "start": 2, "stop": 3},
+        {"id": 1, "text": "the river, money bank"},
+        {"id": 2, "text": ["of", "", "banks", "\u200b"]},
     )
-    flags = {"granularity": "sentence,token,word,span"}
+    flags = {"granularity": "sentence,token,word"}
     assert embed(tmp_path / "out", encoder.bundle.path, source, **flags) == 0
     assert record(tmp_path / "out")["computed_tokens"] == record(tmp_path / "out")["tokens"]
     texts = ["the river, money bank", "of  banks \u200b"]
@@ -80,30 +80,6 @@ def test_all_granularities_come_from_one_pass(tmp_path, encoder):
         assert found.starts.tolist() == one.starts.tolist()
         assert_near(found.vectors, one.vectors)
     assert np.isnan(words[1].vectors[[1, 3]]).all()
-    spans = list(bert_embed.read_spans(tmp_path / "out"))
-    assert [each.starts.tolist() for each in spans] == [[0, 11], [4]]
-    assert_near(spans[0].vectors[0], tokens[0].vectors[1:3].mean(0))
-    assert_near(spans[0].vectors[1], tokens[0].vectors[4:6].mean(0))
-
-
-def test_spans_of_a_list_of_words_are_counted_in_words(tmp_path, encoder):
-    words = ["the", "", "river", "banks"]
-    source = write_json(
-        tmp_path / "in.jsonl",
-        {"id": "a", "text": words, "start": [2, 0, 1, 2], "stop": [3, 1, 2, 4]},
-        {"id": "b", "text": words, "start": 4, "stop": 5},
-    )
-    flags = {"granularity": "span,word"}
-    assert embed(tmp_path / "out", encoder.bundle.path, source, **flags) == 0
-    (spans,) = bert_embed.read_spans(tmp_path / "out")
-    (found,) = bert_embed.read_words(tmp_path / "out")
-    assert spans.texts is None
-    text = " ".join(words)
-    places = zip(spans.starts, spans.stops, strict=True)
-    assert [text[start:stop] for start, stop in places] == ["river", "the", "", "river banks"]
-    np.testing.assert_array_equal(spans.vectors[:2], found.vectors[[2, 0]])
-    assert np.isnan(spans.vectors[2]).all()
-    assert [each["reason"] for each in rejected(tmp_path / "out")] == ["span outside the text"]
 
 
 def test_words_say_what_truncation_cut(tmp_path, tiny_bundle):
@@ -215,15 +191,14 @@ def test_a_document_of_a_hundred_thousand_words(tmp_path, encoder):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"granularity": "letter"}, "--granularity must be one of sentence, token, word, span"),
+        ({"granularity": "letter"}, "--granularity must be one of sentence, token, word, got"),
         (
             {"granularity": "token,token"},
             "--granularity must name at least one kind, and each once",
         ),
         ({"granularity": "token", "pooling": "cls"}, "--pooling is for vectors of sentences"),
         ({"granularity": "token", "dim": 33}, "--dim must be between 1 and 32"),
-        ({"granularity": "span"}, "--granularity span reads JSON lines"),
-        ({"granularity": "word", "text_b_column": "b"}, "word and span are for single texts"),
+        ({"granularity": "word", "text_b_column": "b"}, "word is for single texts"),
         ({"no_merge_windows": True}, "--no_merge_windows requires --long_text window"),
         ({"pooling": "cls,cls"}, "--pooling must name each once, got cls,cls"),
         (
@@ -301,14 +276,10 @@ def test_dense_modules_do_not_bar_tokens(tmp_path):
     assert_near(found.vectors, wanted.vectors)
 
 
-def test_pairs_and_spans_of_records_without_them(tmp_path, tiny_bundle, capsys):
+def test_pairs_of_records_without_them(tmp_path, tiny_bundle, capsys):
     source = write_json(tmp_path / "in.jsonl", {"id": 1, "text": "a"})
-    for flags, message in (
-        ({"text_b_column": "b"}, "--text_b_column b is not in the first record"),
-        ({"granularity": "span"}, "--granularity span column start is not in the first record"),
-    ):
-        assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 2
-        assert message in capsys.readouterr().err
+    assert embed(tmp_path / "out", tiny_bundle, source, text_b_column="b") == 2
+    assert "--text_b_column b is not in the first record" in capsys.readouterr().err
 
 
 def test_the_plan_says_what_will_be_written(tmp_path, tiny_bundle, capsys):

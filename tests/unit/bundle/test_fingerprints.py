@@ -86,7 +86,7 @@ RUNS = {
     ),
     "words": (
         settings(text={"granularity": ("word", "token", "sentence")}, token_shape=[384]),
-        Columns(spans=("start", "stop")),
+        Columns(),
         {"output_format": "jsonl"},
     ),
     "pairs": (
@@ -112,7 +112,7 @@ RUN_FINGERPRINTS = {
     "float16": "72088e53512c2decd6b5b0cbdd6be575",
     "windows": "d8adb804c49c5b37b3f72ae0813d9e9a",
     "chunks": "326c74356f5e3fed3e86b9b608b3d614",
-    "words": "a49d80460eeb1b123be51ce7651ef230",
+    "words": "d1cda725bd868771c162f3d42ce1bff3",
     "pairs": "c97e780a69323b2a00a3b46d2b480eef",
     "extra columns": "590054961176f2134b5539a3c03b78ad",
     "tfrecord": "3ac4fdc50db5810018b56ea8b29f88d7",

@@ -40,14 +40,14 @@ from tests.support.blocks import (
     numbers,
     sparse_vectors,
     token_vectors,
-    unit_vectors,
     with_heads,
     without_rows,
+    word_vectors,
     write,
 )
 
 FORMATS = ["parquet", "jsonl"]
-FILES = ["embeddings", "tokens", "words", "spans"]
+FILES = ["embeddings", "tokens", "words"]
 UNITS = ["starts", "stops", "vectors"]
 FACTS = [
     ("num_tokens", [25, 4, 5]),
@@ -69,8 +69,7 @@ def rows_of(files, name, output_format):
 BLOCKS = {
     "sentence": {"vectors": numbers(3)},
     "token": {"tokens": token_vectors()},
-    "word": {"words": unit_vectors(texts=True)},
-    "span": {"spans": unit_vectors(texts=False)},
+    "word": {"words": word_vectors()},
     "sparse": {"sparse": sparse_vectors()},
     "multi": {"multi": multi_vectors()},
     "scores": {"scores": SCORES},
@@ -108,7 +107,7 @@ def meant(kind, output_format, dtype):
             return [given.splits, given.indices, given.values]
         case "multi":
             return [given.splits, as_stored(given.vectors, dtype)]
-    texts = {"token": TOKENS, "word": WORDS}.get(kind, [None] * 3)
+    texts = {"token": TOKENS, "word": WORDS}[kind]
     vectors = as_stored(given.vectors, dtype)
     places = [given.starts, given.stops]
     if (kind, output_format) == ("token", "jsonl"):  # which leaves them out
@@ -172,7 +171,7 @@ def test_parquet_holds_lists_of_fixed_size_of_the_stored_type(tmp_path, dtype):
 @pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
 def test_equal_blocks_are_equal_bytes(tmp_path, dtype, output_format):
     if output_format == "jsonl" and dtype in ("int8", "ubinary"):
-        block = embedding_block(vectors=numbers(3), words=unit_vectors(texts=True))
+        block = embedding_block(vectors=numbers(3), words=word_vectors())
     else:
         block = every_kind()
     metadata = described(block, dtype)
@@ -300,28 +299,24 @@ def test_examples_hold_sparse_vectors_as_two_lists(tmp_path):
 
 @pytest.mark.parametrize("output_format", FORMATS)
 @pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
-@pytest.mark.parametrize("kind", ["words", "spans"])
-def test_words_and_spans_without_a_token_have_no_vector(tmp_path, kind, dtype, output_format):
-    units = unit_vectors(texts=kind == "words")
-    block = embedding_block(**{kind: units})
+def test_words_without_a_token_have_no_vector(tmp_path, dtype, output_format):
+    block = embedding_block(words=word_vectors())
     files = write(tmp_path, block, described(block, dtype), output_format)
-    assert list(files) == [kind]
+    assert list(files) == ["words"]
+    rows = rows_of(files, "words", output_format)
     if output_format == "parquet":
-        rows = table(files, kind).to_pylist()
-        assert pl.read_parquet(files[kind])[kind].to_list() == [row[kind] for row in rows]
-    else:
-        rows = [json.loads(line) for line in files[kind].splitlines()]
-    assert [len(row[kind]) for row in rows] == [3, 0, 1]
-    missing = [[each["embedding"] is None for each in row[kind]] for row in rows]
+        assert pl.read_parquet(files["words"])["words"].to_list() == [row["words"] for row in rows]
+    assert [len(row["words"]) for row in rows] == [3, 0, 1]
+    missing = [[each["embedding"] is None for each in row["words"]] for row in rows]
     assert missing == [[False, False, True], [], [True]]
-    assert [each["truncated"] for each in rows[0][kind]] == [False, True, True]
+    assert [each["truncated"] for each in rows[0]["words"]] == [False, True, True]
     assert [row["num_tokens"] for row in rows] == [25, 4, 5]
 
 
 @pytest.mark.parametrize("output_format", FORMATS)
 @pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
 def test_where_every_word_is_missing_the_file_reads_all_the_same(tmp_path, dtype, output_format):
-    words = unit_vectors(texts=True)
+    words = word_vectors()
     words.missing[:] = True
     block = embedding_block(words=words)
     write(tmp_path, block, described(block, dtype), output_format)
@@ -403,7 +398,6 @@ def test_a_damaged_file_is_named(tmp_path, name, output_format):
         bert_embed.read,
         bert_embed.read_tokens,
         bert_embed.read_words,
-        bert_embed.read_spans,
     ]
     reader = dict(zip(FILES, readers, strict=True))[name]
     with pytest.raises(ValueError, match=f"{path.name} is damaged: "):

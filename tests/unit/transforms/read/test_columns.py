@@ -1,8 +1,6 @@
-"""Columns: pairs, lists of words and spans, each from the fields or the line that hold it."""
+"""Columns: pairs and lists of words, each from the fields or the line that hold it."""
 
 import json
-
-import pytest
 
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import plan_blocks
@@ -92,57 +90,3 @@ def test_small_files_of_a_block_keep_their_own_words(tmp_path):
     (block,) = read(tmp_path, Columns())
     assert block.texts == ["one", "two three"]
     assert block.words == [None, ["two", "three"]]
-
-
-@pytest.mark.parametrize(
-    ("start", "stop", "expected"),
-    [
-        (0, 4, [(0, 4)]),
-        ([0, 2], [1, 4], [(0, 1), (2, 4)]),
-        ([2, 0], [3, 4], [(2, 3), (0, 4)]),
-        ([], [], []),
-        (0, 5, "span outside the text"),
-        (-1, 2, "span outside the text"),
-        (2, 2, "span outside the text"),
-        ([0, 3], [1, 2], "span outside the text"),
-        ([0], [1, 2], "malformed spans"),
-        (0, [1], "malformed spans"),
-        ([0], 1, "malformed spans"),
-        (False, True, "malformed spans"),
-        (0.0, 1.0, "malformed spans"),
-        ("0", "1", "malformed spans"),
-        ([[0]], [[1]], "malformed spans"),
-        (None, 1, "missing spans"),
-        ([0], None, "missing spans"),
-    ],
-    ids=repr,
-)
-def test_spans_are_code_points_of_the_text(tmp_path, start, stop, expected):
-    """The text has four, which are nine bytes and, in UTF-16, five units."""
-    record = {"id": 1, "text": "a𝔘é.", "from": start, "to": stop}
-    block = read_records(tmp_path, [record], Columns(id="id", spans=("from", "to")))
-    if isinstance(expected, str):
-        assert reasons(block) == [("1", expected)]
-        assert block.spans == []
-    else:
-        assert block.spans == [expected]
-
-
-def test_spans_that_are_not_there_are_rejected_and_words_may_have_them(tmp_path):
-    records = [
-        {"text": "one"},
-        {"text": ["one", "two"], "start": 1, "stop": 2},
-        {"text": "one", "start": 0},
-    ]
-    block = read_records(tmp_path, records, Columns(spans=("start", "stop")))
-    assert [each.reason for each in block.part.rejected] == ["missing spans", "missing spans"]
-    assert (block.texts, block.words) == (["one two"], [["one", "two"]])
-    ((span,),) = block.spans
-    assert block.texts[0][slice(*span)] == "two"
-
-
-def test_plain_text_beside_records_with_spans_has_none(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"text": "one", "start": 0, "stop": 1}\n')
-    (tmp_path / "b.txt").write_text("two\nthree\n")
-    found = read(tmp_path, Columns(spans=("start", "stop")))
-    assert [each.spans for each in found] == [[[(0, 1)]], [[], []]]

@@ -246,21 +246,16 @@ def test_a_column_without_any_value_is_missing(tmp_path):
     assert reasons == ["missing text"] * 2 + ["missing id"] * 2
 
 
-def test_pairs_and_spans_have_columns(tmp_path):
+def test_pairs_have_columns(tmp_path):
     table = pa.table(
         {
             "text": ["the bank", "a river"],
             "b": pa.array(["two", None]),
-            "start": pa.array([[0, 4], [2]], pa.list_(pa.int64())),
-            "stop": pa.array([[3, 8], [9]], pa.list_(pa.int64())),
         }
     )
     pq.write_table(table, tmp_path / "a.parquet")
     (block,) = blocks(tmp_path, Columns(text_b="b"))
     assert block.texts_b == ["two", ""]
-    (block,) = blocks(tmp_path, Columns(spans=("start", "stop")))
-    assert block.spans == [[(0, 3), (4, 8)]]
-    assert [each.reason for each in block.part.rejected] == ["span outside the text"]
 
 
 @pytest.mark.parametrize(

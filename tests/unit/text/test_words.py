@@ -1,4 +1,4 @@
-"""Words and spans: which tokens make them up, and what becomes of these."""
+"""Words and chunks: which tokens make them up, and what becomes of these."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_embed.settings import WORD_POOLINGS
-from bert_embed.text.documents import merge_tokens, span_ranges, word_ranges
+from bert_embed.text.documents import merge_tokens, overlapping_tokens, word_ranges
 from tests.support.rounding import UNIT_ROUNDOFF
 
 
@@ -38,9 +38,9 @@ def stretches(most):
 @given(
     st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=8), stretches(20)), max_size=4),
 )
-def test_a_span_has_the_tokens_that_overlap_it(documents):
-    """Tokens of 0 to 3 characters with a gap behind each; every span may take any of them."""
-    starts, stops, wanted, spans = [], [], [], []
+def test_a_range_of_characters_has_the_tokens_that_overlap_it(documents):
+    """Tokens of 0 to 3 characters with a gap behind each; every range may take any of them."""
+    starts, stops, wanted, ranges = [], [], [], []
     for lengths, own in documents:
         at, tokens = 0, []
         for length in lengths:
@@ -49,19 +49,19 @@ def test_a_span_has_the_tokens_that_overlap_it(documents):
         offset = len(starts)
         starts += [token[0] for token in tokens]
         stops += [token[1] for token in tokens]
-        spans += own
+        ranges += own
         wanted += [
             [offset + n for n, (a, b) in enumerate(tokens) if a < stop and b > start]
             for start, stop in own
             if stop > start
         ]
-    spans_of = [[span for span in own if span[1] > span[0]] for _, own in documents]
-    flat = np.array([span for own in spans_of for span in own], np.int64).reshape(-1, 2)
-    first, last = span_ranges(
+    ranges_of = [[one for one in own if one[1] > one[0]] for _, own in documents]
+    flat = np.array([one for own in ranges_of for one in own], np.int64).reshape(-1, 2)
+    first, last = overlapping_tokens(
         np.array(starts, np.int64),
         np.array(stops, np.int64),
         np.cumsum([0, *(len(lengths) for lengths, _ in documents)]),
-        np.cumsum([0, *map(len, spans_of)]),
+        np.cumsum([0, *map(len, ranges_of)]),
         flat[:, 0],
         flat[:, 1],
     )
@@ -101,8 +101,8 @@ def test_each_pooling_of_a_word_equals_numpy(pooling):
 
 
 @pytest.mark.parametrize("pooling", WORD_POOLINGS)
-def test_spans_may_be_many_and_overlap(pooling):
-    """Each of 150 tokens begins a span to each later one: 11,325 spans of 570,000 tokens."""
+def test_units_may_be_many_and_overlap(pooling):
+    """Each of 150 tokens begins a unit to each later one: 11,325 units of 570,000 tokens."""
     tokens = np.random.default_rng(3).normal(size=(150, 2)).astype(np.float32)
     first, last = np.triu_indices(150)
     merged = merge_tokens(tokens, first, last + 1, pooling)
