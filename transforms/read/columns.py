@@ -79,9 +79,10 @@ def nested_value(record: Mapping[str, Any], name: str) -> Any:
     """
     if name in record:
         return record[name]
-    first, dot, rest = name.partition(".")
-    inner = record.get(first) if dot else None
-    return nested_value(inner, rest) if isinstance(inner, dict) else None
+    for dot in (at for at, letter in enumerate(name) if letter == "."):
+        if isinstance(inner := record.get(name[:dot]), dict):
+            return nested_value(inner, name[dot + 1 :])
+    return None
 
 
 _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write for null

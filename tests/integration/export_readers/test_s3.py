@@ -91,7 +91,7 @@ def test_vectors_there_are_read_and_searched(s3, tiny_bundle, tmp_path, capsys):
             "s3://corpus/none-out",
             r"--input s3://corpus/none/\* names no file",
         ),
-        ("s3://corpus/in/*", "s3://elsewhere/out", "cannot be written: .*NoSuchBucket"),
+        ("s3://corpus/in/*", "s3://elsewhere/out", "cannot be listed: .*NoSuchBucket"),
         ("s3://elsewhere/in/*", "s3://corpus/none-out", "elsewhere"),
     ],
 )
