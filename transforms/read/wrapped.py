@@ -60,7 +60,9 @@ def _of_records(record: dict[str, Any], texts: Sequence[str]) -> str | None:
         inner = [*value.values()] if by_id else value
         if not isinstance(inner, list) or not inner or not all(isinstance(v, dict) for v in inner):
             continue
-        have_text = any(name in each for each in inner for name in texts)
+        with_text = sum(any(name in each for name in texts) for each in inner)
+        # Of the fields of one record few are objects with a text.
+        have_text = 2 * with_text > len(inner) if by_id else with_text > 0
         program = f"{path} | to_entries[] | {{id: .key}} + .value" if by_id else f"{path}[]"
         if have_text or (len(inner) > 1 and not by_id):
             found.append((have_text, len(inner), program.removeprefix(" | ")))
