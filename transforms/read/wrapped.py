@@ -54,6 +54,8 @@ def _of_columns(record: dict[str, Any], name: str, text: Any) -> str | None:
 
 def _of_records(record: dict[str, Any], texts: Sequence[str]) -> str | None:
     """Of an object that holds a list of records, or records by their ids, at some depth."""
+    # Whose own text may be a field of another name.
+    is_record = any(isinstance(value, str) and " " in value for value in record.values())
     found: list[tuple[bool, int, str]] = []  # whether records have a text, how many, the program
     for path, value in _values(record, "", _DEPTH):
         by_id = isinstance(value, dict)
@@ -64,7 +66,7 @@ def _of_records(record: dict[str, Any], texts: Sequence[str]) -> str | None:
         # Of the fields of one record few are objects with a text.
         have_text = 2 * with_text > len(inner) if by_id else with_text > 0
         program = f"{path} | to_entries[] | {{id: .key}} + .value" if by_id else f"{path}[]"
-        if have_text or (len(inner) > 1 and not by_id):
+        if have_text or (len(inner) > 1 and not by_id and not is_record):
             found.append((have_text, len(inner), program.removeprefix(" | ")))
     return max(found, key=lambda each: each[:2])[2] if found else None
 

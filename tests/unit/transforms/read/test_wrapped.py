@@ -46,6 +46,8 @@ def test_the_program_that_unwraps_is_said(record, program):
         {"id": 5, "text": ["of", "words"]},
         {"text": ["words", "alone"]},
         {"id": 5, "text": "a", "comments": TEXTS},
+        {"id": 5, "body": "the text", "comments": [{"n": 1}, {"n": 2}]},
+        {"_id": {"$oid": "5f"}, "_source": TEXTS[0]},
         {"id": 5, "meta": {"a": {"b": 1}}, "tags": ["x", "y"]},
         {},
     ],
