@@ -54,12 +54,7 @@ EVERYWHERE = [
         ("units", ["a", b"b"], {}, "number 1 is"),
         ("units", ["a", b"b"], {"of": "word"}, "got one bytes"),
         ("units", "abc", {"texts_b": ["b"]}, "texts_b is for pairs, texts must be a list"),
-        (
-            "units",
-            "abc",
-            {"of": [[(0, 1)]]},
-            "of[0][0] must be (start, stop), got [(0, 1)]",
-        ),
+        ("units", "abc", {"of": [[(0, 1)]]}, "of must be one of token, word, got [[(0, 1)]]"),
         (
             "encode",
             TEXTS,
