@@ -51,11 +51,13 @@ def _lines() -> Iterator[str]:
     yield _HEAD
     for title, names in grouped().items():
         yield f"\n## {title[0].upper()}{title[1:]}\n"
+        yield from ("| flag | value | meaning |", "|---|---|---|")
         for name in names:
             flag = FLAGS[name]
-            value = "" if flag.is_switch else f" {flag.metavar or '|'.join(flag.choices or ())}"
+            value = "switch" if flag.is_switch else flag.metavar or ", ".join(flag.choices or ())
             star = "" if flag.without else "\\*"
-            yield f"- `--{name}{value}`{star}: {flag.help}"
+            cells = (f"`--{name}`{star}", value, flag.help)
+            yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def keywords() -> str:
