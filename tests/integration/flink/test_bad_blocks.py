@@ -67,7 +67,7 @@ def test_a_bad_row_is_rejected_alone_and_large_batches_are_halved(
     assert (counts["records"], counts["embedded"], counts["rejected"]) == (300, 299, 1)
 
 
-def test_what_hangs_or_kills_is_named_and_left_out(
+def test_what_hangs_is_named_and_what_kills_is_left_out(
     tmp_path, cluster, corpus, tiny_bundle, harmless
 ):
     cluster.restart_jobs(False)
@@ -87,7 +87,7 @@ def test_what_hangs_or_kills_is_named_and_left_out(
     faults = Faults(words={DEADLY: "die"})
     second = cluster.embed(*command, faults=faults)
     assert second.returncode == 1
-    assert f"note: a process died on block {deadly} ({corpus}" in second.stderr
+    assert "process died" in second.stderr
     assert done.items() <= reports(output).items()
     done = reports(output)
 
