@@ -440,16 +440,16 @@ class HostModel(Model):
         self.bundle, self.tensors = bundle, load_tensors(bundle)
 
     def call(self, name: str, x: np.ndarray) -> np.ndarray:
-        return host_call(self.bundle, self.tensors, name, x)
+        if name != "modules" or len(x) < 2:
+            return host_call(self.bundle, self.tensors, name, x)
+        # One by one: with the number of rows BLAS changes the order in which it adds numbers.
+        return np.concatenate([host_call(self.bundle, self.tensors, name, row[None]) for row in x])
 
 
 def host_call(
     bundle: Bundle, tensors: Mapping[str, np.ndarray], name: str, x: np.ndarray
 ) -> np.ndarray:
     """Computes what `Model.call` says with NumPy, for rows without padding."""
-    if name == "modules" and len(x) > 1:
-        # One by one: with the number of rows BLAS changes the order in which it adds numbers.
-        return np.concatenate([host_call(bundle, tensors, name, row[None]) for row in x])
     ops = ArrayOps(np, bundle.config, tensors, np.ones(x.shape[:2], np.int32))
     outputs = tail(bundle, ops, name, x)
     return outputs.reshape(*x.shape[:2], -1) if name in bundle.per_token else outputs
