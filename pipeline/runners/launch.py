@@ -159,9 +159,8 @@ def run_on_runner(
         elif job.is_dataflow:
             run_on_dataflow(options, work, flags)
         else:
-            level = (
-                flags["default_sdk_harness_log_level"] or ""
-            )  # workers elsewhere read it themselves
+            # Workers elsewhere read it themselves.
+            level = flags["default_sdk_harness_log_level"] or ""
             if level in logging.getLevelNamesMapping():
                 logging.getLogger("bert_embed").setLevel(level)
             with beam.Pipeline(options=options) as pipeline:
