@@ -1,9 +1,7 @@
 """Checks and completes the flags of a Dataflow job and submits it."""
 
-import difflib
 import hashlib
 import logging
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -32,12 +30,6 @@ from bert_embed.storage.files import is_remote
 
 _BY_JOB, _HINTED = "--dataflow_service_options worker_accelerator", "--resource_hints accelerator"
 _NOT_ON = {"gpu": ("int8",), "tpu": ("int8", "float16")}
-# How Google names regions: a continent or country, one of these, a number; zones add a letter.
-_DIRECTIONS = (
-    *("central", "north", "south", "east", "west"),
-    *("northeast", "northwest", "southeast", "southwest"),
-)
-_REGION = re.compile("((?:u-)?[a-z]+-)([a-z]+)([1-9][0-9]*)(-[a-z])?")
 
 
 @dataclass(frozen=True)
@@ -70,7 +62,7 @@ def check_dataflow(job: RunnerOptions, flags: BeamFlags, places: Places) -> None
     for problem in (
         *_accelerators(job, flags, type_name),
         *device_problems(job, type_name),
-        *_machines(job, flags, chosen),
+        *_disk(flags, type_name),
         *_packaging(flags, type_name),
     ):
         raise UsageError(problem)
@@ -88,20 +80,6 @@ def _service(flags: BeamFlags) -> Iterator[str]:
         yield "--project is missing: give the project that pays for the Dataflow job"
     if not flags.region:
         yield "--region is missing: give the one where the buckets are, such as us-central1"
-    elif wrong := _wrong_region(flags.region):
-        yield f"--region {flags.region} {wrong}"
-
-
-def _wrong_region(region: str) -> str | None:
-    """Says why a text is no region, and which one may be meant; None if it can be one."""
-    if named := _REGION.fullmatch(region):
-        place, direction, number, zone = named.groups()
-        if direction in _DIRECTIONS:
-            return f"is a zone, give its region: {region.removesuffix(zone)}" if zone else None
-        nearest = difflib.get_close_matches(direction, _DIRECTIONS, 1)
-        if nearest and not zone:
-            return f"is no region of Google Cloud; did you mean {place}{nearest[0]}{number}?"
-    return "is no region of Google Cloud: their names are such as us-central1"
 
 
 def _local_places(places: Places) -> Iterator[str]:
@@ -157,50 +135,13 @@ def device_problems(job: RunnerOptions, type_name: str | None) -> Iterator[str]:
         )
 
 
-def _machines(job: RunnerOptions, flags: BeamFlags, chosen: Accelerator | None) -> Iterator[str]:
-    if chosen is None and flags.accelerator_type is None:
-        return
+def _disk(flags: BeamFlags, type_name: str | None) -> Iterator[str]:
     disk = flags["disk_size_gb"]
-    if disk and disk < LEAST_ACCELERATOR_DISK_GB:
+    if type_name and disk and disk < LEAST_ACCELERATOR_DISK_GB:
         yield (
             f"--disk_size_gb {disk} is too small for the image and the driver; give "
             f"{LEAST_ACCELERATOR_DISK_GB} or more"
         )
-    machine = flags["machine_type"]
-    if chosen and machine and not _has(machine, chosen):
-        yield (
-            f"--machine_type {machine} does not have the {counted(chosen.chips, 'chip')} of "
-            f"--accelerator {job.accelerator}; give {chosen.machine_type}, or leave it out"
-        )
-    if chosen is None:
-        yield from _service_type(flags, flags.accelerator_type or "")
-
-
-def _service_type(flags: BeamFlags, type_name: str) -> Iterator[str]:
-    """Refuses types that no machine has, and other numbers of a TPU's chips than one has."""
-    start = f"{_BY_JOB if flags.worker_accelerator else _HINTED}: {type_name}"
-    tpus: dict[str, list[str]] = {}
-    for one in ACCELERATORS.values():
-        if one.topology:
-            tpus.setdefault(one.type, []).append(one.topology)
-    if type_name in tpus and flags.topology not in tpus[type_name]:
-        got = f"got {flags.topology}" if flags.topology else "and none is given: add ;topology:1x1"
-        yield f"{start} has topology {', '.join(tpus[type_name])} in one machine, {got}"
-    if type_name not in tpus and not type_name.startswith("nvidia-"):
-        yield (
-            f"{start} is no type of accelerator that is known here: give {', '.join(tpus)}, or "
-            "that of a GPU, such as nvidia-l4"
-        )
-
-
-def _has(machine: str, chosen: Accelerator) -> bool:
-    """Whether a type of machine can have these chips; a GPU is in others than we know."""
-    if chosen.topology:
-        return machine == chosen.machine_type
-    of_type = (one for one in ACCELERATORS.values() if one.type == chosen.type)
-    chips = {one.machine_type: one.chips for one in of_type}
-    # Any n1 can have any number of T4.
-    return machine.startswith("n1-") or chips.get(machine, chosen.chips) == chosen.chips
 
 
 def _packaging(flags: BeamFlags, type_name: str | None) -> Iterator[str]:
