@@ -9,7 +9,7 @@ of a vector in int8 with its own in float32, of scores their largest difference.
 (tests/support/models/heads.py): a SPLADE model and a classifier of each family, in the forms that
 their heads have, beside SparseEncoder, CrossEncoder and AutoModelForSequenceClassification; and
 late-interaction models, in the ways they are saved (tests/support/models/multi_vectors.py), beside
-MultiVectorEncoder, whose documents also have their similar vectors merged by a factor of 2.
+MultiVectorEncoder.
 """
 
 import json
@@ -89,7 +89,6 @@ def heads(name: str, families: Sequence[str] = (*MLM, *CASES)) -> None:
             kinds = {
                 "multi": partial(_compare_multi, "multi"),
                 "multi query": partial(_compare_multi, "multi_query"),
-                "multi, merged": partial(_compare_multi, "multi_merged"),
             }
         if family == "multilingual":
             kinds["query"] = _compare_queries
@@ -199,7 +198,6 @@ def _compare_pairs(folder: Path, family: str, theirs: measure.Child) -> dict[str
 
 
 def _compare_multi(task: str, folder: Path, case: str, theirs: measure.Child) -> dict[str, Any]:
-    """Merged vectors are in another order, and equally near ones may be merged otherwise."""
     write_multi_vectors(folder / "source", case)
     bundle = import_model(str(folder / "source"), str(folder / "bundle"))
     reference = _asked(theirs, task, folder, bundle, [[text] for text in TEXTS])["vectors"]
@@ -207,21 +205,12 @@ def _compare_multi(task: str, folder: Path, case: str, theirs: measure.Child) ->
     if task == "multi_query":
         queries = encoder.encode_query(TEXTS, long_text="truncate", kind="multi")
         return _difference(queries.vectors, reference)
-    merged = {"pool_factor": 2} if task == "multi_merged" else {}
-    ours = encoder.encode(TEXTS, long_text="truncate", **merged, kind="multi")
-    found = _difference(ours.vectors, reference)
-    if not merged:
-        int8 = Encoder(bundle, threads=1, precision="int8").encode(
-            TEXTS, long_text="truncate", kind="multi"
-        )
-        return found | {"int8": float((ours.vectors * int8.vectors).sum(axis=1).min())}
-    if ours.vectors.shape == reference.shape:
-        apart = 0.0
-        for part in map(slice, ours.splits[:-1], ours.splits[1:]):
-            pairs = np.abs(ours.vectors[part, None] - reference[part])
-            apart = max(apart, float(pairs.max(axis=2).min(axis=0).max()))
-        found["difference"] = apart
-    return found
+    ours = encoder.encode(TEXTS, long_text="truncate", kind="multi")
+    int8 = Encoder(bundle, threads=1, precision="int8").encode(
+        TEXTS, long_text="truncate", kind="multi"
+    )
+    nearest = float((ours.vectors * int8.vectors).sum(axis=1).min())
+    return _difference(ours.vectors, reference) | {"int8": nearest}
 
 
 def _asked(

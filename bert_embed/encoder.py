@@ -35,7 +35,6 @@ from bert_embed.models.heads.vectors import (
 from bert_embed.settings import (
     CallSettings,
     EncodeSettings,
-    MultiSettings,
     SparseSettings,
     TextSettings,
     TextSpec,
@@ -47,12 +46,7 @@ from bert_embed.text.documents import Columns, text_columns, word_columns
 from bert_embed.text.layout import TextVectors, fit_texts, per_document
 
 Kind: TypeAlias = Literal["dense", "sparse", "multi", "scores"]
-_SETTINGS: dict[str, type] = {
-    "dense": EncodeSettings,
-    "sparse": SparseSettings,
-    "multi": MultiSettings,
-    "scores": TextSettings,
-}
+_SETTINGS: dict[str, type] = {"dense": EncodeSettings, "sparse": SparseSettings}
 
 
 class SparseArray(Protocol):
@@ -205,11 +199,11 @@ class Encoder:
     ) -> SparseVectors: ...
     @overload
     def encode(  # type: ignore[overload-overlap]
-        self, texts: str, *, kind: Literal["multi"], **settings: Unpack[MultiSettings]
+        self, texts: str, *, kind: Literal["multi"], **settings: Unpack[TextSettings]
     ) -> MultiVector: ...
     @overload
     def encode(
-        self, texts: Iterable[str], *, kind: Literal["multi"], **settings: Unpack[MultiSettings]
+        self, texts: Iterable[str], *, kind: Literal["multi"], **settings: Unpack[TextSettings]
     ) -> MultiVectors: ...
     def encode(
         self,
@@ -229,8 +223,8 @@ class Encoder:
             kind: "dense", "sparse", "multi" or "scores"; None is dense, and an error for a model
                 that is for other vectors: pooled hidden states of these mean nothing.
             **settings: What differs from the encoder's own settings:
-                `bert_embed.settings.EncodeSettings` lists them; of other kinds `SparseSettings`
-                (`top_k`, `min_weight`), `MultiSettings` (`pool_factor`) or `TextSettings`.
+                `bert_embed.settings.EncodeSettings` lists them; of sparse vectors
+                `SparseSettings` with `top_k`, of other kinds `TextSettings`.
 
         Returns:
             A row for each text; for one text the row. Of dense vectors float32 `[texts, dim]`, for
@@ -299,11 +293,11 @@ class Encoder:
     ) -> SparseVectors: ...
     @overload
     def encode_document(  # type: ignore[overload-overlap]
-        self, texts: str, *, kind: Literal["multi"], **settings: Unpack[MultiSettings]
+        self, texts: str, *, kind: Literal["multi"], **settings: Unpack[TextSettings]
     ) -> MultiVector: ...
     @overload
     def encode_document(
-        self, texts: Iterable[str], *, kind: Literal["multi"], **settings: Unpack[MultiSettings]
+        self, texts: Iterable[str], *, kind: Literal["multi"], **settings: Unpack[TextSettings]
     ) -> MultiVectors: ...
     def encode_document(
         self, texts: str | Iterable[str] | None = None, *, kind: Kind | None = None, **settings: Any
@@ -476,8 +470,7 @@ class Encoder:
             raise SettingError("texts_b", f"is for pairs, which have no {kind} vectors", "kind")
         columns = text_columns(texts, texts_b)
         of_query = kind == "multi" and use == QUERY
-        known = TextSettings if of_query else _SETTINGS.get(kind, TextSettings)
-        call = CallSettings.sort(settings, known)
+        call = CallSettings.sort(settings, _SETTINGS.get(kind, TextSettings))
         if of_query:
             self._check_multi_query(call)
         spec, of_kind = self.spec, call.vectors

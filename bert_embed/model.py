@@ -277,7 +277,7 @@ class Embedder:
             counts &= places(np.zeros_like(lengths), lengths) < most
         ids = tokens.ids[counts].astype(np.int32)
         sparse = merged_entries(len(lengths), row[counts], ids, values[counts], "max")
-        sparse = sparse.pruned(text_spec.top_k, text_spec.min_weight)
+        sparse = sparse.largest(text_spec.top_k)
         return Embedded(
             GranularVectors(None, heads={"sparse": sparse}),
             Layout(lengths.astype(np.int32), too_long),

@@ -9,7 +9,6 @@ from typing import Any, TypedDict
 
 from bert_embed.base.arguments import (
     known_names,
-    not_negative,
     one_of,
     one_text,
     switch,
@@ -41,12 +40,12 @@ WORD_POOLINGS = ("mean", "sum", "first", "last", "max")
 DEFAULT_STRIDE = 64  # tokens that windows share, at most half a window
 # Of both specs, in JSON and in fingerprints only where not the default.
 SELDOM: Mapping[str, Any] = {
-    **{"vectors": ["dense"], "top_k": None, "min_weight": 0.0, "pool_factor": 1, "marker": None},
+    **{"vectors": ["dense"], "top_k": None, "marker": None},
     **{"chunk_context": [], "dim_last": False, "layer_weights": [], "token_dense": 0},
 }
 HEADINGS = "headings"  # in chunk_context, the headings of Markdown above a chunk
 COLUMN = "column:"  # in chunk_context, before the name of a column that it may stand before
-KIND_OF = {"top_k": "sparse", "min_weight": "sparse", "pool_factor": "multi"}  # of TextSpec
+KIND_OF = {"top_k": "sparse"}  # settings of TextSpec that are of one kind of vectors
 BY_NAME = "name:"  # before the name of a model's prompt, where its text may stand
 SPECIAL_TOKENS = 2  # [CLS] before, and [SEP] after the text of a row
 
@@ -241,8 +240,6 @@ class TextSpec:
     chunk_pooling: str = "own"  # "own" runs on each chunk, "late" on documents, and takes means
     vectors: tuple[str, ...] = ("dense",)  # some of `ROW_KINDS`, in their order
     top_k: int | None = None  # most weights of a sparse vector, the largest; None: all
-    min_weight: float = 0.0  # the smallest weight of a sparse vector
-    pool_factor: int = 1  # how many tokens' vectors become one of a multi-vector
     marker: int | None = None  # id before each text that the model's multi-vectors need
     chunk_context: tuple[str, ...] = ()  # columns, and `HEADINGS`, before each chunk of a row
 
@@ -276,8 +273,6 @@ class TextSpec:
             )
         if self.top_k is not None:
             whole_number("top_k", self.top_k, least=1)
-        object.__setattr__(self, "min_weight", not_negative("min_weight", self.min_weight))
-        whole_number("pool_factor", self.pool_factor, least=1)
         for name, kind in KIND_OF.items():
             if kind not in kinds and getattr(self, name) != SELDOM[name]:
                 raise SettingError(name, f"requires vectors {kind}", "vectors")
@@ -506,21 +501,9 @@ class SparseSettings(TextSettings, total=False):
 
     Attributes:
         top_k: How many weights of a text to keep, the largest ones; None keeps all.
-        min_weight: The smallest weight to keep.
     """
 
     top_k: int | None
-    min_weight: float | None
-
-
-class MultiSettings(TextSettings, total=False):
-    """Settings of a call for multi-vectors of documents.
-
-    Attributes:
-        pool_factor: How many similar vectors of a text become one, by their mean.
-    """
-
-    pool_factor: int | None
 
 
 class UnitSettings(TextSettings, total=False):

@@ -4,8 +4,8 @@ A question has a task, the folder of the model, texts or pairs of texts, the mos
 and a file for the answer. "states" of transformers are `ids/N` int64 `[tokens]` and `states/N`
 float32 `[tokens, layers + 1, hidden]`, "stretched states" those of the hub's own code of GTE. All
 others are `vectors`, float32 `[rows, width]`, of multi-vectors `[tokens, width]`: "sparse" or
-"query" (of SparseEncoder), "multi", "multi_query" or "multi_merged" (of MultiVectorEncoder, by its
-own lengths), "pairs" (of CrossEncoder), "logits" (of transformers).
+"query" (of SparseEncoder), "multi" or "multi_query" (of MultiVectorEncoder, by its own lengths),
+"pairs" (of CrossEncoder), "logits" (of transformers).
 """
 
 import inspect
@@ -13,7 +13,6 @@ import inspect
 import numpy as np
 import torch
 from sentence_transformers import CrossEncoder, MultiVectorEncoder, SparseEncoder
-from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from benchmarks.measure import answer_lines
@@ -54,8 +53,7 @@ def _multi(folder: str, rows: list[list[str]], task: str) -> np.ndarray:
     texts = [text for (text,) in rows]
     if task == "multi_query":
         return np.concatenate(model.encode_query(texts))
-    pooling = HierarchicalTokenPooling(2) if task == "multi_merged" else None
-    return np.concatenate(model.encode_document(texts, token_pooling=pooling))
+    return np.concatenate(model.encode_document(texts))
 
 
 def _pairs(folder: str, rows: list[list[str]], most: int) -> np.ndarray:

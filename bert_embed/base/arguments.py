@@ -80,7 +80,7 @@ _NOT_OFFERED = {
     "task": "is not offered: call encode_query or encode_document",
     "text": _COMES_FIRST,
     "token": _TOKEN,
-    "token_pooling": "is not offered: pool_factor says how many similar tokens become one",
+    "token_pooling": "is not offered: every token that counts keeps its vector",
     "tokenizer_kwargs": _HAVE_NAMES,
     "trust_remote_code": "is not offered: no code of a model is run",
     "use_auth_token": _TOKEN,
@@ -116,15 +116,6 @@ def seconds(name: str, value: Any) -> float:
     if not 0 < float(value) < math.inf:
         wanted = "finite" if value == math.inf else "over 0"
         raise SettingError(name, f"must be {wanted}, got {value}")
-    return float(value)
-
-
-def not_negative(name: str, value: Any) -> float:
-    """Returns a finite number of at least 0."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise SettingError(name, f"must be a number, got {_shown(value)}")
-    if not 0 <= float(value) < math.inf:
-        raise SettingError(name, f"must be at least 0, got {value}")
     return float(value)
 
 

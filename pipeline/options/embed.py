@@ -19,7 +19,6 @@ from bert_embed.pipeline.options.flags import (
     BLOCKS,
     DAY,
     LAYERS,
-    NOT_NEGATIVE,
     POSITIVE,
     SHARE,
     CheckedOptions,
@@ -81,14 +80,14 @@ OF_RESULT = (
     *("csv_quoting", "csv_escape", "csv_separator", "csv_header"),
     *("limit", "max_rejected", "max_deleted", "skip_blocks"),
     *("block_bytes", "output_format", "output_dtype"),
-    *("keep_text", "report", "report_texts", "granularity", "vectors", "top_k", "min_weight"),
-    *("pool_factor", "recipe", "layers", "layer_combine", "pooling", "max_seq_length"),
+    *("keep_text", "report", "report_texts", "granularity", "vectors", "top_k"),
+    *("recipe", "layers", "layer_combine", "pooling", "max_seq_length"),
     *("long_text", "stride", "chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
     *("chunk_context", "prompt", "merge_windows", "dim", "normalize", "precision"),
 )
 _NO_ESCAPES = '",;|\t\r\n\0 '
 _OF_TEXTS = (
-    *("granularity", "vectors", "top_k", "min_weight", "pool_factor", "long_text", "stride"),
+    *("granularity", "vectors", "top_k", "long_text", "stride"),
     *("merge_windows", "chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling", "chunk_context"),
 )
 _OF_VECTORS = ("layers", "layer_combine", "pooling", "normalize", "dim")
@@ -242,15 +241,6 @@ class Options(CheckedOptions):
     )
     top_k: int | None = embed_flag(
         "most weights of a sparse vector, the largest (default: all)", "N", kind=POSITIVE
-    )
-    min_weight: float | None = embed_flag(
-        "smallest weight of a sparse vector (default: all above 0)", "N", kind=NOT_NEGATIVE
-    )
-    pool_factor: int | None = embed_flag(
-        "similar tokens of a text that become one of its multi-vectors (default: 1, each has its "
-        "own)",
-        "N",
-        kind=POSITIVE,
     )
     recipe: str | None = embed_flag("layers and pooling as in the literature", choices=RECIPES)
     layers: tuple[int, ...] | None = embed_flag(

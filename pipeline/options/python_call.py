@@ -74,8 +74,6 @@ class EmbedKeywords(TypedDict, total=False):
     granularity: str | Sequence[str] | None
     vectors: str | Sequence[str] | None
     top_k: int | None
-    min_weight: float | None
-    pool_factor: int | None
     recipe: str | None
     layers: int | Sequence[int] | None
     layer_combine: str | None

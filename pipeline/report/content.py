@@ -141,8 +141,8 @@ _LONGEST_COMMAND = 10_000  # letters
 _MOST_COLUMNS = 8
 _SETTINGS = (
     *("granularity", "shape", "token_shape", "precision", "output_dtype", "normalize", "pooling"),
-    *("layers", "max_seq_length", "long_text", "chunk", "prompt", "vectors", "top_k", "min_weight"),
-    *("pool_factor", "chunk_context"),
+    *("layers", "max_seq_length", "long_text", "chunk", "prompt", "vectors", "top_k"),
+    "chunk_context",
 )
 
 

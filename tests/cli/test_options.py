@@ -103,8 +103,6 @@ VALUES = {
     "granularity": ("sentence,token", ["sentence", "token"], {}),
     "vectors": ("dense,scores", ["dense", "scores"], {}),
     "top_k": ("9", 9, {"vectors": ["sparse"]}),
-    "min_weight": ("0.5", 0.5, {"vectors": ["sparse"]}),
-    "pool_factor": ("2", 2, {"vectors": ["multi"]}),
     "recipe": ("sum-all", "sum-all", {}),
     "layers": ("-1,-2", [-1, -2], {"layer_combine": "sum"}),
     "layer_combine": ("sum", "sum", {"layers": [-1, -2]}),

@@ -125,7 +125,7 @@ def with_heads(**more: Any) -> EmbeddingBlock:
 
 
 HEADS = {
-    "sparse": {"entries": 30522, "top_k": None, "min_weight": 0.0, "similarity": "dot"},
+    "sparse": {"entries": 30522, "top_k": None, "similarity": "dot"},
     "multi": {"dim": WIDTH, "similarity": "maxsim"},
     "scores": {"labels": ["bad", "good"], "activation": "softmax"},
 }

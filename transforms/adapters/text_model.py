@@ -53,7 +53,7 @@ OWN = (
     "as_numpy",
     "as_rows",
 )
-_OF_TEXTS = ("long_text", "stride", "vectors", "top_k", "min_weight", "pool_factor")
+_OF_TEXTS = ("long_text", "stride", "vectors", "top_k")
 _COMPUTING = ("precision", "batch_tokens", "threads", "large_model", "device", "engine")
 
 
@@ -66,8 +66,6 @@ class ModelSettings(VectorSettings, total=False):
         vectors: Kinds of vectors, some of `bert_embed.models.heads.kinds.ROW_KINDS`; None:
             what the model is for.
         top_k: Most weights of a sparse vector, the largest; None: all.
-        min_weight: The smallest weight of a sparse vector.
-        pool_factor: Similar tokens of a text that become one of its multi-vectors; 1: none do.
         prompt: What precedes every text, or `name:` and the name that the model gives it; None
             is the model's own for documents; "" none.
         max_seq_length: Most tokens of a row, special tokens and prompt included.
@@ -84,8 +82,6 @@ class ModelSettings(VectorSettings, total=False):
 
     vectors: Sequence[str] | None
     top_k: int | None
-    min_weight: float
-    pool_factor: int
     prompt: str | None
     max_seq_length: int | None
     long_text: str

@@ -1,4 +1,4 @@
-"""MultiHead: a vector for each token of a text, for late interaction, similar ones merged."""
+"""MultiHead: a vector for each token of a text, for late interaction."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,77 +24,6 @@ from bert_embed.models.heads.head import (
 from bert_embed.models.heads.similarities import MaxSim
 from bert_embed.models.heads.vectors import MultiVectors
 from bert_embed.models.modules import DenseModule
-
-_PROTECTED = 1  # first tokens, such as [CLS], that stay as they are
-
-
-def pool_tokens(documents: MultiVectors, factor: int) -> MultiVectors:
-    """Keeps one vector of `factor` in each row: the first, then means of clusters, of unit length.
-
-    The others are clustered by Ward's method on `1 - cosine`, as HierarchicalTokenPooling of
-    sentence-transformers does. Clusters are in the order of their first tokens. Vectors are
-    float32 `[tokens, dim]` of unit length; a row depends on no other.
-    """
-    if factor == 1:
-        return documents
-    rows = [
-        _pooled(vectors, factor) for vectors in np.split(documents.vectors, documents.splits[1:-1])
-    ]
-    lengths = np.fromiter(map(len, rows), np.int64, len(rows))[: len(documents.splits) - 1]
-    return MultiVectors(splits_of(lengths), np.concatenate(rows))
-
-
-def _pooled(vectors: np.ndarray, factor: int) -> np.ndarray:
-    first, others = vectors[:_PROTECTED], vectors[_PROTECTED:]
-    clusters = max(len(others) // factor, 1)
-    if clusters >= len(others):
-        return vectors
-    # float64, so that no order of summation decides which tokens are the nearest.
-    distances = np.clip(1 - np.vecdot(others[:, None], others[None], dtype=np.float64), 0, 2)
-    number = ward_clusters(distances, clusters)
-    members = number[:, None] == np.arange(number.max() + 1)
-    means = np.stack([others[of_cluster].mean(axis=0) for of_cluster in members.T])
-    return np.concatenate([first, unit_length(means)])
-
-
-def ward_clusters(distances: np.ndarray, clusters: int) -> np.ndarray:
-    """Returns the cluster of each point, int64 `[points]`, numbered by their first points.
-
-    `distances` are float64 `[points, points]`, symmetric. Ward's method merges the two nearest
-    clusters, of equally near ones the first, until there are so many. Each of a cluster's
-    distances follows from those of its parts, by the formula of Lance and Williams.
-
-    >>> points = np.array([0.0, 5.0, 0.5, 9.0])
-    >>> ward_clusters(np.abs(points[:, None] - points), 3).tolist()
-    [0, 1, 0, 2]
-    """
-    count = len(distances)
-    squares = distances * distances
-    np.fill_diagonal(squares, np.inf)
-    sizes, number = np.ones(count), np.arange(count)
-    nearest = squares.argmin(axis=1)
-    least = squares[number, nearest]
-    for _ in range(count - clusters):
-        one = int(least.argmin())
-        one, other = sorted((one, int(nearest[one])))
-        total = sizes + (sizes[one] + sizes[other])
-        merged = (sizes + sizes[one]) * squares[one] + (sizes + sizes[other]) * squares[other]
-        with np.errstate(invalid="ignore"):  # infinity where a cluster is merged already, or itself
-            merged = (merged - sizes * squares[one, other]) / total
-        merged[[one, other]] = np.inf
-        sizes[one] += sizes[other]
-        squares[one], squares[:, one] = merged, merged
-        squares[other], squares[:, other] = np.inf, np.inf
-        number[number == other] = one
-        # Rows whose nearest was merged look anew; to others the new cluster may be nearer.
-        rows = np.flatnonzero((nearest == one) | (nearest == other))
-        rows = np.append(rows, (one, other))
-        nearest[rows] = squares[rows].argmin(axis=1)
-        least[rows] = squares[rows, nearest[rows]]
-        nearer = merged < least
-        nearest[nearer], least[nearer] = one, merged[nearer]
-    return np.unique(number, return_inverse=True)[1]
-
 
 _LAYER = "heads/multi/{}"
 
@@ -162,12 +91,12 @@ class MultiHead(Head):
     def documents(
         self, rows: MultiVectors, places: DocumentRows, options: Mapping[str, Any]
     ) -> MultiVectors:
-        """See `Head.documents`; of the tokens that are kept, similar ones merged."""
+        """See `Head.documents`; of the tokens that are kept."""
         tokens = required(places.tokens, "places of multi-vectors")
-        return pool_tokens(self.chosen(rows, tokens, places.row), options["pool_factor"])
+        return self.chosen(rows, tokens, places.row)
 
     def described(self, config: EncoderConfig, options: Mapping[str, Any]) -> dict[str, Any]:
-        return {"dim": self.dim, "similarity": "maxsim", **options}
+        return {"dim": self.dim, "similarity": "maxsim"}
 
     def of_text(self, vectors: MultiVectors, number: int) -> np.ndarray:
         """See `Head.of_text`; float32 `[tokens, dim]`."""
@@ -204,8 +133,7 @@ class MultiKind(Kind):
 
     def words(self, settings: Settings, unit: str) -> str:
         head = settings["heads"]["multi"]
-        of = "token that is kept" if head["pool_factor"] == 1 else f"{head['pool_factor']} tokens"
-        return f"{head['dim']} numbers for each {of} of a {unit}"
+        return f"{head['dim']} numbers for each token that is kept of a {unit}"
 
     def types(self, settings: Settings) -> dict[str, Type]:
         return {EMBEDDING: Type("float32", ragged=True, width=self.shape(settings)[0])}

@@ -110,7 +110,7 @@ class SparseHead(Head):
         vectors = rows.take(places.row)
         if places.splits is not None:
             vectors = vectors.merged(places.splits, self.pooling)
-        return vectors.pruned(options["top_k"], options["min_weight"])
+        return vectors.largest(options["top_k"])
 
     def described(self, config: EncoderConfig, options: Mapping[str, Any]) -> dict[str, Any]:
         return {"entries": config.vocab_size, "similarity": "dot", **options}
@@ -143,8 +143,7 @@ class SparseKind(Kind):
     def words(self, settings: Settings, unit: str) -> str:
         head = settings["heads"]["sparse"]
         most = f", up to {head['top_k']:,} weights" if head["top_k"] else ""
-        least = f", from {head['min_weight']:g}" if head["min_weight"] else ""
-        return f"a sparse vector over {head['entries']:,} entries a {unit}{most}{least}"
+        return f"a sparse vector over {head['entries']:,} entries a {unit}{most}"
 
     def types(self, settings: Settings) -> dict[str, Type]:
         return {"indices": Type("int32", ragged=True), "values": Type("float32", ragged=True)}

@@ -120,25 +120,16 @@ class SparseVectors(_Rows[SparseVector]):
         merged = merged_entries(len(counts), row, self.indices, self.values, pooling)
         return replace(merged, width=self.width)
 
-    def pruned(self, top_k: int | None, min_weight: float) -> "SparseVectors":
-        """Keeps weights of `min_weight` and more, and the `top_k` largest ones of each row.
-
-        Of equal weights, that of the lower index stays.
-        """
-        stays = self.values >= np.float32(min_weight)
+    def largest(self, top_k: int | None) -> "SparseVectors":
+        """Keeps the `top_k` largest weights of each row; of equal ones those of lower indices."""
         lengths = np.diff(self.splits)
-        most = len(self.values) if top_k is None else top_k
-        long = np.flatnonzero(lengths > most)
-        if len(long):
-            at, splits = take_rows(self.splits, long)
-            row = np.repeat(np.arange(len(long)), np.diff(splits))
-            order = np.lexsort((-self.values[at], row))  # stable: indices ascend
-            rank = places(np.zeros(len(long), np.int64), np.diff(splits))
-            stays[at[order[rank >= most]]] = False
-        if stays.all():
+        if top_k is None or not (lengths > top_k).any():
             return self
-        row = np.repeat(np.arange(len(lengths)), lengths)[stays]
-        splits = splits_of(np.bincount(row, minlength=len(lengths)))
+        row = np.repeat(np.arange(len(lengths)), lengths)
+        order = np.lexsort((-self.values, row))  # stable: indices ascend
+        stays = np.ones(len(row), bool)
+        stays[order[places(np.zeros_like(lengths), lengths) >= top_k]] = False
+        splits = splits_of(np.minimum(lengths, top_k))
         return replace(self, splits=splits, indices=self.indices[stays], values=self.values[stays])
 
 

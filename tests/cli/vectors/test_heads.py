@@ -87,7 +87,6 @@ def test_a_sparse_model_writes_sparse_vectors_alone(tmp_path, splade, corpus, bo
             "entries": len(VOCABULARY),
             "similarity": "dot",
             "top_k": None,
-            "min_weight": 0.0,
         }
     }
     found = sparse_rows(output)
@@ -156,13 +155,9 @@ def test_a_killed_run_of_all_kinds_continues_to_the_same_bytes(
 
 def test_the_largest_weights_stay(tmp_path, splade, corpus, both):
     output = tmp_path / "out"
-    assert embed(output, splade, corpus, top_k=3, min_weight=0.2, part_docs=7) == 0
+    assert embed(output, splade, corpus, top_k=3, part_docs=7) == 0
     for few, every in zip(sparse_rows(output), sparse_rows(both), strict=True):
-        weights = {
-            index: value
-            for index, value in zip(every["indices"], every["values"], strict=True)
-            if value >= 0.2
-        }
+        weights = dict(zip(every["indices"], every["values"], strict=True))
         kept = sorted(sorted(weights, key=lambda index: (-weights[index], index))[:3])
         assert few["indices"] == kept
         assert few["values"] == [weights[index] for index in kept]
@@ -238,7 +233,6 @@ REFUSED = [
         "--extra_columns values clashes with a column of --vectors",
     ),
     ({"vectors": "multi", "output_format": "tfrecord"}, "multi requires parquet or jsonl"),
-    ({"min_weight": "-1"}, "--min_weight must be at least 0, got -1"),
 ]
 
 
@@ -377,17 +371,6 @@ def test_multi_vectors_are_those_of_the_encoder(tmp_path, colbert, corpus, outpu
         assert (found.dtype, found.flags.writeable) == (np.float32, True)
         off = {"float32": 1e-6, "float16": 1e-3, "int8": 1e-2}[dtype]
         np.testing.assert_allclose(found, vectors, atol=off)
-
-
-def test_fewer_tokens_stay_where_similar_ones_are_pooled(tmp_path, colbert, corpus):
-    for factor in (1, 3):
-        output = tmp_path / str(factor)
-        assert embed(output, colbert, corpus, vectors="multi", pool_factor=factor) == 0
-    [all_tokens, few] = [dict(bert_embed.read_multi(tmp_path / name)) for name in ("1", "3")]
-    assert sum(map(len, few.values())) < sum(map(len, all_tokens.values())) / 2
-    [head] = content(tmp_path / "3")["heads"]
-    lengths = [len(vectors) for vectors in few.values()]
-    assert head["histograms"][0][1]["high"] == max(lengths)
 
 
 def test_multi_vectors_of_examples_are_refused(tmp_path, colbert, corpus, capsys):

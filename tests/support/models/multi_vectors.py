@@ -217,18 +217,15 @@ def _edit(path: Path, **changes: Any) -> None:
 def main() -> None:
     """Writes the golden vectors."""
     from sentence_transformers import MultiVectorEncoder
-    from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling
 
     vectors: dict[str, np.ndarray] = {}
     for case in CASES:
         with tempfile.TemporaryDirectory() as folder:
             write_multi_vectors(Path(folder) / "model", case)
             model = MultiVectorEncoder(str(Path(folder) / "model"), device="cpu")
-            pooled = {"token_pooling": HierarchicalTokenPooling(3)}
             encoded = {
                 "document": model.encode_document(list(TEXTS)),
                 "query": model.encode_query(list(TEXTS)),
-                "pooled": model.encode_document(list(TEXTS), **pooled),
             }
         for role, of_role in encoded.items():
             for number, rows in enumerate(of_role):

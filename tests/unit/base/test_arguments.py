@@ -15,7 +15,6 @@ import pytest
 
 import bert_embed
 from bert_embed.base.errors import InputError, SettingError
-from bert_embed.settings import TextSpec
 from bert_embed.transforms import BertEmbeddings, EmbedDocuments
 
 TEXTS = ["the bank of the river", "money"]
@@ -173,7 +172,6 @@ def test_what_is_meant_is_taken(encoder, tiny_bundle):
     )
     np.testing.assert_allclose(np.linalg.norm(loaded.encode(TEXTS), axis=1), 1, atol=1e-6)
     EmbedDocuments(model=tiny_bundle, max_batch_seconds=np.float32(0.5))
-    assert TextSpec(64, vectors=("sparse",), min_weight=np.float32(0.5)).min_weight == 0.5
 
 
 @pytest.mark.parametrize("method", ["encode", "units"])

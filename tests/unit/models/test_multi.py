@@ -66,17 +66,6 @@ def test_documents_and_queries_are_those_of_sentence_transformers(models, golden
             np.testing.assert_allclose(rows, expected, atol=1e-4)
 
 
-@pytest.mark.numeric
-@pytest.mark.parametrize("case", ["stanford", "own"])
-def test_pooled_documents_are_those_of_sentence_transformers(encoders, golden, case):
-    pooled = encoders(case).encode(TEXTS, pool_factor=3, kind="multi").rows()
-    for number, rows in enumerate(pooled):
-        expected = golden[f"{case}/pooled/{number}"]
-        assert rows.shape == expected.shape
-        apart = np.abs(rows[:, None] - expected).max(axis=2)
-        assert apart.min(axis=0).max() < 1e-4  # in another order
-
-
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 @pytest.mark.parametrize("case", ["stanford", "own"])
 def test_vectors_have_the_same_bits_in_every_batch(models, case, precision):
@@ -133,11 +122,11 @@ def test_a_colbert_model_names_the_kind_to_give(encoders):
         for texts in ("a", ["a", "the bank"], []):
             with pytest.raises(SettingError, match=r"kind must be named, .*: give kind='multi';"):
                 call(texts)
-    found = encoder.encode("the bank", kind="multi", pool_factor=2)
-    document = encoder.encode_document("the bank", kind="multi", pool_factor=2)
+    found = encoder.encode("the bank", kind="multi")
+    document = encoder.encode_document("the bank", kind="multi")
     np.testing.assert_array_equal(found, document)
-    with pytest.raises(SettingError, match="pool_factor is not a setting"):
-        encoder.encode_query("a", kind="multi", pool_factor=2)
+    with pytest.raises(SettingError, match="top_k is not a setting"):
+        encoder.encode_query("a", kind="multi", top_k=2)
     assert encoder.encode_query(TEXTS, kind="dense").shape == (len(TEXTS), encoder.dimension)
     with pytest.raises(SettingError, match="kind sparse: this model makes dense, multi vectors"):
         encoder.encode(TEXTS, kind="sparse")
@@ -245,10 +234,6 @@ def test_what_a_model_cannot_do_is_refused(encoders, tmp_path):
         encoders("own").encode_query("a", long_text="window", kind="multi")
     with pytest.raises(SettingError, match=r"set long_text to truncate$"):
         encoders("own").encode_query("a " * 99, long_text="reject", kind="multi")
-    with pytest.raises(SettingError, match="pool_factor"):
-        TextSpec(24, pool_factor=2)
-    with pytest.raises(SettingError, match="pool_factor"):
-        encoders("own").encode("a", pool_factor=0, kind="multi")
 
 
 def edit(path, **changes):

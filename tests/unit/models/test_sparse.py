@@ -175,8 +175,6 @@ def test_the_largest_weights_stay(encoder):
     for row, kept in zip(every, cut, strict=True):
         least = np.sort(row)[-most]
         np.testing.assert_array_equal(kept, np.where(row >= least, row, 0))
-    heavy = whole(sparse(encoder, TEXTS, min_weight=0.5))
-    np.testing.assert_array_equal(heavy, np.where(every >= 0.5, every, 0))
 
 
 def test_of_equal_weights_the_lower_index_stays(tmp_path):
@@ -212,7 +210,6 @@ def test_rows_that_are_not_finite_fail_alone(tmp_path):
         ({"vectors": ("sparse",), "granularity": ("token",)}, "granularity is of dense vectors"),
         ({"top_k": 5}, "top_k requires vectors sparse"),
         ({"vectors": ("sparse",), "top_k": 0}, "top_k must be at least 1, got 0"),
-        ({"vectors": ("sparse",), "min_weight": -1}, "min_weight must be at least 0, got -1"),
         (
             {"vectors": ("sparse",), "chunk": "sentence", "chunk_pooling": "late"}
             | {"long_text": "window"},
@@ -240,8 +237,8 @@ def test_vectors_that_a_model_has_not_are_refused(encoder):
 
 
 def test_texts_are_encoded_without_a_layout(encoder):
-    found = encoder.encode(TEXTS, top_k=30, min_weight=0.2, kind="sparse")
-    expected = sparse(encoder, TEXTS, top_k=30, min_weight=0.2)
+    found = encoder.encode(TEXTS, top_k=30, kind="sparse")
+    expected = sparse(encoder, TEXTS, top_k=30)
     np.testing.assert_array_equal(found.values, expected.values)
     np.testing.assert_array_equal(found.indices, expected.indices)
     one = encoder.encode(TEXTS[2], max_seq_length=16, kind="sparse")
@@ -270,10 +267,6 @@ def test_queries_have_constant_weights(tmp_path, precision):
         few = encoder.encode_query(["the bank of the river", "of", "the"], top_k=1, kind="sparse")
         assert np.diff(few.splits).tolist() == [1, 0, 1]
         assert few.values[0] == weights[ids].max()
-        least = encoder.encode_query(
-            "the bank of the river", min_weight=float(few.values[0]), kind="sparse"
-        )
-        assert least.to_dict() == few[0].to_dict()
         assert verify(bundle).problem == ""
 
 
@@ -297,8 +290,8 @@ def test_long_queries_with_constant_weights_are_cut_as_texts_are(tmp_path):
 def test_queries_of_other_models_are_encoded_as_documents(encoder):
     found, same = encoder.encode_query(TEXTS, kind="sparse"), encoder.encode(TEXTS, kind="sparse")
     np.testing.assert_array_equal(found.values, same.values)
-    few = encoder.encode_query(TEXTS, top_k=5, min_weight=0.1, kind="sparse")
-    np.testing.assert_array_equal(few.values, same.pruned(5, 0.1).values)
+    few = encoder.encode_query(TEXTS, top_k=5, kind="sparse")
+    np.testing.assert_array_equal(few.values, same.largest(5).values)
     with pytest.raises(SettingError, match="top_k must be at least 1"):
         encoder.encode_query(TEXTS, top_k=0, kind="sparse")
 
@@ -327,7 +320,7 @@ def test_sparse_vectors_know_their_width_and_convert(encoder):
     np.testing.assert_array_equal(found.to_scipy().toarray(), matrix)
     assert [row.to_dict() for row in found] == found.to_dicts()
     assert found.to_dicts()[1] == {at: matrix[1, at] for at in np.flatnonzero(matrix[1]).tolist()}
-    for some in (found[1:3], found[np.array([3, 1])], found.pruned(2, 0.0), found[-1]):
+    for some in (found[1:3], found[np.array([3, 1])], found.largest(2), found[-1]):
         assert some.width == len(VOCABULARY)
     windows = {"long_text": "window", "max_seq_length": 16, "stride": 4}
     assert encoder.encode([LONG], **windows, kind="sparse").width == len(VOCABULARY)
