@@ -47,200 +47,53 @@ _MOST_DOCS = 1 << 30  # no part ends before its bytes
 _NOWHERE = "bert-embed-estimate"  # stands for the output, which need not be given
 
 
-def pieces_of(files: list[InputFile]) -> tuple[list[tuple[InputFile, BlockSpec, float]], bool]:
-    """The pieces of files that are read, and whether they are all there is.
-
-    Each is a file, where in it to read, and at most how much of it, in bytes as stored.
-    """
-    size = sum(file.text_bytes for file in files)
-    if size <= _PIECE * _PLACES:
-        return [(file, file.as_block(), math.inf) for file in files if file.stop], True
-    starts = [0, *accumulate(file.text_bytes for file in files)]
-    pieces: dict[tuple[int, int], tuple[InputFile, BlockSpec, float]] = {}
-    times: Counter[tuple[int, int]] = Counter()
-    for number in range(_PLACES):
-        place = (2 * number + 1) * size // (2 * _PLACES)
-        at = bisect_right(starts, place) - 1
-        file, left = files[at], _PIECE
-        if file.text_bytes <= _PIECE:  # with the small ones that follow it
-            while at < len(files) and files[at].text_bytes <= left:
-                left -= files[at].text_bytes
-                pieces[at, 0] = files[at], files[at].as_block(), math.inf
-                at += 1
-        elif file.read_through or file.format == WHOLE_FILES:
-            times[at, 0] += 1
-            pieces[at, 0] = file, file.as_block(), _PIECE * times[at, 0]
-        else:  # on a grid, so that pieces do not overlap
-            step = max(1, file.stop * _PIECE // file.text_bytes)
-            start = (place - starts[at]) * file.stop // file.text_bytes // step * step
-            spec = file.as_block(start, min(start + step, file.stop))
-            pieces[at, start] = file, spec, math.inf
-    return list(pieces.values()), False
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What the sample says of the whole input: all of it is like what was read."""
-
-    documents: int
-    tokens: int  # with special ones, after texts are cut
-    vectors: int
-    records: int  # documents and what is rejected
-    mean_length: float  # tokens of a document
-    p95_length: int
-    cut_texts: float  # share of the texts that are cut
-    cut_tokens: float  # share of the tokens that are lost with it
-    unknown: float  # share of [UNK] in the tokens of the sample
-    exact: bool  # whether the sample is the whole input
-    sampled_documents: int
-    sampled_share: float
-
-
-class _Sample:
-    """Reads and tokenizes a sample of a run's input, the same one every time; adds it up."""
-
-    def __init__(self, run: EmbedRun) -> None:
-        self._run, tokenizer = run, load_tokenizer(run.work.bundle)
-        self.blocks: list[TokenBlock] = []
-        self.seconds, self.text_bytes, self.exact = 0.0, 0, True  # `seconds` of tokenizing
-        self._read = 0.0
-        for size, block in self._parts():
-            self._read += size
-            if isinstance(block, TokenBlock):
-                self.blocks.append(block)
-                continue
-            self.text_bytes += sum(map(len, block.texts))
-            started = time.perf_counter()
-            self.blocks.append(token_block(block, tokenizer, run.work.token_spec))
-            self.seconds += time.perf_counter() - started
-
-    def _parts(self) -> Iterator[tuple[float, DocumentBlock | TokenBlock]]:
-        """The parts of the sample, and how much of the input each is."""
-        run, table = self._run, self._run.work.table
-        if table is not None:
-            self._size = float(table.rows)
-            self.exact = table.rows <= _TABLE_ROWS
-            for rows in sample_rows(table, _TABLE_ROWS):
-                yield rows.part.records, rows
-            return
-        self._size = float(sum(file.text_bytes for file in run.source.files))
-        pieces, self.exact = pieces_of(run.source.files)
-        for file, spec, most in pieces:
-            read = 0.0
-            for size, block in self._of_piece(file, spec):
-                yield size, block
-                read += size
-                if read >= most:
-                    break
-
-    def _of_piece(
-        self, file: InputFile, spec: BlockSpec
-    ) -> Iterator[tuple[float, DocumentBlock | TokenBlock]]:
-        run = self._run
-        if run.work.reading is not None:
-            size = run.source.bytes / max(run.source.documents, 1)
-            for tokens in example_blocks(spec, run.work.reading, _EXAMPLE_DOCS, _PIECE, ()):
-                yield size * (len(tokens) + len(tokens.part.rejected)), tokens
-            return
-        share = file.text_bytes / file.stop  # of Parquet, whose parts are counted in rows
-        if spec.compression is not None:
-            share = _stored_share(spec)
-        for part in parts_of(spec, _MOST_DOCS, _PIECE, run.work.columns):
-            size = share * sum(content.size for content in part.contents)
-            yield size, parse_part(spec, part, run.work.columns, time.perf_counter())
-
-    def figures(self) -> Figures:
-        """What the sample says; with `--limit` of the first records alone."""
-        run, blocks = self._run, self.blocks
-        lengths = np.concatenate([np.empty(0, np.int32), *(block.num_tokens for block in blocks)])
-        full = sum(int(block.num_tokens_full.sum()) for block in blocks)
-        cut = sum(int(block.truncated.sum()) for block in blocks)
-        rejected = sum(len(block.part.rejected) for block in blocks)
-        unknown = [block.part.unknown for block in blocks]
-        tokens, documents = int(lengths.sum()), len(lengths)
-        vectors = sum(_vectors(run, block) for block in blocks)
-        records, files = documents + rejected, run.source.files
-        weight = 1.0 if self.exact or not self._read else self._size / self._read
-        # The listing tells how many records such files have; an empty one is rejected unread.
-        empty = sum(file.format == WHOLE_FILES and not file.stop for file in files)
-        counted_files = all(file.footer is not None or file.format == WHOLE_FILES for file in files)
-        by_records = weight
-        if files and counted_files and records and not self.exact:
-            by_records = (run.source.documents - empty) / records
-        total = records * by_records + empty
-        limit = run.options.limit
-        limited = 1.0 if limit is None or total <= limit else limit / total
-        return Figures(
-            documents=round(documents * by_records * limited),
-            tokens=round(tokens * weight * limited),
-            vectors=round(vectors * weight * limited),
-            records=round(total * limited),
-            mean_length=tokens / max(documents, 1),
-            p95_length=int(np.quantile(lengths, 0.95, method="higher")) if documents else 0,
-            cut_texts=cut / max(documents, 1),
-            cut_tokens=(full - tokens) / max(full, 1),
-            unknown=sum(one.unknown for one in unknown)
-            / max(sum(one.tokens for one in unknown), 1),
-            exact=self.exact,
-            sampled_documents=documents,
-            sampled_share=1.0 if self.exact else min(self._read / max(self._size, 1), 1.0),
-        )
-
-
-def _vectors(run: EmbedRun, block: TokenBlock) -> int:
-    """How many vectors of texts the documents of a block get."""
-    layout = block.layout
-    if layout.chunks is not None:
-        return len(layout.chunks.texts.starts)
-    if run.work.text_spec.pieces is not None and layout.windows is not None:
-        return int(layout.windows.splits[-1])
-    return len(block)
-
-
-def _stored_share(spec: BlockSpec) -> float:
-    """How many stored bytes a byte of a compressed file's text takes, by its first megabyte."""
-    info, text_bytes = spec.slices[0].info, 0
-    with open_listed(info) as raw:
-        packed = raw.read(_PACKED)
-    compression = required(spec.compression, "compression")
-    with suppress(InputError):  # a part of a file ends too early
-        for data in decompressed(io.BytesIO(packed), compression, info.path, _PIECE):
-            text_bytes += len(data)
-    return len(packed) / max(text_bytes, 1)
-
-
-@dataclass(frozen=True)
-class Speed:
-    """What tokenizing and the model, one after the other, took for some tokens on this machine."""
-
-    tokens_per_second: float
-    seconds: float
-    cores: int
-
-
-@dataclass(frozen=True)
-class Chips:
-    """What a worker with an accelerator would do: nothing ran."""
-
-    name: str
-    chips: int
-    tokens_per_second: float  # of all of them
-    measured: bool  # on such a chip; else estimated by its compiler
-
-
 @dataclass(frozen=True)
 class Estimate:
-    """Everything that `estimate` found, as its JSON has it."""
+    """Everything that `estimate` found, as its JSON has it; the sample stands for the whole input.
 
-    files: int  # this and `bytes`: of the input as stored
+    Attributes:
+        files: Of the input, as `bytes`, which are as stored.
+        records: Documents, and what is rejected.
+        tokens: After texts are cut, with special ones.
+        cut_tokens: The share of the tokens that are cut.
+        exact: Whether everything was read.
+        output_bytes: About right.
+        speed: What the hours are of; None, as they are, if it was not measured and is not known.
+        tokens_per_second: Of this machine, or of all accelerators of a worker.
+        cost: Takes `--price_per_hour`.
+    """
+
+    files: int
     bytes: int
-    figures: Figures
-    output_files: int
-    output_bytes: int  # about right
-    speed: Speed | None  # of this machine, as `hours`; None: not measured
-    accelerator: Chips | None  # with `--accelerator`, in place of `speed`
+    records: int
+    documents: int
+    tokens: int
+    vectors: int
+    cut_tokens: float
+    exact: bool
+    sampled_documents: int
+    output_bytes: int
+    speed: str | None
+    tokens_per_second: float | None
     hours: float | None
-    cost: float | None  # takes `--price_per_hour`
+    cost: float | None
+
+    def lines(self) -> Iterator[str]:
+        """The same for people."""
+        about = "" if self.exact else "about "
+        sampled = "everything" if self.exact else counted(self.sampled_documents, "document")
+        yield f"input: {counted(self.files, 'file')}, {shown_bytes(self.bytes)}"
+        rejected = counted(self.records - self.documents, "record")
+        yield f"documents: {about}{self.documents:,}, {about}{rejected} rejected ({sampled} read)"
+        yield f"tokens: {about}{self.tokens:,}, beside {100 * self.cut_tokens:.1f}% that are cut"
+        yield f"output: {about}{self.vectors:,} vectors, about {shown_bytes(self.output_bytes)}"
+        if self.hours is None:
+            yield "speed: not measured, so no hours"
+            return
+        long = self.hours >= 1
+        hours = f"{self.hours:,.1f} hours" if long else f"{60 * self.hours:,.1f} minutes"
+        yield f"{self.speed}: {self.tokens_per_second:,.0f} tokens/s, {hours} for all"
+        yield "--price_per_hour gives the cost" if self.cost is None else f"cost: {self.cost:,.2f}"
 
 
 def run_estimate(options: Options, flags: EstimateOptions) -> int:
@@ -255,7 +108,6 @@ def run_estimate(options: Options, flags: EstimateOptions) -> int:
         raise SettingError(
             "price_per_hour", "requires the hours, which seconds 0 does not measure", "seconds"
         )
-    nowhere = os.path.join(tempfile.gettempdir(), _NOWHERE)
     chosen = ACCELERATORS.get(options.accelerator or "")
     if chosen is not None:
         for problem in device_problems(options.job, chosen.type):
@@ -267,46 +119,159 @@ def run_estimate(options: Options, flags: EstimateOptions) -> int:
         device=chosen.device if chosen else options.device,
     )
     configure_storage(options.job)
+    nowhere = os.path.join(tempfile.gettempdir(), _NOWHERE)
     state = OutputState(absolute(options.output or nowhere), f"--output {options.output}")
     source = find_source(options, state)
     work = plan_work(replace(options, skip_existing=()), job, source, state)
     run = EmbedRun(options, job, source, work, Target(state), Forecast())
     with RedactErrors("read the sample"):
-        sample = _Sample(run)
-    estimate = _estimate(run, sample, flags.price_per_hour, flags.seconds)
+        estimate = _estimate(run, flags)
     if flags.json:
         answer_json(orjson.dumps(asdict(estimate)).decode())
     else:
-        answer(*lines_of(estimate))
+        answer(*estimate.lines())
     return ExitCode.DONE
 
 
-def _estimate(run: EmbedRun, sample: _Sample, price: float | None, seconds: float) -> Estimate:
-    figures = sample.figures()
-    chips = _chips(run)
-    speed = None if run.job.accelerator else _speed(run, sample, seconds)
-    known = chips or speed
-    hours = None if known is None else figures.tokens / known.tokens_per_second / 3600
-    text_bytes = round(sample.text_bytes * figures.documents / max(figures.sampled_documents, 1))
-    output_files, output_bytes = _output(run, figures, text_bytes)
+def _estimate(run: EmbedRun, flags: EstimateOptions) -> Estimate:
+    """Adds up a sample; with `--limit` of the first records alone."""
+    table, files, size = run.work.table, run.source.files, run.source.bytes
+    exact = size <= _PLACES * _PIECE if table is None else table.rows <= _TABLE_ROWS
+    weighted = list(_sampled(run, exact))
+    blocks = [block for block, _ in weighted]
+    sums = np.zeros(5)
+    for block, weight in weighted:
+        tokens, full = block.num_tokens.sum(), block.num_tokens_full.sum()
+        documents = len(block)
+        records = documents + len(block.part.rejected)
+        sums += weight * np.array([records, documents, tokens, _vectors(run, block), full], float)
+    if run.options.limit is not None:
+        sums *= min(1.0, run.options.limit / max(sums[0], 1))
+    records, documents, tokens, vectors, full = map(round, sums.tolist())
+    widths = Widths.of(run.work.text_spec, run.work.vector_spec, run.work.bundle)
+    speed, rate = _chips(run) if run.job.accelerator else _measured(run, blocks, flags.seconds)
+    hours = None if rate is None else tokens / rate / 3600
+    price = flags.price_per_hour
     return Estimate(
-        files=1 if run.work.table is not None else len(run.work.planned.paths),
-        bytes=run.source.bytes,
-        figures=figures,
-        output_files=output_files,
-        output_bytes=output_bytes,
+        files=len(files) or 1,
+        bytes=size,
+        records=records,
+        documents=documents,
+        tokens=tokens,
+        vectors=vectors,
+        cut_tokens=(full - tokens) / max(full, 1),
+        exact=exact,
+        sampled_documents=sum(map(len, blocks)),
+        output_bytes=estimated_size(vectors, size, run.options, widths, tokens),
         speed=speed,
-        accelerator=chips,
+        tokens_per_second=rate,
         hours=hours,
         cost=None if hours is None or price is None else hours * price,
     )
 
 
-def _speed(run: EmbedRun, sample: _Sample, seconds: float) -> Speed | None:
-    """The speed on documents of a sample, measured for so many seconds; None where that fails."""
-    blocks = [block for block in sample.blocks if len(block)]
+def _vectors(run: EmbedRun, block: TokenBlock) -> int:
+    """How many vectors of texts the documents of a block get."""
+    layout = block.layout
+    if layout.chunks is not None:
+        return len(layout.chunks.texts.starts)
+    if run.work.text_spec.pieces is not None and layout.windows is not None:
+        return int(layout.windows.splits[-1])
+    return len(block)
+
+
+def _sampled(run: EmbedRun, exact: bool) -> Iterator[tuple[TokenBlock, float]]:
+    """The first records at evenly spaced places, tokenized; the same ones every time.
+
+    Each block has a weight: how many times as much of the input is like it.
+    """
+    tokenizer, spec = load_tokenizer(run.work.bundle), run.work.token_spec
+    pieces: list[tuple[int, list[tuple[float, DocumentBlock | TokenBlock]]]]
+    table, files, total = run.work.table, run.source.files, float(run.source.bytes)
+    if table is not None:
+        total = float(table.rows)
+        rows = sample_rows(table, _TABLE_ROWS)
+        pieces = [(1, [(float(block.part.records), block) for block in rows])]
+    elif exact:
+        pieces = [(1, list(_parts(run, file, file.as_block(), math.inf))) for file in files]
+    else:
+        pieces = [
+            (places, list(_parts(run, file, block, _PIECE * places)))
+            for (file, block), places in _places(files).items()
+        ]
+    sizes = [sum(size for size, _ in parts) for _, parts in pieces]
+    filled = sum(places for (places, _), size in zip(pieces, sizes, strict=True) if size)
+    for (places, parts), read in zip(pieces, sizes, strict=True):
+        weight = 1.0 if exact else total * places / filled / max(read, 1)
+        for _, block in parts:
+            if isinstance(block, TokenBlock):
+                yield block, weight
+            else:
+                yield token_block(block, tokenizer, spec), weight
+
+
+def _places(files: list[InputFile]) -> Counter[tuple[InputFile, BlockSpec]]:
+    """Where evenly spaced places are, and how many are in the same file read from its start."""
+    starts = [0, *accumulate(file.text_bytes for file in files)]
+    places: Counter[tuple[InputFile, BlockSpec]] = Counter()
+    for number in range(_PLACES):
+        place = (2 * number + 1) * starts[-1] // (2 * _PLACES)
+        at = bisect_right(starts, place) - 1
+        file, block = files[at], files[at].as_block()
+        if not (file.read_through or file.format == WHOLE_FILES or file.text_bytes <= _PIECE):
+            start = (place - starts[at]) * file.stop // file.text_bytes
+            step = max(1, file.stop * _PIECE // file.text_bytes)
+            block = file.as_block(start, min(start + step, file.stop))
+        places[file, block] += 1
+    return places
+
+
+def _parts(
+    run: EmbedRun, file: InputFile, spec: BlockSpec, most: float
+) -> Iterator[tuple[float, DocumentBlock | TokenBlock]]:
+    """The first parts of a block, and how much of the input each is; `most` in all."""
+    sized: Iterator[tuple[float, DocumentBlock | TokenBlock]]
+    columns, share = run.work.columns, file.text_bytes / max(file.stop, 1)
+    if run.work.reading is not None:
+        record = run.source.bytes / max(run.source.documents, 1)
+        examples = example_blocks(spec, run.work.reading, _EXAMPLE_DOCS, _PIECE, ())
+        sized = ((record * (len(part) + len(part.part.rejected)), part) for part in examples)
+    else:
+        if spec.compression is not None:
+            share = _stored_share(spec)
+        sized = (
+            (
+                share * sum(content.size for content in part.contents),
+                parse_part(spec, part, columns, time.perf_counter()),
+            )
+            for part in parts_of(spec, _MOST_DOCS, _PIECE, columns)
+        )
+    for size, block in sized:
+        yield size, block
+        most -= size
+        if most <= 0:
+            return
+
+
+def _stored_share(spec: BlockSpec) -> float:
+    """How many stored bytes a byte of a compressed file's text takes, by its first megabyte."""
+    info, text_bytes = spec.slices[0].info, 0
+    with open_listed(info) as raw:
+        packed = raw.read(_PACKED)
+    compression = required(spec.compression, "compression")
+    with suppress(InputError):  # a part of a file ends too early
+        for data in decompressed(io.BytesIO(packed), compression, info.path, _PIECE):
+            text_bytes += len(data)
+    return len(packed) / max(text_bytes, 1)
+
+
+def _measured(
+    run: EmbedRun, blocks: list[TokenBlock], seconds: float
+) -> tuple[str | None, float | None]:
+    """Tokens a second of this machine, which embeds blocks for so long; None where that fails."""
+    blocks = [block for block in blocks if len(block)]
     if not blocks or not seconds:
-        return None
+        return None, None
     order = np.random.default_rng(0).permutation(len(blocks)).tolist()  # of all places
     handler = model_handler(run, run.work.bundle.path)
     try:
@@ -314,86 +279,34 @@ def _speed(run: EmbedRun, sample: _Sample, seconds: float) -> Speed | None:
         handler.run_inference(blocks[order[-1]], model)  # the first call fills caches
     except InputError as error:
         warn(f"note: the speed cannot be measured here: {hide_secrets(flag_message(error))}")
-        return None
-    done, started = 0, time.perf_counter()
+        return None, None
+    done, spent, started = 0, 0.0, time.perf_counter()
     for number in cycle(order):
         handler.run_inference(blocks[number], model)
         done += int(blocks[number].num_tokens.sum())
         spent = time.perf_counter() - started
         if spent >= seconds:
             break
+    tokenizing = sum(block.part.seconds.get("tokenize", 0.0) for block in blocks)
+    tokenizing /= sum(int(block.num_tokens.sum()) for block in blocks)
     cores = min(available_cores(), run.options.threads or available_cores())
-    sampled = sum(int(block.num_tokens.sum()) for block in sample.blocks)
-    return Speed(1 / (spent / done + sample.seconds / max(sampled, 1)), spent, cores)
+    speed = f"this machine, {counted(cores, 'core')}, measured for {spent:.1f} s"
+    return speed, 1 / (spent / done + tokenizing)
 
 
-def _chips(run: EmbedRun) -> Chips | None:
-    """The speed of the accelerator of a run; None without one, or where it is not known."""
-    name, precision = run.job.accelerator, run.job.precision
-    if name is None:
-        return None
+def _chips(run: EmbedRun) -> tuple[str | None, float | None]:
+    """Tokens a second of the accelerators of a worker; None where that is not known."""
+    name, precision = required(run.job.accelerator, "accelerator"), run.job.precision
     kind, chips = name.partition("-")[0], ACCELERATORS[name].chips
-    speed = chip_speed(run.work.bundle.config, precision, kind)
-    if speed is not None:
-        return Chips(name, chips, chips * speed.tokens_per_second, speed.measured)
-    if known := known_precisions(kind):
-        advice = f"that in {' and '.join(known)} is: give --precision {known[0]}"
+    known = chip_speed(run.work.bundle.config, precision, kind)
+    if known is not None:
+        source = "estimated by the compiler, not measured"
+        if known.measured:
+            source = f"measured on one {kind.upper()}"
+        return f"{name}, {counted(chips, 'chip')}, {source}", chips * known.tokens_per_second
+    if precisions := known_precisions(kind):
+        advice = f"that in {' and '.join(precisions)} is: give --precision {precisions[0]}"
     else:
         advice = f"measure on such a machine, with --device {ACCELERATORS[name].device}"
     warn(f"note: the speed in {precision} on {kind} is not known; {advice}")
-    return None
-
-
-def _output(run: EmbedRun, figures: Figures, text_bytes: int) -> tuple[int, int]:
-    """About how many files of vectors there will be, and their bytes."""
-    widths = Widths.of(run.work.text_spec, run.work.vector_spec, run.work.bundle)
-    size = estimated_size(figures.vectors, text_bytes, run.options, widths, figures.tokens)
-    blocks = max(run.work.planned.blocks, -(-text_bytes // run.work.block_bytes))
-    parts = max(blocks, math.ceil(figures.documents / run.work.part_docs))
-    return parts * len(run.work.text_spec.kinds), size
-
-
-def lines_of(estimate: Estimate) -> Iterator[str]:
-    """An estimate for people."""
-    figures, speed, chips = estimate.figures, estimate.speed, estimate.accelerator
-    rejected = figures.records - figures.documents
-    about = "" if figures.exact else "about "
-    yield f"input: {counted(estimate.files, 'file')}, {shown_bytes(estimate.bytes)}"
-    share = f"{100 * min(figures.sampled_share, 0.99):.2g}%"
-    how = "everything was read" if figures.exact else f"{share} was read"
-    yield (
-        f"documents: {about}{figures.documents:,}, about {counted(rejected, 'record')} rejected "
-        f"({how}: {counted(figures.sampled_documents, 'document')})"
-    )
-    yield (
-        f"tokens: {about}{figures.tokens:,}; a document {figures.mean_length:,.1f} on average, 95% "
-        f"have up to {figures.p95_length:,}"
-    )
-    yield (
-        f"cut: {100 * figures.cut_texts:.1f}% of the texts, {100 * figures.cut_tokens:.1f}% of the "
-        f"tokens; [UNK]: {100 * figures.unknown:.2f}% of the tokens"
-    )
-    yield (
-        f"output: {about}{figures.vectors:,} vectors in about "
-        f"{counted(estimate.output_files, 'file')}, about {shown_bytes(estimate.output_bytes)}"
-    )
-    if speed is None and chips is None:
-        yield "speed: not measured, so no hours"
-        return
-    hours = required(estimate.hours, "hours")
-    duration = f"{hours:,.1f} hours" if hours >= 1 else f"{60 * hours:,.1f} minutes"
-    if speed is not None:
-        yield (
-            f"this machine: {speed.tokens_per_second:,.0f} tokens/s on "
-            f"{counted(speed.cores, 'core')} (measured, {speed.seconds:.1f} s), {duration} for all"
-        )
-    if chips is not None:
-        source = "estimated by the compiler, not measured"
-        if chips.measured:
-            source = f"measured on one {chips.name.partition('-')[0].upper()}"
-        yield (
-            f"{chips.name}: {chips.tokens_per_second:,.0f} tokens/s on "
-            f"{counted(chips.chips, 'chip')} ({source}), {duration} for all"
-        )
-    cost = estimate.cost
-    yield "--price_per_hour gives the cost" if cost is None else f"cost: {cost:,.2f}"
+    return None, None
