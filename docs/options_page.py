@@ -60,11 +60,17 @@ def _lines() -> Iterator[str]:
             yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+def _keyword(flag: flags.Flag) -> str:
+    """The type of a keyword argument."""
+    kind = _TYPES[type(flag.kind) if is_dataclass(flag.kind) else flag.kind]
+    return f"bool | {kind}" if "true" in (flag.choices or ()) else kind
+
+
 def keywords() -> str:
     """The text of the module with `EmbedKeywords`, whose fields are the flags."""
     before, _, rest = KEYWORDS.read_text("utf-8").partition(_BEGINS)
     lines = [
-        f"    {name}: {_TYPES[type(flag.kind) if is_dataclass(flag.kind) else flag.kind]} | None\n"
+        f"    {name}: {_keyword(flag)} | None\n"
         for name, flag in FLAGS.items()
         if name not in ("input", "output")
     ]

@@ -95,18 +95,19 @@ class Attempt:
 
     def ended(self, record: RunRecord, started: bool, tell: Tell, progress: TellProgress) -> None:
         """Writes the report."""
-        if not self.run.options.report or self.run.kind != "vectors":
+        report = self.run.options.report
+        if report == "false" or self.run.kind != "vectors":
             return
         reported = Run(self.run.folder, record)
-        texts_of = partial(sample_texts, [reported]) if self.run.options.report_texts else None
+        texts_of = partial(sample_texts, [reported]) if report == "texts" else None
         began = time.monotonic()
 
         def last(is_whole: bool) -> str:
             verb = "took" if is_whole else "stopped after"
             return f"the report {verb} {clock(time.monotonic() - began)}"
 
-        asked = record.options.get("report_texts", DEFAULTS["report_texts"])
-        is_other = asked != self.run.options.report_texts  # than the one that may be there
+        # Than the one that may be there.
+        is_other = record.options.get("report", DEFAULTS["report"]) != report
         with shown_progress(self.output, lambda _: "writing the report", progress, last):
             report_after_run(reported, started or is_other, tell, texts_of)
         if (seconds := time.monotonic() - began) > _LONG_REPORT:
@@ -160,7 +161,7 @@ def plan_of(run: EmbedRun) -> list[str]:
         *state.again_lines(run),
         *worker_lines(run.job),
         *precision_lines(run.job),
-        *report_lines(run.options.report, run.options.output_format),
+        *report_lines(run.options.report != "false", run.options.output_format),
     ]
 
 

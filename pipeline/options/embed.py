@@ -80,7 +80,7 @@ OF_RESULT = (
     *("csv_quoting", "csv_escape", "csv_separator", "csv_header"),
     *("limit", "max_rejected", "max_deleted", "skip_blocks"),
     *("block_bytes", "output_format", "output_dtype"),
-    *("keep_text", "report", "report_texts", "granularity", "vectors", "top_k"),
+    *("keep_text", "report", "granularity", "vectors", "top_k"),
     *("recipe", "layers", "layer_combine", "pooling", "max_seq_length"),
     *("long_text", "stride", "chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
     *("chunk_context", "prompt", "merge_windows", "dim", "normalize", "precision"),
@@ -214,10 +214,11 @@ class Options(CheckedOptions):
         kind=SHARE,
     )
     keep_text: bool = switch("write the texts beside their vectors")
-    report: bool = embed_switch("write report.html once the run is complete", True)
-    report_texts: bool = embed_switch(
-        "show texts in report.html, read from the input again where the output holds none",
-        True,
+    report: str = embed_flag(
+        "write report.html once the run is complete; texts: with texts, which are read from the "
+        "input again where the output holds none",
+        default="texts",
+        choices=("true", "false", "texts"),
     )
 
     model: str = flag(

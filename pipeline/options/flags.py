@@ -17,6 +17,7 @@ from typing import Any
 from bert_embed.base.errors import SettingError
 from bert_embed.transforms.read.columns import joined_fields
 
+_BOOLS = ("bool", "bool_")  # Python's and NumPy's
 _MOST = (1 << 63) - 1  # what run.json can hold
 _MOST_DIGITS = 30  # more is not worth reading: Python refuses thousands of them
 
@@ -71,6 +72,8 @@ class Choice:
     read: Callable[[str], str] = str
 
     def __call__(self, name: str, value: Any) -> str:
+        if type(value).__name__ in _BOOLS:
+            value = str(value).lower()
         text = self.read(one_text(name, value))
         if text not in self.choices:
             raise SettingError(name, f"must be one of {', '.join(self.choices)}, got {text!r}")
@@ -194,7 +197,7 @@ class Share:
 
 def true_or_false(name: str, value: Any) -> bool:
     """True or False."""
-    if type(value).__name__ in ("bool", "bool_"):  # Python's and NumPy's
+    if type(value).__name__ in _BOOLS:
         return bool(value)
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"

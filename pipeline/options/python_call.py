@@ -68,8 +68,7 @@ class EmbedKeywords(TypedDict, total=False):
     skip_existing: Path | Sequence[Path] | None
     max_deleted: str | int | None
     keep_text: bool | None
-    report: bool | None
-    report_texts: bool | None
+    report: bool | str | None
     model: Path | None
     granularity: str | Sequence[str] | None
     vectors: str | Sequence[str] | None

@@ -67,7 +67,7 @@ def test_a_head_is_written_read_and_described(
     tmp_path, bundle, corpus, expected, output_format, capsys
 ):
     output = tmp_path / "out"
-    flags = {"output_format": output_format, "max_seq_length": 24, "report": True}
+    flags = {"output_format": output_format, "max_seq_length": 24, "report": "true"}
     assert embed(output, bundle, corpus, **flags) == 0
     said = capsys.readouterr()
     assert "the norm of the mean vector of a document" in said.err + said.out

@@ -23,7 +23,7 @@ MODEL, TEXTS = GOLDEN / "model", GOLDEN / "texts.jsonl"
 PLACE = Path("/tmp/bert_embed_golden")
 _TIME = 1_700_000_000
 _DOCUMENTS = 20
-_CUT = ["--block_bytes=1000", "--no_report"]
+_CUT = ["--block_bytes=1000", "--report=false"]
 PART_DOCS = 4
 RUNS = {
     "parquet": ["--granularity=sentence,word", "--extra_columns=tag", "--normalize", *_CUT],

@@ -10,7 +10,7 @@ from bert_embed.pipeline.cli import main
 from tests.support.command import embed, files, record, rows, write_json
 from tests.support.outputs import contents
 
-SETTINGS = {"block_bytes": 300, "no_report": True}
+SETTINGS = {"block_bytes": 300, "report": "false"}
 # What a power cut leaves of a record
 TORN = {
     "empty": lambda data: b"",

@@ -42,7 +42,7 @@ def corpus(tmp_path_factory):
 
 
 FLAGS = {"extra_columns": "lang,year:int64", "block_bytes": 2000, "max_seq_length": 8}
-SILENT = FLAGS | {"report_texts": False}
+SILENT = FLAGS | {"report": "true"}
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ def test_the_summary_names_the_report_and_a_finished_run_keeps_it(
     corpus, tiny_bundle, tmp_path, capsys
 ):
     output = tmp_path / "out"
-    assert embed(output, tiny_bundle, corpus, report="true") == 0
+    assert embed(output, tiny_bundle, corpus, report="texts") == 0
     assert capsys.readouterr().out.endswith(f", the report in {output}/report.html\n")
     before = os.stat(output / "report.html").st_mtime_ns
     assert embed(output, tiny_bundle, corpus) == 0
@@ -66,7 +66,7 @@ def test_a_finished_runs_page_loses_the_texts_that_it_is_to_show_no_more(
     output = tmp_path / "out"
     assert embed(output, tiny_bundle, corpus) == 0
     assert TEXTS[0] in (output / "report.html").read_text("utf-8")
-    assert embed(output, tiny_bundle, corpus, report_texts="false") == 0
+    assert embed(output, tiny_bundle, corpus, report="true") == 0
     assert TEXTS[0] not in (output / "report.html").read_text("utf-8")
 
 

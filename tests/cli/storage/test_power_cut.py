@@ -15,7 +15,7 @@ from tests.support.power import restore, states, traced
 pytestmark = pytest.mark.slow
 
 EVERY = 7  # of the states of a run; 1 tries all of them
-SETTINGS = {"block_bytes": 900, "threads": 1, "no_report": True, "id_column": "id"}
+SETTINGS = {"block_bytes": 900, "threads": 1, "report": "false", "id_column": "id"}
 
 
 @dataclass

@@ -137,12 +137,12 @@ def test_a_killed_run_of_all_kinds_continues_to_the_same_bytes(
 ):
     model, flags = request.getfixturevalue(fixture), more | SMALL
     whole, output = tmp_path / "whole", tmp_path / "out"
-    assert embed(whole, model, corpus, no_report=True, **flags) == 0
+    assert embed(whole, model, corpus, report="false", **flags) == 0
     Hold(tmp_path / "hold", 2).kill(
-        "embed", *flags_of(output, model, corpus, no_report=True, **flags)
+        "embed", *flags_of(output, model, corpus, report="false", **flags)
     )
     assert record(output)["status"] == "running"
-    assert embed(output, model, corpus, no_report=True, **flags) == 0
+    assert embed(output, model, corpus, report="false", **flags) == 0
     kinds = sorted(record(whole)["written"])
     assert kinds == sorted(record(output)["written"])
     assert len(kinds) == len(flags["vectors"].split(",")) + ("granularity" in flags)
