@@ -74,7 +74,6 @@ COLUMNS = Keys(
     always=("text", "id", "text_b", "extra", "id_type"),
     new={
         "csv_quoting": "minimal",
-        "csv_escape": None,
         "context": (),
         "csv_separator": None,
         "csv_header": None,

@@ -59,6 +59,7 @@ from bert_embed.settings import (
 )
 from bert_embed.storage.files import absolute
 from bert_embed.transforms.bigquery.client import SCHEME, looks_like_table
+from bert_embed.transforms.read.columns import CSV_QUOTINGS, Columns
 
 # The groups of --help, each with its first option; they follow each other as the fields do.
 _GROUPS = {
@@ -77,7 +78,7 @@ _MISSING = {
 # from a run.json, which somebody else may have written.
 OF_RESULT = (
     *("input_format", "document", "text_column", "text_b_column", "extra_columns", "id_column"),
-    *("csv_quoting", "csv_escape", "csv_separator", "csv_header"),
+    *("csv_quoting", "csv_separator", "csv_header"),
     *("limit", "max_rejected", "max_deleted", "skip_blocks"),
     *("block_bytes", "output_format", "output_dtype"),
     *("keep_text", "report", "granularity", "vectors", "top_k"),
@@ -85,7 +86,6 @@ OF_RESULT = (
     *("long_text", "stride", "chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
     *("chunk_context", "prompt", "merge_windows", "dim", "normalize", "precision"),
 )
-_NO_ESCAPES = '",;|\t\r\n\0 '
 _OF_TEXTS = (
     *("granularity", "vectors", "top_k", "long_text", "stride"),
     *("merge_windows", "chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling", "chunk_context"),
@@ -144,13 +144,10 @@ class Options(CheckedOptions):
         "NAME",
     )
     csv_quoting: str = flag(
-        "none: quotes in CSV are characters like others",
-        default="minimal",
-        choices=("minimal", "none"),
-    )
-    csv_escape: str | None = flag(
-        "character of CSV before a quote, separator or line end that is part of a field: \\",
-        "CHAR",
+        "none: quotes in CSV are characters like others; escaped: quotes, and a backslash before "
+        "what is part of a field (Spark, MySQL); dump: no quotes, such backslashes (PostgreSQL)",
+        default=Columns.csv_quoting,
+        choices=CSV_QUOTINGS,
     )
     csv_separator: str | None = flag(
         "character between the fields of CSV, such as ; or tab (default: by suffix and header)",
@@ -464,9 +461,6 @@ def _check_texts(options: Options) -> None:
     options.text_spec(options.max_seq_length or 1, "")  # whose rules these are
     if options.document == "file" and options.reads_table:
         raise SettingError("document", "file is for text files, not for tables")
-    escape = options.csv_escape
-    if escape is not None and (len(escape) != 1 or not escape.isascii() or escape in _NO_ESCAPES):
-        raise SettingError("csv_escape", f"must be one character such as \\, got {escape!r}")
     if options.text_b_column is None:
         return
     if options.long_text == "window":

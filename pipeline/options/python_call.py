@@ -53,7 +53,6 @@ class EmbedKeywords(TypedDict, total=False):
     extra_columns: str | Sequence[str] | None
     id_column: str | None
     csv_quoting: str | None
-    csv_escape: str | None
     csv_separator: str | None
     csv_header: str | Sequence[str] | None
     limit: int | None

@@ -55,7 +55,7 @@ from bert_embed.transforms.read.wrapped import unwrapping
 _FIRST_RECORDS, _MOST_RECORDS, _MOST_LOOKED = 100, 10_000, 1000
 _MOST_SEARCHED = 256 << 20  # bytes in which a field is looked for that no first record has
 NO_ID_COLUMN = ""  # as --id_column: each document is named by its place
-_OF_CSV = "csv_quoting", "csv_escape", "csv_separator", "csv_header"
+_OF_CSV = "csv_quoting", "csv_separator", "csv_header"
 _COMMA = re.compile(r"\s*,\s*")
 _RECORDS = "JSON lines, CSV and Parquet"
 
@@ -79,7 +79,6 @@ def named_columns(options: Options, existing: Collection[str] = ()) -> Columns:
         id=options.id_column or None,
         text_b=options.text_b_column,
         csv_quoting=options.csv_quoting,
-        csv_escape=options.csv_escape,
         csv_separator=options.csv_separator,
         csv_header=options.csv_header,
         context=context_columns(options.chunk_context or ()),
@@ -95,7 +94,6 @@ def recorded_columns(record: RunRecord) -> Columns:
         id=source.id_column,
         text_b=source.text_b_column,
         csv_quoting=options["csv_quoting"],
-        csv_escape=options["csv_escape"],
         csv_separator=options["csv_separator"],
         csv_header=options["csv_header"] and tuple(options["csv_header"]),
         context=context_columns(options["chunk_context"] or ()),

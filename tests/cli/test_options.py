@@ -82,7 +82,6 @@ VALUES = {
     "extra_columns": ("n,m:int64", ["n", "m:int64"], {}),
     "id_column": ("key", "key", {}),
     "csv_quoting": ("none", "none", {"input_format": "csv"}),
-    "csv_escape": ("\\", "\\", {"input_format": "csv"}),
     "csv_separator": ("tab", "\t", {"input_format": "csv"}),
     "csv_header": ("id,text", ["id", "text"], {"input_format": "csv"}),
     "limit": ("7", 7, {}),

@@ -17,6 +17,10 @@ from bert_embed.base.errors import InputError
 _DEFAULTS = {"text_column": "text", "id_column": "id"}
 _MOST_NAMED = 30  # columns that a message lists
 
+# How fields of CSV hold separators: "none" takes quotes as characters; "escaped" also reads
+# backslashes that make the next character one like others, "dump" these alone.
+CSV_QUOTINGS = ("minimal", "none", "escaped", "dump")
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -28,8 +32,7 @@ class Columns:
     text_b: str | None = None  # the field of the second text
     extra: pa.Schema | None = None  # names and types of what is passed through to the output
     id_type: str = "string"  # in Parquet and JSON lines; or the integer type of the id's one column
-    csv_quoting: str = "minimal"  # or `none`: quotes in CSV are characters like others
-    csv_escape: str | None = None  # makes the next character of CSV one like others
+    csv_quoting: str = "minimal"  # of `CSV_QUOTINGS`
     csv_separator: str | None = None  # between fields of CSV; None: by suffix and header
     csv_header: tuple[str, ...] | None = None  # names of the columns of CSV without a header
     context: tuple[str, ...] = ()  # the fields that are before each chunk of the text

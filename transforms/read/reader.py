@@ -273,8 +273,8 @@ def parts_of(
 def dialect_by(columns: Columns) -> Dialect:
     """How fields of CSV are quoted."""
     return Dialect(
-        columns.csv_quoting == "minimal",
-        columns.csv_escape,
+        columns.csv_quoting in ("minimal", "escaped"),
+        "\\" if columns.csv_quoting in ("escaped", "dump") else None,
         separator=columns.csv_separator,
         header=columns.csv_header,
     )

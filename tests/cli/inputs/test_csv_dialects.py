@@ -69,8 +69,7 @@ def test_an_escape_makes_the_next_character_one_like_others(
     writer.writerows([["id", "text"], *enumerate(texts)])
     path = tmp_path / ("in.tsv" if delimiter == "\t" else "in.csv")
     path.write_text(file.getvalue())
-    named = "none" if quoting == csv.QUOTE_NONE else "minimal"
-    columns = Columns(id="id", csv_quoting=named, csv_escape="\\")
+    columns = Columns(id="id", csv_quoting="dump" if quoting == csv.QUOTE_NONE else "escaped")
     found, ids, reasons = read(path, columns, block_bytes)
     assert (found, reasons) == (texts, [])
     assert ids == [str(number) for number in range(200)]
@@ -81,7 +80,7 @@ def test_an_escape_makes_the_next_character_one_like_others(
 )
 def test_an_escape_in_the_last_record_fails_no_job(tmp_path, tiny_bundle, end, text):
     (tmp_path / "in.csv").write_text(f"id,text\n1,one\n2,{end}")
-    flags = {"csv_escape": "\\", "keep_text": True}
+    flags = {"csv_quoting": "escaped", "keep_text": True}
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", **flags) == 0
     assert rows(tmp_path / "out")["text"] == ["one", *([] if text is None else [text])]
     reasons = [] if text else ["malformed CSV"]
@@ -91,17 +90,17 @@ def test_an_escape_in_the_last_record_fails_no_job(tmp_path, tiny_bundle, end, t
 def test_letters_for_controls_of_postgresql_are_read(tmp_path):
     """Its text format, of which COPY makes one line a row; with quotes such an n is a letter."""
     (tmp_path / "in.tsv").write_text("id\ttext\n1\tone\\ntwo\\tthree\\\\n\\r\\e\n2\tend\\\\\n")
-    columns = Columns(id="id", csv_quoting="none", csv_escape="\\")
+    columns = Columns(id="id", csv_quoting="dump")
     texts, ids, reasons = read(tmp_path / "in.tsv", columns)
     assert (texts, ids, reasons) == (["one\ntwo\tthree\\n\re", "end\\"], ["1", "2"], [])
     (tmp_path / "in.csv").write_text('id,text\n1,"say \\"no\\" \\n"\n')
-    columns = Columns(id="id", csv_escape="\\")
+    columns = Columns(id="id", csv_quoting="escaped")
     assert read(tmp_path / "in.csv", columns)[0] == ['say "no" n']
 
 
 def test_nulls_of_mysql_are_missing(tmp_path, tiny_bundle):
     (tmp_path / "in.tsv").write_text("id\ttext\tn\tname\n1\tone\\\ttwo\t\\N\t\\N\n2\t\\N\t3\tx\n")
-    flags = {"csv_quoting": "none", "csv_escape": "\\", "extra_columns": "n:int64,name"}
+    flags = {"csv_quoting": "dump", "extra_columns": "n:int64,name"}
     flags |= {"keep_text": True, "max_rejected": "100%"}
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.tsv", **flags) == 0
     found = rows(tmp_path / "out")
@@ -112,9 +111,8 @@ def test_nulls_of_mysql_are_missing(tmp_path, tiny_bundle):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"csv_escape": "ab"}, "--csv_escape must be one character"),
-        ({"csv_escape": '"'}, "--csv_escape must be one character"),
-        ({"csv_quoting": "all"}, "--csv_quoting"),
+        ({"csv_quoting": "all"}, "--csv_quoting must be one of minimal, none, escaped, dump, got"),
+        ({"csv_escape": "x"}, "unknown flag --csv_escape; did you mean --csv_"),
         ({"csv_quoting": "none"}, "--csv_quoting is for CSV, and --input names none"),
         ({"csv_header": "a,b"}, "--csv_header is for CSV, and --input names none"),
         ({"csv_separator": "::"}, "--csv_separator must be one character, or tab or ^A"),
