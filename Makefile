@@ -272,10 +272,12 @@ bench: .venv/dev model  ## measure against the peers (an hour; own environment u
 # images without TensorFlow, and MODEL=minilm adds that model.
 DEVICE := cpu
 TENSORFLOW := yes
+# Workers need the Python of the command that submits.
+PYTHON_MINOR = $(shell $(PYTHON) -c 'import sys; print(sys.version_info.minor)')
 images:  ## build the images of workers and templates with Docker (docs/cloud.md)
-	deploy/docker/bases.sh build/image_bases
+	PYTHON_MINOR=$(PYTHON_MINOR) deploy/docker/bases.sh build/image_bases
 	for target in worker template; do DOCKER_BUILDKIT=1 docker build --network host --file deploy/docker/Dockerfile \
-		--build-arg DEVICE=$(DEVICE) --build-arg TENSORFLOW=$(TENSORFLOW) --build-arg MODEL=$(MODEL) \
+		--build-arg DEVICE=$(DEVICE) --build-arg PYTHON_MINOR=$(PYTHON_MINOR) --build-arg TENSORFLOW=$(TENSORFLOW) --build-arg MODEL=$(MODEL) \
 		--build-arg REVISION=$$(git rev-parse HEAD) --target $$target \
 		--tag bert-embed-$(DEVICE)$$([ $$target = worker ] || echo -$$target):test . || exit 1; done
 	docker images --filter reference='bert-embed-$(DEVICE)*:test'

@@ -69,7 +69,10 @@ choose_image() { # worker|template
   target=$1
   name=bert-embed-$device
   local tag
-  tag=${TAG:-$(state_of_tree)} # so that a launcher never starts workers of another version
+  # Workers need the Python of the command that submits, which reads it off the tag.
+  minor=$("${PYTHON:-.venv/bin/python}" -c 'import sys; print(sys.version_info.minor)') \
+    || die "${PYTHON:-.venv/bin/python} does not run: make install"
+  tag=py3$minor-${TAG:-$(state_of_tree)} # so that a launcher never starts workers of another version
   template=$BUCKET/templates/$name-$tag.json
   [[ $target == worker ]] || name+=-template
   image=$REPOSITORY/$name:$tag
@@ -86,14 +89,14 @@ build_image() {
   fi
   if [[ $BUILD == docker ]]; then
     show_and_run env DOCKER_BUILDKIT=1 docker build --platform linux/amd64 --file deploy/docker/Dockerfile \
-      --build-arg "DEVICE=$device" --target "$target" --tag "$image" .
+      --build-arg "DEVICE=$device" --build-arg "PYTHON_MINOR=$minor" --target "$target" --tag "$image" .
     show_and_run docker push "$image"
   else
     local account=()
     [[ -z $BUILD_ACCOUNT ]] || account=(--service-account "projects/$PROJECT/serviceAccounts/$BUILD_ACCOUNT")
     show_and_run gcloud builds submit --project "$PROJECT" --region "$REGION" "${account[@]}" \
       --gcs-source-staging-dir "$BUCKET/tmp/build" --config deploy/docker/cloudbuild.yaml \
-      --substitutions "_IMAGE=$image,_CACHE=${image%:*}:cache,_DEVICE=$device,_TARGET=$target" .
+      --substitutions "_IMAGE=$image,_CACHE=${image%:*}:cache-py3$minor,_DEVICE=$device,_PYTHON_MINOR=$minor,_TARGET=$target" .
   fi
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bases.sh DIR [IMAGE…]: has Docker hold the three bases that the Dockerfile names, and the images.
 # What cannot be pulled gets stand-ins of the same names, which are made in DIR (root, debootstrap and
-# Go needed): Debian with the Python 3.11 that $PYTHON names, Beam's boot program, and a launcher that
+# Go needed): Debian with the Python that $PYTHON names, Beam's boot program, and a launcher that
 # only fails. That of flink:… is what `make flink` fetched, with this machine's Java.
 set -euo pipefail
 dir=${1:?must name a folder for the stand-ins}
@@ -9,10 +9,11 @@ shift
 here=$(cd "$(dirname "$0")" && pwd)
 dockerfile=$here/Dockerfile
 value() { sed -n "s/^ARG $1=//p" "$dockerfile" | head -1; }
-python=$(value PYTHON) beam=$(value BEAM)
+minor=${PYTHON_MINOR:-$(value PYTHON_MINOR)} beam=$(value BEAM)
+python=3.$minor
 # What stands behind FROM, with the values of its arguments.
 mapfile -t bases < <(sed -nE 's/^FROM ([^ ]+[/:][^ ]*) AS .*/\1/p' "$dockerfile" \
-  | sed -E "s/\\$\{PYTHON\}/$python/; s/\\$\{BEAM\}/$beam/; s/\\$\{[A-Z]+_DIGEST\}//")
+  | sed -E "s/\\$\{PYTHON_MINOR\}/$minor/; s/\\$\{BEAM\}/$beam/; s/\\$\{[A-Z]+_DIGEST\}//")
 bases+=("$@")
 
 missing=()

@@ -2,6 +2,8 @@
 
 import hashlib
 import logging
+import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -29,6 +31,8 @@ from bert_embed.pipeline.runners.options import (
 from bert_embed.storage.files import is_remote
 
 _BY_JOB, _HINTED = "--dataflow_service_options worker_accelerator", "--resource_hints accelerator"
+# How tags of our images, and names of Beam's, say which Python they have.
+_IMAGE_PYTHON = re.compile(r"(?<![a-z])py(?:thon)?3\.?([0-9]+)(?![0-9.])")
 _NOT_ON = {"gpu": ("int8",), "tpu": ("int8", "float16")}
 
 
@@ -146,6 +150,14 @@ def _disk(flags: BeamFlags, type_name: str | None) -> Iterator[str]:
 
 def _packaging(flags: BeamFlags, type_name: str | None) -> Iterator[str]:
     if flags.image:
+        here = sys.version_info.minor
+        minors = _IMAGE_PYTHON.findall(flags.image.rpartition("/")[2])
+        if minors and str(here) not in minors:
+            yield (
+                f"--sdk_container_image {flags.image} has Python 3.{minors[-1]} and this command "
+                f"runs with 3.{here}, but workers need the same one: give an image of py3{here}, which "
+                f"`make dataflow` builds, or run the command with Python 3.{minors[-1]}"
+            )
         return
     if type_name:
         libraries = "a TPU's" if device_of(type_name) == "tpu" else "CUDA's"

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support.daily import DATAFLOW, EXAMPLE, printed
 from tests.support.forks import write_python
 
 DOCKER = ROOT / "deploy" / "docker"
+MINOR = sys.version_info.minor
 DOCKERFILE = (DOCKER / "Dockerfile").read_text("utf-8")
 PAGE = (ROOT / "docs" / "cloud.md").read_text("utf-8")
 COMMANDS = re.findall(r"^bert-embed (embed (?:[^\\\n]|\\\n)*)", PAGE, re.MULTILINE)
@@ -52,13 +54,31 @@ def test_beam_and_python_are_the_same_everywhere():
     beam = pins(ROOT / "requirements.txt")["apache-beam"]
     assert arguments["BEAM"] == beam
     assert ranges("apache-beam")[0].contains(beam)
-    python = arguments["PYTHON"]
+    python = f"3.{arguments['PYTHON_MINOR']}"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     assert project["tool"]["mypy"]["python_version"] == python
     assert SpecifierSet(project["project"]["requires-python"]).contains(f"{python}.99")
-    assert f"python{python.replace('.', '')}-template-launcher-base:" in DOCKERFILE
-    assert "beam_python${PYTHON}_sdk:${BEAM}" in DOCKERFILE
-    assert "FROM python:${PYTHON}-slim" in DOCKERFILE
+    assert "python3${PYTHON_MINOR}-template-launcher-base:" in DOCKERFILE
+    assert "beam_python3.${PYTHON_MINOR}_sdk:${BEAM}" in DOCKERFILE
+    assert "FROM python:3.${PYTHON_MINOR}-slim" in DOCKERFILE
+
+
+@pytest.mark.parametrize("minor", [11, 12, 13])
+def test_images_have_the_python_of_the_command_that_submits(tmp_path, minor):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho {minor}\n")
+    python.chmod(0o755)
+    changes = [("TAG=", "TAG=7")]
+    _, [build, submit], _ = printed(tmp_path, *changes, PYTHON=str(python))
+    image = f"us-central1-docker.pkg.dev/acme/images/bert-embed-cpu:py3{minor}-7"
+    settings = build[build.index("--substitutions") + 1].split(",")
+    assert {f"_IMAGE={image}", f"_PYTHON_MINOR={minor}"} <= {*settings}
+    assert submit[submit.index("--sdk_container_image") + 1] == image
+    _, [build, _, made], _ = printed(
+        tmp_path, *changes, ("BUILD=cloud", "BUILD=docker"), do="template", PYTHON=str(python)
+    )
+    assert f"PYTHON_MINOR={minor}" in build
+    assert made[4].endswith(f"/bert-embed-cpu-py3{minor}-7.json")
 
 
 def test_tensorflow_and_its_text_are_of_one_release_in_every_image():
@@ -118,7 +138,7 @@ def test_images_can_be_built_here_and_templates_made(tmp_path):
     code, [build, push, made], _ = printed(
         tmp_path, ("BUILD=cloud", "BUILD=docker"), ("TAG=", "TAG=7"), do="template"
     )
-    image = "us-central1-docker.pkg.dev/acme/images/bert-embed-cpu-template:7"
+    image = f"us-central1-docker.pkg.dev/acme/images/bert-embed-cpu-template:py3{MINOR}-7"
     assert code == 0
     assert build[:4] == ["env", "DOCKER_BUILDKIT=1", "docker", "build"]
     assert build[build.index("--target") + 1] == "template"
@@ -128,7 +148,7 @@ def test_images_can_be_built_here_and_templates_made(tmp_path):
         "dataflow",
         "flex-template",
         "build",
-        "gs://acme-texts/templates/bert-embed-cpu-7.json",
+        f"gs://acme-texts/templates/bert-embed-cpu-py3{MINOR}-7.json",
     ]
 
 
@@ -198,7 +218,10 @@ def test_only_a_missing_image_is_built(tmp_path, answer, code, commands):
 @pytest.mark.parametrize("place", ["gs://acme-texts/texts/*.jsonl", "acme:texts.news"])
 def test_what_embed_refuses_builds_no_image(tmp_path, place):
     log = tmp_path / "log"
-    for name, text in (("gcloud", f'echo "gcloud $*" >> {log}'), ("python", "exit 3")):
+    for name, text in (
+        ("gcloud", f'echo "gcloud $*" >> {log}'),
+        ("python", "[ $1 != -c ] || exec echo 11; exit 3"),
+    ):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     found, _, _ = printed(
@@ -252,7 +275,7 @@ def test_a_changed_tree_is_another_tag(tmp_path):
 
     def tag():
         command = [script, "submit", tmp_path / "variables.env", "--print"]
-        made = ran(command, check=True)
+        made = ran(command, check=True, PYTHON=sys.executable)
         return re.search(r"bert-embed-cpu:([\w-]+)", made.stdout)[1]
 
     identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]

@@ -120,6 +120,13 @@ def test_all_that_is_missing_is_named_at_once(corpus, tiny_bundle, capsys):
             "--sdk_container_image is missing: nvidia-tesla-t4 requires an image with CUDA's",
         ),
         ({"without": ["sdk_container_image"]}, "--sdk_container_image is missing: give the image"),
+        *(
+            (
+                {"sdk_container_image": image},
+                f"--sdk_container_image {image} has Python 3.10 and this command runs with 3.",
+            )
+            for image in ("us-docker.pkg.dev/p/r/i:py310-7", "apache/beam_python3.10_sdk:2.77.0")
+        ),
         (
             {"accelerator": "l4", "runner": "FnApiRunner"},
             "--accelerator requires --runner Dataflow",

@@ -22,6 +22,7 @@ from tests.support.daily import DATAFLOW, printed
 DEFAULTS_PARSED = parse_embed(["--input=a", "--output=b"])
 METADATA = json.loads((DATAFLOW / "metadata.json").read_text("utf-8"))
 PROGRAMS = "/usr/bin:/bin"
+MINOR = sys.version_info.minor
 GCLOUD = shutil.which("gcloud", path=PROGRAMS)
 
 
@@ -46,9 +47,9 @@ def test_a_template_is_launched_with_its_own_image_and_parameters(tmp_path):
     flags = "--precision int8 --max_rejected=1% --normalize --no_merge_windows --keep_text=true "
     flags += "--long_text window --limit 10"
     words, parameters = launched(tmp_path, flags)
-    image = "us-central1-docker.pkg.dev/acme/images/bert-embed-cpu-template:7"
+    image = f"us-central1-docker.pkg.dev/acme/images/bert-embed-cpu-template:py3{MINOR}-7"
     template = words[words.index("--template-file-gcs-location") + 1]
-    assert template == "gs://acme-texts/templates/bert-embed-cpu-7.json"
+    assert template == f"gs://acme-texts/templates/bert-embed-cpu-py3{MINOR}-7.json"
     assert parameters == {
         "sdk_container_image": image,
         "input": "gs://acme-texts/texts/*.jsonl",

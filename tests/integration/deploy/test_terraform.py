@@ -3,6 +3,7 @@
 import functools
 import json
 import re
+import sys
 
 import pytest
 
@@ -54,10 +55,12 @@ def test_image_and_template_are_those_that_the_script_writes(tmp_path):
     written = template[template.index("build") + 1].removeprefix("gs://acme-texts/")
     body = SOURCES["schedule.tf"]
     assert re.search(r'work\.name\}/(templates/[^"]*)"', body)[1].replace(
-        "${var.image_tag}", "7"
+        "${var.image_tag}", f"py3{sys.version_info.minor}-7"
     ) == (written)
     image = re.search(r'sdk_container_image = "\$\{local\.repository\}/([^"]*)"', body)[1]
-    assert f"/{image.replace('${var.image_tag}', '7')}," in " ".join(build)
+    assert f"/{image.replace('${var.image_tag}', f'py3{sys.version_info.minor}-7')}," in " ".join(
+        build
+    )
 
 
 def test_the_scheduled_day_begins_with_its_schedule():
