@@ -155,8 +155,8 @@ def _packaging(flags: BeamFlags, type_name: str | None) -> Iterator[str]:
         if minors and str(here) not in minors:
             yield (
                 f"--sdk_container_image {flags.image} has Python 3.{minors[-1]} and this command "
-                f"runs with 3.{here}, but workers need the same one: give an image of py3{here}, which "
-                f"`make dataflow` builds, or run the command with Python 3.{minors[-1]}"
+                f"runs with 3.{here}, but workers need the same one: give an image of py3{here}, "
+                f"which `make dataflow` builds, or run the command with Python 3.{minors[-1]}"
             )
         return
     if type_name:

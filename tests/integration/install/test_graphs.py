@@ -1,4 +1,4 @@
-"""A graph that each Python submits to Dataflow, read by the packages of an image with each Python."""
+"""A graph that each Python submits to Dataflow, run by the packages of an image of each Python."""
 
 import json
 
@@ -15,7 +15,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 graph = beam_runner_api_pb2.Pipeline.FromString(open(sys.argv[1], "rb").read())
-for each in graph.components.environments.values():  # where a worker's process runs; what it needs stays
+for each in graph.components.environments.values():
     each.urn, each.payload = "beam:env:embedded_python:v1", b""
 FnApiRunner().run_via_runner_api(graph, PipelineOptions([])).wait_until_finish()
 """
