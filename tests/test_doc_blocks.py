@@ -55,7 +55,7 @@ ELSEWHERE = {
     ("docs/beam.md", "pipeline:"): "tests/integration/notebooks/test_yaml.py",
     (
         "docs/compare.md",
-        "neighbours of",
+        "of 200 queries ",
     ): "a part of what compare prints; tests/cli/search/test_compare.py",
     ("docs/bigquery.md", ".venv/bin/bert-embed"): "tests/cli/bigquery/test_docs.py",
     ("docs/cloud.md", "bert-embed"): "tests/cli/runners/test_dataflow_deploy.py",

@@ -69,7 +69,7 @@ def read(
         reader = ROW_KINDS[kind].read_with
         raise SettingError("kind", f"{kind} is no array a document: read it with {reader}")
     made = ROW_KINDS[one_of("kind", kind, arrays)]
-    settings, batches = _read_rows(folder, made.name, partial, _READ_ROWS)
+    settings, batches = read_rows(folder, made.name, partial, _READ_ROWS)
     shape = made.shape(settings)
     width = math.prod(shape)
     ids: list[str | int] = []
@@ -99,7 +99,7 @@ def read_batches(
         InputError: As `read`.
     """
     rows = whole_number("rows", rows, least=1)
-    settings, batches = _read_rows(folder, "sentence", partial, rows)
+    settings, batches = read_rows(folder, "sentence", partial, rows)
     return (
         (
             batch.columns["id"].to_pylist(),
@@ -139,7 +139,7 @@ def read_multi(
         A document's id, and float32 `[tokens, dim]`, a vector for each token that was kept,
         decoded from the type they were stored as.
     """
-    _, batches = _read_rows(folder, "multi", partial)
+    _, batches = read_rows(folder, "multi", partial)
     return (
         of_document
         for batch in batches
@@ -167,7 +167,7 @@ def _read_whole(
     folder: Folders, kind: str, partial: bool
 ) -> tuple[list[str | int], list[Any], dict[str, Any]]:
     """All ids of a kind, its vectors, batch by batch, and what the run says of them."""
-    settings, batches = _read_rows(folder, kind, partial)
+    settings, batches = read_rows(folder, kind, partial)
     ids: list[str | int] = []
     vectors = []
     for batch in batches:
@@ -176,10 +176,10 @@ def _read_whole(
     return ids, vectors, settings
 
 
-def _read_rows(
-    folder: Folders, kind: str, partial: bool, rows: int = BATCH_ROWS
+def read_rows(
+    folder: Folders, kind: str, partial: bool = False, rows: int = BATCH_ROWS
 ) -> tuple[dict[str, Any], Iterator[Rows]]:
-    """What a run says of its vectors, and the rows of one kind."""
+    """What a run says of its vectors, and the rows of one kind, of each document the newest."""
     outputs, files = _listed(folder, kind, partial)
     newest = _newest(outputs, kind)
 

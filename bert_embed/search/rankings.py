@@ -10,7 +10,6 @@ FIRST = (1, 10, 100)  # of how many neighbours the overlap is measured
 DEPTH = 100  # documents of a ranking that count
 _GAIN_DEPTH = 10  # of nDCG
 _RESAMPLES = 2000
-_RESAMPLED = 1 << 22  # chosen queries in memory at a time, 32 MiB
 _LEVEL = 0.95
 _LEAST = 2  # queries of which an interval can be told
 
@@ -87,30 +86,12 @@ def estimates(values: np.ndarray, seed: int) -> list[Estimate]:
 
     Queries are drawn again with replacement, 2,000 times, for all figures at once, so that the
     interval of a difference of two figures is a paired one (Efron and Tibshirani, "An Introduction
-    to the Bootstrap", 1993, chapter 13; Sakai, SIGIR 2006, for retrieval). NaN, where a figure has
-    no value for a query, is left out of its mean.
+    to the Bootstrap", 1993, chapter 13; Sakai, SIGIR 2006, for retrieval).
     """
-    queries = len(values)
-    present = np.isfinite(values)
-    filled, counts = np.where(present, values, 0.0), present.sum(axis=0)
-    means = _ratio(filled.sum(axis=0), counts)
+    queries, means = len(values), values.mean(axis=0).tolist()
+    if queries < _LEAST:
+        return [Estimate(mean, None, None, queries) for mean in means]
     draw = np.random.default_rng(seed)
-    at_once = max(1, _RESAMPLED // max(queries, 1))
-    resampled = []
-    for begin in range(0, _RESAMPLES, at_once):
-        rounds = min(at_once, _RESAMPLES - begin)
-        chosen = draw.integers(0, max(queries, 1), (rounds, queries))
-        times = np.stack([np.bincount(one, minlength=queries) for one in chosen])
-        resampled.append(_ratio(times @ filled, times @ present))
-    ends = (1 - _LEVEL) / 2, (1 + _LEVEL) / 2
-    low, high = np.nanquantile(np.concatenate(resampled), ends, axis=0)
-    return [
-        Estimate(float(means[at]), float(low[at]), float(high[at]), count)
-        if count >= _LEAST
-        else Estimate(float(means[at]), None, None, count)
-        for at, count in enumerate(counts.tolist())
-    ]
-
-
-def _ratio(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    return np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
+    resampled = [values[draw.integers(0, queries, queries)].mean(axis=0) for _ in range(_RESAMPLES)]
+    low, high = np.quantile(resampled, ((1 - _LEVEL) / 2, (1 + _LEVEL) / 2), axis=0).tolist()
+    return [Estimate(*figures, queries) for figures in zip(means, low, high, strict=True)]

@@ -3,10 +3,9 @@
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
-from pathlib import Path
-from typing import Any, BinaryIO
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from bert_embed.models.heads.vectors import joined
 from bert_embed.pipeline.console import answer, answer_json
 from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.options.commands import COMPARED, CompareOptions
-from bert_embed.pipeline.run.output import lies_in, record_of_run
+from bert_embed.pipeline.run.output import record_of_run
 from bert_embed.pipeline.searched import (
     SearchedOutput,
     opened,
@@ -27,18 +26,16 @@ from bert_embed.pipeline.searched import (
     searchable,
     tell_of_cut,
 )
-from bert_embed.results.files import row_batches
 from bert_embed.results.names import kinds_of, output_dtype
 from bert_embed.results.outputs import (
     NewestRows,
     Output,
-    each_file,
-    has_block_records,
     id_hashes,
     open_outputs,
     output_folders,
     vector_settings,
 )
+from bert_embed.results.read import read_rows
 from bert_embed.search.nearest import nearest
 from bert_embed.search.rankings import (
     DEPTH,
@@ -92,14 +89,12 @@ class Relevance:
 
     Attributes:
         queries: With relevant documents in the pool; the measures are of these.
-        without: Queries that name relevant documents, none of which is in the pool.
         outside: Relevant documents that are not in the pool, of all queries; they do not count.
         ndcg_at_10: Normalized discounted cumulative gain of the first ten, with gains of 0 and 1.
         recall_at_100: Share of the relevant ones among the first hundred.
     """
 
     queries: int
-    without: int
     outside: int
     ndcg_at_10: Measure
     recall_at_100: Measure
@@ -160,40 +155,47 @@ def run_compare(options: CompareOptions) -> int:
 class _Query:
     """A query: a text, or a document of both outputs."""
 
-    text: str | None = None
+    text: str = ""
     id: str | None = None  # of the document
-    relevant: frozenset[str] = frozenset()  # ids of the pool
-    outside: int = 0  # relevant documents that the pool lacks
+    relevant: frozenset[str] = frozenset()  # ids
 
 
 def compared(options: CompareOptions) -> Comparison:
     """Compares two outputs; InputError, before any work, if they cannot be compared."""
-    named = {"old_model": options.old_model, "new_model": options.new_model}
     sides = old, new = _open_side(options.old, options.by), _open_side(options.new, options.by)
-    _check_apart(old, new)
-    queries, unusable = [], 0
+    if old.folders == new.folders:
+        raise InputError(f"OLD {old.name} and NEW {new.name} are the same output: give two")
     if options.queries is not None:
         queries = read_queries(options.queries)
         models = [
-            _with_model(side, model, setting)
-            for side, (setting, model) in zip(sides, named.items(), strict=True)
+            _with_model(old, options.old_model, "old_model"),
+            _with_model(new, options.new_model, "new_model"),
         ]
-    pool = _pool(old, new, least=1 if queries else 2)
-    if queries:
-        queries = _within(queries, pool)
-        vectors = [
-            _vectors_of(side, model, queries) for side, model in zip(sides, models, strict=True)
-        ]
+        pool = _pool(old, new, least=1)
+        named = sorted(set().union(*(query.relevant for query in queries)))
+        judged = {*itertools.compress(named, _is_in(id_hashes(named), pool))}
+        if named and not judged:
+            raise SettingError(
+                "queries",
+                f"{options.queries} names {counted(len(named), 'relevant document')}, none of "
+                "which both outputs have",
+            )
+        texts, drawn, vectors = [query.text for query in queries], len(queries), []
+        for side, model in zip(sides, models, strict=True):
+            if side.kind.vectors != "multi":  # whose queries have a length of their own
+                tell_of_cut(model, texts, None)
+            prompt = model.query_prompt(None)
+            vectors.append(query_vectors(model, texts, prompt, side.kind.vectors))
     else:
-        drawn = np.random.default_rng(options.seed)
-        wanted = np.sort(drawn.choice(pool, min(options.drawn, len(pool)), replace=False))
-        queries, vectors = _own_queries(sides, wanted)
-        unusable = len(wanted) - len(queries)
+        pool, judged = _pool(old, new, least=2), set()
+        drawn = min(options.drawn, len(pool))
+        wanted = np.random.default_rng(options.seed).choice(pool, drawn, replace=False)
+        queries, vectors = _own_queries(sides, np.sort(wanted))
     rankings = [
         _rankings(side, of_side, queries, pool)
         for side, of_side in zip(sides, vectors, strict=True)
     ]
-    pairs = list(zip(rankings[0], rankings[1], strict=True))
+    pairs = list(zip(*rankings, strict=True))
     values = [
         [*(overlap(one, other, first) for first in FIRST), rank_correlation(one, other)]
         for one, other in pairs
@@ -204,12 +206,12 @@ def compared(options: CompareOptions) -> Comparison:
         new=new.described(len(old.documents) - len(pool)),
         pool=len(pool),
         queries=len(queries),
-        unusable_queries=unusable,
+        unusable_queries=drawn - len(queries),
         overlap_at_1=at_1,
         overlap_at_10=at_10,
         overlap_at_100=at_100,
         rank_correlation=correlation,
-        relevance=_relevance(queries, pairs, options.seed),
+        relevance=_relevance(queries, pairs, judged, options.seed),
     )
 
 
@@ -220,6 +222,11 @@ class _Side:
     name: str  # as it was given
     outputs: list[Output]
     kind: Kind  # of the vectors that are compared
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Those of the outputs."""
+        return tuple(output.folder for output in self.outputs)
 
     @cached_property
     def newest(self) -> NewestRows:
@@ -240,7 +247,7 @@ class _Side:
         """What a comparison says of the side."""
         record = required(self.outputs[0].record, "record of the run")
         return ComparedSide(
-            outputs=tuple(output.folder for output in self.outputs),
+            outputs=self.folders,
             model=record.model.name,
             vectors=self.kind.vectors,
             output_dtype=output_dtype(self.settings) if self.kind.has_dtype else "float32",
@@ -253,29 +260,13 @@ class _Side:
 
         `wanted` are hashes of ids, uint64 in order, as the result is.
         """
-
-        def of_file(number: int, path: Path, file: BinaryIO) -> list[tuple[list[str | int], Any]]:
-            output = self.outputs[number]
-            return [
-                (chosen.columns["id"].to_pylist(), chosen.vectors)
-                for batch in row_batches(
-                    *(path, output.settings),
-                    kind=self.kind.name,
-                    columns=("id",),
-                    check_pages=not has_block_records(output.folder),
-                    file=file,
-                )
-                for chosen in (batch.take(np.flatnonzero(among(batch.columns["id"].to_pylist()))),)
-            ]
-
         ids: list[str] = []
         vectors = []
-        for number, output in enumerate(self.outputs):
-            among = self._among(number, wanted)
-            for pieces in each_file(output.folder, self.kind.name, partial(of_file, number)):
-                for some, rows in pieces:
-                    ids += map(str, some)
-                    vectors.append(rows)
+        for batch in read_rows(self.folders, self.kind.name)[1]:
+            of_batch = batch.columns["id"].to_pylist()
+            chosen = np.flatnonzero(_is_in(id_hashes(of_batch), wanted))
+            ids += [str(of_batch[row]) for row in chosen.tolist()]
+            vectors.append(batch.take(chosen).vectors)
         _, first = np.unique(id_hashes(ids), return_index=True)
         return [ids[row] for row in first.tolist()], joined(vectors)[first]
 
@@ -339,22 +330,6 @@ def _open_side(name: str, by: str | None) -> _Side:
     return _Side(name, open_outputs(folders, ROW_KINDS[kind].name), ROW_KINDS[kind])
 
 
-def _check_apart(old: _Side, new: _Side) -> None:
-    """Refuses one and the same output; several days may begin with the same one."""
-
-    def are_among(outputs: Sequence[Output], others: Sequence[Output]) -> bool:
-        return all(
-            any(
-                lies_in(one.folder, other.folder) and lies_in(other.folder, one.folder)
-                for other in others
-            )
-            for one in outputs
-        )
-
-    if are_among(old.outputs, new.outputs) and are_among(new.outputs, old.outputs):
-        raise InputError(f"OLD {old.name} and NEW {new.name} are the same output: give two")
-
-
 def _pool(old: _Side, new: _Side, least: int) -> np.ndarray:
     """uint64, in order: the hashes of the ids that both sides have."""
     for side in (old, new):
@@ -412,30 +387,6 @@ def _with_model(side: _Side, model: str | None, setting: str) -> SearchedOutput:
     return output
 
 
-def _within(queries: list[_Query], pool: np.ndarray) -> list[_Query]:
-    """Queries of which only those relevant documents count that the pool has."""
-    named = sorted(set().union(*(query.relevant for query in queries)))
-    in_pool = {*itertools.compress(named, _is_in(id_hashes(named), pool))}
-    if named and not in_pool:
-        raise SettingError(
-            "queries",
-            f"names {counted(len(named), 'relevant document')}, none of which both outputs have",
-        )
-    return [
-        replace(query, relevant=relevant, outside=len(query.relevant - relevant))
-        for query in queries
-        for relevant in (query.relevant & in_pool,)
-    ]
-
-
-def _vectors_of(side: _Side, model: SearchedOutput, queries: Sequence[_Query]) -> Any:
-    """The vectors of texts by the model of a side."""
-    texts = [required(query.text, "text of a query") for query in queries]
-    if side.kind.vectors != "multi":  # whose queries have a length of their own
-        tell_of_cut(model, texts, None)
-    return query_vectors(model, texts, model.query_prompt(None), side.kind.vectors)
-
-
 def _own_queries(sides: Sequence[_Side], wanted: np.ndarray) -> tuple[list[_Query], list[Any]]:
     """Drawn documents as queries, and the vectors of their first rows on each side.
 
@@ -478,93 +429,55 @@ def _is_in(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
 
 
 def _relevance(
-    queries: Sequence[_Query], pairs: Sequence[tuple[list[str], list[str]]], seed: int
+    queries: Sequence[_Query],
+    pairs: Sequence[tuple[list[str], list[str]]],
+    judged: set[str],
+    seed: int,
 ) -> Relevance | None:
-    """Measures of relevance; None if no query names a relevant document."""
-    judged = [
-        (pair, query.relevant) for pair, query in zip(pairs, queries, strict=True) if query.relevant
-    ]
-    if not judged:
+    """Measures of relevance; None if no query names a relevant document. `judged` are in both."""
+    measured = []
+    for query, pair in zip(queries, pairs, strict=True):
+        if relevant := query.relevant & judged:
+            of_query = [[measure(one, relevant) for one in pair] for measure in (ndcg, recall)]
+            measured.append([value for old, new in of_query for value in (old, new, new - old)])
+    if not measured:
         return None
-    measured = [
-        [measure(ranking, relevant) for measure in (ndcg, recall) for ranking in pair]
-        for pair, relevant in judged
-    ]
-    values = np.array(measured)
-    bounds = estimates(np.hstack([values, values[:, 1::2] - values[:, ::2]]), seed)
-    without = sum(1 for query in queries if query.outside and not query.relevant)
-    return Relevance(
-        *(len(judged), without, sum(query.outside for query in queries)),
-        *(Measure(bounds[2 * at], bounds[2 * at + 1], bounds[4 + at]) for at in range(2)),
-    )
+    figures = estimates(np.array(measured), seed)
+    outside = sum(len(query.relevant - judged) for query in queries)
+    return Relevance(len(measured), outside, Measure(*figures[:3]), Measure(*figures[3:]))
 
 
-def _lines(comparison: Comparison) -> list[str]:
+def _lines(comparison: Comparison) -> Iterator[str]:
     """The figures, for people."""
-    sides = {"OLD": comparison.old, "NEW": comparison.new}
-    lines = [
-        f"{name} {', '.join(side.outputs)}: {side.model}, {side.vectors} {side.output_dtype}"
-        for name, side in sides.items()
-    ]
-    lines.append(
+    for name, side in (("OLD", comparison.old), ("NEW", comparison.new)):
+        yield f"{name} {', '.join(side.outputs)}: {side.model}, {side.vectors} {side.output_dtype}"
+    yield (
         f"{counted(comparison.pool, 'document')} in both; {comparison.new.missing:,} only in OLD, "
         f"{comparison.old.missing:,} only in NEW, which are not searched"
     )
     if comparison.unusable_queries:
         unusable = counted(comparison.unusable_queries, "document")
-        lines.append(f"{unusable} drawn without a vector on a side: left out")
-    return [*lines, "", *_neighbours(comparison), *_relevance_lines(comparison.relevance)]
-
-
-def _neighbours(comparison: Comparison) -> list[str]:
+        yield f"{unusable} drawn without a vector on a side: left out"
     overlaps = (comparison.overlap_at_1, comparison.overlap_at_10, comparison.overlap_at_100)
-    rows = [
-        (f"overlap of the first {first}", one)
+    figures = {
+        f"overlap of the first {first}": one
         for first, one in zip(FIRST, overlaps, strict=True)
         if first < comparison.pool  # else it is of all documents, which both have
-    ]
-    rows.append(("rank correlation of the first 100", comparison.rank_correlation))
-    title = f"neighbours of {counted(comparison.queries, 'query', 'queries')}"
-    return _table(
-        [(title, "mean", "95% interval")]
-        + [(name, f"{one.mean:.3f}", _interval(one)) for name, one in rows]
-    )
-
-
-def _interval(one: Estimate) -> str:
-    return "-" if one.low is None or one.high is None else f"{one.low:.3f} to {one.high:.3f}"
-
-
-def _relevance_lines(relevance: Relevance | None) -> Iterator[str]:
-    if relevance is None:
-        return
-    title = f"relevance, {counted(relevance.queries, 'query', 'queries')}"
-    rows = [(title, "OLD", "NEW", "NEW - OLD", "95% interval")]
-    measures = {"nDCG@10": relevance.ndcg_at_10, "recall@100": relevance.recall_at_100}
-    for name, measure in measures.items():
-        means = f"{measure.old.mean:.4f}", f"{measure.new.mean:.4f}"
-        difference = measure.difference
-        rows.append((name, *means, f"{difference.mean:+.4f}", _interval(difference)))
+    }
+    figures["rank correlation of the first 100"] = comparison.rank_correlation
+    if (relevance := comparison.relevance) is not None:
+        measures = {"nDCG@10": relevance.ndcg_at_10, "recall@100": relevance.recall_at_100}
+        for name, one in measures.items():
+            sides = {"OLD": one.old, "NEW": one.new, "NEW - OLD": one.difference}
+            figures |= {f"{name} of {side}": estimate for side, estimate in sides.items()}
     yield ""
-    yield from _table(rows)
-    if relevance.outside:
+    yield f"{'of ' + counted(comparison.queries, 'query', 'queries'):<35}  mean  95% interval"
+    for name, estimate in figures.items():
+        known = estimate.low is not None and estimate.high is not None
+        interval = f"{estimate.low:.3f} to {estimate.high:.3f}" if known else "-"
+        yield f"{name:<33}  {estimate.mean:>6.3f}  {interval}"
+    if relevance is not None:
         yield (
-            f"{counted(relevance.outside, 'relevant document')} not in both outputs: left out, and "
-            f"{counted(relevance.without, 'query', 'queries')} without any other"
+            f"relevance is of {counted(relevance.queries, 'query', 'queries')}; "
+            f"{counted(relevance.outside, 'relevant document')} not in both outputs: left out"
         )
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells as lines: the first column to the left, all others to the right.
-
-    >>> _table([("", "OLD"), ("rows", "7")])
-    ['      OLD', 'rows    7']
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if at else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
