@@ -1,56 +1,71 @@
-"""The readme's table: what a million documents take on each processor measured, in dollars."""
+"""The readme's tables: texts a second beside other tools, and what a million texts cost."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.headline import speeds
 from benchmarks.measure import table_lines
 
 # Of a machine, in dollars. No vendor's: clouds change theirs and do not sell by processor, so it is
 # one that is easily multiplied.
 PRICE_PER_HOUR = 0.1
-_PRECISIONS = {
-    "float32": ("ours", "engines_passages"),
-    "int8": ("ours, int8", "engines_int8_passages"),
+_TOOLS = {
+    "bert-embed": "ours",
+    "with `--precision int8`": "ours, int8",
+    "sentence-transformers": "sentence-transformers encode",
+    "Beam's MLTransform": "Beam MLTransform",
 }
 _TEXTS = {
-    "end_to_end": "a million sentences of 12 words",
-    "end_to_end_passages": "a million passages of some 230 tokens",
+    "end_to_end": "sentences of 12 words",
+    "end_to_end_passages": "passages of some 230 tokens",
+}
+# The names under which clouds rent a processor, by what it says of itself.
+_RENTED = {
+    "AMD EPYC (cpu family 25, model 17)": "AMD EPYC 9004 (Google's c3d, AWS's m7a)",
+    "AMD EPYC (cpu family 26, model 2)": "AMD EPYC 9005 (Google's c4d, AWS's m8a)",
+    "Intel(R) Xeon(R) Processor (cpu family 6, model 167)": (
+        "Intel Xeon with AMX (as Google's c3, AWS's m7i)"
+    ),
 }
 _MILLION = 1_000_000
 
 
 def cost(processors: Sequence[Mapping[str, Any]], price_per_hour: float = PRICE_PER_HOUR) -> str:
-    """Returns the table of all processors on which whole runs of MiniLM were measured."""
-    rows = [row for results in processors for row in _rows(results, price_per_hour)]
-    header = ["machine", "", "tokens/s of a core, encoder alone", *_TEXTS.values()]
-    return "\n".join(
-        [f"At {price_per_hour:.2f} dollars an hour:", "", *table_lines([header, *rows])]
-    )
+    """Returns both tables of all processors on which whole runs of MiniLM were measured."""
+    speed = [["two cores of", "texts a second", *_TOOLS]]
+    bills = [[f"at {price_per_hour:.2f} dollars an hour", *_million()]]
+    for results in processors:
+        rates = list(_rates(results))
+        speed += [[machine, texts, *(f"{r:,.0f}" for r in row)] for machine, texts, row in rates]
+        if rates:
+            ours = (rate for _, _, row in rates for rate in row[:2])
+            bills.append([rates[0][0], *(_bill(rate, price_per_hour) for rate in ours)])
+    return "\n".join([*table_lines(speed), "", *table_lines(bills)])
 
 
-def _rows(results: Mapping[str, Any], price_per_hour: float) -> Iterator[list[str]]:
-    """Yields ours and, where its backends were measured, sentence-transformers at its fastest."""
+def _million() -> Iterator[str]:
+    for texts in _TEXTS.values():
+        yield f"a million {texts.split(' of ')[0]}"
+        yield "int8"
+
+
+def _rates(results: Mapping[str, Any]) -> Iterator[tuple[str, str, list[float]]]:
+    """Yields the machine, the texts, and the texts a second of each tool at its best batch size."""
     if not results.keys() >= _TEXTS.keys():
         return
-    for precision, (side, encoder) in _PRECISIONS.items():
-        tokens = results[encoder]["results"]["ours"]["tokens_per_second"]
-        record = results.get("backends", results["end_to_end"])
-        cores = results["end_to_end"]["machine"]["cores"]
-        if "backends" in results:
-            rates = speeds(record, precision, cores)
-        else:
-            ours = (results[text]["results"][side]["sentences_per_second"] for text in _TEXTS)
-            rates = {"": [(rate, "") for rate in ours]}
-        machine = record["machine"]
-        name = f"{cores} cores of {machine['processor']}, {machine['date']}"
-        for tool, cells in rates.items():
-            taken = [(_MILLION / rate / 3600, backend) for rate, backend in cells]
-            what = f"{precision}, {tool}" if tool else precision
-            yield [
-                *(name, what, "" if tool else f"{tokens:,}"),
-                *(
-                    f"{hours:.2f} hours, {hours * price_per_hour:.3f} dollars{backend}"
-                    for hours, backend in taken
-                ),
-            ]
+    processor = results["end_to_end"]["machine"]["processor"]
+    for name, texts in _TEXTS.items():
+        sides = results[name]["results"].items()
+        best = [
+            max(
+                side["sentences_per_second"]
+                for which, side in sides
+                if which == tool or (which.startswith(tool) and tool != "ours")
+            )
+            for tool in _TOOLS.values()
+        ]
+        yield _RENTED.get(processor, processor), texts, best
+
+
+def _bill(rate: float, price_per_hour: float) -> str:
+    hours = _MILLION / rate / 3600
+    return f"{hours:.2f} hours, {hours * price_per_hour:.2f} dollars"

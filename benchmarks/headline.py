@@ -54,25 +54,6 @@ def backends(
     ]
 
 
-def speeds(
-    record: Mapping[str, Any], precision: str, cores: int
-) -> dict[str, list[tuple[float, str]]]:
-    """Returns the texts a second of ours and of the fastest backend, with its name, by texts.
-
-    A process a core is taken to be as fast as the one on one core that was measured.
-    """
-    found: dict[str, list[tuple[float, str]]] = {"": [], "sentence-transformers": []}
-    for texts in record["counts"]:
-        ours = record["results"][f"{texts}, {_PRECISIONS[precision]}"]
-        found[""].append((cores * ours["texts_per_second"], ""))
-        rates = (
-            (cores * side["texts_per_second"], f" ({name})")
-            for name, side in backends(record, texts, precision)
-        )
-        found["sentence-transformers"].append(max(rates))
-    return found
-
-
 def _about(results: Mapping[str, Any]) -> str:
     machine = next(iter(results.values()))["machine"]
     instructions = machine.get("instructions", ())

@@ -40,7 +40,7 @@ with beam.Pipeline(runner="FnApiRunner") as pipeline:
 # Blocks that no page's own test below runs: the page, how the block begins, and why, or which test
 # runs it or compares it.
 ELSEWHERE = {
-    ("README.md", "make embed"): "CI runs these two",
+    ("README.md", "make embed"): "CI runs it",
     ("README.md", "1 file, "): "test_the_readme_shows_what_its_commands_print",
     ("README.md", "$ .venv/bin/bert-embed search"): (
         "test_the_readme_shows_what_its_commands_print"
@@ -86,6 +86,7 @@ ELSEWHERE = {
         "docs/python.md",
         "from bert_embed.integrations.sen",
     ): "tests/integration/ecosystem/test_integrations.py",
+    ("docs/python.md", ".venv/bin/pip install jupyterlab"): "opens a browser; make notebooks",
     ("docs/python.md", "from langchain_core"): "tests/integration/ecosystem/test_integrations.py",
     ("docs/python.md", "from sklearn"): "tests/integration/ecosystem/test_integrations.py",
     (
