@@ -9,10 +9,11 @@ import errno
 import functools
 import io
 import os
+import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from json import JSONDecodeError
@@ -35,6 +36,7 @@ SCHEME = "gs://"
 FIRST_ANSWER = 30.0  # seconds until Cloud Storage counts as out of reach
 _ANONYMOUS = 5.0  # likewise, on a machine without credentials, which rarely means to use it
 PATIENCE = 180.0  # seconds of retries where it has answered before
+QUICK = (2.0, 3.0)  # seconds of a question whose answer a run can do without
 _TIMEOUT = (10.0, 60.0)  # seconds to connect, and between two bytes
 _FIELDS = "items(name,size,updated,generation,contentEncoding,crc32c),nextPageToken"
 _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -286,12 +288,15 @@ def _server() -> tuple[int, str]:
 
 
 def _client() -> "Client":
-    beam = sys.modules.get("apache_beam.io.filesystems")
-    options = beam and getattr(beam.FileSystems, "_pipeline_options", None)
-    acts_as = _impersonated(options)
+    acts_as = _acts_as()
     with _lock:
         process, server = _server()
         return _new_client(process, server, acts_as, *(() if server else _credentials(process)))
+
+
+def _acts_as() -> str | None:
+    beam = sys.modules.get("apache_beam.io.filesystems")
+    return _impersonated(beam and getattr(beam.FileSystems, "_pipeline_options", None))
 
 
 @functools.lru_cache(maxsize=8)  # looking into options takes longer than reading an object
@@ -316,15 +321,10 @@ def _new_client(
     # Our own, because Beam's would look for credentials five times in 24 seconds.
     with requires(SCHEME, _PACKAGE):
         import requests.adapters
-        from google.auth import impersonated_credentials
         from google.cloud import storage
 
     del process, server  # keys of the cache
-    if credentials is not None and acts_as:
-        *delegates, account = acts_as.split(",")  # each may act as the next one
-        credentials = impersonated_credentials.Credentials(
-            credentials, account, [_SCOPE], delegates=delegates
-        )
+    credentials = _acting(credentials, acts_as)
     if credentials is None:
         client = storage.Client.create_anonymous_client()
     else:  # reading needs no project, but the client requires a name
@@ -335,6 +335,41 @@ def _new_client(
     for scheme in ("https://", "http://"):
         client._http.mount(scheme, adapter)
     return client
+
+
+def _acting(credentials: Any, acts_as: str | None) -> Any:
+    """Credentials that act as another service account, if there are any and one is named."""
+    from google.auth import impersonated_credentials
+
+    if credentials is None or not acts_as:
+        return credentials
+    *delegates, account = acts_as.split(",")  # each may act as the next one
+    return impersonated_credentials.Credentials(credentials, account, [_SCOPE], delegates=delegates)
+
+
+def held_permissions(bucket: str, wanted: Sequence[str]) -> frozenset[str] | None:
+    """Those of some permissions on a bucket that this account has; None: the store does not say."""
+    from google.api_core.exceptions import GoogleAPIError
+    from google.auth.exceptions import GoogleAuthError
+    from requests import RequestException
+
+    with suppress(GoogleAPIError, GoogleAuthError, RequestException, OSError):
+        asked = _client().bucket(bucket)
+        held = asked.test_iam_permissions(list(wanted), timeout=QUICK, retry=None)
+        return frozenset(held)
+    return None
+
+
+def service_session() -> Any:
+    """A session that asks other services of Google as this account; None without credentials."""
+    from google.auth.credentials import with_scopes_if_required
+    from google.auth.transport.requests import AuthorizedSession
+
+    with _lock:
+        credentials = _acting(_credentials(os.getpid())[0], _acts_as())
+    if credentials is None:
+        return None
+    return AuthorizedSession(with_scopes_if_required(credentials, [_SCOPE]), max_refresh_attempts=1)
 
 
 _found: dict[tuple[int, str | None], tuple[Any, str | None]] = {}  # credentials and project
@@ -379,10 +414,7 @@ def translate_errors(path: str, done: str) -> Iterator[None]:
     try:
         yield
     except (exceptions.Forbidden, exceptions.Unauthorized) as error:
-        raise PermissionError(
-            f"{path} may not be {done} with the credentials of this machine: have the role "
-            "Storage Object User given to them, or run `gcloud auth application-default login`"
-        ) from error
+        raise PermissionError(f"{path} may not be {done} {_refusal(error)}") from error
     except exceptions.NotFound as error:
         raise FileNotFoundError(
             f"{path} cannot be {done}: there is no bucket {split_address(path)[0]}, or no such "
@@ -395,6 +427,11 @@ def translate_errors(path: str, done: str) -> Iterator[None]:
     except (exceptions.GoogleAPIError, GoogleAuthError, requests.RequestException, OSError) as e:
         if isinstance(e, StorageError) or getattr(e, "errno", None) in _OF_THIS_MACHINE:
             raise
+        if re.search("requester pays|UserProjectMissing", str(e)):
+            raise PermissionError(
+                f"{path} cannot be {done}: requesters pay in this bucket, which is not supported; "
+                "copy the files to one of yours (gcloud storage cp --billing-project=PROJECT)"
+            ) from e
         if here := error_here(e):
             raise StorageError(
                 f"{path} cannot be {done}: {here.strerror} on this machine, try again later"
@@ -403,6 +440,22 @@ def translate_errors(path: str, done: str) -> Iterator[None]:
             f"{path} cannot be {done}: Cloud Storage cannot be reached or refuses "
             f"({type(e.__cause__ or e).__name__}), {_advice()}"
         ) from e
+
+
+def _refusal(error: Any) -> str:
+    """Why the store refuses, and what to do."""
+    message = str(error.message)
+    if "retention policy" in message or " hold" in message:
+        return (
+            "because a retention policy of the bucket, or a hold, keeps what is there, and a run "
+            "changes its files: write to a bucket without"
+        )
+    missing = re.search(r"storage\.\w+\.\w+", message)
+    lacks = f", which lack {missing[0]}" if missing else ""
+    return (
+        f"with the credentials of this machine{lacks}: have the role Storage Object User given to "
+        "them, or run `gcloud auth application-default login`"
+    )
 
 
 def _is_known(looks: bool = False) -> bool:

@@ -44,6 +44,13 @@ resource "google_storage_bucket_iam_member" "worker" {
   member = google_service_account.worker.member
 }
 
+# A template's launcher looks at the bucket itself before it stages files there.
+resource "google_storage_bucket_iam_member" "launcher" {
+  bucket = google_storage_bucket.work.name
+  role   = "roles/storage.legacyBucketReader"
+  member = google_service_account.worker.member
+}
+
 resource "google_storage_bucket_iam_member" "worker_input" {
   for_each = var.input_buckets
   bucket   = each.value

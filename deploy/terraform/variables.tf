@@ -18,6 +18,12 @@ variable "name" {
   }
 }
 
+variable "submitters" {
+  description = "Who may submit jobs, such as user:me@example.com; whoever owns the project may anyway."
+  type        = set(string)
+  default     = []
+}
+
 variable "input_buckets" {
   description = "Existing buckets that the jobs read."
   type        = set(string)

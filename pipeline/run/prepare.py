@@ -57,6 +57,7 @@ from bert_embed.pipeline.runners.launch import (
     engine_of,
 )
 from bert_embed.pipeline.runners.options import RunnerOptions
+from bert_embed.pipeline.runners.permissions import check_permissions
 from bert_embed.results.files import EXAMPLES
 from bert_embed.settings import TextSpec, VectorSpec, changed_spec
 from bert_embed.storage.files import absolute
@@ -146,8 +147,10 @@ def prepare(options: Options) -> EmbedRun:
         check_folder(state.name, state.folder.path)
         note = disk_note(state, source, work, size)
         if job.is_dataflow:
-            place = BeamFlags.of(options.beam_args)["temp_location"]
+            flags = BeamFlags.of(options.beam_args)
+            place = flags["temp_location"]
             check_folder(f"--temp_location {place}", place)
+            check_permissions(flags, output)
     forecast = Forecast(size, note)
     return EmbedRun(options, job, source, work, Target(state, load, engine), forecast)
 

@@ -26,6 +26,7 @@ from bert_embed.results.run_record import (
     read_record,
 )
 from bert_embed.storage.files import FileInfo, join
+from bert_embed.storage.gcs import QUICK
 from bert_embed.transforms.bigquery.client import (
     PATIENCE,
     TableName,
@@ -261,7 +262,7 @@ def _query_rows(
             what = "the --query" if options.limit is None else "a query for --limit"
             raise QueryNotRun(f"a dry run does not run {what}")
         with translate_errors("--query"):
-            _make_dataset(client, name, location)
+            _make_dataset(client, name, location, options)
             _run_query(client, query, name, location)
     return name, None
 
@@ -280,14 +281,20 @@ def _query_table(client: "Client", query: str, output: str, location: str) -> Ta
     return table_name(f"{dataset}.query_{digest}", "query")
 
 
-def _make_dataset(client: "Client", name: TableName, location: str) -> None:
-    """Creates our own dataset, whose tables expire."""
+def _make_dataset(client: "Client", name: TableName, location: str, options: Options) -> None:
+    """Creates our own dataset, whose tables expire, and which the workers' account may read."""
     from google.cloud import bigquery
 
     dataset = bigquery.Dataset(f"{name.project}.{name.dataset}")
     dataset.location = location
     dataset.default_table_expiration_ms = _KEPT_DAYS * 24 * 3600 * 1000
-    client.create_dataset(dataset, exists_ok=True, timeout=PATIENCE)
+    dataset = client.create_dataset(dataset, exists_ok=True, timeout=PATIENCE)
+    account = BeamFlags.of(options.beam_args)["service_account_email"]
+    entries = list(dataset.access_entries)
+    if account and account not in {entry.entity_id for entry in entries}:
+        entries.append(bigquery.AccessEntry("READER", "userByEmail", account))
+        dataset.access_entries = entries
+        client.update_dataset(dataset, ["access_entries"], timeout=PATIENCE)
 
 
 def _run_query(client: "Client", query: str, name: TableName, location: str) -> None:
@@ -330,7 +337,23 @@ def find_load(work: Work, name: TableName, state: OutputState, loaded: bool) -> 
         for kind in load.kinds:
             with translate_errors(f"output_table {load.table_of(kind)}", "output_table"):
                 required[kind] = KindTable(client, load, kind).check(extra, kind in recorded)
+                if work.options.job.runs_here:
+                    _check_may_load(client, load.table_of(kind))
     return replace(load, required=required)
+
+
+def _check_may_load(client: "Client", name: TableName) -> None:
+    """UsageError if rows may not be added to a table with the credentials of this machine."""
+    from google.api_core.exceptions import GoogleAPICallError
+
+    wanted = "bigquery.tables.updateData"
+    with suppress(GoogleAPICallError):  # no table yet, or a service that does not say
+        held = client.test_iam_permissions(name.path, [wanted], retry=None, timeout=QUICK)
+        if wanted not in held.get("permissions", ()):
+            raise UsageError(
+                f"--output_table {name} lacks the permission {wanted} for the credentials of this "
+                "machine: give them the role BigQuery Data Editor on its dataset"
+            )
 
 
 def _table_load(work: Work, name: TableName, state: OutputState) -> TableLoad:

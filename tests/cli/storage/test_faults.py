@@ -152,6 +152,23 @@ def test_permission_denied_is_told_before_work_starts(
     assert not output.exists()
 
 
+@pytest.mark.parametrize(
+    ("status", "message", "said"),
+    [
+        (403, "Object 'out' is subject to bucket's retention policy", "a retention policy of the"),
+        (400, "Bucket is a requester pays bucket but no user project provided.", "requesters pay"),
+    ],
+)
+def test_rules_of_a_bucket_are_told(
+    gcs, proxied, corpus, tiny_bundle, capsys, status, message, said
+):
+    _, url, _ = a_bucket(gcs, f"ruled-{status}", corpus)
+    body = json.dumps({"error": {"code": status, "message": message}}).encode()
+    proxied.fault = lambda method, path: (status, body) if method == "POST" else None
+    assert embed(f"gs://ruled-{status}/out", tiny_bundle, url) == 2
+    assert_one_sentence(capsys.readouterr().err, f"gs://ruled-{status}/", said)
+
+
 def test_a_dry_run_shows_the_plan_without_permission(gcs, proxied, corpus, tiny_bundle, capsys):
     _, url, output = a_bucket(gcs, "unseen", corpus)
     proxied.fault = lambda method, path: 403

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -68,6 +68,7 @@ class BigQueryServer:
         refusal: How requests for these end: the `reason` and `message` of their error.
         hides_jobs: Whether jobs are another account's, which may not be seen.
         failing: How load jobs end, if not well: the `reason` and `message` of their error.
+        forbids: Says of a request (method, path, body) which permission for it is missing, if any.
         limited: How many uploads break off because of a rate limit; their jobs never exist.
         destinations: Destination tables of the load and copy jobs, with their partitions.
         jobs: Ids of the jobs that were started, by kind: `load`, `copy`, `query`.
@@ -80,6 +81,7 @@ class BigQueryServer:
     refusal: tuple[str, str] = ("accessDenied", "Access Denied")
     hides_jobs: bool = False
     failing: dict[str, str] | None = None
+    forbids: Callable[[str, str, bytes], str | None] = lambda method, path, body: None
     limited: int = 0
     destinations: list[str] = field(default_factory=list)
     jobs: list[tuple[str, str]] = field(default_factory=list)
@@ -269,6 +271,8 @@ class _Handler(BaseHTTPRequestHandler):
         denied = self.server_state.denied
         if any(f"/datasets/{n}" in self.path or f"/projects/{n}/" in self.path for n in denied):
             return _denial(*self.server_state.refusal)
+        if missing := self.server_state.forbids(self.command, self.path, body):
+            return _denial("accessDenied", f"Access Denied: Permission {missing} denied")
         path = re.sub(r"(/tables/[^/?]+?)(\$|%24)\d+", r"\1", self.path)
         del self.headers["accept-encoding"]  # the answer may be changed
         status, headers, answered = asked(self, f"http://127.0.0.1:{self.port}", path, body)

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.support.servers.gcs import GcsServer
+from tests.support.servers.permissions import Account
 
 PROJECT, REGION = "test-project", "us-central1"
 _JOBS = re.compile(r"/v1b3/projects/([^/]+)/locations/([^/]+)/jobs(?:/([^/?]+))?(/\w+)?")
@@ -33,6 +34,7 @@ class DataflowServer:
         jobs: The jobs by id, as they were asked for, with what the service adds.
         state: What a new job's state is said to be.
         refusal: Why no job is taken; None: they are.
+        account: Whose jobs these are, if it may not do everything.
         silence: Why nothing is said of jobs; None: it is.
     """
 
@@ -43,6 +45,7 @@ class DataflowServer:
     state: str = "JOB_STATE_RUNNING"
     refusal: str | None = None
     silence: str | None = None
+    account: Account | None = None
 
     @property
     def job(self) -> dict[str, Any]:
@@ -117,8 +120,13 @@ class _Handler(BaseHTTPRequestHandler):
         found = _JOBS.fullmatch(self.path.partition("?")[0])
         if self.path == "/token":
             self._send({"access_token": "t", "expires_in": 3600, "token_type": "Bearer"})
+        elif self.path.endswith(":testIamPermissions") and dataflow.account is not None:
+            asked = json.loads(body)["permissions"]
+            self._send(json.loads(dataflow.account.project(self.path, asked)))
         elif found is None:
             self._refuse(404, "NOT_FOUND", self.path)
+        elif dataflow.account and dataflow.account.lacks("project", "dataflow.jobs.create"):
+            self._refuse(403, "PERMISSION_DENIED", "dataflow.jobs.create is missing")
         elif dataflow.refusal is not None:
             self._refuse(400, "INVALID_ARGUMENT", dataflow.refusal)
         else:

@@ -1,0 +1,176 @@
+"""The roles of docs/cloud.md: each step of the page passes with its row, and with no role less."""
+
+import json
+import re
+import time
+
+import pytest
+
+from bert_embed.pipeline.cli import main
+from tests.support.command import ROOT, embed
+from tests.support.servers.dataflow import PROJECT, REGION, dataflow_server
+from tests.support.servers.gcs import behind
+from tests.support.servers.permissions import ROLES, Account
+
+pytestmark = pytest.mark.slow
+PAGE = (ROOT / "docs" / "cloud.md").read_text("utf-8")
+LINE = '{"id": "a", "text": "the bank of the river"}\n'
+WORKERS = "workers@p.iam.gserviceaccount.com"
+_ROLE = re.compile(r"`([a-z]+\.[a-zA-Z]+)`")
+
+
+def row(purpose):
+    """The roles of a row of the page's table: on the project, and elsewhere."""
+    [line] = [line for line in PAGE.splitlines() if f"| {purpose} |" in line]
+    project, elsewhere = line.strip("|").split("|")[-2:]
+    return _ROLE.findall(project), _ROLE.findall(elsewhere)
+
+
+def resource(role, buckets):
+    """Where a role of a row is granted: on the bucket that a row needs it for, or a data set."""
+    kind = role.partition(".")[0]
+    return {"iam": ["account"], "bigquery": ["permitted"]}.get(kind) or buckets[role]
+
+
+def accounts(purposes, buckets, without=()):
+    """The account with all roles of rows, and for each role another that lacks it there."""
+    grants = []
+    for purpose in purposes:
+        project, elsewhere = row(purpose)
+        grants += [("project", role) for role in project]
+        grants += [(place, role) for role in elsewhere for place in resource(role, buckets)]
+    grants = [grant for grant in dict.fromkeys(grants) if grant[1] in ROLES]
+    yield None, _account(grants)
+    for grant in grants:
+        if grant[1] not in without:
+            yield grant, _account([one for one in grants if one != grant])
+
+
+def _account(grants):
+    account = Account()
+    for place, role in grants:
+        account.grant(place, role)
+    return account
+
+
+SUBMITS = "`--runner DataflowRunner`"
+READS, WRITES = "`--input gs://…`, `--model gs://…`", "`--output gs://…`, `--temp_location`"
+TABLE = "a BigQuery table or query in, a table in `--skip_existing`"
+QUERY, LOADS = "a query, or `--limit` of a table", "`--output_format bigquery`"
+IN, OUT = "gs://permitted-in", "gs://permitted-out"
+BOTH = {"storage.objectViewer": [IN], "storage.objectUser": [OUT]}
+SUBMITTER = BOTH | {"storage.legacyBucketReader": [OUT]}
+
+
+@pytest.fixture
+def storage(gcs, monkeypatch):
+    """Cloud Storage behind a proxy that asks the account."""
+    for name in (IN, OUT):
+        bucket = gcs.client.bucket(name.removeprefix("gs://"))
+        if not bucket.exists():
+            bucket.create()
+            bucket.blob("in.jsonl").upload_from_string(LINE * 9)
+    with behind(gcs, monkeypatch) as proxy:
+        yield proxy
+
+
+def tried(run, account, number, capsys):
+    began = time.monotonic()
+    code = run(account, number)
+    return code, capsys.readouterr().err, time.monotonic() - began
+
+
+def test_submitting_needs_every_role_of_its_row(storage, tiny_bundle, tmp_path, capsys, gcs):
+    def submit(account, number):
+        storage.fault, dataflow.account = account.storage, account
+        words = [f"--input={IN}/in.jsonl", f"--output={OUT}/s{number}"]
+        return main([*_submission(dataflow, tiny_bundle), *words])
+
+    with dataflow_server(tmp_path, gcs) as dataflow, pytest.MonkeyPatch.context() as patches:
+        credentials = dataflow.environment["GOOGLE_APPLICATION_CREDENTIALS"]
+        patches.setenv("GOOGLE_APPLICATION_CREDENTIALS", credentials)
+        for number, (missing, account) in enumerate(accounts([SUBMITS], SUBMITTER)):
+            code, errors, seconds = tried(submit, account, number, capsys)
+            if missing is None:
+                assert (code, len(dataflow.jobs)) == (0, 1), errors
+                continue
+            assert (code, len(dataflow.jobs)) == (2, 1), missing
+            assert errors.count("\n") == 1
+            assert any(one in errors for one in ROLES[missing[1]]), (missing, errors)
+            assert seconds < 10
+            assert not list(gcs.root.glob(f"permitted-out/s{number}/*"))
+
+
+@pytest.mark.parametrize(
+    ("purposes", "flags"),
+    [
+        ([READS, WRITES], {}),
+        ([TABLE], {"input": "test-project:permitted.t"}),
+        ([TABLE, QUERY], {"query": "SELECT * FROM `test-project.permitted.t`"}),
+        ([WRITES, LOADS], {"output_format": "bigquery"}),
+    ],
+    ids=["files", "table", "query", "load"],
+)
+def test_a_run_needs_every_role_of_its_rows(
+    storage, bigquery, tiny_bundle, tmp_path, capsys, monkeypatch, purposes, flags
+):
+    bigquery.client.delete_table("test-project.permitted.t", not_found_ok=True)
+    schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
+    bigquery.fill("test-project.permitted.t", schema, [json.loads(LINE)])
+    local = tmp_path / "in.jsonl"
+    local.write_text(LINE * 9)
+
+    def run(account, number):
+        made = {"project": "test-project"} if "query" in flags else {}
+        remote = f"{OUT}/{tmp_path.name}-{number}"
+        output = remote if WRITES in purposes else tmp_path / str(number)
+        inputs = [flags.get("input", local)] if "query" not in flags else []
+        if READS in purposes:
+            inputs = [f"{IN}/in.jsonl"]
+        more = {name: value for name, value in flags.items() if name != "input"}
+        if LOADS in purposes:
+            more["output_table"] = f"test-project.permitted.v{number}"
+        storage.fault = account.storage
+        monkeypatch.setattr(bigquery, "forbids", account.bigquery)
+        return embed(output, tiny_bundle, *inputs, **made, **more)
+
+    # The emulator's Storage Read does not ask the account; the bucket is read and written by one.
+    unasked = ["bigquery.readSessionUser", "bigquery.resourceViewer"]
+    unasked += ["storage.objectViewer"] if LOADS in purposes else []
+    unasked += ["bigquery.jobUser"] if QUERY in purposes else []  # `user` holds it, too
+    for number, (missing, account) in enumerate(accounts(purposes, BOTH, unasked)):
+        code, errors, _ = tried(run, account, number, capsys)
+        if missing is None:
+            assert code == 0, errors
+            continue
+        assert code != 0, missing
+        assert any(one in errors for one in ROLES[missing[1]]), (missing, errors)
+
+
+def test_the_account_of_workers_may_read_the_rows_of_a_query(
+    gcs, bigquery, storage, tiny_bundle, tmp_path, monkeypatch, capsys
+):
+    table = "test-project.queried.t"
+    bigquery.client.delete_table(table, not_found_ok=True)
+    schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
+    bigquery.fill(table, schema, [json.loads(LINE)])
+    granted = []
+
+    def note(method, path, body):
+        if method == "PATCH" and "/datasets/_bert_embed_" in path:
+            granted.extend(json.loads(body)["access"])
+
+    monkeypatch.setattr(bigquery, "forbids", note)
+    with dataflow_server(tmp_path, gcs) as dataflow:
+        credentials = dataflow.environment["GOOGLE_APPLICATION_CREDENTIALS"]
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", credentials)
+        words = [f"--query=SELECT * FROM `{table}`", f"--output={OUT}/queried"]
+        assert main([*_submission(dataflow, tiny_bundle), *words]) == 0, capsys.readouterr().err
+    assert {"role": "READER", "userByEmail": WORKERS} in granted
+
+
+def _submission(dataflow, model):
+    words = [f"--temp_location={OUT}/tmp", "--runner=DataflowRunner", f"--project={PROJECT}"]
+    words += [f"--region={REGION}", f"--dataflow_endpoint={dataflow.url}", f"--model={model}"]
+    words += [f"--service_account_email={WORKERS}", "--no_wait_until_finish"]
+    return ["embed", *words, "--sdk_container_image=us-docker.pkg.dev/p/r/i:1"]
