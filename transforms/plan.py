@@ -1,5 +1,6 @@
 """Plans the blocks of a run."""
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,6 +22,8 @@ from bert_embed.transforms.parts import (
 from bert_embed.transforms.read.reader import cut_file
 from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.steps import Step
+
+_ALONE = 2000  # blocks that travel alone, enough for all workers: a thousand bytes of memory each
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,9 @@ class PlanBlocks(Step):
         )
         specs = (plan.specs, begun.specs) | "Specs" >> beam.Flatten()
         return {
-            "specs": specs | "Spread" >> beam.Reshuffle(),
+            "specs": specs
+            | "Spread" >> beam.Reshuffle()
+            | "Unpack" >> beam.FlatMap(pickle.loads).with_output_types(BlockSpec),
             "finished": begun.finished,
             "begun": begun.begun,
             "planned": plan.planned,
@@ -81,13 +86,14 @@ class _Plan(beam.DoFn):
     def process(
         self, impulse: bytes
     ) -> Iterator[
-        BlockSpec
+        bytes
         | beam.pvalue.TaggedOutput[Literal["planned"], PlannedWork]
         | beam.pvalue.TaggedOutput[Literal["begun"], BegunBlocks]
     ]:
         with activity("planning"):
             files = listed_files(self._request)
             specs = CountedSpecs(plan_blocks(files, self._request.block_bytes))
+            together: list[BlockSpec] = []
             for blocks in begun_blocks(self._folder, specs):
                 if isinstance(blocks, BegunBlocks):
                     yield beam.pvalue.TaggedOutput("begun", blocks)
@@ -95,7 +101,12 @@ class _Plan(beam.DoFn):
                     alone = BegunBlocks([blocks], {blocks.number: []})
                     yield beam.pvalue.TaggedOutput("begun", alone)
                 else:
-                    yield blocks
+                    together.append(blocks)
+                    if len(together) > blocks.number // _ALONE:
+                        yield pickle.dumps(together)
+                        together = []
+            if together:
+                yield pickle.dumps(together)
         yield beam.pvalue.TaggedOutput("planned", specs.planned(files))
 
 
@@ -113,7 +124,7 @@ class _Look(beam.DoFn):
     def process(
         self, begun: BegunBlocks
     ) -> Iterator[
-        BlockSpec
+        bytes
         | beam.pvalue.TaggedOutput[Literal["finished"], BlockRecord]
         | beam.pvalue.TaggedOutput[Literal["begun"], BlockSpec]
     ]:
@@ -124,10 +135,11 @@ class _Look(beam.DoFn):
             if spec.complete:
                 continue
             if not spec.spread:
-                yield spec
+                yield pickle.dumps([spec])
                 continue
             with RedactErrors("read"):
-                yield from cut_file(spec, self._read_parts, self._folder)
+                for part in cut_file(spec, self._read_parts, self._folder):
+                    yield pickle.dumps([part])
 
 
 def listed_files(request: PlanRequest) -> list[InputFile]:
