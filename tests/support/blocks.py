@@ -24,8 +24,8 @@ from bert_embed.transforms.blocks import (
 )
 from bert_embed.transforms.listing import StoredListing, list_input, listing_digest, write_listing
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.parts import Part
-from bert_embed.transforms.plan import PlanBlocks, PlanRequest
+from bert_embed.transforms.parts import Part, plan_blocks
+from bert_embed.transforms.plan import PlanBlocks, PlanRequest, planned_work
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks, parts_of
 from bert_embed.transforms.steps import read_unfinished
@@ -214,6 +214,29 @@ def read_blocks(specs, output, part_docs, block_bytes, run="run"):
         return document_blocks(spec, Columns(), part_docs, block_bytes, done)
 
     return read_unfinished(specs, OutputFolder(str(output)), run, read, DocumentBlock)
+
+
+def read_input(place, columns=None, block_bytes=1 << 20, limit=None, part_docs=1000):
+    """The blocks of an input in their order, which cover as much of each file as is planned."""
+    files = list_input([str(place)]).first(limit)
+    specs, found = list(plan_blocks(files, block_bytes)), []
+    for spec in specs:
+        found += document_blocks(spec, columns or Columns(), part_docs, block_bytes, {})
+    covered = [sum(each.part.covered.get(n, 0) for each in found) for n in range(len(files))]
+    for stop, read in zip(planned_work(files, specs).stops, covered, strict=True):
+        assert stop is None or stop == read
+    if any(spec.spread for spec in specs):  # each of which gives its own parts
+        found.sort(key=lambda each: (each.part.block, each.part.number))
+    return found
+
+
+def texts_of(found: Iterable[DocumentBlock]) -> list[str]:
+    return [text for block in found for text in block.texts]
+
+
+def rejected_of(found: Iterable[DocumentBlock]) -> list[tuple[str | None, str]]:
+    """Ids and reasons of what blocks rejected."""
+    return [(each.id, each.reason) for block in found for each in block.part.rejected]
 
 
 def framed(records: Iterable[bytes]) -> bytes:

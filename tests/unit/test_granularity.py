@@ -202,17 +202,6 @@ def test_tokens_of_a_long_text_stand_once_each_with_the_widest_context(tiny, pla
     assert rows.input_ids[at].tolist() == row_of(tiny, text)
 
 
-def test_windows_cannot_be_had_of_pairs(encoder):
-    with pytest.raises(ValueError, match="long_text window is for single texts"):
-        encoder.encode(["a"], ["b"], long_text="window", stride=1)
-
-
-def test_a_text_too_long_is_refused_where_asked(encoder):
-    with pytest.raises(ValueError, match="texts number 1 is longer than 5 tokens"):
-        encoder.encode(["a b c", "a b c d"], max_seq_length=5, long_text="reject")
-    assert encoder.encode(["a b c"], max_seq_length=5, long_text="reject").shape == (1, 384)
-
-
 def test_a_stack_has_an_axis_of_layers(tiny):
     stack = {"layers": [-1, 0], "layer_combine": "stack"}
     found = tiny.encode(["bank of", "river"], **stack)
@@ -223,15 +212,3 @@ def test_a_stack_has_an_axis_of_layers(tiny):
     (words,) = tiny.units(["bank of"], "word", dim=3, **stack)
     assert words.vectors.shape == (2, 2, 3)
     assert_near(words.vectors, tokens.vectors[1:3, :, :3])
-
-
-def test_what_python_people_get_wrong_is_named(tiny):
-    for settings, message in (
-        ({"layers": "-1,-2"}, r"layers must be integers, such as \[-1, -2\], got '-1,-2'"),
-        ({"layers": [-1, -2]}, "names 2 layers: say how they become one vector"),
-    ):
-        for call in (tiny.encode, tiny.units):
-            with pytest.raises(ValueError, match=message):
-                call(["a"], **settings)
-    with pytest.raises(ValueError, match="stride requires long_text window"):
-        tiny.encode(["a"], stride=3)

@@ -1,6 +1,5 @@
 """The probe: a bundle that is as it was passes, one that gives other vectors does not."""
 
-import json
 import shutil
 from dataclasses import replace
 from itertools import pairwise
@@ -11,9 +10,9 @@ import pytest
 
 from bert_embed.backends.probe import compare, probe_outputs, verify
 from bert_embed.bundle.bundle import WEIGHTS, load_tensors, read_bundle, write_metadata
-from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models import plain_bert
+from tests.support.models.change import change, imported
 from tests.support.models.sentence_transformers import dense, write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import assert_near
@@ -39,8 +38,7 @@ def test_an_untouched_bundle_passes(copied):
 
 def test_the_probe_holds_what_plain_numpy_gives(tmp_path):
     tensors = write_tiny_huggingface(tmp_path / "source")
-    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
-    outputs, plain = kept(bundle), plain_bert.PlainBert(tensors, 4, plain_bert.gelu)
+    outputs, plain = kept(imported(tmp_path)), plain_bert.PlainBert(tensors, 4, plain_bert.gelu)
     splits = outputs["row_splits"]
     for row, (start, stop) in enumerate(pairwise(splits)):
         ids = outputs["input_ids"][start:stop]
@@ -132,7 +130,7 @@ def test_a_bundle_without_a_probe_is_refused(copied):
 def test_modules_are_probed_at_their_own_width(tmp_path):
     settings = {"pooling": {"pooling_mode": ["mean", "max"]}, "modules": [dense(64, 6)]}
     _, weights = write_sentence_transformers(tmp_path / "source", **settings)
-    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    bundle = imported(tmp_path)
     outputs = kept(bundle)
     twice = np.tile(outputs["hidden_states"][-1], 2)
     wanted = np.tanh(twice @ weights[0]["linear.weight"].T + weights[0]["linear.bias"])
@@ -143,7 +141,7 @@ def test_modules_are_probed_at_their_own_width(tmp_path):
 @pytest.mark.parametrize("model", [{"positions": 3}, {"pooler": False}])
 def test_small_models_are_probed_as_far_as_they_go(tmp_path, model):
     write_tiny_huggingface(tmp_path / "source", **model)
-    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    bundle = imported(tmp_path)
     outputs = probe_outputs(bundle, load_tokenizer(bundle))
     assert ("pooler_output" in outputs) is bundle.has_pooler
     assert np.diff(outputs["row_splits"]).max() <= bundle.config.max_position_embeddings
@@ -153,17 +151,15 @@ def test_a_model_without_second_texts_is_probed_without_them(tmp_path):
     name = "embeddings.token_type_embeddings.weight"
     one = np.zeros((1, 32), np.float32)
     write_tiny_huggingface(tmp_path / "source", changes={name: one})
-    config = tmp_path / "source" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"type_vocab_size": 1}))
-    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    change(tmp_path / "source", {"config.json": {"type_vocab_size": 1}})
+    bundle = imported(tmp_path)
     assert verify(bundle).problem == ""
     assert list(kept(bundle)["input_ids"]).count(3) == len(kept(bundle)["row_splits"]) - 1
 
 
 def test_importing_twice_gives_the_same_fingerprint_and_probe(tmp_path):
     write_tiny_huggingface(tmp_path / "source")
-    bundles = [
-        import_huggingface(str(tmp_path / "source"), str(tmp_path / name)) for name in ("a", "b")
-    ]
+    bundles = [imported(tmp_path, name) for name in ("a", "b")]
+    assert bundles[0].files == bundles[1].files
     assert bundles[0].fingerprint == bundles[1].fingerprint
     assert compare(*map(kept, bundles)).max_difference < 1e-6

@@ -15,9 +15,10 @@ import pytest
 
 import bert_embed
 from bert_embed.base.errors import InputError, SettingError
-from bert_embed.transforms import BertEmbeddings, EmbedDocuments
+from bert_embed.transforms import BertEmbeddings, BertModelHandler, EmbedDocuments
 
 TEXTS = ["the bank of the river", "money"]
+PAIRED_WINDOWS = {"texts_b": TEXTS, "long_text": "window", "stride": 1}
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,13 @@ EVERYWHERE = [
     (3, {}, "got a int"),
     ({"a": 1}, {}, "got a dict"),
     ({"a", "b"}, {}, "got a set"),
+    (TEXTS, {"layers": [3]}, "layers must be between -3 and 2"),
+    (TEXTS, {"max_seq_length": 65}, "max_seq_length must be between 3 and 64"),
+    (TEXTS, {"max_seq_length": 2}, "max_seq_length must be between 3 and 64"),
+    (TEXTS, {"poling": "cls"}, "poling is not a setting; did you mean"),
+    (TEXTS, {"show_progress_bar": 1}, "show_progress_bar must be True or False, got 1"),
+    (TEXTS, {"prompt": "name:query"}, "prompt name:query is none of this model's prompts"),
+    (TEXTS, {"recipe": "sum-last-four"}, "recipe sum-last-four requires 4 layers"),
 ]
 
 
@@ -54,12 +62,18 @@ EVERYWHERE = [
         ("units", ["a", b"b"], {"of": "word"}, "got one bytes"),
         ("units", "abc", {"texts_b": ["b"]}, "texts_b is for pairs, texts must be a list"),
         ("units", "abc", {"of": [[(0, 1)]]}, "of must be one of token, word, got [[(0, 1)]]"),
-        (
-            "encode",
-            TEXTS,
-            {"pooling": ["cls", "mean"]},
-            "pooling must be a str, got ['cls', 'mean'",
-        ),
+        ("units", TEXTS, {"of": "sentence"}, "of must be one of token, word, got 'sentence'"),
+        ("units", TEXTS, {"of": 3}, "of must be one of token, word, got 3"),
+        ("units", TEXTS, {"word_pooling": "max"}, "word_pooling is of words"),
+        ("units", TEXTS, {"of": "word", "texts_b": TEXTS}, "texts_b is for pairs, which have vec"),
+        ("encode", TEXTS, {"pooling": ["cls"]}, "pooling must be a str, got ['cls'"),
+        ("encode", TEXTS, {"pooling": "best"}, "pooling must be one of"),
+        ("encode", TEXTS, {"texts_b": "b"}, "texts_b must be a list of texts, got one str"),
+        ("encode", TEXTS, {"texts_b": []}, "texts_b must be 2 texts, got 0"),
+        ("encode", TEXTS, PAIRED_WINDOWS, "long_text window is for single texts"),
+        ("encode", TEXTS, {"prompt_name": "query"}, "prompt name:query is none of this model's"),
+        ("encode", TEXTS, {"prompt_name": "a", "prompt": "b"}, "prompt_name and prompt: give on"),
+        ("encode", TEXTS, {"recipe": "cls", "pooling": "mean"}, "recipe cls sets pooling, give"),
         ("encode", TEXTS, {"pool_special_tokens": 0}, "pool_special_tokens must be True or False"),
         ("encode", [("a", "b")], {}, "texts must be str, number 0 is tuple; pairs are two lists"),
         ("encode", TEXTS, {"prompt": 3}, "prompt must be a str, got 3"),
@@ -105,7 +119,7 @@ def refused_by(encoder, method, texts, settings, message):
         ({"dense": -1}, "dense must be at least 0, got -1"),
         ({"pool_prompt": "no"}, "pool_prompt must be True or False, got 'no'"),
         ({"layer_combine": 2}, "layer_combine must be one of last,"),
-        ({"color": 1}, "color is not a setting, those are"),
+        ({"color": 1}, "color is not a setting, those are dense, device, dim, engine, layer"),
         ({"model_name": "a"}, "model_name is not a setting; did you mean model?"),
         ({"prompts": {}}, "prompts is not offered: prompt takes one text, or name:NAME"),
         ({"default_prompt_name": "a"}, "default_prompt_name is not offered: prompt takes name:"),
@@ -132,19 +146,27 @@ def test_a_model_that_is_no_name_is_refused(model):
         bert_embed.load(model)
 
 
-@pytest.mark.parametrize("transform", [EmbedDocuments, BertEmbeddings])
+@pytest.mark.parametrize("transform", [EmbedDocuments, BertEmbeddings, BertModelHandler])
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"threads": 1.5}, "threads must be an integer, got 1.5"),
+        ({"threads": 0}, "threads must be at least 1, got 0"),
         ({"batch_tokens": "512"}, "batch_tokens must be an integer, got '512'"),
+        ({"batch_tokens": 0}, "batch_tokens must be at least 1, got 0"),
         ({"large_model": "yes"}, "large_model must be True or False, got 'yes'"),
         ({"max_seq_length": "16"}, "max_seq_length must be an integer, got '16'"),
+        ({"max_seq_length": 65}, "max_seq_length must be between 3 and 64"),
+        ({"layers": 9}, "layers must be between -3 and 2"),
         ({"layer_combine": "stack"}, "layer_combine stack gives several vectors"),
+        ({"dim": 33}, "dim must be between 1 and 32"),
         ({"normalize": "yes"}, "normalize must be True or False, got 'yes'"),
+        ({"colour": "red"}, "colour is not a setting"),
         ({"model": 3}, "model must be a str, got 3"),
+        ({"model": "nowhere"}, "model must be minilm"),
         ({"model_name": "a"}, "model_name is not a setting; did you mean model?"),
         ({"revision": "a"}, "revision is not offered: give it behind the model's name"),
+        ({"load_model_args": {}}, "load_model_args is not offered: each of them has a name here"),
     ],
 )
 def test_a_wrong_argument_of_a_transform_is_named(tiny_bundle, transform, settings, message):
@@ -153,14 +175,17 @@ def test_a_wrong_argument_of_a_transform_is_named(tiny_bundle, transform, settin
         transform(**{"model": tiny_bundle} | columns | settings)
 
 
-def test_a_wait_that_is_no_number_is_refused(tiny_bundle):
-    for wait, message in [
+@pytest.mark.parametrize(
+    ("wait", "message"),
+    [
         ("1", "must be a number of seconds, got '1'"),
-        (0, "must be over 0"),
+        (0, "must be over 0, got 0"),
         (float("inf"), "must be finite, got inf"),
-    ]:
-        with pytest.raises(SettingError, match=f"max_batch_seconds {message}"):
-            EmbedDocuments(model=tiny_bundle, max_batch_seconds=wait)
+    ],
+)
+def test_a_wait_that_is_no_number_is_refused(tiny_bundle, wait, message):
+    with pytest.raises(SettingError, match=f"max_batch_seconds {message}"):
+        EmbedDocuments(model=tiny_bundle, max_batch_seconds=wait)
 
 
 def test_what_is_meant_is_taken(encoder, tiny_bundle):
@@ -212,15 +237,10 @@ NAN = float("nan")
     ],
 )
 def test_a_missing_text_is_named_as_one(encoder, texts, message):
+    said = f"must be str, number 1 {message}"
     for method, of in (("encode", {}), ("units", {}), ("units", {"of": "word"})):
-        refused_by(encoder, method, texts, of, f"texts must be str, number 1 {message}")
-    refused_by(
-        encoder,
-        "encode",
-        ["a", "b"],
-        {"texts_b": texts},
-        f"texts_b must be str, number 1 {message}",
-    )
+        refused_by(encoder, method, texts, of, f"texts {said}")
+    refused_by(encoder, "encode", ["a", "b"], {"texts_b": texts}, f"texts_b {said}")
 
 
 SENTENCE_TRANSFORMERS = {
@@ -254,6 +274,7 @@ def test_an_argument_of_sentence_transformers_says_what_to_write(encoder, name):
 
 def test_no_texts_give_no_vectors_and_an_empty_text_one(encoder):
     assert encoder.encode([]).shape == (0, encoder.dimension)
+    assert encoder.encode([], dim=7).shape == (0, 7)
     assert encoder.units([]) == []
     np.testing.assert_array_equal(encoder.encode(["", "a"])[0], encoder.encode(""))
     assert np.isfinite(encoder.encode("")).all()

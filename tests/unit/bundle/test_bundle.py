@@ -7,10 +7,12 @@ import pytest
 
 from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import WEIGHTS, read_bundle, write_metadata
-from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.settings import TextSpec
 from bert_embed.transforms.infer import BlockModelHandler
+from tests.support.models.change import change, imported
 from tests.support.models.tiny import write_tiny_huggingface
+
+CHANGED = r"bundle\.json was changed after it was written"
 
 
 @pytest.fixture
@@ -36,48 +38,30 @@ def test_a_folder_without_metadata_is_no_bundle(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("content", "message"),
     [
         ("{", r"bundle\.json is not JSON"),
         ("[]", "must have format 7, has None"),
         ('{"format": 99}', "must have format 7, has 99"),
         ('{"format": 7}', r"bundle\.json is damaged: KeyError\('fingerprint'\)"),
+        ({"format": 1}, "must have format 7, has 1; import the model again"),
+        ({"config": {"hidden_size": -1}}, "hidden_size must be a positive integer, got -1"),
+        ({"default_prompt": "query"}, "default_prompt must be one of none, got 'query'"),
+        ({"dense": [{"in_features": 1}]}, "dense: fields missing or unknown"),
+        ({"prompts": 3}, "is damaged"),
+        ({"fingerprint": "0" * 64}, CHANGED),
+        ({"max_seq_length": 32}, CHANGED),
+        ({"tokenizer": {"lower_case": False, "max_word_chars": 100}}, CHANGED),
+        ({"digest": None}, CHANGED),
+        ({"digest": "0" * 64}, CHANGED),
     ],
 )
-def test_damaged_metadata_is_named(copied, text, message):
-    (copied / "bundle.json").write_text(text)
+def test_damaged_metadata_is_named(copied, content, message):
+    if "config" in content:
+        config = json.loads((copied / "bundle.json").read_text())["config"]
+        content = {"config": config | content["config"]}
+    change(copied, {"bundle.json": content})
     with pytest.raises(ValueError, match=message):
-        read_bundle(copied)
-
-
-def test_a_wrong_size_in_the_config_is_named(copied):
-    path = copied / "bundle.json"
-    values = json.loads(path.read_text())
-    values["config"]["hidden_size"] = -1
-    path.write_text(json.dumps(values))
-    with pytest.raises(ValueError, match="hidden_size must be a positive integer, got -1"):
-        read_bundle(copied)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("default_prompt", "query", "default_prompt must be one of none, got 'query'"),
-        ("dense", [{"in_features": 1}], "dense: fields missing or unknown"),
-        ("prompts", 3, "is damaged"),
-    ],
-)
-def test_a_wrong_field_is_named(copied, name, value, message):
-    path = copied / "bundle.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
-    with pytest.raises(ValueError, match=message):
-        read_bundle(copied)
-
-
-def test_a_bundle_of_the_first_format_is_to_be_imported_again(copied):
-    path = copied / "bundle.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
-    with pytest.raises(ValueError, match="must have format 7, has 1; import the model again"):
         read_bundle(copied)
 
 
@@ -119,7 +103,7 @@ def test_weights_that_cannot_be_read_are_one_sentence(copied):
 
 def test_weights_of_another_encoder_are_refused(copied, tmp_path):
     write_tiny_huggingface(tmp_path / "source", hidden=16)
-    other = import_huggingface(str(tmp_path / "source"), str(tmp_path / "other"))
+    other = imported(tmp_path, "other")
     described = read_bundle(copied)
     shutil.copy(Path(other.path, WEIGHTS), copied / WEIGHTS)
     (copied / "bundle.json").unlink()
@@ -133,22 +117,4 @@ def test_changed_files_are_refused_at_the_next_start(copied):
     vocabulary = (copied / "vocab.txt").read_bytes()
     (copied / "vocab.txt").write_bytes(vocabulary.replace(b"money", b"mouse"))
     with pytest.raises(ValueError, match=r"vocab\.txt is damaged or was changed .*import"):
-        read_bundle(copied)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"fingerprint": "0" * 64},
-        {"max_seq_length": 32},
-        {"tokenizer": {"lower_case": False, "max_word_chars": 100}},
-        {"digest": None},
-        {"digest": "0" * 64},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_changed_metadata_is_refused(copied, change):
-    path = copied / "bundle.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(ValueError, match=r"bundle\.json was changed after it was written"):
         read_bundle(copied)

@@ -1,17 +1,16 @@
 """Encoders beside BERT's own: what transformers computes for them, through every engine."""
 
-import json
 from functools import cache, partial
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from bert_embed.backends.probe import verify
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
-from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.settings import VectorSpec
-from bert_embed.text.tokenizer import Tokenizer
+from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.engines import ENGINES
 from tests.support.models.architectures import (
     EDGES,
@@ -27,13 +26,16 @@ from tests.support.models.architectures import (
     with_jina,
     write_architecture,
 )
+from tests.support.models.change import change, imported, refused
 from tests.support.models.gated import GATED, NTK
 from tests.support.models.jina import CODE, JINA
+from tests.support.models.tiny import bundle_of
 
 pytestmark = pytest.mark.slow
 
 LONG_ROWS = (*GATED, *JINA)
 CLOSE = 1e-4
+WEIGHTS = "model.safetensors"
 # One shape, which XLA compiles in a second.
 SHORT = {"max_seq_length": 8, "batch_tokens": 64, "long_text": "truncate"}
 
@@ -49,9 +51,7 @@ def folders(tmp_path_factory):
 
     @cache
     def folder(kind):
-        place = tmp_path_factory.mktemp(kind)
-        write_architecture(place / "source", kind)
-        return import_huggingface(str(place / "source"), str(place / "bundle")).path
+        return bundle_of(tmp_path_factory.mktemp(kind), write_architecture, kind)
 
     return folder
 
@@ -67,9 +67,8 @@ def encoder_of(folders):
 
     @cache
     def encoder(kind, engine):
-        load = (
-            {"engine": "tensorflow"} if engine == "compiled" else {"load_engine": ENGINES[engine]}
-        )
+        loaders = {**ENGINES, "compiled": None}
+        load = {"load_engine": loaders[engine]} if loaders[engine] else {"engine": "tensorflow"}
         return Encoder(read_bundle(folders(kind)), threads=1, **load)
 
     return encoder
@@ -154,7 +153,7 @@ def test_the_names_of_the_hub_are_those_of_transformers(tmp_path, gated):
         place = tmp_path / str(hub)
         changes = {} if hub or gated != "new" else {"rope_scaling": NTK}
         write_architecture(place / "source", gated, hub=hub, **changes)
-        bundles.append(import_huggingface(str(place / "source"), str(place / "bundle")))
+        bundles.append(imported(place))
     assert bundles[0].config == bundles[1].config
     assert bundles[0].fingerprint == bundles[1].fingerprint
 
@@ -193,27 +192,28 @@ def test_the_names_of_the_hub_are_those_of_transformers(tmp_path, gated):
         ("nomic_bert", {"rope_scaling": {"factor": 2.0}}, "rope_scaling is not supported"),
         ("nomic_bert", {"rope_parameters": {"beta_fast": 32}}, "with beta_fast, got 32, is not"),
         ("modernbert", {"num_attention_heads": 32}, "an even width, for rotary positions"),
+        ("distilbert", {"n_heads": 5}, "hidden_size 32 must be a multiple"),
+        ("electra", {"embedding_size": 8}, r"must be \[211, 8\], is \[211, 16\]"),
+        ("mpnet", {"relative_attention_num_buckets": 16}, "must be 32, got 16"),
     ],
 )
 def test_settings_that_would_change_vectors_are_refused(tmp_path, gated, changes, message):
     write_architecture(tmp_path / "source", gated, **changes)
-    with pytest.raises(ValueError, match=message):
-        import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    refused(tmp_path, message)
 
 
 @pytest.mark.parametrize("name", ["rope_parameters", "rope_scaling"])
 def test_the_theta_of_either_setting_is_followed(tmp_path, name):
     write_architecture(tmp_path / "source", "gte", **{name: {"rope_theta": 500.0}})
-    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
-    assert bundle.config.rope_theta == 500.0
+    assert imported(tmp_path).config.rope_theta == 500.0
 
 
 def test_a_long_model_takes_2048_tokens_unless_its_files_say_more(tmp_path):
     source = tmp_path / "source"
     write_architecture(source, "modernbert", max_position_embeddings=8192)
-    said = import_huggingface(str(source), str(tmp_path / "said"))
+    said = imported(tmp_path, "said")
     (source / "modules.json").unlink()
-    plain = import_huggingface(str(source), str(tmp_path / "plain"))
+    plain = imported(tmp_path, "plain")
     assert said.max_seq_length == 1024
     assert (plain.max_seq_length, plain.config.max_position_embeddings) == (2048, 8192)
 
@@ -221,18 +221,13 @@ def test_a_long_model_takes_2048_tokens_unless_its_files_say_more(tmp_path):
 @pytest.mark.parametrize("gated", ["nomic_bert", "jina"])
 @pytest.mark.parametrize("file", ["vocab.txt", "tokenizer.json"])
 def test_a_padded_word_table_changes_nothing(tmp_path, encoder_of, gated, file):
-    from safetensors.numpy import load_file, save_file
-
     source, name = tmp_path / "source", "embeddings.word_embeddings.weight"
     write_architecture(source, gated, vocab_size=256)  # a multiple of 64, for 211 entries
-    weights = load_file(source / "model.safetensors")
-    rows = np.ones((256 - len(weights[name]), weights[name].shape[1]), np.float32)
-    weights[name] = np.concatenate([weights[name], rows])
-    save_file(weights, source / "model.safetensors")
-    if file == "tokenizer.json":
-        (source / "vocab.txt").unlink()
-    padded = import_huggingface(str(source), str(tmp_path / "bundle"))
-    encoders = Encoder(padded, threads=1), encoder_of(gated, "litert")
+    table = load_file(source / WEIGHTS)[name]
+    rows = np.ones((256 - len(table), table.shape[1]), np.float32)
+    unread = {"vocab.txt": None} if file == "tokenizer.json" else {}
+    change(source, {WEIGHTS: {name: np.concatenate([table, rows])}} | unread)
+    encoders = Encoder(imported(tmp_path), threads=1), encoder_of(gated, "litert")
     np.testing.assert_array_equal(*(encoder.encode(TEXTS) for encoder in encoders))
 
 
@@ -302,8 +297,6 @@ def test_windows_and_words_of_a_long_text_cover_it(encoders):
 
 
 def test_the_prefix_and_the_heads_of_training_change_nothing(tmp_path, bundle, kind):
-    from safetensors.numpy import load_file, save_file
-
     prefixes = {"multilingual": "bert.", "new": ""}  # the tensors of "new" have theirs
     prefixes |= dict.fromkeys(ROBERTAS, "roberta.")
     prefixes |= dict.fromkeys(("modernbert", "modernbert_biased"), "model.")
@@ -322,45 +315,23 @@ def test_the_prefix_and_the_heads_of_training_change_nothing(tmp_path, bundle, k
         "jina_qk": ["cls.predictions.bias", "classifier.weight"],
         "modernbert_biased": ["head.norm.bias", "decoder.bias", "classifier.bias"],
     }.get(kind, ["lm_head.bias", "roberta.embeddings.position_ids", "classifier.out_proj.weight"])
-    weights = tmp_path / "source" / "model.safetensors"
-    save_file(load_file(weights) | dict.fromkeys(heads, np.zeros(3, np.float32)), weights)
-    found = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
-    assert found.fingerprint == bundle.fingerprint
+    change(tmp_path / "source", {WEIGHTS: dict.fromkeys(heads, np.zeros(3, np.float32))})
+    assert imported(tmp_path).fingerprint == bundle.fingerprint
 
 
-@pytest.mark.parametrize(
-    ("kind", "file", "changes", "message"),
-    [
-        ("distilbert", "config.json", {"n_heads": 5}, "hidden_size 32 must be a multiple"),
-        ("electra", "config.json", {"embedding_size": 8}, r"must be \[211, 8\], is \[211, 16\]"),
-        ("mpnet", "config.json", {"relative_attention_num_buckets": 16}, "must be 32, got 16"),
-        ("electra", "tokenizer_config.json", {"sep_token": "</s>"}, "sep_token must be an entry"),
-    ],
-)
-def test_what_would_give_other_vectors_is_refused(tmp_path, kind, file, changes, message):
-    write_architecture(tmp_path / "source", kind)
-    path = tmp_path / "source" / file
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    with pytest.raises(ValueError, match=message):
-        import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
-
-
-def test_a_special_token_of_the_settings_is_followed(tmp_path):
+def test_a_special_token_of_the_settings_is_followed_if_it_is_an_entry(tmp_path):
     write_architecture(tmp_path / "source", "mpnet")
-    path = tmp_path / "source" / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"sep_token": "[SEP]"}))
-    import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    change(tmp_path / "source", {"tokenizer_config.json": {"sep_token": "[SEP]"}})
+    tokenizer = load_tokenizer(imported(tmp_path))
     vocabulary = (tmp_path / "source" / "vocab.txt").read_text("utf-8").splitlines()
-    tokenizer = Tokenizer.from_pretrained(str(tmp_path / "bundle"))
     assert tokenizer.sep_id == vocabulary.index("[SEP]")
     assert tokenizer.cls_id == vocabulary.index("<s>")
+    write_architecture(tmp_path / "other" / "source", "electra")
+    change(tmp_path / "other" / "source", {"tokenizer_config.json": {"sep_token": "</s>"}})
+    refused(tmp_path / "other", "sep_token must be an entry")
 
 
 def test_a_tensor_of_another_kind_is_named(tmp_path):
-    from safetensors.numpy import load_file, save_file
-
     write_architecture(tmp_path / "source", "distilbert")
-    weights = tmp_path / "source" / "model.safetensors"
-    save_file(load_file(weights) | {"pooler.dense.weight": np.zeros((32, 32))}, weights)
-    with pytest.raises(ValueError, match=r"tensor pooler\.dense\.bias is missing"):
-        import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    change(tmp_path / "source", {WEIGHTS: {"pooler.dense.weight": np.zeros((32, 32))}})
+    refused(tmp_path, r"tensor pooler\.dense\.bias is missing")

@@ -14,6 +14,7 @@ from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
 from tests.support.command import embed, record
 from tests.support.models.architectures import write_architecture
+from tests.support.models.change import change, refused
 from tests.support.models.hub import snapshot_folder
 from tests.support.models.multi_vectors import write_multi_vectors
 from tests.support.models.sentence_transformers import (
@@ -155,15 +156,6 @@ def caches(hub, tmp_path, monkeypatch):
     monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "imported"))
 
 
-def write_json(path, values):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(values))
-
-
-def edit_json(path, **changes):
-    write_json(path, json.loads(path.read_text()) | changes)
-
-
 def write_model(folder, kind, about):
     modules = [dense(32, about["dense"])] if "dense" in about else []
     if kind == "bert":
@@ -176,12 +168,12 @@ def write_model(folder, kind, about):
     kinds = ["Transformer", "Pooling", *["Dense"] * len(modules)]
     write_modules(folder, [*kinds, *(["Normalize"] if about["normalize"] else [])])
     if "tokenizer_class" in about:
-        changes = {"tokenizer_class": about["tokenizer_class"], "do_lower_case": True}
-        edit_json(folder / "tokenizer_config.json", **changes)
+        slow = {"tokenizer_class": about["tokenizer_class"], "do_lower_case": True}
+        change(folder, {"tokenizer_config.json": slow})
     if about.get("code"):
         auto_map = {"AutoModel": "modeling_own.OwnModel", "AutoConfig": "modeling_own.OwnConfig"}
-        edit_json(folder / "config.json", auto_map=auto_map)
-        (folder / "modeling_own.py").write_text("raise SystemExit('code of the model ran')\n")
+        code = "raise SystemExit('code of the model ran')\n"
+        change(folder, {"config.json": {"auto_map": auto_map}, "modeling_own.py": code})
     if about.get("modern"):
         return write_release_6(folder, about)
     modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
@@ -189,17 +181,22 @@ def write_model(folder, kind, about):
     pooling["pooling_mode_mean_sqrt_len_tokens"] = False
     pooling |= {"pooling_mode_weightedmean_tokens": False, "pooling_mode_lasttoken": False}
     pooling |= {"word_embedding_dimension": 32, "include_prompt": True}
-    write_json(folder / "1_Pooling" / "config.json", pooling)
     (folder / "sentence_bert_config.json").unlink(missing_ok=True)
     transformer = {"max_seq_length": about["length"], "do_lower_case": about.get("lowered", False)}
     transformer |= about.get("transformer", {})
-    write_json(folder / about.get("file", "sentence_bert_config.json"), transformer)
     versions = {"sentence_transformers": "2.7.0.dev0", "transformers": "4.39.3", "pytorch": "2.1.0"}
     model = {"__version__": versions}
     if about["prompts"] is not None:
         model |= {"prompts": about["prompts"], "default_prompt_name": None}
-    write_json(folder / "config_sentence_transformers.json", model)
+    replace(folder, pooling, transformer, model, about.get("file", "sentence_bert_config.json"))
     return None
+
+
+def replace(folder, pooling, transformer, model, file="sentence_bert_config.json"):
+    """Writes the settings of a model's modules, in place of those that are there."""
+    texts = {"1_Pooling/config.json": pooling, file: transformer}
+    texts["config_sentence_transformers.json"] = model
+    change(folder, {name: json.dumps(values) for name, values in texts.items()})
 
 
 def write_release_6(folder, about):
@@ -207,19 +204,17 @@ def write_release_6(folder, about):
     modules = json.loads((folder / "modules.json").read_text())
     for module in modules:
         module["type"] = MODERN[module["type"].rpartition(".")[2]]
-    write_json(folder / "modules.json", modules)
     pooling = {"embedding_dimension": 32, "pooling_mode": about["pooling"], "include_prompt": True}
-    write_json(folder / "1_Pooling" / "config.json", pooling)
     names = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
-    write_json(folder / "2_Normalize" / "config.json", names)
+    slow = {"model_max_length": about["length"]}
+    files = {"modules.json": modules, "2_Normalize/config.json": names}
+    change(folder, files | {"tokenizer_config.json": slow})
     output = {"method": "forward", "method_output_name": "last_hidden_state"}
     transformer = {"transformer_task": "feature-extraction", "modality_config": {"text": output}}
     transformer |= {"module_output_name": "token_embeddings"}
-    write_json(folder / "sentence_bert_config.json", transformer)
-    edit_json(folder / "tokenizer_config.json", model_max_length=about["length"])
     model = {"model_type": "SentenceTransformer", "__version__": {}, "prompts": about["prompts"]}
     model |= {"default_prompt_name": None, "similarity_fn_name": "cosine"}
-    write_json(folder / "config_sentence_transformers.json", model)
+    replace(folder, pooling, transformer, model)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -281,28 +276,27 @@ def test_code_beside_the_weights_never_runs(tmp_path):
     folder = tmp_path / "model"
     write_sentence_transformers(folder)
     names = ("modeling_own", "configuration_own", "tokenization_own", "custom_st", "__init__")
-    for name in (*names, "sitecustomize", "json", "numpy", "tokenizers", "1_Pooling/__init__"):
-        (folder / f"{name}.py").write_text(code)
+    names += ("sitecustomize", "json", "numpy", "tokenizers", "1_Pooling/__init__")
     auto_map = {"AutoModel": "modeling_own.OwnModel", "AutoConfig": "configuration_own.OwnConfig"}
-    edit_json(folder / "config.json", auto_map=auto_map, trust_remote_code=True)
     tokenizers = {"AutoTokenizer": ["tokenization_own.OwnTokenizer", None]}
-    edit_json(folder / "tokenizer_config.json", auto_map=tokenizers)
     trusting = {name: {"trust_remote_code": True} for name in ("model_args", "config_args")}
-    write_json(folder / "sentence_bert_config.json", trusting)
+    files = {f"{name}.py": code for name in names}
+    files["config.json"] = {"auto_map": auto_map, "trust_remote_code": True}
+    files["tokenizer_config.json"] = {"auto_map": tokenizers}
+    change(folder, files | {"sentence_bert_config.json": json.dumps(trusting)})
     (tmp_path / "in.txt").write_text("the bank\n")
     assert embed(tmp_path / "out", str(folder), tmp_path / "in.txt") == 0
     assert record(tmp_path / "out")["counts"]["embedded"] == 1
     modules = json.loads((folder / "modules.json").read_text())
     modules[0]["type"] = "custom_st.Transformer"
-    write_json(folder / "modules.json", modules)
+    change(folder, {"modules.json": modules})
     with pytest.raises(ValueError, match=r"module custom_st\.Transformer is refused, it is the m"):
         import_model(str(folder), str(tmp_path / "bundle"))
     assert not marker.exists()
 
 
 def test_what_changes_vectors_on_the_way_to_transformers_is_refused(tmp_path):
-    write_sentence_transformers(tmp_path / "model")
+    write_sentence_transformers(tmp_path / "source")
     scaled = {"model_args": {"rotary_scaling_factor": 2}}
-    write_json(tmp_path / "model" / "sentence_bert_config.json", scaled)
-    with pytest.raises(ValueError, match="rotary_scaling_factor of model_args is not supported"):
-        import_model(str(tmp_path / "model"), str(tmp_path / "bundle"))
+    change(tmp_path / "source", {"sentence_bert_config.json": scaled})
+    refused(tmp_path, "rotary_scaling_factor of model_args is not supported")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bert_embed.encoder import Encoder
-from bert_embed.importers import import_model
 from tests.support.engines import ENGINES
 from tests.support.models.architectures import GOLDEN, PAIRS, TEXTS
+from tests.support.models.change import imported
 from tests.support.models.heads import (
     MLM,
     SCORES,
@@ -47,7 +47,7 @@ def models(tmp_path_factory):
     def model(write, kind, **settings):
         place = tmp_path_factory.mktemp(kind)
         tensors = write(place / "source", kind, **settings)
-        return import_model(str(place / "source"), str(place / "bundle")), tensors
+        return imported(place), tensors
 
     return model
 

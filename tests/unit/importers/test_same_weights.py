@@ -55,11 +55,12 @@ def test_hidden_states_are_the_same_in_every_format(bundles):
     [
         {},
         {"pooling": "pooler"},
+        {"layers": [0]},
         {"pooling": "cls", "layers": [1], "normalize": True},
         {"layers": [-1, 1, 2], "layer_combine": "concat"},
         {"texts_b": SECOND},
     ],
-    ids=["mean", "pooler", "cls", "concat", "pairs"],
+    ids=["mean", "pooler", "embeddings", "cls", "concat", "pairs"],
 )
 def test_vectors_are_the_same_in_every_format(bundles, settings):
     wanted, *others = (Encoder(bundles[name]).encode(TEXTS, **settings) for name in FORMATS)

@@ -1,37 +1,38 @@
 """Static models: a table and a mean, as sentence-transformers and model2vec compute them."""
 
-import json
-
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
+import bert_embed
 from bert_embed.backends.probe import verify
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
-from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.models.static import NO_LIMIT
 from bert_embed.text.json_tokenizer import JsonTokenizer
 from bert_embed.text.tokenizer import load_tokenizer
+from tests.support.models.change import change, imported, refused
 from tests.support.models.static import GOLDEN, LONG, MODEL2VEC, MODULES, TEXTS, write_static
 
 VECTORS = np.load(GOLDEN)
+WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
 
 
-def imported(folder, kind):
+def static(folder, kind, **files):
     write_static(folder / "source", kind)
-    return import_huggingface(str(folder / "source"), str(folder / "bundle"))
+    change(folder / "source", {name.replace("_", "."): changes for name, changes in files.items()})
+    return imported(folder)
 
 
 @pytest.fixture(scope="module")
 def potion(tmp_path_factory):
-    return imported(tmp_path_factory.mktemp("potion"), "potion")
+    return static(tmp_path_factory.mktemp("potion"), "potion")
 
 
 @pytest.mark.parametrize("kind", [*MODULES, *MODEL2VEC])
 def test_vectors_are_those_of_the_library_that_wrote_the_model(tmp_path, kind):
-    bundle = imported(tmp_path, kind)
+    bundle = static(tmp_path, kind)
     encoder = Encoder(bundle, threads=1)
     assert isinstance(encoder.tokenizer, JsonTokenizer) == (kind == "unigram")
     texts = [*TEXTS, LONG]
@@ -43,18 +44,16 @@ def test_vectors_are_those_of_the_library_that_wrote_the_model(tmp_path, kind):
 
 
 def test_length_is_that_of_the_files_and_else_without_limit(tmp_path, potion):
-    lengths = {kind: imported(tmp_path / kind, kind).max_seq_length for kind in ("plain", "shared")}
+    lengths = {kind: static(tmp_path / kind, kind).max_seq_length for kind in ("plain", "shared")}
     assert lengths == {"plain": NO_LIMIT, "shared": 100}
     assert potion.max_seq_length == 512
     cut = Encoder(potion, threads=1).encode(LONG, long_text="truncate")
     whole = Encoder(potion, threads=1).encode(LONG, max_seq_length=10**6)
     assert np.abs(cut - whole).max() > 1e-3
-    write_static(tmp_path / "cut" / "source", "plain")
-    path = tmp_path / "cut" / "source" / "0_StaticEmbedding" / "tokenizer.json"
     truncation = {"max_length": 9, "direction": "Right", "strategy": "LongestFirst", "stride": 0}
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"truncation": truncation}))
-    cut = import_huggingface(str(tmp_path / "cut" / "source"), str(tmp_path / "cut" / "bundle"))
-    assert cut.max_seq_length == 9
+    folder = tmp_path / "plain" / "source" / "0_StaticEmbedding"
+    change(folder, {"tokenizer.json": {"truncation": truncation}})
+    assert imported(tmp_path / "plain", "cut").max_seq_length == 9
 
 
 def test_tokens_words_chunks_and_windows_have_no_special_tokens(potion):
@@ -87,79 +86,56 @@ def test_tokens_words_chunks_and_windows_have_no_special_tokens(potion):
         ({"precision": "int8"}, "precision int8 does not compute this model, a table"),
         ({"device": "gpu"}, "device gpu does not compute this model"),
         ({"engine": "tensorflow"}, "engine tensorflow does not compute this model"),
+        ({"layers": 1}, "must be between -1 and 0 for this 0-layer model"),
     ],
 )
 def test_what_is_for_layers_is_refused_by_name(potion, settings, message):
     with pytest.raises(ValueError, match=message):
-        Encoder(potion, **settings)
-
-
-def test_layers_that_it_does_not_have_are_refused(potion):
-    with pytest.raises(ValueError, match="must be between -1 and 0 for this 0-layer model"):
-        Encoder(potion).encode("a", layers=1)
+        bert_embed.load(potion.path, **settings).encode("a")
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("file", "changes", "message"),
     [
-        ({"config": {"max_length": 0}}, "max_length must be a positive integer"),
-        ({"config": {"normalize": "yes"}}, "normalize must be true or false"),
-        ({"config": {"pool": "max"}}, "pool is not supported"),
-        ({"tensors": {"mapping": np.full(9, 1)}}, r"tensor mapping must be \[\d+\], is \[9\]"),
-        ({"tensors": {"other": np.ones(3, np.float32)}}, "other is not part of a static model"),
-        ({"tokenizer": {"truncation": {"direction": "Left"}}}, "truncation_side must be right"),
-        ({"tokenizer": {"truncation": {"max_length": "9"}}}, "max_length must be a positive int"),
-        ({"tokenizer": {"added_tokens": [{"content": {}}]}}, "of added_tokens is no token"),
-        (
-            {"tokenizer": {"model": {"vocab": {"[UNK]": 0, "a": None}}}},
-            "tokenizer.json: cannot be read: data did",
-        ),
+        ("config.json", {"max_length": 0}, "max_length must be a positive integer"),
+        ("config.json", {"normalize": "yes"}, "normalize must be true or false"),
+        ("config.json", {"pool": "max"}, "pool is not supported"),
+        (WEIGHTS, {"mapping": np.full(9, 1)}, r"tensor mapping must be \[\d+\], is \[9\]"),
+        (WEIGHTS, {"other": np.ones(3, "f4")}, "other is not part of a static model"),
+        (TOKENIZER, {"truncation": {"direction": "Left"}}, "truncation_side must be right"),
+        (TOKENIZER, {"truncation": {"max_length": "9"}}, "max_length must be a positive int"),
+        (TOKENIZER, {"added_tokens": [{"content": {}}]}, "of added_tokens is no token"),
+        (TOKENIZER, {"model": {"vocab": {"[UNK]": 0, "a": None}}}, "r.json: cannot be read: data"),
     ],
 )
-def test_what_would_give_other_vectors_is_refused(tmp_path, change, message):
-    source = tmp_path / "source"
-    write_static(source, "potion")
-    for name, changes in change.items():
-        if name == "tensors":
-            weights = load_file(source / "model.safetensors") | changes
-            save_file(weights, source / "model.safetensors")
-            continue
-        path = source / f"{name}.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    with pytest.raises(ValueError, match=message):
-        import_huggingface(str(source), str(tmp_path / "bundle"))
-
-
-def test_the_id_of_an_added_token_is_that_of_the_vocabulary_whatever_its_file_says(tmp_path):
+def test_what_would_give_other_vectors_is_refused(tmp_path, file, changes, message):
     write_static(tmp_path / "source", "potion")
-    plain = import_huggingface(str(tmp_path / "source"), str(tmp_path / "plain"))
-    path = tmp_path / "source" / "tokenizer.json"
-    tokenizer = json.loads(path.read_text())
+    change(tmp_path / "source", {file: changes})
+    refused(tmp_path, message)
+
+
+def test_the_id_of_an_added_token_is_that_of_the_vocabulary(tmp_path, potion):
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    tokenizer["added_tokens"] = [{"id": 99_999, "content": "[PAD]", "special": True, **flags}]
-    path.write_text(json.dumps(tokenizer))
-    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    tokens = [{"id": 99_999, "content": "[PAD]", "special": True, **flags}]
+    bundle = static(tmp_path, "potion", tokenizer_json={"added_tokens": tokens})
     texts = TEXTS[:4]
-    np.testing.assert_array_equal(Encoder(bundle).encode(texts), Encoder(plain).encode(texts))
+    np.testing.assert_array_equal(Encoder(bundle).encode(texts), Encoder(potion).encode(texts))
 
 
 @pytest.mark.parametrize("kind", ["plain", "weighted", "shared"])
 def test_rows_of_the_table_that_no_token_has_change_no_vector(tmp_path, kind):
-    write_static(tmp_path / "source", kind)
-    plain = import_huggingface(str(tmp_path / "source"), str(tmp_path / "plain"))
-    (path,) = (tmp_path / "source").rglob("model.safetensors")
+    plain = static(tmp_path, kind)
+    (path,) = (tmp_path / "source").rglob(WEIGHTS)
     weights = load_file(path)
     name = max(weights, key=lambda name: weights[name].ndim)
-    save_file(weights | {name: np.concatenate([weights[name]] * 2)}, path)
-    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    change(path.parent, {WEIGHTS: {name: np.concatenate([weights[name]] * 2)}})
+    bundle = imported(tmp_path, "more")
     texts = TEXTS[:4]
     np.testing.assert_array_equal(Encoder(bundle).encode(texts), Encoder(plain).encode(texts))
 
 
 def test_a_tokenizer_without_a_normalizer_keeps_letters_as_they_are(tmp_path):
-    write_static(tmp_path / "source", "potion")
-    path = tmp_path / "source" / "tokenizer.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "normalizer": None}))
-    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
-    right = Tokenizer.from_file(str(path)).encode("The bank", add_special_tokens=False)
+    bundle = static(tmp_path, "potion", tokenizer_json={"normalizer": None})
+    library = Tokenizer.from_file(str(tmp_path / "source" / TOKENIZER))
+    right = library.encode("The bank", add_special_tokens=False)
     assert load_tokenizer(bundle).encode("The bank") == right.ids

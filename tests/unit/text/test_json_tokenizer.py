@@ -13,12 +13,13 @@ from tokenizers import processors
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
-from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.text.json_tokenizer import JsonTokenizer
 from bert_embed.text.tokenizer import Tokenizer
 from bert_embed.transforms import EmbedDocuments
 from tests.support.command import embed, write_json
 from tests.support.models.architectures import GOLDEN, LONG, SCRIPTS, write_architecture
+from tests.support.models.change import change, imported, refused
+from tests.support.models.tiny import bundle_of
 
 TOKENIZERS = GOLDEN.parent / "tokenizers"
 KINDS = {"unigram": "xlm-roberta", "byte_level": "roberta", "word_piece": "word_piece"}
@@ -46,10 +47,8 @@ def tokenizer(name):
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory, name):
-    folder = tmp_path_factory.mktemp(name)
-    write_architecture(folder / "source", KINDS[name])
-    bundle = import_huggingface(str(folder / "source"), str(folder / "bundle"))
-    return Encoder(read_bundle(bundle.path), threads=1)
+    path = bundle_of(tmp_path_factory.mktemp(name), write_architecture, KINDS[name])
+    return Encoder(read_bundle(path), threads=1)
 
 
 def tokens_of(tokenizer, texts):
@@ -183,9 +182,9 @@ def test_a_template_of_pairs_decides_on_pairs_alone(tmp_path, capsys, name, pair
     special = [(token, library.token_to_id(token)) for token in {begin, end}]
     library.post_processor = processors.TemplateProcessing(**parts, special_tokens=special)
     library.save(str(tmp_path / "source" / "tokenizer.json"))
-    slow = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    (tmp_path / "source" / "tokenizer_config.json").write_text(json.dumps(slow))
-    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    slow = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"})
+    change(tmp_path / "source", {"tokenizer_config.json": slow})
+    bundle = imported(tmp_path)
     encoder = Encoder(bundle, threads=1)
     assert encoder.tokenizer.encode("the bank") == library.encode("the bank").ids
     assert np.isfinite(encoder.encode(["the bank"])).all()
@@ -246,8 +245,7 @@ def test_a_vocabulary_without_the_words_beginning_takes_prompts(tmp_path, prompt
         if entry.startswith("▁a"):
             values["model"]["vocab"][number] = [f"\u2603{number}", score]
     path.write_text(json.dumps(values), "utf-8")
-    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
-    encoder = Encoder(bundle, threads=1)
+    encoder = Encoder(imported(tmp_path), threads=1)
     texts = ["the bank", "a", "", "another (a)"]
     found = encoder.encode(texts, prompt=prompt)
     np.testing.assert_allclose(found, encoder.encode([prompt + t for t in texts]), atol=1e-5)
@@ -276,20 +274,15 @@ def test_words_and_windows_are_those_of_the_text(encoder):
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(tmp_path, kind, file, changes, message):
-    import json
-
     write_architecture(tmp_path / "source", kind)
-    path = tmp_path / "source" / file
-    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes))
-    with pytest.raises(ValueError, match=message):
-        import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    change(tmp_path / "source", {file: changes})
+    refused(tmp_path, message)
 
 
 def test_sentencepiece_without_tokenizer_json_says_how_to_make_one(tmp_path):
     write_architecture(tmp_path / "source", "xlm-roberta")
-    (tmp_path / "source" / "tokenizer.json").rename(tmp_path / "source" / "sentencepiece.bpe.model")
-    with pytest.raises(ValueError, match=r"write one with .*save_pretrained"):
-        import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    change(tmp_path / "source", {"tokenizer.json": None, "sentencepiece.bpe.model": ""})
+    refused(tmp_path, r"write one with .*save_pretrained")
 
 
 def test_a_tokenizer_that_puts_nothing_around_texts_has_no_special_tokens():

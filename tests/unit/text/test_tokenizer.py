@@ -156,6 +156,8 @@ SCRIPTS = [
     (0x3040, 0x3100), (0x4E00, 0x5000), (0xAC00, 0xAE00), (0x1D100, 0x1D200), (0x1F600, 0x1F650),
 ]  # fmt: skip
 
+ROBBER = "After stealing money from the bank vault, the bank robber was seen fishing on the "
+ROBBER += "Mississippi river bank."
 BANK = [2044, 11065, 2769, 2013, 1996, 2924, 11632, 1010, 1996, 2924]
 BANK += [27307, 2001, 2464, 5645, 2006, 1996, 5900, 2314, 2924, 1012]
 
@@ -223,12 +225,8 @@ def generated_text(draw: random.Random, pages: list[int]) -> str:
     if kind == 4:
         return "".join(draw.choices(LETTERS, k=length))
     script = range(*draw.choice(SCRIPTS))
-    other = [
-        " ",
-        draw.choice(ODD),
-        draw.choice(LETTERS),
-        chr(draw.choice(range(*draw.choice(SCRIPTS)))),
-    ]
+    another = chr(draw.choice(range(*draw.choice(SCRIPTS))))
+    other = [" ", draw.choice(ODD), draw.choice(LETTERS), another]
     return "".join(
         draw.choice(other) if draw.random() < 0.3 else chr(draw.choice(script))
         for _ in range(length)
@@ -342,12 +340,8 @@ def test_no_texts_and_blank_texts_give_no_tokens(vocab):
     ids, splits = tokenizer.encode_flat([])
     assert (ids.dtype, ids.shape, splits.dtype, splits.tolist()) == (np.int32, (0,), np.int64, [0])
     ids, splits = tokenizer.encode_flat(["", " \t", "\0\u200b"])
-    assert (ids.dtype, ids.shape, splits.dtype, splits.tolist()) == (
-        np.int32,
-        (0,),
-        np.int64,
-        [0] * 4,
-    )
+    assert (ids.dtype, ids.shape) == (np.int32, (0,))
+    assert (splits.dtype, splits.tolist()) == (np.int64, [0] * 4)
 
 
 def test_special_tokens_in_a_text_are_text(vocab):
@@ -409,11 +403,6 @@ def test_the_special_tokens_of_mpnet_are_found_and_never_read_from_a_text():
         Tokenizer(entries, special_tokens="roberta")
 
 
-def test_a_vocabulary_without_special_tokens_is_refused():
-    with pytest.raises(ValueError, match=r"the vocabulary lacks \[CLS\], \[UNK\]"):
-        Tokenizer(["[SEP]", "a"])
-
-
 @pytest.mark.parametrize(
     ("text", "ids"),
     [
@@ -421,23 +410,16 @@ def test_a_vocabulary_without_special_tokens_is_refused():
         ("embeddings", [7861, 8270, 4667, 2015]),
         ("playing", [2652]),
         ("I want to embed. Maybe now", [1045, 2215, 2000, 7861, 8270, 1012, 2672, 2085]),
-        (
-            "After stealing money from the bank vault, the bank robber was seen fishing on the "
-            "Mississippi river bank.",
-            BANK,
-        ),
+        (ROBBER, BANK),
     ],
-    ids=["paris", "embeddings", "playing", "embed", "bank"],
 )
 def test_ids_are_those_that_the_articles_print(vocab, text, ids):
     assert Tokenizer(vocab).encode(text) == [101, *ids, 102]
 
 
 def test_the_vocabulary_slice_is_the_one_the_articles_print(vocab):
-    printed = (
-        "knight lap survey ma ##ow noise billy ##ium shooting guide bedroom priest resistance "
-    )
-    printed += "motor homes sounded giant ##mer 150 scenes"
+    printed = "knight lap survey ma ##ow noise billy ##ium shooting guide bedroom priest "
+    printed += "resistance motor homes sounded giant ##mer 150 scenes"
     assert Tokenizer(vocab).tokens(range(5000, 5020)) == printed.split()
 
 
@@ -461,10 +443,7 @@ def test_a_vocabulary_that_is_none_is_named(tmp_path):
     for wrong, message in (
         (3, "vocab must be a list of texts, got a int"),
         (["[CLS]", 3], "vocab must be str, number 1 is int"),
-        (
-            tmp_path / "vocab.txt",
-            r"vocab .*vocab.txt cannot be read.*; a model's is Tokenizer\.from",
-        ),
+        (tmp_path / "none", r"vocab .*none cannot be read.*; a model's is Tokenizer\.from"),
         (["[CLS]"], r"the vocabulary lacks \[SEP\], \[UNK\]"),
     ):
         with pytest.raises(InputError, match=message):
@@ -476,12 +455,8 @@ def test_a_model_s_tokenizer_is_read_and_pickled(minilm):
     again = pickle.loads(pickle.dumps(tokenizer))
     assert again.encode("the river bank") == tokenizer.encode("the river bank")
     assert again.encode("the river bank") == [101, 1996, 2314, 2924, 102]
-    assert tokenizer.tokens(tokenizer.encode("embeddings"))[1:-1] == [
-        "em",
-        "##bed",
-        "##ding",
-        "##s",
-    ]
+    pieces = tokenizer.tokens(tokenizer.encode("embeddings"))[1:-1]
+    assert pieces == ["em", "##bed", "##ding", "##s"]
     for wrong, message in (
         ([30522], "ids must be between 0 and 30521, got 30522 to 30522"),
         ([-1, 5], "ids must be between 0 and 30521, got -1 to 5"),

@@ -24,11 +24,10 @@ from apache_beam.testing.util import assert_that, equal_to
 import bert_embed
 from bert_embed import BertEmbeddings, BertModelHandler
 from bert_embed.importers import import_model
-from bert_embed.importers.huggingface import import_huggingface
 from tests.support.beam import collect
 from tests.support.models.heads import write_classifier, write_splade
 from tests.support.models.multi_vectors import CASES, write_multi_vectors
-from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.models.tiny import bundle_of, write_tiny_huggingface
 from tests.support.rounding import assert_near
 
 pytestmark = pytest.mark.slow
@@ -42,10 +41,7 @@ class Review(NamedTuple):
 @pytest.fixture(scope="module")
 def other_bundle(tmp_path_factory):
     """A model with other weights than `tiny_bundle`."""
-    folder = tmp_path_factory.mktemp("other")
-    write_tiny_huggingface(folder / "source", seed=7)
-    import_huggingface(str(folder / "source"), str(folder / "bundle"))
-    return str(folder / "bundle")
+    return bundle_of(tmp_path_factory.mktemp("other"), write_tiny_huggingface, seed=7)
 
 
 def test_every_kind_of_element_gets_its_prediction(tiny_bundle, tmp_path):
@@ -281,18 +277,15 @@ def test_the_handler_of_bert_embeddings_gives_vectors_alone(tiny_bundle, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"model": "nowhere"}, "model must be minilm"),
         ({"column": ""}, "column must be the name of a field, got ''"),
         ({"text_b_column": "text"}, "columns must differ from each other"),
         ({"text_b_column": "b", "long_text": "window"}, "text_b_column makes pairs"),
         ({"max_batch_size": 0}, "max_batch_size must be at least 1, got 0"),
         ({"model_copies": 1.5}, "model_copies must be an integer, got 1.5"),
         ({"max_batch_duration_secs": -1}, "max_batch_duration_secs must be over 0"),
-        ({"model_name": "x"}, "did you mean model?"),
         ({"min_batch": 2}, "min_batch is not a setting; did you mean min_batch_size?"),
         ({"max_batch_seconds": 1}, "max_batch_seconds is a setting of another transform"),
         ({"max_batch_weight": 9}, "not offered: max_batch_size counts what element_size_fn"),
-        ({"load_model_args": {}}, "load_model_args is not offered: each of them has a name here"),
     ],
 )
 def test_wrong_arguments_are_refused_when_it_is_made(tiny_bundle, arguments, message):

@@ -1,31 +1,15 @@
 """Columns: pairs and lists of words, each from the fields or the line that hold it."""
 
-import json
-
-from bert_embed.transforms.listing import list_input
-from bert_embed.transforms.parts import plan_blocks
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.reader import document_blocks
-
-
-def read(folder, columns, block_bytes=1 << 20):
-    """The blocks of a folder's files."""
-    specs = plan_blocks(list_input([str(folder)]).files, block_bytes)
-    return [
-        each for spec in specs for each in document_blocks(spec, columns, 1000, block_bytes, {})
-    ]
+from tests.support.blocks import read_input, rejected_of
+from tests.support.command import write_json
 
 
 def read_records(folder, records, columns):
     """The one block of some JSON records."""
-    lines = [json.dumps(each) for each in records]
-    (folder / "in.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    (block,) = read(folder, columns)
+    write_json(folder / "in.jsonl", *records)
+    (block,) = read_input(folder, columns)
     return block
-
-
-def reasons(block):
-    return [(each.id, each.reason) for each in block.part.rejected]
 
 
 def test_pairs_of_json_lines(tmp_path):
@@ -44,7 +28,7 @@ def test_pairs_of_json_lines(tmp_path):
     assert block.ids.to_pylist() == ["1", "2", "3", "4", "7"]
     assert block.texts == ["one"] * 4 + ["one ||| two"]
     assert block.texts_b == ["two", "", "", "", " kept as it is "]
-    assert reasons(block) == [
+    assert rejected_of([block]) == [
         ("5", "second text is not a string"),
         ("6", "second text is not a string"),
         ("8", "missing text"),
@@ -55,7 +39,7 @@ def test_files_of_both_kinds_in_a_run_with_pairs(tmp_path):
     """Each file's documents keep theirs, and one that can have no pair has an empty second text."""
     (tmp_path / "a.jsonl").write_text('{"text": "one", "b": "two"}\n')
     (tmp_path / "b.txt").write_text("three ||| four\n")
-    by_field = read(tmp_path, Columns(text_b="b"))
+    by_field = read_input(tmp_path, Columns(text_b="b"))
     assert [each.texts_b for each in by_field] == [["two"], [""]]
 
 
@@ -74,7 +58,7 @@ def test_lists_of_words(tmp_path):
     assert block.ids.to_pylist() == ["a", "b", "h"]
     assert block.texts == ["EU rejects German call", "plain text", " \u200b end"]
     assert block.words == [["EU", "rejects", "German call"], None, ["", "\u200b", "end"]]
-    assert reasons(block) == [
+    assert rejected_of([block]) == [
         ("c", "empty text"),
         ("d", "empty text"),
         ("e", "text is not a string or a list of strings"),
@@ -87,6 +71,6 @@ def test_lists_of_words(tmp_path):
 def test_small_files_of_a_block_keep_their_own_words(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
     (tmp_path / "b.jsonl").write_text('{"text": ["two", "three"]}\n')
-    (block,) = read(tmp_path, Columns())
+    (block,) = read_input(tmp_path)
     assert block.texts == ["one", "two three"]
     assert block.words == [None, ["two", "three"]]

@@ -10,10 +10,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_embed.transforms.listing import list_input
-from bert_embed.transforms.parts import plan_blocks
-from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.reader import document_blocks
+from tests.support.blocks import read_input, texts_of
 from tests.support.command import embed, record
 
 COMPRESS = {
@@ -25,14 +22,7 @@ LINES = [f"line {n}" for n in range(2005)]
 
 
 def read(path, block_bytes=1 << 16):
-    """The texts of a file in their order, each reader's parts put in their place."""
-    found = [
-        block
-        for spec in plan_blocks(list_input([str(path)]).files, block_bytes)
-        for block in document_blocks(spec, Columns(), 500, block_bytes, {})
-    ]
-    found.sort(key=lambda each: (each.part.block, each.part.number))
-    return [text for block in found for text in block.texts]
+    return texts_of(read_input(path, block_bytes=block_bytes, part_docs=500))
 
 
 def failure(path, lines=LINES):

@@ -12,36 +12,12 @@ from hypothesis import strategies as st
 from bert_embed.storage.files import stat
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import Slice, plan_blocks
-from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.csv import QUOTED, Dialect, RecordCutter, read_records
-from bert_embed.transforms.read.reader import document_blocks
+from tests.support.blocks import read_input, rejected_of, texts_of
 
 BOM = b"\xef\xbb\xbf"
 FIELD = st.text('ab",\n é', max_size=6)
-
-
-def blocks(folder, columns=None, block_bytes=1 << 20, limit=None, part_docs=1000):
-    """The blocks of a folder's files in their order, after the account's own sums."""
-    files = list_input([str(folder)]).first(limit)
-    specs = list(plan_blocks(files, block_bytes))
-    found = [
-        each
-        for spec in specs
-        for each in document_blocks(spec, columns or Columns(), part_docs, block_bytes, {})
-    ]
-    covered = [sum(each.part.covered.get(n, 0) for each in found) for n in range(len(files))]
-    for stop, bytes_read in zip(planned_work(files, specs).stops, covered, strict=True):
-        assert stop is None or stop == bytes_read
-    return sorted(found, key=lambda each: (each.part.block, each.part.number))
-
-
-def texts(found):
-    return [text for block in found for text in block.texts]
-
-
-def refused(found):
-    return [(each.id, each.reason) for block in found for each in block.part.rejected]
 
 
 def cut(data, delimiter, sizes, quoting=QUOTED):
@@ -120,16 +96,16 @@ def test_every_record_becomes_a_document_or_is_refused(
     data = BOM * mark + (written if closed else written.removesuffix(line_end)).encode()
     path = folder / ("in.csv.gz" if compressed else "in.csv")
     path.write_bytes(gzip.compress(data) if compressed else data)
-    found = blocks(folder, Columns(id="id"), block_bytes, part_docs=part_docs)
+    found = read_input(folder, Columns(id="id"), block_bytes, part_docs=part_docs)
     good = [(text, name) for text, name in rows if text.strip() and name]
-    assert texts(found) == [text for text, _ in good]
+    assert texts_of(found) == [text for text, _ in good]
     assert [each for block in found for each in block.ids.to_pylist()] == [n for _, n in good]
     reasons = [
         "missing id" if not name else "empty text"
         for text, name in rows
         if not (text.strip() and name)
     ]
-    assert [reason for _, reason in refused(found)] == reasons
+    assert [reason for _, reason in rejected_of(found)] == reasons
     assert all(len(block) <= part_docs for block in found)
     places = [each for block in found for each in block.sources.to_pylist()]
     for place, (text, _) in zip(places, good, strict=True):
@@ -155,9 +131,9 @@ def test_a_bad_record_is_refused_alone(tmp_path):
         b"10,ten",
     ]
     (tmp_path / "in.csv").write_bytes(b"\n".join(lines))
-    found = blocks(tmp_path, Columns(id="id"))
-    assert texts(found) == ["one", '6" pipe', '7" pipe']
-    assert refused(found) == [
+    found = read_input(tmp_path, Columns(id="id"))
+    assert texts_of(found) == ["one", '6" pipe', '7" pipe']
+    assert rejected_of(found) == [
         (None, "more fields than the header"),
         (None, "invalid UTF-8"),
         (None, "malformed CSV"),
@@ -178,7 +154,7 @@ def test_a_bad_record_is_refused_alone(tmp_path):
 def test_tabs_divide_the_fields_of_tsv(tmp_path):
     (tmp_path / "a.tsv").write_text("text\tid\none, two\tx\n")
     (tmp_path / "b.tsv.bz2").write_bytes(bz2.compress(b'id\ttext\ny\t"a\tb"\n'))
-    assert texts(blocks(tmp_path)) == ["one, two", "a\tb"]
+    assert texts_of(read_input(tmp_path)) == ["one, two", "a\tb"]
 
 
 def test_small_files_share_a_block_each_with_its_own_header(tmp_path):
@@ -188,10 +164,10 @@ def test_small_files_share_a_block_each_with_its_own_header(tmp_path):
         (tmp_path / f"{number}.csv").write_text(f"{header}\n{row}\n")
     (tmp_path / "5.csv").write_text("")
     (tmp_path / "6.csv").write_text("text,id")
-    (block,) = blocks(tmp_path, Columns(id="id"))
+    (block,) = read_input(tmp_path, Columns(id="id"))
     assert block.texts == [f"text {number}" for number in range(5)]
     assert block.ids.to_pylist() == [str(number) for number in range(5)]
-    assert [len(each) for each in blocks(tmp_path, Columns(id="id"), block_bytes=30)] != [5]
+    assert [len(each) for each in read_input(tmp_path, Columns(id="id"), block_bytes=30)] != [5]
 
 
 def test_a_large_file_is_one_block_of_many_parts(tmp_path):
@@ -200,8 +176,8 @@ def test_a_large_file_is_one_block_of_many_parts(tmp_path):
     files = list_input([str(tmp_path)]).first(None)
     specs = list(plan_blocks(files, 200))
     assert [(spec.number, spec.spread) for spec in specs] == [(0, True)]
-    found = blocks(tmp_path, block_bytes=200)
-    assert texts(found) == [f"text\n{number}" for number in range(300)]
+    found = read_input(tmp_path, block_bytes=200)
+    assert texts_of(found) == [f"text\n{number}" for number in range(300)]
     ends = {each.part.end_of_file for each in found} - {None}
     assert ends == {300}
 
@@ -213,7 +189,7 @@ def test_a_limit_keeps_the_first_records(tmp_path, limit, name):
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     (tmp_path / "z.csv").write_text("text\nlast\n")
     every = [f"a\n{number}" for number in range(300)] + ["last"]
-    assert texts(blocks(tmp_path, limit=limit, block_bytes=100)) == every[:limit]
+    assert texts_of(read_input(tmp_path, limit=limit, block_bytes=100)) == every[:limit]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +207,7 @@ def test_a_limit_keeps_the_first_records(tmp_path, limit, name):
 def test_a_file_without_a_good_header_is_refused_by_name(tmp_path, data, message):
     (tmp_path / "in.csv.gz").write_bytes(gzip.compress(data))
     with pytest.raises(ValueError, match=message):
-        blocks(tmp_path)
+        read_input(tmp_path)
 
 
 def test_a_quote_left_open_does_not_fill_the_memory(tmp_path):
@@ -248,7 +224,7 @@ def test_the_limit_of_the_callers_csv_module_stays(tmp_path):
     before = csv.field_size_limit(1234)
     try:
         (tmp_path / "in.csv").write_text(f"id,text\n1,{'river ' * 40_000}\n2,x\n")
-        assert [len(text) for text in texts(blocks(tmp_path))] == [240_000, 1]
+        assert [len(text) for text in texts_of(read_input(tmp_path))] == [240_000, 1]
         assert csv.field_size_limit() == 1234
     finally:
         csv.field_size_limit(before)

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from bert_embed.base.errors import InputError
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import plan_blocks
-from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
+from tests.support.blocks import read_input, texts_of
 
 
 def specs_of(folder, block_bytes, limit=None):
@@ -29,22 +29,14 @@ def specs_of(folder, block_bytes, limit=None):
     return files, list(plan_blocks(files, block_bytes))
 
 
-def blocks(folder, columns=None, block_bytes=1 << 20, limit=None, part_docs=1000):
-    """The blocks of a folder's files in their order, whose rows are those of the plan."""
-    files, specs = specs_of(folder, block_bytes, limit)
-    found = []
-    for spec in specs:
-        parts = list(document_blocks(spec, columns or Columns(), part_docs, block_bytes, {}))
-        assert [each.part.number for each in parts] == list(range(len(parts)))
-        assert [each.part.last for each in parts] == [False] * (len(parts) - 1) + [True]
-        found += parts
-    covered = [sum(each.part.covered.get(n, 0) for each in found) for n in range(len(files))]
-    assert tuple(covered) == planned_work(files, specs).stops
+def blocks(folder, *settings, **named):
+    """The blocks of a folder's files, whose parts are numbered and end with the last one."""
+    found = read_input(folder, *settings, **named)
+    for before, block in zip([None, *found], [*found, None], strict=True):
+        begins = before is None or block is None or block.part.block != before.part.block
+        assert before is None or before.part.last == begins
+        assert block is None or block.part.number == (0 if begins else before.part.number + 1)
     return found
-
-
-def texts(found):
-    return [text for block in found for text in block.texts]
 
 
 def ids(found):
@@ -70,7 +62,7 @@ def test_any_cutting_gives_each_row_once_in_order(
         pq.write_table(table, folder / f"{number}.parquet", row_group_size=group_rows)
         expected += [(f"{folder}/{number}.parquet:{row}", text) for row, text in enumerate(rows)]
     found = blocks(folder, None, block_bytes, limit, part_docs)
-    assert list(zip(ids(found), texts(found), strict=True)) == expected[:limit]
+    assert list(zip(ids(found), texts_of(found), strict=True)) == expected[:limit]
     assert all(len(block) <= part_docs for block in found)
 
 
@@ -129,7 +121,7 @@ def test_strings_are_read_in_every_encoding(tmp_path, encoding):
     table = pa.table({"text": STRINGS})
     written = {"use_dictionary": False, "column_encoding": encoding}
     pq.write_table(table, tmp_path / "a.parquet", compression="none", **written)
-    assert texts(blocks(tmp_path)) == STRINGS
+    assert texts_of(blocks(tmp_path)) == STRINGS
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.int64()], ids=str)
@@ -241,7 +233,7 @@ def test_a_column_without_any_value_is_missing(tmp_path):
         pq.write_table(pa.table(good | {name: nothing}), tmp_path / f"b{number}.parquet")
     found = blocks(tmp_path, Columns(id="id", extra=pa.schema([("more", pa.string())])))
     extra = [value for block in found for value in block.extra["more"].to_pylist()]
-    assert (texts(found), extra) == (["one", "two"] * 2, ["x", None, None, None])
+    assert (texts_of(found), extra) == (["one", "two"] * 2, ["x", None, None, None])
     reasons = [each.reason for block in found for each in block.part.rejected]
     assert reasons == ["missing text"] * 2 + ["missing id"] * 2
 
@@ -353,7 +345,7 @@ def test_a_flipped_byte_of_a_page_changes_no_text_silently(
 def failure(folder, expected):
     """What reading raises; None where it gives what is expected."""
     try:
-        found = texts(blocks(folder))
+        found = texts_of(blocks(folder))
     except ValueError as error:
         return str(error)
     assert found == expected
