@@ -23,7 +23,8 @@ OTHER_FLAGS = {
     "gcloud, kubectl and curl": "--parameters --location --namespace --data",
     "bq and terraform": "--dataset --status --version --wait",
     "systemctl, embed_daily.sh, node_exporter": "--now --stdout --collector",
-    "Flink, zstd and embedding-atlas": "--number_of_execution_retries --long --sample --vector",
+    "Flink, mysql and zstd": "--number_of_execution_retries --batch --long",
+    "embedding-atlas": "--sample --vector",
     "examples": "--examples --labels --split --token_types",
 }
 

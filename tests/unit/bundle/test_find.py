@@ -14,7 +14,7 @@ from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.cache import cache_folder
 from bert_embed.bundle.find import resolve_model
 from tests.support.command import files_of_at_most
-from tests.support.models.change import change, refused
+from tests.support.models.change import change, imported, refused
 from tests.support.models.heads import write_splade
 from tests.support.models.hub import snapshot_folder
 from tests.support.models.sentence_transformers import write_sentence_transformers
@@ -24,9 +24,17 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
+def cache(tmp_path, monkeypatch, request):
+    """An empty cache; models are imported in this process, unless `apart` is asked for, too."""
     monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
+    if "apart" not in request.fixturenames:
+        request.getfixturevalue("here")
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def apart():
+    """Has a process of its own import models, as it is where nothing is changed."""
 
 
 @pytest.fixture
@@ -92,21 +100,18 @@ def test_an_import_removes_bundles_that_nobody_asked_for_in_months(source, cache
     assert set(cache.iterdir()) == {bundles[2], newest, cache / "mine"}
 
 
-@pytest.mark.parametrize("name", ["all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"])
-def test_the_default_model_by_its_name_of_the_hub_needs_no_package(
-    tmp_path, cache, monkeypatch, name
-):
+def test_the_default_model_by_its_name_of_the_hub_needs_no_package(tmp_path, cache, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    commit = "1a" * 20
-    folder = snapshot_folder(tmp_path / "hub", "sentence-transformers/all-MiniLM-L6-v2", commit)
+    whole, commit = "sentence-transformers/all-MiniLM-L6-v2", "1a" * 20
+    folder = snapshot_folder(tmp_path / "hub", whole, commit)
     write_tiny_huggingface(folder)
-    wanted = f"hf://sentence-transformers/all-MiniLM-L6-v2@{commit}"
-    assert resolve_model(name).source == wanted
-    assert resolve_model("minilm").source == wanted  # no index has the package
+    for name in ("all-MiniLM-L6-v2", whole, "minilm"):  # no index has the package
+        assert resolve_model(name).source == f"hf://{whole}@{commit}"
     (folder / "model.safetensors").unlink()
-    with pytest.raises(InputError, match="the default, could not be fetched"):
-        resolve_model(name)
+    for name in ("all-MiniLM-L6-v2", whole):
+        with pytest.raises(InputError, match="the default, could not be fetched"):
+            resolve_model(name)
 
 
 def test_processes_that_import_at_once_agree_and_are_silent(source, cache):
@@ -124,15 +129,15 @@ def test_processes_that_import_at_once_agree_and_are_silent(source, cache):
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
-def test_a_folder_of_half_precision_is_imported_by_the_process_apart(source, cache, dtype):
+def test_a_folder_of_half_precision_is_imported_by_the_process_apart(source, cache, apart, dtype):
     tensors = write_tiny_huggingface(source, dtype=dtype)
+    found = resolve_model(source)
     rounded = {name: array.astype(dtype).astype(np.float32) for name, array in tensors.items()}
-    write_tiny_huggingface(source.with_name("rounded"), changes=rounded)
-    wanted = resolve_model(source.with_name("rounded"))
-    assert resolve_model(source).fingerprint == wanted.fingerprint
+    write_tiny_huggingface(source, changes=rounded)
+    assert found.fingerprint == imported(source.parent).fingerprint
 
 
-def test_what_an_import_warns_of_reaches_the_caller(tmp_path, cache, caplog):
+def test_what_an_import_warns_of_reaches_the_caller(tmp_path, cache, apart, caplog):
     write_splade(tmp_path / "source")
     said = json.dumps({"model_type": "SparseEncoder", "similarity_fn_name": "cosine"})
     change(tmp_path / "source", {"config_sentence_transformers.json": said})
@@ -155,7 +160,7 @@ def test_weights_of_eight_bits_are_refused_by_their_type(source, cache):
         resolve_model(source)
 
 
-def test_the_importers_refusal_reaches_the_caller(source, cache):
+def test_the_importers_refusal_reaches_the_caller(source, cache, apart):
     shutil.move(source / "model.safetensors", source / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"pytorch_model\.bin is refused \(pickled weights"):
         resolve_model(str(source))
@@ -188,7 +193,7 @@ def test_a_tilde_is_the_home_folder(source, tmp_path, monkeypatch):
     assert bundle.path.startswith(f"{source.parent}/kept/")
 
 
-def test_a_package_of_the_current_folder_does_not_hide_ours(source, cache, monkeypatch):
+def test_a_package_of_the_current_folder_does_not_hide_ours(source, cache, apart, monkeypatch):
     for name in ("bert", "storage"):
         (source.parent / name).mkdir()
         (source.parent / name / "__init__.py").write_text("")
@@ -203,7 +208,7 @@ def test_a_cache_that_cannot_be_written_is_named(source, tmp_path, monkeypatch):
         resolve_model(str(source))
 
 
-def test_a_disk_that_a_model_fills_is_named_with_its_folder(source, cache):
+def test_a_disk_that_a_model_fills_is_named_with_its_folder(source, cache, apart):
     refused = pytest.raises(InputError, match=r"cache: models cannot be kept there \(File too l")
     with files_of_at_most(20_000), refused:
         resolve_model(str(source))

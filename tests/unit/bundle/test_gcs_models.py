@@ -170,12 +170,8 @@ def test_a_model_is_imported_from_there_by_command(gcs, cache, tmp_path, name, c
     assert import_model(str(tmp_path / name), str(tmp_path / "local")).fingerprint in said
 
 
-def test_a_model_is_imported_from_there_on_the_way(gcs, cache, tmp_path, monkeypatch):
-    """One whose importer reads the folder's name; here, where TensorFlow has started."""
-    monkeypatch.setattr(
-        "bert_embed.bundle.find.import_apart",
-        lambda source, dest, **options: import_model(str(source), str(dest), **options),
-    )
+def test_a_model_is_imported_from_there_on_the_way(gcs, cache, tmp_path, here):
+    """One whose importer reads the folder's name."""
     write_tiny_google(tmp_path / GOOGLE)
     url = gcs.put_folder(tmp_path / GOOGLE, "models-on-the-way", f"some/{GOOGLE}")
     bundle = resolve_model(url)

@@ -9,7 +9,6 @@ import pytest
 from bert_embed.base.errors import InputError, StorageError
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.find import resolve_model
-from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from bert_embed.transforms.worker_bundles import publish_bundle, worker_bundle
 from tests.support.models.tiny import write_tiny_huggingface
@@ -63,16 +62,14 @@ def each_failing(look, folder, why):
 
 
 @WHY
-def test_a_model_that_cannot_be_imported_again_stays(tmp_path, cache, monkeypatch, capsys, why):
-    def import_here(source, dest, **options):
-        import_model(str(source), str(dest), **options)
-
+def test_a_model_that_cannot_be_imported_again_stays(
+    tmp_path, cache, here, monkeypatch, capsys, why
+):
     def import_no_more(source, dest, **options):
         raise InputError("could not be fetched: nothing can be reached")
 
     write_tiny_huggingface(tmp_path / "source")
     words = ["model", "inspect", str(tmp_path / "source")]
-    monkeypatch.setattr("bert_embed.bundle.find.import_apart", import_here)
     assert main(words) == 0
     monkeypatch.setattr("bert_embed.bundle.find.import_apart", import_no_more)
 

@@ -208,16 +208,6 @@ def test_an_archive_may_hold_the_models_folder(tmp_path):
     assert bundle.fingerprint == imported(tmp_path / "hub").fingerprint
 
 
-@pytest.fixture
-def here(monkeypatch):
-    """Has models be imported in this process, where TensorFlow has started, and not apart."""
-
-    def imported_here(source, dest, **options):
-        import_model(str(source), str(dest), **options)
-
-    monkeypatch.setattr("bert_embed.bundle.find.import_apart", imported_here)
-
-
 def test_an_archive_is_imported_on_the_way_and_again_when_it_changed(tmp_path, monkeypatch, here):
     monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
     write_tiny_hub(tmp_path / "a" / "hub")
