@@ -93,20 +93,9 @@ class _Plan(beam.DoFn):
         with activity("planning"):
             files = listed_files(self._request)
             specs = CountedSpecs(plan_blocks(files, self._request.block_bytes))
-            together: list[BlockSpec] = []
-            for blocks in begun_blocks(self._folder, specs):
-                if isinstance(blocks, BegunBlocks):
-                    yield beam.pvalue.TaggedOutput("begun", blocks)
-                elif blocks.spread:
-                    alone = BegunBlocks([blocks], {blocks.number: []})
-                    yield beam.pvalue.TaggedOutput("begun", alone)
-                else:
-                    together.append(blocks)
-                    if len(together) > blocks.number // _ALONE:
-                        yield pickle.dumps(together)
-                        together = []
-            if together:
-                yield pickle.dumps(together)
+            for blocks in packed_blocks(begun_blocks(self._folder, specs)):
+                is_packed = isinstance(blocks, bytes)
+                yield blocks if is_packed else beam.pvalue.TaggedOutput("begun", blocks)
         yield beam.pvalue.TaggedOutput("planned", specs.planned(files))
 
 
@@ -140,6 +129,26 @@ class _Look(beam.DoFn):
             with RedactErrors("read"):
                 for part in cut_file(spec, self._read_parts, self._folder):
                     yield pickle.dumps([part])
+
+
+def packed_blocks(blocks: Iterable[BlockSpec | BegunBlocks]) -> Iterator[bytes | BegunBlocks]:
+    """Blocks of which nothing is written, pickled, the later ones some together.
+
+    What is begun, and files to cut, go to workers of their own.
+    """
+    together: list[BlockSpec] = []
+    for block in blocks:
+        if isinstance(block, BegunBlocks):
+            yield block
+        elif block.spread:
+            yield BegunBlocks([block], {block.number: []})
+        else:
+            together.append(block)
+            if len(together) > block.number // _ALONE:
+                yield pickle.dumps(together)
+                together = []
+    if together:
+        yield pickle.dumps(together)
 
 
 def listed_files(request: PlanRequest) -> list[InputFile]:
