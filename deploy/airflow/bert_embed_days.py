@@ -11,11 +11,15 @@ from zoneinfo import ZoneInfo
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
 # Read by whatever parses the file, so not Airflow Variables, each of which would ask the database.
-FIRST_DAY = os.environ.get("BERT_EMBED_FIRST_DAY", "2026-01-01")
+FIRST_DAY = os.environ.get("BERT_EMBED_FIRST_DAY")
 TIME_ZONE = os.environ.get("BERT_EMBED_TIME_ZONE", "UTC")
 
 DATE = "logical_date.astimezone(dag.timezone) | ds"  # of the day, for Jinja
 DAY = f"{{{{ {DATE} }}}}"
+
+
+if not FIRST_DAY:  # a default would start a job for each day since then
+    raise ValueError("BERT_EMBED_FIRST_DAY is not set: give the first day to embed, as 2026-01-02")
 
 
 def daily_dag(name: str, **settings: Any) -> DAG:
@@ -30,11 +34,13 @@ def daily_dag(name: str, **settings: Any) -> DAG:
         max_active_runs=1,
         tags=["bert-embed"],
         default_args={
-            # A day skips what the days before have, which must be complete by then.
+            # A day skips what the days before have, which must be complete by then: so it is tried
+            # for a week, at last every six hours, and the days after it wait.
             "depends_on_past": True,
-            "retries": 8,
+            "retries": 32,
             "retry_delay": timedelta(minutes=15),
-            "execution_timeout": timedelta(hours=20),
+            "retry_exponential_backoff": 2,
+            "max_retry_delay": timedelta(hours=6),
         },
         **settings,
     )

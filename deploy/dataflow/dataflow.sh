@@ -190,7 +190,7 @@ launch() {
   [[ -z $ACCELERATOR ]] || parameters+=("accelerator=$ACCELERATOR")
   [[ -z $MODEL ]] || parameters+=("model=$MODEL")
   local flags=(--project "$PROJECT" --region "$REGION" --temp-location "$BUCKET/tmp")
-  flags+=(--template-file-gcs-location "$template")
+  flags+=(--template-file-gcs-location "$template" --launcher-machine-type n2-standard-4)
   [[ -z $MAX_WORKERS ]] || flags+=(--max-workers "$MAX_WORKERS")
   [[ -z $SERVICE_ACCOUNT ]] || flags+=(--service-account-email "$SERVICE_ACCOUNT")
   [[ -z $SUBNETWORK ]] || flags+=(--subnetwork "$SUBNETWORK" --disable-public-ips)

@@ -37,6 +37,16 @@ _CONFIG = {
     "paramType": "GCS_READ_FILE",
     "groupName": "Input",
 }
+_DAYS = {
+    "name": "catch_up_days",
+    "label": "Catch up days",
+    "helpText": "The oldest of so many days, up to that of the launch, that has an input and no "
+    "complete output is embedded; output must hold the day (default: 1).",
+    "isOptional": True,
+    "paramType": "NUMBER",
+    "regexes": [f"^{POSITIVE.pattern}$"],
+    "groupName": "Input",
+}
 _DISK = {
     "name": "disk_size_gb",
     "label": "Disk size gb",
@@ -54,7 +64,7 @@ def metadata() -> dict[str, Any]:
     return {
         "name": "Text to BERT vectors",
         "description": "Turns a corpus of text into BERT vectors.",
-        "parameters": [_WORKERS_IMAGE, *described, _CONFIG, _DISK],
+        "parameters": [_WORKERS_IMAGE, *described, _CONFIG, _DAYS, _DISK],
     }
 
 

@@ -1,15 +1,25 @@
 """Runs `embed` with the parameters of a Flex Template; its image holds this file alone."""
 
+import datetime
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from bert_embed.pipeline.cli import exit_code
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.command_line import read_options
 from bert_embed.pipeline.options.embed import FLAGS, Options
-from bert_embed.transforms.bigquery.client import looks_like_table
+from bert_embed.pipeline.options.flags import POSITIVE
+from bert_embed.results.run_record import read_record
+from bert_embed.storage.files import list_files
+from bert_embed.transforms.bigquery.client import (
+    bigquery_client,
+    get_table,
+    looks_like_table,
+    table_name,
+)
 
 _DAY = re.compile(r"\{[^{}]*\}")
 
@@ -19,9 +29,13 @@ def template_options(words: Sequence[str]) -> Options:
 
     Parameters that were left empty are dropped; those that are none of ours are Beam's flags.
     """
+    return _options_and_days(words)[0]
+
+
+def _options_and_days(words: Sequence[str]) -> tuple[Options, int]:
     values: dict[str, Any] = {}
     beam_args: list[str] = []
-    config = None
+    config, days = None, 1
     for word in words:
         name, equals, value = word.removeprefix("--").partition("=")
         if not word.startswith("--"):
@@ -30,13 +44,15 @@ def template_options(words: Sequence[str]) -> Options:
             continue
         if name == "config":
             config = value
+        elif name == "catch_up_days":
+            days = POSITIVE(name, value)
         elif name not in FLAGS:
             beam_args.append(word)
         elif FLAGS[name].is_repeated:
             values[name] = [*values.get(name, ()), *_places(value)]
         else:  # the launcher's own switches have no value
             values[name] = value if equals else True
-    return read_options(values, beam_args, config)
+    return read_options(values, beam_args, config), days
 
 
 def _places(text: str) -> list[str]:
@@ -56,13 +72,50 @@ def _places(text: str) -> list[str]:
     return places
 
 
-def run_template() -> int:
+def oldest_due(options: Options, days: int, now: datetime.datetime) -> Options:
+    """The options for the oldest of some days that is due, up to the day of the launch itself.
+
+    A day before it is due if it has an input and no complete run: its job failed, or was refused
+    because the one before still ran. UsageError if all days would have one output.
+    """
+    from bert_embed.pipeline.run.prepare import day_of, with_dates  # imports Beam
+    from bert_embed.pipeline.runners.beam import configure_storage
+
+    today = day_of(options.today, now)
+    of_days = [
+        with_dates(replace(options, today=str(today - datetime.timedelta(days=back))))
+        for back in range(days)
+    ]
+    if len({one.output for one in of_days}) < days:
+        raise UsageError(
+            f"catch_up_days {days} requires a day in output, such as {{yesterday}}, got "
+            f"{options.output}"
+        )
+    configure_storage(options.job)
+    return next(filter(_is_due, reversed(of_days[1:])), of_days[0])
+
+
+def _is_due(options: Options) -> bool:
+    record = read_record(options.output)
+    return not (record and record.is_done) and all(map(_is_there, options.input))
+
+
+def _is_there(place: str) -> bool:
+    if not looks_like_table(place):
+        return bool(list_files(place))
+    table = table_name(place, "input")
+    with bigquery_client(table.project) as client:
+        return get_table(client, table) is not None
+
+
+def run_template(words: Sequence[str], now: datetime.datetime) -> int:
     """Runs `embed` with the words with which a launcher starts this program."""
-    options = template_options(sys.argv[1:])
+    options, days = _options_and_days(words)
     from bert_embed.pipeline.embedding import start  # imports Beam
 
-    return start(options)
+    return start(oldest_due(options, days, now))
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code("embed", run_template))
+    at = datetime.datetime.now(datetime.UTC)
+    sys.exit(exit_code("embed", lambda: run_template(sys.argv[1:], at)))

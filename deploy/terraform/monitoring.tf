@@ -21,7 +21,7 @@ resource "google_monitoring_alert_policy" "failed" {
     }
   }
   documentation {
-    content = "The same command, or the next launch, continues: finished blocks are kept. run.json in the output says why."
+    content = "The next launch continues the oldest day that is not complete, the same command its own: finished blocks are kept. run.json in the output says why."
   }
   user_labels = var.labels
   depends_on  = [google_project_service.service]

@@ -1,6 +1,7 @@
-# The body is the same every day: {yesterday} and {date:%Y/%m/%d} in the parameters become days at launch. A day begins
-# at the schedule's time, so that a retry, or a launch by hand, continues the same day until the next one begins. The
-# scheduler may send it twice; a second job of this name is refused while the first runs, and a finished run does nothing.
+# The body is the same every day: {yesterday} and {date:%Y/%m/%d} in the parameters become days at launch. With one time
+# a day, a day begins at that time, so that a retry or a launch by hand is of the same day until then; else at midnight,
+# UTC. While a job of this name runs, a launch is refused. The next one embeds the oldest day of catch_up_days that has
+# input and no complete output, or ends as a job that does nothing.
 locals {
   at_minute_and_hour = regexall("^([0-9]+) ([0-9]+) ", var.schedule)
   day_begins         = length(local.at_minute_and_hour) == 0 ? "00:00" : format("%02d:%02d", local.at_minute_and_hour[0][1], local.at_minute_and_hour[0][0])
@@ -28,6 +29,7 @@ resource "google_cloud_scheduler_job" "daily" {
         containerSpecGcsPath = "gs://${google_storage_bucket.work.name}/templates/bert-embed-cpu-${var.image_tag}.json"
         parameters = merge(var.parameters, {
           today               = local.day_begins
+          catch_up_days       = var.catch_up_days
           sdk_container_image = "${local.repository}/bert-embed-cpu-template:${var.image_tag}"
         })
         environment = merge(
@@ -35,6 +37,7 @@ resource "google_cloud_scheduler_job" "daily" {
             serviceAccountEmail = google_service_account.worker.email
             tempLocation        = "gs://${google_storage_bucket.work.name}/tmp"
             maxWorkers          = var.max_workers
+            launcherMachineType = "n2-standard-4" # lists the input, reads footers, may import a model
             subnetwork          = local.subnetwork
             ipConfiguration     = "WORKER_IP_PRIVATE"
           },

@@ -61,15 +61,21 @@ variable "cloud_run_scheduled" {
 }
 
 variable "schedule" {
-  description = "When the job of a day is launched, in cron's notation, UTC."
+  description = "When a job is launched, in cron's notation, UTC: a later launch of a day embeds what an earlier one could not."
   type        = string
-  default     = "17 2 * * *"
+  default     = "17 2,14 * * *"
 }
 
 variable "parameters" {
   description = "Parameters of the template for the scheduled job: at least input and output, which may hold {yesterday}."
   type        = map(string)
   default     = {}
+}
+
+variable "catch_up_days" {
+  description = "A launch embeds the oldest of so many days, up to its own, that has input and no complete output."
+  type        = number
+  default     = 7
 }
 
 variable "max_workers" {

@@ -88,12 +88,13 @@ def with_dates(options: Options, now: datetime.datetime | None = None) -> Option
     `{yesterday:%Y%m%d}` the day before likewise; `today` says which day that is. UsageError for
     another word in braces, unless a local file or folder has that name.
     """
-    today = _today(options.today, now or datetime.datetime.now(datetime.UTC))
+    today = day_of(options.today, now or datetime.datetime.now(datetime.UTC))
     changed = {name: _dated(name, getattr(options, name), today) for name in _PLACES}
     return replace(options, today=None, **changed)
 
 
-def _today(given: str | None, now: datetime.datetime) -> datetime.date:
+def day_of(given: str | None, now: datetime.datetime) -> datetime.date:
+    """The day that `--today` says, in UTC at `now`."""
     if given is None:
         return now.date()
     if ":" not in given:

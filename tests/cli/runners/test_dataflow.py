@@ -13,14 +13,12 @@ from pathlib import Path
 
 import pytest
 from apache_beam.internal import pickler
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, embed, files, ran, record
 from tests.support.forks import python
-from tests.support.servers.dataflow import PROJECT, REGION, dataflow_server
+from tests.support.servers.dataflow import PROJECT, REGION, dataflow_server, run_graph
 
 pytestmark = pytest.mark.slow
 
@@ -94,16 +92,6 @@ def handler(graph):
     ]
     payload = beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
     return vars(pickler.loads(payload.do_fn.payload)[0])["_model_handler"]
-
-
-def run_graph(dataflow, job):
-    """Does what the service's workers would do, here."""
-    graph = dataflow.graph(job)
-    for environment in graph.components.environments.values():
-        environment.Clear()
-        environment.urn = "beam:env:embedded_python:v1"
-    FnApiRunner().run_via_runner_api(graph, PipelineOptions([])).wait_until_finish()
-    job["currentState"] = "JOB_STATE_DONE"
 
 
 @pytest.fixture(scope="module")

@@ -98,6 +98,12 @@ def test_the_dags_are_read_where_the_package_is_not_installed(seen):
     assert (seen.dags, seen.errors, seen.package) == (NAMES, {}, None)
 
 
+def test_the_first_day_must_be_given(new_airflow):
+    """A default would start a job for each day since then."""
+    _, said = new_airflow.python(_READ, PYTHONPATH=str(DAGS), BERT_EMBED_FIRST_DAY="")
+    assert "BERT_EMBED_FIRST_DAY is not set: give the first day to embed" in said
+
+
 def test_a_day_is_that_of_the_time_zone_and_dataflow_gets_its_flags(seen):
     command = ast.literal_eval(seen.fields["bert_embed_dataflow"]["command"])
     script = str(ROOT / "deploy" / "cron" / "embed_daily.sh")
@@ -130,7 +136,7 @@ def test_a_day_launches_the_template_with_parameters_that_it_has(seen):
 def test_a_template_is_waited_for_without_a_worker_and_under_its_own_name(seen):
     deferrable, append_job_name, depends_on_past, retries = seen.launch
     assert (deferrable, append_job_name) == (True, False)
-    assert (depends_on_past, retries) == (True, 8)
+    assert (depends_on_past, retries) == (True, 32)
 
 
 def test_a_days_pod_runs_the_daily_script_of_its_image(seen):
