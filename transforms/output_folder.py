@@ -328,11 +328,6 @@ class OutputFolder:
         below = [name for name in names if not (name.startswith(f"{STATE}/") or name in ours)]
         return [name for name in below if not _is_ours(name)]
 
-    def recorded_times(self) -> dict[tuple[int, int], float]:
-        """When each block record was written, in seconds since 1970, by block and part."""
-        files = files_in(self.block_records, lambda name: _BLOCK_RECORD.fullmatch(name) is not None)
-        return {_part_of(file.path): file.modified for file in files}
-
     def new_block_records(
         self, is_known: Callable[[int, int], bool]
     ) -> Iterator[tuple[int, int, float, bytes]]:

@@ -16,17 +16,11 @@ from bert_embed.base.arrays import unit
 from bert_embed.base.json import to_json
 from bert_embed.pipeline.console import hide_in, hide_in_flags
 from bert_embed.pipeline.options.command_line import as_words
-from bert_embed.pipeline.report.counts import (
-    PartRecords,
-    counts_by_file,
-    counts_by_output,
+from bert_embed.pipeline.report.rejected import (
     joined_rejected,
-    read_block_records,
     rejected_records,
-    timings,
 )
 from bert_embed.pipeline.report.sample import (
-    Directions,
     Run,
     Sample,
     lacks_tsne,
@@ -37,18 +31,14 @@ from bert_embed.pipeline.report.sample import (
 from bert_embed.pipeline.report.vectors import (
     clusters,
     describe,
-    head_content,
     health,
     usable_rows,
 )
 from bert_embed.pipeline.run.summary import ADVICE, length_statistics, share
-from bert_embed.results.run_record import Counts, Result, RunRecord, Unknown, Written
+from bert_embed.results.run_record import Counts, Result, RunRecord, Written
 
 _Sum = TypeVar("_Sum", Counts, Written)
-_SUMMED = (
-    *("tokens", "full_tokens", "computed_tokens", "padded_tokens", "batches", "cut_contexts"),
-    "elapsed_seconds",
-)
+_SUMMED = ("tokens", "full_tokens", "cut_contexts")
 
 
 def pooled(runs: Sequence[Run]) -> RunRecord:
@@ -67,10 +57,12 @@ def pooled(runs: Sequence[Run]) -> RunRecord:
 
 
 def _result(results: Sequence[Result]) -> Result:
+    """What the page shows of several results: the sums of their counts."""
     first = results[0]
     whole = {name: sum(getattr(result, name) for result in results) for name in _SUMMED}
     kinds = sorted({kind for result in results for kind in result.written})
     none = Written(files=0, bytes=0, rows=0)
+    unknown = sum(result.unknown.share * result.tokens for result in results)
     return replace(
         first,
         **whole,
@@ -81,17 +73,15 @@ def _result(results: Sequence[Result]) -> Result:
         rejected=_added(result.rejected for result in results),
         unfit=_added(result.unfit for result in results),
         cut_share=share(whole["full_tokens"] - whole["tokens"], whole["full_tokens"]),
-        unknown=_unknown(results),
-        changes=None,
-        padding_share=share(
-            whole["padded_tokens"] - whole["computed_tokens"], whole["padded_tokens"]
+        unknown=replace(
+            first.unknown,
+            tokens=sum(result.unknown.tokens for result in results),
+            share=share(unknown, whole["tokens"]),
         ),
+        changes=None,
         lengths=length_statistics(
             list(map(sum, zip_longest(*(r.lengths.counts for r in results), fillvalue=0)))
         ),
-        stage_seconds=_added(result.stage_seconds for result in results),
-        documents_per_second=_rate(results, "documents_per_second"),
-        tokens_per_second=_rate(results, "tokens_per_second"),
     )
 
 
@@ -108,28 +98,6 @@ def _added(several: Iterable[dict[str, Any]]) -> dict[str, Any]:
     for values in several:
         total.update(values)
     return dict(total)
-
-
-def _rate(results: Sequence[Result], name: str) -> float | None:
-    """The rate over the time of those runs that computed something."""
-    timed = [(getattr(result, name), result.elapsed_seconds) for result in results]
-    timed = [(rate, seconds) for rate, seconds in timed if rate is not None]
-    seconds = sum(seconds for _, seconds in timed)
-    return round(sum(rate * spent for rate, spent in timed) / seconds, 1) if seconds else None
-
-
-def _unknown(results: Sequence[Result]) -> Unknown:
-    tokens = sum(result.tokens for result in results)
-    shares = {
-        name: share(
-            sum(getattr(result.unknown, name) * result.tokens for result in results), tokens
-        )
-        for name in ("share", "continuing_share")
-    }
-    return Unknown(
-        tokens=sum(result.unknown.tokens for result in results),
-        **shares,
-    )
 
 
 Texts = Callable[[Sample], Sequence[str | None] | None]
@@ -149,44 +117,35 @@ _SETTINGS = (
 def report_content(
     runs: Sequence[Run], projection: str | None = None, texts_of: Texts | None = None
 ) -> dict[str, Any]:
-    """The content of a report, equal for equal runs but for `timings`.
+    """The content of a report, equal for equal runs but for `ended`.
 
     `projection` is one of `PROJECTIONS`; with None it is t-SNE where that is installed, and quick.
     `texts_of` finds the texts of a sample; with None no texts are shown.
     """
     record = pooled(runs)
-    block_records = [read_block_records(run.folder, run.record.run) for run in runs]
     result = to_json(record.numbers)
-    one = len(runs) == 1
     rejected = [
         rejected_records(
-            *(run.folder, of_run, run.record.numbers.rejected), texts=texts_of is not None
+            run.folder, run.record.run, run.record.numbers.rejected, texts_of is not None
         )
-        for run, of_run in zip(runs, block_records, strict=True)
+        for run in runs
     ]
     content: dict[str, Any] = {
         "run": _run(record, [run.place for run in runs]),
         "counts": result["counts"],
         "written": result["written"],
         "changes": result.get("changes"),
-        "files": counts_by_file(block_records[0], record.input.paths)
-        if one
-        else counts_by_output(runs),
         "skipped_files": record.input.skipped_files,
-        "rejected": rejected[0] if one else joined_rejected(rejected),
+        "rejected": rejected[0] if len(runs) == 1 else joined_rejected(rejected),
         "unfit": record.numbers.unfit,
         "cut_contexts": record.numbers.cut_contexts,
         "lengths": result["lengths"],
-        "tokens": {
-            name: result[name] for name in ("tokens", "full_tokens", "cut_share", "padding_share")
-        },
+        "tokens": {name: result[name] for name in ("tokens", "full_tokens", "cut_share")},
         "unknown": result["unknown"],
-        # What several runs did at different times makes no curve.
-        "timings": timings(record, block_records[0] if one else PartRecords([], 0)),
+        "ended": record.ended,
         "advice": ADVICE,
         "full_lengths": None,
         "vectors": None,
-        "heads": head_content(runs[0].folder, record, texts_of is not None) if one else [],
         "documents": None,
     }
     sample = take_sample(runs)
@@ -234,7 +193,7 @@ def _of_vectors(
 ) -> dict[str, Any]:
     usable = usable_rows(sample.vectors)
     directions = main_directions(sample.vectors[usable])
-    vectors = health(sample.vectors, record.settings, directions, sample.repeated)
+    vectors = health(sample.vectors, record.settings, sample.repeated)
     content: dict[str, Any] = {
         "vectors": vectors,
         "full_lengths": _full_lengths(sample),
@@ -258,14 +217,14 @@ def _full_lengths(sample: Sample) -> dict[str, Any] | None:
 
 
 def _map(
-    directions: Directions,
+    directions: np.ndarray,
     texts: list[str | None] | None,
     record: RunRecord,
     projection: str | None,
 ) -> dict[str, Any]:
-    of = clusters(directions.places)
+    of = clusters(directions)
     return {
-        "clusters": describe(directions.places, of, texts),
+        "clusters": describe(directions, of, texts),
         "map": {
             "cluster": of.tolist(),
             "projections": projections(directions, projection),

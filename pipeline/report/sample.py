@@ -199,8 +199,6 @@ _SEED = 42
 _DIRECTIONS = 50  # directions that clusters and t-SNE see: what is beyond is mostly noise
 _FITTED = 4096  # vectors, evenly spread, that decide on the directions
 _SPARE, _ROUNDS = 10, 6  # further directions, and rounds, that make those kept exact
-_TINY = 1e-12
-_SHARES = 20  # that the page shows
 _FEWEST = 3  # vectors of which directions can be told
 _PERPLEXITY = 30
 _PACKAGE = "openTSNE"
@@ -209,74 +207,45 @@ UNASKED = 2000  # at most: of more it takes longer than five seconds of a core
 _QUICK = 2000  # points up to which Barnes and Hut's method is the faster one
 
 
-@dataclass(frozen=True)
-class Directions:
-    """The main directions of vectors."""
+def main_directions(vectors: np.ndarray) -> np.ndarray | None:
+    """float32 `[rows, directions]`: where float32 `[rows, width]` lie along at most 50 directions.
 
-    places: np.ndarray  # float32 `[rows, directions]`, where each vector is along them, at most 50
-    shares: list[float]  # the share of the variance in each, most first
-
-
-def main_directions(vectors: np.ndarray) -> Directions | None:
-    """The main directions of float32 `[rows, width]`, by subspace iteration; None: too few rows."""
+    Those of most variance come first, by a randomized singular value decomposition (Halko,
+    Martinsson and Tropp, 2011). None: too few different rows.
+    """
     if len(vectors) < _FEWEST:
         return None
     middle = vectors.mean(axis=0, dtype=np.float64)
     # In float64, so that the order in which threads add numbers moves no point of a map.
     centred = vectors[spread(len(vectors), _FITTED)].astype(np.float64) - middle
-    total = float(np.square(centred).sum())
-    if total <= np.finfo(np.float32).eps * float(np.square(vectors).sum()):
+    if np.square(centred).sum() <= np.finfo(np.float32).eps * float(np.square(vectors).sum()):
         return None  # all vectors are equal
     width = vectors.shape[1]
     directions = min(_DIRECTIONS, len(centred) - 1, width)
     draw = np.random.default_rng(_SEED)
     axes = draw.standard_normal((width, min(directions + _SPARE, width)))
     for _ in range(_ROUNDS):
-        axes = _orthonormal(centred.T @ (centred @ axes))
-    squares, turns = _eigen(centred @ axes)
-    axes = axes @ turns[:, :directions]
+        axes, _ = np.linalg.qr(centred.T @ (centred @ axes))
+    axes = axes @ np.linalg.svd(centred @ axes, full_matrices=False)[2].T[:, :directions]
     # An axis may point either way: the largest number of each is positive.
     axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
-    shares = [round(square / total, 5) for square in squares[: min(directions, _SHARES)].tolist()]
-    places = np.concatenate(
-        [
-            (part.astype(np.float64) - middle) @ axes
-            for part in np.array_split(vectors, -(-len(vectors) // _FITTED))
-        ]
-    )
-    return Directions(places.astype(np.float32), shares)
+    parts = np.array_split(vectors, -(-len(vectors) // _FITTED))
+    return np.concatenate([(part - middle) @ axes for part in parts]).astype(np.float32)
 
 
-def _orthonormal(columns: np.ndarray) -> np.ndarray:
-    """float64 `[width, n]`: an orthonormal base of what columns of that shape span."""
-    scaled = columns / np.linalg.norm(columns, axis=0).max()
-    squares, turns = _eigen(scaled)
-    return scaled @ (turns / np.sqrt(np.maximum(squares, _TINY)))
-
-
-def _eigen(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The eigenvalues of the products of columns with each other, largest first, and the vectors.
-
-    A few columns wide, so that it needs one thread: several wait for each other on busy processors.
-    """
-    wide = columns.astype(np.float64)
-    values, vectors = np.linalg.eigh(wide.T @ wide)
-    return np.maximum(values[::-1], 0), vectors[:, ::-1]
-
-
-def projections(directions: Directions, chosen: str | None) -> list[dict[str, Any]]:
-    """The maps of a page: that of `chosen` first, and always that of PCA.
+def projections(places: np.ndarray, chosen: str | None) -> list[dict[str, Any]]:
+    """The maps of a page, of `main_directions`: that of `chosen` first, and always that of PCA.
 
     With None it is t-SNE where openTSNE is installed, and that takes seconds and shows more.
     """
-    if chosen is None and _FEWEST_POINTS <= len(directions.places) <= UNASKED and not lacks_tsne():
+    if chosen is None and _FEWEST_POINTS <= len(places) <= UNASKED and not lacks_tsne():
         chosen = TSNE
-    plane = directions.places[:, :2]
+    plane = places[:, :2]
     if plane.shape[1] < 2:  # of vectors of one number
         plane = np.pad(plane, ((0, 0), (0, 1)))
     maps = [_named("PCA", "numpy", {"directions": 2}, plane)]
-    if chosen == TSNE and len(directions.places) > _PERPLEXITY:
-        maps.insert(0, _tsne(directions.places))
+    if chosen == TSNE and len(places) > _PERPLEXITY:
+        maps.insert(0, _tsne(places))
     return maps
 
 
@@ -314,7 +283,7 @@ def _tsne(places: np.ndarray) -> dict[str, Any]:
         "n_jobs": 1,
     }
     plane = np.asarray(_tsne_function()(**settings).fit(places))
-    plane = plane @ _eigen(plane)[1]  # the long side lies across
+    plane = plane @ np.linalg.eigh(plane.T @ plane)[1][:, ::-1]  # the long side lies across
     return _named("t-SNE", "openTSNE", settings | {"directions": places.shape[1]}, plane)
 
 

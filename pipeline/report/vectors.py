@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,25 +11,14 @@ import numpy as np
 import xxhash
 
 from bert_embed.base.arrays import FINE, conditions, cosines, pair_cosines, unit
-from bert_embed.base.errors import InputError
-from bert_embed.bundle.find import resolve_model
-from bert_embed.models.heads.kinds import KINDS
-from bert_embed.models.heads.vectors import SparseVectors
-from bert_embed.pipeline.report.sample import MOST_FILES, TEXT_COLUMNS, Directions, some_files
-from bert_embed.results.files import Rows, row_batches
-from bert_embed.results.run_record import RunRecord
-from bert_embed.search.kmeans import train
-from bert_embed.text.tokenizer import load_tokenizer
-from bert_embed.transforms.output_folder import OutputFolder
 
 _SEED_OF_PAIRS = 20_000
 _PAIRS = 20_000
 _BINS = 40
 _UNIT = 0.01  # how far from 1 a norm of normalized vectors may be once stored in few bits
 _ALIKE = 0.7  # mean cosine of random pairs above which vectors hardly tell texts apart
-_NARROW = 0.5  # share of the variance in one direction above which texts differ in little else
 _MANY_EQUAL = 0.1
-_FEW = 10  # vectors, which are alike by chance, and of which cosines and variance tell nothing
+_FEW = 10  # vectors, which are alike by chance, and of which cosines tell nothing
 
 
 @dataclass(frozen=True)
@@ -48,10 +37,7 @@ def usable_rows(vectors: np.ndarray) -> np.ndarray:
 
 
 def health(
-    vectors: np.ndarray,
-    settings: Mapping[str, Any],
-    directions: Directions | None,
-    repeated: int | None,
+    vectors: np.ndarray, settings: Mapping[str, Any], repeated: int | None
 ) -> dict[str, Any]:
     """What the report says of float32 `[rows, width]`, with histograms of norms and cosines."""
     usable = vectors[usable_rows(vectors)]
@@ -65,8 +51,6 @@ def health(
         findings.append(_norms(norms, settings))
     if len(cosines):
         findings += [_cosines(cosines, len(usable)), _equal(equal, len(vectors), repeated)]
-    if directions is not None:
-        findings.append(_directions(directions, len(usable)))
     return {
         "rows": len(vectors),
         "findings": [vars(finding) for finding in findings],
@@ -76,7 +60,6 @@ def health(
         "equal": equal,
         "not_finite": bad,
         "zero": zero,
-        "variances": [] if directions is None else directions.shares,
     }
 
 
@@ -167,129 +150,10 @@ def _equal(count: int, rows: int, repeated: int | None) -> Finding:
     )
 
 
-def _directions(directions: Directions, rows: int) -> Finding:
-    first, ten = directions.shares[0], sum(directions.shares[:10])
-    return Finding(
-        "Variance by direction",
-        f"{100 * first:.1f}% in the first, {100 * ten:.1f}% in the first ten",
-        "A mixed corpus has 3 to 15% in the first and falls slowly; one subject, or two groups "
-        f"far apart, up to {100 * _NARROW:.0f}%. Above that most numbers of the vectors say "
-        "nothing.",
-        # So few vectors have few directions, and most of the variance in one of them.
-        first <= _NARROW or rows < _FEW,
-    )
-
-
-_MOST_ROWS = 20_000
-_BATCH = 256
-_MOST_TERMS, _MOST_LABELS, _EXAMPLES = 30, 50, 3
-_LETTERS = 80  # of an example
-
-
-def head_content(folder: OutputFolder, record: RunRecord, texts: bool) -> list[dict[str, Any]]:
-    """What the page shows of each head of a run: lengths, terms, distributions, examples."""
-    heads: Mapping[str, Any] = record.settings.get("heads", {})
-    shown = {"sparse": _sparse, "multi": _multi, "scores": _scores}
-    return [
-        {"kind": kind} | shown.get(kind, _plain)(record, _sampled(folder, record, kind, texts))
-        for kind in heads
-        if KINDS[kind].folder in record.numbers.written
-    ]
-
-
-def _sampled(folder: OutputFolder, record: RunRecord, kind: str, texts: bool) -> Iterator[Rows]:
-    """The first rows of files, evenly spread over the output."""
-    names = some_files(folder.path, KINDS[kind].folder, MOST_FILES)
-    limit = max(1, _MOST_ROWS // max(1, len(names)))
-    wanted = ("id", *(TEXT_COLUMNS if texts else ()))
-    for name in names:
-        yield from row_batches(
-            folder.path_of(name),
-            record.settings,
-            kind=kind,
-            columns=wanted,
-            rows=_BATCH,
-            limit=limit,
-        )
-
-
-def _sparse(record: RunRecord, batches: Iterable[Rows]) -> dict[str, Any]:
-    entries = record.settings["heads"]["sparse"]["entries"]
-    documents, weights = np.zeros(entries, np.int64), np.zeros(entries)
-    lengths: list[np.ndarray] = []
-    for batch in batches:
-        vectors: SparseVectors = batch.vectors
-        documents += np.bincount(vectors.indices, minlength=entries)
-        weights += np.bincount(vectors.indices, vectors.values, minlength=entries)
-        lengths.append(np.diff(vectors.splits))
-    most = np.argsort(-weights, kind="stable")[:_MOST_TERMS]
-    most = most[weights[most] > 0]
-    words = _words(record, most)
-    rows = [
-        [word, f"{int(documents[index]):,}", f"{weights[index] / documents[index]:.3g}"]
-        for word, index in zip(words, most.tolist(), strict=True)
-    ]
-    return {
-        "title": "Sparse vectors",
-        "rows": sum(map(len, lengths)),
-        "histograms": [["Weights above 0 of a vector", histogram(np.concatenate(lengths))]],
-        "table": {"titles": ["largest in sum", "vectors", "mean weight"], "rows": rows},
-    }
-
-
-def _words(record: RunRecord, indices: np.ndarray) -> list[str]:
-    """Entries of the model's vocabulary; their numbers where the model is not found."""
-    try:
-        vocabulary = load_tokenizer(resolve_model(record.options.get("model", "minilm"))).vocab
-        return [vocabulary[index] for index in indices.tolist()]
-    except (InputError, OSError, IndexError):
-        return list(map(str, indices.tolist()))
-
-
-def _multi(record: RunRecord, batches: Iterable[Rows]) -> dict[str, Any]:
-    # The lengths alone: the vectors of 20,000 passages are two gigabytes.
-    lengths = np.concatenate([np.diff(batch.vectors.splits) for batch in batches])
-    return {
-        "title": "Multi-vectors",
-        "rows": len(lengths),
-        "histograms": [["Tokens that are kept of a document", histogram(lengths)]],
-        "table": None,
-    }
-
-
-def _scores(record: RunRecord, batches: Iterable[Rows]) -> dict[str, Any]:
-    labels = record.settings["heads"]["scores"]["labels"][:_MOST_LABELS]
-    names: list[str] = []
-    of_batches: list[np.ndarray] = []
-    for batch in batches:
-        of_batches.append(batch.vectors)
-        held = batch.columns.column_names
-        column = next((name for name in TEXT_COLUMNS if name in held), "id")
-        names += [str(value)[:_LETTERS] for value in batch.columns[column].to_pylist()]
-    scores = np.concatenate(of_batches)
-    rows = []
-    for number, label in enumerate(labels):
-        of_label = scores[:, number]
-        first = np.argsort(-of_label, kind="stable")[:_EXAMPLES].tolist()
-        examples = " · ".join(f"{names[at]} ({of_label[at]:.3g})" for at in first)
-        rows.append([label, f"{of_label.mean():.3g}", examples])
-    return {
-        "title": "Scores",
-        "rows": len(scores),
-        "histograms": [[label, histogram(scores[:, at])] for at, label in enumerate(labels[:8])],
-        "table": {"titles": ["label", "mean", "highest"], "rows": rows},
-    }
-
-
-def _plain(record: RunRecord, batches: Iterable[Rows]) -> dict[str, Any]:
-    """Of a kind that nothing else is known of, how many rows there are."""
-    rows = sum(map(len, batches))
-    return {"title": "Other vectors", "rows": rows, "histograms": [], "table": None}
-
-
 _SEED_OF_CLUSTERS = 7
 _MOST = 10  # as many as there are colours that can be told apart
 _FEWEST_ROWS = 20  # below, groups are chance
+_ROUNDS, _TINY = 20, 1e-12
 _CENTRAL = 3  # documents that stand for a cluster
 _WORDS = 6
 _RARER = 1.5  # times as frequent as elsewhere a word is that names a cluster, at least
@@ -297,12 +161,22 @@ _WORD = re.compile(r"[^\W\d_]{3,}")
 
 
 def clusters(places: np.ndarray) -> np.ndarray:
-    """int64 `[rows]`: the clusters of float32 `[rows, directions]`, the largest is 0."""
+    """int64 `[rows]`: the clusters of float32 `[rows, directions]`, the largest is 0.
+
+    K-means on cosines, with the seeds of k-means++ (Arthur and Vassilvitskii, 2007).
+    """
     if len(places) < _FEWEST_ROWS:
         return np.zeros(len(places), np.int64)
     count = min(_MOST, max(2, round(math.sqrt(len(places) / 8))))
-    scaled = unit(places)
-    labels = (scaled @ train(scaled, count, _SEED_OF_CLUSTERS).T).argmax(axis=1)
+    scaled, draw = unit(places.astype(np.float64)), np.random.default_rng(_SEED_OF_CLUSTERS)
+    centroids = scaled[:1]
+    while len(centroids) < count:
+        distances = np.maximum(1 - (scaled @ centroids.T).max(axis=1), _TINY)
+        row = draw.choice(len(scaled), p=distances / distances.sum())
+        centroids = np.vstack([centroids, scaled[row]])
+    for _ in range(_ROUNDS):
+        labels = (scaled @ centroids.T).argmax(axis=1)
+        centroids = unit(np.stack([scaled[labels == at].sum(axis=0) for at in range(count)]))
     rank = np.empty(count, np.int64)
     rank[np.argsort(-np.bincount(labels, minlength=count), kind="stable")] = np.arange(count)
     return rank[labels]

@@ -39,22 +39,3 @@ function histogram(found, title) {
   const ends = [found.low.toPrecision(4), found.high.toPrecision(4)];
   return element("div", {}, element("h3", {}, title), bars(found.counts, title, label, ends));
 }
-
-/** Horizontal bars with their names and values: rows of [name, number, text]. */
-function levels(rows) {
-  const most = Math.max(...rows.map((row) => row[1]), 1e-12);
-  return element(
-    "div",
-    {},
-    rows.map(([name, number, text]) => {
-      const bar = drawing("rect", { width: (100 * number) / most, height: 10 });
-      return element(
-        "div",
-        { class: "level" },
-        element("span", {}, name),
-        drawing("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" }, bar),
-        element("span", {}, text),
-      );
-    }),
-  );
-}

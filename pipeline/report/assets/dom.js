@@ -44,12 +44,6 @@ function percent(share) {
   return `${(100 * share).toFixed(digits)}%`;
 }
 
-function seconds(spent) {
-  if (spent < 60) return `${spent.toFixed(spent < 10 ? 2 : 1)} s`;
-  const minutes = Math.round(spent / 60);
-  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-}
-
 /** A table. Columns are [title, a row's cell, class of the cells]. */
 function table(columns, rows) {
   const cells = (kind, content) =>

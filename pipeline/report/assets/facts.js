@@ -18,49 +18,11 @@ function vectorSection() {
   const charts = [];
   if (vectors.cosines.counts.length) charts.push(histogram(vectors.cosines, "Cosines of random pairs"));
   if (vectors.norms.counts.length) charts.push(histogram(vectors.norms, "Lengths of the vectors"));
-  if (vectors.variances.length) {
-    const shares = vectors.variances;
-    const label = (at) => `direction ${at + 1}, thousandths of the variance`;
-    charts.push(
-      element(
-        "div",
-        {},
-        element("h3", {}, "Variance by direction"),
-        bars(
-          shares.map((share) => 1000 * share),
-          "Variance by direction",
-          label,
-          ["1st", `${shares.length}th`],
-        ),
-      ),
-    );
-  }
   return section(
     "Health of the vectors",
     quiet(`From ${whole(vectors.rows)} vectors.`),
     ...findings,
     element("div", { class: "columns" }, charts),
-  );
-}
-
-/** Sparse vectors, multi-vectors and scores, each in a section. */
-function headSections() {
-  return content.heads.map(({ title, rows, histograms, table: found }) =>
-    section(
-      title,
-      quiet(`From ${whole(rows)} rows.`),
-      element(
-        "div",
-        { class: "columns" },
-        histograms.filter(([, each]) => each.counts.length).map(([name, each]) => histogram(each, name)),
-      ),
-      found
-        ? table(
-            found.titles.map((name, at) => [name, (row) => row[at], at === 1 ? "number" : "name"]),
-            found.rows,
-          )
-        : null,
-    ),
   );
 }
 
@@ -104,8 +66,7 @@ function lengthSection() {
     element(
       "p",
       {},
-      `${percent(unknown.share)} of the tokens of all texts are [UNK], words that the model does not know. `,
-      `${percent(tokens.padding_share)} of the tokens that the model computed were padding.`,
+      `${percent(unknown.share)} of the tokens of all texts are [UNK], words that the model does not know.`,
     ),
   );
 }
@@ -142,7 +103,6 @@ function rejectedSection() {
       table(
         [
           ["reason", (each) => each.reason, "name"],
-          ["stage", (each) => each.stage ?? ""],
           ["records", (each) => whole(each.count), "number"],
           ["first places", (each) => each.places.map(place), "name"],
         ],
@@ -170,75 +130,6 @@ function rejectedSection() {
     );
   }
   return section("Rejected", ...parts);
-}
-
-function fileSection() {
-  const { files } = content;
-  if (!files?.length) return null;
-  const number = (title, name) => [title, (each) => whole(each[name]), "number"];
-  return section(
-    "By file",
-    table(
-      [
-        ["file", (each) => each.files, "name"],
-        number("records", "records"),
-        number("embedded", "embedded"),
-        number("rejected", "rejected"),
-        number("skipped", "skipped"),
-        number("cut", "truncated"),
-        number("tokens", "tokens"),
-      ],
-      files,
-    ),
-  );
-}
-
-function speedSection() {
-  const { timings } = content;
-  const spent = Object.entries(timings.stage_seconds).map(([stage, time]) => [stage, time, seconds(time)]);
-  const over = timings.over_time;
-  const parts = [];
-  if (over) {
-    const label = (at) =>
-      `second ${whole(at * over.seconds)} to ${whole((at + 1) * over.seconds)}, tokens a second`;
-    const end = seconds(over.seconds * over.tokens.length);
-    parts.push(
-      element(
-        "div",
-        {},
-        element("h3", {}, "Tokens a second, over time"),
-        bars(over.tokens, "Tokens a second, over time", label, [
-          "start",
-          `at most ${whole(Math.max(...over.tokens))}`,
-          end,
-        ]),
-      ),
-    );
-  }
-  parts.push(element("div", {}, element("h3", {}, "Seconds per stage, over all workers"), levels(spent)));
-  const total = (each) => Object.values(each.seconds).reduce((sum, time) => sum + time, 0);
-  const worst = (each) => Object.entries(each.seconds).sort((one, other) => other[1] - one[1])[0]?.[0] ?? "";
-  const sampled =
-    timings.parts_read < timings.parts
-      ? `From the block records of ${whole(timings.parts_read)} of ${whole(timings.parts)} parts.`
-      : "";
-  return section(
-    "Speed",
-    quiet(over ? "" : "Too few parts to show the speed over time. ", sampled),
-    element("div", { class: "columns" }, parts),
-    timings.slowest.length
-      ? table(
-          [
-            ["slowest parts", (each) => each.files, "name"],
-            ["seconds", (each) => total(each).toFixed(2), "number"],
-            ["most in", worst],
-            ["documents", (each) => whole(each.documents), "number"],
-            ["tokens/s", (each) => whole(each.tokens / Math.max(total(each), 1e-9)), "number"],
-          ],
-          timings.slowest,
-        )
-      : null,
-  );
 }
 
 function runSection() {

@@ -3,12 +3,12 @@ function subtitle() {
   const shape = settings.shape ?? settings.token_shape;
   const parts = [model.source];
   if (kind === "vectors" && shape && (settings.vectors ?? ["dense"]).includes("dense")) parts.push(`${shape.join(" × ")} numbers, computed in ${settings.precision}, stored as ${settings.output_dtype}`);
-  parts.push(`finished ${content.timings.ended.replace("T", " ").replace("+00:00", " UTC")}`);
+  parts.push(`finished ${content.ended.replace("T", " ").replace("+00:00", " UTC")}`);
   return parts.join(" · ");
 }
 
 function overview() {
-  const { counts, run, tokens, timings } = content;
+  const { counts, run, tokens } = content;
   const done = run.kind === "vectors" ? "embedded" : "tokenized";
   const tile = (number, name, style) =>
     element(
@@ -18,9 +18,7 @@ function overview() {
       element("span", {}, name),
     );
   const sign = (text) => element("span", { class: "sign", "aria-hidden": "true" }, text);
-  const rate = timings.documents_per_second;
   const pieces = Object.entries(content.written).filter(([kind]) => kind === "chunks" || kind === "windows");
-  const pieceRates = pieces.map(([kind, { rows }]) => `, ${whole((rows * timings.tokens_per_second) / Math.max(tokens.tokens, 1))} ${kind}`);
   return element(
     "section",
     { id: "overview" },
@@ -42,10 +40,7 @@ function overview() {
     ),
     quiet(
       ...pieces.map(([kind, { rows }]) => `${whole(rows)} ${kind}, `),
-      `${whole(tokens.tokens)} tokens in ${whole(counts.parts)} parts; `,
-      rate === null
-        ? "earlier attempts had computed everything."
-        : `${whole(rate)} documents${pieceRates.join("")} and ${whole(timings.tokens_per_second)} tokens a second, for ${seconds(timings.elapsed_seconds)}.`,
+      `${whole(tokens.tokens)} tokens in ${whole(counts.parts)} parts.`,
     ),
   );
 }

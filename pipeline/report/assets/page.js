@@ -25,9 +25,6 @@ const parts = [
   rejectedSection(),
   lengthSection(),
   vectorSection(),
-  headSections(),
-  fileSection(),
-  speedSection(),
   runSection(),
 ];
 document.getElementById("main").append(...parts.flat().filter(Boolean));

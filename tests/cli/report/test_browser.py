@@ -1,7 +1,6 @@
 """The page in a real browser: hover, search, dark mode, a phone, and texts that would be code."""
 
 import json
-import re
 
 import pytest
 
@@ -158,8 +157,8 @@ def test_a_phone_scrolls_in_one_direction_only(visit):
     page = visit(width=360, height=740)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     wide = page.evaluate(
-        "[...document.querySelectorAll('main *')].filter((each) => !each.closest('.scroll') "
-        "&& each.getBoundingClientRect().right > 360).length"
+        "[...document.querySelectorAll('main *')].filter((each) => "
+        "each.getBoundingClientRect().right > 360).length"
     )
     assert wide == 0
 
@@ -223,9 +222,7 @@ def test_the_headline_counts_chunks(visit, chunked):
     page = visit(folder=chunked)
     rows = content(chunked)["written"]["chunks"]["rows"]
     assert rows > 28
-    overview = page.locator("#overview").inner_text()
-    assert f"{rows} chunks" in overview
-    assert re.search(r"documents, [\d,]+ chunks and [\d,]+ tokens a second", overview), overview
+    assert f"{rows} chunks" in page.locator("#overview").inner_text()
 
 
 def test_names_of_flags_do_not_break_across_lines(visit):

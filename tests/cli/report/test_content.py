@@ -57,15 +57,11 @@ def page(output):
     return content(output)
 
 
-def test_the_counts_add_up_also_by_file(page, output, corpus):
+def test_the_counts_add_up(page, output):
     counts = page["counts"]
     assert counts == record(output)["counts"]
     names = ("embedded", "rejected", "skipped")
     assert counts["records"] == sum(counts[name] for name in names) == DOCUMENTS + 3
-    assert [each["files"] for each in page["files"]] == [f"{corpus}/a.jsonl", f"{corpus}/b.jsonl"]
-    assert [each["records"] for each in page["files"]] == [102, 141]
-    for name in ("records", "truncated", *names):
-        assert sum(each[name] for each in page["files"]) == counts[name]
 
 
 def test_rejected_records_have_file_and_byte_but_no_text(page, output, corpus):
@@ -91,9 +87,6 @@ def test_the_health_is_that_of_the_vectors(page, output):
     assert health["mean_cosine"] == pytest.approx(every.mean(), abs=0.01)
     assert health["norms"]["low"] == pytest.approx(norms.min(), rel=0.02)
     assert sum(health["norms"]["counts"]) == len(ids)
-    squares = np.linalg.svd(vectors - vectors.mean(axis=0), compute_uv=False) ** 2
-    exact = squares / squares.sum()
-    np.testing.assert_allclose(health["variances"][:10], exact[:10], atol=2e-4)
     assert (health["not_finite"], health["zero"]) == (0, 0)
     assert all(each["normal"].endswith(".") for each in health["findings"])
 
@@ -129,7 +122,6 @@ def test_lengths_cuts_and_unknown_words_are_those_of_the_record(page, output):
     assert page["lengths"] == kept["lengths"]
     assert page["tokens"]["cut_share"] == kept["cut_share"] > 0
     assert page["unknown"] == kept["unknown"]
-    assert page["tokens"]["padding_share"] == kept["padding_share"]
     full = pyarrow.parquet.read_table(output / "embeddings")["num_tokens_full"].to_numpy()
     middle, most = np.quantile(full, (0.5, 1), method="higher")
     assert (page["full_lengths"]["p50"], page["full_lengths"]["longest"]) == (middle, most)
@@ -143,17 +135,12 @@ def test_extra_columns_become_colours(page):
     assert (year["kind"], year["values"][:3]) == ("number", [1990, 1991, 1992])
 
 
-def test_times_are_in_one_place_and_equal_runs_give_equal_pages(
-    page, corpus, tiny_bundle, tmp_path
-):
+def test_equal_runs_give_equal_pages(page, corpus, tiny_bundle, tmp_path):
     assert embed(tmp_path / "out", tiny_bundle, corpus, **SILENT) == 0
     other = content(tmp_path / "out")
-    times = page["timings"], other.pop("timings")
-    assert sum(each["documents"] for each in times[0]["slowest"]) > 0
-    assert times[0]["over_time"]["tokens"] != []
     outputs = page["run"]["output"], other["run"]["output"]
     same = json.loads(json.dumps(other).replace(outputs[1], outputs[0]))
-    assert {name: value for name, value in page.items() if name != "timings"} == same
+    assert same | {"ended": page["ended"]} == page
 
 
 def test_texts_are_shown_unless_switched_off_and_only_to_the_owner(output, page, tmp_path, capsys):
@@ -251,20 +238,11 @@ def test_without_tsne_the_page_says_what_is_missing(output, tmp_path, monkeypatc
 
 @pytest.mark.slow
 def test_a_large_output_is_sampled_over_all_of_it(output, tmp_path):
-    """150 files and 1,100 reports, all copies of one part, in a run that says it has a million."""
+    """150 files, all copies of one part, in a run that says it has a million."""
     (tmp_path / "embeddings").mkdir()
-    (tmp_path / "_state" / "blocks").mkdir(parents=True)
-    name, part = (
-        "0000000-00000",
-        (output / "embeddings" / "part-0000000-00000.parquet").read_bytes(),
-    )
-    report = (output / "_state" / "blocks" / f"{name}.json").read_text()
-    for block in range(1100):
-        own = f"{block:07d}-00000"
-        text = report.replace(name, own).replace('"block":0,', f'"block":{block},')
-        (tmp_path / "_state" / "blocks" / f"{own}.json").write_text(text)
-        if block < 150:
-            (tmp_path / "embeddings" / f"part-{own}.parquet").write_bytes(part)
+    part = (output / "embeddings" / "part-0000000-00000.parquet").read_bytes()
+    for block in range(150):
+        (tmp_path / "embeddings" / f"part-{block:07d}-00000.parquet").write_bytes(part)
     kept = record(output)
     kept["written"]["embeddings"] |= {"files": 150, "rows": 1_000_000}
     (tmp_path / "run.json").write_text(json.dumps(kept))
@@ -274,8 +252,6 @@ def test_a_large_output_is_sampled_over_all_of_it(output, tmp_path):
         pyarrow.parquet.read_metadata(pyarrow.BufferReader(part)).num_rows,
     )
     assert page["sampled"] == {"rows": 128 * rows, "total": 1_000_000}
-    assert (page["timings"]["parts_read"], page["timings"]["parts"]) == (1000, 1100)
-    assert page["files"] is None
 
 
 def test_the_page_stays_small_and_takes_nothing_from_elsewhere(output):
@@ -287,15 +263,12 @@ def test_the_page_stays_small_and_takes_nothing_from_elsewhere(output):
         assert sign not in text.replace("default-src", ""), sign
 
 
-def test_of_many_outputs_the_rows_add_up_to_the_counts(tmp_path):
-    for day in range(45):
+def test_of_many_outputs_the_counts_add_up(tmp_path):
+    for day in range(5):
         finished_run(tmp_path / "days" / f"{day:02d}", [2 + day % 3], run=f"run{day}")
     page = tmp_path / "page.html"
     assert main(["report", f"{tmp_path}/days", f"--output={page}", "--projection=pca"]) == 0
-    made = content_of(page.read_text("utf-8"))
-    assert len(made["files"]) == 40
-    assert made["files"][0]["files"] == "6 outputs before these"
-    assert made["files"][1]["files"] == f"{tmp_path}/days/06"
-    counts = made["counts"] | {"tokens": made["tokens"]["tokens"]}
-    for name in ("records", "embedded", "tokens"):
-        assert sum(row[name] for row in made["files"]) == counts[name]
+    made, days = content_of(page.read_text("utf-8")), sorted((tmp_path / "days").iterdir())
+    for name in ("records", "embedded"):
+        assert made["counts"][name] == sum(record(day)["counts"][name] for day in days)
+    assert made["tokens"]["tokens"] == sum(record(day)["tokens"] for day in days)

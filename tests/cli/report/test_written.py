@@ -249,7 +249,6 @@ def test_a_first_try_and_stacked_layers_look_healthy(tmp_path, tiny_bundle):
     found = {each["name"]: each for each in content(tmp_path / "out")["vectors"]["findings"]}
     assert found["Length (norm)"]["value"] == "all 1.414"
     assert found["Length (norm)"]["healthy"]
-    assert found["Variance by direction"]["healthy"]
 
 
 def test_what_is_said_of_an_unfinished_run_is_for_the_command_line(finished, tmp_path, capsys):

@@ -1,0 +1,88 @@
+"""Reads the rejected records of runs, each reason with its first places."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from bert_embed.base.threads import in_parallel
+from bert_embed.pipeline.report.sample import spread
+from bert_embed.storage.files import open_raw
+from bert_embed.transforms.ledger import BlockRecord, read_block_record
+from bert_embed.transforms.output_folder import REJECTED, OutputFolder, parse_name
+
+_MOST_RECORDS = 1000
+_MOST_REJECTED_FILES = 32
+_HEAD = 256 << 10  # bytes of a file of rejected records that are read
+_PLACES = 5  # of each reason
+_EXCERPT = 300  # letters of a rejected record
+
+
+def _block_records(folder: OutputFolder, run: str) -> list[BlockRecord]:
+    """Reads the block records of a run, or evenly spread ones if there are very many."""
+    parts = sorted(folder.recorded_parts())
+    chosen = [parts[at] for at in spread(len(parts), _MOST_RECORDS)]
+    read = in_parallel(lambda part: read_block_record(folder, *part, run), chosen)
+    return [block_record for block_record in read if block_record is not None]
+
+
+def rejected_records(
+    folder: OutputFolder, run: str, reasons: Mapping[str, int], texts: bool
+) -> list[dict[str, Any]]:
+    """Each reason, its count and first places, `source` and `id`; records only if `texts`."""
+    entries: dict[str, dict[str, Any]] = {
+        reason: {"reason": reason, "count": count, "places": []}
+        for reason, count in sorted(reasons.items(), key=lambda item: -item[1])
+    }
+    for name in _telling_files(_block_records(folder, run), reasons) if reasons else ():
+        for row in _head_rows(folder.path_of(name)):
+            entry = entries.get(row.get("reason", ""))
+            if entry is None or len(entry["places"]) >= _PLACES:
+                continue
+            place = {"source": row["source"], "id": row["id"], "detail": row.get("detail")}
+            record = row["record"] if texts else None
+            if isinstance(record, str):
+                place["text"] = " ".join(record[:_EXCERPT].split())
+            entry["places"].append(place)
+    return list(entries.values())
+
+
+def joined_rejected(several: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """What `rejected_records` gives of several runs, each reason once."""
+    entries: dict[str, dict[str, Any]] = {}
+    for entry in itertools.chain.from_iterable(several):
+        total = entries.setdefault(entry["reason"], entry | {"count": 0, "places": []})
+        total["count"] += entry["count"]
+        total["places"] = [*total["places"], *entry["places"]][:_PLACES]
+    return sorted(entries.values(), key=lambda entry: -entry["count"])
+
+
+def _telling_files(
+    block_records: Sequence[BlockRecord], reasons: Mapping[str, int]
+) -> Iterator[str]:
+    """Files of rejected records in which each reason occurs, as few as may do."""
+    wanted = Counter({reason: min(count, _PLACES) for reason, count in reasons.items()})
+    opened = 0
+    for block_record in block_records:
+        if opened < _MOST_REJECTED_FILES and any(
+            wanted[reason] > 0 for reason in block_record.rejected
+        ):
+            wanted.subtract(block_record.rejected)
+            opened += 1
+            for name in block_record.files:
+                parsed = parse_name(name)
+                if parsed is not None and parsed.kind == REJECTED:
+                    yield name
+
+
+def _head_rows(path: str) -> Iterator[dict[str, Any]]:
+    """The whole lines at the beginning of a file of rejected records."""
+    try:
+        with open_raw(path) as file:
+            head = file.read(_HEAD)
+    except FileNotFoundError:
+        return
+    for line in head[: head.rfind(b"\n") + 1].splitlines():
+        yield orjson.loads(line)
