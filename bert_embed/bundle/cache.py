@@ -36,10 +36,13 @@ from bert_embed.bundle.bundle import (
     read_bundle,
     whole_bundle,
 )
-from bert_embed.storage.gcs import SCHEME, RemoteFile, copy_here, list_below
+from bert_embed.storage.file_info import FileInfo, crc32c_of, split_address
+from bert_embed.storage.files import open_listed
+from bert_embed.storage.gcs import SCHEME, listed, store_errors
 from bert_embed.storage.local import is_at, place_folder
 
 _IMPORTERS = 4  # increased when the same files are imported to a bundle with other ids or vectors
+_COPIED_BYTES = 8 << 20  # at a time
 _UNUSED = 90 * 24 * 3600  # seconds after which an import removes a bundle that is not asked for
 
 
@@ -168,7 +171,7 @@ class RemoteModel:
     """A model's files in Cloud Storage, by path below `url`; or its archive alone."""
 
     url: str
-    files: Mapping[str, RemoteFile]
+    files: Mapping[str, FileInfo]
 
     def __post_init__(self) -> None:
         for name in self.files:
@@ -190,7 +193,7 @@ def list_model(url: str) -> RemoteModel:
         raise SettingError("model", f"must be gs://BUCKET/FOLDER for Cloud Storage, got {url!r}")
     url = url.rstrip("/")
     if url.endswith(ARCHIVES):
-        files = {PurePosixPath(url).name: file for file in list_below(url) if file.url == url}
+        files = {PurePosixPath(url).name: file for file in _below(url) if file.path == url}
     else:
         files = _model_files(url)
     if not files:
@@ -200,13 +203,19 @@ def list_model(url: str) -> RemoteModel:
     return RemoteModel(url, {name: files[name] for name in needed})
 
 
-def _model_files(url: str) -> dict[str, RemoteFile]:
+def _model_files(url: str) -> dict[str, FileInfo]:
     """Returns the objects below a folder by relative path, if a model's files are among them."""
-    direct = {PurePosixPath(file.url).name for file in list_below(f"{url}/", direct=True)}
+    direct = {PurePosixPath(file.path).name for file in _below(f"{url}/", direct=True)}
     if direct and direct.isdisjoint(MARKERS):
         raise InputError(f"{url}: must hold one of {', '.join(MARKERS)}, holds none of them")
-    below = list_below(f"{url}/") if direct else []
-    return {file.url[len(url) + 1 :]: file for file in below}
+    below = _below(f"{url}/") if direct else []
+    return {file.path[len(url) + 1 :]: file for file in below}
+
+
+def _below(url: str, direct: bool = False) -> list[FileInfo]:
+    """The objects whose addresses begin so, without a console's placeholders for folders."""
+    with store_errors():
+        return listed(url, split_address(url)[1], lambda name: not name.endswith("/"), direct)
 
 
 def fetch(model: RemoteModel) -> Path:
@@ -235,8 +244,19 @@ def _fetch_whole(model: RemoteModel, folder: Path, root: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=".fetch.", dir=folder.parent) as temporary:
         whole = Path(temporary, folder.name)
         for name, file in model.files.items():
-            copy_here(file, whole / root.relative_to(folder) / name)
+            _copy(file, whole / root.relative_to(folder) / name)
         place_folder(str(whole), str(folder), replaces=True)
+
+
+def _copy(file: FileInfo, target: Path) -> None:
+    """Copies an object to a local file, and compares the checksum with the listing's."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with store_errors(), open_listed(file) as stored, target.open("wb") as copy:
+        shutil.copyfileobj(stored, copy, _COPIED_BYTES)
+    if file.etag and crc32c_of(target) != file.etag:
+        raise InputError(
+            f"{file.path} must have crc32c {file.etag}, but arrived damaged; try again"
+        )
 
 
 _REFUSED = 2  # exit code: the function raised an error of the user's, which is pickled on stdout

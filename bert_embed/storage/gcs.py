@@ -1,4 +1,4 @@
-"""Lists, reads and writes objects of Cloud Storage, and copies them here, each checked.
+"""Lists, reads and writes objects of Cloud Storage, each checked.
 
 The only client of Cloud Storage: one a process, kept open. Beam's file system opens a connection
 and requests metadata anew for each object, lists a folder with all below it, and can neither read a
@@ -15,16 +15,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from json import JSONDecodeError
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import FULL_DISK, InputError, StorageError, is_passing
 from bert_embed.base.threads import THREADS
 from bert_embed.storage.answers import error_here, is_lost, is_passing_login, passes
-from bert_embed.storage.file_info import FileInfo, crc32c_of, split_address
+from bert_embed.storage.file_info import FileInfo, split_address
 from bert_embed.storage.local import exists
 
 if TYPE_CHECKING:
@@ -473,53 +471,6 @@ def _advice() -> str:
     return (
         "and there are no credentials on this machine: run `gcloud auth application-default "
         f"login`, or set {_CREDENTIALS}"
-    )
-
-
-_ATTEMPTS = 2  # for a file that arrives damaged
-
-
-@dataclass(frozen=True)
-class RemoteFile:
-    """An object of Cloud Storage, its CRC32C in base64, and its generation."""
-
-    url: str
-    size: int
-    crc32c: str
-    generation: int
-
-
-def list_below(url: str, direct: bool = False) -> list[RemoteFile]:
-    """Returns the objects whose addresses begin so, or those `direct` in that folder alone."""
-    with store_errors():
-        bucket, prefix = split_address(url)
-        which: dict[str, Any] = {"delimiter": "/"} if direct else {}
-        return [
-            RemoteFile(
-                *(f"{SCHEME}{bucket}/{blob.name}", blob.size),
-                *(blob.crc32c or "", blob.generation or 0),
-            )
-            for blob in _listed(url, bucket, prefix, **which)
-            if not blob.name.endswith("/")  # a console's placeholder for a folder
-        ]
-
-
-def copy_here(file: RemoteFile, target: Path) -> None:
-    """Copies an object to a local file, and compares size and checksum with the listing's."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-
-    def download(client: "Client") -> None:
-        _object(client, file.url).download_to_filename(str(target), **_ONCE)
-
-    for _ in range(_ATTEMPTS):
-        with store_errors():
-            _call(file.url, "read", download)
-        size, checksum = target.stat().st_size, crc32c_of(target)
-        if size == file.size and checksum == (file.crc32c or checksum):
-            return
-    raise InputError(
-        f"{file.url} must have {file.size} bytes and crc32c {file.crc32c}, arrived with {size} and "
-        f"{checksum}; it may have been written meanwhile, try again"
     )
 
 
