@@ -608,8 +608,9 @@ class Encoder:
             prompt = self.bundle.prompt_text(prompt)
         else:
             prompt = self.prompt if use is None else self._prompt_of(use)
-        changes = {name: texts[name] for name in ("long_text", "stride") if name in texts}
+        changes = {name: texts[name] for name in ("long_text", "overlap") if name in texts}
         text_spec = TextSpec(length, prompt=prompt, **changes, **kinds)
+        text_spec.check_one_vector()
         return fit_texts(self.bundle, text_spec, self.tokenizer)
 
 

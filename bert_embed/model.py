@@ -215,7 +215,7 @@ class Embedder:
         spec, text_spec = request.spec or self.spec, request.text_spec
         outputs = OutputSpec(
             sentences="sentence" in text_spec.kinds and not text_spec.pools_late,
-            finished=text_spec.long_text != "window" or text_spec.keeps_windows,
+            finished=not text_spec.in_windows or text_spec.keeps_windows,
             tokens=text_spec.needs_tokens or text_spec.pools_late,
             heads=text_spec.heads,
         )
@@ -269,7 +269,7 @@ class Embedder:
         row = np.repeat(np.arange(len(lengths)), lengths)
         values = self._query_weights()[tokens.ids]
         counts, too_long = values > 0, lengths > most
-        if text_spec.long_text == "window":
+        if text_spec.in_windows:
             too_long = np.zeros_like(too_long)
         else:
             if text_spec.long_text == "reject" and too_long.any():

@@ -21,9 +21,8 @@ from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.kinds import ROW_KINDS
 
 GRANULARITIES = ("sentence", "token", "word")
-LONG_TEXTS = ("truncate", "window", "reject")
+LONG_TEXTS = ("truncate", "window", "windows", "reject")
 CHUNKS = ("sentence", "paragraph", "tokens")
-CHUNK_POOLINGS = ("own", "late")
 LAYER_COMBINES = ("last", "sum", "mean", "concat", "stack")
 POOLINGS = (
     "mean",
@@ -37,13 +36,14 @@ POOLINGS = (
     "lasttoken",
 )
 WORD_POOLINGS = ("mean", "sum", "first", "last", "max")
-DEFAULT_STRIDE = 64  # tokens that windows share, at most half a window
+DEFAULT_OVERLAP = 64  # tokens that windows share, at most half a window
 # Of both specs, in JSON and in fingerprints only where not the default.
 SELDOM: Mapping[str, Any] = {
     **{"vectors": ["dense"], "top_k": None, "marker": None},
     **{"chunk_context": [], "dim_last": False, "layer_weights": [], "token_dense": 0},
 }
 HEADINGS = "headings"  # in chunk_context, the headings of Markdown above a chunk
+DOCUMENT_CONTEXT = "document"  # in chunk_context, all of it: a chunk is the mean of its tokens
 COLUMN = "column:"  # in chunk_context, before the name of a column that it may stand before
 KIND_OF = {"top_k": "sparse"}  # settings of TextSpec that are of one kind of vectors
 BY_NAME = "name:"  # before the name of a model's prompt, where its text may stand
@@ -227,21 +227,22 @@ class TextSpec:
 
     max_seq_length: int  # most tokens of a row, special tokens and prompt included
     granularity: tuple[str, ...] = ("sentence",)  # some of `GRANULARITIES`, in their order
-    long_text: str = "truncate"  # "truncate" cuts, "window" takes rows that overlap, "reject"
-    stride: int | None = None  # tokens that windows share; None: `rows.windows.default_stride`
-    merge_windows: bool = True  # one sentence vector, their mean weighted by tokens; else one each
+    # "truncate" cuts, "window" takes the mean over rows that overlap, weighted by tokens, "windows"
+    # gives each of them a sentence vector, "reject"
+    long_text: str = "truncate"
+    # Tokens that windows share, or chunks at most; None: of windows `default_overlap`, of chunks 0
+    overlap: int | None = None
     word_pooling: str = "mean"  # of a word's tokens: "sum", "first", "last", "max", too
     normalize_tokens: bool = False  # token and word vectors have unit length
     prompt: str = ""  # before each text
     keep_text: bool = False  # texts are written beside their vectors
     chunk: str | None = None  # "sentence", "paragraph" or "tokens"; None embeds documents
     chunk_tokens: int | None = None  # most of a chunk, of whole units; None: one, or a full row
-    chunk_overlap: int = 0  # tokens, at most, that neighbouring chunks share
-    chunk_pooling: str = "own"  # "own" runs on each chunk, "late" on documents, and takes means
     vectors: tuple[str, ...] = ("dense",)  # some of `ROW_KINDS`, in their order
     top_k: int | None = None  # most weights of a sparse vector, the largest; None: all
     marker: int | None = None  # id before each text that the model's multi-vectors need
-    chunk_context: tuple[str, ...] = ()  # columns, and `HEADINGS`, before each chunk of a row
+    # Columns and `HEADINGS` before each chunk; `DOCUMENT_CONTEXT`: chunks are means of its tokens
+    chunk_context: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         kinds = _in_order("granularity", self.granularity, GRANULARITIES)
@@ -250,13 +251,13 @@ class TextSpec:
         one_of("word_pooling", self.word_pooling, WORD_POOLINGS)
         one_text("prompt", self.prompt)
         whole_number("max_seq_length", self.max_seq_length)
-        switch("merge_windows", self.merge_windows)
         switch("normalize", self.normalize_tokens)
         switch("keep_text", self.keep_text)
-        if self.stride is not None:
-            whole_number("stride", self.stride)
-        if self.stride is not None and self.long_text != "window":
-            raise SettingError("stride", "requires long_text window", "long_text")
+        if self.overlap is not None:
+            whole_number("overlap", self.overlap, least=0)
+            if not self.in_windows and self.chunk is None:
+                said = "requires long_text window or windows, or chunk"
+                raise SettingError("overlap", said, "long_text", "chunk")
         self._check_chunks()
         self._check_vectors()
 
@@ -269,7 +270,7 @@ class TextSpec:
             )
         if kinds != ("dense",) and self.pools_late:
             raise SettingError(
-                "chunk_pooling", f"late is for dense vectors, not {kinds[-1]}", "vectors"
+                "chunk_context", f"document is for vectors dense, not {kinds[-1]}", "vectors"
             )
         if self.top_k is not None:
             whole_number("top_k", self.top_k, least=1)
@@ -291,41 +292,37 @@ class TextSpec:
         if self.reads_headings and self.pools_late:
             raise SettingError(
                 "chunk_context",
-                f"{HEADINGS} conflicts with chunk_pooling late, by which the model reads headings "
+                f"{HEADINGS} conflicts with {DOCUMENT_CONTEXT}, in which the model reads headings "
                 "where they stand",
-                "chunk_pooling",
             )
 
     def _check_chunks(self) -> None:
         self._check_context()
-        one_of("chunk_pooling", self.chunk_pooling, CHUNK_POOLINGS)
-        whole_number("chunk_overlap", self.chunk_overlap)
         if self.chunk_tokens is not None:
             whole_number("chunk_tokens", self.chunk_tokens, least=1)
         if self.chunk is None:
-            usual = {"chunk_tokens": None, "chunk_overlap": 0, "chunk_pooling": "own"}
-            for name in usual:
-                if getattr(self, name) != usual[name]:
-                    raise SettingError(name, "requires chunk", "chunk")
+            if self.chunk_tokens is not None:
+                raise SettingError("chunk_tokens", "requires chunk", "chunk")
             return
         one_of("chunk", self.chunk, CHUNKS)
         if self.needs_tokens:
             raise SettingError("chunk", "requires granularity sentence alone", "granularity")
-        if self.chunk_overlap and not self.fills_chunks:
-            raise SettingError("chunk_overlap", "requires chunk_tokens", "chunk_tokens")
-        if self.chunk_tokens is not None and self.chunk_overlap >= self.chunk_tokens:
-            said = f"must be below chunk_tokens, got {self.chunk_overlap}"
-            raise SettingError("chunk_overlap", said, "chunk_tokens")
-        if self.long_text != ("window" if self.pools_late else "truncate"):
+        if self.overlap and not self.fills_chunks:
+            said = "of chunks requires chunk_tokens, or chunk tokens"
+            raise SettingError("overlap", said, "chunk_tokens", "chunk")
+        if self.chunk_tokens is not None and (self.overlap or 0) >= self.chunk_tokens:
+            said = f"must be below chunk_tokens, got {self.overlap}"
+            raise SettingError("overlap", said, "chunk_tokens")
+        if self.long_text != "truncate":
             raise SettingError("chunk", f"conflicts with long_text {self.long_text}", "long_text")
 
-    @property
+    @cached_property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of the output: granularities of dense vectors, then the other vectors."""
         dense = self.granularity if "dense" in self.vectors else ()
         return (*dense, *self.heads)
 
-    @property
+    @cached_property
     def heads(self) -> tuple[str, ...]:
         """The kinds of vectors beside dense ones."""
         return tuple(kind for kind in self.vectors if kind != "dense")
@@ -334,27 +331,39 @@ class TextSpec:
         """Returns the settings that are of one of `heads` alone."""
         return {name: getattr(self, name) for name, of_kind in KIND_OF.items() if of_kind == kind}
 
-    @property
+    @cached_property
     def needs_tokens(self) -> bool:
         """Whether vectors of tokens or words are requested."""
         return any(one != "sentence" for one in self.granularity)
 
-    @property
+    def check_one_vector(self) -> None:
+        """Raises SettingError if a text has a vector for each of its windows, or chunks."""
+        if self.pieces is not None:
+            setting = "long_text" if self.chunk is None else "chunk"
+            said = f"{getattr(self, setting)} gives several vectors a text, which only embed writes"
+            raise SettingError(setting, said)
+
+    @cached_property
     def keeps_windows(self) -> bool:
         """Whether a document has a sentence vector for each window, or for each chunk."""
         return self.pieces is not None
 
-    @property
+    @cached_property
     def pieces(self) -> str | None:
         """What a document has a sentence vector for each of, `window` or `chunk`, or None."""
         if self.chunk is not None:
             return "chunk"
-        return "window" if self.long_text == "window" and not self.merge_windows else None
+        return "window" if self.long_text == "windows" else None
 
-    @property
+    @cached_property
+    def in_windows(self) -> bool:
+        """Whether a text that is longer than a row takes several rows that overlap."""
+        return "window" in self.long_text or DOCUMENT_CONTEXT in self.chunk_context
+
+    @cached_property
     def pools_late(self) -> bool:
         """Whether chunks are pooled from the tokens of the whole document."""
-        return self.chunk_pooling == "late"
+        return DOCUMENT_CONTEXT in self.chunk_context
 
     @property
     def reads_headings(self) -> bool:
@@ -394,10 +403,11 @@ def _described(spec: VectorSpec | TextSpec) -> dict[str, Any]:
 def context_columns(names: Iterable[str]) -> tuple[str, ...]:
     """The columns of chunk_context.
 
-    >>> context_columns(["title", "headings", "column:headings"])
+    >>> context_columns(["title", "headings", "column:headings", "document"])
     ('title', 'headings')
     """
-    return tuple(name.removeprefix(COLUMN) for name in names if name != HEADINGS)
+    columns = (name for name in names if name not in (HEADINGS, DOCUMENT_CONTEXT))
+    return tuple(name.removeprefix(COLUMN) for name in columns)
 
 
 def _in_order(setting: str, values: Any, known: tuple[str, ...]) -> tuple[str, ...]:
@@ -480,7 +490,7 @@ class TextSettings(TypedDict, total=False):
         long_text: What happens to longer texts: "truncate" cuts them, "window" takes all of a
             text in rows that overlap, "reject" raises an error. Left out, they are cut and a
             `bert_embed.TruncationWarning` says how many.
-        stride: Number of tokens that neighbouring windows share; None is 64, or half of a short
+        overlap: Number of tokens that neighbouring windows share; None is 64, or half of a short
             window.
         batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
         show_progress_bar: Whether a line on stderr, in a notebook below its cell, says how many
@@ -491,7 +501,7 @@ class TextSettings(TypedDict, total=False):
     prompt_name: str | None
     max_seq_length: int | None
     long_text: str | None
-    stride: int | None
+    overlap: int | None
     batch_tokens: int | None
     show_progress_bar: bool | None
 

@@ -431,7 +431,7 @@ def test_the_page_lists_every_column(folder, columns, model, whole, tmp_path):
     bundle = str(model / "bundle")
     flags = ["--granularity=sentence,token,word"]
     if folder == "windows":
-        flags = ["--long_text=window", "--no_merge_windows", "--max_seq_length=8"]
+        flags = ["--long_text=windows", "--max_seq_length=8"]
     elif folder == "chunks":
         flags = ["--chunk=sentence"]
     elif folder in ("sparse", "multi"):

@@ -27,7 +27,7 @@ class ExampleSettings:
     tokenizer: str  # fingerprint that each example has, too
     max_seq_length: int
     long_text: str
-    stride: int | None
+    overlap: int | None
     prompt: str
     prompt_tokens: int
     granularity: tuple[str, ...]  # names words only if requested, tokens always

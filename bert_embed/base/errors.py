@@ -52,7 +52,7 @@ class InputError(ValueError):
 
 
 class SettingError(InputError):
-    """A setting is wrong; the message begins with its name: "stride requires long_text window"."""
+    """A setting is wrong; the message begins with its name: "dim must be at least 1"."""
 
     __module__ = "bert_embed"
 

@@ -54,9 +54,9 @@ VECTORS = Keys(
         *("layers", "layer_combine", "pooling", "pool_special_tokens", "pool_prompt", "dense"),
         *("normalize", "dim"),
         # TextSpec
-        *("max_seq_length", "granularity", "long_text", "stride", "merge_windows"),
+        *("max_seq_length", "granularity", "long_text", "overlap"),
         *("word_pooling", "normalize_tokens", "prompt", "keep_text"),
-        *("chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
+        *("chunk", "chunk_tokens"),
     ),
     new={"int8_word_scales": "table", "heads": {}, **SELDOM},
     free=("model_source", "query_prompt", "similarity"),
@@ -64,7 +64,7 @@ VECTORS = Keys(
 # What the examples of `tokenize` are.
 EXAMPLES = Keys(
     always=(
-        *("tokenizer", "max_seq_length", "long_text", "stride", "prompt", "prompt_tokens"),
+        *("tokenizer", "max_seq_length", "long_text", "overlap", "prompt", "prompt_tokens"),
         *("granularity", "keep_text"),
     ),
     new={},

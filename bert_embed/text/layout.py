@@ -14,7 +14,7 @@ from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.heads.head import DocumentRows, Head, TokenPlaces
 from bert_embed.models.heads.kinds import HEADS
 from bert_embed.models.heads.multi import MultiHead
-from bert_embed.settings import TextSpec, text_room
+from bert_embed.settings import DOCUMENT_CONTEXT, TextSpec, text_room
 from bert_embed.text.documents import (
     Documents,
     Rows,
@@ -33,7 +33,7 @@ from bert_embed.text.windows import (
     Windows,
     build_windows,
     chunk_windows,
-    default_stride,
+    default_overlap,
     late_contexts,
     widest_context,
     window_rows,
@@ -90,7 +90,7 @@ def full_lengths(documents: Documents, tokenizer: TextTokenizer) -> np.ndarray:
 def lay_out(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> tuple[Rows, Layout]:
     """Splits documents, none empty, into rows, by a spec that `fit_texts` returned."""
     tokens = documents.tokens
-    if spec.long_text != "window" and spec.chunk is None:
+    if not spec.in_windows and spec.chunk is None:
         second = documents.second
         pair: tuple[Any, ...] = ()
         if second is not None:
@@ -128,8 +128,9 @@ def _in_windows(
 ) -> tuple[Rows, Layout]:
     """Splits documents into overlapping windows, or into chunks."""
     if documents.second is not None:
-        setting, value = ("long_text", "window ") if spec.chunk is None else ("chunk", "")
-        raise SettingError(setting, f"{value}is for single texts, these are pairs")
+        setting = "long_text" if spec.chunk is None else "chunk"
+        said = f"{getattr(spec, setting)} is for single texts, these are pairs"
+        raise SettingError(setting, said)
     tokens, prompt = documents.tokens, documents.prompt_tokens
     texts, special = (tokens.ids, tokens.row_splits), (tokenizer.cls_id, tokenizer.sep_id)
     chunks = contexts = None
@@ -144,8 +145,12 @@ def _in_windows(
         else:
             rows = contexts.rows(documents, chunks, spec, tokenizer)
     else:
-        stride = required(spec.stride, "stride")  # `fit_texts` sets it
-        rows, windows = build_windows(*texts, spec.max_seq_length, *special, stride, prompt)
+        if spec.pools_late:
+            before = tokenizer.prompt_length(spec.prompt) if spec.prompt else 0
+            overlap = default_overlap(spec.max_seq_length, before)
+        else:
+            overlap = required(spec.overlap, "overlap")  # `fit_texts` sets it
+        rows, windows = build_windows(*texts, spec.max_seq_length, *special, overlap, prompt)
     num_tokens = (np.diff(tokens.row_splits) + documents.special).astype(np.int32)
     cut = documents.cut_contexts if contexts is None else contexts.cut
     count = 0 if cut is None else int(cut.sum())
@@ -267,7 +272,7 @@ def _cut(
 def fit_texts(
     bundle: Bundle, text_spec: TextSpec, tokenizer: TextTokenizer | None = None
 ) -> TextSpec:
-    """Checks that prompt, stride and text fit a row; returns the spec with what the model sets."""
+    """Checks that prompt, overlap and text fit a row; returns the spec with what the model sets."""
     length, most = text_spec.max_seq_length, bundle.config.max_position_embeddings
     special = bundle.config.special_tokens
     if text_room(length, 0, special) < 1 or length > most:
@@ -294,10 +299,10 @@ def fit_texts(
         )
     if text_spec.chunk is not None:
         _check_chunks(text_spec, room)
-    if text_spec.long_text == "window":
-        if text_spec.stride is None:
-            text_spec = replace(text_spec, stride=default_stride(length, prompt_tokens))
-        window_tokens(length, prompt_tokens, text_spec.stride or 0, special)
+    elif text_spec.in_windows:
+        if text_spec.overlap is None:
+            text_spec = replace(text_spec, overlap=default_overlap(length, prompt_tokens))
+        window_tokens(length, prompt_tokens, text_spec.overlap or 0, special)
     return text_spec
 
 
@@ -311,10 +316,9 @@ def _check_chunks(text_spec: TextSpec, room: int) -> None:
             f"{text_spec.max_seq_length}, got {most}",
             "max_seq_length",
         )
-    if text_spec.chunk_overlap >= most:
+    if (text_spec.overlap or 0) >= most:
         raise SettingError(
-            "chunk_overlap",
-            f"must be below {most}, the tokens of a chunk, got {text_spec.chunk_overlap}",
+            "overlap", f"must be below {most}, the tokens of a chunk, got {text_spec.overlap}"
         )
 
 
@@ -365,7 +369,7 @@ def text_rows(
     of each text have of its columns, "" without one.
     """
     late = cut = None
-    if spec.chunk_context and contexts is None:
+    if contexts is None and spec.chunk_context not in ((), (DOCUMENT_CONTEXT,)):
         contexts = [""] * len(texts)
     if contexts is not None and spec.pools_late:
         late, cut = late_contexts(contexts, spec, tokenizer)

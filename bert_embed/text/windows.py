@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_embed.base.arrays import first_of_equal, places, splits_of
 from bert_embed.base.errors import SettingError
-from bert_embed.settings import DEFAULT_STRIDE, SPECIAL_TOKENS, TextSpec, text_room
+from bert_embed.settings import DEFAULT_OVERLAP, SPECIAL_TOKENS, TextSpec, text_room
 from bert_embed.text.documents import NO_TOKEN, Documents, Rows, TextTokenizer, build_rows
 from bert_embed.text.normalizer import SURROGATES
 
@@ -35,27 +35,27 @@ class Windows:
 
 
 def window_tokens(
-    max_seq_length: int, prompt_tokens: int, stride: int, special: int = SPECIAL_TOKENS
+    max_seq_length: int, prompt_tokens: int, overlap: int, special: int = SPECIAL_TOKENS
 ) -> int:
-    """Returns how many tokens of a text fit a window; SettingError if not more than `stride`."""
+    """Returns how many tokens of a text fit a window; SettingError if not more than `overlap`."""
     longest = text_room(max_seq_length, prompt_tokens, special)
-    if not 0 <= stride < longest:
+    if not 0 <= overlap < longest:
         raise SettingError(
-            "stride",
+            "overlap",
             f"must be at least 0 and below {max(longest, 1)}, the tokens of a text that fit a row "
-            f"of max_seq_length {max_seq_length}, got {stride}",
+            f"of max_seq_length {max_seq_length}, got {overlap}",
             "max_seq_length",
         )
     return longest
 
 
-def default_stride(max_seq_length: int, prompt_tokens: int) -> int:
+def default_overlap(max_seq_length: int, prompt_tokens: int) -> int:
     """Returns the default number of shared tokens: 64, or half of a short window.
 
-    >>> default_stride(512, 0), default_stride(64, 0)
+    >>> default_overlap(512, 0), default_overlap(64, 0)
     (64, 31)
     """
-    return max(0, min(DEFAULT_STRIDE, text_room(max_seq_length, prompt_tokens) // 2))
+    return max(0, min(DEFAULT_OVERLAP, text_room(max_seq_length, prompt_tokens) // 2))
 
 
 def build_windows(
@@ -64,19 +64,19 @@ def build_windows(
     max_seq_length: int,
     cls_id: int,
     sep_id: int,
-    stride: int,
+    overlap: int,
     prompt_tokens: int | np.ndarray = 0,
 ) -> tuple[Rows, Windows]:
     """Rows of `[CLS]`, prompt, tokens, `[SEP]` that cover each text, none of them empty.
 
     `ids` are int32 `[tokens]`, all texts end to end, each after its prompt; `row_splits` int64
-    `[documents + 1]`. Neighbouring rows of a text that does not fit one share `stride` tokens,
+    `[documents + 1]`. Neighbouring rows of a text that does not fit one share `overlap` tokens,
     fewer where `prompt_tokens`, int64 `[documents]` where they differ, leave less room.
     """
     special = SPECIAL_TOKENS * (cls_id != NO_TOKEN)
     lengths = np.diff(row_splits) - prompt_tokens
     longest = np.broadcast_to(text_room(max_seq_length, 0, special) - prompt_tokens, lengths.shape)
-    shared = np.minimum(stride, longest - 1)
+    shared = np.minimum(overlap, longest - 1)
     step = longest - shared
     counts = np.where(lengths <= longest, 1, -(-(lengths - shared) // step))
     splits = splits_of(counts)
@@ -160,7 +160,7 @@ def chunk_windows(documents: Documents, spec: TextSpec, taken: int | np.ndarray 
         token_starts = starts[begin:end]
         units = None if starts_in is None else _borders(token_starts, starts_in(text))
         # Few paragraphs are so short that a whole one could be shared.
-        shared = spec.chunk == "paragraph" and spec.chunk_overlap
+        shared = spec.chunk == "paragraph" and spec.overlap
         finer = _borders(token_starts, sentence_starts(text)) if shared else None
         firsts, lasts = _ranges(units, inside[begin:end], most, spec, finer)
         first.append(firsts)
@@ -187,7 +187,7 @@ def _ranges(
     `units` are where sentences begin, and the number of tokens, None for words; `inside`, bool
     `[tokens]`, continue a word; a chunk may begin within the one before at `finer`.
     """
-    overlap = min(spec.chunk_overlap, most - 1)
+    overlap = min(spec.overlap or 0, most - 1)
     long = np.empty(0, np.int64) if units is None else np.flatnonzero(np.diff(units) > most)
     if units is not None and not len(long) and not spec.fills_chunks:
         return units[:-1], units[1:]

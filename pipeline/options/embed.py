@@ -43,9 +43,8 @@ from bert_embed.pipeline.runners.options import (
 from bert_embed.results.files import EXAMPLES, FORMATS, VECTOR_FORMATS, VECTORS
 from bert_embed.results.names import OUTPUT_DTYPES
 from bert_embed.settings import (
-    CHUNK_POOLINGS,
     CHUNKS,
-    DEFAULT_STRIDE,
+    DEFAULT_OVERLAP,
     GRANULARITIES,
     KIND_OF,
     LAYER_COMBINES,
@@ -83,12 +82,12 @@ OF_RESULT = (
     *("block_bytes", "output_format", "output_dtype"),
     *("keep_text", "report", "granularity", "vectors", "top_k"),
     *("recipe", "layers", "layer_combine", "pooling", "max_seq_length"),
-    *("long_text", "stride", "chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
-    *("chunk_context", "prompt", "merge_windows", "dim", "normalize", "precision"),
+    *("long_text", "overlap", "chunk", "chunk_tokens", "chunk_context"),
+    *("prompt", "dim", "normalize", "precision"),
 )
 _OF_TEXTS = (
-    *("granularity", "vectors", "top_k", "long_text", "stride"),
-    *("merge_windows", "chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling", "chunk_context"),
+    *("granularity", "vectors", "top_k", "long_text", "overlap"),
+    *("chunk", "chunk_tokens", "chunk_context"),
 )
 _OF_VECTORS = ("layers", "layer_combine", "pooling", "normalize", "dim")
 _TO_BIGQUERY = ("output_format", ("bigquery",))
@@ -254,11 +253,14 @@ class Options(CheckedOptions):
         "longest text in tokens, [CLS] and [SEP] included", "N", kind=POSITIVE
     )
     long_text: str = flag(
-        "what to do with longer texts", default=TextSpec.long_text, choices=LONG_TEXTS
+        "what to do with longer texts; window: one vector, the mean over windows; windows: a "
+        "vector for each window",
+        default=TextSpec.long_text,
+        choices=LONG_TEXTS,
     )
-    stride: int | None = flag(
-        "tokens that neighbouring windows share "
-        f"(default: {DEFAULT_STRIDE}, at most half a window)",
+    overlap: int | None = flag(
+        "tokens that neighbouring windows share, or chunks at most (default: of windows "
+        f"{DEFAULT_OVERLAP} or half of a short one, of chunks 0)",
         "N",
         kind=AT_LEAST_ZERO,
     )
@@ -270,18 +272,10 @@ class Options(CheckedOptions):
         "N",
         kind=POSITIVE,
     )
-    chunk_overlap: int | None = embed_flag(
-        "tokens, at most, that neighbouring chunks share (default: 0)", "N", kind=AT_LEAST_ZERO
-    )
-    chunk_pooling: str = embed_flag(
-        "own: the model reads each chunk alone; late: it reads the document, and a chunk is the "
-        "mean of its tokens",
-        default=TextSpec.chunk_pooling,
-        choices=CHUNK_POOLINGS,
-    )
     chunk_context: tuple[str, ...] | None = embed_flag(
-        "what the model sees before each chunk: columns such as title, and headings for those of "
-        "Markdown above it (a column of that name is column:headings)",
+        "what the model sees before each chunk: columns such as title, headings for those of "
+        "Markdown above it; document: it reads the document, and a chunk is the mean of its tokens "
+        "(columns of these names are column:headings and column:document)",
         "NAME,NAME",
         kind=names,
     )
@@ -289,9 +283,6 @@ class Options(CheckedOptions):
         "text put before each text, or name:NAME for one of the model's prompts (default: that "
         "for documents)",
         "TEXT",
-    )
-    merge_windows: bool | None = embed_switch(
-        "one vector a document (default) or one a window", None, requires=("long_text", ("window",))
     )
     dim: int | None = embed_flag("keep the first N numbers", "N", kind=POSITIVE)
     normalize: bool | None = embed_switch(
@@ -386,8 +377,6 @@ class Options(CheckedOptions):
             vectors = ("dense", *sorted(asked))
         of_texts = {name: getattr(self, name) for name in _OF_TEXTS}
         of_texts = {name: value for name, value in of_texts.items() if value is not None}
-        if self.chunk_pooling == "late" and self.long_text == TextSpec.long_text:
-            of_texts["long_text"] = "window"
         normalize = self.normalize is True
         fixed = {"prompt": prompt, "normalize_tokens": normalize, "keep_text": self.keep_text}
         return TextSpec(max_seq_length, **{"vectors": vectors, **of_texts, **fixed})
@@ -461,10 +450,13 @@ def _check_texts(options: Options) -> None:
     options.text_spec(options.max_seq_length or 1, "")  # whose rules these are
     if options.document == "file" and options.reads_table:
         raise SettingError("document", "file is for text files, not for tables")
+    if options.long_text == "windows" and options.command == "tokenize":
+        raise SettingError("long_text", "windows is for embed: it reads examples of window so, too")
     if options.text_b_column is None:
         return
-    if options.long_text == "window":
-        raise SettingError("long_text", "window is for single texts and conflicts with pairs")
+    if "window" in options.long_text:
+        said = f"{options.long_text} is for single texts and conflicts with pairs"
+        raise SettingError("long_text", said)
     if "word" in options.granularity:
         raise SettingError("granularity", "word is for single texts, not for pairs")
     if options.chunk is not None:
@@ -485,7 +477,7 @@ def _check_vectors(options: Options) -> None:
 def check_kinds(options: Options, vectors: tuple[str, ...]) -> None:
     """Checks the options that are for some kinds of vectors; SettingError."""
     if "dense" not in vectors:
-        for name in _given(options, *_OF_VECTORS, "recipe", "granularity", "chunk_pooling"):
+        for name in _given(options, *_OF_VECTORS, "recipe", "granularity"):
             raise SettingError(name, f"is for vectors dense, not {','.join(vectors)}", "vectors")
     typed = [kind.vectors for kind in ROW_KINDS.values() if kind.has_dtype]
     if not {*typed} & {*vectors}:
@@ -514,11 +506,11 @@ def _check_granularity(options: Options) -> None:
         check_kinds(options, options.vectors)
     heads = options.vectors is not None and options.vectors != ("dense",)
     if "sentence" not in options.granularity:
-        names = ("pooling",) if heads else ("pooling", "merge_windows")
-        for name in _given(options, *names):
-            raise SettingError(
-                name, "is for vectors of sentences, granularity requests none", "granularity"
-            )
+        said = "is for vectors of sentences, granularity requests none"
+        for name in _given(options, "pooling"):
+            raise SettingError(name, said, "granularity")
+        if options.long_text == "windows" and not heads:
+            raise SettingError("long_text", f"windows {said}", "granularity")
     token_lines = "token" in options.granularity and FORMATS[options.output_format].decimals
     if token_lines and options.output_dtype in ("int8", "ubinary"):
         raise SettingError(

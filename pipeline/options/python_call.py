@@ -78,14 +78,11 @@ class EmbedKeywords(TypedDict, total=False):
     pooling: str | Sequence[str] | None
     max_seq_length: int | None
     long_text: str | None
-    stride: int | None
+    overlap: int | None
     chunk: str | None
     chunk_tokens: int | None
-    chunk_overlap: int | None
-    chunk_pooling: str | None
     chunk_context: str | Sequence[str] | None
     prompt: str | None
-    merge_windows: bool | None
     dim: int | None
     normalize: bool | None
     precision: str | None

@@ -549,6 +549,8 @@ def _differences(one: ExampleSettings | None, other: ExampleSettings | None) -> 
 def text_options(options: Options, settings: ExampleSettings | None, bundle: Bundle) -> Options:
     """The options with all settings that the examples were tokenized with."""
     long_text = "truncate" if settings is None else settings.long_text
+    if (options.long_text, long_text) == ("windows", "window"):
+        long_text = "windows"
     if options.long_text not in ("truncate", long_text):
         raise _contradiction("long_text", options.long_text, long_text)
     has_words = settings is not None and "word" in settings.granularity
@@ -574,13 +576,14 @@ def text_options(options: Options, settings: ExampleSettings | None, bundle: Bun
         )
     requested: dict[str, object] = {
         "max_seq_length": options.max_seq_length,
-        "stride": options.stride,
+        "overlap": options.overlap,
         "prompt": None if options.prompt is None else bundle.prompt_text(options.prompt),
     }
     for name, value in requested.items():
         if value is not None and value != getattr(settings, name):
             raise _contradiction(name, value, getattr(settings, name))
-    return replace(options, **{name: getattr(settings, name) for name in ("long_text", *requested)})
+    recorded = {name: getattr(settings, name) for name in requested}
+    return replace(options, long_text=long_text, **recorded)
 
 
 def _contradiction(name: str, requested: object, actual: object) -> UsageError:

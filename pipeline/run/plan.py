@@ -179,7 +179,7 @@ def described(
             "tokenizer": bundle.tokenizer_fingerprint,
             "max_seq_length": spec.max_seq_length,
             "long_text": spec.long_text,
-            "stride": spec.stride,
+            "overlap": spec.overlap,
             "prompt": spec.prompt,
             "prompt_tokens": prompt_tokens,
             "granularity": list(spec.granularity),
@@ -335,7 +335,7 @@ class Widths:
         step = 0
         if text_spec.chunk is not None:
             most = text_spec.most_chunk_tokens if text_spec.fills_chunks else _SHORT_CHUNK
-            step = max(most - text_spec.chunk_overlap, 1)
+            step = max(most - (text_spec.overlap or 0), 1)
         held = math.prod(token_shape) if text_spec.pools_late else numbers["token"]
         plain = numbers["plain"] + len(text_spec.heads) * _ROW_OVERHEAD // 4
         return cls(numbers["document"], numbers["token"], held, step, plain)

@@ -301,15 +301,15 @@ def _text_spec(options: Options, bundle: Bundle, vector_spec: VectorSpec) -> Tex
     text_spec = options.text_spec(length, document_prompt(bundle, options.prompt), vectors)
     if text_spec.pools_late and vector_spec.pooling != "mean":
         raise SettingError(
-            "chunk_pooling",
-            f"late takes the mean of tokens and conflicts with pooling {vector_spec.pooling}",
+            "chunk_context",
+            f"document takes the mean of tokens and conflicts with pooling {vector_spec.pooling}",
             "pooling",
         )
     if text_spec.pools_late and vector_spec.token_dense:
         raise SettingError(
-            "chunk_pooling",
-            "late takes the mean of hidden states, but this model has modules on tokens before its "
-            "pooling: take own",
+            "chunk_context",
+            "document takes the mean of hidden states, but this model has modules on tokens before "
+            "its pooling: leave it out",
         )
     bundle.check_vectors(text_spec.vectors)
     if text_spec.needs_tokens:

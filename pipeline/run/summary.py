@@ -25,6 +25,7 @@ from bert_embed.results.run_record import (
     Unknown,
     Written,
 )
+from bert_embed.settings import DOCUMENT_CONTEXT
 from bert_embed.transforms.bigquery.client import TableName
 from bert_embed.transforms.ledger import (
     EQUAL_BINS,
@@ -264,6 +265,7 @@ _MUCH = 0.05  # share of tokens that were lost, above which the summary warns
 _LONG_TEXTS = {
     "truncate": "texts cut at",
     "window": "texts in windows of",
+    "windows": "texts in windows of",
     "reject": "texts rejected over",
 }
 
@@ -445,11 +447,13 @@ def rows_text(settings: Mapping[str, Any]) -> str:
     if chunk is None:
         return rows
     size = f" of up to {most} tokens" if most else ""
-    if overlap := settings.get("chunk_overlap"):
+    if overlap := settings.get("overlap"):
         units = "words" if chunk == "tokens" else "sentences"
         size += f", neighbours sharing whole {units} of up to {overlap} tokens"
-    late = f", pooled late: {rows}" if settings["chunk_pooling"] == "late" else ""
-    names = ", ".join(settings.get("chunk_context", ()))
+    before = settings.get("chunk_context", ())
+    late = f", pooled late, from texts in windows of {length} tokens"
+    late = late if DOCUMENT_CONTEXT in before else ""
+    names = ", ".join(name for name in before if name != DOCUMENT_CONTEXT)
     return f"chunks by {chunk}{size}{f', each after its {names}' if names else ''}{late}"
 
 

@@ -34,8 +34,8 @@ def text(tmp_path):
         ({"dim": 1000}, "--dim must be between 1 and 32"),
         ({"pooling": "average"}, "--pooling must be one of mean, max"),
         (
-            {"chunk": "tokens", "chunk_tokens": 2, "chunk_overlap": 2},
-            "--chunk_overlap must be below --chunk_tokens, got 2",
+            {"chunk": "tokens", "chunk_tokens": 2, "overlap": 2},
+            "--overlap must be below --chunk_tokens, got 2",
         ),
         (
             {"document": "file", "input_format": "bigquery"},
@@ -420,8 +420,8 @@ def test_an_interruption_while_the_program_is_imported_has_its_code():
     ("error", "message"),
     [
         (SettingError("dim", "must be at least 1, got 0"), "--dim must be at least 1, got 0"),
-        (SettingError("stride", "requires long_text window", "long_text"),
-         "--stride requires --long_text window"),
+        (SettingError("overlap", "requires long_text window", "long_text"),
+         "--overlap requires --long_text window"),
         (SettingError("prompt", "'dim' in dim/x", "dim"), "--prompt 'dim' in dim/x"),
         (SettingError("model", "holds no model, model dim"), "--model holds no model, model dim"),
         (InputError("an output: set skip_existing", "skip_existing"),

@@ -108,14 +108,11 @@ VALUES = {
     "pooling": ("mean,max", ["mean", "max"], {}),
     "max_seq_length": ("16", 16, {}),
     "long_text": ("window", "window", {}),
-    "stride": ("3", 3, {"long_text": "window"}),
+    "overlap": ("3", 3, {"long_text": "window"}),
     "chunk": ("sentence", "sentence", {}),
     "chunk_tokens": ("20", 20, {"chunk": "tokens"}),
-    "chunk_overlap": ("2", 2, {"chunk": "tokens", "chunk_tokens": 20}),
-    "chunk_pooling": ("late", "late", {"chunk": "sentence"}),
     "chunk_context": ("title,headings", ["title", "headings"], {"chunk": "sentence"}),
     "prompt": ("query: ", "query: ", {}),
-    "merge_windows": ("false", False, {"long_text": "window"}),
     "dim": ("8", 8, {}),
     "normalize": ("true", True, {}),
     "precision": ("int8", "int8", {}),
@@ -222,7 +219,7 @@ def said_of(door, given, path, capsys, patch):
         ("device", "rocm", "--device must be one of auto,"),
         ("recipe", "best", "--recipe must be one of second-to-last-mean,"),
         ("output_format", "examples", "--output_format must be one of parquet, jsonl, tfrecord"),
-        ("stride", "3", "--stride requires --long_text window"),
+        ("overlap", "3", "--overlap requires --long_text window or windows, or --chunk"),
         ("runner", "Best", "--runner Best is not available"),
     ],
 )
@@ -326,13 +323,6 @@ def test_a_wrong_flag_in_a_file_of_a_command_is_named(tmp_path, capsys, content,
     error = capsys.readouterr().err
     assert str(config) in error
     assert message in error
-
-
-def test_windows_of_late_chunks_may_share_more_tokens():
-    late = {"chunk": "sentence", "chunk_pooling": "late"}
-    assert Options(**late, stride=8).text_spec(64, "").stride == 8
-    with pytest.raises(bert_embed.SettingError, match="chunk conflicts with long_text reject"):
-        Options(**late, long_text="reject")
 
 
 def test_a_folder_named_like_a_switch_is_searched_for_true_and_false(

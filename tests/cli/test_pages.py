@@ -18,10 +18,8 @@ def test_the_page_of_options_is_the_generated_one():
 
 
 def test_every_flag_takes_effect_from_the_command_line_and_from_yaml(tmp_path):
-    parents = {"merge_windows": ["--long_text=window"]}
     for name in sorted(name for name, flag in FLAGS.items() if flag.is_switch):
         given = ["--input=a", "--output=b", "--skip_existing=c", "--runner=DataflowRunner"]
-        given += parents.get(name, [])
         for word, value in (
             (f"--{name}", True),
             (f"--{name}=false", False),

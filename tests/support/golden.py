@@ -9,7 +9,6 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -42,13 +41,6 @@ def flags(name: str, model: str) -> list[str]:
     os.utime(copy, (_TIME, _TIME))
     copy.rename(PLACE / TEXTS.name)  # whole at any moment for other tests
     return [f"--input={PLACE / TEXTS.name}", f"--model={model}", *RUNS[name]]
-
-
-def passed_over(stored: dict[str, Any]) -> dict[str, Any]:
-    """A run.json of an earlier version without what is no longer counted or read."""
-    kept = {key: value for key, value in stored.items() if not key.startswith("equal_")}
-    kept["input"] = {key: stored["input"][key] for key in stored["input"] if key != "span_columns"}
-    return kept | {"unknown": {key: stored["unknown"][key] for key in ("tokens", "share")}}
 
 
 def _write() -> None:

@@ -223,7 +223,7 @@ def test_units_of_long_texts_may_be_computed_in_windows(encoder):
     text = "the bank of the river " * 20
     with pytest.warns(bert_embed.TruncationWarning):
         assert len(encoder.units([text], "word")[0]) == 62
-    assert len(encoder.units([text], "word", long_text="window", stride=8)[0]) == 100
+    assert len(encoder.units([text], "word", long_text="window", overlap=8)[0]) == 100
     with pytest.raises(SettingError, match="texts number 0 is longer than 64 tokens"):
         encoder.units([text], long_text="reject")
 

@@ -180,7 +180,7 @@ def test_windows_are_merged_by_their_tokens_and_then_scaled(tiny, plain):
     ids = tokenizer.encode(text)[1:-1]
     spec = VectorSpec(pool_special_tokens=False, normalize=True, dim=7)
     encoder = Encoder(tiny.bundle, spec)
-    found = encoder.encode([text, "bank"], max_seq_length=8, long_text="window", stride=2)
+    found = encoder.encode([text, "bank"], max_seq_length=8, long_text="window", overlap=2)
     spans = [(at, min(at + 6, len(ids))) for at in range(0, len(ids) - 2, 4)]
     rows = [[tokenizer.cls_id, *ids[a:b], tokenizer.sep_id] for a, b in spans]
     means = [plain(row)[-1][1:-1].mean(0) for row in rows]
@@ -192,7 +192,7 @@ def test_windows_are_merged_by_their_tokens_and_then_scaled(tiny, plain):
 def test_tokens_of_a_long_text_stand_once_each_with_the_widest_context(tiny, plain):
     text = "the bank of the river and the money of the bank"
     rows, layout = laid_out(
-        tiny, [text], max_seq_length=8, long_text="window", stride=3, granularity=("token",)
+        tiny, [text], max_seq_length=8, long_text="window", overlap=3, granularity=("token",)
     )
     tokens = layout.tokens
     assert tokens.ids.tolist() == row_of(tiny, text)

@@ -53,7 +53,7 @@ OWN = (
     "as_numpy",
     "as_rows",
 )
-_OF_TEXTS = ("long_text", "stride", "vectors", "top_k")
+_OF_TEXTS = ("long_text", "overlap", "vectors", "top_k")
 _COMPUTING = ("precision", "batch_tokens", "threads", "large_model", "device", "engine")
 
 
@@ -71,7 +71,7 @@ class ModelSettings(VectorSettings, total=False):
         max_seq_length: Most tokens of a row, special tokens and prompt included.
         long_text: How longer texts are handled: "truncate" cuts them, "window" gives the mean over
             windows, "reject" rejects them. Left out: cut, with one logged warning.
-        stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
+        overlap: Tokens that neighbouring windows share; None is 64, or half of a short window.
         precision: Number type of the products, one of `bert_embed.backends.choose.PRECISIONS`.
         batch_tokens: Most tokens of a batch, padding included; None: chosen for the device.
         threads: Processor cores for the model; None: all that a worker may use.
@@ -85,7 +85,7 @@ class ModelSettings(VectorSettings, total=False):
     prompt: str | None
     max_seq_length: int | None
     long_text: str
-    stride: int | None
+    overlap: int | None
     precision: str
     batch_tokens: int | None
     threads: int | None
@@ -161,6 +161,7 @@ def text_model_settings(
     if texts.get("vectors") is None:
         texts["vectors"] = bundle.default_vectors
     text_spec = TextSpec(max_seq_length, prompt=document_prompt(bundle, prompt), **texts)
+    text_spec.check_one_vector()
     bundle.check_vectors(text_spec.vectors)
     text_spec = fit_texts(bundle, text_spec)
     checked = TextModelSettings(

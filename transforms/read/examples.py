@@ -46,7 +46,7 @@ class ExampleReading:
     @property
     def windows(self) -> bool:
         """Whether a document may have several rows."""
-        return self.text_spec.long_text == "window"
+        return self.text_spec.in_windows
 
 
 def feature_kinds(granularity: tuple[str, ...], windows: bool, keep_text: bool) -> dict[str, type]:

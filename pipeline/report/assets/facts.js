@@ -31,7 +31,8 @@ function lengthSection() {
   if (!lengths.counts.length) return null;
   const { bin_tokens: bin, counts: documents } = lengths;
   const equal = lengths.equal_bins ?? documents.length;
-  const { max_seq_length: most, long_text: long, chunk, chunk_context: before = [] } = content.run.settings;
+  const { max_seq_length: most, long_text: long, chunk, chunk_context: contexts = [] } = content.run.settings;
+  const before = contexts.filter((name) => name !== "document");
   const context = before.length ? `, each after its ${before.join(", ")}` : "";
   const shortened = content.cut_contexts ? ` Contexts of ${whole(content.cut_contexts)} documents were cut.` : "";
   // Where a bar begins: after those of equal width, four reach twice as far as all before them.
@@ -59,7 +60,7 @@ function lengthSection() {
             element("b", { id: "cut" }, percent(tokens.cut_share)),
             ` of the ${whole(tokens.full_tokens)} tokens of all texts.`,
           ]
-        : `Nothing is cut: long texts are ${chunk ? `read in chunks by ${chunk}${context}` : long === "window" ? "read in windows" : "rejected"}.${shortened}`,
+        : `Nothing is cut: long texts are ${chunk ? `read in chunks by ${chunk}${context}` : long.startsWith("window") ? "read in windows" : "rejected"}.${shortened}`,
     ),
     bars(documents, "Documents by length", label, ["0 tokens", `${whole(Math.min(last, longest))} tokens`], line, `cut at ${most}`),
     quiet(full ? lengthsOf(full, sampled) : shares(lengths, cuts ? most : Infinity)),

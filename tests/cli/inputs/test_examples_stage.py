@@ -85,12 +85,12 @@ EVERY = "sentence,token,word"
         ({"long_text": "window", "max_seq_length": 12}, {"pooling": "mean,cls"}),
         (
             {"long_text": "window", "max_seq_length": 12},
-            {"long_text": "window", "no_merge_windows": True},
+            {"long_text": "windows"},
         ),
         (
-            {"long_text": "window", "max_seq_length": 16, "stride": 5, "prompt": "of the "}
+            {"long_text": "window", "max_seq_length": 16, "overlap": 5, "prompt": "of the "}
             | {"granularity": EVERY},
-            {"granularity": EVERY, "long_text": "window", "no_merge_windows": True},
+            {"granularity": EVERY, "long_text": "windows"},
         ),
     ],
     ids=["plain", "tokens", "all", "cut", "prompt", "pairs", "reject", "windows", "kept", "each"],

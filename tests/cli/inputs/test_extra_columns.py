@@ -315,7 +315,7 @@ def test_they_stand_beside_every_kind_of_vector_and_are_repeated_for_windows(
     ]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     output = tmp_path / "out"
-    flags = {"long_text": "window", "max_seq_length": 8, "stride": 2, "no_merge_windows": True}
+    flags = {"long_text": "windows", "max_seq_length": 8, "overlap": 2}
     flags |= {"granularity": "sentence,token,word", "extra_columns": "c:int64,text"}
     flags |= {"output_format": output_format}
     assert embed(output, tiny_bundle, tmp_path / "in.jsonl", **flags) == 0

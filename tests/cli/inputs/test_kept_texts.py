@@ -57,7 +57,7 @@ def test_the_texts_stand_before_the_extra_columns(tmp_path, tiny_bundle, inputs,
 
 
 def test_a_window_has_its_own_text(tmp_path, tiny_bundle, inputs):
-    flags = {"long_text": "window", "no_merge_windows": True, "max_seq_length": 16, "stride": 2}
+    flags = {"long_text": "windows", "max_seq_length": 16, "overlap": 2}
     output = tmp_path / "out"
     assert embed(output, tiny_bundle, inputs / "d.txt", keep_text=True, **flags) == 0
     found = rows(output)

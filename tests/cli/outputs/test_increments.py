@@ -20,8 +20,8 @@ pytestmark = pytest.mark.slow
         {"output_dtype": "int8", "output_format": "jsonl"},
         {"granularity": "word"},
         {"granularity": "token"},
-        {"long_text": "window", "max_seq_length": 6, "stride": 1, "no_merge_windows": True},
-        {"chunk": "tokens", "chunk_tokens": 3, "chunk_overlap": 1},
+        {"long_text": "windows", "max_seq_length": 6, "overlap": 1},
+        {"chunk": "tokens", "chunk_tokens": 3, "overlap": 1},
     ],
     ids=lambda flags: "-".join(map(str, flags.values())) or "default",
 )
@@ -36,7 +36,7 @@ def test_new_and_changed_documents_alone_are_embedded(tmp_path, days, tiny_bundl
         assert list(dict.fromkeys(rows(tmp_path / "two")["id"])) == ["d3", "new1", "new2"]
 
 
-@pytest.mark.parametrize("flags", [{}, {"long_text": "window", "max_seq_length": 6, "stride": 1}])
+@pytest.mark.parametrize("flags", [{}, {"long_text": "window", "max_seq_length": 6, "overlap": 1}])
 def test_examples_are_compared_with_outputs_of_texts(tmp_path, days, tiny_bundle, flags):
     day1, day2 = days
     assert embed(tmp_path / "one", tiny_bundle, day1, **flags) == 0

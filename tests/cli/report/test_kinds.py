@@ -27,7 +27,7 @@ STORED = {
     "tfrecord of bfloat16": {"output_format": "tfrecord", "output_dtype": "bfloat16"},
     "a stack": {"layers": "-1,-2", "layer_combine": "stack"},
     "one number": {"dim": 1, "keep_text": True},
-    "windows": {"max_seq_length": 8, "long_text": "window", "no_merge_windows": True},
+    "windows": {"max_seq_length": 8, "long_text": "windows"},
     "chunks": {"chunk": "tokens", "chunk_tokens": 6, "keep_text": True},
 }
 

@@ -44,7 +44,7 @@ def launched(tmp_path, flags):
 
 
 def test_a_template_is_launched_with_its_own_image_and_parameters(tmp_path):
-    flags = "--precision int8 --max_rejected=1% --normalize --no_merge_windows --keep_text=true "
+    flags = "--precision int8 --max_rejected=1% --normalize --report true --keep_text=true "
     flags += "--long_text window --limit 10"
     words, parameters = launched(tmp_path, flags)
     image = f"us-central1-docker.pkg.dev/acme/images/bert-embed-cpu-template:py3{MINOR}-7"
@@ -57,7 +57,7 @@ def test_a_template_is_launched_with_its_own_image_and_parameters(tmp_path):
         "precision": "int8",
         "max_rejected": "1%",
         "normalize": "true",
-        "merge_windows": "false",
+        "report": "true",
         "long_text": "window",
         "keep_text": "true",
         "limit": "10",

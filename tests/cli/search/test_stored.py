@@ -95,7 +95,7 @@ def test_a_run_without_vectors_of_texts_is_refused(embedded, capsys):
 
 def test_windows_of_a_run_are_found_with_their_text(tmp_path):
     (tmp_path / "in.txt").write_text(LONG + "\n" + TEXTS["law"] + "\n")
-    flags = {"long_text": "window", "no_merge_windows": True, "max_seq_length": 14, "stride": 2}
+    flags = {"long_text": "windows", "max_seq_length": 14, "overlap": 2}
     assert embed(tmp_path / "out", "minilm", tmp_path / "in.txt", output_dtype="int8", **flags) == 0
     hit = bert_embed.nearest(str(tmp_path / "out"), ["a boat on the ocean"], k=1)[0][0]
     assert hit.id == f"{tmp_path}/in.txt:0"

@@ -72,10 +72,11 @@ def test_a_chunk_has_the_vector_of_prompt_context_and_text_as_one_text(
 
 
 def test_late_chunks_leave_the_context_out_of_their_mean(tmp_path, tiny_bundle, source):
-    flags = {"chunk": "sentence", "chunk_pooling": "late", "prompt": "red: ", "keep_text": True}
-    flags |= {"max_seq_length": 64, "no_normalize": True}
-    assert embed(tmp_path / "out", tiny_bundle, source, chunk_context="title", **flags) == 0
-    assert embed(tmp_path / "plain", tiny_bundle, source, **flags) == 0
+    flags = {"chunk": "sentence", "prompt": "red: ", "keep_text": True}
+    flags |= {"max_seq_length": 64, "no_normalize": True, "chunk_context": "title,document"}
+    assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 0
+    plain = flags | {"chunk_context": "document"}
+    assert embed(tmp_path / "plain", tiny_bundle, source, **plain) == 0
     found, plain = rows(tmp_path / "out"), rows(tmp_path / "plain")
     for name in ("id", "chunk", "start", "stop", "text"):
         assert found[name] == plain[name], name
@@ -95,17 +96,16 @@ def test_late_chunks_leave_the_context_out_of_their_mean(tmp_path, tiny_bundle, 
         ]
         np.testing.assert_allclose(vectors(tmp_path / "out")[own], wanted, atol=1e-5)
     # In windows, each of which has the context before it, no chunk is lost.
-    windows = flags | {"max_seq_length": 16, "stride": 9, "chunk_tokens": 40}
-    windows["chunk_context"] = "title"
+    windows = flags | {"max_seq_length": 16, "chunk_tokens": 40}
     assert embed(tmp_path / "windows", tiny_bundle, source, **windows) == 0
     texts = rows(tmp_path / "windows")["text"]
     assert " ".join(texts).split() == " ".join(found["text"]).split()
     assert np.isfinite(vectors(tmp_path / "windows")).all()
 
 
-@pytest.mark.parametrize("pooling", ["own", "late"])
+@pytest.mark.parametrize("context", ["title", "title,document"])
 def test_a_long_context_is_cut_and_counted_and_chunks_leave_room(
-    tmp_path, tiny_bundle, pooling, capsys
+    tmp_path, tiny_bundle, context, capsys
 ):
     text = "the bank of a river. " * 12
     source = write_json(
@@ -114,9 +114,8 @@ def test_a_long_context_is_cut_and_counted_and_chunks_leave_room(
         {"id": "word", "title": "x" * 90, "text": text},
         {"id": "short", "title": "red star", "text": text},
     )
-    flags = {"chunk": "tokens", "max_seq_length": 16, "keep_text": True, "chunk_pooling": pooling}
-    context = {"chunk_context": "title"}
-    assert embed(tmp_path / "out", tiny_bundle, source, **flags, **context) == 0
+    flags = {"chunk": "tokens", "max_seq_length": 16, "keep_text": True, "chunk_context": context}
+    assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 0
     said = capsys.readouterr().out
     assert "contexts of 2 documents were cut, at half of what the model reads at a time" in said
     assert record(tmp_path / "out")["cut_contexts"] == 2
@@ -124,7 +123,7 @@ def test_a_long_context_is_cut_and_counted_and_chunks_leave_room(
     for name in ("long", "short"):
         own = [text for text, each in zip(found["text"], found["id"], strict=True) if each == name]
         assert "".join(own).replace(" ", "") == text.replace(" ", "")
-    if pooling == "late":
+    if context != "title":
         return
     assert max(found["num_tokens"]) <= 16
     first = found["id"].index("long")
@@ -138,7 +137,7 @@ def test_a_long_context_is_cut_and_counted_and_chunks_leave_room(
 
 def record_of_short(tmp_path, model, flags):
     source = write_json(tmp_path / "short.jsonl", *DOCUMENTS[:1])
-    assert embed(tmp_path / "short", model, source, chunk_context="title", **flags) == 0
+    assert embed(tmp_path / "short", model, source, **flags) == 0
     return record(tmp_path / "short")
 
 
@@ -208,8 +207,8 @@ def test_a_document_whose_title_changed_is_embedded_again(tmp_path, tiny_bundle,
         ("jsonl", {"chunk_context": "title", "chunk": ""}, "--chunk_context requires --chunk"),
         (
             "jsonl",
-            {"chunk_context": "headings", "chunk_pooling": "late"},
-            "--chunk_context headings conflicts with --chunk_pooling late",
+            {"chunk_context": "headings,document"},
+            "--chunk_context headings conflicts with document",
         ),
     ],
 )

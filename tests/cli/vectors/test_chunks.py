@@ -25,6 +25,9 @@ DOCUMENTS = {
 }
 
 
+OF_CHUNKS = ("chunk", "chunk_tokens", "overlap")
+
+
 @pytest.fixture
 def corpus(tmp_path):
     path = tmp_path / "in.jsonl"
@@ -58,7 +61,7 @@ def test_the_summary_says_how_many_chunks_a_second(tmp_path, tiny_bundle, capsys
     [
         {"chunk": "sentence"},
         {"chunk": "paragraph", "chunk_tokens": 11},
-        {"chunk": "tokens", "chunk_tokens": 11, "chunk_overlap": 2, "normalize": True},
+        {"chunk": "tokens", "chunk_tokens": 11, "overlap": 2, "normalize": True},
     ],
     ids=lambda flags: flags["chunk"],
 )
@@ -79,7 +82,7 @@ def test_a_chunk_has_the_vector_of_its_text(tmp_path, tiny_bundle, corpus, flags
     assert max(found["num_tokens"]) <= 16
     alone = tmp_path / "alone.jsonl"
     alone.write_text("\n".join(json.dumps({"text": text}) for text in found["text"]))
-    given = {name: value for name, value in flags.items() if not name.startswith("chunk")}
+    given = {name: value for name, value in flags.items() if name not in OF_CHUNKS}
     assert embed(tmp_path / "alone", tiny_bundle, alone, **given) == 0
     assert_near(vectors(output), vectors(tmp_path / "alone"))
     assert rows(tmp_path / "alone")["num_tokens"] == found["num_tokens"]
@@ -89,7 +92,7 @@ def test_a_chunk_that_is_pooled_late_is_the_mean_of_its_tokens_in_the_document(
     tmp_path, tiny_bundle, corpus
 ):
     output, flags = tmp_path / "late", {"max_seq_length": 24, "block_bytes": 200}
-    chunk = {"chunk": "sentence", "chunk_pooling": "late", "dim": 8}
+    chunk = {"chunk": "sentence", "chunk_context": "document", "dim": 8}
     assert embed(output, tiny_bundle, corpus, **chunk, **flags) == 0
     found = places(output)
     flags |= {"granularity": "token", "long_text": "window", "dim": 8}
@@ -139,7 +142,7 @@ def test_chunks_are_continued_verified_searched_and_not_embedded_again(
 
 def test_chunks_that_overlap_are_read_in_blocks_of_the_usual_size(tmp_path, tiny_bundle, capsys):
     (tmp_path / "in.txt").write_text("the bank of the river\n" * 1000)
-    flags = {"chunk": "tokens", "chunk_overlap": 32, "dry_run": True}
+    flags = {"chunk": "tokens", "overlap": 32, "dry_run": True}
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 0
     assert "in 1 block\n" in capsys.readouterr().out
 
@@ -181,8 +184,8 @@ def test_every_format_has_the_same_chunks(tmp_path, tiny_bundle, corpus):
         ({"chunk": "tokens", "long_text": "window"}, "--chunk conflicts with --long_text window"),
         ({"chunk": "tokens", "chunk_tokens": 600}, "--chunk_tokens must be at most 62"),
         (
-            {"chunk": "tokens", "chunk_pooling": "late", "pooling": "cls"},
-            "--chunk_pooling late takes the mean of tokens and conflicts with --pooling cls",
+            {"chunk": "tokens", "chunk_context": "document", "pooling": "cls"},
+            "--chunk_context document takes the mean of tokens and conflicts with --pooling cls",
         ),
     ],
 )
@@ -194,7 +197,7 @@ def test_flags_that_conflict_are_refused(tmp_path, tiny_bundle, corpus, capsys, 
 def test_late_chunks_of_a_model_with_modules_on_tokens_are_refused(tmp_path, capsys):
     write_sentence_transformers(tmp_path / "model", **CASES["weighted"])
     (tmp_path / "in.txt").write_text("a bank\n", encoding="utf-8")
-    places, late = (str(tmp_path / "model"), tmp_path / "in.txt"), {"chunk_pooling": "late"}
+    places, late = (str(tmp_path / "model"), tmp_path / "in.txt"), {"chunk_context": "document"}
     assert embed(tmp_path / "out", *places, chunk="sentence", **late) == 2
-    assert "--chunk_pooling late takes the mean of hidden states, but" in capsys.readouterr().err
+    assert "--chunk_context document takes the mean of hidden" in capsys.readouterr().err
     assert embed(tmp_path / "out", *places, chunk="sentence") == 0

@@ -99,12 +99,12 @@ def test_words_say_what_truncation_cut(tmp_path, tiny_bundle):
 
 def test_long_texts_in_windows(tmp_path, encoder):
     (tmp_path / "in.txt").write_text(f"short\n{LONG}\n")
-    flags = {"long_text": "window", "max_seq_length": 16, "stride": 4}
+    flags = {"long_text": "window", "max_seq_length": 16, "overlap": 4}
     assert embed(tmp_path / "merged", encoder.bundle.path, tmp_path / "in.txt", **flags) == 0
-    wanted = encoder.encode(["short", LONG], max_seq_length=16, long_text="window", stride=4)
+    wanted = encoder.encode(["short", LONG], max_seq_length=16, long_text="window", overlap=4)
     assert_near(vectors(tmp_path / "merged"), wanted)
     assert rows(tmp_path / "merged")["truncated"] == [False, False]
-    flags["no_merge_windows"] = True
+    flags["long_text"] = "windows"
     assert embed(tmp_path / "kept", encoder.bundle.path, tmp_path / "in.txt", **flags) == 0
     kept = rows(tmp_path / "kept")
     assert kept["window"] == [0, *range(len(kept["id"]) - 1)]
@@ -178,7 +178,7 @@ def test_a_document_of_a_hundred_thousand_words(tmp_path, encoder):
     text = " ".join(np.random.default_rng(5).choice(words, 100_000).tolist())
     (tmp_path / "in.txt").write_text(f"{text}\nshort\n")
     model = encoder.bundle.path
-    flags = {"long_text": "window", "stride": 0, "layers": 0}
+    flags = {"long_text": "window", "overlap": 0, "layers": 0}
     assert embed(tmp_path / "out", model, tmp_path / "in.txt", **flags) == 0
     tokens = len(encoder.tokenizer.encode(text)) - 2
     short = len(encoder.tokenizer.encode("short")) - 2
@@ -199,11 +199,11 @@ def test_a_document_of_a_hundred_thousand_words(tmp_path, encoder):
         ({"granularity": "token", "pooling": "cls"}, "--pooling is for vectors of sentences"),
         ({"granularity": "token", "dim": 33}, "--dim must be between 1 and 32"),
         ({"granularity": "word", "text_b_column": "b"}, "word is for single texts"),
-        ({"no_merge_windows": True}, "--no_merge_windows requires --long_text window"),
+        ({"granularity": "token", "long_text": "windows"}, "--long_text windows is for vectors of"),
         ({"pooling": "cls,cls"}, "--pooling must name each once, got cls,cls"),
         (
-            {"long_text": "window", "stride": 62},
-            "--stride must be at least 0 and below 62, the tokens of a text that fit a row of "
+            {"long_text": "window", "overlap": 62},
+            "--overlap must be at least 0 and below 62, the tokens of a text that fit a row of "
             "--max_seq_length 64, got 62",
         ),
         ({"long_text": "window", "text_b_column": "b"}, "window is for single texts"),

@@ -178,7 +178,7 @@ def test_other_formats_hold_the_same_weights(tmp_path, splade, corpus, both, sci
 
 def test_kept_windows_and_chunks_have_a_row_each(tmp_path, splade, corpus):
     for flags, piece in (
-        ({"long_text": "window", "no_merge_windows": True}, "window"),
+        ({"long_text": "windows"}, "window"),
         ({"chunk": "tokens", "chunk_tokens": 8}, "chunk"),
     ):
         output = tmp_path / piece
@@ -227,7 +227,10 @@ REFUSED = [
         "--output_dtype is for --vectors dense and multi",
     ),
     ({"vectors": "dense", "top_k": 3}, "--top_k requires --vectors sparse"),
-    ({"vectors": "dense,sparse", "chunk": "tokens", "chunk_pooling": "late"}, "late is for dense"),
+    (
+        {"vectors": "dense,sparse", "chunk": "tokens", "chunk_context": "document"},
+        "document is for --vectors dense, not sparse",
+    ),
     (
         {"extra_columns": "values:int64"},
         "--extra_columns values clashes with a column of --vectors",

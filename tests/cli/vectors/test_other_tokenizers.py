@@ -128,11 +128,11 @@ def test_pairs_are_rows_of_the_encoder(tmp_path, model):
 def test_windows_cover_a_long_text(tmp_path, model):
     text = " ".join(["The bank, of the river! Straße 北京."] * 12)
     (tmp_path / "in.txt").write_text(f"{text}\n", encoding="utf-8")
-    flags = {"long_text": "window", "stride": 5, "max_seq_length": 40}
+    flags = {"long_text": "window", "overlap": 5, "max_seq_length": 40}
     assert embed(tmp_path / "out", model, tmp_path / "in.txt", **flags) == 0
     wanted = bert_embed.load(model).encode([text], **flags)
     np.testing.assert_allclose(vectors(tmp_path / "out"), wanted, atol=1e-5)
-    whole = {**flags, "no_merge_windows": True}
+    whole = {**flags, "long_text": "windows"}
     assert embed(tmp_path / "windows", model, tmp_path / "in.txt", **whole) == 0
     found = rows(tmp_path / "windows")
     spans = sorted(zip(found["start"], found["stop"], strict=True))

@@ -38,12 +38,12 @@ def test_a_run_gives_the_librarys_vectors_of_texts_of_any_length(tmp_path, flags
 
 
 def test_windows_of_examples_have_the_characters_of_the_texts(tmp_path, flags):
-    cut = ["--long_text=window", "--max_seq_length=4", "--stride=1"]
+    cut = ["--long_text=window", "--max_seq_length=4", "--overlap=1"]
     assert main(["tokenize", *flags, *cut]) == ExitCode.DONE
     flags[1] = f"--output={tmp_path / 'direct'}"
-    assert main(["embed", *flags, *cut, "--no_merge_windows"]) == ExitCode.DONE
+    assert main(["embed", *flags, *cut, "--long_text=windows"]) == ExitCode.DONE
     flags[:2] = f"--input={tmp_path / 'out'}", f"--output={tmp_path / 'read'}"
-    assert main(["embed", *flags, "--long_text=window", "--no_merge_windows"]) == ExitCode.DONE
+    assert main(["embed", *flags, "--long_text=windows"]) == ExitCode.DONE
     found = pq.read_table(tmp_path / "read" / "windows")
     assert found == pq.read_table(tmp_path / "direct" / "windows")
     assert found["stop"].to_pylist()[0] == len("the bank of the")

@@ -72,7 +72,7 @@ def test_each_output_type_reads_as_from_parquet(tmp_path, tiny_bundle, texts, dt
 
 
 def test_windows_keep_their_places(tmp_path, tiny_bundle, texts):
-    flags = {"long_text": "window", "max_seq_length": 20, "no_merge_windows": True}
+    flags = {"long_text": "windows", "max_seq_length": 20}
     assert embed(tmp_path / "parquet", tiny_bundle, texts, **flags) == 0
     assert embed(tmp_path / "out", tiny_bundle, texts, output_format="tfrecord", **flags) == 0
     wanted = rows(tmp_path / "parquet")

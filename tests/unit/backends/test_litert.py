@@ -132,11 +132,11 @@ def test_merged_windows_are_finished_as_rows_are(tiny_bundle):
     spec = VectorSpec(normalize=True, dim=20)
     encoder = Encoder(read_bundle(tiny_bundle), spec, precision="int8")
     text = "the river and the bank " * 30
-    merged = encoder.encode([text], long_text="window", max_seq_length=32, stride=4)
+    merged = encoder.encode([text], long_text="window", max_seq_length=32, overlap=4)
     assert merged.shape == (1, 20)
     assert np.linalg.norm(merged) == pytest.approx(1, abs=1e-5)
     float32 = Encoder(encoder.bundle, spec)
-    wanted = float32.encode([text], long_text="window", max_seq_length=32, stride=4)
+    wanted = float32.encode([text], long_text="window", max_seq_length=32, overlap=4)
     assert similar(merged, wanted).min() > 0.999
 
 

@@ -18,7 +18,7 @@ from bert_embed.base.errors import InputError, SettingError
 from bert_embed.transforms import BertEmbeddings, BertModelHandler, EmbedDocuments
 
 TEXTS = ["the bank of the river", "money"]
-PAIRED_WINDOWS = {"texts_b": TEXTS, "long_text": "window", "stride": 1}
+PAIRED_WINDOWS = {"texts_b": TEXTS, "long_text": "window", "overlap": 1}
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +78,9 @@ EVERYWHERE = [
         ("encode", [("a", "b")], {}, "texts must be str, number 0 is tuple; pairs are two lists"),
         ("encode", TEXTS, {"prompt": 3}, "prompt must be a str, got 3"),
         ("encode", TEXTS, {"long_text": ["window"]}, "long_text must be one of truncate,"),
-        ("encode", TEXTS, {"long_text": "window", "stride": "3"}, "stride must be an integer"),
-        ("encode", TEXTS, {"stride": 3}, "stride requires long_text window"),
+        ("encode", TEXTS, {"long_text": "window", "overlap": "3"}, "overlap must be an integer"),
+        ("encode", TEXTS, {"long_text": "windows"}, "long_text windows gives several vectors"),
+        ("encode", TEXTS, {"overlap": 3}, "overlap requires long_text window"),
         ("encode", TEXTS, {"texts_b": {"a", "b"}}, "texts_b must be a list of texts, got a set"),
         ("units", TEXTS, {"texts_b": "b"}, "texts_b must be a list of texts, got one str"),
         ("units", TEXTS, {"of": "word", "word_pooling": 1}, "word_pooling must be one of mean,"),
@@ -307,7 +308,7 @@ def test_no_text_stands_in_a_message(encoder):
 
 
 @pytest.mark.parametrize(
-    "error", [InputError("a message", "dim"), SettingError("stride", "requires long_text", "x")]
+    "error", [InputError("a message", "dim"), SettingError("overlap", "requires long_text", "x")]
 )
 def test_errors_come_from_other_processes_as_they_were(error):
     (shown,) = traceback.format_exception_only(error)

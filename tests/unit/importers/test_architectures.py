@@ -289,7 +289,7 @@ def test_a_bundle_gives_what_it_gave_at_its_import(bundle):
 
 def test_windows_and_words_of_a_long_text_cover_it(encoders):
     text = LONG
-    found = encoders("litert").encode([text], max_seq_length=40, long_text="window", stride=8)
+    found = encoders("litert").encode([text], max_seq_length=40, long_text="window", overlap=8)
     assert np.linalg.norm(found[0]) == pytest.approx(1, abs=1e-5)
     (words,) = encoders("litert").units([text], "word")
     assert words.texts == text.split()

@@ -86,11 +86,11 @@ def test_all_kinds_come_from_one_pass_with_the_same_bits_in_any_batch(bundle):
 
 def test_windows_of_a_text_give_each_token_its_largest_weight(bundle):
     encoder = Encoder(bundle, threads=1)
-    windows = {"long_text": "window", "max_seq_length": 16, "stride": 4}
+    windows = {"long_text": "window", "max_seq_length": 16, "overlap": 4}
     text = TEXTS[4]
     found = encoder.encode(text, **windows, kind="sparse")
     assert found.indices.tolist() == np.unique(found.indices).tolist()
-    kept = TextSpec(vectors=("sparse",), merge_windows=False, **windows)
+    kept = TextSpec(vectors=("sparse",), **windows | {"long_text": "windows"})
     rows = text_rows(encoder.tokenizer, kept, [text])
     apart = encoder.embedder.run(Request(kept, rows=rows)).vectors.heads["sparse"]
     largest = {}

@@ -68,7 +68,7 @@ def test_tokens_words_chunks_and_windows_have_no_special_tokens(potion):
     (words,) = encoder.units([text], of="word")
     np.testing.assert_allclose(words.vectors[1], tokens.vectors[1:3].mean(axis=0), atol=1e-6)
     # Windows that share nothing are merged to the mean of all tokens.
-    windows = encoder.encode(text, max_seq_length=4, long_text="window", stride=0)
+    windows = encoder.encode(text, max_seq_length=4, long_text="window", overlap=0)
     np.testing.assert_allclose(windows, found, atol=1e-6)
     np.testing.assert_array_equal(tokens.vectors[0], tokens.vectors[4])
     prompted = encoder.encode("river", prompt="the ")

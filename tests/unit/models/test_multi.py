@@ -162,9 +162,10 @@ def test_a_marker_in_a_text_is_text(encoders, models, case):
 def test_windows_give_each_token_of_a_document_once(encoders):
     encoder = encoders("stanford")
     whole = encoder.encode(TEXTS, max_seq_length=64, long_text="truncate", kind="multi")
-    merged = encoder.encode(TEXTS[:4], max_seq_length=9, long_text="window", stride=3, kind="multi")
+    windows = {"max_seq_length": 9, "long_text": "window", "overlap": 3}
+    merged = encoder.encode(TEXTS[:4], **windows, kind="multi")
     assert np.diff(merged.splits).tolist() == np.diff(whole.splits)[:4].tolist()
-    short = encoder.encode(["a"], max_seq_length=9, long_text="window", stride=3, kind="multi")
+    short = encoder.encode(["a"], **windows, kind="multi")
     assert np.array_equal(short.vectors, encoder.encode(["a"], kind="multi").vectors)
 
 
@@ -177,7 +178,7 @@ def run_texts(encoder, texts, length, **settings):
 
 
 def test_kept_windows_have_vectors_of_their_own(encoders):
-    windows = {"long_text": "window", "stride": 3, "merge_windows": False}
+    windows = {"long_text": "windows", "overlap": 3}
     text = "people could find two banks of the river"
     rows, done = run_texts(encoders("stanford"), [text], 9, **windows)
     found = done.vectors.heads["multi"]

@@ -62,8 +62,8 @@ def test_int8_stays_near(encoder):
 
 
 def test_the_logits_of_windows_are_averaged_by_their_tokens(encoder):
-    windows = {"long_text": "window", "max_seq_length": 16, "stride": 4}
-    apart = scores(encoder, [LONG], **windows, merge_windows=False)
+    windows = {"long_text": "window", "max_seq_length": 16, "overlap": 4}
+    apart = scores(encoder, [LONG], **windows | {"long_text": "windows"})
     layout_counts = np.array([14, 14, 14, 14, 10])
     logits = apart[0].heads["scores"]
     assert logits.shape == (5, 3)

@@ -27,7 +27,7 @@ from tests.support.models.tiny import WORDS
 TEXTS = ("the bank of the river", "a", "money in the vault of people", "two", "the bank of it")
 LONG = " ".join(np.random.default_rng(3).choice(WORDS, 50))
 ONES = np.ones(len(VOCABULARY), np.float32)
-LATE = {"chunk": "sentence", "chunk_pooling": "late", "long_text": "window"}
+LATE = {"chunk": "sentence", "chunk_context": ("document",)}
 QUERY = "query_0_SparseStaticEmbedding"
 CASES = {
     "max": {"pooling_strategy": "max"},
@@ -151,8 +151,8 @@ def test_dense_vectors_of_any_layer_come_from_the_same_pass(encoder):
 def test_windows_become_one_vector_as_tokens_do(models, case, merge):
     encoder = Encoder(models(case)[0], threads=1)
     texts = [TEXTS[0], LONG, TEXTS[1]]
-    windows = {"long_text": "window", "max_seq_length": 16, "stride": 4}
-    apart = sparse(encoder, texts, **windows, merge_windows=False)
+    windows = {"long_text": "window", "max_seq_length": 16, "overlap": 4}
+    apart = sparse(encoder, texts, **windows | {"long_text": "windows"})
     counts = np.array([1, 5, 1])
     rows = whole(apart)
     assert len(rows) == counts.sum()
@@ -212,7 +212,7 @@ def test_rows_that_are_not_finite_fail_alone(tmp_path):
         ({"vectors": ("sparse",), "granularity": ("token",)}, "granularity is of dense vectors"),
         ({"top_k": 5}, "top_k requires vectors sparse"),
         ({"vectors": ("sparse",), "top_k": 0}, "top_k must be at least 1, got 0"),
-        ({"vectors": ("sparse",), **LATE}, "chunk_pooling late is for dense vectors, not sparse"),
+        ({"vectors": ("sparse",), **LATE}, "chunk_context document is for vectors dense, not s"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, said):
@@ -319,7 +319,7 @@ def test_sparse_vectors_know_their_width_and_convert(encoder):
     assert found.to_dicts()[1] == {at: matrix[1, at] for at in np.flatnonzero(matrix[1]).tolist()}
     for some in (found[1:3], found[np.array([3, 1])], found.largest(2), found[-1]):
         assert some.width == len(VOCABULARY)
-    windows = {"long_text": "window", "max_seq_length": 16, "stride": 4}
+    windows = {"long_text": "window", "max_seq_length": 16, "overlap": 4}
     assert encoder.encode([LONG], **windows, kind="sparse").width == len(VOCABULARY)
     assert encoder.encode([], kind="sparse").to_scipy().shape == (0, len(VOCABULARY))
     with pytest.raises(IndexError):

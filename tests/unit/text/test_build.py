@@ -115,7 +115,7 @@ def test_rows_of_a_model_without_special_tokens_are_texts_alone():
     assert rows.row_splits.tolist() == [0, 1, 1, 2]
     assert rows.truncated.tolist() == [False, False, True]
     texts = (np.array([7, 8, 9, 5]), np.array([0, 4]))
-    rows, windows = build_windows(*texts, 3, NO_TOKEN, NO_TOKEN, stride=1)
+    rows, windows = build_windows(*texts, 3, NO_TOKEN, NO_TOKEN, overlap=1)
     assert rows.input_ids.tolist() == [7, 8, 9, 9, 5]
     assert windows.count.tolist() == [3, 2]
     pairs = build_rows(*texts, 3, NO_TOKEN, NO_TOKEN, np.array([6]), np.array([0, 1]), 0)

@@ -72,16 +72,16 @@ def test_a_sentence_is_a_chunk_and_white_space_is_none():
 
 def test_sentences_fill_a_chunk_and_overlap_by_whole_sentences():
     text = "The bank. A river. The bank of a river. The river."
-    found = chunks([text], chunk="sentence", chunk_tokens=6, chunk_overlap=3)
+    found = chunks([text], chunk="sentence", chunk_tokens=6, overlap=3)
     assert found == [["The bank. A river.", "The bank of a river.", "The river."]]
-    found = chunks([text], chunk="sentence", chunk_tokens=9, chunk_overlap=3)
+    found = chunks([text], chunk="sentence", chunk_tokens=9, overlap=3)
     first, second = "The bank. A river.", "A river. The bank of a river."
     assert found == [[first, second, "The river."]]
 
 
 def test_paragraphs_overlap_by_sentences():
     text = "The bank. A river.\n\nThe river of a bank. The river.\n\nA bank."
-    found = chunks([text], chunk="paragraph", chunk_tokens=12, chunk_overlap=4)
+    found = chunks([text], chunk="paragraph", chunk_tokens=12, overlap=4)
     first, second = "The bank. A river.", "The river of a bank. The river."
     assert found == [[first, f"A river.\n\n{second}", "The river.\n\nA bank."]]
 
@@ -92,7 +92,7 @@ def test_what_is_longer_than_a_chunk_is_divided_between_words():
         ["the", "unaffables", "of a river.", "The bank."]
     ]
     assert chunks(["unaffables"], chunk="tokens", chunk_tokens=3) == [["unaffable", "s"]]
-    assert chunks([text], chunk="tokens", chunk_tokens=5, chunk_overlap=1) == [
+    assert chunks([text], chunk="tokens", chunk_tokens=5, overlap=1) == [
         ["the unaffables", "of a river. The", "The bank."]
     ]
 
@@ -123,10 +123,13 @@ def test_ranges_cover_all_and_advance(lengths, most, overlap, finer):
     [
         ({"chunk_tokens": 5}, "chunk_tokens requires chunk"),
         ({"chunk": "line"}, "chunk must be one of sentence, paragraph, tokens, got 'line'"),
-        ({"chunk": "sentence", "chunk_overlap": 2}, "chunk_overlap requires chunk_tokens"),
-        ({"chunk": "tokens", "chunk_tokens": 2, "chunk_overlap": 2}, "below chunk_tokens, got 2"),
+        ({"chunk": "sentence", "overlap": 2}, "overlap of chunks requires chunk_tokens"),
+        ({"chunk": "tokens", "chunk_tokens": 2, "overlap": 2}, "below chunk_tokens, got 2"),
         ({"chunk": "tokens", "granularity": ("token",)}, "requires granularity sentence alone"),
-        ({"chunk": "tokens", "chunk_pooling": "late"}, "chunk conflicts with long_text truncate"),
+        (
+            {"chunk": "tokens", "chunk_context": ("document",), "long_text": "reject"},
+            "chunk conflicts with long_text reject",
+        ),
     ],
 )
 def test_settings_that_conflict_are_named(settings, problem):

@@ -66,10 +66,7 @@ def test_windows_of_a_document_begin_with_its_context():
         12,
         chunk="sentence",
         chunk_tokens=16,
-        chunk_pooling="late",
-        long_text="window",
-        stride=9,
-        chunk_context=("title",),
+        chunk_context=("title", "document"),
         prompt="red ",
     )
     texts = ["The bank. A river of unaffables! The bank of a river.", "A bank."]

@@ -260,7 +260,7 @@ def test_words_and_windows_are_those_of_the_text(encoder):
         *("The", "bank", ",", "of", "the", "river", "!", "It", "is", "12", ".", "5", "m"),
         *("wide", ".", "Is", "it", "?"),
     ]
-    window = encoder.encode([text * 9], max_seq_length=40, long_text="window", stride=8)
+    window = encoder.encode([text * 9], max_seq_length=40, long_text="window", overlap=8)
     assert np.linalg.norm(window[0]) == pytest.approx(1, abs=1e-5)
 
 

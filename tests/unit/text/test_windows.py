@@ -22,7 +22,7 @@ def texts_of(lengths, prompt_tokens):
     )
 
 
-def plain_windows(lengths, longest, stride):
+def plain_windows(lengths, longest, overlap):
     """Spans of each document, one by one."""
     spans = []
     for length in lengths:
@@ -31,7 +31,7 @@ def plain_windows(lengths, longest, stride):
             own.append((start, min(start + longest, length)))
             if start + longest >= length:
                 break
-            start += longest - stride
+            start += longest - overlap
         spans.append(own)
     return spans
 
@@ -43,12 +43,12 @@ def plain_windows(lengths, longest, stride):
     data=st.data(),
 )
 def test_windows_cover_each_text_as_asked(lengths, longest, prompt_tokens, data):
-    stride = data.draw(st.integers(0, longest - 1))
+    overlap = data.draw(st.integers(0, longest - 1))
     ids, splits = texts_of(lengths, prompt_tokens)
     rows, windows = build_windows(
-        ids, splits, longest + prompt_tokens + 2, CLS, SEP, stride, prompt_tokens
+        ids, splits, longest + prompt_tokens + 2, CLS, SEP, overlap, prompt_tokens
     )
-    wanted = plain_windows(lengths, longest, stride)
+    wanted = plain_windows(lengths, longest, overlap)
     assert np.diff(windows.splits).tolist() == [len(own) for own in wanted]
     flat = [(n, *span) for n, own in enumerate(wanted) for span in own]
     found = zip(windows.document, windows.first, windows.first + windows.count, strict=True)
@@ -78,11 +78,11 @@ def plain_max_context(spans, token):
     data=st.data(),
 )
 def test_a_token_is_taken_from_the_window_with_most_around_it(lengths, longest, data):
-    stride = data.draw(st.integers(0, longest - 1))
+    overlap = data.draw(st.integers(0, longest - 1))
     ids, splits = texts_of(lengths, 0)
-    _, windows = build_windows(ids, splits, longest + 2, CLS, SEP, stride)
+    _, windows = build_windows(ids, splits, longest + 2, CLS, SEP, overlap)
     window, inside = widest_context(windows)
-    spans = plain_windows(lengths, longest, stride)
+    spans = plain_windows(lengths, longest, overlap)
     wanted = [
         windows.splits[n] + plain_max_context(own, token)
         for n, (length, own) in enumerate(zip(lengths, spans, strict=True))
@@ -105,8 +105,8 @@ def test_merged_vectors_are_means_weighted_by_tokens():
     np.testing.assert_allclose(merged[1], wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize("stride", [-1, 6, 7])
-def test_a_stride_that_leads_nowhere_is_refused(stride):
+@pytest.mark.parametrize("overlap", [-1, 6, 7])
+def test_an_overlap_that_leads_nowhere_is_refused(overlap):
     assert window_tokens(10, 2, 5) == 6
-    with pytest.raises(ValueError, match=r"stride must be at least 0 and below 6, .* got"):
-        window_tokens(10, 2, stride)
+    with pytest.raises(ValueError, match=r"overlap must be at least 0 and below 6, .* got"):
+        window_tokens(10, 2, overlap)

@@ -50,7 +50,7 @@ def reading(spec, prompt_tokens=0, vocabulary=1000):
 
 def read_back(data, spec, prompt_tokens=0, vocabulary=1000):
     records = [record for some in unframed([bytes(data)]) for record in some]
-    begins = document_begins(records, spec.long_text == "window")
+    begins = document_begins(records, spec.in_windows)
     known = reading(spec, prompt_tokens, vocabulary)
     return example_block(Part(3, 1), "file", records, begins, 0, known, NONE)
 
@@ -79,15 +79,14 @@ TEXTS = st.lists(
 
 @given(
     texts=TEXTS,
-    long_text=st.sampled_from(["truncate", "reject", "window"]),
+    long_text=st.sampled_from(["truncate", "reject", "window", "windows"]),
     length=st.integers(8, 24),
     prompt=st.sampled_from(["", "of the "]),
-    merge=st.booleans(),
 )
 @settings(max_examples=120)
-def test_a_block_comes_back_as_it_was(tokenizer, texts, long_text, length, prompt, merge):
-    stride = 2 if long_text == "window" else None
-    spec = TextSpec(length, EVERY, long_text, stride, merge_windows=merge, prompt=prompt)
+def test_a_block_comes_back_as_it_was(tokenizer, texts, long_text, length, prompt):
+    overlap = 2 if "window" in long_text else None
+    spec = TextSpec(length, EVERY, long_text, overlap, prompt=prompt)
     words = [text.split() if n % 2 else None for n, text in enumerate(texts)]
     texts = [text if own is None else " ".join(own) for text, own in zip(texts, words, strict=True)]
     block = blocks(texts, words=words if any(words) else None)
@@ -166,7 +165,7 @@ def test_what_is_no_row_is_rejected_with_its_reason():
 
 
 def test_windows_that_are_missing_cost_their_document_alone(tokenizer):
-    spec = TextSpec(8, long_text="window", stride=2)
+    spec = TextSpec(8, long_text="window", overlap=2)
     texts = ["bank", "the bank of the river and the bank of the money", "river"]
     whole = token_block(blocks(texts), tokenizer, dataclasses.replace(spec, granularity=EVERY[:2]))
     records = [r for some in unframed([example_bytes(whole, TOKENIZER)]) for r in some]

@@ -62,7 +62,7 @@ def test_one_failed_window_takes_its_document_along_and_no_other(tiny_bundle):
     """Every granularity at once: all columns lose the same document."""
     bundle = read_bundle(tiny_bundle)
     texts = ["a b c d", "a b z d", "money bank"]
-    spec = TextSpec(4, ("sentence", "token", "word"), "window", stride=0, merge_windows=False)
+    spec = TextSpec(4, ("sentence", "token", "word"), "windows", overlap=0)
     found = embedded(bundle, texts, spec)
     assert found.ids.to_pylist() == ["in.txt:0", "in.txt:2"]
     assert [each.source for each in found.part.rejected] == ["in.txt:1"]

@@ -41,7 +41,7 @@ def test_a_text_too_long_is_rejected_where_asked(tiny_bundle):
 
 def test_equal_windows_run_once(tiny_bundle):
     block = documents(["a b a b a b", "a b"])
-    spec = TextSpec(4, long_text="window", stride=0)
+    spec = TextSpec(4, long_text="window", overlap=0)
     found = token_block(block, load_tokenizer(read_bundle(tiny_bundle)), spec)
     assert found.layout.windows.splits.tolist() == [0, 3, 4]
     assert found.row.tolist() == [0, 0, 0, 0]

@@ -102,7 +102,7 @@ SETTINGS = {
     "layers": {"layers": [-1, -2], "layer_combine": "concat", "normalize": True},
     "pooling": {"pooling": "max", "pool_special_tokens": False, "dim": 5},
     "length": {"max_seq_length": 6},
-    "windows": {"max_seq_length": 8, "long_text": "window", "stride": 2},
+    "windows": {"max_seq_length": 8, "long_text": "window", "overlap": 2},
 }
 
 
@@ -417,7 +417,7 @@ def test_another_machine_finds_the_model_by_its_name(tiny_bundle):
     [
         ({"layers": [1, 2]}, "layer_combine"),
         ({"pooling": "median"}, "pooling must be one of mean"),
-        ({"long_text": "window", "stride": 62}, "stride must be at least 0 and below 62"),
+        ({"long_text": "window", "overlap": 62}, "overlap must be at least 0 and below 62"),
         ({"long_text": "window", "text_b_column": "b"}, "text_b_column makes pairs"),
         ({"prompt": "a " * 62}, "prompt has 62 tokens, which leaves no room"),
         ({"column": ""}, "column must be the name of a field, got ''"),
