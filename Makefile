@@ -268,16 +268,18 @@ notebooks: build/docs-venv/made .venv/dev embed  ## execute the notebooks of doc
 bench: .venv/dev model  ## measure against the peers (an hour; own environment under build/)
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
-# Bases that cannot be pulled get stand-ins. DEVICE=gpu and DEVICE=tpu make those of accelerators, TENSORFLOW=no
-# images without TensorFlow, and MODEL=minilm adds that model.
+# Bases that cannot be pulled get stand-ins. DEVICE=gpu and DEVICE=tpu make those of accelerators, CUDA=13 for
+# drivers from 580 on, TENSORFLOW=no images without TensorFlow, and MODEL adds a model.
 DEVICE := cpu
 TENSORFLOW := yes
+CUDA := 12
 # Workers need the Python of the command that submits.
 PYTHON_MINOR = $(shell $(PYTHON) -c 'import sys; print(sys.version_info.minor)')
 images:  ## build the images of workers and templates with Docker (docs/cloud.md)
 	PYTHON_MINOR=$(PYTHON_MINOR) deploy/docker/bases.sh build/image_bases
 	for target in worker template; do DOCKER_BUILDKIT=1 docker build --network host --file deploy/docker/Dockerfile \
-		--build-arg DEVICE=$(DEVICE) --build-arg PYTHON_MINOR=$(PYTHON_MINOR) --build-arg TENSORFLOW=$(TENSORFLOW) --build-arg MODEL=$(MODEL) \
+		--build-arg DEVICE=$(DEVICE) --build-arg PYTHON_MINOR=$(PYTHON_MINOR) --build-arg MODEL=$(MODEL) \
+		--build-arg TENSORFLOW=$(TENSORFLOW) --build-arg CUDA=$(CUDA) \
 		--build-arg REVISION=$$(git rev-parse HEAD) --target $$target \
 		--tag bert-embed-$(DEVICE)$$([ $$target = worker ] || echo -$$target):test . || exit 1; done
 	docker images --filter reference='bert-embed-$(DEVICE)*:test'

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# install.sh cpu|gpu|tpu [yes|no|cuda]: installs the packages of workers with a processor, NVIDIA GPUs
-# or TPUs. JAX computes on both, and TensorFlow reads its models and examples on the processor; no
-# leaves TensorFlow out. cuda, for gpu alone, has TensorFlow compute there, and leaves JAX out.
+# install.sh cpu|gpu|tpu [yes|no|cuda] [12|13]: installs the packages of workers with a processor, NVIDIA
+# GPUs or TPUs. JAX computes on both, and TensorFlow reads its models and examples on the processor; no
+# leaves TensorFlow out. cuda, for gpu alone, has TensorFlow compute there, and leaves JAX out. JAX's CUDA 12
+# takes drivers from 525 on, which Dataflow and Cloud Run have; CUDA 13 from 580 on.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-device=${1:?} tensorflow=${2:-yes}
-case $device-$tensorflow in
-  cpu-yes | cpu-no | gpu-yes | gpu-no | gpu-cuda | tpu-yes | tpu-no) ;;
-  *) echo "install.sh: cpu, gpu or tpu, and yes or no, or gpu and cuda, not $device and $tensorflow" >&2; exit 2 ;;
+device=${1:?} tensorflow=${2:-yes} cuda=${3:-12}
+case $device-$tensorflow-$cuda in
+  cpu-yes-12 | cpu-no-12 | gpu-yes-1[23] | gpu-no-1[23] | gpu-cuda-12 | tpu-yes-12 | tpu-no-12) ;;
+  *) echo "install.sh: cpu, gpu or tpu, and yes or no, or gpu and cuda, and for gpu 12 or 13, not $*" >&2; exit 2 ;;
 esac
 work=$(mktemp -d)
 python -m venv "$work"
@@ -22,7 +23,7 @@ locked() { # FLAGS…: the packages of extras or a group, with their hashes
 }
 extras=(--extra gcp)
 [[ $tensorflow == no ]] || extras+=(--extra tensorflow)
-[[ $device == cpu || $tensorflow == cuda ]] || extras+=(--extra "$device")
+[[ $device == cpu || $tensorflow == cuda ]] || extras+=(--extra "$device${cuda#12}")
 locked "${extras[@]}" >"$work/lock.txt"
 entries() { # of|but NAME|NAME…: the lock's entries of these packages, or of all others
   awk -v kind="$1" -v names="^($2)==" '/^[A-Za-z0-9]/ { wanted = ($0 ~ names) == (kind == "of") } wanted' "$work/lock.txt"
@@ -35,7 +36,7 @@ exactly() { # of|but NAME|NAME…: installs these entries, whose files must have
 # What builds the one package that has no wheel.
 exactly of 'setuptools|wheel'
 exactly but setuptools
-if [[ $tensorflow == cuda ]]; then # TensorFlow's own, of another release than JAX's
+if [[ $tensorflow == cuda ]]; then # TensorFlow's own
   locked --only-group gpu >"$work/lock.txt"
   exactly of 'nvidia-.*'
 fi

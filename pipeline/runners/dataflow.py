@@ -33,6 +33,9 @@ from bert_embed.storage.files import is_remote
 _BY_JOB, _HINTED = "--dataflow_service_options worker_accelerator", "--resource_hints accelerator"
 # How tags of our images, and names of Beam's, say which Python they have.
 _IMAGE_PYTHON = re.compile(r"(?<![a-z])py(?:thon)?3\.?([0-9]+)(?![0-9.])")
+# Bundles at once in a process that computes on all chips of a machine, each of which holds a block.
+# The service takes as many as there are processors: up to 224, which all tokenize under one lock.
+_BUNDLES = 12
 _NOT_ON = {"gpu": ("int8",), "tpu": ("int8", "float16")}
 
 
@@ -235,8 +238,11 @@ def _workers(job: RunnerOptions, flags: BeamFlags) -> Iterator[str]:
     if not flags["disk_size_gb"]:
         yield f"--disk_size_gb={ACCELERATOR_DISK_GB if accelerated else CPU_DISK_GB}"
     several = flags.shares_gpu or "use_multiple_sdk_containers" in flags.experiments
-    if accelerated and not flags.one_process and not several:
-        yield f"--experiments={ONE_PROCESS}"
+    if accelerated and not several:
+        if not flags.one_process:
+            yield f"--experiments={ONE_PROCESS}"
+        if not flags["number_of_worker_harness_threads"]:
+            yield f"--number_of_worker_harness_threads={_BUNDLES}"
 
 
 def worker_lines(job: RunnerOptions) -> Iterator[str]:

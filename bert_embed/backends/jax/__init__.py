@@ -16,7 +16,7 @@ BACKEND = Backend(
     },
     load="bert_embed.backends.jax.engine:JaxEngine",
     named_on=("cpu",),  # where it is slow
-    providers={"gpu": "jax[cuda13]", "tpu": "jax[tpu]"},
+    providers={"gpu": "jax[cuda12]", "tpu": "jax[tpu]"},
     plugins={"gpu": ("jax_cuda13_plugin", "jax_cuda12_plugin"), "tpu": ("libtpu",)},
     sees="bert_embed.backends.jax:sees",
     memory="bert_embed.backends.jax:memory",

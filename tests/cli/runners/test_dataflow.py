@@ -169,6 +169,7 @@ def test_an_accelerator_is_given_to_every_worker(dataflow, tiny_bundle, name, ma
     job = dataflow.job
     [pool] = job["environment"]["workerPools"]
     assert (pool["machineType"], pool["diskSizeGb"]) == (machine, 100)
+    assert pool["numThreadsPerWorker"] == 12
     assert job["environment"]["serviceOptions"] == [f"worker_accelerator={option}"]
     assert "no_use_multiple_sdk_containers" in job["environment"]["experiments"]
     assert "use_multiple_sdk_containers" not in job["environment"]["experiments"]

@@ -169,8 +169,9 @@ grep == "$last" | sed 's/ .*//' >> "$LOG"
     ("words", "wanted", "without"),
     [
         (["cpu"], ["tensorflow"], ["jax", "nvidia"]),
-        (["gpu"], ["tensorflow", "jax", "jax-cuda13-plugin", "nvidia-cudnn-cu13"], ["-cu12"]),
-        (["gpu", "no"], ["jax", "jax-cuda13-plugin"], ["tensorflow", "-cu12"]),
+        (["gpu"], ["tensorflow", "jax", "jax-cuda12-plugin", "nvidia-cudnn-cu12"], ["cu13"]),
+        (["gpu", "no"], ["jax", "jax-cuda12-plugin"], ["tensorflow", "cu13", "cuda13"]),
+        (["gpu", "no", "13"], ["jax", "jax-cuda13-plugin"], ["tensorflow", "-cu12", "cuda12"]),
         (["gpu", "cuda"], ["tensorflow", "nvidia-cudnn-cu12"], ["jax"]),
         (["tpu"], ["tensorflow", "jax", "libtpu"], ["nvidia"]),
     ],

@@ -122,7 +122,7 @@ except Exception as error:
 
 def test_what_needs_tensorflow_says_so(where_it_is_missing):
     made, of_the_engine = where_it_is_missing
-    needs = ["tensorflow", "tensorflow", "jax[cuda13]"]
+    needs = ["tensorflow", "tensorflow", "jax[cuda12]"]
     for (code, errors), package in zip(made[:3], needs, strict=True):
         assert code != 0
         install = f"pip install {shlex.quote(package)}"
