@@ -5,9 +5,6 @@ import math
 import os
 import platform
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 _MEMBERSHIP = Path("/proc/self/cgroup")
@@ -99,47 +96,9 @@ _LARGE = 1 << 20
 _SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
-# What LiteRT says to stderr with its first model; no setting keeps it from that.
-_DELEGATE = b"INFO: Created TensorFlow Lite XNNPACK delegate for CPU.\n"
-_drops_note = threading.Event()  # set in a process of ours, until its first model is loaded
-_first_model = threading.Lock()
-
-
-@contextmanager
-def loading_model() -> Iterator[None]:
-    """Drops LiteRT's note while a process of ours loads its first model.
-
-    What other threads write to stderr meanwhile follows when it is loaded. Without stderr, or
-    a file to hold it, the note stays; what a full stderr cannot take is lost.
-    """
-    if not _drops_note.is_set():
-        yield
-        return
-    from tempfile import TemporaryFile  # here, as light commands load no model
-
-    with _first_model, ExitStack() as stack:
-        try:
-            held = stack.enter_context(TemporaryFile())
-            stderr = os.dup(2)
-        except OSError:
-            yield
-            return
-        stack.callback(os.close, stderr)
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(stderr, 2)
-            _drops_note.clear()
-            held.seek(0)
-            with suppress(OSError):
-                os.write(stderr, held.read().replace(_DELEGATE, b""))
-
-
 def set_up_process() -> None:
     """Lets TensorFlow print errors alone, glibc return large blocks; the environment wins."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    _drops_note.set()
     _return_large_blocks()
 
 

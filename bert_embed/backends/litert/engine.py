@@ -10,7 +10,6 @@ from ai_edge_litert.interpreter import Interpreter
 
 from bert_embed.backends.host import HostEngine
 from bert_embed.backends.litert import FILES
-from bert_embed.backends.processor import loading_model
 from bert_embed.base.threads import renew_after_fork
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.storage.file_info import opened
@@ -101,9 +100,8 @@ class LiteRTModel:
     def __init__(self, file: Path, content: bytes | None, per_token: Sequence[str] = ()) -> None:
         """Keeps the kinds of heads that give something `per_token`."""
         self._per_token = per_token
-        with loading_model():
-            self._interpreter = Interpreter(None if content else str(file), content, num_threads=1)
-            self._interpreter.allocate_tensors()
+        self._interpreter = Interpreter(None if content else str(file), content, num_threads=1)
+        self._interpreter.allocate_tensors()
         self._shape: tuple[int, ...] = ()
         runner = self._interpreter.get_signature_runner("hidden_states")
         self._inputs, self._outputs = (
