@@ -147,7 +147,8 @@ class Attempt:
         """What came out of a complete job, `started` by this command or found complete."""
         since = f"{self.output} holds this run, complete since {record.ended}"
         lines = [] if started else [f"nothing to do: {since}"]
-        lines += summary_lines(self.output, record, page_of(self.run.folder))
+        page = None if self.run.options.report == "false" else page_of(self.run.folder)
+        lines += summary_lines(self.output, record, page)
         lines += [] if self.run.source.expired else failure_lines(self.output, record)
         if record.table and record.status == "done":
             lines += [*load_lines(record, started), *statements(self.output, record)]

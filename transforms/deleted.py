@@ -18,7 +18,6 @@ from bert_embed.transforms.increments import (
     Changes,
     EarlierFile,
     EarlierKeys,
-    deleted_files,
     key_files,
     reading_earlier,
 )
@@ -163,6 +162,5 @@ def _with_files(
     written: Files = {}
     for of_bucket in files:
         written |= of_bucket
-    left = deleted_files(output).keys() - written.keys()
-    OutputFolder(output).remove_files(sorted(left))
+    OutputFolder(output).remove_files(sorted({*verdict.deleted_before} - written.keys()))
     return with_files(verdict, written)

@@ -33,8 +33,15 @@ from bert_embed.results.files import (
     suffixes,
 )
 from bert_embed.results.names import DELETED, part_of
-from bert_embed.storage.file_info import crc32c_of_bytes
-from bert_embed.storage.files import checksum, open_raw, read_bytes
+from bert_embed.storage.file_info import FileInfo, crc32c_of_bytes
+from bert_embed.storage.files import (
+    checksum,
+    is_remote,
+    list_files,
+    open_listed,
+    open_raw,
+    read_bytes,
+)
 from bert_embed.transforms.bigquery.read import table_columns, table_streams
 from bert_embed.transforms.blocks import (
     DocumentBlock,
@@ -211,6 +218,7 @@ class EarlierFile:
     stream: str = ""
     deletes: bool = False  # its ids are those that the output marks as deleted
     crc32c: str | None = None  # of a file of `MergedKeys`
+    info: FileInfo | None = None  # of an object of a store, when it was listed
 
 
 def counting_files(
@@ -239,11 +247,6 @@ def key_files(sizes: dict[str, int]) -> tuple[tuple[str, str] | None, dict[str, 
                 if of_kind and (kind.name, ending) != ("token", ".jsonl"):
                     return (place, ending), of_kind
     return None, {}
-
-
-def deleted_files(folder: str) -> dict[str, int]:
-    """Names and sizes of the files with the ids that an output marks as deleted."""
-    return files_of_kind(OutputFolder(folder).data_files(), DELETED, ".parquet")
 
 
 def files_of_kind(sizes: dict[str, int], kind: str, ending: str) -> dict[str, int]:
@@ -311,7 +314,10 @@ def earlier_files(output: EarlierOutput | MergedKeys) -> list[EarlierFile]:
             for number, stream in enumerate(table_streams(output.place))
         ]
     folder = OutputFolder(output.place)
-    digest, sizes, deleted = earlier_digest(output)
+    above = folder.path_of("")
+    infos = {file.path: file for file in list_files(above)} if is_remote(above) else {}
+    listed = {path.removeprefix(above): info.size for path, info in infos.items()}
+    digest, sizes, deleted = earlier_digest(output, listed or None)
     if digest != output.digest:
         raise SettingError(
             "skip_existing",
@@ -319,7 +325,9 @@ def earlier_files(output: EarlierOutput | MergedKeys) -> list[EarlierFile]:
         )
     return [
         EarlierFile(
-            *(output.number, number, output.place, folder.path_of(name)), deletes=name in deleted
+            *(output.number, number, output.place, folder.path_of(name)),
+            deletes=name in deleted,
+            info=infos.get(folder.path_of(name)),
         )
         for number, name in enumerate(sorted(sizes | deleted))
     ]
@@ -381,14 +389,16 @@ def id_columns(file: EarlierFile) -> Iterator[IdColumns]:
     if file.path is None:
         yield from ((*columns, None) for columns in table_columns(file.folder, file.stream))
         return
+    opened = open_raw(file.path) if file.info is None else open_listed(file.info)
     if file.deletes:
-        for batch in deleted_batches(file.path):
-            yield batch["id"].cast(pa.string()), np.zeros(len(batch), np.int64), None
+        with opened as raw:
+            for batch in deleted_batches(file.path, raw):
+                yield batch["id"].cast(pa.string()), np.zeros(len(batch), np.int64), None
         return
     check_package(file.path)
     read = required(format_of(file.path).read, "reader")
     damaged = f"{file.path} is damaged: `bert-embed verify --repair` writes a file of a run again"
-    with open_raw(file.path) as raw, damage_named(f"skip_existing: {damaged}", "skip_existing"):
+    with opened as raw, damage_named(f"skip_existing: {damaged}", "skip_existing"):
         for columns in read(raw, _KEY_COLUMNS):
             piece = next((columns[name].to_numpy() for name in PIECES if name in columns), None)
             yield columns["id"].cast(pa.string()), columns["text_hash"].to_numpy(), piece

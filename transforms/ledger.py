@@ -225,9 +225,9 @@ def begun_blocks(
 ) -> Iterator[BlockSpec | BegunBlocks]:
     """Gives blocks of which nothing is written as they are, and all others some at a time."""
     parts: dict[int, list[int]] = {}
-    for block, part in folder.recorded_parts():
+    sizes, recorded = folder.listed()
+    for block, part in recorded:
         parts.setdefault(block, []).append(part)
-    sizes = folder.data_files() if parts else {}
     files = sorted((output_name(name).block, name, size) for name, size in sizes.items())
 
     def begun(specs: list[BlockSpec]) -> BegunBlocks:
@@ -354,6 +354,7 @@ class Verdict:
     refused: str | None = None
     loads: dict[str, Load] = field(default_factory=dict)
     changes: Changes | None = None  # of a run that compares its input with earlier outputs
+    deleted_before: tuple[str, ...] = ()  # files of deleted ids that an earlier attempt left
 
 
 def with_files(verdict: Verdict, files: dict[str, OutputFile]) -> Verdict:

@@ -55,8 +55,9 @@ def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
     with their block record leave nothing behind that names them.
     """
     with activity("checking the output"):
-        sizes, recorded = _of_parts(folder.data_files()), folder.recorded_parts()
-    totals = verdict.totals
+        files, recorded = folder.listed()
+    sizes, totals = _of_parts(files), verdict.totals
+    verdict = replace(verdict, deleted_before=tuple(files.keys() - sizes.keys()))
     lost = _uncovered(totals.parts, recorded)
     if not lost and listing_hash(sizes) == totals.listing:
         return verdict

@@ -250,7 +250,7 @@ class OutputFolder:
         """
         make_below(self.path, BLOCK_RECORDS)
         changed = data if callable(data) else lambda present: data
-        change(self.block_record(block, part), changed, join(self.path, STATE))
+        change(self.block_record(block, part), changed, join(self.path, STATE), is_new=True)
 
     def sync(self) -> None:
         """Waits until no power cut takes back what was written, or removed, before."""
@@ -299,19 +299,26 @@ class OutputFolder:
 
     def data_files(self) -> dict[str, int]:
         """Names and sizes of all files of this layout, by folder, block and part."""
-        return only_data_files(_sizes_below(self.path))
+        return only_data_files(_sizes_below(self.path, _endings()))
+
+    def listed(self) -> tuple[dict[str, int], list[tuple[int, int]]]:
+        """`data_files` and `recorded_parts`; a store is asked once."""
+        if not is_remote(self.path):
+            return self.data_files(), self.recorded_parts()
+        sizes = _sizes_below(self.path, (*_endings(), BLOCK_RECORDS))
+        records = [name.removeprefix(f"{BLOCK_RECORDS}/") for name in sizes]
+        return only_data_files(sizes), _parts_of(records)
 
     def other_files(self) -> list[str]:
         """Names of files that do not belong in their folders."""
-        return sorted(name for name in _sizes_below(self.path) if not _is_ours(name))
+        return sorted(name for name in _sizes_below(self.path, _endings()) if not _is_ours(name))
 
     def recorded_parts(self, empty: bool = True) -> list[tuple[int, int]]:
         """Block and part of every block record, `empty` ones too, sorted."""
         names = names_in(self.block_records)
         if not empty:
             names = [name for name, size in sizes_in(self.block_records).items() if size]
-        matches = map(_BLOCK_RECORD.fullmatch, names)
-        return sorted((int(match[1]), int(match[2])) for match in matches if match is not None)
+        return _parts_of(names)
 
     def recorded_run(self) -> str | None:
         """The fingerprint of the run that a block record names, the first that can be read."""
@@ -384,15 +391,21 @@ def _part_of(path: str) -> tuple[int, int]:
     return int(block), int(part)
 
 
-def _sizes_below(root: str) -> dict[str, int]:
-    """Names and sizes in the folders of the layout; a store is listed once."""
+def _parts_of(names: Iterable[str]) -> list[tuple[int, int]]:
+    """Block and part of the names of block records, sorted; others are left out."""
+    matches = map(_BLOCK_RECORD.fullmatch, names)
+    return sorted((int(match[1]), int(match[2])) for match in matches if match is not None)
+
+
+def _sizes_below(root: str, folders: Iterable[str]) -> dict[str, int]:
+    """Names and sizes in some folders of the layout; a store is listed once."""
     if is_remote(root):
-        above = join(root, "")
+        above, within = join(root, ""), tuple(f"{folder}/" for folder in folders)
         sizes = {file.path.removeprefix(above): file.size for file in list_files(above)}
-        return {name: size for name, size in sizes.items() if name.partition("/")[0] in _endings()}
+        return {name: size for name, size in sizes.items() if name.startswith(within)}
     return {
         f"{kind}/{name}": size
-        for kind in _endings()
+        for kind in folders
         for name, size in sizes_in(join(root, kind)).items()
     }
 

@@ -289,13 +289,14 @@ def unit_batches(path: Path, granularity: str, settings: Mapping[str, Any]) -> I
             yield Rows(vectors, pa.table(table | columns)).take(present)
 
 
-def deleted_batches(path: str) -> Iterator[pa.RecordBatch]:
-    """Yields the ids that `write_deleted` wrote, some rows at a time.
+def deleted_batches(path: str, file: BinaryIO | None = None) -> Iterator[pa.RecordBatch]:
+    """Yields the ids that `write_deleted` wrote, some rows at a time; of a `file` that is open.
 
     Raises:
         InputError: The file is damaged.
     """
-    with open_raw(path) as file, damage_named(_damaged(path)), open_parquet(file) as parquet:
+    opened = open_raw(path) if file is None else nullcontext(file)
+    with opened as stream, damage_named(_damaged(path)), open_parquet(stream) as parquet:
         for batch in parquet.iter_batches(_DELETED_ROWS, use_threads=False):
             batch.schema.field("id")
             yield batch

@@ -215,8 +215,12 @@ def write_unsynced(
 
 
 def sweep_temporary(folder: str) -> int:
-    """Removes temporary files a day old or of ended processes here; returns how many."""
-    abandoned = [file.path for file in _in_folder(folder) if _is_abandoned(file)]
+    """Removes temporary files a day old or of ended processes here; returns how many.
+
+    A store has none: each object is written as a whole.
+    """
+    listed = [] if is_remote(folder) else _in_folder(folder)
+    abandoned = [file.path for file in listed if _is_abandoned(file)]
     remove(abandoned)
     return len(abandoned)
 
@@ -228,7 +232,7 @@ def _is_abandoned(file: FileInfo) -> bool:
     if time.time() - file.modified > _DAY:
         return True
     ours = f"{TEMPORARY}{socket.gethostname()}.{local.pid_namespace()}-"
-    if is_remote(file.path) or not name.startswith(ours):
+    if not name.startswith(ours):
         return False
     process = name.removeprefix(ours).split("-")[0]
     return process.isdigit() and not local.is_running(int(process))
@@ -332,15 +336,19 @@ def change(
     path: str,
     changed: Callable[[bytes | None], bytes | None],
     temporary_folder: str | None = None,
+    is_new: bool = False,
 ) -> None:
     """Changes a small file if it is still what was read, which is read again until it is.
 
     `changed` takes its bytes, None where there is no file, and gives those that it gets, None to
-    leave it as it is. A store compares the generation or ETag, this machine has a lock for it.
+    leave it as it is. A store compares the generation or ETag, this machine has a lock for it. One
+    that most likely `is_new` is not read before.
     """
     store = _store(path)
     if not is_remote(path):
         store.change(path, changed, temporary_folder)
+        return
+    if is_new and (new := changed(None)) is not None and store.create(path, new):
         return
     while True:
         data, version = store.read_version(path)

@@ -90,7 +90,7 @@ def build(
     if run.target.load is not None:
         verdict = verdict | "Load" >> beam.Map(with_loads, run.target.load, record.loads)
     verdict | "Record" >> beam.FlatMap(
-        _recorded, run.output, record, time.time(), run.work.skipped.older
+        _recorded, run.output, record, time.time(), run.work.skipped.older, run.keeps_texts
     )
 
 
@@ -114,14 +114,19 @@ def model_handler(run: EmbedRun, place: str) -> BlockModelHandler:
 
 
 def _recorded(
-    verdict: Verdict, output: str, record: RunRecord, started: float, older: OutputFolder | None
+    verdict: Verdict,
+    output: str,
+    record: RunRecord,
+    started: float,
+    older: OutputFolder | None,
+    keeps_texts: bool,
 ) -> Iterator[RunRecord]:
     """Writes run.json from the verdict.
 
     Fails the job if the counts do not add up, or if too much was rejected: where no command waits,
     as for a template, its state is all that a scheduler sees.
     """
-    yield state.finish(output, record, verdict, started, older)
+    yield state.finish(output, record, verdict, started, older, keeps_texts)
     if verdict.problems or verdict.refused:
         raise ReconcileError(step_message("; ".join(verdict.problems)) or verdict.refused)
 

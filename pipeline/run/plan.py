@@ -279,6 +279,11 @@ class EmbedRun:
         return KeySettings(work.key_sources[0], buckets, work.read, keeper)
 
     @property
+    def keeps_texts(self) -> bool:
+        """Whether workers may keep texts of parts in the output, while a large file is cut."""
+        return None in self.work.planned.stops
+
+    @property
     def reads_all(self) -> bool:
         """Whether it sees all documents of its input; `tokenize` may have rejected some before."""
         source = self.source

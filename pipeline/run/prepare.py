@@ -60,7 +60,7 @@ from bert_embed.pipeline.runners.options import RunnerOptions
 from bert_embed.pipeline.runners.permissions import check_permissions
 from bert_embed.results.files import EXAMPLES
 from bert_embed.settings import TextSpec, VectorSpec, changed_spec
-from bert_embed.storage.files import absolute
+from bert_embed.storage.files import absolute, is_remote
 from bert_embed.text.layout import fit_texts
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.client import looks_like_table, table_name
@@ -145,7 +145,8 @@ def prepare(options: Options) -> EmbedRun:
     size = _output_bytes(source, work)
     note = None
     if source.unchecked is None:
-        check_folder(state.name, state.folder.path)
+        if options.dry_run or not is_remote(output):  # else the first record says it, at no cost
+            check_folder(state.name, output)
         note = disk_note(state, source, work, size)
         if job.is_dataflow:
             flags = BeamFlags.of(options.beam_args)

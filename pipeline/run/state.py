@@ -149,6 +149,7 @@ def finish(
     verdict: Verdict,
     started: float,
     older: OutputFolder | None = None,
+    keeps_texts: bool = True,
 ) -> RunRecord:
     """Writes the result: `done`, `refused`, or `failed` with the counts that do not add up.
 
@@ -170,7 +171,8 @@ def finish(
     OutputFolder(output).sync()  # no power cut may leave `done` and take a part
     written = required(change_record(output, finished), "record")
     if error is None:
-        OutputFolder(output).remove_texts()
+        if keeps_texts:
+            OutputFolder(output).remove_texts()
         if older is not None:
             with suppress(OSError, InputError):  # perhaps it may only be read
                 older.remove_keys()
