@@ -3,6 +3,7 @@
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -23,14 +24,19 @@ from bert_embed.transforms.activity import activity
 
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 2
+_NEW = 7 * 24 * 3600  # seconds: half of the days that our Terraform keeps temporary files
 _COPIES = 4  # at once: each is held in memory
 PROGRAMS = "programs"  # folder in that of a published bundle, with what its workers compiled
 
 
 def publish_bundle(bundle: Bundle, temp_location: str) -> str:
-    """Copies a bundle below `temp_location`, bundle.json last, unless all of it is there."""
+    """Copies a bundle below `temp_location`, bundle.json last, unless all of it is there and new.
+
+    A rule of the bucket that removes old temporary files would remove it under a running job.
+    """
     folder = join(temp_location, f"bundles/{bundle.fingerprint}-{FORMAT}")
-    copied = {file.path for file in list_files(join(folder, ""))}
+    oldest = time.time() - _NEW if is_remote(folder) else 0.0
+    copied = {file.path for file in list_files(join(folder, "")) if file.modified > oldest}
     names = sorted(bundle.files)
     if not copied.issuperset(join(folder, name) for name in [*names, METADATA]):
         for _ in in_parallel(lambda name: _copy(bundle, name, folder), names, _COPIES):

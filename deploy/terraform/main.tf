@@ -2,6 +2,7 @@ locals {
   services = [
     "artifactregistry.googleapis.com",
     "bigquery.googleapis.com",
+    "bigquerystorage.googleapis.com",
     "cloudbuild.googleapis.com",
     "cloudresourcemanager.googleapis.com",
     "cloudscheduler.googleapis.com",
@@ -12,6 +13,7 @@ locals {
     "monitoring.googleapis.com",
     "run.googleapis.com",
     "secretmanager.googleapis.com",
+    "serviceusage.googleapis.com",
     "storage.googleapis.com",
   ]
   uses_bigquery = var.dataset != "" || length(var.input_datasets) > 0
@@ -40,6 +42,18 @@ resource "google_artifact_registry_repository" "images" {
     action = "KEEP"
     most_recent_versions {
       keep_count = 10
+    }
+  }
+  # The schedule goes on with its image, however many are built after it.
+  dynamic "cleanup_policies" {
+    for_each = var.image_tag == "" ? [] : [var.image_tag]
+    content {
+      id     = "keep-scheduled"
+      action = "KEEP"
+      condition {
+        tag_state    = "TAGGED"
+        tag_prefixes = [cleanup_policies.value]
+      }
     }
   }
   cleanup_policies {
@@ -94,6 +108,9 @@ resource "google_storage_bucket" "vectors" {
     content {
       default_kms_key_name = encryption.value
     }
+  }
+  soft_delete_policy {
+    retention_duration_seconds = var.keep_deleted_days * 86400
   }
   dynamic "lifecycle_rule" {
     for_each = var.keep_vectors_days == 0 ? [] : [var.keep_vectors_days]

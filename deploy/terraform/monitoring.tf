@@ -1,5 +1,7 @@
 locals {
-  counter = "metric.type = \"dataflow.googleapis.com/job/user_counter\" AND resource.type = \"dataflow_job\""
+  # Jobs of the schedule begin with the module's name, those of `make dataflow` with bert-embed.
+  jobs    = "resource.type = \"dataflow_job\" AND resource.label.job_name = monitoring.regex.full_match(\"(${var.name}|bert-embed)-.*\")"
+  counter = "metric.type = \"dataflow.googleapis.com/job/user_counter\" AND ${local.jobs}"
 }
 
 resource "google_monitoring_alert_policy" "failed" {
@@ -10,7 +12,7 @@ resource "google_monitoring_alert_policy" "failed" {
   conditions {
     display_name = "failed"
     condition_threshold {
-      filter          = "metric.type = \"dataflow.googleapis.com/job/is_failed\" AND resource.type = \"dataflow_job\" AND resource.label.job_name = starts_with(\"${var.name}\")"
+      filter          = "metric.type = \"dataflow.googleapis.com/job/is_failed\" AND ${local.jobs}"
       comparison      = "COMPARISON_GT"
       threshold_value = 0
       duration        = "0s"
@@ -62,7 +64,12 @@ resource "google_monitoring_alert_policy" "no_run" {
     display_name = "no run"
     condition_prometheus_query_language {
       query = "absent_over_time(dataflow_googleapis_com:job_elapsed_time{monitored_resource=\"dataflow_job\",job_name=\"${var.name}-daily\"}[26h])"
+      # No job has written this metric yet in a new project.
+      disable_metric_validation = true
     }
+  }
+  documentation {
+    content = "Nothing was launched: see the schedule's log. It is so, too, until the first launch."
   }
   user_labels = var.labels
   depends_on  = [google_project_service.service]
@@ -77,7 +84,7 @@ resource "google_monitoring_alert_policy" "long" {
   conditions {
     display_name = "long"
     condition_threshold {
-      filter          = "metric.type = \"dataflow.googleapis.com/job/elapsed_time\" AND resource.type = \"dataflow_job\" AND resource.label.job_name = starts_with(\"${var.name}\")"
+      filter          = "metric.type = \"dataflow.googleapis.com/job/elapsed_time\" AND ${local.jobs}"
       comparison      = "COMPARISON_GT"
       threshold_value = var.max_hours * 3600
       duration        = "0s"

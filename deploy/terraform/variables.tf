@@ -108,6 +108,12 @@ variable "keep_vectors_days" {
   default     = 0
 }
 
+variable "keep_deleted_days" {
+  description = "Days for which replaced and deleted files in the bucket of vectors can be restored, and are billed: 0, or 7 to 90."
+  type        = number
+  default     = 7
+}
+
 variable "max_hours" {
   description = "Hours of a job, above which somebody is told."
   type        = number

@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.support.discovery import problems
 from tests.support.servers.gcs import ANONYMOUS, answers, asked, free_port, running
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -268,6 +269,10 @@ class _Handler(BaseHTTPRequestHandler):
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def _ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        kind = next((name for ends, name in _BODIES if re.search(ends, self.path)), None)
+        wrong = problems(json.loads(body), "bigquery.v2", kind) if kind and body[:1] == b"{" else []
+        if wrong:
+            return _denial("invalid", f"Invalid JSON payload received. {wrong[0]}")
         denied = self.server_state.denied
         if any(f"/datasets/{n}" in self.path or f"/projects/{n}/" in self.path for n in denied):
             return _denial(*self.server_state.refusal)
@@ -291,6 +296,14 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+# What the service takes as the body of a request, by the end of its path.
+_BODIES = (
+    (r"/jobs/?(\?|$)", "Job"),
+    (r"/queries/?(\?|$)", "QueryRequest"),
+    (r":testIamPermissions", "TestIamPermissionsRequest"),
+    (r"/tables(/[^/?]+)?(\?|$)", "Table"),
+    (r"/datasets(/[^/?]+)?(\?|$)", "Dataset"),
+)
 _KEPT = ("location", "range", "etag", "x-guploader-uploadid")
 
 

@@ -16,6 +16,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from tests.support.discovery import problems
 from tests.support.servers.gcs import GcsServer
 from tests.support.servers.permissions import Account
 
@@ -133,6 +134,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(400, "INVALID_ARGUMENT", dataflow.refusal)
         else:
             asked = json.loads(body)
+            if wrong := problems(asked, "dataflow.v1b3", "Job"):
+                self._refuse(400, "INVALID_ARGUMENT", wrong[0])
+                return
             job = dataflow.create(found[1], found[2], asked)
             if job is None:
                 name = asked["name"]

@@ -1,6 +1,7 @@
 """A real Cloud Storage for tests, and a proxy before it that fails and counts."""
 
 import http.client
+import json
 import os
 import random
 import re
@@ -18,6 +19,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from tests.support.discovery import problems
 
 _PATIENCE = 30.0  # seconds a server may take to answer on a busy machine
 ANONYMOUS = {"NO_GCE_CHECK": "true", "GOOGLE_CLOUD_PROJECT": "test-project"}
@@ -212,6 +215,17 @@ def asked(
     return answer.status, kept, data
 
 
+def _wrong_metadata(method: str, path: str, body: bytes) -> str | None:
+    """Why Cloud Storage would refuse what a request says of an object or a bucket, if it would."""
+    if method not in ("POST", "PATCH"):
+        return None
+    found = re.search(rb"\r\n\r\n(\{.*?\})\r\n--", body, re.DOTALL)  # of an upload in two parts
+    data = found[1] if found else body if body[:1] == b"{" else None
+    kind = "Object" if "/o" in path.partition("?")[0] else "Bucket"
+    wrong = problems(json.loads(data), "storage.v1", kind) if data and "/batch" not in path else []
+    return wrong[0] if wrong else None
+
+
 @contextmanager
 def proxy(upstream: str) -> Iterator[Proxy]:
     """Runs a proxy in front of the server at `upstream` (http://host:port)."""
@@ -231,6 +245,8 @@ def proxy(upstream: str) -> Iterator[Proxy]:
             if made.delay:
                 time.sleep(made.delay)
             fault = made.fault(self.command, self.path)
+            if fault is None and (wrong := _wrong_metadata(self.command, self.path, body)):
+                fault = 400, json.dumps({"error": {"code": 400, "message": wrong}}).encode()
             if fault is not None:
                 with lock:
                     made.failed += 1

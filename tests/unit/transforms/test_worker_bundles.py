@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import subprocess
+import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -73,6 +74,19 @@ def test_a_copy_of_which_a_rule_removed_a_file_is_made_again(gcs, cache, tiny_bu
     gcs.client.bucket("rule-tmp").blob(f"{place.removeprefix('gs://rule-tmp/')}/{removed}").delete()
     assert publish_bundle(bundle, "gs://rule-tmp/tmp") == place
     worker_bundle(place, bundle.fingerprint).verify_files()
+
+
+def test_a_copy_that_a_rule_may_soon_remove_is_made_again(gcs, tiny_bundle, monkeypatch):
+    bundle = read_bundle(tiny_bundle)
+    publish_bundle(bundle, temp_location(gcs, "old-tmp"))
+    bucket = gcs.client.bucket("old-tmp")
+    first = {blob.name: blob.generation for blob in bucket.list_blobs()}
+    later = time.time() + 8 * 24 * 3600
+    monkeypatch.setattr("bert_embed.transforms.worker_bundles.time.time", lambda: later)
+    publish_bundle(bundle, "gs://old-tmp/tmp")
+    again = {blob.name: blob.generation for blob in bucket.list_blobs()}
+    assert first.keys() == again.keys()
+    assert not [name for name in first if first[name] == again[name]]
 
 
 def test_processes_of_a_machine_fetch_it_once(gcs, proxied, cache, tiny_bundle):
