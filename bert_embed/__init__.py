@@ -136,9 +136,9 @@ def load(
         engine: What computes, where several can: "litert", "tensorflow", or one that another
             package adds; None is the first that is installed.
         local_files_only: Whether the hub is not asked, as where HF_HUB_OFFLINE is set.
-        **spec: Settings that differ from the model's own: `recipe`, or `layers`, `layer_combine`,
-            `pooling`, `pool_special_tokens`; `pool_prompt`, `dense`, `normalize`, `dim` (see
-            `bert_embed.VectorSpec`).
+        **spec: Settings that differ from the model's own: `layers`, `layer_combine`, `pooling`,
+            `pool_special_tokens`, `pool_prompt`, `dense`, `normalize`, `dim` (see
+            `bert_embed.settings.VectorSettings`).
 
     Raises:
         SettingError: There is no such model, it cannot give such vectors, or an argument is wrong.

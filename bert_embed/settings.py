@@ -434,8 +434,6 @@ _SPECS = {
     # its sums; the tutorials that use them do not.
     "sum-last-four": VectorSpec(layers=_LAST_FOUR, layer_combine="sum", pooling="mean"),
     "concat-last-four": VectorSpec(layers=_LAST_FOUR, layer_combine="concat", pooling="mean"),
-    # The same paper's section 3: the final hidden state of [CLS] stands for the sequence.
-    "cls": VectorSpec(layers=(-1,), pooling="cls"),
     # bert-as-service's defaults: pooling_layer -2, REDUCE_MEAN, [CLS] and [SEP] not masked.
     "bert-as-service": VectorSpec(layers=(-2,), pooling="mean", pool_special_tokens=True),
 }
@@ -448,28 +446,25 @@ def recipe_spec(name: str, num_hidden_layers: int) -> VectorSpec:
     if name == _SUM_ALL:
         every = tuple(range(1, num_hidden_layers + 1))
         return VectorSpec(layers=every, layer_combine="sum", pooling="mean")
-    spec = _SPECS[one_of("recipe", name, RECIPES)]
+    spec = _SPECS[name]
     if num_hidden_layers < -min(spec.layers):
         raise SettingError(
-            "recipe",
+            "pooling",
             f"{name} requires {-min(spec.layers)} layers, this model has {num_hidden_layers}",
         )
     return spec
 
 
-_OF_RECIPES = ("layers", "layer_combine", "pooling", "pool_special_tokens")
+_OF_RECIPES = ("layers", "layer_combine", "pool_special_tokens")  # beside the pooling
 
 
 class VectorSettings(TypedDict, total=False):
     """How vectors are computed; what is left out or None is the model's own.
 
-    `bert_embed.VectorSpec` explains all but the first.
-
-    Attributes:
-        recipe: Layers and pooling of the literature by name, one of `bert_embed.settings.RECIPES`.
+    `bert_embed.VectorSpec` explains them. `pooling` may also name layers and pooling of the
+    literature, one of `bert_embed.settings.RECIPES`.
     """
 
-    recipe: str | None
     layers: int | Sequence[int] | None
     layer_combine: str | None
     pooling: str | None
@@ -520,7 +515,6 @@ class UnitSettings(TextSettings, total=False):
     """Settings of a call for vectors of tokens or words.
 
     Attributes:
-        recipe: Layers of the literature by name.
         layers: Numbers of the hidden states to use; None: the encoder's own.
         layer_combine: How several layers become one vector.
         dim: How many of the first numbers of a vector to keep.
@@ -528,7 +522,6 @@ class UnitSettings(TextSettings, total=False):
         word_pooling: How the vectors of a word's tokens become one, of `WORD_POOLINGS`.
     """
 
-    recipe: str | None
     layers: int | Sequence[int] | None
     layer_combine: str | None
     dim: int | None
@@ -571,22 +564,28 @@ class CallSettings:
         return cls(vectors, texts, progress is not None and switch("show_progress_bar", progress))
 
 
-def changed_spec(
-    spec: VectorSpec, config: EncoderConfig, recipe: str | None = None, **changes: Any
-) -> VectorSpec:
-    """Returns `spec`, or that of a recipe, with some fields changed; None changes nothing."""
-    if recipe is None:
-        return spec_with(spec, **changes)
-    base = recipe_spec(one_text("recipe", recipe), config.num_hidden_layers)
-    check_recipe(recipe, changes)
-    return spec_with(base, **changes)
+def changed_spec(spec: VectorSpec, config: EncoderConfig, **changes: Any) -> VectorSpec:
+    """Returns `spec`, or that of the recipe that `pooling` names, with some fields changed.
+
+    None changes nothing.
+    """
+    if (recipe := named_recipe(changes)) is not None:
+        spec = recipe_spec(recipe, config.num_hidden_layers)
+        changes["pooling"] = None
+    return spec_with(spec, **changes)
 
 
-def check_recipe(recipe: str, changes: Mapping[str, Any]) -> None:
-    """Checks that changes, of which None are none, leave alone what a recipe sets."""
-    for name in _OF_RECIPES:
-        if changes.get(name) is not None:
-            raise SettingError("recipe", f"{recipe} sets {name}, give only one", name)
+def named_recipe(changes: Mapping[str, Any]) -> str | None:
+    """The recipe that `pooling` names; SettingError if what it sets is among the changes, too."""
+    name = changes.get("pooling")
+    if not isinstance(name, str) or "," in name:
+        return None
+    if one_of("pooling", name, (*POOLINGS, *RECIPES)) in POOLINGS:
+        return None
+    for other in _OF_RECIPES:
+        if changes.get(other) is not None:
+            raise SettingError("pooling", f"{name} sets {other}, give only one", other)
+    return name
 
 
 def spec_with(spec: VectorSpec, **changes: Any) -> VectorSpec:

@@ -53,7 +53,7 @@ from bert_embed.settings import (
     RECIPES,
     TextSpec,
     VectorSpec,
-    check_recipe,
+    named_recipe,
     spec_with,
 )
 from bert_embed.storage.files import absolute
@@ -81,7 +81,7 @@ OF_RESULT = (
     *("limit", "max_rejected", "max_deleted", "skip_blocks"),
     *("block_bytes", "output_format", "output_dtype"),
     *("keep_text", "report", "granularity", "vectors", "top_k"),
-    *("recipe", "layers", "layer_combine", "pooling", "max_seq_length"),
+    *("layers", "layer_combine", "pooling", "max_seq_length"),
     *("long_text", "overlap", "chunk", "chunk_tokens", "chunk_context"),
     *("prompt", "dim", "normalize", "precision"),
 )
@@ -239,13 +239,13 @@ class Options(CheckedOptions):
     top_k: int | None = embed_flag(
         "most weights of a sparse vector, the largest (default: all)", "N", kind=POSITIVE
     )
-    recipe: str | None = embed_flag("layers and pooling as in the literature", choices=RECIPES)
     layers: tuple[int, ...] | None = embed_flag(
         "0 is the embedding layer, -1 the last layer", "N,N", kind=LAYERS
     )
     layer_combine: str | None = embed_flag("how several layers become one", choices=LAYER_COMBINES)
     pooling: str | None = embed_flag(
-        f"how tokens become one vector: {', '.join(POOLINGS)}, or several joined by commas",
+        f"how tokens become one vector: {', '.join(POOLINGS)}, or several joined by commas; or "
+        f"layers and pooling as in the literature: {', '.join(RECIPES)}",
         "NAME",
         kind=joined_names,
     )
@@ -464,9 +464,10 @@ def _check_texts(options: Options) -> None:
 
 
 def _check_vectors(options: Options) -> None:
-    spec_with(VectorSpec(), **options.vector_changes)  # whose rules these are
-    if options.recipe:
-        check_recipe(options.recipe, options.vector_changes)
+    changes = options.vector_changes
+    if named_recipe(changes) is not None:
+        del changes["pooling"]
+    spec_with(VectorSpec(), **changes)  # whose rules these are
     if options.pooling == "pooler":
         for name in _given(options, "layers", "layer_combine"):
             raise SettingError(
@@ -477,7 +478,7 @@ def _check_vectors(options: Options) -> None:
 def check_kinds(options: Options, vectors: tuple[str, ...]) -> None:
     """Checks the options that are for some kinds of vectors; SettingError."""
     if "dense" not in vectors:
-        for name in _given(options, *_OF_VECTORS, "recipe", "granularity"):
+        for name in _given(options, *_OF_VECTORS, "granularity"):
             raise SettingError(name, f"is for vectors dense, not {','.join(vectors)}", "vectors")
     typed = [kind.vectors for kind in ROW_KINDS.values() if kind.has_dtype]
     if not {*typed} & {*vectors}:
@@ -507,8 +508,8 @@ def _check_granularity(options: Options) -> None:
     heads = options.vectors is not None and options.vectors != ("dense",)
     if "sentence" not in options.granularity:
         said = "is for vectors of sentences, granularity requests none"
-        for name in _given(options, "pooling"):
-            raise SettingError(name, said, "granularity")
+        if options.pooling not in (None, *RECIPES):
+            raise SettingError("pooling", said, "granularity")
         if options.long_text == "windows" and not heads:
             raise SettingError("long_text", f"windows {said}", "granularity")
     token_lines = "token" in options.granularity and FORMATS[options.output_format].decimals

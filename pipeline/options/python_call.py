@@ -72,7 +72,6 @@ class EmbedKeywords(TypedDict, total=False):
     granularity: str | Sequence[str] | None
     vectors: str | Sequence[str] | None
     top_k: int | None
-    recipe: str | None
     layers: int | Sequence[int] | None
     layer_combine: str | None
     pooling: str | Sequence[str] | None

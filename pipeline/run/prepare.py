@@ -288,7 +288,7 @@ def _vector_spec(options: Options, bundle: Bundle) -> VectorSpec:
     changes = options.vector_changes
     if "sentence" not in options.granularity or options.pooling == "pooler":
         changes["dense"] = 0  # the model's Dense modules take pooled vectors of texts
-    spec = changed_spec(bundle.defaults, bundle.config, options.recipe, **changes)
+    spec = changed_spec(bundle.defaults, bundle.config, **changes)
     if "sentence" not in options.granularity and options.dim is None:
         spec = replace(spec, dim=None)  # the model's own is of pooled vectors
     bundle.check(spec)

@@ -47,8 +47,8 @@ def text(tmp_path):
             "--extra_columns are for Parquet and JSON lines, not for TFRecord files",
         ),
         ({"pooling": "pooler", "layers": "1"}, "--pooling pooler reads the last layer"),
-        ({"recipe": "cls", "pooling": "mean"}, "--recipe cls sets --pooling"),
-        ({"recipe": "sum-last-four"}, "--recipe sum-last-four requires 4 layers, this model has 2"),
+        ({"pooling": "sum-all", "layers": "1"}, "--pooling sum-all sets --layers, give only one"),
+        ({"pooling": "sum-last-four"}, "--pooling sum-last-four requires 4 layers, this model h"),
         (
             {"normalize": True, "no_normalize": True},
             "--no_normalize contradicts what was given before",

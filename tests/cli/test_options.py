@@ -1,10 +1,12 @@
 """Options are one class with four doors, and each door checks and names them the same."""
 
+import datetime
 import os
 import sys
 import typing
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -102,7 +104,6 @@ VALUES = {
     "granularity": ("sentence,token", ["sentence", "token"], {}),
     "vectors": ("dense,scores", ["dense", "scores"], {}),
     "top_k": ("9", 9, {"vectors": ["sparse"]}),
-    "recipe": ("sum-all", "sum-all", {}),
     "layers": ("-1,-2", [-1, -2], {"layer_combine": "sum"}),
     "layer_combine": ("sum", "sum", {"layers": [-1, -2]}),
     "pooling": ("mean,max", ["mean", "max"], {}),
@@ -186,7 +187,7 @@ def test_a_call_takes_paths_and_numbers_of_numpy_and_a_file(tmp_path):
     assert parse_embed([f"--config={config}", "--limit=2"]).limit == 2
 
 
-def said_of(door, given, path, capsys, patch):
+def said_of(door, given, path, capsys):
     """What is said of options that are refused, before anything is opened."""
     if door == "Python":
         with pytest.raises(bert_embed.SettingError) as refused:
@@ -194,8 +195,9 @@ def said_of(door, given, path, capsys, patch):
         return str(refused.value)
     path.write_text(yaml.safe_dump(given))
     words = [f"--config={path}"] if door == "YAML" else words_of(given)
-    patch.setattr(sys, "argv", ["template.py", *words])
-    run = run_template if door == "template" else lambda: main(["embed", *words])
+    now = datetime.datetime.now(datetime.UTC)
+    of_template = door == "template"
+    run = partial(run_template, words, now) if of_template else partial(main, ["embed", *words])
     assert exit_code("embed", run) == 2
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n")) == ("", 1)
@@ -217,17 +219,17 @@ def said_of(door, given, path, capsys, patch):
         ("normalize", "yes", "--normalize must be true or false, got 'yes'"),
         ("precision", "int4", "--precision must be one of float32,"),
         ("device", "rocm", "--device must be one of auto,"),
-        ("recipe", "best", "--recipe must be one of second-to-last-mean,"),
+        ("pooling", "best", "--pooling must be one of mean, max, mean_max, cls,"),
         ("output_format", "examples", "--output_format must be one of parquet, jsonl, tfrecord"),
         ("overlap", "3", "--overlap requires --long_text window or windows, or --chunk"),
         ("runner", "Best", "--runner Best is not available"),
     ],
 )
 def test_a_wrong_value_is_named_alike_through_each_door(
-    name, text, message, door, tmp_path, capsys, monkeypatch
+    name, text, message, door, tmp_path, capsys
 ):
     given = {"input": "a.txt", "output": f"{tmp_path}/out", name: text}
-    said = said_of(door, given, tmp_path / "run.yaml", capsys, monkeypatch)
+    said = said_of(door, given, tmp_path / "run.yaml", capsys)
     dashed = door in ("command line", "template")
     assert (message if dashed else message.replace(" --", " ").removeprefix("--")) in said
     assert not (tmp_path / "out").exists()

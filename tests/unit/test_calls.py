@@ -186,11 +186,11 @@ def test_in_a_notebook_a_call_changes_one_line_in_place(encoder, notebook, monke
 
 def test_a_recipe_gives_what_its_settings_give(encoder, tiny_bundle):
     wanted = encoder.encode(TEXTS, layers=[1, 2], layer_combine="sum", pooling="mean")
-    assert_near(encoder.encode(TEXTS, recipe="sum-all"), wanted)
-    loaded = bert_embed.load(tiny_bundle, recipe="sum-all", dim=5)
+    assert_near(encoder.encode(TEXTS, pooling="sum-all"), wanted)
+    loaded = bert_embed.load(tiny_bundle, pooling="sum-all", dim=5)
     assert_near(loaded.encode(TEXTS), wanted[:, :5])
-    (tokens,) = encoder.units(["the bank"], recipe="sum-all")
-    (given,) = encoder.units(["the bank"], layers=[1, 2], layer_combine="sum")
+    (tokens,) = loaded.units(["the bank"])
+    (given,) = encoder.units(["the bank"], layers=[1, 2], layer_combine="sum", dim=5)
     assert_near(tokens.vectors, given.vectors)
 
 

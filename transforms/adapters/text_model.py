@@ -60,7 +60,7 @@ _COMPUTING = ("precision", "batch_tokens", "threads", "large_model", "device", "
 class ModelSettings(VectorSettings, total=False):
     """How a model is used in other people's pipelines; what is left out is the model's own.
 
-    Beside these there are `recipe` and the fields of `bert_embed.VectorSpec`.
+    Beside these there are the fields of `bert_embed.VectorSpec`.
 
     Attributes:
         vectors: Kinds of vectors, some of `bert_embed.models.heads.kinds.ROW_KINDS`; None:

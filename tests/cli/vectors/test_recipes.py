@@ -27,9 +27,9 @@ def test_a_recipe_gives_what_its_flags_give(tmp_path, five_layers, recipe):
     (tmp_path / "in.txt").write_text(
         "the bank of the river\nmoney\nthe long way down to the vault\n"
     )
-    assert embed(tmp_path / "a", five_layers, tmp_path / "in.txt", recipe=recipe) == 0
+    assert embed(tmp_path / "a", five_layers, tmp_path / "in.txt", pooling=recipe) == 0
     words = flags_of(tmp_path / "b", five_layers, tmp_path / "in.txt")
     assert main(["embed", *words, *FLAGS[recipe].replace("1,2,…,L", "1,2,3,4,5").split()]) == 0
     np.testing.assert_array_equal(vectors(tmp_path / "a"), vectors(tmp_path / "b"))
-    assert embed(tmp_path / "c", five_layers, tmp_path / "in.txt", recipe=recipe, dim=3) == 0
+    assert embed(tmp_path / "c", five_layers, tmp_path / "in.txt", pooling=recipe, dim=3) == 0
     assert vectors(tmp_path / "c").shape == (3, 3)

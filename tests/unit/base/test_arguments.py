@@ -50,7 +50,6 @@ EVERYWHERE = [
     (TEXTS, {"poling": "cls"}, "poling is not a setting; did you mean"),
     (TEXTS, {"show_progress_bar": 1}, "show_progress_bar must be True or False, got 1"),
     (TEXTS, {"prompt": "name:query"}, "prompt name:query is none of this model's prompts"),
-    (TEXTS, {"recipe": "sum-last-four"}, "recipe sum-last-four requires 4 layers"),
 ]
 
 
@@ -73,7 +72,8 @@ EVERYWHERE = [
         ("encode", TEXTS, PAIRED_WINDOWS, "long_text window is for single texts"),
         ("encode", TEXTS, {"prompt_name": "query"}, "prompt name:query is none of this model's"),
         ("encode", TEXTS, {"prompt_name": "a", "prompt": "b"}, "prompt_name and prompt: give on"),
-        ("encode", TEXTS, {"recipe": "cls", "pooling": "mean"}, "recipe cls sets pooling, give"),
+        ("encode", TEXTS, {"pooling": "sum-last-four"}, "pooling sum-last-four requires 4 layers"),
+        ("encode", TEXTS, {"pooling": "sum-all", "layers": 1}, "pooling sum-all sets layers, give"),
         ("encode", TEXTS, {"pool_special_tokens": 0}, "pool_special_tokens must be True or False"),
         ("encode", [("a", "b")], {}, "texts must be str, number 0 is tuple; pairs are two lists"),
         ("encode", TEXTS, {"prompt": 3}, "prompt must be a str, got 3"),
@@ -131,8 +131,8 @@ def refused_by(encoder, method, texts, settings, message):
         ({"truncate_dim": 8}, "truncate_dim is not a setting; did you mean dim?"),
         ({"revision": "a"}, "revision is not offered: give it behind the model's name"),
         ({"pool": "cls"}, "pool is not a setting; did you mean pooling?"),
-        ({"recipe": "best"}, "recipe must be one of second-to-last-mean,"),
-        ({"recipe": "cls", "layers": -1}, "recipe cls sets layers, give only one"),
+        ({"pooling": "sum-best"}, "pooling must be one of mean, max,"),
+        ({"recipe": "sum-all"}, "recipe is not a setting"),
         ({"max_seq_length": 65}, "max_seq_length must be between 3 and 64 for this model"),
     ],
 )
