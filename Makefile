@@ -43,10 +43,10 @@ help:  ## list the targets
 	@touch $@
 
 .venv/runtime: .venv/base
-	@$(BIN)/python -c '$(COMPLETE)' && echo "installing TensorFlow, the clients of Google Cloud and openTSNE into" \
-		".venv (2.5 GB)" || echo "installing the clients of Google Cloud and openTSNE into .venv (0.4 GB), but not" \
+	@$(BIN)/python -c '$(COMPLETE)' && echo "installing TensorFlow, OpenVINO, the clients of Google Cloud and openTSNE" \
+		"into .venv (2.7 GB)" || echo "installing OpenVINO, the clients of Google Cloud and openTSNE into .venv (0.6 GB), but not" \
 		"TensorFlow, which has no wheels for Python 3.14"
-	$(EXPORT) $(RUNTIME) --extra map > .venv/runtime.txt
+	$(EXPORT) $(RUNTIME) --extra map --extra openvino > .venv/runtime.txt
 	$(UV) $(EXACTLY) .venv/runtime.txt || $(PIP) install $(EXACTLY) .venv/runtime.txt
 	@touch $@
 

@@ -129,7 +129,7 @@ def load(
         prompt: Text to put before each text, or `name:` followed by the name of one of the model's
             prompts; None is the model's default, "" is no prompt.
         precision: Number type of the matrix products: "float32"; "int8" on processors; "bfloat16"
-            on GPUs and TPUs; "float16" on GPUs.
+            on GPUs, TPUs and some processors (by OpenVINO); "float16" on GPUs.
         device: "cpu", "gpu", "tpu", or "auto" (a GPU if TensorFlow finds one, else the processor).
             On a GPU or TPU the first call takes about a minute, because it compiles.
         max_seq_length: Maximum number of tokens of a row; None is the model's own.

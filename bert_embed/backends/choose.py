@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from bert_embed.backends import jax, litert, tensorflow
+from bert_embed.backends import jax, litert, openvino, tensorflow
+from bert_embed.backends.processor import flags
 from bert_embed.backends.protocol import Backend, Engine
 from bert_embed.base.arguments import one_of
 from bert_embed.base.environment import missing
@@ -17,7 +18,7 @@ from bert_embed.bundle.bundle import WEIGHTS, Bundle
 from bert_embed.models.encoder import EncoderConfig
 
 # Where several compute the same, the first that is installed does.
-TABLE = (litert.BACKEND, jax.BACKEND, tensorflow.BACKEND)
+TABLE = (litert.BACKEND, openvino.BACKEND, jax.BACKEND, tensorflow.BACKEND)
 # That of models that no other computes; here, because its engine imports tokenizers, which the
 # options, which import this table, do without.
 _STATIC = Backend(
@@ -125,6 +126,8 @@ def find_backend(
     asked = ("gpu", "cpu") if device == "auto" else (device,)
     for place in asked:
         computing = _computing(precision, place, engine)
+        if place == "cpu":
+            _check_processor(computing, precision)
         if here := [backend for backend in computing if _is_here(backend, place)]:
             return here[0], place
         if place == "gpu" and computing and has_nvidia_driver():
@@ -149,6 +152,16 @@ def model_backend(
                 f"{usual[setting][-1]}",
             )
     return _OF_MODELS[config.engine], "cpu"
+
+
+def _check_processor(computing: Sequence[Backend], precision: str) -> None:
+    needed = [backend.instructions.get(precision) for backend in computing]
+    if needed and all(one and flags().isdisjoint(one) for one in needed):
+        raise SettingError(
+            "precision",
+            f"{precision} requires a processor with {' or '.join(needed[0] or ())}, and this one "
+            "has neither; take int8 or float32",
+        )
 
 
 def _is_here(backend: Backend, device: str) -> bool:
@@ -186,7 +199,8 @@ def _warn_of_unused_gpu(engine: str, package: str) -> None:
 
 def _nothing_here(precision: str, device: str, engine: str | None) -> SettingError:
     devices = _devices(precision, engine)
-    setting, value = ("device", device) if "cpu" in devices else ("precision", precision)
+    is_named = "cpu" in devices and device not in ("auto", "cpu")
+    setting, value = ("device", device) if is_named else ("precision", precision)
     place = devices[0] if device == "auto" else device
     computing = _computing(precision, place, engine)
     told = _told(computing)

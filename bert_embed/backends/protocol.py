@@ -23,6 +23,8 @@ class Backend:
     precisions: Mapping[str, tuple[str, ...]]  # by device: "cpu", "gpu", "tpu"
     # Takes bundle, special ids, precision, device, threads; returns an `Engine`.
     load: str
+    # By precision: of which the processor must have one, as Linux names them.
+    instructions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  # that it reads; else `WEIGHTS`
     # Writes those files into a folder, of a bundle and its tensors, when a model is imported.
     write: str = ""

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # install.sh cpu|gpu|tpu [yes|no|cuda] [12|13]: installs the packages of workers with a processor, NVIDIA
-# GPUs or TPUs. JAX computes on both, and TensorFlow reads its models and examples on the processor; no
-# leaves TensorFlow out. cuda, for gpu alone, has TensorFlow compute there, and leaves JAX out. JAX's CUDA 12
-# takes drivers from 525 on, which Dataflow and Cloud Run have; CUDA 13 from 580 on.
+# GPUs or TPUs. OpenVINO computes in bfloat16 on the first, JAX on the others, and TensorFlow reads its models
+# and examples on the processor; no leaves TensorFlow out. cuda, for gpu alone, has TensorFlow compute there,
+# and leaves JAX out. JAX's CUDA 12 takes drivers from 525 on, which Dataflow and Cloud Run have; CUDA 13 from
+# 580 on.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 device=${1:?} tensorflow=${2:-yes} cuda=${3:-12}
@@ -23,6 +24,7 @@ locked() { # FLAGS…: the packages of extras or a group, with their hashes
 }
 extras=(--extra gcp)
 [[ $tensorflow == no ]] || extras+=(--extra tensorflow)
+[[ $device != cpu ]] || extras+=(--extra openvino)
 [[ $device == cpu || $tensorflow == cuda ]] || extras+=(--extra "$device${cuda#12}")
 locked "${extras[@]}" >"$work/lock.txt"
 entries() { # of|but NAME|NAME…: the lock's entries of these packages, or of all others

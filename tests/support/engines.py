@@ -43,6 +43,11 @@ def load_tensorflow(bundle: Bundle, special_ids: tuple[int, int], *settings: obj
     return UncompiledEngine(bundle, special_ids, "float32", "cpu")
 
 
+def load_openvino(bundle: Bundle, special_ids: tuple[int, int], *settings: object) -> Engine:
+    """Loads OpenVINO's graphs in float32."""
+    return load_engine(bundle, special_ids, "float32", "cpu", engine="openvino")
+
+
 def load_jax(bundle: Bundle, special_ids: tuple[int, int], *settings: object) -> Engine:
     """Loads the programs of TPUs and GPUs in float32, compiled for this machine's processor."""
     return load_engine(bundle, special_ids, "float32", "cpu", engine="jax")
@@ -60,6 +65,8 @@ def load_jax_as_gpu(bundle: Bundle, special_ids: tuple[int, int], *settings: obj
 
 
 ENGINES = {"litert": load_engine, "tensorflow": load_tensorflow}  # in float32 on processors
+if find_spec("openvino") is not None:  # which is for x86 alone
+    ENGINES |= {"openvino": load_openvino}
 if find_spec("jax") is not None:  # in the environment of `make test-accelerators`
     ENGINES |= {
         "jax": load_jax,

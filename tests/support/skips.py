@@ -26,6 +26,8 @@ LISTED = (
     r"there are no jars of \w+: make readers, with Maven",
     r"openTSNE is installed",
     r"glibc's allocator",
+    r"this processor has no products in bfloat16",
+    r"OpenVINO is for x86",
     r"this machine has one( that it sees)?",  # a GPU
     r"this Arrow writes no such file: .*",
 )

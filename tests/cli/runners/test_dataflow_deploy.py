@@ -168,9 +168,9 @@ grep == "$last" | sed 's/ .*//' >> "$LOG"
 @pytest.mark.parametrize(
     ("words", "wanted", "without"),
     [
-        (["cpu"], ["tensorflow"], ["jax", "nvidia"]),
+        (["cpu"], ["tensorflow", "openvino"], ["jax", "nvidia"]),
         (["gpu"], ["tensorflow", "jax", "jax-cuda12-plugin", "nvidia-cudnn-cu12"], ["cu13"]),
-        (["gpu", "no"], ["jax", "jax-cuda12-plugin"], ["tensorflow", "cu13", "cuda13"]),
+        (["gpu", "no"], ["jax", "jax-cuda12-plugin"], ["tensorflow", "openvino", "cu13", "cuda13"]),
         (["gpu", "no", "13"], ["jax", "jax-cuda13-plugin"], ["tensorflow", "-cu12", "cuda12"]),
         (["gpu", "cuda"], ["tensorflow", "nvidia-cudnn-cu12"], ["jax"]),
         (["tpu"], ["tensorflow", "jax", "libtpu"], ["nvidia"]),

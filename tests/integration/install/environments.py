@@ -45,6 +45,7 @@ EXTRAS = {
         ("tensorflow", "tensorflow_text", "tensorflow_hub"),
         "SavedModels, TF Hub, google-research checkpoints, GPU and TPU, input of TFRecord examples",
     ),
+    "openvino": Extra(("openvino",), "bfloat16 on CPUs with AVX512-BF16 or AMX-BF16"),
     "faiss": Extra(("faiss",), "`export --to faiss`"),
     "map": Extra(
         ("openTSNE",),

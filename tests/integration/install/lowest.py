@@ -16,7 +16,7 @@ from tests.integration.install.environments import uv
 from tests.support.command import ROOT
 
 _FOLDER = ROOT / "build" / "lowest-venv"
-_EXTRAS = ("gcp", "tensorflow")
+_EXTRAS = ("gcp", "tensorflow", "openvino")
 _OF_OTHER_EXTRAS = ("scikit-learn",)  # in .venv it comes with openTSNE
 
 

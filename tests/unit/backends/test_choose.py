@@ -31,16 +31,6 @@ def test_the_weights_of_a_device_that_is_not_named(tiny_bundle):
         weight_files(bundle, "float32", "gpuu")
 
 
-def test_bfloat16_on_a_processor_is_refused_before_the_run(tmp_path, tiny_bundle, capsys):
-    (tmp_path / "in.txt").write_text("a bank\n", "utf-8")
-    flags = {"precision": "bfloat16", "device": "cpu"}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 2
-    said = capsys.readouterr().err
-    assert "--precision bfloat16 is for GPUs and TPUs, for --device cpu take int8" in said
-    assert said.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("line", "noted"),
     [

@@ -112,7 +112,7 @@ except Exception as error:
         engine + _COMMANDS,
         ["model", "export", "minilm", folder / "saved"],
         [*embed, "--engine=tensorflow"],
-        [*embed, "--precision=bfloat16"],
+        [*embed, "--precision=float16"],
         [*written, f"--output={folder}/out"],
         [*written, f"--output={folder}/other", "--report=false"],
         ["report", folder / "out"],
