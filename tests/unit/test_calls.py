@@ -21,7 +21,7 @@ from bert_embed.backends.choose import load_engine
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.settings import VectorSpec
-from tests.support.models.change import imported
+from tests.support.models.folder import imported
 from tests.support.models.sentence_transformers import write_sentence_transformers
 from tests.support.rounding import assert_near
 

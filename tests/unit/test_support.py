@@ -71,17 +71,17 @@ def test_one():
 
 
 @pytest.mark.parametrize(
-    ("reason", "flag", "code"),
+    ("reason", "flags", "code"),
     [
-        ("terraform is not installed", ["--listed-skips"], 0),
+        ("terraform is not installed", ["--listed-skips", "-n", "1"], 0),
         ("the tool went missing", ["--listed-skips"], 1),
+        ("the tool went missing", ["--listed-skips", "-n", "1"], 1),
         ("the tool went missing", [], 0),
     ],
 )
-@pytest.mark.parametrize("workers", [[], ["-n", "1"]])
-def test_a_reason_decides(tmp_path, reason, flag, code, workers):
+def test_a_reason_decides(tmp_path, reason, flags, code):
     (tmp_path / "test_one.py").write_text(_TEST.format(reason=reason), "utf-8")
-    words = ["-q", "-p", "tests.conftest", "-p", "no:cacheprovider", *flag, *workers]
+    words = ["-q", "-p", "tests.conftest", "-p", "no:cacheprovider", *flags]
     done = subprocess.run(
         [*python(), "-m", "pytest", f"--rootdir={tmp_path}", *words, "test_one.py"],
         cwd=tmp_path,

@@ -17,7 +17,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from tests.support.models import gated, jina
-from tests.support.models.sentence_transformers import write_modules
+from tests.support.models.folder import drawn, layers_of, write
+from tests.support.models.sentence_transformers import write_kinds
 from tests.support.models.tiny import BERT_NORMALIZER, WORDS, small_vocabulary
 
 GOLDEN = Path(__file__).parents[2] / "data" / "architectures.npz"
@@ -80,20 +81,14 @@ def write_architecture(
     tensors = _tensors(kind, entries)
     if hub or (hub is None and kind == "new"):
         config, tensors = gated.as_hub(kind, config, tensors)
-    _write_json(folder / "config.json", config | changes)
-    save_file(
-        {prefix + name: array for name, array in tensors.items()}, folder / "model.safetensors"
-    )
-    kinds = ["Transformer", "Pooling", "Normalize"]
-    write_modules(folder, kinds)
-    (folder / "1_Pooling").mkdir(exist_ok=True)
+    named = {prefix + name: array for name, array in tensors.items()}
+    save_file(named, folder / "model.safetensors")
+    write_kinds(folder, ["Transformer", "Pooling", "Normalize"])
     width = config.get("hidden_size", _HIDDEN)
     pooling = {"word_embedding_dimension": width, "pooling_mode_mean_tokens": True}
-    _write_json(folder / "1_Pooling" / "config.json", pooling)
-    _write_json(
-        folder / "sentence_bert_config.json",
-        {"max_seq_length": _positions(kind) - 2 * (kind in _OFFSET)},
-    )
+    length = {"max_seq_length": _positions(kind) - 2 * (kind in _OFFSET)}
+    files = {"config.json": config | changes, "1_Pooling/config.json": pooling}
+    write(folder, files | {"sentence_bert_config.json": length})
 
 
 def _vocabulary(kind: str) -> list[str]:
@@ -145,7 +140,6 @@ def _positions(kind: str) -> int:
 def _tensors(kind: str, entries: int) -> dict[str, np.ndarray]:
     if kind in _OURS:
         return _OURS[kind].tensors(kind, entries)
-    random = np.random.default_rng(7)
     width = _EMBEDDING if kind == "electra" else _HIDDEN
     tables = {"word_embeddings": entries, "position_embeddings": _positions(kind)}
     if kind not in ("distilbert", "mpnet"):
@@ -162,15 +156,8 @@ def _tensors(kind: str, entries: int) -> dict[str, np.ndarray]:
         shapes_of = [*[(_HIDDEN, _HIDDEN)] * 4, inner, outer]
         denses |= dict(zip((f"{layer}.{name}" for name in products), shapes_of, strict=True))
         norms |= {f"{layer}.{name}": _HIDDEN for name in normed}
-    for name, shape in denses.items():
-        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-    for name, size in norms.items():
-        shapes |= {f"{name}.weight": (size,), f"{name}.bias": (size,)}
     ones = {f"{name}.weight" for name in norms}
-    return {
-        name: (random.normal(size=shape) * 0.3 + (name in ones)).astype(np.float32)
-        for name, shape in shapes.items()
-    }
+    return drawn(shapes | layers_of(denses, norms), 7, ones.__contains__)
 
 
 def _layer(kind: str, number: int) -> tuple[str, list[str], list[str]]:
@@ -190,12 +177,10 @@ def _layer(kind: str, number: int) -> tuple[str, list[str], list[str]]:
 
 
 def _write_tokenizer(folder: Path, kind: str, vocabulary: list[str]) -> None:
-    (folder / "vocab.txt").write_text("".join(f"{entry}\n" for entry in vocabulary), "utf-8")
     named = _MPNET if kind == "mpnet" else {name: name for name in _MPNET}
     special = {f"{name[1:-1].lower()}_token": token for name, token in named.items()}
     name = _CLASSES.get(kind, _GENERIC)
     settings = {"tokenizer_class": name, "do_lower_case": True, "unk_token": "[UNK]"}
-    _write_json(folder / "tokenizer_config.json", special | settings)
     cls, sep = ([token, vocabulary.index(token)] for token in (named["[CLS]"], named["[SEP]"]))
     processor: dict[str, Any] = {"type": "BertProcessing", "sep": sep, "cls": cls}
     if kind == "mpnet":
@@ -218,7 +203,9 @@ def _write_tokenizer(folder: Path, kind: str, vocabulary: list[str]) -> None:
             "vocab": {entry: number for number, entry in enumerate(vocabulary)},
         },
     }
-    _write_json(folder / "tokenizer.json", tokenizer)
+    files = {"vocab.txt": "".join(f"{entry}\n" for entry in vocabulary)}
+    files |= {"tokenizer_config.json": special | settings, "tokenizer.json": tokenizer}
+    write(folder, files)
 
 
 def _copy_tokenizer(folder: Path, kind: str) -> int:
@@ -227,19 +214,14 @@ def _copy_tokenizer(folder: Path, kind: str) -> int:
     tokenizer = json.loads((GOLDEN.parent / "tokenizers" / f"{name}.json").read_text("utf-8"))
     if tokenizer_class != _GENERIC:
         tokenizer["normalizer"] = None
-    _write_json(folder / "tokenizer.json", tokenizer)
     berts = {theirs: token for token, theirs in _MPNET.items()} if kind == "word_piece" else {}
     special = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"}
     special = {name: berts.get(token, token) for name, token in special.items()}
     settings: dict[str, Any] = {"tokenizer_class": tokenizer_class, **special}
     if kind == "word_piece":  # transformers 5 leaves out the types of a generic class
         settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
-    _write_json(folder / "tokenizer_config.json", settings)
+    write(folder, {"tokenizer.json": tokenizer, "tokenizer_config.json": settings})
     return len(tokenizer["model"]["vocab"]) + (kind == "word_piece")  # and its added token
-
-
-def _write_json(path: Path, values: Any) -> None:
-    path.write_text(json.dumps(values), encoding="utf-8")
 
 
 def with_jina(golden: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.models.folder import drawn
+
 GATED = ("nomic_bert", "modernbert", "modernbert_biased", "gte", "new")
 HIDDEN, INNER, HEADS, POSITIONS = 32, 48, 4, 1024
 LAYERS = {"modernbert": 4, "modernbert_biased": 3}  # others have 2
@@ -78,11 +80,7 @@ def tensors(kind: str, entries: int) -> dict[str, np.ndarray]:
     """Returns the weights of a kind, float32."""
     modern = kind in _MODERN
     shapes = _modern_shapes(kind, entries) if modern else _post_norm_shapes(kind, entries)
-    random = np.random.default_rng(11)
-    return {
-        name: (random.normal(size=shape) * 0.3 + _is_gamma(name)).astype(np.float32)
-        for name, shape in shapes.items()
-    }
+    return drawn(shapes, 11, _is_gamma)
 
 
 def _is_gamma(name: str) -> bool:

@@ -1,6 +1,5 @@
 """Small random models with heads: SPLADE, classifiers, cross-encoders, bge-m3."""
 
-import json
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,8 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from tests.support.models.architectures import write_architecture
-from tests.support.models.plain_bert import PlainBert, gelu, gelu_new, relu
+from tests.support.models.folder import change, drawn, layers_of, write, write_modules
+from tests.support.models.plain_bert import gelu, gelu_new, relu
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 
 HIDDEN = 32
@@ -78,18 +78,15 @@ def write_mlm(folder: Path, kind: str, own_decoder: bool = False, **pooling: Any
         changes = {"classifier_bias": True, "classifier_activation": "gelu_pytorch_tanh"}
     tensors |= _random(shapes)
     _finish(folder, tensors, f"{_CLASSES[kind]}ForMaskedLM", **changes)
-    kinds = {"MLMTransformer": "", "SpladePooling": "1_SpladePooling"}
-    _write_json(
-        folder / "modules.json",
-        [
-            {"idx": number, "name": str(number), "path": path, "type": f"{_SPLADE}.{name}"}
-            for number, (name, path) in enumerate(kinds.items())
-        ],
-    )
-    _write_json(folder / "config_sentence_transformers.json", {"model_type": "SparseEncoder"})
-    (folder / "1_SpladePooling").mkdir()
-    _write_json(folder / "1_SpladePooling" / "config.json", pooling)
+    _write_splade_modules(folder, pooling)
+    write(folder, {"config_sentence_transformers.json": {"model_type": "SparseEncoder"}})
     return tensors
+
+
+def _write_splade_modules(folder: Path, pooling: Mapping[str, Any]) -> None:
+    types = {"": f"{_SPLADE}.MLMTransformer", "1_SpladePooling": f"{_SPLADE}.SpladePooling"}
+    write_modules(folder, types)
+    write(folder, {"1_SpladePooling/config.json": pooling})
 
 
 def write_masked_lm(folder: Path, kind: str, own_decoder: bool = False) -> dict:
@@ -135,8 +132,8 @@ def write_classifier(folder: Path, kind: str, labels: int, **changes: Any) -> di
 def as_cross_encoder(folder: Path, activation: str = "torch.nn.modules.activation.Sigmoid") -> None:
     """Makes a classifier's folder one that CrossEncoder has saved."""
     module = "sentence_transformers.base.modules.transformer.Transformer"
+    write_modules(folder, {"": module})
     files = {
-        "modules.json": [{"idx": 0, "name": "0", "path": "", "type": module}],
         "config_sentence_transformers.json": {
             "model_type": "CrossEncoder",
             "activation_fn": activation,
@@ -147,8 +144,7 @@ def as_cross_encoder(folder: Path, activation: str = "torch.nn.modules.activatio
             "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
         },
     }
-    for name, values in files.items():
-        _write_json(folder / name, values)
+    write(folder, files)
 
 
 def plain_logits(kind: str, tensors: dict, states: np.ndarray, mean: bool = False) -> np.ndarray:
@@ -178,26 +174,16 @@ def _written(folder: Path, kind: str) -> dict[str, np.ndarray]:
 
 
 def _random(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    random = np.random.default_rng(17)
-    return {
-        name: (random.normal(size=shape) * 0.3 + ("norm.weight" in name.lower())).astype(np.float32)
-        for name, shape in shapes.items()
-    }
+    return drawn(shapes, 17, lambda name: "norm.weight" in name.lower())
 
 
 def _finish(folder: Path, tensors: dict, architecture: str, **changes: Any) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    _write_json(folder / "config.json", config | {"architectures": [architecture], **changes})
+    change(folder, {"config.json": {"architectures": [architecture], **changes}})
     save_file(tensors, folder / "model.safetensors")
-
-
-def _write_json(path: Path, values: Any) -> None:
-    path.write_text(json.dumps(values))
 
 
 # More entries than the decoder computes at a time.
 VOCABULARY = [*small_vocabulary(), *(f"[unused{number}]" for number in range(4200))]
-_HIDDEN = 32
 _CLS = "cls.predictions"
 
 
@@ -209,93 +195,41 @@ def write_splade(
     **pooling: Any,
 ) -> dict[str, np.ndarray]:
     """Writes a SparseEncoder's folder, and returns its tensors by the names in the file."""
-    random = np.random.default_rng(5)
-    shapes: dict[str, tuple[int, ...]] = {
-        f"{_CLS}.transform.dense.weight": (_HIDDEN, _HIDDEN),
-        f"{_CLS}.transform.dense.bias": (_HIDDEN,),
-        f"{_CLS}.transform.LayerNorm.weight": (_HIDDEN,),
-        f"{_CLS}.transform.LayerNorm.bias": (_HIDDEN,),
-        f"{_CLS}.bias": (len(VOCABULARY),),
-    }
+    transform, norm = f"{_CLS}.transform.dense", f"{_CLS}.transform.LayerNorm"
+    shapes = layers_of({transform: (HIDDEN, HIDDEN)}, {norm: HIDDEN})
+    shapes[f"{_CLS}.bias"] = (len(VOCABULARY),)
     if own_decoder:
-        shapes[f"{_CLS}.decoder.weight"] = (len(VOCABULARY), _HIDDEN)
-    head = {
-        name: (random.normal(size=shape) * 0.3 + ("Norm.weight" in name)).astype(np.float32)
-        for name, shape in shapes.items()
-    }
+        shapes[f"{_CLS}.decoder.weight"] = (len(VOCABULARY), HIDDEN)
+    head = drawn(shapes, 5, lambda name: "Norm.weight" in name)
     # Most logits are below 0, as a trained model's are.
     head[f"{_CLS}.bias"] -= np.float32(3)
     tensors = write_tiny_huggingface(
         folder, vocab=VOCABULARY, pooling={}, changes={**head, **(changes or {})}
     )
-    kinds = ["MLMTransformer", "SpladePooling"]
-    modules = [
-        {
-            "idx": number,
-            "name": str(number),
-            "path": f"{number}_{kind}" if number else "",
-            "type": f"sentence_transformers.sparse_encoder.models.{kind}",
-        }
-        for number, kind in enumerate(kinds)
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "1_SpladePooling").mkdir()
-    (folder / "1_SpladePooling" / "config.json").write_text(json.dumps(pooling))
+    _write_splade_modules(folder, pooling)
     return tensors
-
-
-class PlainSplade:
-    """SPLADE in float64."""
-
-    def __init__(
-        self,
-        tensors: Mapping[str, np.ndarray],
-        pooling_strategy: str = "max",
-        activation_function: str = "relu",
-    ) -> None:
-        self.model = PlainBert(tensors, 4, gelu)
-        self.pooling, self.activation = pooling_strategy, activation_function
-
-    def vector(self, ids: np.ndarray) -> np.ndarray:
-        """float64 `[vocabulary]`, of one row of ids."""
-        model = self.model
-        last = model.hidden_states(ids, ids * 0)[-1]
-        x = gelu(model.dense(f"{_CLS}.transform.dense", last))
-        x = model.norm(f"{_CLS}.transform.LayerNorm", x)
-        words = model.tensors["embeddings.word_embeddings.weight"]
-        table = model.tensors.get(f"{_CLS}.decoder.weight", words)
-        weights = np.log1p(np.maximum(x @ table.T + model.tensors[f"{_CLS}.bias"], 0))
-        weights = np.log1p(weights) if self.activation == "log1p_relu" else weights
-        return weights.max(0) if self.pooling == "max" else weights.sum(0)
 
 
 def as_router(folder: Path, **weights: Any) -> None:
     """Makes a SPLADE folder one whose queries have constant weights."""
+    query = "query_0_SparseStaticEmbedding"
     kinds = {
-        "query_0_SparseStaticEmbedding": "SparseStaticEmbedding",
+        query: "SparseStaticEmbedding",
         "": "MLMTransformer",
         "1_SpladePooling": "SpladePooling",
     }
-    package = "sentence_transformers.sparse_encoder.models"
     router = {
-        "types": {path: f"{package}.{kind}" for path, kind in kinds.items()},
-        "structure": {
-            "query": ["query_0_SparseStaticEmbedding"],
-            "document": ["", "1_SpladePooling"],
-        },
+        "types": {path: f"{_SPLADE}.{kind}" for path, kind in kinds.items()},
+        "structure": {"query": [query], "document": ["", "1_SpladePooling"]},
         "parameters": {"default_route": "document", "allow_empty_key": True, "route_mappings": {}},
     }
-    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Router"}
-    (folder / "modules.json").write_text(json.dumps([module]))
-    (folder / "router_config.json").write_text(json.dumps(router))
-    query = folder / "query_0_SparseStaticEmbedding"
-    query.mkdir()
+    write_modules(folder, {"": "sentence_transformers.models.Router"})
+    config = {"frozen": True} | ({"path": "idf.json"} if "idf" in weights else {})
+    write(folder, {"router_config.json": router, f"{query}/config.json": config})
     if "idf" in weights:
-        (query / "config.json").write_text(json.dumps({"frozen": True, "path": "idf.json"}))
-        (folder / "idf.json").write_text(json.dumps(weights["idf"]))
+        write(folder, {"idf.json": weights["idf"]})
     else:
-        (query / "config.json").write_text(json.dumps({"frozen": True}))
-        save_file(weights, query / "model.safetensors")
+        save_file(weights, folder / query / "model.safetensors")
 
 
 def linear(dtype="<f4"):
@@ -312,7 +246,7 @@ def colbert():
 def write_m3(folder, arrays=None, **torch_file):
     write_architecture(folder, "xlm-roberta")
     pooling = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True}
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    write(folder, {"1_Pooling/config.json": pooling})
     write_torch(folder / "sparse_linear.pt", arrays or linear(), **torch_file)
     write_torch(folder / "colbert_linear.pt", colbert())
 

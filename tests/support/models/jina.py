@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.models.folder import drawn
+
 JINA = ("jina", "jina_qk")
 CODE = {
     "jina": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"},
@@ -70,11 +72,7 @@ def tensors(kind: str, entries: int) -> dict[str, np.ndarray]:
             norms.append(f"{layer}.layer_norm_1")
     shapes |= {f"{name}.{part}": (width,) for name in norms for part in ("weight", "bias")}
     ones = {f"{name}.weight" for name in norms}
-    random = np.random.default_rng(13)
-    return {
-        name: (random.normal(size=shape) * 0.3 + (name in ones)).astype(np.float32)
-        for name, shape in shapes.items()
-    }
+    return drawn(shapes, 13, ones.__contains__)
 
 
 def hidden_states(

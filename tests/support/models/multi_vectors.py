@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from tests.support.models.architectures import write_architecture
+from tests.support.models.folder import change, drawn, write, write_modules
 from tests.support.models.sentence_transformers import dense
 from tests.support.models.tiny import WORDS, small_vocabulary, write_tiny_huggingface
 
@@ -89,16 +90,15 @@ def write_multi_vectors(folder: Path, case: str, **changes: Any) -> None:
 
 
 def _write_stanford(folder: Path, settings: Mapping[str, Any]) -> None:
-    projection = _projection(_HIDDEN, DIM)
     write_tiny_huggingface(
         folder,
         prefix="bert.",
         positions=settings.get("positions", 64),
         vocab=[*small_vocabulary(), *_UNUSED],
-        changes={"linear.weight": projection},
+        changes=drawn({"linear.weight": (DIM, _HIDDEN)}, 1),
     )
-    _edit(folder / "config.json", architectures=["HF_ColBERT"])
-    _write(folder / "artifact.metadata", settings["metadata"])
+    change(folder, {"config.json": {"architectures": ["HF_ColBERT"]}})
+    write(folder, {"artifact.metadata": settings["metadata"]})
 
 
 def _write_pylate(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -109,7 +109,7 @@ def _write_pylate(folder: Path, settings: Mapping[str, Any]) -> None:
     query, document = _MARKERS
     prefixes = {"query_prefix": query, "document_prefix": document, "model_type": "ColBERT"}
     config = {"prompts": {}, "similarity_fn_name": "MaxSim", **prefixes, **settings["config"]}
-    _write(folder / "config_sentence_transformers.json", config)
+    write(folder, {"config_sentence_transformers.json": config})
 
 
 def _write_own(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -118,13 +118,14 @@ def _write_own(folder: Path, settings: Mapping[str, Any]) -> None:
         dense(_HIDDEN, DIM, "linear.Identity", bias=False, **_ON_TOKENS)
     ]
     _write_layers(folder, _DENSE, layers, (_MASK, _NORMALIZE))
-    _write(folder / str(len(layers) + 1) / "config.json", settings["mask"])
-    _write(folder / str(len(layers) + 2) / "config.json", _ON_TOKENS)
-    _edit(folder / "sentence_bert_config.json", **settings["transformer"])
     query, document = _MARKERS
     prompts = settings.get("prompts", {"query": query, "document": document})
     config = {"model_type": "MultiVectorEncoder", "prompts": prompts}
-    _write(folder / "config_sentence_transformers.json", config)
+    files = {"config_sentence_transformers.json": config}
+    files[f"{len(layers) + 1}/config.json"] = settings["mask"]
+    files[f"{len(layers) + 2}/config.json"] = _ON_TOKENS
+    write(folder, files)
+    change(folder, {"sentence_bert_config.json": settings["transformer"]})
 
 
 _WAYS = {"stanford": _write_stanford, "pylate": _write_pylate, "own": _write_own}
@@ -137,11 +138,11 @@ def _write_encoder(folder: Path, kind: str, special: bool) -> None:
         tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
         write_tiny_huggingface(folder, vocab=[*small_vocabulary(), *_MARKERS])
         (folder / "vocab.txt").unlink()
-        _write(folder / "tokenizer_config.json", _SPECIAL | {"tokenizer_class": "BertTokenizer"})
+        slow = _SPECIAL | {"tokenizer_class": "BertTokenizer"}
     else:
         write_architecture(folder, kind)
         tokenizer = json.loads((GOLDEN.parent / "tokenizers" / "byte_level.json").read_text())
-        _write(folder / "tokenizer_config.json", _BYTE_LEVEL)
+        slow = _BYTE_LEVEL
     entries = len(tokenizer["model"]["vocab"])
     if kind != "bert":
         entries = _with_entries(folder, entries, tokenizer)
@@ -150,8 +151,8 @@ def _write_encoder(folder: Path, kind: str, special: bool) -> None:
         {"id": entries + number, "content": marker, "special": special, **usual}
         for number, marker in enumerate(_MARKERS)
     ]
-    _write(folder / "tokenizer.json", tokenizer)
-    _write(folder / "sentence_bert_config.json", {})
+    files = {"tokenizer.json": tokenizer, "tokenizer_config.json": slow}
+    write(folder, files | {"sentence_bert_config.json": {}})
 
 
 _SPECIAL = {
@@ -173,45 +174,23 @@ def _with_entries(folder: Path, entries: int, tokenizer: dict[str, Any]) -> int:
         mask = {"id": first, "content": "<mask>", "special": True, **usual}
         tokenizer["added_tokens"].append(mask)
         first += 1
-    tensors = load_file(folder / "model.safetensors")
-    name = "embeddings.tok_embeddings.weight"
-    table = np.random.default_rng(9).normal(size=(first + 2, _HIDDEN)) * 0.3
-    save_file(tensors | {name: table.astype(np.float32)}, folder / "model.safetensors")
-    _edit(folder / "config.json", vocab_size=first + 2)
+    table = drawn({"embeddings.tok_embeddings.weight": (first + 2, _HIDDEN)}, 9)
+    change(folder, {"model.safetensors": table, "config.json": {"vocab_size": first + 2}})
     return first
 
 
 def _write_layers(
     folder: Path, kind: str, layers: list[dict[str, Any]], after: tuple[str, ...] = ()
 ) -> None:
-    kinds = [_TRANSFORMER, *[kind] * len(layers), *after]
-    modules = [
-        {"idx": number, "name": str(number), "path": str(number) if number else "", "type": one}
-        for number, one in enumerate(kinds)
-    ]
-    _write(folder / "modules.json", modules)
+    kinds = [kind] * len(layers) + [*after]
+    types = {str(number): one for number, one in enumerate(kinds, 1)}
+    write_modules(folder, {"": _TRANSFORMER} | types)
     for number, config in enumerate(layers, 1):
-        place = folder / str(number)
-        _write(place / "config.json", config)
-        random = np.random.default_rng(number)
-        shape = config["out_features"], config["in_features"]
-        arrays = {"linear.weight": (random.normal(size=shape) * 0.3).astype(np.float32)}
+        write(folder, {f"{number}/config.json": config})
+        shapes = {"linear.weight": (config["out_features"], config["in_features"])}
         if config.get("bias", True):
-            arrays["linear.bias"] = (random.normal(size=shape[0]) * 0.3).astype(np.float32)
-        save_file(arrays, place / "model.safetensors")
-
-
-def _projection(width: int, out: int) -> np.ndarray:
-    return (np.random.default_rng(1).normal(size=(out, width)) * 0.3).astype(np.float32)
-
-
-def _write(path: Path, values: Any) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(values), encoding="utf-8")
-
-
-def _edit(path: Path, **changes: Any) -> None:
-    _write(path, json.loads(path.read_text("utf-8")) | changes)
+            shapes["linear.bias"] = shapes["linear.weight"][:1]
+        save_file(drawn(shapes, number), folder / str(number) / "model.safetensors")
 
 
 def main() -> None:

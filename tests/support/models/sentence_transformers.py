@@ -5,7 +5,6 @@ tests/data/sentence_transformers.npz; it needs sentence-transformers (6.2.0 made
 there) beside NumPy and safetensors.
 """
 
-import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from tests.support.models.folder import change, write, write_modules
 from tests.support.models.tiny import write_tiny_huggingface
 
 TEXTS = ("the bank of the river", "money in the vault", "a", "people could find two banks", "")
@@ -130,39 +130,34 @@ def write_sentence_transformers(
     names, weights = ["Transformer"], []
     for config in (*before, said, *modules):
         kind = "Pooling" if config is said else _kind(config)
-        place = folder / f"{len(names)}_{kind}"
-        place.mkdir(exist_ok=True)
+        place = f"{len(names)}_{kind}"
         names.append(kind)
-        (place / "config.json").write_text(json.dumps(config))
+        write(folder, {f"{place}/config.json": config})
         if config is not said:
-            shapes = _SHAPES[kind](config)
             arrays = {
                 name: (random.normal(size=shape) * 0.2 + (kind != "Dense")).astype(np.float32)
-                for name, shape in shapes.items()
+                for name, shape in _SHAPES[kind](config).items()
             }
-            save_file(arrays, place / "model.safetensors")
+            save_file(arrays, folder / place / "model.safetensors")
             weights.append(arrays)
     if "WeightedLayerPooling" in names:
-        path = folder / "config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"output_hidden_states": True}))
-    write_modules(folder, [*names, *(["Normalize"] if normalize else [])])
+        change(folder, {"config.json": {"output_hidden_states": True}})
+    write_kinds(folder, [*names, *(["Normalize"] if normalize else [])])
     config = {"prompts": prompts or {}, "default_prompt_name": default_prompt}
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(config))
+    write(folder, {"config_sentence_transformers.json": config})
     return tensors, weights
 
 
 def write_chain(folder: Path, name: str, saved: int | None) -> None:
     """Writes a folder with one of `CHAINS`, and a truncate_dim."""
     write_sentence_transformers(folder, **CHAINS[name])
-    path = folder / "config_sentence_transformers.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"truncate_dim": saved}))
+    change(folder, {"config_sentence_transformers.json": {"truncate_dim": saved}})
 
 
 def write_pairs_model(folder: Path, name: str) -> None:
     """Writes a folder with one of `PAIR_SETTINGS`, which cuts rows at 16 tokens."""
     write_sentence_transformers(folder, max_seq_length=16)
-    path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | PAIR_SETTINGS[name]))
+    change(folder, {"tokenizer_config.json": PAIR_SETTINGS[name]})
 
 
 def _kind(config: Mapping[str, Any]) -> str:
@@ -190,18 +185,13 @@ _SHAPES: dict[str, Callable[[Mapping[str, Any]], dict[str, tuple[int, ...]]]] = 
 }
 
 
-def write_modules(folder: Path, kinds: Sequence[str]) -> None:
+def write_kinds(folder: Path, kinds: Sequence[str]) -> None:
     """Writes modules.json for modules of these kinds, each in the folder of its number."""
-    modules = [
-        {
-            "idx": number,
-            "name": str(number),
-            "path": "" if kind == "Transformer" else f"{number}_{kind}",
-            "type": kind if "." in kind else f"sentence_transformers.models.{kind}",
-        }
-        for number, kind in enumerate(kinds)
+    types = [kind if "." in kind else f"sentence_transformers.models.{kind}" for kind in kinds]
+    places = [
+        "" if kind == "Transformer" else f"{number}_{kind}" for number, kind in enumerate(kinds)
     ]
-    (folder / "modules.json").write_text(json.dumps(modules))
+    write_modules(folder, dict(zip(places, types, strict=True)))
 
 
 def main() -> None:

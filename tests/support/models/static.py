@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from tests.support.models.sentence_transformers import dense, write_modules
+from tests.support.models.folder import write, write_modules
+from tests.support.models.sentence_transformers import dense, write_kinds
 from tests.support.models.tiny import BERT_NORMALIZER, WORDS, small_vocabulary
 
 GOLDEN = Path(__file__).parents[2] / "data" / "static.npz"
@@ -51,20 +52,19 @@ def write_static(folder: Path, kind: str) -> None:
 
     if kind in MODULES:
         save_file({"embedding.weight": drawn(entries, WIDTH)}, place / "model.safetensors")
-        write_modules(folder, ["StaticEmbedding", *MODULES[kind]])
+        write_kinds(folder, ["StaticEmbedding", *MODULES[kind]])
         (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {}}))
         if "Dense" in MODULES[kind]:
-            (folder / "1_Dense").mkdir()
-            (folder / "1_Dense" / "config.json").write_text(json.dumps(dense(WIDTH, 10)))
+            write(folder, {"1_Dense/config.json": dense(WIDTH, 10)})
             layer = {"linear.weight": drawn(10, WIDTH), "linear.bias": drawn(10)}
             save_file(layer, folder / "1_Dense" / "model.safetensors")
         return
     config = {"model_type": "model2vec", "architectures": ["StaticModel"], "hidden_dim": WIDTH}
-    (folder / "config.json").write_text(json.dumps(config | MODEL2VEC[kind]))
-    kinds = ["StaticEmbedding", *(["Normalize"] if MODEL2VEC[kind]["normalize"] else [])]
-    write_modules(folder, kinds)
-    modules = json.loads((folder / "modules.json").read_text())
-    (folder / "modules.json").write_text(json.dumps([modules[0] | {"path": "."}, *modules[1:]]))
+    types = {".": "StaticEmbedding"}
+    types |= {"1_Normalize": "Normalize"} if MODEL2VEC[kind]["normalize"] else {}
+    package = "sentence_transformers.models"
+    write_modules(folder, {path: f"{package}.{name}" for path, name in types.items()})
+    write(folder, {"config.json": config | MODEL2VEC[kind]})
     tensors = {"embeddings": drawn(entries if kind != "shared" else 50, WIDTH)}
     if kind != "potion":
         tensors["weights"] = np.abs(drawn(entries))

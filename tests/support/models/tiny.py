@@ -1,6 +1,5 @@
 """Small random Hugging Face folders: a seed in, a folder that transformers would read out."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from bert_embed.importers import import_model
+from tests.support.models.folder import drawn, imported, layers_of, write, write_modules
 
 _TEXT = """the a of and to in is it that for was on are as with his they at be this from have or
 by one had not but what all were we when your can said there use an each which she do how their
@@ -68,7 +67,6 @@ def write_tiny_huggingface(
         The tensors by the names in the file, before `dtype` was applied.
     """
     vocab = vocab or small_vocabulary(cased)
-    folder.mkdir(parents=True, exist_ok=True)
     config = {
         "model_type": "bert",
         "vocab_size": len(vocab),
@@ -81,12 +79,12 @@ def write_tiny_huggingface(
         "type_vocab_size": 2,
         "layer_norm_eps": 1e-12,
     }
-    _write_json(folder / "config.json", config)
-    _write_json(folder / "tokenizer_config.json", {"do_lower_case": not cased})
-    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in vocab), encoding="utf-8")
+    slow, lines = {"do_lower_case": not cased}, "".join(f"{token}\n" for token in vocab)
+    files = {"config.json": config, "tokenizer_config.json": slow, "vocab.txt": lines}
+    write(folder, files)
     if pooling is not None:
         _write_sentence_transformers(folder, pooling, normalize, max_seq_length)
-    tensors = _tensors(config, pooler, np.random.default_rng(seed))
+    tensors = drawn(_shapes(config, pooler), seed, lambda name: "LayerNorm.weight" in name)
     named = {prefix + _old(name, gamma_beta): array for name, array in tensors.items()}
     for name, array in (changes or {}).items():
         named = {key: value for key, value in named.items() if key != name}
@@ -97,9 +95,7 @@ def write_tiny_huggingface(
     return named
 
 
-def _tensors(
-    config: Mapping[str, Any], pooler: bool, random: np.random.Generator
-) -> dict[str, np.ndarray]:
+def _shapes(config: Mapping[str, Any], pooler: bool) -> dict[str, tuple[int, ...]]:
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     shapes: dict[str, tuple[int, ...]] = {
         "embeddings.word_embeddings.weight": (config["vocab_size"], hidden),
@@ -112,19 +108,10 @@ def _tensors(
         layer = f"encoder.layer.{number}"
         for name in ("self.query", "self.key", "self.value", "output.dense"):
             denses[f"{layer}.attention.{name}"] = (hidden, hidden)
-        denses |= {
-            f"{layer}.intermediate.dense": (inner, hidden),
-            f"{layer}.output.dense": (hidden, inner),
-        }
+        denses[f"{layer}.intermediate.dense"] = inner, hidden
+        denses[f"{layer}.output.dense"] = hidden, inner
         norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.output.LayerNorm"]
-    for name, shape in denses.items():
-        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-    for name in norms:
-        shapes |= {f"{name}.weight": (hidden,), f"{name}.bias": (hidden,)}
-    return {
-        name: (random.normal(size=shape) * 0.3 + ("LayerNorm.weight" in name)).astype(np.float32)
-        for name, shape in shapes.items()
-    }
+    return shapes | layers_of(denses, dict.fromkeys(norms, hidden))
 
 
 def _old(name: str, gamma_beta: bool) -> str:
@@ -138,25 +125,15 @@ def _old(name: str, gamma_beta: bool) -> str:
 def _write_sentence_transformers(
     folder: Path, pooling: Mapping[str, Any], normalize: bool, max_seq_length: int | None
 ) -> None:
-    kinds = {"Transformer": "", "Pooling": "1_Pooling"}
-    if normalize:
-        kinds["Normalize"] = "2_Normalize"
-    modules = [
-        {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for at, (kind, path) in enumerate(kinds.items())
-    ]
-    _write_json(folder / "modules.json", modules)
-    (folder / "1_Pooling").mkdir(exist_ok=True)
-    _write_json(folder / "1_Pooling" / "config.json", pooling)
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    kinds |= {"2_Normalize": "Normalize"} if normalize else {}
+    package = "sentence_transformers.models"
+    write_modules(folder, {path: f"{package}.{kind}" for path, kind in kinds.items()})
     length = {} if max_seq_length is None else {"max_seq_length": max_seq_length}
-    _write_json(folder / "sentence_bert_config.json", length)
-
-
-def _write_json(path: Path, values: Any) -> None:
-    path.write_text(json.dumps(values), encoding="utf-8")
+    write(folder, {"1_Pooling/config.json": pooling, "sentence_bert_config.json": length})
 
 
 def bundle_of(folder: Path, write: Callable[..., Any], *arguments: Any, **settings: Any) -> str:
     """Writes a model to a folder and imports it; returns the bundle's folder."""
     write(folder / "source", *arguments, **settings)
-    return import_model(str(folder / "source"), str(folder / "bundle")).path
+    return imported(folder).path

@@ -10,12 +10,11 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.support.discovery import problems
-from tests.support.servers.gcs import ANONYMOUS, answers, asked, free_port, running
+from tests.support.servers.gcs import ANONYMOUS, answers, asked, free_port, running, serving
 
 _ROOT = Path(__file__).resolve().parents[3]
 _FOLDER = _ROOT / "build" / "bqemulator-venv"
@@ -144,15 +143,8 @@ def _proxy(server: BigQueryServer, port: int) -> Iterator[str]:
             **{"schemas": {}, "filtered": set()},
         },
     )
-    http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(handler) as http:
         yield f"http://127.0.0.1:{http.server_port}"
-    finally:
-        http.shutdown()
-        http.server_close()
-        thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):

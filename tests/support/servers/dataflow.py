@@ -2,11 +2,10 @@
 
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.support.discovery import problems
-from tests.support.servers.gcs import GcsServer
+from tests.support.servers.gcs import GcsServer, serving
 from tests.support.servers.permissions import Account
 
 PROJECT, REGION = "test-project", "us-central1"
@@ -81,19 +80,12 @@ class DataflowServer:
 @contextmanager
 def dataflow_server(folder: Path, gcs: GcsServer) -> Iterator[DataflowServer]:
     """Runs a Dataflow in a thread, with an account whose key is made in `folder`."""
-    http = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    url = f"http://localhost:{http.server_port}"
-    account = write_service_account(folder / "account.json", f"{url}/token")
-    environment = gcs.environment | {"GOOGLE_APPLICATION_CREDENTIALS": str(account)}
-    http.dataflow = DataflowServer(url, gcs, environment)  # type: ignore[attr-defined]
-    thread = threading.Thread(target=http.serve_forever)
-    thread.start()
-    try:
+    with serving(_Handler) as http:
+        url = f"http://localhost:{http.server_port}"
+        account = write_service_account(folder / "account.json", f"{url}/token")
+        environment = gcs.environment | {"GOOGLE_APPLICATION_CREDENTIALS": str(account)}
+        http.dataflow = DataflowServer(url, gcs, environment)  # type: ignore[attr-defined]
         yield http.dataflow  # type: ignore[attr-defined]
-    finally:
-        http.shutdown()
-        thread.join()
-        http.server_close()
 
 
 def write_service_account(path: Path, token_uri: str) -> Path:

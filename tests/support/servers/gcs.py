@@ -299,13 +299,20 @@ def proxy(upstream: str) -> Iterator[Proxy]:
         def log_message(self, *words: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with serving(Handler) as server:
+        made.url = f"http://127.0.0.1:{server.server_port}"
+        yield made
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[ThreadingHTTPServer]:
+    """Runs an HTTP server in a thread, at a port that nobody listened on."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
-    made.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
-        yield made
+        yield server
     finally:
         server.shutdown()
         server.server_close()

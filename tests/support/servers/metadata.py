@@ -1,12 +1,13 @@
 """A server of credentials, as machines of Google and Amazon have one, which fails on request."""
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.support.servers.gcs import serving
 
 _ROLE = "/latest/meta-data/iam/security-credentials/"
 _ACCOUNT = "/computeMetadata/v1/instance/service-accounts/default/"
@@ -65,11 +66,6 @@ def metadata_server() -> Iterator[Metadata]:
         def log_message(self, *words: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.host = f"127.0.0.1:{server.server_address[1]}"
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
+    with serving(Handler) as server:
+        made.host = f"127.0.0.1:{server.server_port}"
         yield made
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -12,7 +12,7 @@ from bert_embed.backends.probe import compare, probe_outputs, verify
 from bert_embed.bundle.bundle import WEIGHTS, load_tensors, read_bundle, write_metadata
 from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models import plain_bert
-from tests.support.models.change import change, imported
+from tests.support.models.folder import change, imported
 from tests.support.models.sentence_transformers import dense, write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import assert_near

@@ -13,11 +13,10 @@ import pytest
 from bert_embed.backends import choose
 from bert_embed.backends.choose import check_precision, find_backend, load_engine
 from bert_embed.backends.runner import RowRunner, RowSpec, TokenRows
-from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
-from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.settings import VectorSpec
+from tests.support.models.folder import imported
 from tests.support.models.sentence_transformers import dense, write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import MINILM, assert_near, least_cosine
@@ -25,11 +24,11 @@ from tests.support.rounding import MINILM, assert_near, least_cosine
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
-DATA = ROOT / "tests" / "data"
-GOLDEN = json.loads((DATA / "minilm_hidden_states.json").read_text())["examples"]
-STATES = np.load(DATA / "minilm_hidden_states.npz")
 TEXTS = ["the river bank", "money", "the bank of the river was down", "a", "", "she said so"]
 BATCH = 64  # tokens: six shapes and less are compiled in a second each
+SHORT = {"max_seq_length": 8, "batch_tokens": BATCH}
+ROWS = {"max_seq_length": 12}
+CONCAT = {"layer_combine": "concat", **ROWS}
 ONE_LAYER = VectorSpec(layers=(1,))  # compiled in half the time, where shapes are what is tested
 
 
@@ -38,48 +37,33 @@ def encoder(folder, engine):
     return Encoder(read_bundle(folder), device="cpu", engine=engine, threads=2)
 
 
-@pytest.mark.parametrize("pooling", ["weightedmean,max", "pooler"])
-def test_vectors_are_those_of_the_processor(tiny_bundle, pooling):
+LONG = "the bank of the river was down by the water " * 3
+CALLS = {
+    "joined": ("encode", TEXTS, {"pooling": "weightedmean,max", **SHORT}),
+    "pooler": ("encode", TEXTS, {"pooling": "pooler", **SHORT}),
+    "pairs": ("units", TEXTS, {"texts_b": TEXTS[::-1], "layers": [0, -1], **CONCAT}),
+    "windows": ("encode", [LONG, "money"], {"long_text": "window", "normalize": True, **ROWS}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_vectors_are_those_of_the_processor(tiny_bundle, name):
+    method, texts, settings = CALLS[name]
     one, other = (
-        encoder(tiny_bundle, engine).encode(
-            TEXTS, pooling=pooling, batch_tokens=BATCH, max_seq_length=8
-        )
+        getattr(encoder(tiny_bundle, engine), method)(texts, **settings)
         for engine in ("litert", "tensorflow")
     )
-    assert_near(other, one)
+    for found, wanted in zip(other, one, strict=True):
+        assert_near(getattr(found, "vectors", found), getattr(wanted, "vectors", wanted))
 
 
 def test_dense_modules_behind_the_programs_are_those_of_the_processor(tmp_path):
     write_sentence_transformers(tmp_path / "source", modules=[dense(32, 6), dense(6, 4)])
-    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    bundle = imported(tmp_path)
     one, other = (
-        Encoder(bundle, engine=engine).encode(TEXTS, batch_tokens=BATCH, max_seq_length=8)
-        for engine in ("litert", "tensorflow")
+        Encoder(bundle, engine=engine).encode(TEXTS, **SHORT) for engine in ("litert", "tensorflow")
     )
     assert one.shape == (len(TEXTS), 4)
-    assert_near(other, one)
-
-
-def test_tokens_and_second_texts_are_those_of_the_processor(tiny_bundle):
-    one, other = (
-        encoder(tiny_bundle, engine).units(
-            TEXTS, texts_b=TEXTS[::-1], layers=[0, -1], layer_combine="concat", max_seq_length=12
-        )
-        for engine in ("litert", "tensorflow")
-    )
-    for wanted, found in zip(one, other, strict=True):
-        assert found.texts == wanted.texts
-        assert_near(found.vectors, wanted.vectors)
-
-
-def test_windows_are_merged_to_what_the_processor_gives(tiny_bundle):
-    long = "the bank of the river was down by the water " * 3
-    one, other = (
-        encoder(tiny_bundle, engine).encode(
-            [long, "money"], max_seq_length=12, long_text="window", normalize=True
-        )
-        for engine in ("litert", "tensorflow")
-    )
     assert_near(other, one)
 
 
@@ -94,7 +78,7 @@ def rows_of(lengths):
 
 def test_a_row_longer_than_usual_runs_all_the_same(tmp_path):
     write_tiny_huggingface(tmp_path / "source", positions=24)
-    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    bundle = imported(tmp_path)
     runners = [
         RowRunner(bundle.config, engine_of(bundle, engine), threads=2, compile_ahead=True)
         for engine in ("litert", "tensorflow")
@@ -217,38 +201,12 @@ def test_batches_of_two_models_do_not_run_at_once(tiny_bundle):
         assert not other.device.acquire(blocking=False)
 
 
-@pytest.fixture(scope="module")
-def compiled(minilm):
-    """All hidden states of MiniLM by XLA, int32 `[5, 30]` in."""
-    import tensorflow as tf
-
-    model = load_encoder(minilm)
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3, jit_compile=True)
-    def run(ids, mask, types):
-        return tf.stack(model.hidden_states(ids, mask, types), axis=1)
-
-    return run
-
-
-def test_hidden_states_equal_the_reference(compiled):
-    rows = np.zeros((3, len(GOLDEN), 30), np.int32)
-    for at, example in enumerate(GOLDEN):
-        stop = len(example["input_ids"])
-        rows[:, at, :stop] = example["input_ids"], [1] * stop, example["token_type_ids"]
-    states = compiled(*rows).numpy()
-    for example, found in zip(GOLDEN, states, strict=True):
-        wanted = STATES[f"hidden_states_{example['index']}"]
-        assert np.abs(found[:, : wanted.shape[1]] - wanted).max() < 1e-4
-
-
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_short_numbers_point_where_float32_does(minilm, precision):
     texts = [f"{text} and the {other}" for text in TEXTS for other in TEXTS]
-    settings = {"max_seq_length": 8, "batch_tokens": 64}
-    wanted = Encoder(minilm, device="cpu").encode(texts, **settings)
+    wanted = Encoder(minilm, device="cpu").encode(texts, **SHORT)
     short = Encoder(minilm, engine="tensorflow", precision=precision, threads=2)
-    found = short.encode(texts, **settings)
+    found = short.encode(texts, **SHORT)
     assert (wanted * found).sum(axis=1).min() >= least_cosine(MINILM, precision)
     assert np.abs(found - wanted).max() > 0, "computed in float32"
 

@@ -9,7 +9,7 @@ from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import WEIGHTS, read_bundle, write_metadata
 from bert_embed.settings import TextSpec
 from bert_embed.transforms.infer import BlockModelHandler
-from tests.support.models.change import change, imported
+from tests.support.models.folder import change, imported
 from tests.support.models.tiny import write_tiny_huggingface
 
 CHANGED = r"bundle\.json was changed after it was written"

@@ -1,7 +1,5 @@
 """Saved configurations keep the fingerprints that the outputs of people have."""
 
-import subprocess
-import sys
 from dataclasses import asdict, fields
 
 import numpy as np
@@ -22,7 +20,6 @@ from bert_embed.models.modules import DenseModule
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.transforms.examples import ExampleSettings
 from bert_embed.transforms.read.columns import Columns
-from tests.support.command import ROOT
 
 WHAT_TO_DO = (
     "this configuration has another fingerprint than before, so that every output that people have "
@@ -183,18 +180,6 @@ def test_a_new_option_counts_only_where_it_is_used():
     assert keys.counted(before | {"rotate": True}) == before | {"rotate": True}
     with pytest.raises(RuntimeError, match=r"scale: say in bert_embed\.bundle\.fingerprints"):
         keys.counted(before | {"scale": 2})
-
-
-def test_an_unlisted_option_is_refused_without_assertions_too():
-    code = (
-        "from bert_embed.bundle.fingerprints import Keys\n"
-        "assert False, 'assertions are off'\n"
-        "Keys(always=('layers',), new={}).counted({'layers': [-1], 'scale': 2})\n"
-    )
-    command = [sys.executable, "-O", "-c", code]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "scale: say in bert_embed.bundle.fingerprints whether it counts" in done.stderr
 
 
 def test_vectors_of_before_an_option_are_no_other_vectors(monkeypatch):

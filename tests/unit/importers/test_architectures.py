@@ -26,7 +26,7 @@ from tests.support.models.architectures import (
     with_jina,
     write_architecture,
 )
-from tests.support.models.change import change, imported, refused
+from tests.support.models.folder import change, imported, refused
 from tests.support.models.gated import GATED, NTK
 from tests.support.models.jina import CODE, JINA
 from tests.support.models.tiny import bundle_of

@@ -14,12 +14,12 @@ from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
 from tests.support.command import embed, record
 from tests.support.models.architectures import write_architecture
-from tests.support.models.change import change, refused
+from tests.support.models.folder import change, refused
 from tests.support.models.hub import snapshot_folder
 from tests.support.models.multi_vectors import write_multi_vectors
 from tests.support.models.sentence_transformers import (
     dense,
-    write_modules,
+    write_kinds,
     write_sentence_transformers,
 )
 from tests.support.models.tiny import write_tiny_huggingface
@@ -166,7 +166,7 @@ def write_model(folder, kind, about):
             (folder / "vocab.txt").unlink()
         write_architecture(folder, kind, hub=True if kind in ("nomic_bert", "new") else None)
     kinds = ["Transformer", "Pooling", *["Dense"] * len(modules)]
-    write_modules(folder, [*kinds, *(["Normalize"] if about["normalize"] else [])])
+    write_kinds(folder, [*kinds, *(["Normalize"] if about["normalize"] else [])])
     if "tokenizer_class" in about:
         slow = {"tokenizer_class": about["tokenizer_class"], "do_lower_case": True}
         change(folder, {"tokenizer_config.json": slow})

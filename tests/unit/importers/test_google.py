@@ -10,7 +10,7 @@ from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
 from bert_embed.importers.google import casing_of, find_checkpoint, import_google
 from bert_embed.pipeline.cli import main
-from tests.support.models.change import change
+from tests.support.models.folder import change
 from tests.support.models.google import write_tiny_google
 from tests.support.models.tiny import small_vocabulary
 

@@ -8,7 +8,7 @@ import pytest
 from bert_embed.encoder import Encoder
 from tests.support.engines import ENGINES
 from tests.support.models.architectures import GOLDEN, PAIRS, TEXTS
-from tests.support.models.change import imported
+from tests.support.models.folder import imported
 from tests.support.models.heads import (
     MLM,
     SCORES,

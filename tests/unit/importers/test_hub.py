@@ -5,11 +5,10 @@ import json
 import os
 import re
 import shutil
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -24,6 +23,7 @@ from tests.support.forks import python
 from tests.support.models.architectures import write_architecture
 from tests.support.models.heads import write_m3
 from tests.support.models.multi_vectors import write_multi_vectors
+from tests.support.servers.gcs import serving
 
 _API = re.compile(r"/api/models/(?P<repo>[^/]+/[^/]+)/(?P<what>revision|tree)/(?P<revision>[^/]+)")
 _FILE = re.compile(r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
@@ -49,17 +49,10 @@ class HubServer:
 @contextmanager
 def hub_server() -> Iterator[HubServer]:
     """Runs a hub in a thread."""
-    http = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    hub = HubServer({"HF_ENDPOINT": f"http://127.0.0.1:{http.server_port}"})
-    http.hub = hub  # type: ignore[attr-defined]
-    thread = threading.Thread(target=http.serve_forever)
-    thread.start()
-    try:
+    with serving(_Handler) as http:
+        hub = HubServer({"HF_ENDPOINT": f"http://127.0.0.1:{http.server_port}"})
+        http.hub = hub  # type: ignore[attr-defined]
         yield hub
-    finally:
-        http.shutdown()
-        thread.join()
-        http.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):

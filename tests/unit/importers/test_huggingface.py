@@ -13,7 +13,7 @@ from bert_embed.base.errors import InputError
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.settings import VectorSpec
 from tests.support.models.architectures import write_architecture
-from tests.support.models.change import change, imported, refused
+from tests.support.models.folder import change, imported, refused
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 
 # Settings of config.json by family, those of every family under "base": all that the configurations

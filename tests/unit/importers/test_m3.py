@@ -12,7 +12,7 @@ from bert_embed.settings import TextSpec
 from bert_embed.text.layout import text_rows
 from tests.support.engines import ENGINES
 from tests.support.models.architectures import GOLDEN, TEXTS
-from tests.support.models.change import change, imported, refused
+from tests.support.models.folder import change, imported, refused
 from tests.support.models.heads import colbert, linear, state_dict, write_m3
 
 STATES = np.load(GOLDEN)  # of transformers

@@ -13,7 +13,7 @@ from bert_embed.models.modules import DenseModule, LayerNormModule
 from bert_embed.settings import VectorSpec
 from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models import plain_bert
-from tests.support.models.change import change, imported, refused
+from tests.support.models.folder import change, imported, refused
 from tests.support.models.sentence_transformers import (
     CASES,
     CHAINS,
@@ -26,7 +26,7 @@ from tests.support.models.sentence_transformers import (
     TEXTS,
     dense,
     write_chain,
-    write_modules,
+    write_kinds,
     write_pairs_model,
     write_sentence_transformers,
 )
@@ -175,7 +175,7 @@ def test_what_is_of_the_run_alone_leaves_the_model_the_same(tmp_path, tiny_bundl
     ):
         assert imported(tmp_path, str(number)).fingerprint == read_bundle(tiny_bundle).fingerprint
         change(tmp_path / "source", files)
-    write_modules(tmp_path / "source", ["Transformer", "Pooling", "Dropout", "Normalize"])
+    write_kinds(tmp_path / "source", ["Transformer", "Pooling", "Dropout", "Normalize"])
     bundle = imported(tmp_path)
     assert bundle.defaults == VectorSpec(pooling="cls", normalize=True)
     assert bundle.fingerprint == read_bundle(tiny_bundle).fingerprint
@@ -249,7 +249,7 @@ def test_modules_and_dims_and_normalize_in_every_order(tmp_path, name, saved):
 )
 def test_a_module_that_is_not_computed_is_refused_by_name(tmp_path, kinds, message):
     write_sentence_transformers(tmp_path / "source")
-    write_modules(tmp_path / "source", kinds.split())
+    write_kinds(tmp_path / "source", kinds.split())
     refused(tmp_path, rf"modules\.json: {message}")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models.architectures import write_architecture
-from tests.support.models.change import change, imported, refused
+from tests.support.models.folder import change, imported, refused
 
 SPECIAL = dict.fromkeys(("normalized", "lstrip", "rstrip", "single_word"), False) | {
     "special": True

@@ -12,7 +12,7 @@ from bert_embed.encoder import Encoder
 from bert_embed.models.static import NO_LIMIT
 from bert_embed.text.json_tokenizer import JsonTokenizer
 from bert_embed.text.tokenizer import load_tokenizer
-from tests.support.models.change import change, imported, refused
+from tests.support.models.folder import change, imported, refused
 from tests.support.models.static import GOLDEN, LONG, MODEL2VEC, MODULES, TEXTS, write_static
 
 VECTORS = np.load(GOLDEN)

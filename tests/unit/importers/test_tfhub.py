@@ -15,7 +15,7 @@ from bert_embed.importers import import_model
 from bert_embed.importers.google import import_tfhub
 from bert_embed.importers.sources import unpack
 from bert_embed.pipeline.cli import main
-from tests.support.models.change import change
+from tests.support.models.folder import change
 from tests.support.models.google import write_tiny_hub
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from bert_embed.bundle.bundle import read_bundle
 from bert_embed.importers import import_model
 from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models.architectures import write_architecture
-from tests.support.models.change import change, imported, refused
+from tests.support.models.folder import change, imported, refused
 from tests.support.models.google import write_tiny_google
 from tests.support.models.tiny import BERT_NORMALIZER, small_vocabulary, write_tiny_huggingface
 

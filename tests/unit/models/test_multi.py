@@ -21,7 +21,7 @@ from bert_embed.text.layout import text_rows
 from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.engines import ENGINES
 from tests.support.models.architectures import write_architecture
-from tests.support.models.change import change, imported, refused
+from tests.support.models.folder import change, imported, refused
 from tests.support.models.multi_vectors import CASES, DIM, GOLDEN, TEXTS, write_multi_vectors
 from tests.support.models.tiny import WORDS, small_vocabulary
 

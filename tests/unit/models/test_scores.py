@@ -13,7 +13,7 @@ from bert_embed.models.heads.head import Head
 from bert_embed.models.heads.scores import ScoresHead
 from bert_embed.settings import TextSpec
 from bert_embed.text.layout import text_rows
-from tests.support.models.change import change, imported
+from tests.support.models.folder import change, imported
 from tests.support.models.heads import as_cross_encoder, write_classifier
 from tests.support.models.plain_bert import softmax
 from tests.support.models.tiny import WORDS

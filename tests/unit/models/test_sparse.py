@@ -20,8 +20,9 @@ from bert_embed.model import Request
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.text.layout import text_rows
 from tests.support.engines import ENGINES
-from tests.support.models.change import change, imported, refused
-from tests.support.models.heads import VOCABULARY, PlainSplade, as_router, write_splade
+from tests.support.models.folder import change, imported, refused
+from tests.support.models.heads import VOCABULARY, as_router, plain_weights, write_splade
+from tests.support.models.plain_bert import PlainBert, gelu
 from tests.support.models.tiny import WORDS
 
 TEXTS = ("the bank of the river", "a", "money in the vault of people", "two", "the bank of it")
@@ -81,9 +82,13 @@ def sparse(encoder, texts, **settings):
 def test_the_vectors_are_those_of_numpy_in_float64(models, case, engine):
     bundle, tensors = models(case)
     encoder = Encoder(bundle, threads=1, load_engine=ENGINES[engine])
-    settings = {name: value for name, value in CASES[case].items() if name != "own_decoder"}
-    plain = PlainSplade(tensors, **settings)
-    expected = [plain.vector(np.array(encoder.tokenizer.encode(text))) for text in TEXTS]
+    bert, expected = PlainBert(tensors, 4, gelu), []
+    for ids in map(np.array, map(encoder.tokenizer.encode, TEXTS)):
+        weights = plain_weights("multilingual", tensors, bert.hidden_states(ids, ids * 0)[-1])
+        if CASES[case].get("activation_function") == "log1p_relu":
+            weights = np.log1p(weights)
+        is_sum = CASES[case].get("pooling_strategy") == "sum"
+        expected.append(weights.sum(0) if is_sum else weights.max(0))
     found = sparse(encoder, TEXTS)
     np.testing.assert_allclose(whole(found), expected, atol=1e-4)
     assert (found.values > 0).all()

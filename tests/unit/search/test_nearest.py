@@ -11,36 +11,29 @@ import pytest
 import bert_embed
 from bert_embed.results.names import OUTPUT_DTYPES
 from bert_embed.search.nearest import nearest
-from bert_embed.transforms.blocks import EmbeddingBlock
-from bert_embed.transforms.parts import Part
-from bert_embed.transforms.write import write_vectors
-from tests.support.outputs import finished_run, whole_record
+from tests.support.outputs import finished_run
 
 FILES, ROWS, WIDTH = 5, 2500, 24
 
 
 def write_output(folder, dtype, output_format):
-    """Vectors of which every fifth is one of two, and one is zero."""
+    """Vectors of which every fifth is one of two, and one is zero; their settings."""
     random = np.random.default_rng(5)
-    settings = {"shape": [WIDTH], "output_dtype": dtype, "granularity": ["sentence"]}
-    written = {"files": FILES, "bytes": 0, "rows": FILES * ROWS}
-    for number in range(FILES):
+
+    def changed(block):
+        number = block.part.block
         vectors = random.standard_normal((ROWS, WIDTH), np.float32)
         vectors[::5] = np.random.default_rng(6).standard_normal((2, WIDTH), np.float32)[number % 2]
         vectors[7] = 0
-        block = EmbeddingBlock(
-            part=Part(number, 0, records=ROWS),
-            ids=pa.array([f"{number}-{row}" for row in range(ROWS)]),
-            num_tokens=np.ones(ROWS, np.int32),
-            truncated=np.zeros(ROWS, bool),
-            text_hash=np.zeros(ROWS, np.int64),
-            vectors=vectors,
-        )
-        report = write_vectors(str(folder), "run", output_format, settings).write(block)
-        written["bytes"] += sum(file.bytes for file in report.files.values())
-    record = whole_record(settings, FILES * ROWS, written={"embeddings": written})
-    (folder / "run.json").write_text(json.dumps(record))
-    return settings
+        ids = pa.array([f"{number}-{row}" for row in range(ROWS)])
+        return replace(block, vectors=vectors, ids=ids)
+
+    finished_run(folder, [ROWS] * FILES, WIDTH, dtype, output_format, kept=False, changed=changed)
+    return settings_of(folder)
+
+
+def settings_of(output):
+    return json.loads((output / "run.json").read_text())["vectors"]
 
 
 @pytest.fixture(
@@ -61,9 +54,7 @@ def test_hits_are_those_of_a_plain_computation(output, count, k):
     queries = np.random.default_rng(8).standard_normal((count, WIDTH), np.float32)
     queries[0] = vectors[10]  # of many equal ones
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
-    found = nearest(
-        str(output), json.loads((output / "run.json").read_text())["vectors"], queries, k
-    )
+    found = nearest(str(output), settings_of(output), queries, k)
     assert len(found) == count
     for query, hits in zip(queries, found, strict=True):
         scores = (wide * query).sum(axis=1) / np.maximum(lengths, np.finfo(np.float32).tiny)
@@ -135,7 +126,7 @@ def test_cosines_do_not_depend_on_how_long_vectors_are(tmp_path):
     query /= np.linalg.norm(query)
     wide = vectors.astype(np.float64)
     cosines = (wide * query).sum(axis=1) / np.linalg.norm(wide, axis=1)
-    settings = json.loads((output / "run.json").read_text())["vectors"]
+    settings = settings_of(output)
     for k in (1, 9, 400):
         (hits,) = nearest(str(output), settings, query, k)
         wanted = np.argsort(-cosines, kind="stable")[:k]
@@ -149,7 +140,7 @@ def test_vectors_whose_squares_float32_cannot_hold_are_hits(tmp_path, similarity
     output = run_of_lengths(tmp_path / "output", random, 90, powers=(-3, 30))
     ids, vectors = bert_embed.read(output)
     queries = np.stack([random.standard_normal(12), np.zeros(12)]).astype(np.float32)
-    settings = json.loads((output / "run.json").read_text())["vectors"]
+    settings = settings_of(output)
     settings |= {"similarity": similarity}
     for k in (9, 400):
         found = nearest(str(output), settings, queries, k)

@@ -10,27 +10,10 @@ import pytest
 from bert_embed.base.arrays import splits_of
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.search.nearest import nearest
+from tests.support.outputs import DIM, ENTRIES, multi_rows, sparse_rows
 
-VOCABULARY, DIM = 500, 24
 FILES = (2000, 0, 700)
-SETTINGS = {"heads": {"sparse": {"entries": VOCABULARY}, "multi": {"dim": DIM}}}
-
-
-def sparse_rows(seed, rows, most):
-    """Sparse vectors of up to `most` entries."""
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(0, most, rows)
-    indices = [np.sort(rng.choice(VOCABULARY, length, replace=False)) for length in lengths]
-    values = rng.random(lengths.sum(), np.float32) + np.float32(0.01)
-    flat = np.concatenate([*indices, []]).astype(np.int32)
-    return SparseVectors(splits_of(lengths), flat, values)
-
-
-def multi_rows(seed, rows, most):
-    """Multi-vectors of up to `most` tokens, not all of one length."""
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(0, most, rows)
-    return MultiVectors(splits_of(lengths), rng.normal(size=(lengths.sum(), DIM)).astype("f4"))
+SETTINGS = {"heads": {"sparse": {"entries": ENTRIES}, "multi": {"dim": DIM}}}
 
 
 def lists(splits, values):
@@ -58,7 +41,7 @@ def write(folder, kind, files, dtype="float32"):
 
 def dense(vectors):
     """float64 `[rows, vocabulary]`."""
-    matrix = np.zeros((len(vectors), VOCABULARY))
+    matrix = np.zeros((len(vectors), ENTRIES))
     rows = np.repeat(np.arange(len(vectors)), np.diff(vectors.splits))
     matrix[rows, vectors.indices] = vectors.values
     return matrix

@@ -18,7 +18,7 @@ from bert_embed.text.tokenizer import Tokenizer
 from bert_embed.transforms import EmbedDocuments
 from tests.support.command import embed, write_json
 from tests.support.models.architectures import GOLDEN, LONG, SCRIPTS, write_architecture
-from tests.support.models.change import change, imported, refused
+from tests.support.models.folder import change, imported, refused
 from tests.support.models.tiny import bundle_of
 
 TOKENIZERS = GOLDEN.parent / "tokenizers"

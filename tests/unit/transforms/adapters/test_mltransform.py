@@ -14,7 +14,7 @@ import bert_embed
 from bert_embed.transforms import BertEmbeddings
 from bert_embed.transforms.adapters.beam_ml import item_document, placed
 from tests.support.beam import collect, inference_handlers
-from tests.support.models.change import imported
+from tests.support.models.folder import imported
 from tests.support.models.heads import write_splade
 from tests.support.models.tiny import bundle_of, write_tiny_huggingface
 from tests.support.rounding import MINILM, TINY, assert_near

@@ -1,0 +1,92 @@
+"""A model's folder: its files are written and changed, it is imported, or seen to be refused."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from bert_embed.base.errors import InputError
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.importers import import_model
+
+
+def write(folder: Path, files: Mapping[str, Any]) -> None:
+    """Writes files by their names: bytes, texts, or values as JSON."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = content if isinstance(content, bytes | str) else json.dumps(content)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def change(folder: Path, files: Mapping[str, Any]) -> None:
+    """Changes files by their names: an object is added to JSON or tensors, another value replaces
+    what is there, a function makes new bytes of the old, and None takes a file or a tensor away.
+    """
+    for name, content in files.items():
+        path = folder / name
+        if content is None:
+            path.unlink()
+        elif path.suffix == ".safetensors" and isinstance(content, dict):
+            arrays = load_file(path) | content
+            save_file({name: array for name, array in arrays.items() if array is not None}, path)
+        elif callable(content):
+            path.write_bytes(content(path.read_bytes()))
+        elif isinstance(content, dict) and path.exists():
+            path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | content))
+        else:
+            write(folder, {name: content})
+
+
+def write_modules(folder: Path, types: Mapping[str, str]) -> None:
+    """Writes modules.json: the type of each module by the folder that it is in."""
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": kind}
+        for number, (path, kind) in enumerate(types.items())
+    ]
+    write(folder, {"modules.json": modules})
+
+
+def drawn(
+    shapes: Mapping[str, tuple[int, ...]],
+    seed: int,
+    ones: Callable[[str], bool] = lambda name: False,
+    scale: float = 0.3,
+) -> dict[str, np.ndarray]:
+    """Returns random float32 tensors of these shapes, those of `ones` around 1."""
+    random = np.random.default_rng(seed)
+    return {
+        name: (random.normal(size=shape) * scale + ones(name)).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+def layers_of(
+    denses: Mapping[str, tuple[int, ...]], norms: Mapping[str, int]
+) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of weights and biases of dense layers, and of norms."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    norms_of = {name: (size,) for name, size in norms.items()}
+    for name, shape in (dict(denses) | norms_of).items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    return shapes
+
+
+def imported(folder: Path, name: str = "bundle") -> Bundle:
+    """Imports the folder `source` of a folder."""
+    return import_model(str(folder / "source"), str(folder / name))
+
+
+def refused(folder: Path, message: str) -> None:
+    """Asserts that the folder `source` of a folder is not imported, with the reason."""
+    said = ""
+    try:
+        imported(folder)
+    except InputError as error:
+        said = str(error)
+    assert re.search(message, said), said or "it was imported"
+    assert not (folder / "bundle").exists()
