@@ -60,7 +60,7 @@ def embed(
     from bert_embed.pipeline.console import undisturbed
 
     with undisturbed():
-        from bert_embed.pipeline.embedding import (
+        from bert_embed.pipeline.job import (
             run_for_caller,  # imports Beam, so a wrong option comes first
         )
 

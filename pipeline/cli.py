@@ -189,7 +189,7 @@ def _embed(command: str, arguments: list[str], own_process: bool) -> Callable[[]
     options = (parse_embed if command == "embed" else parse_tokenize)(arguments)
     if own_process:
         _import_beam(options)
-    from bert_embed.pipeline.embedding import start
+    from bert_embed.pipeline.job import start
 
     return partial(start, options)
 

@@ -43,19 +43,6 @@ class RunFailed(RuntimeError):
         self.record = record
 
 
-# What messages of the steps of a job name, which come as text: at the beginning, and in advice.
-_IN_STEPS = re.compile(r"(^|(?<=; ))(?=(?:output_table|overwrite|skip_existing|skip_blocks)\b)")
-
-
-def step_message(message: str) -> str:
-    """Returns the message of a step of a job with dashes before the settings that it names.
-
-    >>> step_message("block 3: the model hangs; skip_blocks 3 does without these documents")
-    'block 3: the model hangs; --skip_blocks 3 does without these documents'
-    """
-    return _IN_STEPS.sub("--", message)
-
-
 _OF_A_FILE = re.compile(r"[\w.]*StorageError: ")
 _EXHAUSTED = re.compile(
     "can't start new thread|failed to map segment|cannot allocate memory|MemoryError|"

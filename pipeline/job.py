@@ -1,30 +1,40 @@
-"""Starts a job, waits for its end and says how it ended: one way for all runners and callers."""
+"""Embeds, or tokenizes: checks a run, starts its job, waits for its end, says what came out."""
 
 import shlex
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import apache_beam as beam
 
+from bert_embed.base.environment import in_notebook
 from bert_embed.base.errors import InputError, StorageError, counted, required
 from bert_embed.pipeline.console import (
+    HIDDEN,
+    answer,
     hide_in,
     hide_in_flags,
     hide_secrets,
     say,
     warn,
 )
-from bert_embed.pipeline.errors import ExitCode
+from bert_embed.pipeline.errors import ExitCode, RunFailed, UsageError
 from bert_embed.pipeline.options.command_line import command_of
-from bert_embed.pipeline.options.embed import DEFAULTS
+from bert_embed.pipeline.options.commands import VerifyOptions
+from bert_embed.pipeline.options.embed import DEFAULTS, OF_RESULT, Options
+from bert_embed.pipeline.options.flags import looks_like_table
+from bert_embed.pipeline.options.python_call import named_as_in_python, without_dashes
 from bert_embed.pipeline.progress import Counts, clock, progress_of_run, shown_progress
-from bert_embed.pipeline.report.page import page_of, report_after_run
+from bert_embed.pipeline.report.page import report_after_run
 from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.graph import build
 from bert_embed.pipeline.run.plan import EmbedRun, plan_lines
+from bert_embed.pipeline.run.prepare import prepare, with_dates
 from bert_embed.pipeline.run.summary import (
     failure_lines,
     load_lines,
@@ -32,6 +42,7 @@ from bert_embed.pipeline.run.summary import (
     statements,
     summary_lines,
 )
+from bert_embed.pipeline.run.tables import with_folder
 from bert_embed.pipeline.runners.dataflow import completed_flags, worker_lines
 from bert_embed.pipeline.runners.errors import (
     JobGoesOn,
@@ -47,18 +58,38 @@ from bert_embed.pipeline.runners.launch import (
     report_lines,
     run_on_runner,
 )
-from bert_embed.pipeline.runners.portable import earlier_job_lines
+from bert_embed.pipeline.runners.portable import earlier_job_lines, server_notes
 from bert_embed.pipeline.texts import sample_texts
+from bert_embed.results.chain import EarlierLists
 from bert_embed.results.files import EXAMPLES
-from bert_embed.results.names import RUN_FILE
+from bert_embed.results.names import RUN_FILE, part_of
 from bert_embed.results.run_record import RunRecord, change_record, read_record
 from bert_embed.storage.files import join
 from bert_embed.storage.local import PUT_BACK, REPLACED
 from bert_embed.transforms.increments import CHANGED
+from bert_embed.transforms.output_check import Problem
+from bert_embed.transforms.output_folder import OutputFolder
 
 _LONG_REPORT = 5.0  # seconds
 Tell = Callable[..., None]  # takes lines
 TellProgress = Callable[[str], None] | None  # None shows the progress to people
+
+
+def start(options: Options) -> ExitCode:
+    """Prepares a run, runs it unless it is complete, and reports what came out."""
+    run = checked_run(options)
+    if options.dry_run:
+        answer(*forecast(run))
+        return ExitCode.DONE
+    return _start(Attempt(run))
+
+
+def checked_run(options: Options) -> EmbedRun:
+    """Returns the run that options ask for; InputError and StorageError as `start` raises them."""
+    options = with_dates(options)
+    if options.loads_table and not options.output:
+        options = with_folder(options)
+    return prepare(options)
 
 
 class Attempt:
@@ -72,7 +103,9 @@ class Attempt:
 
     def plan(self) -> list[str]:
         """What is to be done, in lines; JobGoesOn if a job of an earlier command does it."""
-        return [*plan_of(self.run), *earlier_job_lines(self.run.state.record)]
+        record = self.run.state.record
+        submitted = record.job if record is not None and record.status == "running" else None
+        return [*plan_of(self.run), *(earlier_job_lines(submitted) if submitted else ())]
 
     def claimed(self) -> AbstractContextManager[RunRecord]:
         """Claims the output, and locks it; gives its record, which may say that all is done."""
@@ -147,7 +180,10 @@ class Attempt:
         """What came out of a complete job, `started` by this command or found complete."""
         since = f"{self.output} holds this run, complete since {record.ended}"
         lines = [] if started else [f"nothing to do: {since}"]
-        page = None if self.run.options.report == "false" else page_of(self.run.folder)
+        folder, page = self.run.folder, None
+        if self.run.options.report != "false":
+            with suppress(OSError):  # the store may not say
+                page = folder.page if folder.has_page else None
         lines += summary_lines(self.output, record, page)
         lines += [] if self.run.source.expired else failure_lines(self.output, record)
         if record.table and record.status == "done":
@@ -160,7 +196,7 @@ def plan_of(run: EmbedRun) -> list[str]:
     return [
         *plan_lines(run),
         *state.again_lines(run),
-        *worker_lines(run.job),
+        *(worker_lines(run.job) if run.job.is_dataflow else ()),
         *precision_lines(run.job),
         *report_lines(run.options.report != "false", run.options.output_format),
     ]
@@ -170,7 +206,7 @@ class JobStopped(Exception):
     """A job ended before its output was complete; what ended it is the cause."""
 
 
-def start(attempt: Attempt) -> ExitCode:
+def _start(attempt: Attempt) -> ExitCode:
     """Does what a command is for unless it is done already, and says what came out."""
     try:
         record, started = run_to_end(attempt)
@@ -233,18 +269,20 @@ def _run(attempt: Attempt, record: RunRecord, tell: Tell, tell_progress: TellPro
 
 def run_job(attempt: Attempt, record: RunRecord) -> None:
     """Runs a job on its runner; JobGoesOn if it goes on, as with --no_wait_until_finish."""
-    words = completed_flags(
-        attempt.runner, attempt.command, attempt.output, attempt.fingerprint, attempt.model
-    )
+    job, words = attempt.runner, list(attempt.runner.beam_args)
+    if not job.runs_here:
+        words = completed_flags(
+            job, attempt.command, attempt.output, attempt.fingerprint, attempt.model
+        )
 
     def submitted(job: dict[str, str]) -> None:
         """So that the job can be found if this command ends first."""
         _change(attempt, lambda running: running.submitted(hide_in(job)))
 
-    if not run_on_runner(attempt.runner, words, attempt.build(record), submitted):
+    if not run_on_runner(job, words, attempt.build(record), submitted):
         present = read_record(attempt.output)
         if present is not None and present.status == "running":
-            raise JobGoesOn("requested", f"the job continues on {attempt.runner.runner}")
+            raise JobGoesOn("requested", f"the job continues on {job.runner}")
 
 
 def _complete(attempt: Attempt) -> RunRecord | None:
@@ -329,3 +367,143 @@ def note_end(attempt: Attempt, error: BaseException) -> list[str]:
         record, said = join(attempt.output, RUN_FILE), reason.strerror or reason
         notes = [f"note: {record} still says running, it cannot be written: {said}"]
     return notes
+
+
+def repair(
+    folder: OutputFolder, record: RunRecord, problems: Sequence[Problem], command: VerifyOptions
+) -> ExitCode:
+    """Removes what is damaged or no file of its run, and runs it again if it is the same still."""
+    with folder.held(alone=True):  # no run is at work there
+        run = _with_room(folder, record, problems, _options_of_repair(folder, record, command))
+    return start(run.options)
+
+
+def _with_room(
+    folder: OutputFolder, record: RunRecord, problems: Sequence[Problem], options: Options
+) -> EmbedRun:
+    warn(
+        f"repairing {folder.path} with {options.runner}; as its run.json says, this reads "
+        f"{', '.join((*options.input, *options.skip_existing))} and the model {options.model}"
+    )
+    run = checked_run(options)
+    if run.fingerprint != record.run:
+        raise UsageError(
+            f"{folder.path} cannot be repaired: its input, model or program has changed since it "
+            "was written; embed into a new folder"
+        )
+    parts = {problem.part for problem in problems if problem.part is not None}
+    names = folder.data_files()
+    damaged = {problem.name for problem in problems}
+    folder.remove_block_records(sorted(parts))
+    folder.remove_files(name for name in names if name in damaged or part_of(name) in parts)
+    state.mark_incomplete(folder.path, record)
+    return run
+
+
+def _options_of_repair(folder: OutputFolder, record: RunRecord, command: VerifyOptions) -> Options:
+    """The options of a run: what it computes by its record, where it runs by this command.
+
+    Somebody else may have written run.json. So it names what is read, and nothing more: no runner
+    or program, no query, no table to load or to pay for, no folder to write to.
+    """
+    stored = record.options
+    # Not as given: a folder of runs may hold later ones now.
+    earlier = tuple(run.output for run in EarlierLists().of(folder.path, record))
+    read = {name: stored[name] for name in ("input", "model") if name in stored}
+    if HIDDEN in str((read, {name: stored[name] for name in OF_RESULT if name in stored})):
+        raise _needs_its_command(folder, "holds no secrets")
+    tables = record.table, stored.get("query"), stored.get("output_table")
+    if any(table is not None for table in tables) or any(map(looks_like_table, earlier)):
+        raise _needs_its_command(folder, "names BigQuery, which only a command may")
+    options = Options.from_record(
+        stored,
+        **read,
+        output=folder.path,
+        skip_existing=earlier,
+        runner=command.runner,
+        beam_args=command.beam_args,
+    )
+    if options.reads_table:
+        raise _needs_its_command(folder, "names BigQuery, which only a command may")
+    options.require("input")
+    return options
+
+
+def _needs_its_command(folder: OutputFolder, why: str) -> UsageError:
+    return UsageError(
+        f"{folder.path} cannot be repaired without its command: run.json {why}; remove the listed "
+        "files and run the command again"
+    )
+
+
+def forecast(run: EmbedRun) -> list[str]:
+    """The lines of a dry run: the plan, and what would be found in the output and the cluster."""
+    notes = server_notes(run.job) if run.job.is_portable else ()
+    return [*plan_of(run), *state.forecast(run), *notes]
+
+
+_WARNING = "warning: "  # how such lines of a summary begin
+
+
+def run_for_caller(options: Options, shown: bool) -> dict[str, Any]:
+    """Does what `bert_embed.embed` documents; `shown` says whether people read along."""
+    with named_as_in_python():
+        run = checked_run(options)
+        lines = forecast(run) if options.dry_run else []
+    if options.dry_run:
+        _tell(shown, *lines)
+        return replace(state.first_record(run), status="planned").to_dict()
+    return _run_for_caller(run, shown)
+
+
+def _run_for_caller(run: EmbedRun, shown: bool) -> dict[str, Any]:
+    attempt, live = Attempt(run), shown and in_notebook()
+    tell = partial(_tell, shown)
+    try:
+        with named_as_in_python():
+            record, started = run_to_end(attempt, tell, None if live else tell)
+    except JobGoesOn as goes_on:
+        present = _written(run)
+        if goes_on.why == "requested" and present is not None:
+            _tell(shown, *str(goes_on).split("\n"))
+            return present
+        raise RunFailed(str(goes_on), present) from None
+    except JobStopped as stopped:
+        error = required(stopped.__cause__, "cause of the end")
+        note_end(attempt, error)
+        if was_interrupted(error):
+            _tell(shown, f"interrupted: {attempt.finished_text()}, the same call computes the rest")
+            raise KeyboardInterrupt from None
+        raise _failure(attempt, error) from None
+    lines = attempt.summary(record, started)
+    if shown:
+        say(*lines)
+    for line in [] if shown else lines:
+        if line.startswith(_WARNING):
+            warnings.warn(without_dashes(line.removeprefix(_WARNING)), stacklevel=4)
+    problem = problem_of(record, run.options)
+    if problem is not None:
+        raise RunFailed(without_dashes(problem), record.to_dict())
+    return record.to_dict()
+
+
+def _written(run: EmbedRun) -> dict[str, Any] | None:
+    """What `run.json` says now, None if it says nothing."""
+    record = read_record(run.output)
+    return None if record is None else record.to_dict()
+
+
+def _tell(shown: bool, *lines: str) -> None:
+    if shown:
+        warn(*lines)
+
+
+def _failure(attempt: Attempt, error: BaseException) -> RunFailed:
+    """Not chained to the job's own error, whose traceback may hold secrets."""
+    message = without_dashes(f"the job failed: {failure_message(error)}")
+    failed = RunFailed(message, _written(attempt.run))
+    if trace := traceback_lines(error):
+        failed.add_note("\n".join(trace))
+    for line in ways_on(attempt, error):
+        failed.add_note(without_dashes(line).replace("the same command", "the same call"))
+    return failed

@@ -91,8 +91,8 @@ def _check_kinds(folder: str, settings: dict[str, Any], by: str | None) -> None:
 def searchable(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """The kinds of an output's vectors that can be searched, dense first."""
     return tuple(
-        kind.vectors
-        for kind in ROW_KINDS.values()
+        name
+        for name, kind in ROW_KINDS.items()
         if kind.similarity is not None and kind.name in kinds_of(settings)
     )
 

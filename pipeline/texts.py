@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert_embed.base.errors import InputError, error_text
+from bert_embed.pipeline.options.flags import looks_like_table
 from bert_embed.pipeline.report.sample import TEXT_COLUMNS, Run, Sample
 from bert_embed.pipeline.run.columns import extra_schema, recorded_columns
 from bert_embed.results.files import row_batches
@@ -15,7 +16,6 @@ from bert_embed.results.names import parse_name
 from bert_embed.results.run_record import RunRecord
 from bert_embed.search.nearest import Hit
 from bert_embed.storage.files import absolute, is_remote, join
-from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.listing import list_input, listing_digest
 from bert_embed.transforms.parts import BlockSpec, plan_blocks
 from bert_embed.transforms.read.reader import document_blocks

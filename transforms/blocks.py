@@ -5,7 +5,7 @@ records with `splits`; None stands for a column that a run does not have. What a
 words that the vocabulary lacks is counted here, too.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import chain
 from typing import Any, TypeVar
@@ -17,8 +17,7 @@ from bert_embed.base.arrays import take_rows
 from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
 from bert_embed.text.documents import Rows, TextTokenizer
 from bert_embed.text.layout import Layout
-from bert_embed.transforms.parts import BLOCK_SKIPPED, Part, Rejected, UnknownWords
-from bert_embed.transforms.redact import RedactErrors
+from bert_embed.transforms.parts import Part, UnknownWords
 
 _Block = TypeVar("_Block")
 _ARROW = (pa.Array, pa.ChunkedArray, pa.Table)
@@ -263,20 +262,6 @@ def without_skipped(block: DocumentBlock, skipped: bytes) -> DocumentBlock:
         return block
     rest = np.delete(np.arange(len(block)), rows)
     return replace(take(block, rest), part=replace(block.part, skipped=len(rows)))
-
-
-def without_blocks(block: DocumentBlock, numbers: Collection[int]) -> DocumentBlock:
-    """The part, all rejected if its block, which crashes workers, has such a number."""
-    if block.part.block not in numbers:
-        return block
-    with RedactErrors("skip blocks"):
-        columns = block.ids.to_pylist(), block.sources.to_pylist(), block.texts
-        rejected = tuple(
-            Rejected(document, source, "read", BLOCK_SKIPPED, text)
-            for document, source, text in zip(*columns, strict=True)
-        )
-        part = replace(block.part, rejected=block.part.rejected + rejected)
-        return replace(take(block, np.zeros(0, np.int64)), part=part)
 
 
 def unknown_words(

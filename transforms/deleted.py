@@ -23,8 +23,7 @@ from bert_embed.transforms.increments import (
 )
 from bert_embed.transforms.ledger import Verdict, with_files
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder
-from bert_embed.transforms.redact import RedactErrors
-from bert_embed.transforms.steps import Step
+from bert_embed.transforms.steps import RedactErrors, Step
 
 Files = dict[str, OutputFile]
 

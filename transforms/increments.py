@@ -58,8 +58,7 @@ from bert_embed.transforms.output_folder import (
     parse_name,
 )
 from bert_embed.transforms.parts import BlockSpec
-from bert_embed.transforms.redact import RedactErrors
-from bert_embed.transforms.steps import Step
+from bert_embed.transforms.steps import RedactErrors, Step
 from bert_embed.transforms.tokenize import hashed_texts
 
 

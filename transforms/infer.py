@@ -34,8 +34,7 @@ from bert_embed.transforms.blocks import (
     take_documents,
 )
 from bert_embed.transforms.parts import Rejected
-from bert_embed.transforms.redact import RedactErrors
-from bert_embed.transforms.steps import Step, passed_as_block
+from bert_embed.transforms.steps import RedactErrors, Step, passed_as_block
 from bert_embed.transforms.worker_bundles import worker_bundle
 
 _VOCABULARIES: WeakKeyDictionary[TextTokenizer, pa.StringArray] = WeakKeyDictionary()

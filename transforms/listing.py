@@ -103,7 +103,9 @@ class Listing:
 
         Files beyond are not looked into, but for a few footers of Parquet that were begun ahead.
         """
-        with closing(with_footers(self.files, columns.text)) as files:
+        some_have = any(file.format == "parquet" for file in self.files)
+        described = with_footers(self.files, columns.text) if some_have else (f for f in self.files)
+        with closing(described) as files:
             if limit is None:
                 return list(files)
             limited, left = [], limit

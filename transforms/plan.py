@@ -20,8 +20,7 @@ from bert_embed.transforms.parts import (
     plan_blocks,
 )
 from bert_embed.transforms.read.reader import cut_file
-from bert_embed.transforms.redact import RedactErrors
-from bert_embed.transforms.steps import Step
+from bert_embed.transforms.steps import RedactErrors, Step
 
 _ALONE = 2000  # blocks that travel alone, enough for all workers: a thousand bytes of memory each
 

@@ -1,6 +1,9 @@
-"""The steps that sum the block records of a run and compare the sum with the plan."""
+"""The last steps of a run: sum its block records, compare them with the plan, record the result."""
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -8,16 +11,21 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from bert_embed.base.errors import InputError, required, step_message
+from bert_embed.results.run_record import RunRecord, change_record
 from bert_embed.transforms.ledger import (
     HASHES,
     SUMMED,
     BlockRecord,
+    ReconcileError,
     Totals,
     Verdict,
     listing_hash,
+    result_of,
     verdict,
     written_counts,
 )
+from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import PlannedWork
 
 _COUNTERS = ("counts", "rejected", "unfit", "seconds", "covered", "records", "written")
@@ -127,3 +135,57 @@ def reconcile(
     every = sums | "Sums" >> beam.Flatten()
     totals = every | "Sum" >> beam.CombineGlobally(_SumTotals()).as_singleton_view()
     return planned | "Reconcile" >> beam.Map(verdict, totals)
+
+
+def recorded(
+    verdict: Verdict,
+    output: str,
+    record: RunRecord,
+    started: float,
+    older: OutputFolder | None,
+    keeps_texts: bool,
+) -> Iterator[RunRecord]:
+    """Writes run.json from the verdict.
+
+    Fails the job if the counts do not add up, or if too much was rejected: where no command waits,
+    as for a template, its state is all that a scheduler sees.
+    """
+    yield finish(output, record, verdict, started, older, keeps_texts)
+    if verdict.problems or verdict.refused:
+        raise ReconcileError(step_message("; ".join(verdict.problems)) or verdict.refused)
+
+
+def finish(
+    output: str,
+    record: RunRecord,
+    verdict: Verdict,
+    started: float,
+    older: OutputFolder | None = None,
+    keeps_texts: bool = True,
+) -> RunRecord:
+    """Writes the result: `done`, `refused`, or `failed` with the counts that do not add up.
+
+    Removes the keys that an `older` run kept, once this one has them. An equal job that ended well
+    is not made `failed`. ReconcileError, and nothing is written, if the folder is another run's by
+    now.
+    """
+    error = step_message("; ".join(verdict.problems)) or None
+    result = result_of(verdict.totals, time.time() - started, verdict.changes)
+
+    def finished(present: RunRecord | None) -> RunRecord | None:
+        if present is not None and present.run != record.run:
+            raise ReconcileError(f"{output} holds another run now, which replaced this one")
+        if present is not None and present.is_done and error is not None:
+            return None
+        job = record.job if present is None else present.job or record.job
+        return replace(record, job=job).finished(result, verdict.loads, error, verdict.refused)
+
+    OutputFolder(output).sync()  # no power cut may leave `done` and take a part
+    written = required(change_record(output, finished), "record")
+    if error is None:
+        if keeps_texts:
+            OutputFolder(output).remove_texts()
+        if older is not None:
+            with suppress(OSError, InputError):  # perhaps it may only be read
+                older.remove_keys()
+    return written

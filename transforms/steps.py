@@ -1,25 +1,29 @@
-"""What the Beam steps of a run share: base, labels, coder, reading, metrics.
+"""What the Beam steps of a run share: base, labels, coder, reading, metrics, errors without texts.
 
 The metrics count the record of each part once its files are written, twice where a bundle is
 retried: they are for watching. The exact counts are in run.json.
 """
 
+import dis
 import logging
 import pickle
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
 from typing import Any, Literal
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.metrics import Metrics
 from apache_beam.utils.interactive_utils import is_in_ipython
 
-from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, nbytes
+from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, nbytes, take
 from bert_embed.transforms.ledger import SUMMED, BlockRecord, finished_parts, is_complete
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.parts import BlockSpec, block_place
-from bert_embed.transforms.redact import RedactErrors
+from bert_embed.transforms.parts import BLOCK_SKIPPED, BlockSpec, Rejected, block_place
 
 _LOG = logging.getLogger(__name__)
 
@@ -164,3 +168,93 @@ class _Read(beam.DoFn):
             _LOG.info("block %d begins: %s", spec.number, block_place(spec))
             with RedactErrors("read"):
                 yield from self._read(element, done=done)
+
+
+def without_blocks(block: DocumentBlock, numbers: Collection[int]) -> DocumentBlock:
+    """The part, all rejected if its block, which crashes workers, has such a number."""
+    if block.part.block not in numbers:
+        return block
+    with RedactErrors("skip blocks"):
+        columns = block.ids.to_pylist(), block.sources.to_pylist(), block.texts
+        rejected = tuple(
+            Rejected(document, source, "read", BLOCK_SKIPPED, text)
+            for document, source, text in zip(*columns, strict=True)
+        )
+        part = replace(block.part, rejected=block.part.rejected + rejected)
+        return replace(take(block, np.zeros(0, np.int64)), part=part)
+
+
+_PACKAGE = __name__.partition(".")[0]
+_RAISE = dis.opmap["RAISE_VARARGS"]
+# Errors of files and networks: they describe names and states, which users need to see.
+_OUTSIDE = ("google.", "apache_beam.", "apitools.", "grpc.", "requests.", "urllib3.")
+
+
+class RedactErrors:
+    """Keeps the message of an error only if this program, or the client of a store, wrote it.
+
+    Libraries' messages often quote a value, and runners log them. Of such an error only kind and
+    place are kept, in a RuntimeError that names the step.
+    """
+
+    def __init__(self, step: str) -> None:
+        self._step = step
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, Exception):
+            return
+        if not has_own_words(error):
+            raise RuntimeError(f"{self._step}: {described(error)}") from None
+        causes = list(_causes(error))
+        if not all(map(has_own_words, causes)):
+            # A traceback would show the message of the cause.
+            error.__cause__, error.__context__ = None, None
+            error.__suppress_context__ = True
+
+
+def has_own_words(error: BaseException) -> bool:
+    """Whether this program, or a client of files and networks, wrote an error's message."""
+    module = type(error).__module__ + "."
+    if isinstance(error, (OSError, MemoryError)) or module.startswith(_OUTSIDE):
+        return True
+    if not isinstance(error, (ValueError, RuntimeError)) or module.startswith("pyarrow."):
+        return False
+    places = list(_places(error))
+    # An error of C code ends in our frame, too, but only our own errors at a `raise`. The compiled
+    # code says so: an image may have no sources.
+    if not places or not _is_ours(places[-1]):
+        return not places
+    return places[-1].tb_frame.f_code.co_code[places[-1].tb_lasti] == _RAISE
+
+
+def described(error: BaseException) -> str:
+    """Kind and places of an error, without its message."""
+    every = list(_places(error))
+    ours = [place for place in every if _is_ours(place)]
+    places = [
+        f"{'/'.join(Path(place.tb_frame.f_code.co_filename).parts[-2:])}:{place.tb_lineno}"
+        for place in (ours[-1:] + every[-1:])
+    ]
+    module = type(error).__module__
+    name = type(error).__name__ if module == "builtins" else f"{module}.{type(error).__name__}"
+    return f"{name} at {', '.join(dict.fromkeys(places))} (its message may hold a text: not shown)"
+
+
+def _places(error: BaseException) -> Iterator[TracebackType]:
+    place = error.__traceback__
+    while place is not None:
+        yield place
+        place = place.tb_next
+
+
+def _is_ours(place: TracebackType) -> bool:
+    return str(place.tb_frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    while (following := error.__cause__ or error.__context__) is not None:
+        yield following
+        error = following

@@ -15,8 +15,7 @@ from bert_embed.text.layout import text_rows
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, take, unknown_words
 from bert_embed.transforms.parts import Rejected
-from bert_embed.transforms.redact import RedactErrors
-from bert_embed.transforms.steps import Step, passed_as_block
+from bert_embed.transforms.steps import RedactErrors, Step, passed_as_block
 from bert_embed.transforms.worker_bundles import worker_bundle
 
 _WORD_BORDER = "\x1f"  # the unit separator: keeps different lists of words different

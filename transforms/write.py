@@ -23,8 +23,7 @@ from bert_embed.transforms.ledger import (
 )
 from bert_embed.transforms.output_folder import REJECTED, OutputFile, OutputFolder
 from bert_embed.transforms.parts import Part, rejected_lines
-from bert_embed.transforms.redact import RedactErrors
-from bert_embed.transforms.steps import count_block_record
+from bert_embed.transforms.steps import RedactErrors, count_block_record
 
 
 def vector_table(block: EmbeddingBlock, kind: str, settings: Mapping[str, Any]) -> pa.Table:

@@ -6,6 +6,7 @@ import pkgutil
 import shlex
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 from bert_embed.backends import jax, litert, openvino, tensorflow
@@ -71,12 +72,33 @@ def _devices(precision: str, engine: str | None) -> list[str]:
 
 def _computing(precision: str, device: str, engine: str | None) -> list[Backend]:
     rows = TABLE if engine is None else (_named(engine),)
-    return [row for row in rows if row.computes(precision, device, named=engine is not None)]
+    return [
+        row
+        for row in rows
+        if precision in row.precisions.get(device, ())
+        and (engine is not None or device not in row.named_on)
+    ]
 
 
 def _told(computing: Sequence[Backend]) -> Backend:
     """The engine that a message names: one that is installed, if there is one."""
-    return next((backend for backend in computing if backend.installed), computing[0])
+    return next(filter(is_installed, computing), computing[0])
+
+
+def is_installed(backend: Backend) -> bool:
+    """Returns whether this machine has the package of an engine."""
+    return find_spec(backend.package) is not None
+
+
+def _has_plugin(backend: Backend, device: str) -> bool:
+    """Whether this machine has what the package needs for a device."""
+    plugins = backend.plugins.get(device)
+    return plugins is None or any(map(find_spec, plugins))
+
+
+def _provider(backend: Backend, device: str) -> str:
+    """What to install for a device."""
+    return backend.providers.get(device, backend.package)
 
 
 def _named(engine: str) -> Backend:
@@ -121,8 +143,8 @@ def find_backend(
     """
     device = torch_device(device)
     check_precision(precision, device, engine)
-    if engine is not None and not _named(engine).installed:
-        raise SettingError("engine", missing(engine, _named(engine).provider(device)))
+    if engine is not None and not is_installed(_named(engine)):
+        raise SettingError("engine", missing(engine, _provider(_named(engine), device)))
     asked = ("gpu", "cpu") if device == "auto" else (device,)
     for place in asked:
         computing = _computing(precision, place, engine)
@@ -132,7 +154,7 @@ def find_backend(
             return here[0], place
         if place == "gpu" and computing and has_nvidia_driver():
             told = _told(computing)
-            _warn_of_unused_gpu(told.name, told.provider("gpu"))
+            _warn_of_unused_gpu(told.name, _provider(told, "gpu"))
     raise _nothing_here(precision, device, engine)
 
 
@@ -167,7 +189,7 @@ def _check_processor(computing: Sequence[Backend], precision: str) -> None:
 def _is_here(backend: Backend, device: str) -> bool:
     if device == "gpu" and not has_nvidia_driver():
         return False  # known without TensorFlow, whose import takes seconds
-    if not (backend.installed and backend.has_plugin(device)):
+    if not (is_installed(backend) and _has_plugin(backend, device)):
         return False
     return not backend.sees or bool(pkgutil.resolve_name(backend.sees)(device))
 
@@ -204,10 +226,10 @@ def _nothing_here(precision: str, device: str, engine: str | None) -> SettingErr
     place = devices[0] if device == "auto" else device
     computing = _computing(precision, place, engine)
     told = _told(computing)
-    name, package = told.name, told.provider(place)
-    if not told.installed:
+    name, package = told.name, _provider(told, place)
+    if not is_installed(told):
         return SettingError(setting, missing(value, package))
-    if not told.has_plugin(place):
+    if not _has_plugin(told, place):
         problem = f"{value}: {name} is here without its plugin for {_PLURALS[place]}"
         return SettingError(setting, f"{problem}: pip install {shlex.quote(package)}")
     if device in _NEEDS:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Protocol
 
 import numpy as np
@@ -35,25 +34,6 @@ class Backend:
     sees: str = ""  # of a device: whether the package finds it here; "": it is not asked
     # Of a GPU or TPU: the bytes of each chip of this machine, none where that is not known.
     memory: str = ""
-
-    @property
-    def installed(self) -> bool:
-        """Whether this machine has the package."""
-        return find_spec(self.package) is not None
-
-    def has_plugin(self, device: str) -> bool:
-        """Whether this machine has what the package needs for a device."""
-        plugins = self.plugins.get(device)
-        return plugins is None or any(find_spec(plugin) for plugin in plugins)
-
-    def provider(self, device: str) -> str:
-        """Returns what to install for a device."""
-        return self.providers.get(device, self.package)
-
-    def computes(self, precision: str, device: str, named: bool) -> bool:
-        """Returns whether it computes so on such a device of any machine."""
-        in_question = precision in self.precisions.get(device, ())
-        return in_question and (named or device not in self.named_on)
 
 
 Shape = tuple[int, int]  # rows, and tokens of a row

@@ -154,3 +154,19 @@ def shown_bytes(number: float) -> str:
     ('0.2 MB', '41.6 GB')
     """
     return f"{number / 1e9:,.1f} GB" if number >= 1e9 else f"{number / 1e6:,.1f} MB"
+
+
+# What messages of the steps of a job name, which come as text: at the beginning and in advice, and
+# others wherever they are no part of a value or path.
+_IN_STEPS = re.compile(
+    r"(^|(?<=; ))(?=(?:output_table|overwrite|skip_existing|skip_blocks)\b)"
+    r"|(?<![\w'\"/.-])(?=(?:max_rejected|max_deleted|write_disposition|skip_existing)\b)"
+)
+
+
+def step_message(message: str) -> str:
+    """Returns the message of a step of a job with dashes before the settings that it names.
+
+    So it reads in run.json and on a terminal; a call of Python shows it without them.
+    """
+    return _IN_STEPS.sub("--", message)

@@ -21,7 +21,7 @@ from bert_embed.base.arrays import SIMILARITIES
 from bert_embed.base.errors import InputError, SettingError, naming, raise_passing
 from bert_embed.bundle.fingerprints import model_fingerprint
 from bert_embed.models.encoder import EncoderConfig, tensor_shapes
-from bert_embed.models.families import config_from_dict
+from bert_embed.models.families import BY_ARCHITECTURE
 from bert_embed.models.heads.head import Head
 from bert_embed.models.heads.kinds import heads_from_json, heads_to_json
 from bert_embed.models.heads.sparse import SparseHead
@@ -334,7 +334,7 @@ def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = N
         bundle = Bundle(
             path=folder,
             **{name: said[name] for name in _PLAIN},
-            config=config_from_dict(said["config"]),
+            config=_config(said["config"]),
             tokenizer_settings=dict(said["tokenizer"]),
             defaults=VectorSpec.from_dict(said["defaults"]),
             dense=tuple(map(module_from_dict, said["dense"])),
@@ -375,6 +375,15 @@ def whole_bundle(
         if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, absent):
             raise
         return None
+
+
+def _config(values: Mapping[str, Any]) -> EncoderConfig:
+    """What `EncoderConfig.to_dict` gave."""
+    values = dict(values)
+    name = values.pop("architecture", "")
+    if name not in BY_ARCHITECTURE:
+        raise InputError(f"config: architecture {name!r} is not known to this version")
+    return BY_ARCHITECTURE[name].from_dict(values)
 
 
 def _read_metadata(folder: str) -> dict[str, Any]:

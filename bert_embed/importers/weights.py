@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bert_embed.backends.choose import TABLE
+from bert_embed.backends.choose import TABLE, is_installed
 from bert_embed.backends.probe import probe_outputs, write_probe
 from bert_embed.base.errors import InputError, is_passing, refusal
 from bert_embed.base.json import is_torn
@@ -362,7 +362,7 @@ def write_bundle(
         here = replace(bundle, path=temporary)
         write_tensors(here, tensors)
         for backend in TABLE:
-            if backend.write and backend.installed and not bundle.config.engine:
+            if backend.write and is_installed(backend) and not bundle.config.engine:
                 pkgutil.resolve_name(backend.write)(temporary, bundle, tensors)
         vocabulary = Path(temporary, bundle.tokenizer_file)
         vocabulary.write_text(tokenizer.file_text, encoding="utf-8", newline="\n")

@@ -126,6 +126,8 @@ class BertConfig(EncoderConfig):
     """An encoder of BERT's family: position embeddings, and norms after what they belong to."""
 
     seldom: ClassVar[tuple[str, ...]] = ("embedding_size", "relative_buckets")
+    from_zero: ClassVar[tuple[str, ...]] = (*EncoderConfig.from_zero, *seldom)
+    known_sizes: ClassVar[Mapping[str, tuple[int, ...]]] = {"relative_buckets": (0, _MPNET_BUCKETS)}
     model_types: ClassVar[Mapping[str, str]] = {
         "bert": "a BERT encoder",
         "distilbert": "a DistilBERT encoder",
@@ -180,14 +182,6 @@ class BertConfig(EncoderConfig):
     )
     embedding_size: int = 0  # where not `hidden_size`, to which a product then brings it; else 0
     relative_buckets: int = 0  # groups of distances, each adds to the scores of each head
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_positive(*self.seldom, least=0)
-        if self.relative_buckets not in (0, _MPNET_BUCKETS):
-            raise InputError(
-                f"config: relative_buckets must be {_MPNET_BUCKETS}, got {self.relative_buckets}"
-            )
 
     @classmethod
     def from_huggingface(cls, values: Mapping[str, Any]) -> "BertConfig":

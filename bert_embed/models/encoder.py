@@ -36,9 +36,10 @@ class Sizes:
                 what = "a positive integer" if least else "an integer of at least 0"
                 raise InputError(f"{self.where}{name} must be {what}, got {value!r}")
 
-    def _check_known(self, name: str, known: Collection[str]) -> None:
+    def _check_known(self, name: str, known: Collection[Any]) -> None:
         if (value := getattr(self, name)) not in known:
-            raise InputError(f"{self.where}{name} must be one of {', '.join(known)}, got {value!r}")
+            values = ", ".join(map(str, known))
+            raise InputError(f"{self.where}{name} must be one of {values}, got {value!r}")
 
     def _check_switches(self) -> None:
         for field in fields(self):  # type: ignore[arg-type]
@@ -216,6 +217,8 @@ class EncoderConfig(Sizes):
 
     kind: ClassVar[str] = "config"
     where: ClassVar[str] = "config: "
+    from_zero: ClassVar[tuple[str, ...]] = ("type_vocab_size",)  # other sizes are at least 1
+    known_sizes: ClassVar[Mapping[str, tuple[int, ...]]] = {}  # those of few values
     # What bundle.json calls the family; BERT's has no name there.
     architecture: ClassVar[str] = ""
     # Tensors that the graph reads in the form of `tables` alone.
@@ -257,7 +260,9 @@ class EncoderConfig(Sizes):
     def __post_init__(self) -> None:
         self._check_switches()
         self._check_positive(*SIZES)
-        self._check_positive("type_vocab_size", least=0)
+        self._check_positive(*self.from_zero, least=0)
+        for name, known in self.known_sizes.items():
+            self._check_known(name, known)
         if self.max_position_embeddings > _MOST_POSITIONS:
             raise InputError(
                 f"config: max_position_embeddings must be at most {_MOST_POSITIONS:,}, got "

@@ -19,7 +19,7 @@ FAMILIES: tuple[type[EncoderConfig], ...] = (
     StaticConfig,
 )
 _BY_MODEL_TYPE = {name: family for family in FAMILIES for name in family.model_types}
-_BY_ARCHITECTURE = {family.architecture: family for family in FAMILIES}
+BY_ARCHITECTURE = {family.architecture: family for family in FAMILIES}
 _DECODER = "a decoder"
 # Why other models that people name are refused.
 _REFUSED = {
@@ -43,15 +43,6 @@ def config_from_huggingface(values: Any) -> EncoderConfig:
     if model_type == "bert" and values.get("position_embedding_type") == "alibi":
         family = JinaConfig
     return family.from_huggingface(values)
-
-
-def config_from_dict(values: Mapping[str, Any]) -> EncoderConfig:
-    """Builds what `to_dict` of a configuration returned; InputError if no family has its fields."""
-    values = dict(values)
-    name = values.pop("architecture", "")
-    if name not in _BY_ARCHITECTURE:
-        raise InputError(f"config: architecture {name!r} is not known to this version")
-    return _BY_ARCHITECTURE[name].from_dict(values)
 
 
 def _refusal(model_type: Any) -> str:

@@ -11,15 +11,10 @@ from bert_embed.pipeline.cli import exit_code
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.command_line import read_options
 from bert_embed.pipeline.options.embed import FLAGS, Options
-from bert_embed.pipeline.options.flags import POSITIVE
+from bert_embed.pipeline.options.flags import POSITIVE, looks_like_table
 from bert_embed.results.run_record import read_record
 from bert_embed.storage.files import list_files
-from bert_embed.transforms.bigquery.client import (
-    bigquery_client,
-    get_table,
-    looks_like_table,
-    table_name,
-)
+from bert_embed.transforms.bigquery.client import bigquery_client, get_table, table_name
 
 _DAY = re.compile(r"\{[^{}]*\}")
 
@@ -111,7 +106,7 @@ def _is_there(place: str) -> bool:
 def run_template(words: Sequence[str], now: datetime.datetime) -> int:
     """Runs `embed` with the words with which a launcher starts this program."""
     options, days = _options_and_days(words)
-    from bert_embed.pipeline.embedding import start  # imports Beam
+    from bert_embed.pipeline.job import start  # imports Beam
 
     return start(oldest_due(options, days, now))
 

@@ -36,7 +36,7 @@ from bert_embed.transforms.blocks import DocumentBlock, TokenBlock
 from bert_embed.transforms.parts import WHOLE_FILES, BlockSpec, InputFile
 from bert_embed.transforms.read.reader import example_blocks, parse_part, parts_of
 from bert_embed.transforms.read.streams import decompressed
-from bert_embed.transforms.redact import RedactErrors
+from bert_embed.transforms.steps import RedactErrors
 from bert_embed.transforms.tokenize import token_block
 
 _PLACES, _PIECE = 128, 16 << 10  # evenly spaced in the input, and bytes of text at each

@@ -40,7 +40,7 @@ def run_verify(options: VerifyOptions) -> int:
     problems = list(output_problems(folder, record))
     say(*(f"{folder.path}: {problem}" for problem in problems))
     if problems and options.repair:
-        from bert_embed.pipeline.embedding import repair  # Beam, which a check alone does without
+        from bert_embed.pipeline.job import repair  # Beam, which a check alone does without
 
         if (code := repair(folder, record, problems, options)) == ExitCode.INTERRUPTED:
             return code

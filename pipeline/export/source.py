@@ -248,9 +248,7 @@ def open_source(options: ExportOptions) -> Source:
 
 def _kinds(options: ExportOptions, record: RunRecord) -> tuple[str, ...]:
     """The kinds of vectors to export; UsageError if the outputs hold none that the target takes."""
-    taken = TARGETS[options.to] or tuple(
-        kind.vectors for kind in ROW_KINDS.values() if kind.is_array
-    )
+    taken = TARGETS[options.to] or tuple(name for name, kind in ROW_KINDS.items() if kind.is_array)
     offered = taken
     if options.granularity != "sentence":
         taken = tuple(kind for kind in taken if kind == "dense")

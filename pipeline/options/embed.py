@@ -27,6 +27,7 @@ from bert_embed.pipeline.options.flags import (
     flag,
     flags_of,
     joined_names,
+    looks_like_table,
     names,
     one_text,
     place,
@@ -57,7 +58,7 @@ from bert_embed.settings import (
     spec_with,
 )
 from bert_embed.storage.files import absolute
-from bert_embed.transforms.bigquery.client import SCHEME, looks_like_table
+from bert_embed.transforms.bigquery.client import SCHEME
 from bert_embed.transforms.read.columns import CSV_QUOTINGS, Columns
 
 # The groups of --help, each with its first option; they follow each other as the fields do.
@@ -480,7 +481,7 @@ def check_kinds(options: Options, vectors: tuple[str, ...]) -> None:
     if "dense" not in vectors:
         for name in _given(options, *_OF_VECTORS, "granularity"):
             raise SettingError(name, f"is for vectors dense, not {','.join(vectors)}", "vectors")
-    typed = [kind.vectors for kind in ROW_KINDS.values() if kind.has_dtype]
+    typed = [name for name, kind in ROW_KINDS.items() if kind.has_dtype]
     if not {*typed} & {*vectors}:
         for name in _given(options, "output_dtype"):
             raise SettingError(

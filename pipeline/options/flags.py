@@ -15,6 +15,8 @@ from numbers import Number
 from typing import Any
 
 from bert_embed.base.errors import SettingError
+from bert_embed.transforms.bigquery.client import NAME, SCHEME
+from bert_embed.transforms.parts import COMPRESSIONS, FORMATS
 from bert_embed.transforms.read.columns import joined_fields
 
 _BOOLS = ("bool", "bool_")  # Python's and NumPy's
@@ -166,6 +168,19 @@ def names(name: str, value: Any) -> tuple[str, ...]:
     if items is None:
         return tuple(part.strip() for part in one_text(name, value).split(","))
     return tuple(one_text(name, item) for item in items)
+
+
+# A missing file must not be reported as a missing table: my-notes.2026.txt.
+_SUFFIXES = (".txt", *FORMATS, *COMPRESSIONS)
+
+
+def looks_like_table(text: str) -> bool:
+    """Whether an input names a table of BigQuery: by its form, unless a file has that name."""
+    if text.startswith(SCHEME):
+        return True
+    if "/" in text or os.path.exists(text) or NAME.fullmatch(text) is None:
+        return False
+    return ":" in text or ("-" in text.split(".")[0] and not text.endswith(_SUFFIXES))
 
 
 _SEPARATORS = {"tab": "\t", r"\t": "\t", "space": " ", "^A": "\x01", r"\x01": "\x01"}

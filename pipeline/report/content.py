@@ -34,8 +34,9 @@ from bert_embed.pipeline.report.vectors import (
     health,
     usable_rows,
 )
-from bert_embed.pipeline.run.summary import ADVICE, length_statistics, share
+from bert_embed.pipeline.run.summary import ADVICE
 from bert_embed.results.run_record import Counts, Result, RunRecord, Written
+from bert_embed.transforms.ledger import length_statistics, share
 
 _Sum = TypeVar("_Sum", Counts, Written)
 _SUMMED = ("tokens", "full_tokens", "cut_contexts")

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
@@ -137,13 +136,6 @@ def _write_apart(folder: OutputFolder, texts: bool) -> None:
     )
     if done.returncode != 0:
         raise OSError((done.stderr.strip().splitlines() or ["it ended without a word"])[-1])
-
-
-def page_of(folder: OutputFolder) -> str | None:
-    """The path of the page in an output; None if there is none, or the store does not say."""
-    with suppress(OSError):
-        return folder.page if folder.has_page else None
-    return None
 
 
 def report_after_run(

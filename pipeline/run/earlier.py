@@ -9,6 +9,7 @@ from bert_embed.base.errors import InputError, counted, required
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options
+from bert_embed.pipeline.options.flags import looks_like_table
 from bert_embed.results.chain import EarlierOutput, read_chain
 from bert_embed.results.files import EXAMPLES
 from bert_embed.results.names import DELETED, copied_columns, kinds_of
@@ -77,7 +78,10 @@ def earlier_outputs(options: Options, output: str, vectors: Mapping[str, Any]) -
     InputError if one cannot be compared, or readers would refuse it beside the others.
     """
     output = output.rstrip("/")
-    tables = [earlier_table_name(named) for named in options.skip_existing]
+    tables = [
+        earlier_table_name(named) if looks_like_table(named) else None
+        for named in options.skip_existing
+    ]
     pairs = zip(options.skip_existing, tables, strict=True)
     groups = [[] if table else _runs(named, output) for named, table in pairs]
     listed = {run.folder: run for group in groups for run in group}

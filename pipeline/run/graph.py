@@ -1,34 +1,29 @@
 """Builds the Beam graphs of `embed` and `tokenize`."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
 import apache_beam as beam
 
-from bert_embed.pipeline.errors import step_message
-from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.plan import EmbedRun
-from bert_embed.pipeline.run.summary import judged, judged_changes
 from bert_embed.pipeline.runners.dataflow import accelerator_of, model_threads
 from bert_embed.pipeline.runners.launch import programs_place
 from bert_embed.results.files import EXAMPLES, FORMATS
 from bert_embed.results.run_record import RunRecord
 from bert_embed.transforms.bigquery.load import with_loads
 from bert_embed.transforms.bigquery.read import ReadTable
-from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, without_blocks
+from bert_embed.transforms.blocks import DocumentBlock, TokenBlock
 from bert_embed.transforms.deleted import WriteDeleted
 from bert_embed.transforms.examples import example_files
 from bert_embed.transforms.increments import CompareKeys, compare_documents
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
-from bert_embed.transforms.ledger import ReconcileError, Verdict
+from bert_embed.transforms.ledger import judged, judged_changes
 from bert_embed.transforms.output_check import with_listing
-from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.plan import PlanBlocks
 from bert_embed.transforms.read.reader import parts_of
-from bert_embed.transforms.reconcile import reconcile
-from bert_embed.transforms.steps import read_unfinished
+from bert_embed.transforms.reconcile import reconcile, recorded
+from bert_embed.transforms.steps import read_unfinished, without_blocks
 from bert_embed.transforms.tokenize import TokenizeBlocks
 from bert_embed.transforms.write import WriteParts, write_vectors
 
@@ -90,45 +85,35 @@ def build(
     if run.target.load is not None:
         verdict = verdict | "Load" >> beam.Map(with_loads, run.target.load, record.loads)
     verdict | "Record" >> beam.FlatMap(
-        _recorded, run.output, record, time.time(), run.work.skipped.older, run.keeps_texts
+        recorded,
+        run.output,
+        record,
+        time.time(),
+        run.work.skipped and run.work.skipped.older,
+        run.keeps_texts,
     )
 
 
 def model_handler(run: EmbedRun, place: str) -> BlockModelHandler:
     """What runs the model of a run, which workers load from a place."""
-    accelerator = accelerator_of(run.job)
+    job, threads, environment = run.job, run.job.threads, {}
+    if job.is_dataflow:
+        threads, accelerator = model_threads(job), accelerator_of(job)
+        environment = accelerator.environment if accelerator else {}
     return BlockModelHandler(
         place,
         run.work.bundle.fingerprint,
         run.work.vector_spec,
         run.work.text_spec,
         run.options.batch_tokens,
-        model_threads(run.job),
-        run.job.precision,
-        run.job.device,
+        threads,
+        job.precision,
+        job.device,
         INFERENCE_TIMEOUT,
-        engine=run.job.engine,
-        programs=programs_place(run.job, place),
-        environment=accelerator.environment if accelerator else {},
+        engine=job.engine,
+        programs=programs_place(job, place),
+        environment=environment,
     )
-
-
-def _recorded(
-    verdict: Verdict,
-    output: str,
-    record: RunRecord,
-    started: float,
-    older: OutputFolder | None,
-    keeps_texts: bool,
-) -> Iterator[RunRecord]:
-    """Writes run.json from the verdict.
-
-    Fails the job if the counts do not add up, or if too much was rejected: where no command waits,
-    as for a template, its state is all that a scheduler sees.
-    """
-    yield state.finish(output, record, verdict, started, older, keeps_texts)
-    if verdict.problems or verdict.refused:
-        raise ReconcileError(step_message("; ".join(verdict.problems)) or verdict.refused)
 
 
 def job_input(pipeline: beam.Pipeline, run: EmbedRun, place: str) -> JobInput:

@@ -113,19 +113,19 @@ class Work:
     block_bytes: int
     part_docs: int  # maximum number of documents in a part
     planned: PlannedWork
-    skipped: Earlier  # the outputs whose documents are skipped
+    skipped: Earlier | None  # the outputs whose documents are skipped
     reading: ExampleReading | None  # of examples; None for texts
     table: TableRequest | None  # divided into blocks; None if the input is files
 
     @property
     def earlier(self) -> tuple[EarlierOutput, ...]:
         """The outputs whose documents are skipped."""
-        return self.skipped.outputs
+        return self.skipped.outputs if self.skipped else ()
 
     @cached_property
     def key_sources(self) -> tuple[tuple[EarlierOutput | MergedKeys, ...], str]:
         """What the keys of these are read from, and why from each of several, if so."""
-        return self.skipped.sources()
+        return self.skipped.sources() if self.skipped else ((), "")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -271,11 +271,11 @@ class EmbedRun:
     @property
     def keys(self) -> KeySettings | None:
         """How the ids of the documents are compared; None if they are not."""
-        work = self.work
-        if not work.earlier:
+        work, skipped = self.work, self.work.skipped
+        if skipped is None or not skipped.outputs:
             return None
-        buckets = key_buckets(self.source.documents, work.earlier)
-        keeper = self.folder if work.skipped.is_chain else None
+        buckets = key_buckets(self.source.documents, skipped.outputs)
+        keeper = self.folder if skipped.is_chain else None
         return KeySettings(work.key_sources[0], buckets, work.read, keeper)
 
     @property

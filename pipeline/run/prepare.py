@@ -11,6 +11,7 @@ from bert_embed.bundle.bundle import Bundle, document_prompt
 from bert_embed.bundle.find import resolve_model
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options, check_kinds
+from bert_embed.pipeline.options.flags import looks_like_table
 from bert_embed.pipeline.run.columns import (
     are_examples,
     check_columns,
@@ -63,7 +64,7 @@ from bert_embed.settings import TextSpec, VectorSpec, changed_spec
 from bert_embed.storage.files import absolute, is_remote
 from bert_embed.text.layout import fit_texts
 from bert_embed.text.tokenizer import load_tokenizer
-from bert_embed.transforms.bigquery.client import looks_like_table, table_name
+from bert_embed.transforms.bigquery.client import table_name
 from bert_embed.transforms.listing import (
     Listing,
     StoredListing,
@@ -199,8 +200,8 @@ def find_source(
     """The input that options name, or `stored` files of it, from which others `arrived` since."""
     places = options.input if options.reads_table else tuple(map(absolute, options.input))
     try:
-        if (table := find_input(options, state)) is not None:
-            return table
+        if options.reads_table:
+            return find_input(options, state)
         whole = options.document == "file"
         if stored is None:
             output = state.folder.path
@@ -276,11 +277,13 @@ def plan_work(options: Options, job: RunnerOptions, source: Source, state: Outpu
         planned=table.planned
         if table
         else planned_work(source.files, plan_blocks(source.files, size)),
-        skipped=earlier_outputs(options, state.folder.path, metadata),
+        skipped=earlier_outputs(options, state.folder.path, metadata)
+        if options.skip_existing
+        else None,
         reading=reading_of(bundle, text_spec, source.settings) if source.examples else None,
         table=table,
     )
-    return since_compared(work, state)
+    return work if options.output_table is None else since_compared(work, state)
 
 
 def _vector_spec(options: Options, bundle: Bundle) -> VectorSpec:

@@ -21,25 +21,18 @@ import importlib.metadata
 import platform
 import shlex
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Literal
 
-from bert_embed.base.errors import InputError, counted, counted_of, required, shown_bytes
+from bert_embed.base.errors import InputError, counted, counted_of, shown_bytes
 from bert_embed.pipeline.console import hide_in, hide_in_flags, hide_secrets
-from bert_embed.pipeline.errors import UsageError, step_message
+from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import FLAGS
 from bert_embed.pipeline.run.output import OutputState, nearest_folder
 from bert_embed.pipeline.run.plan import EmbedRun, Source, Work
-from bert_embed.pipeline.run.summary import (
-    embedded_nothing,
-    is_final,
-    problem_of,
-    summary,
-    withheld,
-)
+from bert_embed.pipeline.run.summary import embedded_nothing, is_final, problem_of
 from bert_embed.results.chain import EarlierLists, earlier_of, write_chain
 from bert_embed.results.files import EXAMPLES
 from bert_embed.results.names import RUN_FILE, output_name, part_of
@@ -63,9 +56,9 @@ from bert_embed.storage.files import (
 )
 from bert_embed.transforms.bigquery.load import has_load_job, is_loaded
 from bert_embed.transforms.examples import ExampleSettings
-from bert_embed.transforms.ledger import ReconcileError, Verdict, listing_hash, read_block_record
+from bert_embed.transforms.ledger import listing_hash, read_block_record, withheld
 from bert_embed.transforms.listing import times_only, write_listing
-from bert_embed.transforms.output_folder import REJECTED, SETTINGS_FILE, OutputFolder
+from bert_embed.transforms.output_folder import REJECTED, SETTINGS_FILE
 from bert_embed.transforms.parts import BLOCK_SKIPPED
 
 _PACKAGES = (
@@ -131,7 +124,7 @@ def _input(run: EmbedRun) -> RunInput:
         text_b_column=columns.text_b,
         extra_columns=extra and {column.name: str(column.type) for column in extra},
         limit=run.options.limit,
-        skip_existing=earlier_of(run.work.earlier),
+        skip_existing=earlier_of(run.work.earlier) if run.work.earlier else None,
     )
 
 
@@ -141,42 +134,6 @@ def _versions() -> dict[str, str]:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     return versions
-
-
-def finish(
-    output: str,
-    record: RunRecord,
-    verdict: Verdict,
-    started: float,
-    older: OutputFolder | None = None,
-    keeps_texts: bool = True,
-) -> RunRecord:
-    """Writes the result: `done`, `refused`, or `failed` with the counts that do not add up.
-
-    Removes the keys that an `older` run kept, once this one has them. An equal job that ended well
-    is not made `failed`. ReconcileError, and nothing is written, if the folder is another run's by
-    now.
-    """
-    error = step_message("; ".join(verdict.problems)) or None
-    result = summary(verdict.totals, time.time() - started, verdict.changes)
-
-    def finished(present: RunRecord | None) -> RunRecord | None:
-        if present is not None and present.run != record.run:
-            raise ReconcileError(f"{output} holds another run now, which replaced this one")
-        if present is not None and present.is_done and error is not None:
-            return None
-        job = record.job if present is None else present.job or record.job
-        return replace(record, job=job).finished(result, verdict.loads, error, verdict.refused)
-
-    OutputFolder(output).sync()  # no power cut may leave `done` and take a part
-    written = required(change_record(output, finished), "record")
-    if error is None:
-        if keeps_texts:
-            OutputFolder(output).remove_texts()
-        if older is not None:
-            with suppress(OSError, InputError):  # perhaps it may only be read
-                older.remove_keys()
-    return written
 
 
 def mark_incomplete(output: str, record: RunRecord) -> None:

@@ -1,41 +1,21 @@
-"""What came out of a run: its numbers, whether it succeeded, what the command says of it."""
+"""What a command says of what came out of a run."""
 
-import bisect
-import itertools
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from decimal import Decimal
 from typing import Any
 
 from bert_embed.backends.runner import failed_in_model
-from bert_embed.base.errors import counted, counted_of
+from bert_embed.base.errors import counted, counted_of, step_message
 from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.static import NO_LIMIT
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.results.names import DELETED
-from bert_embed.results.run_record import (
-    Changes,
-    Counts,
-    Lengths,
-    Result,
-    RunRecord,
-    Unknown,
-    Written,
-)
+from bert_embed.results.run_record import Result, RunRecord
 from bert_embed.settings import DOCUMENT_CONTEXT
 from bert_embed.transforms.bigquery.client import TableName
-from bert_embed.transforms.ledger import (
-    EQUAL_BINS,
-    LENGTH_BIN,
-    Totals,
-    Verdict,
-    length_end,
-)
+from bert_embed.transforms.ledger import is_nothing, problem
 from bert_embed.transforms.listing import HIDDEN, LINKS, OF_RUNS
-from bert_embed.transforms.parts import BLANK_LINE
 
 # Which flags help where much of a text did not reach the model.
 ADVICE = {
@@ -46,63 +26,14 @@ ADVICE = {
 
 def embedded_nothing(record: RunRecord) -> bool:
     """Whether a finished run embedded none of the records that it read and did not skip."""
-    return record.is_done and _is_nothing(record.numbers.counts)
-
-
-def _is_nothing(counts: Counts) -> bool:
-    return counts.embedded == 0 and counts.rejected > counts.blank_lines
-
-
-def judged(verdict: Verdict, allowed: str, truncates: bool) -> Verdict:
-    """The verdict of a whole run, refused if more was rejected than `--max_rejected` allows."""
-    if verdict.problems:
-        return verdict
-    totals = verdict.totals
-    return replace(verdict, refused=problem(_counts(totals), totals.rejected, allowed, truncates))
+    return record.is_done and is_nothing(record.numbers.counts)
 
 
 def problem_of(record: RunRecord, options: Options) -> str | None:
     """Why a complete run is refused by the options of now; None if it is not."""
     numbers = record.numbers
-    return problem(numbers.counts, numbers.rejected, options.max_rejected, options.truncates)
-
-
-def problem(
-    counts: Counts, rejected: Mapping[str, int], allowed: str, truncates: bool
-) -> str | None:
-    """Why a complete run is refused; None if it is not.
-
-    The records that were rejected are counted against all that were read, blank lines apart from
-    both. `allowed` is --max_rejected; `truncates` says whether a table's rows would be replaced.
-    """
-    blank = counts.blank_lines
-    bad, records = counts.rejected - blank, counts.records - blank
-    beside = f"(beside {counted(blank, 'blank line')}) " if blank else ""
-    were = counted_of(bad, records, "record", f"{beside}was", f"{beside}were")
-    whole = allowed.endswith("%") and Decimal(allowed[:-1]) == 100
-    failed = failed_in_model(rejected)
-    again = f"the model failed on {failed:,} of them, which the same command tries again"
-    if _is_nothing(counts) and not whole and not counts.skipped:
-        reasons = Counter(rejected)
-        reasons[BLANK_LINE] -= blank
-        ((reason, _),) = reasons.most_common(1)
-        corrected = (
-            "with that corrected, the same --output can be used again (--max_rejected 100% "
-            "accepts it)"
-        )
-        what = again if failed else corrected
-        return f"nothing was embedded: {were} rejected, most for: {reason}; {what}"
-    if truncates and counts.embedded == 0 and counts.records:
-        return (
-            f"nothing of {counted(counts.records, 'record')} was embedded, so nothing was loaded: "
-            "--write_disposition truncate would have emptied the table (append leaves it as it is)"
-        )
-    if bad <= _most(allowed, records):
-        return None
-    return (
-        f"{were} rejected, --max_rejected allows {allowed}: rejected/ has them with their reasons; "
-        + (again if failed else f"--max_rejected {bad} accepts the run, whose vectors are kept")
-    )
+    why = problem(numbers.counts, numbers.rejected, options.max_rejected, options.truncates)
+    return why and step_message(why)
 
 
 def is_final(record: RunRecord) -> bool:
@@ -128,133 +59,6 @@ def failure_lines(output: str, record: RunRecord) -> Iterator[str]:
         )
     else:
         yield f"{texts}: the same command tries again"
-
-
-def judged_changes(verdict: Verdict, changes: Changes, allowed: str, is_whole: bool) -> Verdict:
-    """The verdict with what changed; documents that are gone are deleted if nothing speaks against.
-
-    `allowed` is --max_deleted; `is_whole` says whether the run reads all of its input.
-    """
-    why = withheld(changes, allowed, is_whole)
-    if verdict.problems or verdict.refused:
-        why = "the run is refused"
-    return replace(verdict, changes=replace(changes, withheld=why if changes.gone else None))
-
-
-NEW_IDS = (
-    "most ids of the input are new and most earlier ones are gone, as where ids changed their form "
-    "(another column, another path): embed the input as before, or, if all was replaced, into a "
-    "new folder without --skip_existing"
-)
-
-
-def withheld(changes: Changes, allowed: str, is_whole: bool) -> str | None:
-    """Why documents that are gone are not marked as deleted; None if they are."""
-    if not is_whole:
-        return "the input is not read as a whole"
-    if changes.unread:
-        return f"the id of {counted(changes.unread, 'record')} of the input could not be read"
-    most = _most(allowed, changes.earlier)
-    present = changes.earlier - changes.gone + changes.new
-    if most and 2 * changes.gone > changes.earlier and 2 * changes.new > present:
-        return NEW_IDS
-    if changes.gone > most:
-        return f"--max_deleted allows {allowed}"
-    return None
-
-
-def _most(allowed: str, total: int) -> Decimal:
-    """The number that an option allows, which is one, or a share of a total."""
-    # In binary fractions, 29% of 100 would be less than 29.
-    return Decimal(allowed[:-1]) * total / 100 if allowed.endswith("%") else Decimal(allowed)
-
-
-def _counts(totals: Totals) -> Counts:
-    counts = totals.counts
-    return Counts(
-        records=counts["records"],
-        embedded=counts["embedded"],
-        rejected=sum(totals.rejected.values()),
-        skipped=counts["skipped"],
-        blank_lines=counts["blank"],
-        truncated=counts["truncated"],
-        parts=counts["block_records"],
-        parts_reused=counts["reused"],
-    )
-
-
-def summary(totals: Totals, elapsed: float, changes: Changes | None = None) -> Result:
-    """The numbers of a run, from the sum of its block records.
-
-    Rates are of what this attempt computed, over its whole time, start-up included; None if either
-    is nothing, as where the clock was set back.
-    """
-    counts, elapsed = totals.counts, max(elapsed, 0.0)
-    no_rates = not elapsed or (counts["reused"] > 0 and counts["new_documents"] == 0)
-    padded = counts["padded_tokens"]
-    return Result(
-        counts=_counts(totals),
-        written=_written(totals),
-        listing=f"{totals.listing:016x}",
-        rejected=dict(sorted(totals.rejected.items())),
-        tokens=counts["tokens"],
-        full_tokens=counts["full_tokens"],
-        cut_share=share(counts["full_tokens"] - counts["tokens"], counts["full_tokens"]),
-        unknown=_unknown(totals),
-        computed_tokens=counts["computed_tokens"],
-        padded_tokens=padded,
-        padding_share=share(padded - counts["computed_tokens"], padded),
-        batches=counts["batches"],
-        compiled_shapes=counts["compiled"],
-        lengths=length_statistics(totals.lengths),
-        stage_seconds={stage: round(spent, 3) for stage, spent in totals.seconds.items()},
-        elapsed_seconds=round(elapsed, 3),
-        documents_per_second=None if no_rates else round(counts["new_documents"] / elapsed, 1),
-        tokens_per_second=None if no_rates else round(counts["new_tokens"] / elapsed, 1),
-        unfit=dict(sorted(totals.unfit.items())),
-        cut_contexts=counts["cut_contexts"],
-        norms=tuple(totals.norms),
-        changes=changes,
-    )
-
-
-def share(part: float, whole: float) -> float:
-    """A share to four decimals; 0.0 of nothing."""
-    return round(part / whole, 4) if whole else 0.0
-
-
-def _unknown(totals: Totals) -> Unknown:
-    """How many tokens are [UNK], and how many continue words."""
-    unknown, tokens = totals.counts["unknown_tokens"], totals.counts["text_tokens"]
-    return Unknown(
-        tokens=unknown,
-        share=share(unknown, tokens),
-        continuing_share=share(totals.counts["continuing_tokens"], tokens),
-    )
-
-
-def length_statistics(counts: list[int]) -> Lengths:
-    """A histogram of documents by their tokens, with the upper ends of its percentiles' bins.
-
-    >>> length_statistics([2, 1, 0, 1])
-    Lengths(bin_tokens=16, counts=(2, 1, 0, 1), p50=15, p90=63, p99=63, max=63, equal_bins=None)
-    """
-    sums, tops = list(itertools.accumulate(counts)), {}
-    for name, share in (("p50", 50), ("p90", 90), ("p99", 99), ("max", 100)):
-        documents = -(-share * sums[-1] // 100) if sums else 0
-        at = bisect.bisect_left(sums, documents)
-        tops[name] = length_end(at) if documents else None
-    wide = EQUAL_BINS if len(counts) > EQUAL_BINS else None
-    return Lengths(LENGTH_BIN, tuple(counts), **tops, equal_bins=wide)
-
-
-def _written(totals: Totals) -> dict[str, Written]:
-    """The files of each kind."""
-    kinds = sorted({kind for kind, _ in totals.written})
-    return {
-        kind: Written(*(totals.written[kind, name] for name in ("files", "bytes", "rows")))
-        for kind in kinds
-    }
 
 
 MOST_NAMED = 5
@@ -377,9 +181,12 @@ def _change_lines(result: Result) -> Iterator[str]:
     )
     if changes.withheld is not None and not changes.withheld.endswith((" 0", " 0%")):
         kept = f"{counted(changes.gone, 'document')} not in the input kept"
-        limit = changes.withheld.startswith("--max_deleted")
-        advice = f"; if they are gone, the same command with --max_deleted {changes.gone} says so"
-        yield f"warning: {kept}, as {changes.withheld}{advice if limit else ''}"
+        advice = ""
+        if changes.withheld.startswith("--max_deleted"):
+            advice = (
+                f"; if they are gone, the same command with --max_deleted {changes.gone} says so"
+            )
+        yield f"warning: {kept}, as {changes.withheld}{advice}"
 
 
 def _cut_text(record: RunRecord) -> str:

@@ -89,13 +89,11 @@ def job_project(options: Options, table: TableName | None) -> str:
     return str(project)
 
 
-def find_input(options: Options, state: OutputState) -> Source | None:
-    """The table to read, the query's result if there is a query; None if the input is files.
+def find_input(options: Options, state: OutputState) -> Source:
+    """The table to read, the query's result if there is a query.
 
     QueryNotRun: a dry run of a query that has not run.
     """
-    if not options.reads_table:
-        return None
     if options.id_column == NO_ID_COLUMN:
         raise UsageError("--id_column must be a column: rows of a table have no place")
     name, query, expired = None, options.query, None
@@ -307,12 +305,10 @@ def _run_query(client: "Client", query: str, name: TableName, location: str) -> 
 
 
 def with_folder(options: Options) -> Options:
-    """Fills in where the files that a table is loaded from are kept, if `--output` does not say.
+    """Fills in where the files that a table is loaded from are kept, as `--output` does not say.
 
     Its name depends on the input and the table, so the same command continues its run.
     """
-    if options.output or not options.loads_table:
-        return options
     decisive = [options.input, options.query, options.output_table]
     name = "loads/" + hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
     place = BeamFlags.of(options.beam_args)["temp_location"] or str(cache_folder())
@@ -375,16 +371,16 @@ def _table_load(work: Work, name: TableName, state: OutputState) -> TableLoad:
 
 
 def since_compared(work: Work, state: OutputState) -> Work:
-    """A run, to which belongs the state of a table that it skips and is loaded into, too.
+    """A run that loads a table, and to which belongs the state of those that it skips, too.
 
     So it is another run once others changed the table. One that the output holds keeps the state
     that it began with, unless it is begun again.
     """
     options = work.options
-    if options.output_table is None or all(one.files is not None for one in work.earlier):
+    if all(one.files is not None for one in work.earlier):
         return work
     record = state.record
-    load = _table_load(work, table_name(options.output_table, "output_table"), state)
+    load = _table_load(work, table_name(options.output_table or "", "output_table"), state)
     targets = {str(load.table_of(kind)) for kind in load.kinds}
     same = {one.place: one.digest for one in work.earlier if one.place in targets}
     states = {place: f"{digest} {table_state(place)}" for place, digest in same.items()}
@@ -399,8 +395,9 @@ def since_compared(work: Work, state: OutputState) -> Work:
 
 
 def _in_states(work: Work, digests: dict[str, str]) -> Work:
-    earlier = (replace(one, digest=digests.get(one.place, one.digest)) for one in work.earlier)
-    return replace(work, skipped=replace(work.skipped, outputs=tuple(earlier)))
+    skipped = required(work.skipped, "earlier outputs")
+    earlier = (replace(one, digest=digests.get(one.place, one.digest)) for one in skipped.outputs)
+    return replace(work, skipped=replace(skipped, outputs=tuple(earlier)))
 
 
 def _check_rows_stay(load: TableLoad, work: Work) -> None:

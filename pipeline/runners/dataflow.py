@@ -49,8 +49,6 @@ class Places:
 
 def accelerator_of(job: RunnerOptions) -> Accelerator | None:
     """What each worker of a Dataflow job computes on, if it is one that we know."""
-    if not job.is_dataflow:
-        return None
     if job.accelerator is not None:
         return ACCELERATORS[job.accelerator]
     flags = BeamFlags.of(job.beam_args)
@@ -180,9 +178,7 @@ _CONSOLE = "https://console.cloud.google.com/dataflow/jobs"
 
 
 def for_dataflow(job: RunnerOptions, places: Places) -> RunnerOptions:
-    """The job with the `--device` of its accelerator, its flags checked if it is Dataflow's."""
-    if not job.is_dataflow:
-        return job
+    """The job with the `--device` of its accelerator, its flags checked."""
     flags = BeamFlags.of(job.beam_args)
     check_dataflow(job, flags, places)
     chosen = ACCELERATORS.get(job.accelerator or "")
@@ -192,8 +188,7 @@ def for_dataflow(job: RunnerOptions, places: Places) -> RunnerOptions:
 
 def model_threads(job: RunnerOptions) -> int | None:
     """Threads of a model on workers: one where Dataflow starts a process per core."""
-    accelerated = job.device in ("gpu", "tpu")
-    if job.threads is not None or not job.is_dataflow or accelerated:
+    if job.threads is not None or job.device in ("gpu", "tpu"):
         return job.threads
     return None if BeamFlags.of(job.beam_args).one_process else 1
 
@@ -201,13 +196,11 @@ def model_threads(job: RunnerOptions) -> int | None:
 def completed_flags(
     job: RunnerOptions, command: str, output: str, fingerprint: str, model: str
 ) -> list[str]:
-    """Beam's flags of a command's job: as flags, followed by our defaults for the others.
+    """Beam's flags of a command's job on a cluster, followed by our defaults for the others.
 
     `fingerprint` is of what it writes, `model` of the model.
     """
     words = list(job.beam_args)
-    if job.runs_here:
-        return words
     flags = BeamFlags.of(words)
     if not flags["job_name"]:
         # The service refuses a second job of this name for the same output.
@@ -247,8 +240,6 @@ def _workers(job: RunnerOptions, flags: BeamFlags) -> Iterator[str]:
 
 def worker_lines(job: RunnerOptions) -> Iterator[str]:
     """Says what each worker of a Dataflow job with an accelerator is."""
-    if not job.is_dataflow:
-        return
     flags = BeamFlags.of([*job.beam_args, *_workers(job, BeamFlags.of(job.beam_args))])
     accelerator = flags.worker_accelerator or flags.hinted_accelerator
     if accelerator is not None:

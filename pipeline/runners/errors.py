@@ -9,9 +9,9 @@ from typing import Literal
 
 import grpc
 
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import InputError, step_message
 from bert_embed.pipeline.console import hide_secrets
-from bert_embed.pipeline.errors import exhausted, flag_message, step_message
+from bert_embed.pipeline.errors import exhausted, flag_message
 from bert_embed.transforms.ledger import ReconcileError
 
 # What a runner in Java says when the connection to a worker breaks.

@@ -49,11 +49,13 @@ def checked_runner(job: RunnerOptions, places: Places, connects: bool = True) ->
             "runner",
             "device",
         )
-    job = for_dataflow(job, places)
+    if job.is_dataflow:
+        job = for_dataflow(job, places)
     if job.beam_args:
         for problem in flag_problems(BeamFlags.of(job.beam_args), job.is_dataflow):
             raise UsageError(problem)
-    check_job_server(job, connects)
+    if job.is_portable:
+        check_job_server(job, connects)
     check_local_runner(job)
     configure_storage(job)
     return job
@@ -72,7 +74,7 @@ def check_memory(
 
     `batch_tokens` and `longest` are tokens of a batch and of its longest text.
     """
-    if (found := accelerator_of(job)) is not None:
+    if job.is_dataflow and (found := accelerator_of(job)) is not None:
         device, chip = found.device, f"one of {found.type}"
         memory = [found.memory_gb * 10**9] * found.chips
     elif job.runs_here and job.device in ("gpu", "tpu"):

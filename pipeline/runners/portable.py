@@ -23,7 +23,7 @@ from bert_embed.pipeline.runners.errors import (
     root_message,
 )
 from bert_embed.pipeline.runners.options import RunnerOptions
-from bert_embed.results.run_record import RunRecord
+from bert_embed.results.run_record import Job
 
 _SECONDS = 10.0  # Beam itself would wait for minutes, and then not name the address
 # Values of --job_endpoint and --flink_master for which Beam starts a server itself.
@@ -33,8 +33,6 @@ _ENDED = ("DONE", "FAILED", "CANCELLED", "DRAINED", "UPDATED", "FINISHED")
 
 def check_job_server(job: RunnerOptions, connects: bool) -> None:
     """UsageError if no flag names the job server; NoAnswer if it is to connect and is silent."""
-    if not job.is_portable:
-        return
     flags = BeamFlags.of(job.beam_args)
     endpoint = flags["job_endpoint"]
     if endpoint is not None:
@@ -133,11 +131,9 @@ class PortableJob:
         return max(mine, key=lambda job: job["start-time"])["state"] if mine else None
 
 
-def earlier_job_lines(record: RunRecord | None) -> list[str]:
+def earlier_job_lines(submitted: Job) -> list[str]:
     """A note on a job whose end an earlier command did not see; JobGoesOn if it still runs."""
-    if record is None or record.status != "running" or record.job is None:
-        return []
-    noted = {name: getattr(record.job, name) for name in PortableJob.__annotations__}
+    noted = {name: getattr(submitted, name) for name in PortableJob.__annotations__}
     job = PortableJob(**noted)
     state = job.state()
     if state is not None and state not in _ENDED:

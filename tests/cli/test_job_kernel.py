@@ -1,15 +1,21 @@
 """All jobs begin and end the same way, whatever they compute: done, lost, failed, interrupted."""
 
 import json
+import pickle
+import subprocess
+import sys
 import threading
 
+import apache_beam as beam
 import pytest
+from apache_beam.portability import python_urns
+from apache_beam.portability.api import beam_runner_api_pb2
 
 from bert_embed.pipeline import job
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.run import state
 from bert_embed.results.run_record import RunRecord, read_record
-from tests.support.command import flags_of
+from bert_embed.transforms import reconcile
+from tests.support.command import ROOT, flags_of
 from tests.support.servers.gcs import behind, kind_of
 
 RUN_ON_RUNNER = job.run_on_runner
@@ -141,7 +147,7 @@ def test_a_job_that_ends_while_its_record_is_changed_stays_done(
     """
     (tmp_path / "in.txt").write_text("the river\nthe bank\n")
     at_the_end, go, others = threading.Event(), threading.Event(), []
-    finish, change = state.finish, getattr(RunRecord, changed)
+    finish, change = reconcile.finish, getattr(RunRecord, changed)
 
     def finish_late(*arguments):
         at_the_end.set()
@@ -174,7 +180,7 @@ def test_a_job_that_ends_while_its_record_is_changed_stays_done(
         others[0].join(WAIT)
         return True
 
-    monkeypatch.setattr(state, "finish", finish_late)
+    monkeypatch.setattr(reconcile, "finish", finish_late)
     monkeypatch.setattr(RunRecord, changed, between)
     monkeypatch.setattr(job, "run_on_runner", run)
     words = ["embed", *flags_of(output, tiny_bundle, tmp_path / "in.txt")]
@@ -212,3 +218,38 @@ def test_a_write_that_takes_long_does_not_undo_the_end_of_a_job(
     with behind(gcs, monkeypatch) as proxied:
         assert main(words) == 0
     assert read_record("gs://kernel-slow/out").status == "done"
+
+
+# Unpickles what workers get, as they do; says which modules of the pipeline that imports.
+UNPICKLED = """
+import pickle, sys
+from apache_beam.internal import pickler
+
+for payload in pickle.load(sys.stdin.buffer):
+    pickler.loads(payload)
+print(*(name for name in sys.modules if name.startswith("bert_embed.pipeline")))
+"""
+
+
+@pytest.mark.slow
+def test_workers_need_nothing_of_the_command_line(tiny_bundle, tmp_path, monkeypatch):
+    """What reads, computes, judges and records a run lies below the pipeline."""
+    (tmp_path / "in.txt").write_text("the river\nthe bank\n")
+    sent = []
+
+    def build(runner, words, work, submitted):
+        pipeline = beam.Pipeline(runner="FnApiRunner")
+        work(pipeline)
+        for transform in pipeline.to_runner_api().components.transforms.values():
+            if transform.spec.urn == "beam:transform:pardo:v1":
+                made = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
+                sent.append(made.do_fn)
+        raise RuntimeError("only built")
+
+    monkeypatch.setattr(job, "run_on_runner", build)
+    assert main(["embed", *flags_of(tmp_path / "out", tiny_bundle, tmp_path / "in.txt")]) == 1
+    sent = [do_fn.payload for do_fn in sent if do_fn.urn == python_urns.PICKLED_DOFN_INFO]
+    assert len(sent) > 5
+    command = [sys.executable, "-c", UNPICKLED]
+    done = subprocess.run(command, cwd=ROOT, input=pickle.dumps(sent), capture_output=True)
+    assert (done.stdout.decode().split(), done.returncode) == ([], 0), done.stderr

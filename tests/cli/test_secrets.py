@@ -209,7 +209,7 @@ _FURTHER = {
         "earlier_keys",
         {"skip_existing": "old"},
     ),
-    "skip blocks": ("bert_embed.transforms.blocks", "take", {"skip_blocks": 0}),
+    "skip blocks": ("bert_embed.transforms.steps", "take", {"skip_blocks": 0}),
 }
 
 
@@ -344,7 +344,7 @@ def test_errors_are_told_apart_without_sources(tmp_path):
     code = (
         "import json, bert_embed\n"
         "from bert_embed.results.run_record import parse_record\n"
-        "from bert_embed.transforms.redact import RedactErrors\n"
+        "from bert_embed.transforms.steps import RedactErrors\n"
         "assert bert_embed.__file__.endswith('.pyc')\n"
         "for work in (\n"
         "    lambda: parse_record(b'[]', 'DIR/run.json'),\n"

@@ -45,7 +45,7 @@ _IMPORTED = (
     "bert_embed.pipeline.commands.estimate",
     "bert_embed.pipeline.commands.outputs",
     "bert_embed.pipeline.commands.search",
-    "bert_embed.pipeline.embedding",
+    "bert_embed.pipeline.job",
     "bert_embed.pipeline.texts",
     "tokenizers",
 )

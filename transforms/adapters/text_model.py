@@ -39,8 +39,7 @@ from bert_embed.settings import TextSpec, VectorSettings, VectorSpec, changed_sp
 from bert_embed.text.layout import GranularVectors, fit_texts
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.infer import BlockModelHandler
-from bert_embed.transforms.redact import RedactErrors
-from bert_embed.transforms.steps import Step, count_documents, mend_cell_labels
+from bert_embed.transforms.steps import RedactErrors, Step, count_documents, mend_cell_labels
 
 mend_cell_labels()  # a notebook's first step may come before any of our transforms is created
 # What the transforms take themselves.

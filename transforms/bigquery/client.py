@@ -15,7 +15,6 @@ import pyarrow as pa
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, StorageError
 from bert_embed.storage.answers import LOST, error_here, is_lost, is_passing_login, passes
-from bert_embed.transforms.parts import COMPRESSIONS, FORMATS
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, QueryJob, Table
@@ -28,12 +27,10 @@ _PROJECT = rf"{_DOMAIN}[a-z][a-z0-9-]{{1,28}}[a-z0-9]"
 _DATASET = r"[A-Za-z0-9_]{1,1024}"
 _TABLE = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,1023}"
 _DECORATOR = r"\d{4}|\d{6}|\d{8}|\d{10}"
-_NAME = re.compile(
+NAME = re.compile(
     rf"(?P<project>{_PROJECT})[:.](?P<dataset>{_DATASET})\.(?P<table>{_TABLE})"
     rf"(?:\$(?P<partition>{_DECORATOR}))?"
 )
-# A missing file must not be reported as a missing table: my-notes.2026.txt.
-_SUFFIXES = (".txt", *FORMATS, *COMPRESSIONS)
 _COLUMN = re.compile(
     r"(?!_TABLE_|_FILE_|_PARTITION|_ROW_TIMESTAMP|__ROOT__|_COLIDENTIFIER)[A-Z_][A-Z0-9_]{0,299}",
     re.IGNORECASE | re.ASCII,
@@ -94,7 +91,7 @@ def table_name(text: str, setting: str) -> TableName:
     >>> table_name("my-project:texts.news$20260131", "output_table").destination
     'my-project.texts.news$20260131'
     """
-    match = _NAME.fullmatch(text.removeprefix(SCHEME))
+    match = NAME.fullmatch(text.removeprefix(SCHEME))
     if match is None:
         raise InputError(
             f"{setting} {text!r} is not a table: write project:dataset.table, letters, digits and "
@@ -111,15 +108,6 @@ def table_name(text: str, setting: str) -> TableName:
                 f"{setting} {text!r}: ${name.partition} is no {kind}", setting
             ) from None
     return name
-
-
-def looks_like_table(text: str) -> bool:
-    """Whether an input names a table: by its form, unless a file has that name."""
-    if text.startswith(SCHEME):
-        return True
-    if "/" in text or os.path.exists(text) or _NAME.fullmatch(text) is None:
-        return False
-    return ":" in text or ("-" in text.split(".")[0] and not text.endswith(_SUFFIXES))
 
 
 def check_column(name: str, setting: str) -> str:

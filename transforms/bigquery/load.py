@@ -41,7 +41,7 @@ from bert_embed.transforms.bigquery.fields import Field, mismatch, table_schema,
 from bert_embed.transforms.bigquery.read import described_settings
 from bert_embed.transforms.ledger import Totals, Verdict
 from bert_embed.transforms.output_folder import OutputFolder, parse_name
-from bert_embed.transforms.redact import RedactErrors
+from bert_embed.transforms.steps import RedactErrors
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table

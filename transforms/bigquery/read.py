@@ -24,7 +24,6 @@ from bert_embed.transforms.bigquery.client import (
     PATIENCE,
     TableName,
     bigquery_client,
-    looks_like_table,
     open_streams,
     stream_rows,
     translate_errors,
@@ -35,8 +34,7 @@ from bert_embed.transforms.parts import BadRecordError, BlockSpec, Part, Planned
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_block
 from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
-from bert_embed.transforms.redact import RedactErrors
-from bert_embed.transforms.steps import Step, passed_as_block, read_unfinished
+from bert_embed.transforms.steps import RedactErrors, Step, passed_as_block, read_unfinished
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Table
@@ -336,14 +334,12 @@ _SETTING = "skip_existing"  # which names the tables below
 _KEY_BYTES = 64  # of an id and a hash, about: a stream has some million rows
 
 
-def earlier_table_name(text: str) -> str | None:
-    """`project:dataset.table`, or None if the text does not name a table.
+def earlier_table_name(text: str) -> str:
+    """`project:dataset.table` of a text that names a table.
 
-    >>> earlier_table_name("bq://my-project.texts.vectors"), earlier_table_name("build/out")
-    ('my-project:texts.vectors', None)
+    >>> earlier_table_name("bq://my-project.texts.vectors")
+    'my-project:texts.vectors'
     """
-    if not looks_like_table(text):
-        return None
     name = bigquery.table_name(text, _SETTING)
     if name.partition:
         raise InputError(

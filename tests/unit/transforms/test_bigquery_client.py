@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_embed.transforms.bigquery.client import TableName, looks_like_table, table_name
+from bert_embed.pipeline.options.flags import looks_like_table
+from bert_embed.transforms.bigquery.client import TableName, table_name
 from bert_embed.transforms.bigquery.fields import mismatch, table_schema, vector_schema
 from bert_embed.transforms.bigquery.read import (
     TableRequest,
