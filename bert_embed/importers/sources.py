@@ -16,10 +16,19 @@ from typing import BinaryIO, cast
 from packaging.version import parse
 
 from bert_embed.base.environment import requires
-from bert_embed.base.errors import InputError, reason, refusal, required, shown_bytes
+from bert_embed.base.errors import (
+    InputError,
+    StorageError,
+    is_passing,
+    reason,
+    refusal,
+    required,
+    shown_bytes,
+)
 from bert_embed.bundle.bundle import ARCHIVES, HUB_HANDLES, MARKERS
 from bert_embed.bundle.cache import fetch, list_model
 from bert_embed.bundle.find import HUB_SCHEME, Snapshot, cached_snapshot, fetched_snapshot, hub_name
+from bert_embed.storage.answers import is_lost, passes
 from bert_embed.storage.gcs import SCHEME
 from bert_embed.storage.local import absolute
 
@@ -139,12 +148,14 @@ def resolve_handle(handle: str) -> Path:
     try:
         return Path(hub.resolve(handle))
     except (OSError, ValueError, tf.errors.OpError, tarfile.TarError) as error:
-        raise refusal(
-            error,
+        message = (
             f"{handle}: could not be fetched ({reason(error)}): check the connection to the hub, "
-            "set TFHUB_CACHE_DIR to a cache that has it, or set model to the downloaded .tar.gz",
-            "model",
-        ) from error
+            "set TFHUB_CACHE_DIR to a cache that has it, or set model to the downloaded .tar.gz"
+        )
+        cause = getattr(error, "reason", error)  # of what urllib raises
+        if passes(getattr(error, "code", None)) or is_lost(cause) or is_passing(error):
+            raise StorageError(message) from error
+        raise InputError(message, "model") from error
 
 
 @contextmanager

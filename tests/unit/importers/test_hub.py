@@ -38,12 +38,14 @@ class HubServer:
         models: Folders of models by name, then by commit.
         names: Commits by branch or tag, the same for all models.
         sent: The paths of the files that were downloaded.
+        faults: Statuses with which the next requests are answered.
     """
 
     environment: dict[str, str]
     models: dict[str, dict[str, Path]] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     sent: list[str] = field(default_factory=list)
+    faults: list[int] = field(default_factory=list)
 
 
 @contextmanager
@@ -66,6 +68,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
+        if self.server.hub.faults:  # type: ignore[attr-defined]
+            self._answer(self.server.hub.faults.pop(), b"{}", {})  # type: ignore[attr-defined]
+            return
         path = unquote(urlparse(self.path).path)
         found = _API.fullmatch(path) or _FILE.fullmatch(path)
         hub: HubServer = self.server.hub  # type: ignore[attr-defined]
@@ -204,7 +209,7 @@ import bert_embed
 time.sleep = lambda seconds: None  # the client's half a minute between attempts
 try:
     print(bert_embed.load(sys.argv[1], local_files_only=sys.argv[2:] == ["local"]).bundle.source)
-except bert_embed.InputError as error:
+except (bert_embed.InputError, OSError) as error:
     chained = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     sys.exit(f"{error}{'' if chained is None else ', and hundreds of lines of the client'}")
 """
@@ -247,7 +252,13 @@ def test_a_model_is_downloaded_once_where_it_is_loaded(hub, tmp_path, monkeypatc
     assert all((home / "snapshots" / COMMIT / name).is_file() for name in part)
 
 
-def test_a_hub_that_does_not_answer_is_told(imported):
-    done = imported(f"hf://{NAME}@v1", HF_ENDPOINT="http://127.0.0.1:1")
-    assert done.returncode == 2
-    assert f"error: hf://{NAME}@v1: could not be fetched (" in done.stderr
+def test_a_hub_that_does_not_answer_is_told(hub, imported):
+    """With an exit code after which schedules try again, unlike one that is not to be asked."""
+    nowhere = {"HF_ENDPOINT": "http://127.0.0.1:1"}
+    for code, faults, settings in ((1, [], nowhere), (1, [503] * 9, {}), (2, [403] * 9, {})):
+        hub.faults[:] = faults
+        done = imported(f"hf://{NAME}@v1", **settings)
+        assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+        assert f"error: hf://{NAME}@v1: could not be fetched (" in done.stderr
+    hub.faults.clear()
+    assert imported(f"hf://{NAME}@v1", HF_HUB_OFFLINE="1").returncode == 2

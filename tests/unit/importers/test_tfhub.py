@@ -301,5 +301,5 @@ def test_a_handle_that_cannot_be_fetched_says_what_to_do(tmp_path, monkeypatch, 
     monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "tfhub"))
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nobody listens there
-    with pytest.raises(ValueError, match=r"tiny_bert/4: could not be fetched \(.* TFHUB_CACHE_DIR"):
+    with pytest.raises(OSError, match=r"tiny_bert/4: could not be fetched \(.* TFHUB_CACHE_DIR"):
         resolve_model(HANDLE)
