@@ -40,6 +40,8 @@ def _problems(value: Any, schema: dict[str, Any], known: dict[str, Any], at: str
     kind = schema.get("type", "any")
     if value is None or kind == "any":
         return
+    if "enum" in schema and type(value) is int:  # as Beam's client for Dataflow asks to be read
+        value = dict(enumerate(schema["enum"])).get(value, str(value))
     if not isinstance(value, _KINDS[kind]) and not _is_number_as_text(value, schema):
         yield f"{at}: must be {schema.get('format', kind)}, got {type(value).__name__}"
     elif kind == "array":
