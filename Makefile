@@ -21,7 +21,7 @@ PINS := $(EXPORT) --no-hashes $(RUNTIME) | sed 's/^apache-beam==/apache-beam[gcp
 GO = GOBIN="$(CURDIR)/$(@D)" GOFLAGS=-modcacherw go install
 
 .DEFAULT_GOAL := help
-.PHONY: help install wheel lock model embed check test docs notebooks bench images dataflow flink clean
+.PHONY: help install wheel lock model embed check test docs notebooks bench images dataflow flink clean findings
 .PHONY: test-quick test-install test-lowest test-processors test-elsewhere test-flink test-airflow
 .PHONY: test-ecosystem test-export test-images test-accelerators test-aarch64
 
@@ -200,9 +200,18 @@ build/ecosystem-venv/made: tests/integration/ecosystem/requirements.txt benchmar
 
 # --noconftest: the fixtures of the other tests need TensorFlow and Beam, which are not there. The classes
 # are LangChain's own tests.
-test-ecosystem: model build/ecosystem-venv/made
+test-ecosystem: model build/ecosystem-venv/made build/readers-venv/made
 	HF_HUB_OFFLINE=1 build/ecosystem-venv/bin/python -m pytest --noconftest -o python_classes=Test \
 		-o asyncio_mode=auto tests/integration/ecosystem $(ARGS)
+	build/readers-venv/bin/python -m pytest --noconftest -c /dev/null --rootdir . tests/integration/readers
+
+build/readers-venv/made: tests/integration/readers/requirements.txt .venv/dev
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
+	$(BIN)/uv pip install --quiet --no-deps --python $(@D)/bin/python -r $<
+	@touch $@
+
+findings:  ## show where other programs surprise, by the scripts of findings/ (an hour)
+	@for each in findings/*.sh; do echo "$$each"; bash "$$each" || exit 1; done
 
 # What the second environment lacks it takes from .venv: a path file leads there.
 OVERLAY = $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > \
