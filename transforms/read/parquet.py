@@ -71,8 +71,11 @@ def plain_type(kind: pa.DataType) -> pa.DataType | None:
 
     A dictionary becomes the type of its values, every kind of string, UUIDs and bytes `string`, and
     every kind of list, of numbers, booleans or strings, `list`; an extension, such as JSON, what it
-    is stored as. All other types stay.
+    is stored as; instants with an offset are those of UTC, as Polars opens no file with the zone
+    "+05:30" or "Z". All other types stay.
 
+    >>> plain_type(pa.timestamp("us", "+05:30")), plain_type(pa.timestamp("us", "Asia/Tokyo"))
+    (TimestampType(timestamp[us, tz=UTC]), TimestampType(timestamp[us, tz=Asia/Tokyo]))
     >>> plain_type(pa.dictionary(pa.int32(), pa.large_string()))
     DataType(string)
     >>> plain_type(pa.struct([("a", pa.int64())])) is None
@@ -85,6 +88,8 @@ def plain_type(kind: pa.DataType) -> pa.DataType | None:
         inner = plain_type(kind.value_type)
         listed = inner is not None and any(is_kind(inner) for is_kind in _LISTED)
         return pa.list_(inner) if listed else None
+    if pa.types.is_timestamp(kind) and kind.tz and kind.tz[0] in "+-Z":
+        return pa.timestamp(kind.unit, "UTC")
     return kind if any(is_kind(kind) for is_kind in _SCALARS) else None
 
 
