@@ -54,6 +54,7 @@ SUMMED = (
     "batches",
     "compiled",
     "cut_contexts",
+    "zero_vectors",
 )
 
 
@@ -91,6 +92,7 @@ class BlockRecord:
     seconds: dict[str, float] = field(default_factory=dict)
     cut_contexts: int = 0  # documents with a context of chunks that was cut
     norms: list[float] = field(default_factory=list)  # least and greatest of vectors of texts
+    zero_vectors: int = 0  # of texts, all of whose numbers are 0
     reused: bool = False  # an earlier attempt wrote it; not kept in the file
 
     def __post_init__(self) -> None:
@@ -172,8 +174,9 @@ def block_record_bytes(record: BlockRecord, run: str) -> bytes:
     """A record as JSON, with the fingerprint of its run."""
     row = {"format": _FORMAT, "run": run} | asdict(record)
     del row["reused"]
-    if not record.cut_contexts:  # as in most runs
-        del row["cut_contexts"]
+    for name in ("cut_contexts", "zero_vectors"):
+        if not row[name]:  # as in most runs
+            del row[name]
     return orjson.dumps(row, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE)
 
 
@@ -553,6 +556,7 @@ def result_of(totals: Totals, elapsed: float, changes: Changes | None = None) ->
         unfit=dict(sorted(totals.unfit.items())),
         cut_contexts=counts["cut_contexts"],
         norms=tuple(totals.norms),
+        zero_vectors=counts["zero_vectors"],
         changes=changes,
     )
 

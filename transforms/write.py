@@ -107,7 +107,11 @@ class WriteParts(beam.DoFn):
         files = self._write_files(block) | _rejected_file(folder, block.part)
         part = block.part.then("write", time.perf_counter() - started)
         computed: dict[str, Any] = {name: getattr(block, name, 0) for name in _COMPUTED}
-        computed["norms"] = _norms(getattr(block, "vectors", None))
+        norms = _norms(getattr(block, "vectors", None))
+        computed["norms"] = (
+            [round(float(end), 4) for end in (norms.min(), norms.max())] if norms.size else []
+        )
+        computed["zero_vectors"] = int(np.count_nonzero(norms == 0))
         computed["full_tokens"] = int(block.num_tokens_full.sum())
         record = block_record(part, block.num_tokens, block.truncated, files, **computed)
 
@@ -123,12 +127,11 @@ class WriteParts(beam.DoFn):
         return record
 
 
-def _norms(vectors: np.ndarray | None) -> list[float]:
-    """Least and greatest length of float32 `[rows, width]`; none of no vectors."""
-    if vectors is None or not len(vectors):
-        return []
-    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
-    return [round(float(norm), 4) for norm in (norms.min(), norms.max())]
+def _norms(vectors: np.ndarray | None) -> np.ndarray:
+    """The lengths float64 `[rows]` of float32 `[rows, width]`; none of no vectors."""
+    if vectors is None:
+        return np.empty(0)
+    return np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
 
 
 def _describes(record: BlockRecord, folder: OutputFolder) -> bool:

@@ -236,6 +236,7 @@ class Result:
     unfit: dict[str, int] = field(default_factory=dict)  # null values, by extra column
     cut_contexts: int = 0  # documents with a context of chunks that was cut
     norms: tuple[float, ...] = ()  # least and greatest of vectors of texts, if there are any
+    zero_vectors: int = 0  # of texts, all of whose numbers are 0
     changes: Changes | None = None  # of a run with `skip_existing`
 
 

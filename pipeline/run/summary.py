@@ -162,6 +162,7 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> li
         *_unknown_lines(result),
         *_unfit_lines(record),
         *_context_lines(result),
+        *_zero_lines(result),
         f"{result.elapsed_seconds:.1f} s{' this time' if again else ''}: {_speed(result)} "
         f"(seconds per stage{', of all attempts' if again else ''}: {stages})",
         f"{record.kind} in {output}{f' (rows: {rows})' if rows else ''}, everything about the "
@@ -219,6 +220,12 @@ def _context_lines(result: Result) -> Iterator[str]:
     if result.cut_contexts:
         documents = counted(result.cut_contexts, "document")
         yield f"contexts of {documents} were cut, at half of what the model reads at a time"
+
+
+def _zero_lines(result: Result) -> Iterator[str]:
+    if result.zero_vectors:
+        zeros = counted(result.zero_vectors, "vector is", "vectors are")
+        yield f"{zeros} all zeros: their cosine with any other is 0 here, NaN in most databases"
 
 
 def _unknown_lines(result: Result) -> Iterator[str]:

@@ -19,6 +19,7 @@ STABLE = {
     "skipped",
     "truncated",
     "cut_contexts",
+    "zero_vectors",
     "tokens",
     "full_tokens",
     "text_tokens",

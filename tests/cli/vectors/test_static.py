@@ -1,14 +1,17 @@
 """Runs with static models, which have neither layers nor special tokens."""
 
+import json
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from bert_embed.encoder import Encoder
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.errors import ExitCode
-from tests.support.models.static import GOLDEN, LONG, TEXTS, write_static
+from tests.support.models.static import ENTRIES, GOLDEN, LONG, TEXTS, write_static
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +50,21 @@ def test_windows_of_examples_have_the_characters_of_the_texts(tmp_path, flags):
     found = pq.read_table(tmp_path / "read" / "windows")
     assert found == pq.read_table(tmp_path / "direct" / "windows")
     assert found["stop"].to_pylist()[0] == len("the bank of the")
+
+
+def test_vectors_of_zeros_are_told_of(tmp_path, flags, capsys):
+    """As of a text of words that the table of a static model has no numbers for."""
+    write_static(tmp_path / "source", "plain")
+    weights = tmp_path / "source" / "0_StaticEmbedding" / "model.safetensors"
+    table = load_file(weights)["embedding.weight"].copy()
+    table[ENTRIES.index("money")] = 0
+    save_file({"embedding.weight": table}, weights)
+    (tmp_path / "in.txt").write_text("the bank\nmoney\nmoney money\n", encoding="utf-8")
+    assert main(["embed", *flags, f"--model={tmp_path / 'source'}"]) == ExitCode.DONE
+    said = "2 vectors are all zeros: their cosine with any other is 0 here"
+    assert said in capsys.readouterr().out
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["zero_vectors"] == 2
+    assert "2 of zeros" in (tmp_path / "out" / "report.html").read_text("utf-8")
 
 
 def test_a_query_without_a_token_is_told_of(tmp_path, flags, capsys):
