@@ -8,7 +8,6 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import BinaryIO
 
 import numpy as np
@@ -16,7 +15,7 @@ import orjson
 import zstandard
 from isal import igzip, isal_zlib
 
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import InputError, required
 from bert_embed.results.tf_example import is_framed
 from bert_embed.storage.file_info import FileInfo, refuse_pointer
 from bert_embed.storage.files import is_remote, open_raw
@@ -28,12 +27,21 @@ _BZIP2_PIECE = 1 << 16
 # What a stream may look back, all of it held in memory: as much as `zstd -d` allows by itself.
 _ZSTD_WINDOW = 1 << 27
 BOM = b"\xef\xbb\xbf"
+_MARK = BOM.decode("latin-1")
 # How lines are laid out; alone, or after `+` behind the name of a compression.
 CARRIAGE_RETURNS, JSON_VALUES = "cr", "json"
-_EMPTY_SO_FAR = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?:\[\s*+)?\]?\s*+")  # of an array
-_EMPTY = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\[\s*+\]\s*+")
-_BLANKS = np.isin(np.arange(256), np.frombuffer(b" \t\r\n", np.uint8))
+_GAPS = " \t\r\n,\x1e]"  # between values of JSON
+_GAP = re.compile(f"[{re.escape(_GAPS)}]*")
+_BETWEEN = str.maketrans("\n,[]\x1e", "\r    ")
+_INDENT = re.compile(r"(?:^|\n)([ \t]*)[^\n]*$")  # of the line that ends here
+_MOST_VALUE = 1 << 27  # bytes of a value, which is in memory: of a larger one nobody sees the end
+_VALUES = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
 _JOINED = "has JSON objects with nothing between them; write one a line: jq -c . FILE"
+_UNFINISHED = (
+    "is cut: its JSON {} has no end, or has a brace or quote too many or too few; fetch or write "
+    "it again"
+)
+_MOST_TOKEN = 8  # characters of a token that may be cut, such as false or an escape
 _CUT = "it ends in the middle of a stream"
 _IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # isal's stub has an instance
 
@@ -86,154 +94,92 @@ def packing(compression: str | None) -> str | None:
 
 
 class ObjectLines:
-    """Lays out JSON, an array or objects one after the other, as lines of one object each.
+    """Lays out JSON, an array or values one after the other, as lines of one value each.
 
-    Bytes change in their places: every line feed becomes a carriage return, what stands around
-    objects a space, and the byte before an object, except the first, a line feed; so does the comma
-    before an element of an array that is none, which is thus a line and malformed.
+    Bytes change in their places: within a value a line feed becomes a carriage return; what stands
+    between values becomes a space, and the byte before a value, except the first, a line feed.
 
-    JSON has no line feed within a string: a line that ends in one has a quote too many or too few.
-    What it seemed to open or close does not count, so that such a record costs no other; but in a
-    file with several records in a line nobody knows how many it costs.
+    A value that is not JSON ends before the next line that begins as its own does, with an object,
+    so that it costs no other; where several values are in a line nobody knows how many it costs.
     """
 
     def __init__(self) -> None:
-        self.depth = 0  # of braces
-        self.arrays = 0  # that were opened outside of objects, and not closed
-        self._counted = 0  # objects that began in lines that count
-        self.joined = 0  # of them, with no blank between them and the one before
-        self._line = np.zeros((1, 4), np.int64)  # all four, where the line began
-        self.is_quoted = False
-        self._line_feeds = self._lost = 0  # of lines; of those that do not count
-        self._several = False  # objects began in a line
-        self._hidden = False  # a brace, in a string that begins where none can
-        self.count = 0  # objects that began
-        # The last byte, before which another piece may begin with an object; and all from a comma
-        # that no element is behind yet.
-        self._pending = b""
-        self._begins_with_comma = False
+        self._held = ""  # not laid out yet, as Latin-1: a letter a byte
+        self._least = 0  # bytes below which the value there has no end
+        self._arrays = self._opened = 0  # that are open around values; of the file
+        self._values = self.objects = 0
+        self._several = False  # values began in one line
 
-    def feed(self, data: bytes) -> bytes:
-        """Lays out a piece, which does not end in a backslash; its last bytes come later."""
-        array = np.frombuffer(data, np.uint8)
-        quotes = unescaped(array, np.flatnonzero(array == ord('"')), "\\")
-        line_feeds = np.flatnonzero(array == ord("\n"))
-        before = np.searchsorted(quotes, line_feeds)
-        is_open = np.diff(before, prepend=-int(self.is_quoted)) % 2 == 1
-        stops = [*(line_feeds[is_open] + 1).tolist(), len(data)]
-        laid_out = []
-        for start, stop in pairwise([0, *stops]):
-            if start < stop:
-                places = (_between(places, start, stop) for places in (quotes, line_feeds))
-                laid_out.append(self._feed(data[start:stop], *places))
-        return b"".join(laid_out)
-
-    def _feed(self, data: bytes, quotes: np.ndarray, line_feeds: np.ndarray) -> bytes:
-        """Lays out a piece in which no line, but perhaps the last, ends within a string."""
-        array = np.frombuffer(self._pending + data, np.uint8).copy()
-        first = len(self._pending)  # the byte before it is laid out already
-        quotes, line_feeds = quotes + first, line_feeds + first
-        self._hidden |= _hides_braces(array, quotes, int(self.is_quoted), first)
-        marks = np.flatnonzero(np.isin(array, np.frombuffer(b"{}[],\x1e", np.uint8)))
-        marks = marks[marks >= first]
-        marks = marks[(np.searchsorted(quotes, marks) + self.is_quoted) % 2 == 0]
-        brackets = array[marks]
-        steps = (brackets == ord("{")).astype(np.int64) - (brackets == ord("}"))
-        sums = self.depth + np.cumsum(steps)
-        after = sums - np.minimum(np.minimum.accumulate(sums), 0)  # a stray brace closes nothing
-        before = np.append(self.depth, after[:-1])
-        outside = (after == 0) & (brackets != ord("}"))
-        array[marks[outside]] = ord(" ")
-        arrays = (brackets == ord("[")).astype(np.int64) - (brackets == ord("]"))
-        levels = np.stack([after, self.arrays + np.cumsum(arrays * outside)], axis=1)
-        array[line_feeds] = ord("\r")
-        opens = marks[(before == 0) & (brackets == ord("{"))]
-        commas = marks[outside & (brackets == ord(",")) & (levels[:, 1] <= 1)]
-        held = self._split(array, opens, commas)
-        ends = opens[int(self.count == 0) :] - 1
-        apart = np.isin(array[ends], np.frombuffer(b" \t\r", np.uint8))
-        array[ends[apart]] = ord("\n")
-        self.count += len(opens)
-        self.is_quoted ^= bool(len(quotes) % 2)
-        bounds = np.append(line_feeds, len(array))
-        levels = np.concatenate([[[self.depth, self.arrays]], levels])
-        began = self._counted + np.searchsorted(opens, bounds)
-        joined = self.joined + np.searchsorted(ends[~apart], bounds)
-        rows = np.column_stack([levels[np.searchsorted(marks, bounds)], began, joined])
-        lines, now = np.concatenate([self._line, rows[:-1]]), rows[-1]
-        if self.is_quoted and data.endswith(b"\n"):
-            self.is_quoted, self._lost = False, self._lost + 1
-            lines, now = lines[:-1], lines[-2]  # nothing of that line counts
-        self.depth, self.arrays, self._counted, self.joined = now.tolist()
-        self._several |= bool((np.diff(lines[:, 2]) > 1).any())
-        self._line = lines[-1:]
-        self._line_feeds += len(line_feeds)
-        laid_out = array.tobytes()
-        self._pending = laid_out[held:]
-        return laid_out[:held]
-
-    def _split(self, array: np.ndarray, opens: np.ndarray, commas: np.ndarray) -> int:
-        """Begins lines at commas, behind an object, of elements that are none.
-
-        Returns from where on the bytes come later, as the next piece may decide on a comma there.
-        """
-        if self._begins_with_comma:
-            commas = np.append(0, commas)
-        elif self.count == 0:
-            commas = commas[commas > (opens[0] if len(opens) else len(array))]
-        bounds = np.union1d(opens, np.append(commas, len(array)))
-        nexts = bounds[np.searchsorted(bounds, commas, side="right")]
-        filled = np.append(0, np.cumsum(~np.isin(array, np.frombuffer(b" \t\r\n", np.uint8))))
-        are_lines = filled[nexts] > filled[commas]
-        array[commas[are_lines]] = ord("\n")
-        self._begins_with_comma = bool(
-            len(commas) and nexts[-1] == len(array) and not are_lines[-1]
-        )
-        return int(commas[-1]) if self._begins_with_comma else len(array) - 1
+    def feed(self, data: bytes, last: bool = False) -> bytes:
+        """Lays out a piece; what may be changed by the next one comes later."""
+        text = self._held + data.decode("latin-1")
+        at, laid_out = 0, []
+        while last or len(text) - at >= self._least:
+            begin, arrays, opened = self._begin(text, at)
+            end = None if begin == len(text) else self._end(text, begin, arrays, last)
+            if end is None:
+                break
+            if self._values and begin == at:
+                raise _LayoutError(_JOINED)
+            between = text[at:begin].translate(_BETWEEN)
+            if self._values:
+                self._several |= "\n" not in text[at:begin]
+                between = between[:-1] + "\n"
+            laid_out += [between, text[begin:end].replace("\n", "\r")]
+            self._values, self.objects = self._values + 1, self.objects + (text[begin] == "{")
+            self._arrays, self._opened, self._least, at = arrays, opened, 0, end
+        self._held = text[at:]
+        return "".join(laid_out).encode("latin-1")
 
     def rest(self) -> bytes:
-        """The last bytes."""
-        return self._pending
+        """The end of the file; _LayoutError if it is cut, or holds no object."""
+        laid_out = self.feed(b"", last=True)
+        _, arrays, opened = self._begin(self._held, 0)
+        if arrays:
+            raise _LayoutError(_UNFINISHED.format("array"))
+        if self._values and not self.objects:
+            raise _LayoutError(
+                "does not begin with JSON lines: each line, or each element of an array, must be "
+                "one object"
+            )
+        if not self._values and opened == 1:
+            return b""  # an empty array, which has no line
+        return laid_out + self._held.translate(_BETWEEN).encode("latin-1")
 
-    @property
-    def unfinished(self) -> str:
-        """What has no end in a file that ends here: all behind its beginning is lost with it.
+    def _begin(self, text: str, at: int) -> tuple[int, int, int]:
+        """Where the next value begins, and the arrays that are open, and were opened, there."""
+        arrays, opened = self._arrays, self._opened
+        if not self._values and text.startswith(_MARK):
+            at = max(at, len(_MARK))
+        while True:
+            begin = required(_GAP.match(text, at), "match of nothing").end()
+            arrays = max(arrays - text.count("]", at, begin), 0)
+            if arrays or not text.startswith("[", begin):
+                return begin, arrays, opened
+            at, arrays, opened = begin + 1, 1, opened + 1
 
-        If a string has none, its line alone does not count, but that may be the only one, or there
-        are several objects in a line.
-        """
-        if self.arrays > 0:
-            return "array"
-        several = self._several or self._counted - self._line[0, 2] > 1
-        if several and (self._lost or self.is_quoted or self._hidden):
-            return "object"
-        depth = self._line[0, 0] if self.is_quoted else self.depth
-        only = self._line_feeds == 0 if self.is_quoted else self._lost == self._line_feeds == 1
-        only = only or (self._hidden and self._line_feeds <= 1)
-        return "object" if depth > 0 or only else ""
-
-
-def _hides_braces(array: np.ndarray, quotes: np.ndarray, opener: int, first: int) -> bool:
-    """Whether a string that a quote too many before it began has a brace of an object.
-
-    Strings begin at the quotes from number `opener` on, at every second one; a string of JSON only
-    behind one of `{[,:` and blanks, as far as the bytes from `first` on can tell.
-    """
-    openers = quotes[opener::2]
-    before = openers - 1
-    while (are_blank := (before >= first) & _BLANKS[array[before]]).any():
-        before[are_blank] -= 1
-    wrong = (before >= first) & ~np.isin(array[before], np.frombuffer(b"{[,:", np.uint8))
-    if not wrong.any():
-        return False
-    braces = np.flatnonzero(np.isin(array, np.frombuffer(b"{}", np.uint8)))
-    within = np.searchsorted(braces, np.append(quotes, len(array)))
-    return bool((np.diff(within)[opener::2] > 0)[wrong].any())
-
-
-def _between(places: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Those of some places in order that are in a piece, counted from its start."""
-    return places[slice(*np.searchsorted(places, [start, stop]))] - start
+    def _end(self, text: str, begin: int, arrays: int, last: bool) -> int | None:
+        """The end of a value; None if the next piece decides."""
+        try:
+            _, end = _VALUES.raw_decode(text, begin)
+            if last or text[begin] in '{["' or (end < len(text) and text[end] in _GAPS):
+                return end  # else it is a number that may go on
+            is_cut = True
+        except RecursionError:
+            is_cut = False
+        except json.JSONDecodeError as error:
+            is_cut = error.msg.startswith("Unterminated") or error.pos >= len(text) - _MOST_TOKEN
+        if not is_cut and not self._several:
+            indent = required(_INDENT.search(text, 0, begin), "match of nothing")[1]
+            if following := re.compile(f"\n{indent}(?:,[ \t]*)?{{").search(text, begin + 1):
+                return following.start()
+            value = text[begin:].rstrip(" \t\r\n,")
+            if last and (self._values or "\n" in value) and value.endswith("]" if arrays else "}"):
+                return begin + len(value) - (arrays > 0)
+        if last or (self._several and not is_cut) or len(text) - begin > _MOST_VALUE:
+            raise _LayoutError(_UNFINISHED.format("array" if arrays else "object"))
+        self._least = 2 * (len(text) - begin)
+        return None
 
 
 def unescaped(array: np.ndarray, marks: np.ndarray, escape: str) -> np.ndarray:
@@ -248,37 +194,8 @@ def unescaped(array: np.ndarray, marks: np.ndarray, escape: str) -> np.ndarray:
 
 def _object_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
     objects = ObjectLines()
-    held = begin = b""
-    filled = False
-    laid_out: list[bytes] = []  # of a file that may hold an empty array, which has no line
-    for piece in pieces:
-        held += piece
-        data = held[:-1].rstrip(b"\\")
-        if data:
-            held = held[len(data) :]
-            laid_out.append(objects.feed(data))
-            begin = begin + data if _EMPTY_SO_FAR.fullmatch(begin) else begin
-            if not _EMPTY_SO_FAR.fullmatch(begin):
-                lines, laid_out = b"".join(laid_out), []
-                filled = filled or bool(lines.strip())
-                yield lines
-    if held:
-        laid_out.append(objects.feed(held))
-    if objects.unfinished:
-        raise _LayoutError(
-            f"is cut: its JSON {objects.unfinished} has no end, or has a brace or quote too many "
-            "or too few; fetch or write it again"
-        )
-    if objects.joined:
-        raise _LayoutError(_JOINED)
-    if not _EMPTY.fullmatch(begin + held):
-        rest = b"".join([*laid_out, objects.rest()])
-        if objects.count == 0 and (filled or rest.strip()):
-            raise _LayoutError(
-                "does not begin with JSON lines: each line, or each element of an array, must be "
-                "one object"
-            )
-        yield rest
+    yield from map(objects.feed, pieces)
+    yield objects.rest()
 
 
 def _feed_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -377,7 +294,6 @@ _PARQUET = b"PAR1"
 _JSON = json.JSONDecoder()
 _OBJECT_BEGINS = re.compile(r'(?:\[\s*)?\{\s*"')
 _BEHIND_VALUE = re.compile(r"[ \t\r,]*(?:[\n{\x1e]|$)")
-_MOST_TOKEN = 8  # characters of a token that may be cut, such as false or an escape
 LOOKED_INTO = (".json", "")  # suffixes in a store
 _START, _LONG_START = 1 << 12, 1 << 20  # bytes looked at; of a file without a line feed in them
 
@@ -544,10 +460,13 @@ def _has_values(path: str, start: bytes) -> bool:
         return False
     if not first.startswith(b"{"):
         return False
-    objects = ObjectLines()
-    objects.feed(first)
-    if objects.joined:
+    line = first.decode("latin-1")
+    try:
+        end = _VALUES.raw_decode(line)[1]
+    except (json.JSONDecodeError, RecursionError) as error:
+        # Of a malformed first line the second line begins with another object.
+        goes_on = isinstance(error, json.JSONDecodeError) and error.pos >= len(line) - _MOST_TOKEN
+        return goes_on and bool(ended) and rest.lstrip()[:1] not in (b"{", b"")
+    if line.startswith("{", end):
         raise InputError(f"{path} {_JOINED}")
-    # Of a malformed first line the second line begins with another object.
-    goes_on = objects.depth > 0 and not objects.is_quoted and rest.lstrip()[:1] not in (b"{", b"")
-    return objects.count > 1 or (bool(ended) and goes_on)
+    return line[end:].lstrip(" \t\r,").startswith("{")
