@@ -107,9 +107,7 @@ def texts_of_input(
     if record.query_rows is not None or any(map(looks_like_table, source.patterns)):
         return hits, "the run read BigQuery; `--keep_text` of embed keeps texts"
     try:
-        listing = list_input(
-            source.patterns, source.format, absolute(folder), whole_files=source.document == "file"
-        )
+        listing = list_input(source.patterns, source.format, absolute(folder))
         if any(file.format == "tfrecord" for file in listing.files):
             return hits, "the run read examples; `--keep_text` of tokenize and embed keeps texts"
         if listing_digest(listing.files) != source.listing:

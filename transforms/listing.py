@@ -36,6 +36,7 @@ from bert_embed.transforms.examples import are_settings
 from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.parts import (
     COMPRESSIONS,
+    EACH_FILE,
     FORMATS,
     WHOLE_FILES,
     Footer,
@@ -137,15 +138,18 @@ def list_input(
     input_format: str | None = None,
     output: str | None = None,
     looks: bool = True,
-    whole_files: bool = False,
 ) -> Listing:
     """Lists the files that the patterns name, sorted by path, each once.
 
     Files of a folder or glob that are hidden or not text are skipped, unless all of the latter are,
     and those of an earlier run's output in it; those below `output` are left out, as a run into a
-    folder of its input would read itself. A file that links name, too, is read once.
+    folder of its input would read itself. A file that links name, too, is read once. The format
+    `EACH_FILE` makes a document of each file that would be read by lines.
     SettingError: a folder is a table with a log of its own, which says what belongs to it.
     """
+    text = "text"
+    if input_format == EACH_FILE:
+        input_format, text = None, WHOLE_FILES
     infos: dict[str, FileInfo] = {}
     skipped: dict[str, str] = {}
     for pattern in patterns:
@@ -192,7 +196,8 @@ def list_input(
             if len(others) < len(files):
                 skipped |= {path: _suffixes(path)[0] for path in others}
                 files = [file for file in files if file.path not in others]
-            beside = set() if whole_files else _beside_data(pattern, [file.path for file in files])
+            is_data = text != WHOLE_FILES
+            beside = _beside_data(pattern, [file.path for file in files]) if is_data else set()
             skipped |= {path: path.rpartition("/")[2] for path in beside}
             files = [file for file in files if file.path not in beside]
         infos.update((file.path, file) for file in files)
@@ -200,7 +205,6 @@ def list_input(
         del infos[path]
         skipped[path] = LINKS
     listed_infos = [infos[path] for path in sorted(infos)]
-    text = WHOLE_FILES if whole_files else "text"
     looked = partial(_input_file, input_format=input_format, looks=looks, text=text)
     several = any(
         is_remote(info.path) and _suffixes(info.path)[0] in LOOKED_INTO for info in listed_infos

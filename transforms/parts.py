@@ -86,6 +86,7 @@ COMPRESSIONS = {
     **dict.fromkeys((".zst", ".zstd"), "zstd"),
 }
 WHOLE_FILES = "whole"  # the format of text files each of which is one document
+EACH_FILE = "files"  # as input_format: text files have it
 TFRECORD = "tfrecord"  # the format of files of examples
 
 

@@ -83,7 +83,6 @@ class RunInput:
     files: int
     paths: tuple[str, ...] | None
     skipped_files: dict[str, int]
-    document: str
     bytes: int
     text_column: str
     id_column: str | None

@@ -323,7 +323,7 @@ _DESCRIPTIONS = {
 }
 # What `--help` lists; `--help all` lists every flag.
 EVERYDAY = {
-    *("input", "query", "document", "text_column", "id_column", "extra_columns", "limit"),
+    *("input", "query", "input_format", "text_column", "id_column", "extra_columns", "limit"),
     *("output", "overwrite", "output_format", "output_table", "output_dtype"),
     *("skip_existing", "max_deleted", "keep_text", "max_rejected"),
     *("model", "granularity", "vectors", "layers", "layer_combine", "pooling", "max_seq_length"),

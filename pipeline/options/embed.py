@@ -59,6 +59,7 @@ from bert_embed.settings import (
 )
 from bert_embed.storage.files import absolute
 from bert_embed.transforms.bigquery.client import SCHEME
+from bert_embed.transforms.parts import EACH_FILE
 from bert_embed.transforms.read.columns import CSV_QUOTINGS, Columns
 
 # The groups of --help, each with its first option; they follow each other as the fields do.
@@ -77,7 +78,7 @@ _MISSING = {
 # What a run computes, and nothing about where it reads, runs, loads or removes: all that is taken
 # from a run.json, which somebody else may have written.
 OF_RESULT = (
-    *("input_format", "document", "text_column", "text_b_column", "extra_columns", "id_column"),
+    *("input_format", "text_column", "text_b_column", "extra_columns", "id_column"),
     *("csv_quoting", "csv_separator", "csv_header"),
     *("limit", "max_rejected", "max_deleted", "skip_blocks"),
     *("block_bytes", "output_format", "output_dtype"),
@@ -118,13 +119,9 @@ class Options(CheckedOptions):
         kind=DAY,
     )
     input_format: str | None = flag(
-        "default: by suffix, else text",
-        choices=("text", "jsonl", "csv", "parquet", "tfrecord", "bigquery"),
-    )
-    document: str = flag(
-        "what a document is in plain text; the id of a file is its path",
-        default="line",
-        choices=("line", "file"),
+        "default: by suffix, else text, where a line is a document; files: by suffix, and each "
+        "text file is a document, whose id is its path",
+        choices=("text", EACH_FILE, "jsonl", "csv", "parquet", "tfrecord", "bigquery"),
     )
     text_column: str | None = flag(
         "field or column with a text or a list of words; the texts of several, such as "
@@ -449,8 +446,6 @@ def _check_required(options: Options) -> None:
 
 def _check_texts(options: Options) -> None:
     options.text_spec(options.max_seq_length or 1, "")  # whose rules these are
-    if options.document == "file" and options.reads_table:
-        raise SettingError("document", "file is for text files, not for tables")
     if options.long_text == "windows" and options.command == "tokenize":
         raise SettingError("long_text", "windows is for embed: it reads examples of window so, too")
     if options.text_b_column is None:

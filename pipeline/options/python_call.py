@@ -47,7 +47,6 @@ class EmbedKeywords(TypedDict, total=False):
     query: str | None
     today: str | None
     input_format: str | None
-    document: str | None
     text_column: str | Sequence[str] | None
     text_b_column: str | None
     extra_columns: str | Sequence[str] | None

@@ -32,7 +32,13 @@ from bert_embed.transforms.examples import ExampleSettings
 from bert_embed.transforms.increments import KeySettings, MergedKeys
 from bert_embed.transforms.listing import Listing, StoredListing
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.parts import WHOLE_FILES, InputFile, PlannedWork, default_block_bytes
+from bert_embed.transforms.parts import (
+    EACH_FILE,
+    WHOLE_FILES,
+    InputFile,
+    PlannedWork,
+    default_block_bytes,
+)
 from bert_embed.transforms.plan import PlanRequest
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.csv import QUOTED, Dialect, first_csv_records
@@ -472,11 +478,13 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
         notes.append(suffix_counts(source.listing.suffixes))
     if source.listing.skipped:
         notes.append(skipped_text(source.listing.skipped))
-    if run.options.document == "file":
+    if run.options.input_format == EACH_FILE:
         notes.append("each text file is one document")
     elif source.text_files:
         split = ", which --chunk splits" if run.options.chunk else ""
-        notes.append(f"each line of plain text is one document{split} (--document file: each file)")
+        notes.append(
+            f"each line of plain text is one document{split} (--input_format files: each file)"
+        )
     if notes:
         yield "; ".join(notes)
     markup = [suffix for suffix in source.listing.suffixes if _MARKUP & {*suffix.split(".")}]

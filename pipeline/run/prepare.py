@@ -72,7 +72,7 @@ from bert_embed.transforms.listing import (
     list_input,
     listing_digest,
 )
-from bert_embed.transforms.parts import WHOLE_FILES, plan_blocks
+from bert_embed.transforms.parts import EACH_FILE, WHOLE_FILES, plan_blocks
 from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.read.reader import dialect_by
 
@@ -202,14 +202,14 @@ def find_source(
     try:
         if options.reads_table:
             return find_input(options, state)
-        whole = options.document == "file"
         if stored is None:
             output = state.folder.path
-            listing = list_input(options.input, options.input_format, output, whole_files=whole)
+            listing = list_input(options.input, options.input_format, output)
         else:
             listing = Listing(stored.files, {})
-        if whole and WHOLE_FILES not in {file.format for file in listing.files}:
-            raise UsageError("--document file is for text files, and --input names none")
+        formats = {file.format for file in listing.files}
+        if options.input_format == EACH_FILE and WHOLE_FILES not in formats:
+            raise UsageError("--input_format files is for text files, and --input names none")
         files = listing.files
         if stored is None:
             files = listing.first(options.limit, named_columns(options))

@@ -117,7 +117,6 @@ def _input(run: EmbedRun) -> RunInput:
         files=len(run.work.planned.paths),
         paths=None if paths is None else tuple(hide_in(paths)),
         skipped_files=run.source.listing.skipped,
-        document=run.options.document,
         bytes=run.source.bytes,
         text_column=columns.text,
         id_column=columns.id,

@@ -37,10 +37,6 @@ def text(tmp_path):
             {"chunk": "tokens", "chunk_tokens": 2, "overlap": 2},
             "--overlap must be below --chunk_tokens, got 2",
         ),
-        (
-            {"document": "file", "input_format": "bigquery"},
-            "file is for text files, not for tables",
-        ),
         ({"chunk": "sentence", "text_b_column": "b"}, "--chunk is for single texts and conflicts"),
         (
             {"output_format": "tfrecord", "extra_columns": "n"},

@@ -155,8 +155,8 @@ def test_empty_files_are_records_and_no_documents(tmp_path, tiny_bundle, capsys)
     (tmp_path / "in").mkdir()
     for number, text in enumerate(["money", "", "bank money", "", "", "  "]):
         (tmp_path / "in" / f"{number}.txt").write_text(text)
-    found = estimated(capsys, tiny_bundle, f"--input={tmp_path}/in", "--document=file", *QUICK)
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in", document="file") == 0
+    found = estimated(capsys, tiny_bundle, f"--input={tmp_path}/in", "--input_format=files", *QUICK)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in", input_format="files") == 0
     run = record(tmp_path / "out")
     assert (found["records"], found["documents"]) == (6, 2)
     assert (run["counts"]["records"], run["counts"]["embedded"]) == (6, 2)

@@ -78,7 +78,6 @@ def test_importing_and_help_load_neither_tensorflow_nor_beam():
 VALUES = {
     "query": ("SELECT 1", "SELECT 1", {"input": None, "beam_args": ["--project=p"]}),
     "input_format": ("jsonl", "jsonl", {}),
-    "document": ("file", "file", {}),
     "text_column": ("title,abstract", ["title", "abstract"], {}),
     "text_b_column": ("body", "body", {}),
     "extra_columns": ("n,m:int64", ["n", "m:int64"], {}),

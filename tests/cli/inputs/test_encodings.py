@@ -170,7 +170,7 @@ def test_records_are_read_whatever_their_file_is_called(tmp_path, tiny_bundle):
     text = {"input_format": "text", "keep_text": True}
     assert embed(tmp_path / "text", tiny_bundle, tmp_path / "in" / "000", **text) == 0
     assert rows(tmp_path / "text")["text"] == RECORDS.decode().splitlines()
-    whole = {"document": "file", "keep_text": True}
+    whole = {"input_format": "files", "keep_text": True}
     assert embed(tmp_path / "whole", tiny_bundle, tmp_path / "in" / "h*", **whole) == 0
     assert rows(tmp_path / "whole")["text"] == [RECORDS.decode()]
 

@@ -1,4 +1,4 @@
-"""--document file: each text file is one document; and which files of a folder are read."""
+"""--input_format files: each text file is one document; and which files of a folder are read."""
 
 import gzip
 
@@ -30,7 +30,7 @@ FILES = {
 
 def test_each_file_is_a_document_with_its_path_as_id(tmp_path, tiny_bundle, monkeypatch):
     folder = write(tmp_path / "in", FILES | {"e.txt": b"bank \xfe\xff"})
-    flags = {"document": "file", "keep_text": True}
+    flags = {"input_format": "files", "keep_text": True}
     monkeypatch.setattr(lines, "MOST_RECORD_BYTES", 1700)
     output = tmp_path / "out"
     assert embed(output, tiny_bundle, folder, **flags, block_bytes=100) == 0
@@ -51,7 +51,7 @@ def test_each_file_is_a_document_with_its_path_as_id(tmp_path, tiny_bundle, monk
     assert embed(again, tiny_bundle, folder, **flags, **known) == 0
     assert record(again)["counts"]["skipped"] == 3
     first = tmp_path / "first"
-    assert embed(first, tiny_bundle, folder, document="file", limit=2) == 0
+    assert embed(first, tiny_bundle, folder, input_format="files", limit=2) == 0
     assert ids(first) == ["a.txt", "b.md"]
 
 
@@ -66,18 +66,18 @@ def test_the_plan_says_what_a_document_is_and_what_is_skipped(tmp_path, tiny_bun
     assert ".txt 2, .md 1; 2 files are not text and are skipped (" in plan
     assert ".jpg 1" in plan
     assert ".pdf 1" in plan
-    assert "each line of plain text is one document (--document file: each file)" in plan
+    assert "each line of plain text is one document (--input_format files: each file)" in plan
     assert "tags" not in plan
     assert len(ids(output)) == 4
     assert record(output)["input"]["skipped_files"] == {".jpg": 1, ".pdf": 1}
-    assert embed(tmp_path / "files", tiny_bundle, folder, document="file") == 0
+    assert embed(tmp_path / "files", tiny_bundle, folder, input_format="files") == 0
     assert "each text file is one document" in capsys.readouterr().err
     assert ids(tmp_path / "files") == ["a.txt", "b.txt", "c.MD"]
     pages = write(
         tmp_path / "pages",
         {"a.HTML": b"<p>one", "b.xml.gz": gzip.compress(b"<p/>"), "c.rtf": b"{\\rtf1"},
     )
-    assert embed(tmp_path / "plan", tiny_bundle, pages, document="file", dry_run=True) == 0
+    assert embed(tmp_path / "plan", tiny_bundle, pages, input_format="files", dry_run=True) == 0
     said = capsys.readouterr()
     assert (
         "note: .html, .xml.gz, .rtf files are read as they are, tags and all" in said.out + said.err
@@ -90,5 +90,5 @@ def test_files_that_are_not_text_are_refused_where_nothing_else_is_named(
     folder = write(tmp_path / "in", {"a.pdf": b"%PDF", "b.jsonl": b'{"text": "one"}'})
     assert embed(tmp_path / "out", tiny_bundle, folder / "*.pdf") == 2
     assert "a.pdf: .pdf files cannot be read" in capsys.readouterr().err
-    assert embed(tmp_path / "out", tiny_bundle, folder, document="file") == 2
-    assert "--document file is for text files" in capsys.readouterr().err
+    assert embed(tmp_path / "out", tiny_bundle, folder, input_format="files") == 2
+    assert "--input_format files is for text files" in capsys.readouterr().err
