@@ -440,7 +440,7 @@ class HostModel(Model):
         self.bundle, self.tensors = bundle, load_tensors(bundle)
 
     def call(self, name: str, x: np.ndarray) -> np.ndarray:
-        if name != "modules" or len(x) < 2:
+        if len(x) < 2:
             return host_call(self.bundle, self.tensors, name, x)
         # One by one: with the number of rows BLAS changes the order in which it adds numbers.
         return np.concatenate([host_call(self.bundle, self.tensors, name, row[None]) for row in x])

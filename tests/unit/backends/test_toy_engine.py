@@ -1,6 +1,6 @@
 """An engine of another package: an entry point, and what it has not is done by the host."""
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -12,8 +12,9 @@ from bert_embed.importers import import_model
 from bert_embed.model import Request
 from bert_embed.transforms.adapters.text_model import text_model_settings
 from tests.support.command import embed, record, vectors
-from tests.support.models.heads import write_splade
+from tests.support.models.heads import write_classifier, write_m3, write_splade
 from tests.support.models.sentence_transformers import dense, write_sentence_transformers
+from tests.support.toy_engine import ToyModel
 
 NEAR = 2e-5
 TEXTS = ["the river bank", "money", "the bank of the river was down", "a", "", "she said so"]
@@ -66,6 +67,23 @@ def test_the_host_has_heads_for_it(installed, tmp_path):
     wanted, found = (one.encode(TEXTS, kind="sparse") for one in both(bundle.path))
     np.testing.assert_array_equal(found.splits, wanted.splits)
     np.testing.assert_allclose(found.values, wanted.values, atol=NEAR)
+
+
+@pytest.mark.parametrize(
+    ("write", "head"),
+    [
+        (write_splade, "sparse"),
+        (write_m3, "multi"),
+        (write_m3, "sparse"),
+        (partial(write_classifier, kind="roberta", labels=3), "scores"),
+    ],
+)
+def test_what_a_head_makes_of_a_row_has_the_same_bits_in_every_batch(tmp_path, write, head):
+    write(tmp_path / "model")
+    model = ToyModel(import_model(str(tmp_path / "model"), str(tmp_path / "bundle")))
+    states = np.random.default_rng(0).standard_normal((9, 16, 32), np.float32)
+    alone = [model.call(head, states[row : row + 1]) for row in range(9)]
+    np.testing.assert_array_equal(model.call(head, states), np.concatenate(alone))
 
 
 def test_the_command_line_takes_it_and_the_run_is_the_same(installed, tmp_path, tiny_bundle):
