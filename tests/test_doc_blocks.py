@@ -111,6 +111,7 @@ ELSEWHERE = {
     ("docs/cloud.md", "cp -r"): "needs Google",
     ("docs/cloud.md", "gcloud auth"): "needs Google",
     ("docs/cloud.md", "gcloud scheduler"): "needs Google",
+    ("docs/cloud.md", "deploy/try_it.sh"): "tests/cli/runners/test_try_it.py",
     ("docs/running.md", "input:"): "tests/cli/test_estimate.py",
     ("docs/running.md", "37%"): "tests/cli/test_shown.py",
     ("deploy/README.md", "bert-embed"): "a template, its paths are left out",

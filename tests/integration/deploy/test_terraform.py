@@ -170,10 +170,10 @@ def test_secret_of_the_cloud_run_job_comes_before_what_needs_the_job():
         assert second in str(resources()[later]["count"])
 
 
-def test_page_without_terraform_enables_the_same_services():
+def test_the_trial_enables_the_same_services():
     enabled = set(re.findall(r'"(\w+)\.googleapis\.com"', SOURCES["main.tf"]))
-    [command] = re.findall(r"gcloud services enable\s([^`]*)", PAGE)
-    assert {word.removesuffix(".googleapis.com") for word in command.split()} == enabled
+    script = (ROOT / "deploy" / "try_it.sh").read_text("utf-8")
+    assert {*re.search(r"services=\((.*?)\)", script, re.DOTALL)[1].split()} == enabled
 
 
 def test_page_has_every_variable():
