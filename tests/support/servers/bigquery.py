@@ -262,7 +262,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         kind = next((name for ends, name in _BODIES if re.search(ends, self.path)), None)
-        wrong = problems(json.loads(body), "bigquery.v2", kind) if kind and body[:1] == b"{" else []
+        is_json = self.command in ("POST", "PATCH") and body[:1] == b"{"  # a PUT brings data
+        wrong = problems(json.loads(body), "bigquery.v2", kind) if kind and is_json else []
         if wrong:
             return _denial("invalid", f"Invalid JSON payload received. {wrong[0]}")
         denied = self.server_state.denied
