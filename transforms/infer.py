@@ -17,7 +17,7 @@ from apache_beam.ml.inference.base import ModelHandler, RunInference
 from bert_embed.backends.choose import EngineLoader, load_engine, weight_files
 from bert_embed.backends.processor import set_up_process
 from bert_embed.backends.runner import BrokenModelError
-from bert_embed.base.errors import required
+from bert_embed.base.errors import StepError, required
 from bert_embed.base.threads import NoProgressError
 from bert_embed.model import Embedded, Embedder, Request
 from bert_embed.settings import TextSpec, VectorSpec
@@ -135,9 +135,9 @@ def _naming(block: TokenBlock) -> Iterator[None]:
     try:
         yield
     except BrokenModelError as error:
-        raise RuntimeError(f"block {number}, {_reach(sources)}: {error}") from error.__cause__
+        raise StepError(f"block {number}, {_reach(sources)}: {error}") from error.__cause__
     except NoProgressError as error:
-        raise RuntimeError(
+        raise StepError(
             f"block {number}, {_reach(sources)}: the model hangs, {error}; the same command tries "
             f"again, and if it always hangs skip_blocks {number} does without these documents"
         ) from None

@@ -4,7 +4,6 @@ The metrics count the record of each part once its files are written, twice wher
 retried: they are for watching. The exact counts are in run.json.
 """
 
-import dis
 import logging
 import pickle
 import re
@@ -20,6 +19,7 @@ import numpy as np
 from apache_beam.metrics import Metrics
 from apache_beam.utils.interactive_utils import is_in_ipython
 
+from bert_embed.base.errors import StepError
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, nbytes, take
 from bert_embed.transforms.ledger import SUMMED, BlockRecord, finished_parts, is_complete
 from bert_embed.transforms.output_folder import OutputFolder
@@ -185,16 +185,17 @@ def without_blocks(block: DocumentBlock, numbers: Collection[int]) -> DocumentBl
 
 
 _PACKAGE = __name__.partition(".")[0]
-_RAISE = dis.opmap["RAISE_VARARGS"]
-# Errors of files and networks: they describe names and states, which users need to see.
-_OUTSIDE = ("google.", "apache_beam.", "apitools.", "grpc.", "requests.", "urllib3.")
+# Ours, and those of files and networks: they describe names and states, which users need to see.
+_WITHOUT_TEXTS = (
+    *(f"{_PACKAGE}.", "google.", "apache_beam.", "apitools.", "grpc.", "requests.", "urllib3."),
+)
 
 
 class RedactErrors:
-    """Keeps the message of an error only if this program, or the client of a store, wrote it.
+    """Keeps the message of an error only if its class is ours, or that of a store's client.
 
-    Libraries' messages often quote a value, and runners log them. Of such an error only kind and
-    place are kept, in a RuntimeError that names the step.
+    Others' messages often quote a value, and runners log them. Of such an error only kind and
+    place are kept, in a StepError that names the step.
     """
 
     def __init__(self, step: str) -> None:
@@ -207,7 +208,7 @@ class RedactErrors:
         if not isinstance(error, Exception):
             return
         if not has_own_words(error):
-            raise RuntimeError(f"{self._step}: {described(error)}") from None
+            raise StepError(f"{self._step}: {described(error)}") from None
         causes = list(_causes(error))
         if not all(map(has_own_words, causes)):
             # A traceback would show the message of the cause.
@@ -216,18 +217,9 @@ class RedactErrors:
 
 
 def has_own_words(error: BaseException) -> bool:
-    """Whether this program, or a client of files and networks, wrote an error's message."""
-    module = type(error).__module__ + "."
-    if isinstance(error, (OSError, MemoryError)) or module.startswith(_OUTSIDE):
-        return True
-    if not isinstance(error, (ValueError, RuntimeError)) or module.startswith("pyarrow."):
-        return False
-    places = list(_places(error))
-    # An error of C code ends in our frame, too, but only our own errors at a `raise`. The compiled
-    # code says so: an image may have no sources.
-    if not places or not _is_ours(places[-1]):
-        return not places
-    return places[-1].tb_frame.f_code.co_code[places[-1].tb_lasti] == _RAISE
+    """Whether an error's class is ours, or that of a client of files and networks."""
+    module = f"{type(error).__module__}."
+    return isinstance(error, (OSError, MemoryError)) or module.startswith(_WITHOUT_TEXTS)
 
 
 def described(error: BaseException) -> str:

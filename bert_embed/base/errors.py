@@ -65,6 +65,10 @@ class SettingError(InputError):
         return type(self), (self.setting, problem, *self.settings[1:])
 
 
+class StepError(RuntimeError):
+    """A step of a run fails; the message quotes no text."""
+
+
 class TextError(RuntimeError):
     """A text has no vector, such as one that is not finite; the message says which and why."""
 

@@ -21,6 +21,7 @@ _SELF_EXPLANATORY = (
     "SettingError",
     "UsageError",
     "RuntimeError",
+    "StepError",
     "ReconcileError",
     "StorageError",
     "PermissionError",
@@ -111,7 +112,7 @@ def explains_itself(error: BaseException) -> bool:
     if exhausted(_last_line(error)):
         return True
     kind = _last_line(error).partition(": ")[0].rsplit(".", 1)[-1]
-    ours = kind in _SELF_EXPLANATORY and kind != "RuntimeError"
+    ours = kind in _SELF_EXPLANATORY and kind not in ("RuntimeError", "StepError")
     return ours or _ABOUT_A_BLOCK.match(root_message(error)) is not None
 
 
