@@ -147,6 +147,24 @@ def test_a_run_needs_every_role_of_its_rows(
         assert any(one in errors for one in ROLES[missing[1]]), (missing, errors)
 
 
+def test_a_table_that_may_be_read_alone_is_refused_before_work(
+    bigquery, tiny_bundle, tmp_path, monkeypatch, capsys
+):
+    table = "test-project.readable.t"
+    bigquery.client.delete_table(table, not_found_ok=True)
+    bigquery.client.create_dataset("test-project.readable", exists_ok=True)
+    (tmp_path / "in.jsonl").write_text(LINE)
+    flags = {"output_format": "bigquery", "output_table": table}
+    assert embed(tmp_path / "first", tiny_bundle, tmp_path / "in.jsonl", **flags) == 0
+    account = Account().grant("project", "bigquery.jobUser")
+    account.grant("readable", "bigquery.dataViewer")
+    monkeypatch.setattr(bigquery, "forbids", account.bigquery)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", **flags) == 2
+    said = capsys.readouterr().err
+    assert "--output_table test-project:readable.t lacks the permission bigquery.tables.up" in said
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_account_of_workers_may_read_the_rows_of_a_query(
     gcs, bigquery, storage, tiny_bundle, tmp_path, monkeypatch, capsys
 ):

@@ -68,7 +68,8 @@ class BigQueryServer:
         refusal: How requests for these end: the `reason` and `message` of their error.
         hides_jobs: Whether jobs are another account's, which may not be seen.
         failing: How load jobs end, if not well: the `reason` and `message` of their error.
-        forbids: Says of a request (method, path, body) which permission for it is missing, if any.
+        forbids: Says of a request (method, path, body) which permission for it is missing, if any;
+            of the method TEST, whose body is a permission, whether it is.
         limited: How many uploads break off because of a rate limit; their jobs never exist.
         destinations: Destination tables of the load and copy jobs, with their partitions.
         jobs: Ids of the jobs that were started, by kind: `load`, `copy`, `query`.
@@ -269,6 +270,11 @@ class _Handler(BaseHTTPRequestHandler):
         denied = self.server_state.denied
         if any(f"/datasets/{n}" in self.path or f"/projects/{n}/" in self.path for n in denied):
             return _denial(*self.server_state.refusal)
+        if self.path.partition("?")[0].endswith(":testIamPermissions"):
+            asked_for = json.loads(body)["permissions"]
+            forbids = self.server_state.forbids
+            held = [one for one in asked_for if not forbids("TEST", self.path, one.encode())]
+            return 200, {}, json.dumps({"permissions": held}).encode()
         if missing := self.server_state.forbids(self.command, self.path, body):
             return _denial("accessDenied", f"Access Denied: Permission {missing} denied")
         path = re.sub(r"(/tables/[^/?]+?)(\$|%24)\d+", r"\1", self.path)

@@ -88,6 +88,8 @@ def _storage_permission(method: str, path: str) -> str:
 
 def _bigquery_permissions(method: str, path: str, body: bytes) -> list[tuple[str, str]]:
     dataset = re.search(r"/datasets/(\w+)", path)
+    if method == "TEST":
+        return [(dataset[1] if dataset else "", body.decode())]
     name, table = (dataset[1] if dataset else "", "/tables/" in path)
     if re.search(r"/(jobs|queries)/?(\?|$)", path):
         if method != "POST":
