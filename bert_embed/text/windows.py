@@ -159,9 +159,10 @@ def chunk_windows(documents: Documents, spec: TextSpec, taken: int | np.ndarray 
     for text, (begin, end), most in of_texts:
         token_starts = starts[begin:end]
         units = None if starts_in is None else _borders(token_starts, starts_in(text))
-        # Few paragraphs are so short that a whole one could be shared.
-        shared = spec.chunk == "paragraph" and spec.overlap
-        finer = _borders(token_starts, sentence_starts(text)) if shared else None
+        finer = None
+        # Few paragraphs are so short that a whole one could be shared, and long ones are divided.
+        if spec.chunk == "paragraph" and (spec.overlap or (np.diff(units) > most).any()):
+            finer = _borders(token_starts, sentence_starts(text))
         firsts, lasts = _ranges(units, inside[begin:end], most, spec, finer)
         first.append(firsts)
         last.append(lasts)
@@ -184,8 +185,9 @@ def _ranges(
 ) -> tuple[np.ndarray, np.ndarray]:
     """First token, and one past the last, int64 `[chunks]` each, of a document's chunks.
 
-    `units` are where sentences begin, and the number of tokens, None for words; `inside`, bool
-    `[tokens]`, continue a word; a chunk may begin within the one before at `finer`.
+    `units` are where sentences or paragraphs begin, and the number of tokens, None for words;
+    `inside`, bool `[tokens]`, continue a word. `finer` are where the sentences of paragraphs begin:
+    there long ones are divided, and a chunk may begin within the one before.
     """
     overlap = min(spec.overlap or 0, most - 1)
     long = np.empty(0, np.int64) if units is None else np.flatnonzero(np.diff(units) > most)
@@ -194,9 +196,8 @@ def _ranges(
     words = _bounded(np.flatnonzero(~inside), len(inside), most)
     if units is None:
         units = words
-    after = np.searchsorted(words, units[long], side="right").tolist()
-    upto = np.searchsorted(words, units[long + 1]).tolist()
-    within = [words[first:last] for first, last in zip(after, upto, strict=True)]
+    sentences = np.empty(0, np.int64) if finer is None else finer
+    within = [_within(*units[number : number + 2], sentences, words, most) for number in long]
     if spec.fills_chunks:
         borders = np.sort(np.concatenate([units, *within]))
         return _columns(packed(borders, most, overlap, finer))
@@ -208,6 +209,18 @@ def _ranges(
         else:
             ranges.append((start, stop))
     return _columns(ranges)
+
+
+def _within(
+    start: int, stop: int, sentences: np.ndarray, words: np.ndarray, most: int
+) -> np.ndarray:
+    """Where a part of more than `most` tokens is divided: at sentences, long ones at words."""
+    borders = sentences[(start < sentences) & (sentences < stop)]
+    divided = [borders]
+    for first, last in pairwise([start, *borders.tolist(), stop]):
+        if last - first > most:
+            divided.append(words[(first < words) & (words < last)])
+    return np.sort(np.concatenate(divided))
 
 
 def _columns(ranges: Iterable[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:

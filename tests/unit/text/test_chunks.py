@@ -86,6 +86,20 @@ def test_paragraphs_overlap_by_sentences():
     assert found == [[first, f"A river.\n\n{second}", "The river.\n\nA bank."]]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "wanted"),
+    [
+        (None, ["A bank.", "The river of a bank.", "The bank of the river. The river."]),
+        (8, ["A bank.", "The river of a bank.", "The bank of the river.", "The river."]),
+        (12, ["A bank.\n\nThe river of a bank.", "The bank of the river. The river."]),
+    ],
+)
+def test_a_long_paragraph_is_divided_between_sentences(tokens, wanted):
+    text = "A bank.\n\nThe river of a bank. The bank of the river. The river."
+    found = chunks([text], chunk="paragraph", chunk_tokens=tokens, max_seq_length=12)
+    assert found == [wanted]
+
+
 def test_what_is_longer_than_a_chunk_is_divided_between_words():
     text = "the unaffables of a river. The bank."
     assert chunks([text], chunk="sentence", max_seq_length=6) == [
