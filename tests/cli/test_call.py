@@ -19,7 +19,7 @@ from bert_embed.backends import runner
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.progress import Counts, progress_of_run
 from bert_embed.pipeline.run.plan import Goal
-from tests.support.command import block_records, embed, files, parts_of, ran, record
+from tests.support.command import block_records, files, parts_of, ran, record
 
 
 @pytest.fixture
@@ -29,22 +29,31 @@ def texts(tmp_path):
     return [tmp_path / "a.txt", str(tmp_path / "b.txt")]
 
 
+@pytest.fixture
+def call(tmp_path, tiny_bundle, texts):
+    """Calls `embed` of the texts into the folder `out`, unless told otherwise."""
+
+    def called(**options):
+        defaults = {"input": texts, "output": tmp_path / "out", "model": tiny_bundle}
+        return bert_embed.embed(**{**defaults, **options})
+
+    return called
+
+
 def test_a_call_writes_what_the_command_writes_and_returns_its_record(
-    tmp_path, tiny_bundle, texts, capsys
+    tmp_path, run, texts, call, capsys
 ):
     settings = {"layers": [-1, -2], "layer_combine": "sum", "normalize": True, "limit": 2}
-    found = bert_embed.embed(
-        input=texts, output=tmp_path / "called", model=tiny_bundle, prompt=None, **settings
-    )
+    found = call(prompt=None, output=tmp_path / "called", **settings)
     said = capsys.readouterr()
     assert found == record(tmp_path / "called")
     assert (found["status"], found["counts"]["embedded"]) == ("done", 2)
     assert "layers -1,-2 sum" in said.err
     assert "2 records: 2 embedded, 0 rejected" in said.out
-    flags = {**settings, "layers": "-1,-2"}
-    assert embed(tmp_path / "command", tiny_bundle, *texts, **flags) == 0
-    assert record(tmp_path / "command")["run"] == found["run"]
-    assert files(tmp_path / "command") == files(tmp_path / "called")
+    output = run(texts, **settings | {"layers": "-1,-2"})
+    assert record(output)["run"] == found["run"]
+    assert files(output) == files(tmp_path / "called")
+    assert (tmp_path / "called" / "report.html").exists()
 
 
 def test_a_tilde_is_the_home_folder_wherever_a_path_is_taken(
@@ -60,34 +69,29 @@ def test_a_tilde_is_the_home_folder_wherever_a_path_is_taken(
     assert not os.path.exists("~")
 
 
-def test_a_second_call_does_nothing_and_can_be_silent(tmp_path, tiny_bundle, texts, capsys):
-    call = {"output": tmp_path / "out", "model": Path(tiny_bundle)}
-    first = bert_embed.embed((path for path in texts[:1]), **call, show_progress=False)
-    call["input"] = texts[0]
-    assert bert_embed.embed(**call, show_progress=False) == first
+def test_a_second_call_does_nothing_and_can_be_silent(tiny_bundle, texts, call, capsys):
+    first = call(input=(path for path in texts[:1]), show_progress=False)
+    again = {"input": texts[0], "model": Path(tiny_bundle)}
+    assert call(**again, show_progress=False) == first
     assert capsys.readouterr() == ("", "")
-    assert bert_embed.embed(**call) == first
+    assert call(**again) == first
     assert capsys.readouterr().out.startswith("nothing to do: ")
 
 
-def test_a_silent_call_warns_of_what_was_lost(tmp_path, tiny_bundle, texts):
-    call = {"input": texts[0], "output": tmp_path / "out", "model": tiny_bundle}
+def test_a_silent_call_warns_of_what_was_lost(call):
     with pytest.warns(UserWarning, match="tokens were cut .* long_text window") as warned:
-        bert_embed.embed(**call, max_seq_length=3, show_progress=False)
+        call(max_seq_length=3, show_progress=False)
     assert warned[0].filename == __file__
 
 
-def test_a_trial_says_the_plan_and_writes_nothing(tmp_path, tiny_bundle, texts, capsys):
-    found = bert_embed.embed(
-        input=texts, output=tmp_path / "out", model=tiny_bundle, dry_run=True, dim=7
-    )
+def test_a_trial_says_the_plan_and_writes_nothing(tmp_path, call, capsys):
+    found = call(dry_run=True, dim=7)
     assert (found["status"], found["vectors"]["shape"]) == ("planned", [7])
     assert "7 numbers a document" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-    call = {"input": texts, "output": tmp_path / "out", "model": tiny_bundle}
-    bert_embed.embed(**call)
+    call()
     with pytest.raises(ValueError, match=r"^output .* \(dim changed since\); .* or overwrite to"):
-        bert_embed.embed(**call, dim=7, dry_run=True)
+        call(dim=7, dry_run=True)
 
 
 @pytest.mark.parametrize(
@@ -125,53 +129,47 @@ def test_a_trial_says_the_plan_and_writes_nothing(tmp_path, tiny_bundle, texts, 
         ({"show_progress": 1}, "show_progress must be True or False, got 1"),
     ],
 )
-def test_a_wrong_option_is_named_as_in_python(tmp_path, tiny_bundle, texts, options, message):
-    call = {"input": texts, "output": tmp_path / "out", "model": tiny_bundle}
+def test_a_wrong_option_is_named_as_in_python(tmp_path, call, options, message):
     with pytest.raises(ValueError, match=re.escape(message)) as refused:
-        bert_embed.embed(**{**call, **options})
+        call(**options)
     assert "--" not in str(refused.value).partition(", such as ")[0]
     assert not (tmp_path / "out").exists()
 
 
-def test_options_of_beam_are_taken(tmp_path, tiny_bundle, texts):
-    call = {"input": texts, "output": tmp_path / "out", "model": tiny_bundle}
-    found = bert_embed.embed(**call, direct_num_workers=1, save_main_session=True)
+def test_options_of_beam_are_taken(call):
+    found = call(direct_num_workers=1, save_main_session=True)
     assert found["options"]["beam_args"] == ["--direct_num_workers=1", "--save_main_session"]
 
 
-def test_too_many_rejected_records_are_an_error_with_the_record(tmp_path, tiny_bundle):
+def test_too_many_rejected_records_are_an_error_with_the_record(tmp_path, call):
     (tmp_path / "in.jsonl").write_text('{"text": "the bank"}\n{"text": 3}\n')
-    call = {"input": tmp_path / "in.jsonl", "output": tmp_path / "out", "model": tiny_bundle}
     with pytest.raises(bert_embed.RunFailed, match="max_rejected allows 0") as failed:
-        bert_embed.embed(**call, max_rejected=0)
+        call(input=tmp_path / "in.jsonl", max_rejected=0)
     assert failed.value.record == record(tmp_path / "out")
-    assert bert_embed.embed(**call, max_rejected="50%")["counts"]["rejected"] == 1
+    counts = call(input=tmp_path / "in.jsonl", max_rejected="50%")["counts"]
+    assert counts["rejected"] == 1
 
 
 def test_a_failed_job_is_an_error_and_leaves_the_callers_process_as_it_was(
-    tmp_path, poisoned_bundle, capsys
+    tmp_path, poisoned_bundle, call, capsys
 ):
+    def process():
+        root, interrupted = logging.getLogger(), signal.getsignal(signal.SIGINT)
+        return root.level, list(root.handlers), threading.excepthook, interrupted
+
     (tmp_path / "in.txt").write_text("vault\nvault vault\n")
-    call = {"input": tmp_path / "in.txt", "output": tmp_path / "out", "model": poisoned_bundle}
-    root = logging.getLogger()
-    before = root.level, list(root.handlers), threading.excepthook, signal.getsignal(signal.SIGINT)
-    with pytest.raises(
-        bert_embed.RunFailed, match=r"the job failed: .*vector is not finite"
-    ) as failed:
-        bert_embed.embed(**call, show_progress=False)
+    before, message = process(), r"the job failed: .*vector is not finite"
+    with pytest.raises(bert_embed.RunFailed, match=message) as failed:
+        call(input=tmp_path / "in.txt", model=poisoned_bundle, show_progress=False)
     assert failed.value.record["status"] == "failed"
     assert failed.value.record["error"] in str(failed.value)
-    after = root.level, list(root.handlers), threading.excepthook, signal.getsignal(signal.SIGINT)
-    assert after == before
+    assert process() == before
     assert "vault" not in capsys.readouterr().err
 
 
-def test_a_notebook_keeps_what_was_finished_and_how_to_go_on(
-    tmp_path, tiny_bundle, notebook, monkeypatch
-):
+def test_a_notebook_keeps_what_was_finished_and_how_to_go_on(tmp_path, call, notebook, monkeypatch):
     """Ctrl-C in a cell; the same cell then computes the rest."""
     (tmp_path / "in.txt").write_text("the bank\n" * 64)
-    call = {"input": tmp_path / "in.txt", "output": tmp_path / "out", "model": tiny_bundle}
     pad, asked = runner.pad_rows, threading.Event()
 
     def padded(*rows):
@@ -186,12 +184,12 @@ def test_a_notebook_keeps_what_was_finished_and_how_to_go_on(
     monkeypatch.setattr(runner, "pad_rows", padded)
     monkeypatch.setattr(sys, "stderr", notebook.stderr)
     with pytest.raises(KeyboardInterrupt):
-        bert_embed.embed(**call)
+        call(input=tmp_path / "in.txt")
     shown = [*notebook.shown, *notebook.updates]
     assert re.fullmatch(r"\d+% · 0 documents · stopped · 0:\d\d", shown[-1]), shown
     said = notebook.stderr.getvalue()
     assert "interrupted: 0 of about 64 documents are finished and kept, the same call" in said
-    assert bert_embed.embed(**call)["counts"]["embedded"] == 64
+    assert call(input=tmp_path / "in.txt")["counts"]["embedded"] == 64
 
 
 @pytest.mark.slow
@@ -219,7 +217,7 @@ def test_lines_on_the_progress_come_while_a_run_works(tmp_path):
     assert re.fullmatch(r"0% · starting · 0:0\d", lines[0])
 
 
-def test_the_share_grows_within_a_part(tmp_path, tiny_bundle, monkeypatch):
+def test_the_share_grows_within_a_part(tmp_path, call, monkeypatch):
     """The input is one part; half of its batches wait until people have seen a share."""
     lines = [f"the bank {n % 7 * 'river '}{n}" for n in range(64)]
     (tmp_path / "in.txt").write_text("\n".join(lines))
@@ -236,8 +234,7 @@ def test_the_share_grows_within_a_part(tmp_path, tiny_bundle, monkeypatch):
 
     monkeypatch.setattr(runner, "pad_rows", padded)
     monkeypatch.setattr(sys, "stderr", stream)
-    call = {"input": tmp_path / "in.txt", "output": tmp_path / "out", "model": tiny_bundle}
-    bert_embed.embed(**call, batch_tokens=64, threads=1, show_progress=True)
+    call(input=tmp_path / "in.txt", batch_tokens=64, threads=1, show_progress=True)
     monkeypatch.undo()
     assert len(block_records(tmp_path / "out")) == 1
     assert seen(), stream.getvalue()
@@ -256,43 +253,31 @@ def test_in_a_notebook_one_line_is_changed_in_place(tmp_path, notebook, monkeypa
     assert notebook.stderr.getvalue() == ""
 
 
-def test_pieces_of_an_output_can_be_changed(tmp_path, tiny_bundle):
-    (tmp_path / "in.txt").write_text("one\ntwo\n")
-    bert_embed.embed(input=tmp_path / "in.txt", output=tmp_path / "out", model=tiny_bundle)
-    ((_, vectors),) = bert_embed.read_batches(tmp_path / "out")
-    vectors /= 2
-    np.testing.assert_array_equal(2 * vectors, bert_embed.read(tmp_path / "out")[1])
-
-
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_an_output_is_read_in_pieces(tmp_path, tiny_bundle, kind):
+def test_an_output_is_read_in_pieces(tmp_path, call, kind):
+    """Which their reader may change."""
     (tmp_path / "in.txt").write_text("".join(f"number {number}\n" for number in range(50)))
+    flags = {"output_format": kind, "output_dtype": "int8"}
     with parts_of(30):
-        bert_embed.embed(
-            input=tmp_path / "in.txt",
-            output=tmp_path / "out",
-            model=tiny_bundle,
-            output_format=kind,
-            output_dtype="int8",
-            layers=[1, 2],
-            layer_combine="stack",
-        )
-    ids, vectors = bert_embed.read(tmp_path / "out")
-    pieces = list(bert_embed.read_batches(tmp_path / "out", rows=20))
+        call(input=tmp_path / "in.txt", layers=[1, 2], layer_combine="stack", **flags)
+    output = tmp_path / "out"
+    ids, vectors = bert_embed.read(output)
+    pieces = list(bert_embed.read_batches(output, rows=20))
     sizes = [20, 10, 20]
     assert [(len(some), each.shape) for some, each in pieces] == [(n, (n, 2, 32)) for n in sizes]
     assert [one for some, _ in pieces for one in some] == ids
     np.testing.assert_array_equal(np.concatenate([each for _, each in pieces]), vectors)
+    pieces[0][1][:] /= 2
+    np.testing.assert_array_equal(2 * pieces[0][1], vectors[:20])
     with pytest.raises(bert_embed.SettingError, match="rows must be at least 1, got 0"):
-        bert_embed.read_batches(tmp_path / "out", rows=0)
+        bert_embed.read_batches(output, rows=0)
     for read in (bert_embed.read, bert_embed.read_batches, bert_embed.read_tokens):
         with pytest.raises(bert_embed.SettingError, match="folder must be a str, got 3"):
             read(3)
-        with pytest.raises(
-            bert_embed.SettingError, match="partial must be True or False, got 'yes'"
-        ):
-            read(tmp_path / "out", partial="yes")
+        message = "partial must be True or False, got 'yes'"
+        with pytest.raises(bert_embed.SettingError, match=message):
+            read(output, partial="yes")
     with pytest.raises(bert_embed.InputError, match="none of token"):
-        bert_embed.read_tokens(tmp_path / "out")
+        bert_embed.read_tokens(output)
     with pytest.raises(bert_embed.InputError, match="is not the output of a run"):
         bert_embed.read_batches(tmp_path / "other")

@@ -3,14 +3,13 @@
 import io
 import json
 import logging
-import subprocess
 import sys
 
 import pytest
 
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.console import VisibleFormatter, say, visible, warn
-from tests.support.command import ROOT, embed
+from tests.support.command import ran
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\x85\u202e\r\n  1. 1.0000  forged"
 SHOWN = r"\x1b]0;owned\x07\x1b[2J\x9b31m\x85\u202e\r\n  1. 1.0000  forged"
@@ -22,37 +21,32 @@ def assert_harmless(printed):
     assert not any(line.startswith("  1. 1.0000") for line in printed.split("\n"))
 
 
-def test_search_shows_ids_and_texts_on_their_lines(tmp_path, tiny_bundle, capsys):
-    row = {"id": f"a{EVIL}", "text": f"the river {EVIL}"}
-    (tmp_path / "in.jsonl").write_text(json.dumps(row) + "\n")
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl") == 0
-    capsys.readouterr()
-    assert main(["search", f"{tmp_path}/out", "river"]) == 0
+def test_search_shows_ids_and_texts_on_their_lines(run, capsys):
+    output = run({"in.jsonl": [{"id": f"a{EVIL}", "text": f"the river {EVIL}"}]})
+    assert main(["search", str(output), "river"]) == 0
     printed = capsys.readouterr().out
     assert_harmless(printed)
     assert f"a{SHOWN}\n" in printed
     assert len(printed.splitlines()) == 2
 
 
-def test_names_of_files_in_plan_and_messages(tmp_path, tiny_bundle, capsys):
-    folder = tmp_path / f"b{EVIL}"
-    folder.mkdir()
-    (folder / "in.pdf").write_bytes(b"%PDF")
-    assert embed(tmp_path / "out", tiny_bundle, folder / "in.pdf") == 2
-    (folder / "in.txt").write_text("one\n")
-    assert embed(folder / "out", tiny_bundle, folder / "in.txt") == 0
-    assert embed(folder / "out", tiny_bundle, folder / "in.txt", dry_run=True) == 0
-    assert embed(folder / "out", tiny_bundle, folder / "in.txt") == 0
-    captured = capsys.readouterr()
-    assert_harmless(captured.out)
-    assert_harmless(captured.err)
-    assert f"b{SHOWN}/out/run.json" in captured.out
-
-
-def test_headers_of_csv_files(tmp_path, tiny_bundle, capsys):
-    (tmp_path / "in.csv").write_text(f'id,"body{EVIL}"\n1,one\n', newline="")
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv") == 2
-    assert_harmless(capsys.readouterr().err)
+def test_names_of_files_in_plan_and_messages(run):
+    name, text = f"b{EVIL}", "one\n"
+    said = []
+    for source, code, flags in (
+        ({f"{name}/in.pdf": b"%PDF"}, 2, {}),
+        ({f"{name}/in.txt": text}, 0, {}),
+        ({f"{name}/in.txt": text}, 0, {"dry_run": True}),
+        ({f"{name}/in.txt": text}, 0, {}),
+        ({"in.csv": f'id,"body{EVIL}"\n1,one\n'}, 2, {"overwrite": True}),
+    ):
+        (path,) = run.written(source)
+        path = path / next(iter(source)).partition("/")[2] if path.is_dir() else path
+        run(path, f"{name}/out", code=code, **flags)
+        assert_harmless(run.out)
+        assert_harmless(run.err)
+        said.append(run.out)
+    assert f"b{SHOWN}/out/run.json" in "".join(said)
 
 
 def test_log_lines_and_tracebacks(capsys):
@@ -74,14 +68,7 @@ def test_log_lines_and_tracebacks(capsys):
 
 def test_a_terminal_without_the_letters_is_no_error():
     code = "from bert_embed.pipeline.console import say; say('caf\\u00e9 \\u6771')"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={"PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = ran([sys.executable, "-c", code], check=True, PYTHONIOENCODING="ascii")
     assert done.stdout == "caf\\xe9 \\u6771\n"
 
 
@@ -94,14 +81,13 @@ def test_letters_of_every_script_stay(kept, capsys):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
-def test_json_is_json_whatever_ids_and_texts_hold(tmp_path, tiny_bundle, monkeypatch, encoding):
+def test_json_is_json_whatever_ids_and_texts_hold(run, monkeypatch, encoding):
     odd = f"{EVIL}\x7f\u2028 café \U0001f600"
-    (tmp_path / "in.jsonl").write_text(json.dumps({"id": odd, "text": f"the river {odd}"}) + "\n")
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl") == 0
+    output = run({"in.jsonl": [{"id": odd, "text": f"the river {odd}"}]})
     stdout = io.TextIOWrapper(io.BytesIO(), encoding)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", stdout)
-        assert main(["search", f"{tmp_path}/out", odd, "--json"]) == 0
+        assert main(["search", str(output), odd, "--json"]) == 0
     printed = stdout.buffer.getvalue().decode(encoding)
     assert_harmless(printed)
     found = json.loads(printed)

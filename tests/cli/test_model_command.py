@@ -2,17 +2,15 @@
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from bert_embed.bundle.bundle import load_tensors, read_bundle
 from bert_embed.pipeline.cli import main
-from tests.support.command import ran
 from tests.support.models.heads import write_classifier
 from tests.support.models.sentence_transformers import CASES, QUERY, write_sentence_transformers
-from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.models.tiny import bundle_of, write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
 
@@ -26,20 +24,31 @@ def sentence_bundle(tmp_path_factory):
     return str(folder / "bundle")
 
 
-def test_an_import_says_what_it_made(tmp_path, capsys):
+@pytest.fixture
+def model(capsys):
+    """Runs a command of `model`; returns what it prints, and what it says beside it."""
+
+    def ran_(*words, code=0):
+        capsys.readouterr()
+        assert main(["model", *map(str, words)]) == code
+        return capsys.readouterr()
+
+    return ran_
+
+
+def test_an_import_says_what_it_made(tmp_path, model):
     write_tiny_huggingface(tmp_path / "source")
-    assert main(["model", "import", str(tmp_path / "source"), str(tmp_path / "bundle")]) == 0
+    said = model("import", tmp_path / "source", tmp_path / "bundle").out
     bundle = read_bundle(tmp_path / "bundle")
-    assert capsys.readouterr().out == (
+    assert said == (
         f"{bundle.path}: 2 layers of 32, gelu, WordPiece, lower case, words of up to 100 "
         f"characters, 211 entries, fingerprint {bundle.fingerprint}\n"
     )
 
 
-def test_inspect_tells_what_the_model_is(sentence_bundle, capsys):
-    assert main(["model", "inspect", sentence_bundle]) == 0
-    rows = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())
-    rows = {name: value.strip() for name, value in rows.items()}
+def test_inspect_tells_what_the_model_is(sentence_bundle, model):
+    lines = model("inspect", sentence_bundle).out.splitlines()
+    rows = {name: value.strip() for name, value in (line.split("  ", 1) for line in lines)}
     bundle = read_bundle(sentence_bundle)
     assert (rows["model"], rows["fingerprint"]) == (sentence_bundle, bundle.fingerprint)
     assert rows["encoder"] == "2 layers of 32, 4 heads, inner 64, gelu, a pooler"
@@ -54,24 +63,7 @@ def test_inspect_tells_what_the_model_is(sentence_bundle, capsys):
     assert rows["dense modules"] == "96x16 tanh"
     assert rows["prompts"] == f"document '', query (default) {QUERY!r}"
     assert (rows["source"], rows["licence"]) == (bundle.source, "mit")
-
-
-def test_inspect_names_the_kinds_of_vectors(tmp_path, capsys):
-    write_classifier(tmp_path / "source", "distilbert", 2)
-    assert main(["model", "import", str(tmp_path / "source"), str(tmp_path / "bundle")]) == 0
-    capsys.readouterr()
-    assert main(["model", "inspect", str(tmp_path / "bundle")]) == 0
-    assert "kinds          dense, scores (default)\n" in capsys.readouterr().out
-    assert main(["model", "inspect", str(tmp_path / "bundle"), "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["heads"]["scores"]["labels"] == ["label 0", "label 1"]
-    assert facts["default_vectors"] == ["scores"]
-
-
-def test_inspect_in_json_is_the_same_for_programs(sentence_bundle, capsys):
-    assert main(["model", "inspect", sentence_bundle, "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
-    bundle = read_bundle(sentence_bundle)
+    facts = json.loads(model("inspect", sentence_bundle, "--json").out)
     assert facts["fingerprint"] == bundle.fingerprint
     assert facts["config"] == bundle.config.to_dict()
     assert facts["defaults"] == bundle.defaults.to_dict()
@@ -82,27 +74,35 @@ def test_inspect_in_json_is_the_same_for_programs(sentence_bundle, capsys):
     assert facts["weight_bytes"] >= 4 * facts["parameters"]
 
 
-def test_inspect_loads_no_tensorflow(tiny_bundle):
-    code = (
-        "import sys; from bert_embed.pipeline.cli import main; "
-        f"code = main(['model', 'inspect', {tiny_bundle!r}]); "
-        "sys.exit(code or 'tensorflow' in sys.modules)"
-    )
-    done = ran([sys.executable, "-c", code])
-    assert done.returncode == 0, done.stderr
-    assert "prompts        none\n" in done.stdout
+def test_inspect_names_the_kinds_of_vectors(tmp_path, model):
+    bundle = bundle_of(tmp_path, write_classifier, "distilbert", 2)
+    assert "kinds          dense, scores (default)\n" in model("inspect", bundle).out
+    facts = json.loads(model("inspect", bundle, "--json").out)
+    assert facts["heads"]["scores"]["labels"] == ["label 0", "label 1"]
+    assert facts["default_vectors"] == ["scores"]
 
 
-def test_verify_prints_its_figures(sentence_bundle, capsys):
-    assert main(["model", "verify", sentence_bundle]) == 0
-    said = capsys.readouterr()
+def test_inspect_prints_tokens_ids_and_offsets(model, minilm):
+    lines = model("inspect", "minilm", "--text", "Café embeddings").out.splitlines()
+    assert [line.split() for line in lines] == [
+        ["[CLS]", "101"],
+        ["cafe", "7668", "0:4"],
+        ["em", "7861", "5:7"],
+        ["##bed", "8270", "7:10"],
+        ["##ding", "4667", "10:14"],
+        ["##s", "2015", "14:15"],
+        ["[SEP]", "102"],
+    ]
+
+
+def test_verify_prints_its_figures(sentence_bundle, model):
+    said = model("verify", sentence_bundle)
     assert said.err == ""
     assert said.out.startswith(
         f"{sentence_bundle}: 5 files unchanged; dense_output, hidden_states, "
         "last_hidden_state, pooler_output of the fixed sentences: largest difference "
     )
-    assert main(["model", "verify", sentence_bundle, "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
+    figures = json.loads(model("verify", sentence_bundle, "--json").out)
     assert (figures["damaged"], figures["problem"], figures["same_tokens"]) == ([], "", True)
     assert figures["max_difference"] < 1e-5
     assert figures["least_cosine"] > 0.99999
@@ -123,11 +123,10 @@ def flip(path: Path):
     ],
     ids=["flipped", "cut", "gone"],
 )
-def test_verify_ends_with_1_where_a_file_differs(tiny_bundle, tmp_path, capsys, damage, message):
+def test_verify_ends_with_1_where_a_file_differs(tiny_bundle, tmp_path, model, damage, message):
     copy = shutil.copytree(tiny_bundle, tmp_path / "copy")
     damage(copy / "vocab.txt")
-    assert main(["model", "verify", str(copy)]) == 1
-    said = capsys.readouterr()
+    said = model("verify", copy, code=1)
     assert said.out == ""
     assert said.err.startswith(f"error: {copy}: ")
     assert message in said.err
@@ -151,17 +150,15 @@ def test_verify_ends_with_1_where_a_file_differs(tiny_bundle, tmp_path, capsys, 
         ),
     ],
 )
-def test_a_wrong_command_is_one_sentence(tmp_path, monkeypatch, capsys, words, message):
+def test_a_wrong_command_is_one_sentence(tmp_path, monkeypatch, model, words, message):
     monkeypatch.chdir(tmp_path)
-    assert main(["model", *words]) == 2
-    said = capsys.readouterr().err
+    said = model(*words, code=2).err
     assert said.startswith("error: ")
     assert message in said
     assert said.count("\n") == 1
 
 
-def test_help_names_the_actions(capsys):
-    assert main(["model", "--help"]) == 0
-    page = capsys.readouterr().out
+def test_help_names_the_actions(model):
+    page = model("--help").out
     for action in ("import SOURCE DEST", "export MODEL DEST", "inspect MODEL", "verify MODEL"):
         assert action in page

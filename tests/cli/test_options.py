@@ -2,7 +2,6 @@
 
 import datetime
 import os
-import sys
 import typing
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -26,7 +25,7 @@ from bert_embed.pipeline.options.embed import FLAGS, Options
 from bert_embed.pipeline.options.python_call import EmbedKeywords, options_of_call
 from bert_embed.pipeline.options.python_call import Path as PathLike
 from deploy.dataflow.template import run_template, template_options
-from tests.support.command import block_records, data_files, embed, ran, record
+from tests.support.command import block_records, data_files, embed, record
 
 # Of each kind of option the type of its field, and what the keyword of Python takes.
 _TYPES = {
@@ -57,21 +56,6 @@ def test_the_keywords_of_a_call_are_the_options_with_their_types():
         taken = bool | taken if "true" in (flag.choices or ()) else taken
         assert types[name] in (declared, declared | None), name
         assert keywords.get(name) == (None if name in ("input", "output") else taken | None), name
-
-
-def test_importing_and_help_load_neither_tensorflow_nor_beam():
-    """Nor does a dry run load TensorFlow: it reads the model's metadata and plans."""
-    code = (
-        "import sys, bert_embed.pipeline; bert_embed.embed\n"
-        "from bert_embed.pipeline.cli import main\n"
-        "for words in (['--help'], ['embed', '--help'], ['embed', '--help', 'all']):\n"
-        "    main(words)\n"
-        "    assert not {'apache_beam', 'tensorflow'} & set(sys.modules), words\n"
-        "assert main(['embed', '--input=README.md', '--output=/tmp/never', '--dry_run']) == 0\n"
-        "assert 'tensorflow' not in sys.modules, 'dry run'\n"
-    )
-    done = ran([sys.executable, "-c", code])
-    assert done.returncode == 0, done.stderr
 
 
 # Of every option a value, as text and as YAML and Python have it, and what it requires.

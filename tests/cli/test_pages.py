@@ -2,9 +2,6 @@
 
 import re
 
-from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.options.command_line import parse_embed
-from bert_embed.pipeline.options.embed import FLAGS
 from docs.options_page import KEYWORDS, PAGE, keywords, options_page
 from tests.support.command import ROOT, embed, record
 
@@ -15,26 +12,6 @@ KEYS = PAGE_OF_KEYS.partition("\n## run.json\n")[2].partition("\n## ")[0]
 def test_the_page_of_options_is_the_generated_one():
     assert PAGE.read_text("utf-8") == options_page(), "run python -m docs.options_page"
     assert KEYWORDS.read_text("utf-8") == keywords(), "run python -m docs.options_page"
-
-
-def test_every_flag_takes_effect_from_the_command_line_and_from_yaml(tmp_path):
-    for name in sorted(name for name, flag in FLAGS.items() if flag.is_switch):
-        given = ["--input=a", "--output=b", "--skip_existing=c", "--runner=DataflowRunner"]
-        for word, value in (
-            (f"--{name}", True),
-            (f"--{name}=false", False),
-            (f"--{name}=true", True),
-        ):
-            assert getattr(parse_embed([*given, word]), name) is value
-        (tmp_path / "run.yaml").write_text(f"{name}: true\n")
-        config = [*given, f"--config={tmp_path / 'run.yaml'}"]
-        assert getattr(parse_embed(config), name) is True
-        assert getattr(parse_embed([*config, f"--{name}=false"]), name) is False
-
-
-def test_a_switch_takes_no_other_value(capsys):
-    assert main(["embed", "--input=a", "--output=b", "--overwrite=maybe"]) == 2
-    assert "--overwrite must be true or false, got 'maybe'" in capsys.readouterr().err
 
 
 def documented():

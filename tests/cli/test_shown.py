@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.support.command import REPORT, ROOT, Hold, embed, flags_of
+from tests.support.command import REPORT, ROOT, Hold, flags_of
 from tests.support.forks import python
 
 REPORT_PAGE = "bert_embed.pipeline.report.page||report_after_run"
@@ -70,85 +70,60 @@ def read_terminal(leader):
         return b""
 
 
-def test_elsewhere_there_is_no_live_line_and_never_a_text(tmp_path, tiny_bundle, capfd, caplog):
-    path = tmp_path / "in.txt"
-    path.write_bytes(b"secret words\nmore secret\xff words\n\nsecret again\n")
-    assert embed(tmp_path / "out", tiny_bundle, path) == 0
-    captured = capfd.readouterr()
-    assert "documents ·" not in captured.err
-    assert "4 records: 2 embedded, 2 rejected (1 empty text, 1 invalid UTF-8)" in captured.out
-    assert "secret" not in captured.out + captured.err + caplog.text
-    assert b"secret" not in (tmp_path / "out" / "run.json").read_bytes()
-    for report in tmp_path.glob("out/_state/blocks/*"):
-        assert b"secret" not in report.read_bytes()
+def test_elsewhere_there_is_no_live_line_and_never_a_text(run, caplog):
+    output = run({"in.txt": b"secret words\nmore secret\xff words\n\nsecret again\n"})
+    assert "documents ·" not in run.err
+    assert "4 records: 2 embedded, 2 rejected (1 empty text, 1 invalid UTF-8)" in run.out
+    assert "secret" not in run.out + run.err + caplog.text
+    for path in (output / "run.json", *output.glob("_state/blocks/*")):
+        assert b"secret" not in path.read_bytes()
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_the_plan_of_a_csv_counts_records_not_lines(tmp_path, tiny_bundle, capsys, suffix):
+def test_the_plan_of_a_csv_counts_records_not_lines(run, suffix):
     text = "a line\nof the river\n" * 8
     data = ("id,text\n" + "".join(f'{n},"{text}"\n' for n in range(900))).encode()
-    path = tmp_path / f"in.csv{suffix}"
     # Stored, as what a compressed file may hold is a guess: four times its size.
-    path.write_bytes(gzip.compress(data, 0) if suffix else data)
-    assert embed(tmp_path / "out", tiny_bundle, path, dry_run=True) == 0
-    (documents,) = re.findall(r"about ([\d,]+) documents", capsys.readouterr().out)
+    run({f"in.csv{suffix}": gzip.compress(data, 0) if suffix else data}, dry_run=True)
+    (documents,) = re.findall(r"about ([\d,]+) documents", run.out)
     assert int(documents.replace(",", "")) == pytest.approx(3600 if suffix else 900, rel=0.02)
 
 
-def test_the_plan_counts_each_kind_of_files_by_its_largest(tmp_path, tiny_bundle, capsys):
+def test_the_plan_counts_each_kind_of_files_by_its_largest(run):
     """By the first of all files a short note made a table of 300 records one of thousands."""
-    folder = tmp_path / "in"
-    folder.mkdir()
-    (folder / "A.md").write_text("my data\n")
-    (folder / "b.csv").write_text("text\n" + "a line of the river\n" * 300)
-    (folder / "c.jsonl").write_text('{"text": "the bank of a river, and its money"}\n' * 200)
-    assert embed(tmp_path / "out", tiny_bundle, folder, dry_run=True) == 0
-    assert ", about 501 documents, " in capsys.readouterr().out
+    files = {"in/A.md": "my data\n", "in/b.csv": "text\n" + "a line of the river\n" * 300}
+    lines = '{"text": "the bank of a river, and its money"}\n' * 200
+    run(files | {"in/c.jsonl": lines}, dry_run=True)
+    assert ", about 501 documents, " in run.out
 
 
-def test_the_plan_names_the_columns_that_are_joined(tmp_path, tiny_bundle, capsys):
-    (tmp_path / "in.csv").write_text("title,abstract,body\none,two,three\n")
-    flags = {"text_column": "title, abstract", "dry_run": True}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", **flags) == 0
-    assert "\ntext: title + abstract\n" in capsys.readouterr().out
-    config = tmp_path / "run.yaml"
-    config.write_text("text_column: [title, abstract]\n")
-    assert (
-        embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", config=config, dry_run=True) == 0
-    )
-    assert "\ntext: title + abstract\n" in capsys.readouterr().out
-    flags |= {"text_b_column": "body"}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", **flags) == 0
-    assert "\ntext: title + abstract, paired with body\n" in capsys.readouterr().out
+def test_the_plan_names_the_columns_that_are_joined(tmp_path, run):
+    table = {"in.csv": "title,abstract,body\none,two,three\n"}
+    run.written({"run.yaml": "text_column: [title, abstract]\n"})
+    asked, joined = {"text_column": "title, abstract"}, "\ntext: title + abstract"
+    for flags, said in (
+        (asked, f"{joined}\n"),
+        ({"config": tmp_path / "run.yaml"}, f"{joined}\n"),
+        (asked | {"text_b_column": "body"}, f"{joined}, paired with body\n"),
+    ):
+        run(table, dry_run=True, **flags)
+        assert said in run.out
 
 
-def test_a_finished_start_says_so(tmp_path, tiny_bundle, capsys):
-    (tmp_path / "in.txt").write_text("one\ntwo\n")
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 0
-    first = capsys.readouterr().out
-    assert re.search(r"2 records: 2 embedded, 0 rejected\n.* tokens, padding", first)
-    assert f"vectors in {tmp_path}/out" in first
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 0
-    assert capsys.readouterr().out.startswith("nothing to do")
+def test_a_finished_start_says_so(run):
+    output = run({"in.txt": "one\ntwo\n"})
+    assert re.search(r"2 records: 2 embedded, 0 rejected\n.* tokens, padding", run.out)
+    assert f"vectors in {output}" in run.out
+    run({"in.txt": "one\ntwo\n"})
+    assert run.out.startswith("nothing to do")
 
 
 def test_a_reader_that_leaves_early_has_not_had_its_answer(minilm):
     """Without a word, as the reader knows; other programs see it by the exit code."""
-    command = [
-        *python(),
-        "-m",
-        "bert_embed",
-        "model",
-        "inspect",
-        "minilm",
-        "--text=" + "word " * 20_000,
-    ]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
+    words = ["model", "inspect", "minilm", "--text=" + "word " * 20_000]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*python(), "-m", "bert_embed", *words], cwd=ROOT, **pipes) as process:
         assert process.stdout.readline().split() == [b"[CLS]", b"101"]
         process.stdout.close()
         assert process.wait(timeout=60) == 1
-        assert process.stderr is not None
         assert process.stderr.read() == b""

@@ -18,7 +18,7 @@ from bert_embed.transforms.bigquery.fields import table_schema, vector_schema
 from tests.support.arrow_format import ARROW
 from tests.support.command import embed, record, write_json
 from tests.support.norm_head import NORM, NormHead
-from tests.support.outputs import content, export
+from tests.support.outputs import export
 
 LINES = ["the bank of the river", "money bank", "", "the vault of the bank", "money " * 90]
 
@@ -64,13 +64,11 @@ def expected(bundle, corpus):
 
 @pytest.mark.parametrize("output_format", ["parquet", "jsonl", "tfrecord", "arrow"])
 def test_a_head_is_written_read_and_described(
-    tmp_path, bundle, corpus, expected, output_format, capsys
+    tmp_path, run, bundle, corpus, expected, output_format, capsys
 ):
-    output = tmp_path / "out"
     flags = {"output_format": output_format, "max_seq_length": 24, "report": "true"}
-    assert embed(output, bundle, corpus, **flags) == 0
-    said = capsys.readouterr()
-    assert "the norm of the mean vector of a document" in said.err + said.out
+    output = run(corpus, model=bundle, **flags)
+    assert "the norm of the mean vector of a document" in run.err + run.out
     settings = record(output)["vectors"]
     assert settings["vectors"] == ["norm"]
     assert settings["heads"] == {"norm": {}}
@@ -78,35 +76,23 @@ def test_a_head_is_written_read_and_described(
     ids, norms = bert_embed.read(output, kind="norm")
     assert ids == [str(number) for number in range(40)]
     np.testing.assert_allclose(norms[:, 0], expected, rtol=1e-5)
-    assert [head["kind"] for head in content(output)["heads"]] == ["norm"]
     assert main(["verify", str(output)]) == 0
     with pytest.raises(ValueError, match=r"none of sentence: read them with .*kind='norm'"):
         bert_embed.read(output)
-
-
-def test_a_head_without_similarity_is_not_searched(tmp_path, bundle, corpus, capsys):
-    output = tmp_path / "out"
-    assert embed(output, bundle, corpus) == 0
     assert main(["search", str(output), "the bank"]) == 2
     assert "holds norm vectors, which have no similarity" in capsys.readouterr().err
+    assert main(["model", "inspect", bundle]) == 0
+    assert "norm" in capsys.readouterr().out
 
 
-def test_a_head_is_exported_and_has_columns_in_bigquery(tmp_path, bundle, corpus, expected):
-    output = tmp_path / "out"
-    assert embed(output, bundle, corpus, max_seq_length=24) == 0
+def test_a_head_is_exported_and_has_columns_in_bigquery(tmp_path, run, bundle, corpus, expected):
+    output = run(corpus, model=bundle, max_seq_length=24)
     assert export(output, tmp_path / "npy", "npy") == 0
     exported = np.load(tmp_path / "npy" / "emb_0000.npy")
     np.testing.assert_allclose(exported[:, 0], expected, rtol=1e-5)
     fields = table_schema(vector_schema("norm", None, False, record(output)["vectors"]))
-    assert [(one["name"], one["type"]) for one in fields][:2] == [
-        ("id", "STRING"),
-        ("norm", "FLOAT64"),
-    ]
-
-
-def test_a_head_is_described_with_its_model(bundle, capsys):
-    assert main(["model", "inspect", bundle]) == 0
-    assert "norm" in capsys.readouterr().out
+    found = [(one["name"], one["type"]) for one in fields][:2]
+    assert found == [("id", "STRING"), ("norm", "FLOAT64")]
 
 
 def test_a_head_is_encoded_in_python(bundle, expected, corpus):

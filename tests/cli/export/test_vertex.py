@@ -15,13 +15,11 @@ import bert_embed
 from bert_embed.pipeline.export.source import open_source
 from bert_embed.pipeline.export.vertex import rows_per_file
 from bert_embed.pipeline.options.commands import ExportOptions
-from tests.support.command import embed
 from tests.support.outputs import contents, export, finished_run
 
 FIELDS = {"id", "embedding", "restricts", "numeric_restricts", "crowding_tag", "embedding_metadata"}
 NUMBERS = {"value_int": int, "value_float": float, "value_double": float}
 COLUMNS = {"restricts": "lang,new,tags", "numeric_restricts": "year,price"}
-ROWS = 2500
 
 
 def check_point(point, width):
@@ -130,17 +128,6 @@ def test_files_stay_within_the_limit_of_objects(run, tmp_path, rows):
 def test_columns_that_a_field_cannot_hold_are_refused(run, tmp_path, capsys, flags, message):
     assert export(run, tmp_path / "root", "vertex", **flags) == 2
     assert message in capsys.readouterr().err
-    assert not (tmp_path / "root").exists()
-
-
-@pytest.mark.slow
-def test_equal_ids_that_a_run_counted_are_refused(tmp_path, tiny_bundle, capsys):
-    lines = [{"id": name, "text": text} for name, text in (("a", "bank"), ("b", "x"), ("a", "y"))]
-    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
-    columns = {"id_column": "id", "text_column": "text"}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", **columns) == 0
-    assert export(tmp_path / "out", tmp_path / "root", "vertex") == 2
-    assert "has 1 row whose document's id another one has" in capsys.readouterr().err
     assert not (tmp_path / "root").exists()
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import random
 
 import pandas as pd
@@ -14,7 +13,7 @@ from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import plan_blocks
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
-from tests.support.command import embed, record, rejected, rows
+from tests.support.command import record, rejected, rows
 
 TSV = """id\ttext
 1\tplain row
@@ -39,15 +38,14 @@ def read(path, columns, block_bytes=1 << 20):
 
 
 @pytest.mark.slow
-def test_quotes_can_be_characters(tmp_path, tiny_bundle):
-    (tmp_path / "in.tsv").write_text(TSV)
+def test_quotes_can_be_characters(tmp_path, run):
     flags = {"keep_text": True, "csv_quoting": "none"}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.tsv", **flags) == 0
+    output = run({"in.tsv": TSV}, **flags)
     pandas = pd.read_csv(tmp_path / "in.tsv", sep="\t", quoting=csv.QUOTE_NONE)
-    assert rows(tmp_path / "out")["text"] == pandas["text"].to_list()
-    assert record(tmp_path / "out")["options"]["csv_quoting"] == "none"
-    assert embed(tmp_path / "limited", tiny_bundle, tmp_path / "in.tsv", limit=3, **flags) == 0
-    assert rows(tmp_path / "limited")["text"] == pandas["text"].to_list()[:3]
+    assert rows(output)["text"] == pandas["text"].to_list()
+    assert record(output)["options"]["csv_quoting"] == "none"
+    limited = run({"in.tsv": TSV}, "limited", limit=3, **flags)
+    assert rows(limited)["text"] == pandas["text"].to_list()[:3]
     # By default it is one text over three lines, as for pandas.
     texts, _, reasons = read(tmp_path / "in.tsv", Columns())
     assert texts == pd.read_csv(tmp_path / "in.tsv", sep="\t")["text"].to_list()[:2]
@@ -70,42 +68,18 @@ def test_an_escape_makes_the_next_character_one_like_others(
     path = tmp_path / ("in.tsv" if delimiter == "\t" else "in.csv")
     path.write_text(file.getvalue())
     columns = Columns(id="id", csv_quoting="dump" if quoting == csv.QUOTE_NONE else "escaped")
-    found, ids, reasons = read(path, columns, block_bytes)
-    assert (found, reasons) == (texts, [])
-    assert ids == [str(number) for number in range(200)]
-
-
-@pytest.mark.parametrize(
-    ("end", "text"), [("two\\\nlines", "two\nlines"), ("two\\\n", "two\n"), ("two\\", None)]
-)
-def test_an_escape_in_the_last_record_fails_no_job(tmp_path, tiny_bundle, end, text):
-    (tmp_path / "in.csv").write_text(f"id,text\n1,one\n2,{end}")
-    flags = {"csv_quoting": "escaped", "keep_text": True}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", **flags) == 0
-    assert rows(tmp_path / "out")["text"] == ["one", *([] if text is None else [text])]
-    reasons = [] if text else ["malformed CSV"]
-    assert [line["reason"] for line in rejected(tmp_path / "out")] == reasons
+    assert read(path, columns, block_bytes) == (texts, list(map(str, range(200))), [])
 
 
 def test_letters_for_controls_of_postgresql_are_read(tmp_path):
     """Its text format, of which COPY makes one line a row; with quotes such an n is a letter."""
     (tmp_path / "in.tsv").write_text("id\ttext\n1\tone\\ntwo\\tthree\\\\n\\r\\e\n2\tend\\\\\n")
     columns = Columns(id="id", csv_quoting="dump")
-    texts, ids, reasons = read(tmp_path / "in.tsv", columns)
-    assert (texts, ids, reasons) == (["one\ntwo\tthree\\n\re", "end\\"], ["1", "2"], [])
+    found = read(tmp_path / "in.tsv", columns)
+    assert found == (["one\ntwo\tthree\\n\re", "end\\"], ["1", "2"], [])
     (tmp_path / "in.csv").write_text('id,text\n1,"say \\"no\\" \\n"\n')
     columns = Columns(id="id", csv_quoting="escaped")
     assert read(tmp_path / "in.csv", columns)[0] == ['say "no" n']
-
-
-def test_nulls_of_mysql_are_missing(tmp_path, tiny_bundle):
-    (tmp_path / "in.tsv").write_text("id\ttext\tn\tname\n1\tone\\\ttwo\t\\N\t\\N\n2\t\\N\t3\tx\n")
-    flags = {"csv_quoting": "dump", "extra_columns": "n:int64,name"}
-    flags |= {"keep_text": True, "max_rejected": "100%"}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.tsv", **flags) == 0
-    found = rows(tmp_path / "out")
-    assert (found["text"], found["n"], found["name"]) == (["one\ttwo"], [None], [None])
-    assert [each["reason"] for each in rejected(tmp_path / "out")] == ["missing text"]
 
 
 @pytest.mark.parametrize(
@@ -118,10 +92,8 @@ def test_nulls_of_mysql_are_missing(tmp_path, tiny_bundle):
         ({"csv_separator": "::"}, "--csv_separator must be one character, or tab or ^A"),
     ],
 )
-def test_other_quoting_is_refused(tmp_path, tiny_bundle, capsys, flags, message):
-    (tmp_path / "in.txt").write_text("one\n")
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 2
-    assert message in capsys.readouterr().err
+def test_other_quoting_is_refused(run, flags, message):
+    run.refused({"in.txt": "one\n"}, message, **flags)
 
 
 def test_ragged_rows(tmp_path):
@@ -141,22 +113,12 @@ def test_columns_that_nobody_asks_for_may_occur_twice(tmp_path):
         read(tmp_path / "in.csv", Columns(id="note"))
 
 
-def test_spaces_around_names_do_not_hide_a_column(tmp_path, tiny_bundle):
-    (tmp_path / "in.csv").write_text("text, id , year\nthe river, 1, 2015\nwater ran, 2,\n")
-    flags = {"extra_columns": "year:int64", "keep_text": True}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", **flags) == 0
-    found = rows(tmp_path / "out")
-    assert (found["id"], found["text"]) == (["1", "2"], ["the river", "water ran"])
-    assert found["year"] == [2015, None]
-
-
 @pytest.mark.slow
-def test_names_with_commas_and_colons_are_found_whole(tmp_path, tiny_bundle):
+def test_names_with_commas_and_colons_are_found_whole(tmp_path, run, tiny_bundle):
     named = {"id": 1, "Title, full": "one", "Body\nlong": "two", "a, b:c": "x", "dc:year": 2015}
-    frame = pd.DataFrame([named])
-    frame.to_csv(tmp_path / "in.csv", index=False)
-    frame.to_parquet(tmp_path / "in.parquet")
-    (tmp_path / "in.jsonl").write_text(json.dumps(named) + "\n")
+    pd.DataFrame([named]).to_csv(tmp_path / "in.csv", index=False)
+    pd.DataFrame([named]).to_parquet(tmp_path / "in.parquet")
+    run.written({"in.jsonl": [named]})
     typed = "a, b:c,dc:year"
     for number, (name, text, extra) in enumerate(
         [
@@ -167,49 +129,58 @@ def test_names_with_commas_and_colons_are_found_whole(tmp_path, tiny_bundle):
             ("in.parquet", "Title, full", typed),
         ]
     ):
-        output = tmp_path / f"out{number}"
         flags = {"text_column": text, "extra_columns": extra, "keep_text": True}
-        assert embed(output, tiny_bundle, tmp_path / name, **flags) == 0
-        found = rows(output)
+        found = rows(run(tmp_path / name, str(number), **flags))
         assert found["text"] == ["one two" if "Body" in text else "one"]
-        assert found["a, b:c"] == ["x"]
-        assert list(map(int, found["dc:year"])) == [2015]
-    config = {
-        "text_column": ["Title, full", "Body\nlong"],
-        "extra_columns": ["a, b:c", "dc:year:int64"],
-        "input": str(tmp_path / "in.csv"),
-        "output": str(tmp_path / "yaml"),
-        "model": tiny_bundle,
-        "keep_text": True,
-    }
+        assert (found["a, b:c"], list(map(int, found["dc:year"]))) == (["x"], [2015])
+    config = {"text_column": ["Title, full", "Body\nlong"], "keep_text": True}
+    config |= {"extra_columns": ["a, b:c", "dc:year:int64"], "model": tiny_bundle}
+    config |= {"input": str(tmp_path / "in.csv"), "output": str(tmp_path / "yaml")}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
     assert main(["embed", "--config", str(tmp_path / "c.yaml")]) == 0
     found = rows(tmp_path / "yaml")
     assert (found["text"], found["dc:year"]) == (["one two"], [2015])
 
 
-def test_quotes_behind_spaces_quote_where_the_header_has_such_spaces(tmp_path, tiny_bundle):
-    """As with skipinitialspace of Python's csv module and of pandas."""
-    text = 'id, text\n1, "a, b"\n2, c\n3, "two\nlines"\n4,   "a ""b"" "\n5,"d"\n'
-    path = tmp_path / "in.csv"
-    path.write_text(text)
-    flags = {"keep_text": True, "id_column": "id", "block_bytes": 8}
-    assert embed(tmp_path / "out", tiny_bundle, path, **flags) == 0
-    wanted = pd.read_csv(path, skipinitialspace=True)["text"].tolist()
-    assert rows(tmp_path / "out")["text"] == wanted == ["a, b", "c", "two\nlines", 'a "b" ', "d"]
-    assert rejected(tmp_path / "out") == []
+ESCAPE = {"csv_quoting": "escaped"}
+BAD = "malformed CSV"
 
 
-def test_other_quotes_behind_spaces_are_characters_or_rejected(tmp_path, tiny_bundle):
-    """RFC 4180 and BigQuery forbid them; where one would cut a field in two nothing is embedded."""
-    path = tmp_path / "in.csv"
-    path.write_text('id,text,more\n1, "a, b"\n2, "a b"\n3,c,"d"\n4,"e ""f"", g",h\n5,x, "two\n')
-    flags = {"keep_text": True, "id_column": "id", "max_rejected": "100%"}
-    assert embed(tmp_path / "out", tiny_bundle, path, **flags) == 0
-    assert rows(tmp_path / "out")["text"] == [' "a b"', "c", 'e "f", g']
-    found = [(each["reason"], each["detail"].split(",")[0]) for each in rejected(tmp_path / "out")]
-    place = "begins with a space and a quote"
-    assert found == [("malformed CSV", f"field {number} {place}") for number in (2, 3)]
+@pytest.mark.parametrize(
+    ("name", "text", "flags", "texts", "reasons"),
+    [
+        # An escape in the last record.
+        ("in.csv", "text\none\ntwo\\\nlines", ESCAPE, ["one", "two\nlines"], []),
+        ("in.csv", "text\none\ntwo\\\n", ESCAPE, ["one", "two\n"], []),
+        ("in.csv", "text\none\ntwo\\", ESCAPE, ["one"], [BAD]),
+        # As with skipinitialspace of Python's csv module and of pandas, where the header has it.
+        (
+            "in.csv",
+            'id, text\n1, "a, b"\n2, c\n3, "two\nlines"\n4,   "a ""b"" "\n5,"d"\n',
+            {"block_bytes": 8},
+            ["a, b", "c", "two\nlines", 'a "b" ', "d"],
+            [],
+        ),
+        # Elsewhere such quotes are characters, or rejected where they would cut a field in two.
+        (
+            "in.csv",
+            'id,text,more\n1, "a, b"\n2, "a b"\n3,c,"d"\n4,"e ""f"", g",h\n5,x, "two\n',
+            {"max_rejected": "100%"},
+            [' "a b"', "c", 'e "f", g'],
+            [BAD, BAD],
+        ),
+        # Carriage returns alone, as pandas and Python read them.
+        ("in.csv", 'text\rfour\r"five\rsix"\r', {}, ["four", "five\nsix"], []),
+    ],
+)
+def test_quotes_and_escapes(run, name, text, flags, texts, reasons):
+    output = run({name: text}, keep_text=True, **flags)
+    assert rows(output)["text"] == texts
+    assert [each["reason"] for each in rejected(output)] == reasons
+    places = [each["detail"].split(",")[0] for each in rejected(output)]
+    if len(places) == 2:
+        wanted = [f"field {number} begins with a space and a quote" for number in (2, 3)]
+        assert places == wanted
 
 
 @pytest.mark.parametrize(
@@ -224,35 +195,35 @@ def test_other_quotes_behind_spaces_are_characters_or_rejected(tmp_path, tiny_bu
         ("in.csv", "id;text;a,b,c\na;one;1\nb;two;2\n", {"csv_separator": ";"}),
         ("in.csv", "id~text\na~one\nb~two\n", {"csv_separator": "~"}),
         ("in.csv", "id,text\na,one\n\ufeffid,text\nb,two\n", {}),
+        ("in.csv", "text, id , year\none, a, 2015\ntwo, b,\n", {}),
+        ("in.jsonl", '\ufeff{"id": "a", "text": "one"}\n\ufeff{"id": "b", "text": "two"}\n', {}),
     ],
 )
-def test_separators_and_headers(tmp_path, tiny_bundle, name, text, flags):
-    (tmp_path / name).write_bytes(text.encode())
+def test_separators_headers_and_marks(tmp_path, run, name, text, flags):
     flags = flags | {"keep_text": True, "part_docs": 1}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / name, **flags) == 0
-    found = rows(tmp_path / "out")
+    output = run({name: text.encode()}, **flags)
+    found = rows(output)
     assert (found["id"], found["text"]) == (["a", "b"], ["one", "two"])
-    reasons = [each["reason"] for each in rejected(tmp_path / "out")]
-    assert reasons == ["a header again"] * text.count("\n\ufeff")
+    reasons = [each["reason"] for each in rejected(output)]
+    assert reasons == ["a header again"] * text.count("\n\ufeffid")
     if "csv_header" in flags:  # without ids a document is named by where it is
-        by_place = flags | {"id_column": ""}
-        assert embed(tmp_path / "places", tiny_bundle, tmp_path / name, **by_place) == 0
+        output = run({name: text.encode()}, "places", **flags | {"id_column": ""})
         first = len(text.encode()[: text.encode().index(b"a")])
-        assert rows(tmp_path / "places")["id"][0] == f"{tmp_path / name}:{first}"
+        assert rows(output)["id"][0] == f"{tmp_path / name}:{first}"
+
+
+def test_nulls_of_mysql_are_missing(run):
+    table = "id\ttext\tn\tname\n1\tone\\\ttwo\t\\N\t\\N\n2\t\\N\t3\tx\n"
+    flags = {"csv_quoting": "dump", "extra_columns": "n:int64,name"}
+    output = run({"in.tsv": table}, keep_text=True, max_rejected="100%", **flags)
+    found = rows(output)
+    assert (found["text"], found["n"], found["name"]) == (["one\ttwo"], [None], [None])
+    assert [each["reason"] for each in rejected(output)] == ["missing text"]
 
 
 @pytest.mark.parametrize(
     ("text", "cure"),
     [("a,one\nb,two\n", "--csv_header names the"), ("id~text\n1~a\n", "--csv_separator says")],
 )
-def test_what_a_csv_lacks_is_said(tmp_path, tiny_bundle, text, cure, capsys):
-    (tmp_path / "in.csv").write_text(text)
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv") == 2
-    assert cure in capsys.readouterr().err
-
-
-def test_marks_of_joined_json_cost_no_document(tmp_path, tiny_bundle):
-    lines = '\ufeff{"id": 1, "text": "one"}\n{"id": 2, "text": "two"}\n'
-    (tmp_path / "in.jsonl").write_text(lines + lines.replace("1", "3").replace("2", "4"))
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl") == 0
-    assert rows(tmp_path / "out")["id"] == ["1", "2", "3", "4"]
+def test_what_a_csv_lacks_is_said(run, text, cure):
+    run.refused({"in.csv": text}, cure)

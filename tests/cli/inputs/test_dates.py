@@ -8,7 +8,7 @@ from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run.prepare import with_dates
-from tests.support.command import embed, flags_of, record
+from tests.support.command import flags_of, record
 
 NIGHT = datetime.datetime(2026, 3, 1, 0, 30, tzinfo=datetime.UTC)
 
@@ -49,31 +49,25 @@ def test_a_retry_after_midnight_may_keep_its_day(today, launched, again):
 
 
 @pytest.mark.parametrize("today", ["1 March", "2026-02-30", "25:00", "12:60", "737"])
-def test_a_day_that_is_none_is_refused(tmp_path, tiny_bundle, capsys, today):
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path, today=today) == 2
-    assert (
-        f"--today must be a day such as 2026-03-01, or a time such as '02:17', got '{today}'"
-        in (capsys.readouterr().err)
-    )
+def test_a_day_that_is_none_is_refused(tmp_path, run, today):
+    message = f"--today must be a day such as 2026-03-01, or a time such as '02:17', got '{today}'"
+    run.refused(tmp_path, message, today=today)
 
 
-def test_a_run_reads_and_writes_the_folders_of_its_day(tmp_path, tiny_bundle, capsys):
+def test_a_run_reads_and_writes_the_folders_of_its_day(tmp_path, run, tiny_bundle):
     now = datetime.datetime.now(datetime.UTC).year
-    for year in (now - 1, now, now + 1):  # which may begin meanwhile
-        (tmp_path / f"in-{year}.txt").write_text("the bank\n")
-    flags = flags_of(tmp_path / "{date:%Y}", tiny_bundle, tmp_path / "in-{date:%Y}.txt")
-    flags += ["--today=00:01"]
-    assert main(["embed", *flags]) == 0
+    years = (now - 1, now, now + 1)  # which may begin meanwhile
+    run.written({f"in-{year}.txt": "the bank\n" for year in years})
+    run(tmp_path / "in-{date:%Y}.txt", "{date:%Y}", today="00:01")
     (output,) = (path for path in tmp_path.iterdir() if path.is_dir())
-    assert output.name in (str(now - 1), str(now), str(now + 1))
+    assert output.name in map(str, years)
     found = record(output)
     assert found["counts"]["embedded"] == 1
     assert found["options"]["output"] == str(output)
     assert "today" not in found["options"]
-    assert main(["estimate", "--seconds=0", *flags]) == 0
-    capsys.readouterr()
-    assert embed(tmp_path / "{date}", tiny_bundle, tmp_path) == 2
-    assert "give {date} a format, such as {date:%Y/%m/%d}" in capsys.readouterr().err
+    flags = flags_of(tmp_path / "{date:%Y}", tiny_bundle, tmp_path / "in-{date:%Y}.txt")
+    assert main(["estimate", "--seconds=0", *flags, "--today=00:01"]) == 0
+    run.refused(tmp_path, "give {date} a format, such as {date:%Y/%m/%d}", "{date}")
 
 
 @pytest.mark.parametrize(
@@ -94,10 +88,7 @@ def test_another_word_in_braces_is_refused(change, word):
     )
 
 
-def test_files_may_have_words_in_braces(tmp_path, tiny_bundle, capsys):
-    (tmp_path / "{name} a").mkdir()
-    (tmp_path / "{name} a" / "b.txt").write_text("the bank\n")
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "{name} a" / "*.txt") == 0
-    assert record(tmp_path / "out")["counts"]["embedded"] == 1
-    assert embed(tmp_path / "{nam}", tiny_bundle, tmp_path / "{name} a") == 2
-    assert "{nam} is none of {yesterday}" in capsys.readouterr().err
+def test_files_may_have_words_in_braces(tmp_path, run):
+    run.written({"{name} a/b.txt": "the bank\n"})
+    assert record(run(tmp_path / "{name} a" / "*.txt"))["counts"]["embedded"] == 1
+    run.refused(tmp_path / "{name} a", "{nam} is none of {yesterday}", "{nam}")

@@ -8,7 +8,7 @@ import zstandard
 
 from bert_embed import InputError
 from bert_embed.transforms.listing import list_input
-from tests.support.command import embed, record, rows
+from tests.support.command import record, rows
 
 WORDS = "één\ntwee\n"
 
@@ -23,44 +23,28 @@ WORDS = "één\ntwee\n"
     ],
 )
 @pytest.mark.parametrize("suffix", ["txt", "jsonl", "txt.gz"])
-def test_utf_16_and_utf_32_are_refused(tmp_path, tiny_bundle, capsys, codec, mark, name, suffix):
-    path = tmp_path / f"in.{suffix}"
-    data = mark + WORDS.encode(codec)
-    path.write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
-    assert embed(tmp_path / "out", tiny_bundle, path) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
+def test_utf_16_and_utf_32_are_refused(tmp_path, run, codec, mark, name, suffix):
+    data, path = mark + WORDS.encode(codec), f"{tmp_path}/in.{suffix}"
+    content = gzip.compress(data) if suffix.endswith("gz") else data
+    run.refused({f"in.{suffix}": content}, "")
     convert = f"convert it to UTF-8: iconv -f {name} -t UTF-8"
-    assert captured.err == f"error: {path} is {name}, {convert}\n"
-    assert not (tmp_path / "out").exists()
+    assert (run.out, run.err) == ("", f"error: {path} is {name}, {convert}\n")
 
 
-def test_a_later_file_is_refused_too(tmp_path, tiny_bundle, capsys):
-    """Not only the first, which the command line looks into anyway."""
-    folder = tmp_path / "in"
-    folder.mkdir()
-    (folder / "a.txt").write_text(WORDS, encoding="utf-8")
-    (folder / "b.txt").write_text(WORDS, encoding="utf-16")
-    assert embed(tmp_path / "out", tiny_bundle, folder) == 2
-    assert f"{folder}/b.txt is UTF-16" in capsys.readouterr().err
+def test_a_later_file_is_refused_too(tmp_path, run):
+    """Not only the first, which the command line looks into anyway; compressed, by the job."""
+    utf16, folder = WORDS.encode("utf-16"), f"{tmp_path}/in"
+    run.refused({"in/a.txt": WORDS, "in/b.txt": utf16}, f"{folder}/b.txt is UTF-16")
+    # The plan reads of the largest, and into a file of each suffix.
+    files = {"more/a.txt": WORDS * 9, "more/c.txt.gz": gzip.compress(utf16)}
+    run.refused(files, f"{tmp_path}/more/c.txt.gz is UTF-16")
+    run(files | {"more/b.txt.gz": gzip.compress(WORDS.encode())}, code=1)
+    assert f"{tmp_path}/more/c.txt.gz is UTF-16" in run.err
 
 
-def test_a_later_compressed_file_fails_the_job_by_its_name(tmp_path, tiny_bundle, capsys):
-    folder = tmp_path / "in"
-    folder.mkdir()
-    (folder / "a.txt").write_text(WORDS * 9, encoding="utf-8")  # the plan reads of the largest
-    (folder / "c.txt.gz").write_bytes(gzip.compress(WORDS.encode("utf-16")))
-    assert embed(tmp_path / "out", tiny_bundle, folder) == 2  # and into a file of each suffix
-    assert f"{folder}/c.txt.gz is UTF-16" in capsys.readouterr().err
-    (folder / "b.txt.gz").write_bytes(gzip.compress(WORDS.encode()))
-    assert embed(tmp_path / "out", tiny_bundle, folder) == 1
-    assert f"{folder}/c.txt.gz is UTF-16" in capsys.readouterr().err
-
-
-def test_the_mark_of_utf_8_is_read_over(tmp_path, tiny_bundle):
-    (tmp_path / "in.txt").write_text(WORDS, encoding="utf-8-sig")
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 0
-    assert rows(tmp_path / "out")["id"] == [f"{tmp_path}/in.txt:{at}" for at in (0, 9)]
+def test_the_mark_of_utf_8_is_read_over(tmp_path, run):
+    ids = rows(run({"in.txt": WORDS.encode("utf-8-sig")}))["id"]
+    assert ids == [f"{tmp_path}/in.txt:{at}" for at in (0, 9)]
 
 
 LANGUAGES = {
@@ -115,38 +99,28 @@ def test_what_is_no_text_is_refused_by_its_name(tmp_path, name, data, message):
 
 
 @pytest.mark.parametrize("name", ["b.txt", "b.csv", "b.jsonl.gz", "b.parquet", "b"])
-def test_a_pointer_of_git_lfs_is_refused_by_its_name(tmp_path, tiny_bundle, capsys, name):
+def test_a_pointer_of_git_lfs_is_refused_by_its_name(run, name):
     """It was three bad records among many."""
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.jsonl").write_bytes(RECORDS)
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 90868376\n"
-    (tmp_path / "in" / name).write_text(pointer)
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in") == 2
-    assert f"{name} is a pointer of Git LFS, get the file with git" in capsys.readouterr().err
+    files = {"in/a.jsonl": RECORDS, f"in/{name}": pointer.encode()}
+    run.refused(files, f"{name} is a pointer of Git LFS, get the file with git")
 
 
 @pytest.mark.slow
-def test_the_first_bytes_say_how_a_file_is_compressed(tmp_path, tiny_bundle):
+def test_the_first_bytes_say_how_a_file_is_compressed(run):
     data = b"one\ntwo\n"
     packed = {"gzip": gzip.compress(data), "bz2": bz2.compress(data)}
     packed |= {"zstd": zstandard.compress(data), "plain.txt.gz": data, "plain.zst": data}
-    for name, content in packed.items():
-        (tmp_path / name).write_bytes(content)
-    (tmp_path / "table.csv").write_bytes(gzip.compress(b"text\none\ntwo\n"))
-    assert (
-        embed(tmp_path / "out", tiny_bundle, *(tmp_path / name for name in packed), keep_text=True)
-        == 0
-    )
-    assert rows(tmp_path / "out")["text"] == ["one", "two"] * 5
-    assert embed(tmp_path / "csv", tiny_bundle, tmp_path / "table.csv", keep_text=True) == 0
-    assert rows(tmp_path / "csv")["text"] == ["one", "two"]
+    assert rows(run(packed, keep_text=True))["text"] == ["one", "two"] * 5
+    table = {"table.csv": gzip.compress(b"text\none\ntwo\n")}
+    assert rows(run(table, "csv", keep_text=True))["text"] == ["one", "two"]
 
 
 RECORDS = b'{"id": 1, "text": "one"}\n{"id": 2, "text": "two"}\n'
 SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"
 
 
-def test_records_are_read_whatever_their_file_is_called(tmp_path, tiny_bundle):
+def test_records_are_read_whatever_their_file_is_called(tmp_path, run):
     """Warehouses name their files without a suffix; lines of JSON would be embedded as they are."""
     table = b"id\ttext\n1\tone\n2\ttwo\n"
     contents = {
@@ -161,36 +135,27 @@ def test_records_are_read_whatever_their_file_is_called(tmp_path, tiny_bundle):
         "g.tsv": SKIPPABLE + zstandard.compress(table),
         "h.txt": b"\xef\xbb\xbf" + RECORDS,
     }
-    (tmp_path / "in").mkdir()
-    for name, content in contents.items():
-        (tmp_path / "in" / name).write_bytes(content)
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in") == 0
-    assert rows(tmp_path / "out")["id"] == ["1", "2"] * len(contents)
-    (tmp_path / "in" / "h.txt.md5").write_text("0  h.txt")
-    text = {"input_format": "text", "keep_text": True}
-    assert embed(tmp_path / "text", tiny_bundle, tmp_path / "in" / "000", **text) == 0
-    assert rows(tmp_path / "text")["text"] == RECORDS.decode().splitlines()
-    whole = {"input_format": "files", "keep_text": True}
-    assert embed(tmp_path / "whole", tiny_bundle, tmp_path / "in" / "h*", **whole) == 0
-    assert rows(tmp_path / "whole")["text"] == [RECORDS.decode()]
+    output = run({f"in/{name}": content for name, content in contents.items()})
+    assert rows(output)["id"] == ["1", "2"] * len(contents)
+    output = run(tmp_path / "in" / "000", "text", input_format="text", keep_text=True)
+    assert rows(output)["text"] == RECORDS.decode().splitlines()
+    run.written({"in/h.txt.md5": "0  h.txt"})
+    output = run(tmp_path / "in" / "h*", "whole", input_format="files", keep_text=True)
+    assert rows(output)["text"] == [RECORDS.decode()]
 
 
-def test_carriage_returns_alone_end_lines(tmp_path, tiny_bundle):
+def test_carriage_returns_alone_end_lines(run):
     """As pandas and Python read them."""
-    (tmp_path / "a.txt").write_bytes(b"one\rtwo\r\rthree")
-    (tmp_path / "b.csv").write_bytes(b'id,text\r1,four\r2,"five\rsix"\r')
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "a.txt", keep_text=True) == 0
-    assert rows(tmp_path / "out")["text"] == ["one", "two", "three"]
-    assert [row.rpartition(":")[2] for row in rows(tmp_path / "out")["id"]] == ["0", "4", "9"]
-    assert embed(tmp_path / "csv", tiny_bundle, tmp_path / "b.csv", keep_text=True) == 0
-    assert rows(tmp_path / "csv")["text"] == ["four", "five\nsix"]
+    found = rows(run({"a.txt": b"one\rtwo\r\rthree"}, keep_text=True))
+    assert found["text"] == ["one", "two", "three"]
+    assert [row.rpartition(":")[2] for row in found["id"]] == ["0", "4", "9"]
 
 
 @pytest.mark.parametrize("packed", [bytes, gzip.compress], ids=["plain", "gzip"])
-def test_carriage_returns_in_a_long_first_line_end_none(tmp_path, tiny_bundle, packed):
-    (tmp_path / "a.txt").write_bytes(packed(b"one\rtwo " + b"three " * 1000 + b"\nfour\rfive\n"))
-    (tmp_path / "b.txt").write_bytes(packed(b"six " * 1023 + b"six\r\nseven\r\n"))
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "*.txt", keep_text=True) == 0
-    texts = [text.split()[0] for text in rows(tmp_path / "out")["text"]]
-    assert texts == ["one", "four", "six", "seven"]
-    assert record(tmp_path / "out")["counts"]["records"] == 4
+def test_carriage_returns_in_a_long_first_line_end_none(run, packed):
+    one = packed(b"one\rtwo " + b"three " * 1000 + b"\nfour\rfive\n")
+    output = run(
+        {"a.txt": one, "b.txt": packed(b"six " * 1023 + b"six\r\nseven\r\n")}, keep_text=True
+    )
+    assert [t.split()[0] for t in rows(output)["text"]] == ["one", "four", "six", "seven"]
+    assert record(output)["counts"]["records"] == 4

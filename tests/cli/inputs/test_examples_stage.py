@@ -11,7 +11,6 @@ from bert_embed.pipeline.cli import main
 from tests.support.command import (
     Hold,
     data_files,
-    embed,
     flags_of,
     record,
     rejected,
@@ -96,70 +95,50 @@ EVERY = "sentence,token,word"
     ids=["plain", "tokens", "all", "cut", "prompt", "pairs", "reject", "windows", "kept", "each"],
 )
 def test_vectors_of_examples_are_those_of_the_texts(
-    tmp_path, tiny_bundle, mixed, texts, vectors_of
+    tmp_path, tiny_bundle, run, mixed, texts, vectors_of
 ):
     """Whole files are equal, byte for byte, to those of the direct way."""
     examples = tmp_path / "examples"
     assert tokenize(examples, tiny_bundle, mixed, **texts) == 0
-    assert embed(tmp_path / "out", tiny_bundle, examples, **vectors_of) == 0
-    assert embed(tmp_path / "direct", tiny_bundle, mixed, **(texts | vectors_of)) == 0
-    wanted = all_files(tmp_path / "direct")
-    assert wanted
-    assert all_files(tmp_path / "out") == wanted
-    made, read = record(examples), record(tmp_path / "out")
+    output, direct = run(examples, **vectors_of), run(mixed, "direct", **(texts | vectors_of))
+    assert all_files(output) == all_files(direct) != {}
+    made, read, wanted = map(record, (examples, output, direct))
     assert made["counts"]["records"] == 7
     assert made["counts"]["rejected"] == len(rejected(examples)) >= 2
     assert read["counts"]["records"] == read["counts"]["embedded"] == made["counts"]["embedded"]
-    direct = record(tmp_path / "direct")
     for name in ("tokens", "computed_tokens", "lengths"):
-        assert read[name] == direct[name]
-    assert read["counts"]["truncated"] == direct["counts"]["truncated"]
+        assert read[name] == wanted[name]
+    assert read["counts"]["truncated"] == wanted["counts"]["truncated"]
 
 
-def test_windows_are_no_documents_where_their_settings_are_lost(tmp_path, tiny_bundle, capsys):
+def test_windows_are_no_documents_where_their_settings_are_lost(tmp_path, tiny_bundle, run):
     source = write_json(tmp_path / "in.jsonl", {"id": 1, "text": "bank"}, {"id": 2, "text": LONG})
     flags = {"long_text": "window", "max_seq_length": 12}
     assert tokenize(tmp_path / "examples", tiny_bundle, source, **flags) == 0
     (path,) = data_files(tmp_path / "examples", "examples")
     copy = shutil.copy(path, tmp_path / "copy.tfrecord")
-    assert embed(tmp_path / "out", tiny_bundle, copy) == 1
-    assert f"{copy}: the example at byte" in (said := capsys.readouterr().err)
-    assert "windows of a text, and no examples.json says so" in said
+    run(copy, code=1)
+    assert f"{copy}: the example at byte" in run.err
+    assert "windows of a text, and no examples.json says so" in run.err
     shutil.copy(tmp_path / "examples/examples.json", tmp_path)
-    assert embed(tmp_path / "joined", tiny_bundle, copy) == 0
-    assert record(tmp_path / "joined")["counts"]["embedded"] == 2
+    assert record(run(copy, "joined"))["counts"]["embedded"] == 2
 
 
-def test_a_plain_reader_sees_rows_of_the_model(tmp_path, tiny_bundle, capsys):
-    (tmp_path / "in.txt").write_text("the bank\nriver of money\n")
-    assert tokenize(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 0
-    said = capsys.readouterr()
-    assert "2 records: 2 tokenized, 0 rejected" in said.out
-    first, second = examples_in(tmp_path / "out")
-    assert first["id"].numpy().decode() == f"{tmp_path}/in.txt:0"
+def test_a_plain_reader_sees_rows_of_the_model(plain_examples):
+    first, second = examples_in(plain_examples)
+    assert first["id"].numpy().decode() == f"{plain_examples.parent}/in.txt:0"
     assert first["input_ids"].shape == (4,)
     assert first["input_mask"].numpy().tolist() == [1] * 4
     assert first["segment_ids"].numpy().tolist() == [0] * 4
     assert first["starts"].numpy().tolist() == [-1, 0, 4, -1]
     assert first["stops"].numpy().tolist() == [-1, 3, 8, -1]
     assert second["num_tokens"].numpy() == 5
-    settings = json.loads((tmp_path / "out" / "examples.json").read_text())
+    settings = json.loads((plain_examples / "examples.json").read_text())
     assert first["tokenizer"].numpy().decode() == settings["tokenizer"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "_state",
-        "examples",
-        "examples.json",
-        "run.json",
-    ]
-    assert [path.name for path in data_files(tmp_path / "out", "examples")] == [
-        "part-0000000-00000.tfrecord"
-    ]
-
-
-@pytest.fixture
-def two(tmp_path):
-    (tmp_path / "in.txt").write_text("the bank\nriver of money\n")
-    return tmp_path / "in.txt"
+    names = ["_state", "examples", "examples.json", "run.json"]
+    assert sorted(path.name for path in plain_examples.iterdir()) == names
+    (path,) = data_files(plain_examples, "examples")
+    assert path.name == "part-0000000-00000.tfrecord"
 
 
 @pytest.fixture(scope="module")
@@ -176,17 +155,15 @@ def other_model(tmp_path_factory):
     return bundle_of(tmp_path_factory.mktemp("cased"), write_tiny_huggingface, cased=True)
 
 
-def test_another_tokenizer_is_refused_by_name(tmp_path, other_model, plain_examples, capsys):
-    examples, output = tmp_path / "examples", tmp_path / "out"
-    shutil.copytree(plain_examples, examples)
-    assert embed(output, other_model, examples) == 2
-    assert "has another tokenizer" in capsys.readouterr().err
-    assert not output.exists()
+def test_another_tokenizer_is_refused_by_name(tmp_path, run, other_model, plain_examples):
+    examples = shutil.copytree(plain_examples, tmp_path / "examples")
+    run.refused(examples, "has another tokenizer", model=other_model)
     (examples / "examples.json").unlink()  # each example tells it, too
+    flags = {"input_format": "tfrecord", "overwrite": True, "model": other_model}
     for place in (examples, examples / "examples" / "*.tfrecord"):
-        assert embed(output, other_model, place, input_format="tfrecord", overwrite=True) == 1
-        said = capsys.readouterr().err
-        assert "part-0000000-00000.tfrecord: the example at byte 0 comes from another" in said
+        run(place, code=1, **flags)
+        said = "part-0000000-00000.tfrecord: the example at byte 0 comes from another"
+        assert said in run.err
 
 
 @pytest.mark.parametrize(
@@ -201,46 +178,40 @@ def test_another_tokenizer_is_refused_by_name(tmp_path, other_model, plain_examp
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_what_cannot_be_made_of_examples_is_said_before_work(
-    tmp_path, tiny_bundle, plain_examples, capsys, flags, message
+def test_what_cannot_be_made_of_examples_is_said_before_work(run, plain_examples, flags, message):
+    run.refused(plain_examples, message, **flags)
+
+
+def test_examples_are_neither_mixed_nor_tokenized_nor_searched(
+    tmp_path, tiny_bundle, run, plain_examples, capsys
 ):
-    assert embed(tmp_path / "out", tiny_bundle, plain_examples, **flags) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_examples_are_neither_mixed_nor_tokenized_nor_searched(tmp_path, tiny_bundle, two, capsys):
-    examples = tmp_path / "examples"
-    assert tokenize(examples, tiny_bundle, two) == 0
-    assert embed(tmp_path / "out", tiny_bundle, examples, two) == 2
-    assert "files of examples and files of texts" in capsys.readouterr().err
-    assert tokenize(tmp_path / "out", tiny_bundle, examples) == 2
-    assert "already tokenized" in capsys.readouterr().err
-    assert main(["search", str(examples), "bank"]) == 2
-    assert "holds examples, no vectors" in capsys.readouterr().err
+    (two,) = run.written({"in.txt": "the bank\nriver of money\n"})
+    run.refused([plain_examples, two], "files of examples and files of texts")
+    for words, said in (
+        (["tokenize", *flags_of(tmp_path / "out", tiny_bundle, plain_examples)], "already tok"),
+        (["search", str(plain_examples), "bank"], "holds examples, no vectors"),
+    ):
+        assert main(words) == 2
+        assert said in capsys.readouterr().err
     assert tokenize(tmp_path / "cut", tiny_bundle, two, max_seq_length=3) == 0
-    assert embed(tmp_path / "out", tiny_bundle, examples, tmp_path / "cut") == 2
-    assert "which differ in max_seq_length" in capsys.readouterr().err
+    assert "2 records: 2 tokenized, 0 rejected" in capsys.readouterr().out
+    run.refused([plain_examples, tmp_path / "cut"], "which differ in max_seq_length")
 
 
-def test_damaged_records_are_rejected_and_cut_files_fail(
-    tmp_path, tiny_bundle, plain_examples, capsys
-):
-    examples = tmp_path / "examples"
-    shutil.copytree(plain_examples, examples)
+def test_damaged_records_are_rejected_and_cut_files_fail(tmp_path, run, plain_examples):
+    examples = shutil.copytree(plain_examples, tmp_path / "examples")
     (path,) = data_files(examples, "examples")
     whole = bytearray(path.read_bytes())
     whole[40] ^= 1
     path.write_bytes(whole)
-    assert embed(tmp_path / "out", tiny_bundle, examples) == 0
-    (line,) = rejected(tmp_path / "out")
+    output = run(examples)
+    (line,) = rejected(output)
     assert (line["source"], line["reason"]) == (f"{path}:0", "damaged record")
-    assert record(tmp_path / "out")["counts"]["embedded"] == 1
+    assert record(output)["counts"]["embedded"] == 1
     path.write_bytes(whole[:-7])
-    capsys.readouterr()
-    assert embed(tmp_path / "cut", tiny_bundle, examples) in (1, 2)
-    said = capsys.readouterr().err
-    assert f"{path} is not a complete TFRecord file: it ends within the record at byte" in said
+    message = f"{path} is not a complete TFRecord file: it ends within the record at byte"
+    run(examples, "cut", code=1)
+    assert message in run.err
 
 
 LINES = 400
@@ -280,15 +251,14 @@ def test_a_killed_tokenize_continues_and_a_finished_one_is_a_no_op(
     assert len(example_files(output)) == 1
 
 
-def test_examples_of_a_cluster_of_files_resume_by_their_reports(tmp_path, corpus, tiny_bundle):
+def test_examples_of_a_cluster_of_files_resume_by_their_reports(tmp_path, corpus, tiny_bundle, run):
     """An embed run over examples that lost a part computes that part alone."""
-    examples, output = tmp_path / "examples", tmp_path / "out"
+    examples = tmp_path / "examples"
     assert tokenize(examples, tiny_bundle, corpus, block_bytes=2500) == 0
-    assert embed(output, tiny_bundle, examples, part_docs=30) == 0
+    output = run(examples, part_docs=30)
     before = all_files(output)
-    gone = list(before)[2]
-    (output / gone).unlink()
-    assert embed(output, tiny_bundle, examples, part_docs=30) == 0
+    (output / list(before)[2]).unlink()
+    run(examples, part_docs=30)
     assert all_files(output) == before
     counts = record(output)["counts"]
     assert counts["embedded"] == counts["records"] == LINES

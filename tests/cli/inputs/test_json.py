@@ -9,13 +9,14 @@ import pytest
 
 from bert_embed import InputError
 from bert_embed.transforms.listing import list_input
-from tests.support.command import embed, record, rejected, rows, write_json
+from tests.support.command import record, rejected, rows
 
 TEXTS = ["the river", 'a "b" {c}', "x\\", "[é], }{", 'back\\\\"', "two\nlines"]
 RECORDS = [
     {"id": number, "text": f"{TEXTS[number % len(TEXTS)]} {number}", "n": {"a": [1, {"b": "}"}]}}
     for number in range(24)
 ]
+IDS = [str(each["id"]) for each in RECORDS]
 FORMS = {
     "array in a line": json.dumps(RECORDS),
     "array, one record a line": "[\n" + ",\n".join(map(json.dumps, RECORDS)) + "\n]\n",
@@ -31,25 +32,20 @@ FORMS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("packed", [False, True])
-def test_objects_need_no_line_of_their_own(tmp_path, tiny_bundle, packed):
+@pytest.mark.parametrize("suffix", ["json", "json.gz"])
+def test_objects_need_no_line_of_their_own(tmp_path, run, suffix):
     """All forms in one run, in blocks that end within their records; then the first of each."""
-    (tmp_path / "in").mkdir()
-    paths = []
-    for number, text in enumerate(FORMS.values()):
-        paths.append(tmp_path / "in" / (f"{number}.json.gz" if packed else f"{number}.json"))
-        paths[-1].write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    files = {f"in/{n}.{suffix}": text for n, text in enumerate(FORMS.values())}
     flags = {"keep_text": True, "block_bytes": 1000, "part_docs": 7}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in", **flags) == 0
-    found = rows(tmp_path / "out")
-    assert found["id"] == [str(each["id"]) for each in RECORDS] * len(FORMS)
+    output = run(files, **flags)
+    found = rows(output)
+    assert found["id"] == IDS * len(FORMS)
     assert found["text"] == [each["text"] for each in RECORDS] * len(FORMS)
-    assert rejected(tmp_path / "out") == []
-    assert record(tmp_path / "out")["counts"]["records"] == len(RECORDS) * len(FORMS)
-    for path in paths:
-        limited = tmp_path / f"limited-{path.name}"
-        assert embed(limited, tiny_bundle, path, **flags, limit=5) == 0
-        assert rows(limited)["text"] == found["text"][:5], path
+    assert rejected(output) == []
+    assert record(output)["counts"]["records"] == len(RECORDS) * len(FORMS)
+    for number, name in enumerate(files):
+        limited = run(tmp_path / name, f"limited{number}", **flags, limit=5)
+        assert rows(limited)["text"] == found["text"][:5], name
 
 
 def test_objects_with_nothing_between_them_are_refused(tmp_path):
@@ -58,100 +54,79 @@ def test_objects_with_nothing_between_them_are_refused(tmp_path):
         list_input([str(tmp_path / "in.json")])
 
 
-def test_a_malformed_first_line_does_not_make_an_indented_file(tmp_path, tiny_bundle):
-    (tmp_path / "in.jsonl").write_text('{"id": 1, "text": "one\n{"id": 2, "text": "two"}\n')
-    flags = {"max_rejected": "100%"}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", **flags) == 0
-    assert rows(tmp_path / "out")["id"] == ["2"]
-
-
 @pytest.mark.parametrize("form", ["array, one record a line", "indented array", "indented objects"])
 @pytest.mark.parametrize("damage", ['the" river', "the\n[{river"])
-def test_a_string_with_no_end_costs_no_other_record(tmp_path, tiny_bundle, form, damage):
+def test_a_string_with_no_end_costs_no_other_record(run, form, damage):
     """Two of them, between which quotes would begin and end strings the other way round."""
-    bad = ["0", "18"]
-    text = FORMS[form]
+    text, bad = FORMS[form], ["0", "18"]
     for number in bad:
         text = text.replace(f'"the river {number}"', f'"{damage} {number}"')
-    (tmp_path / "in.json").write_text(text)
-    flags = {"block_bytes": 100, "report": "false"}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.json", **flags) == 0
-    names = [str(each["id"]) for each in RECORDS if str(each["id"]) not in bad]
-    assert rows(tmp_path / "out")["id"] == names
-    assert {each["reason"] for each in rejected(tmp_path / "out")} == {"malformed JSON"}
+    output = run({"in.json": text}, block_bytes=100, report="false")
+    assert rows(output)["id"] == [name for name in IDS if name not in bad]
+    assert {each["reason"] for each in rejected(output)} == {"malformed JSON"}
 
 
 @pytest.mark.parametrize("block_bytes", [1, 1000])
 @pytest.mark.parametrize("indent", [None, 2])
-def test_an_element_that_is_no_object_costs_itself_alone(
-    tmp_path, tiny_bundle, indent, block_bytes
-):
+def test_an_element_that_is_no_object_costs_itself_alone(run, indent, block_bytes):
     others = [5, None, "a, {", ["b", 6], True, 1.5, ""]
     every = [one for pair in zip(RECORDS, others, strict=False) for one in pair]
-    (tmp_path / "in.json").write_text(json.dumps([*every, RECORDS[-1]], indent=indent))
+    text = json.dumps([*every, RECORDS[-1]], indent=indent)
     flags = {"block_bytes": block_bytes, "report": "false", "max_rejected": "100%"}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.json", **flags) == 0
-    wanted = [*RECORDS[: len(others)], RECORDS[-1]]
-    assert rows(tmp_path / "out")["id"] == [str(each["id"]) for each in wanted]
-    assert len(rejected(tmp_path / "out")) == len(others)
+    output = run({"in.json": text}, **flags)
+    assert rows(output)["id"] == [*IDS[: len(others)], IDS[-1]]
+    assert len(rejected(output)) == len(others)
 
 
-def test_numbers_that_json_does_not_have_are_read(tmp_path, tiny_bundle):
-    frame = pd.DataFrame(
-        {"id": [1, 2, 3], "text": ["one", "two", "three"], "score": [0.5, None, 1]}
-    )
+def test_numbers_that_json_does_not_have_are_read(run):
+    """Those beyond float64 are infinite, as for Python's json module and pandas."""
+    frame = pd.DataFrame({"id": [1, 2, 3], "text": ["a", "b", "c"], "score": [0.5, None, 1]})
     lines = [json.dumps(row) + "\n" for row in frame.to_dict("records")]
     assert "NaN" in lines[1]
-    lines.append('{"id": 4, "text": "four", "score": -Infinity}\n')
+    numbers = {"-Infinity": float("-inf"), "1e999": float("inf"), "1e-999": 0.0, "1e100": 1e100}
+    numbers["-" + "9" * 400] = float("-inf")
+    lines += [f'{{"id": 4, "text": "four", "score": {number}}}\n' for number in numbers]
     lines.append('{"id": 5, "text": NaN, "score": 1}\n')
     lines.append('{"id": 6, "text": "\\ud800", "score": NaN}\n')
-    (tmp_path / "in.jsonl").write_text("".join(lines))
     flags = {"extra_columns": "score:float64", "max_rejected": "100%"}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", **flags) == 0
-    assert rows(tmp_path / "out")["score"] == [0.5, None, 1.0, float("-inf")]
-    found = {each["id"]: each["reason"] for each in rejected(tmp_path / "out")}
+    output = run({"in.jsonl": "".join(lines)}, **flags)
+    assert rows(output)["score"] == [0.5, None, 1.0, *numbers.values()]
+    found = {each["id"]: each["reason"] for each in rejected(output)}
     assert found == {"5": "missing text", None: "malformed JSON"}
 
 
 @pytest.mark.parametrize("text", ["[]", "[]\n", " [\n]\r\n", "\ufeff[ ]"])
-@pytest.mark.parametrize("packed", [False, True])
-def test_an_empty_array_has_no_records(tmp_path, tiny_bundle, text, packed):
-    data = text.encode()
-    path = tmp_path / "in" / ("a.json.gz" if packed else "a.json")
-    path.parent.mkdir()
-    path.write_bytes(gzip.compress(data) if packed else data)
-    assert embed(tmp_path / "alone", tiny_bundle, path) == 0
-    assert record(tmp_path / "alone")["counts"]["records"] == 0
-    (tmp_path / "in" / "b.json").write_text('{"id": 1, "text": "one"}\n')
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in") == 0
-    assert rows(tmp_path / "out")["id"] == ["1"]
-    assert record(tmp_path / "out")["counts"]["records"] == 1
+@pytest.mark.parametrize("suffix", ["json", "json.gz"])
+def test_an_empty_array_has_no_records(run, text, suffix):
+    alone = run({f"in/a.{suffix}": text}, "alone")
+    assert record(alone)["counts"]["records"] == 0
+    output = run({f"in/a.{suffix}": text, "in/b.json": '{"id": 1, "text": "one"}\n'})
+    assert rows(output)["id"] == ["1"]
+    assert record(output)["counts"]["records"] == 1
 
 
 WHOLE = '[\n{"id": 1, "text": "one"},\n{"id": 2, "text": "a [ and {"},\n{"id": 3, "tags": [1]}\n]\n'
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed", [bytes, gzip.compress])
 @pytest.mark.parametrize(
     "end", ["]\n", "\n]", "}\n", ",\n", ": 3", '"tags": [1]', '"text": "a ', '"text": "a [ and {"}']
 )
-def test_an_array_that_is_cut_fails_the_run(tmp_path, tiny_bundle, capsys, end, packed):
+def test_an_array_that_is_cut_fails_the_run(tmp_path, run, end, packed):
     """Wherever the file ends: between records, too, where all that is there can be read.
 
     A file as small is read before any work starts.
     """
     data = WHOLE[: WHOLE.rindex(end) if end != '"text": "a ' else WHOLE.rindex(" and")].encode()
-    path = tmp_path / ("in.json.gz" if packed else "in.json")
-    path.write_bytes(gzip.compress(data) if packed else data)
-    assert embed(tmp_path / "out", tiny_bundle, path) == 2
-    assert f"{path} is cut: its JSON array has no end" in capsys.readouterr().err
+    name = "in.json.gz" if packed is gzip.compress else "in.json"
+    message = f"{tmp_path}/{name} is cut: its JSON array has no end"
+    run.refused({name: packed(data)}, message)
 
 
-def test_a_large_array_that_is_cut_fails_the_run(tmp_path, tiny_bundle, capsys):
+def test_a_large_array_that_is_cut_fails_the_run(run):
     lines = [json.dumps({"id": number, "text": "the bank " * 20}) for number in range(8_000)]
-    (tmp_path / "in.json").write_text("[\n" + ",\n".join(lines) + ",\n")
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.json", layers="0") == 1
-    assert "in.json is cut: its JSON array has no end" in capsys.readouterr().err
+    run({"in.json": "[\n" + ",\n".join(lines) + ",\n"}, code=1, layers="0")
+    assert "in.json is cut: its JSON array has no end" in run.err
 
 
 @pytest.mark.parametrize(
@@ -162,17 +137,13 @@ def test_a_large_array_that_is_cut_fails_the_run(tmp_path, tiny_bundle, capsys):
     ],
 )
 @pytest.mark.parametrize("end", ["", "\n"])
-def test_an_object_with_no_end_fails_the_run(
-    tmp_path, tiny_bundle, capsys, form, found, written, end
-):
+def test_an_object_with_no_end_fails_the_run(run, form, found, written, end):
     """All behind it would be one rejected record."""
     text = FORMS[form]
     assert found in text
     text = text[: text.index(found)] if written is None else text.replace(found, written, 1) + end
-    (tmp_path / "in.json").write_text(text)
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.json") == 2
     kind = "array" if form.startswith("array") else "object"
-    assert f"in.json is cut: its JSON {kind} has no end" in capsys.readouterr().err
+    run.refused({"in.json": text}, f"in.json is cut: its JSON {kind} has no end")
 
 
 PAGES = "\n".join(json.dumps(RECORDS[first : first + 6]) for first in range(0, 24, 6))
@@ -188,56 +159,53 @@ PAGES = "\n".join(json.dumps(RECORDS[first : first + 6]) for first in range(0, 2
         (FORMS["array in a line"].replace("}, {", "}{"), "nothing between them.* jq"),
     ],
 )
-def test_damage_that_may_cost_several_records_fails_the_run(
-    tmp_path, tiny_bundle, capsys, text, message
-):
+def test_damage_that_may_cost_several_records_fails_the_run(run, text, message):
     """Beside a good file, in which it would be one rejected record of many."""
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.json").write_text(text)
-    write_json(tmp_path / "in" / "b.jsonl", *RECORDS)
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in") == 2
-    assert re.search(f"in/a.json .*{message}", capsys.readouterr().err)
+    run({"in/a.json": text, "in/b.jsonl": RECORDS}, code=2)
+    assert re.search(f"in/a.json .*{message}", run.err)
 
 
 @pytest.mark.parametrize(
     ("found", "written"), [('"n": {', '"n": {{'), ("\n}\n{", "\n{"), ("river 6", 'river" "6')]
 )
-def test_braces_and_quotes_too_many_cost_their_record_alone(tmp_path, tiny_bundle, found, written):
-    text = FORMS["indented objects"].replace(found, written, 1)
-    (tmp_path / "in.json").write_text(text)
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.json") == 0
-    assert len(rows(tmp_path / "out")["id"]) == len(RECORDS) - 1
-    assert len(rejected(tmp_path / "out")) == 1
+def test_braces_and_quotes_too_many_cost_their_record_alone(run, found, written):
+    output = run({"in.json": FORMS["indented objects"].replace(found, written, 1)})
+    assert len(rows(output)["id"]) == len(RECORDS) - 1
+    assert len(rejected(output)) == 1
 
 
-def test_objects_may_go_on_with_a_comma_in_the_next_line(tmp_path, tiny_bundle):
-    text = "\n".join(f'{{ "id": {number}\n, "text": "the bank"\n}}' for number in range(3))
-    (tmp_path / "in.json").write_text(text)
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.json") == 0
-    assert rows(tmp_path / "out")["id"] == ["0", "1", "2"]
+SEVERAL = '{"id": 1, "text": "one"}\n{"id": 2, "text": "}"}{"id": 3, "text": "three"}\n{"id": 4}{\n'
+SPREAD = "\n".join(f'{{ "id": {number}\n, "text": "the bank"\n}}' for number in range(3))
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "reasons"),
+    [
+        (SPREAD, ["0", "1", "2"], []),
+        # A malformed first line does not make an indented file.
+        ('{"id": 1, "text": "one\n{"id": 2, "text": "two"}\n', ["2"], ["malformed JSON"]),
+        # Files joined without the end of a line.
+        (SEVERAL, ["1"], ["several JSON objects in a line"] * 2),
+        # Spark writes no nulls.
+        (
+            '{"id": 1}\n{"id": 2, "text": "two"}\n{"text": "three"}\n',
+            ["2"],
+            ["missing text", "missing id"],
+        ),
+    ],
+    ids=["commas", "first", "joined", "missing"],
+)
+def test_bad_records_cost_themselves_alone(run, text, names, reasons):
+    output = run({"in.json": text}, max_rejected="100%")
+    assert rows(output)["id"] == names
+    assert [each["reason"] for each in rejected(output)] == reasons
 
 
 @pytest.mark.parametrize("text", ["[[]]", "[null]", "[1, 2]", "[]\n[]"])
-def test_an_array_of_no_records_is_refused(tmp_path, tiny_bundle, capsys, text):
-    (tmp_path / "in.json").write_text(text)
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.json") == 2
-    assert "does not begin with JSON lines" in capsys.readouterr().err
-    write_json(tmp_path / "a.json", *RECORDS)
-    is_empty = text == "[]\n[]"
-    assert embed(tmp_path / "beside", tiny_bundle, tmp_path / "*.json") == (0 if is_empty else 2)
-    assert is_empty or "in.json does not begin with JSON lines" in capsys.readouterr().err
-
-
-def test_a_number_beyond_float64_costs_no_document(tmp_path, tiny_bundle):
-    """Python's json module and pandas take it for infinite."""
-    digits = "9" * 400
-    lines = [
-        '{"id": 1, "text": "one", "n": 1e999}',
-        f'{{"id": 2, "text": "two", "n": -{digits}}}',
-        '{"id": 3, "text": "three", "n": 1e-999}',
-        '{"id": 4, "text": "four", "n": 1e100}',
-    ]
-    (tmp_path / "in.jsonl").write_text("\n".join(lines))
-    flags = {"extra_columns": "n:float64"}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", **flags) == 0
-    assert rows(tmp_path / "out")["n"] == [float("inf"), float("-inf"), 0.0, 1e100]
+def test_an_array_of_no_records_is_refused(run, text):
+    run.refused({"in/in.json": text}, "does not begin with JSON lines")
+    beside = {"in/in.json": text, "in/a.json": RECORDS}
+    if text == "[]\n[]":
+        run(beside)
+    else:
+        run.refused(beside, "in.json does not begin with JSON lines")

@@ -68,19 +68,15 @@ def test_one_is_refused_the_other_is_whole(
         assert record(tmp_path / "vectors")["vectors"]["max_seq_length"] == 32
 
 
-def test_a_complete_run_with_lost_files_is_locked_before_it_is_changed(
-    tmp_path, tiny_bundle, capsys
-):
-    output = tmp_path / "out"
-    (tmp_path / "in.txt").write_text("the river\nthe bank\n")
-    words = ["embed", *flags_of(output, tiny_bundle, tmp_path / "in.txt")]
-    assert main(words) == 0
+def test_a_complete_run_with_lost_files_is_locked_before_it_is_changed(run):
+    text = {"in.txt": "the river\nthe bank\n"}
+    output = run(text)
     (lost,) = (output / "embeddings").iterdir()
     lost.unlink()
     before = (output / "run.json").read_bytes()
     with OutputFolder(str(output)).held(alone=True):
-        assert main(words) == 1
-    assert "another command writes to" in capsys.readouterr().err
+        run(text, code=1)
+    assert "another command writes to" in run.err
     assert (output / "run.json").read_bytes() == before
-    assert main(words) == 0
+    run(text)
     assert main(["verify", str(output)]) == 0

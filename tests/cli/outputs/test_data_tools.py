@@ -36,8 +36,8 @@ def by_duckdb(folder):
     return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
 
 
-def by_datasets(folder, cache):
-    return list(datasets.load_dataset(str(folder), split="train", cache_dir=str(cache)))
+def by_datasets(folder):
+    return list(datasets.load_dataset(str(folder), split="train", cache_dir=f"{folder}-cache"))
 
 
 def plain(value):
@@ -70,19 +70,12 @@ def expected(output):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("tool", [by_pandas, by_arrow, by_polars, by_duckdb])
-def test_a_folder_opens_as_one_data_set(output, expected, kind, tool):
+@pytest.mark.parametrize("tool", [by_pandas, by_arrow, by_polars, by_duckdb, by_datasets])
+def test_a_folder_opens_as_one_data_set(output, expected, kind, tool, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     assert len(data_files(output, kind)) > 2
     assert [row["id"] for row in expected[kind]] == [f"d{n}" for n in range(36) if n % 4 != 2]
     assert [plain(row) for row in tool(output / kind)] == expected[kind]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_folder_opens_with_hugging_face_datasets(
-    output, expected, kind, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    assert [plain(row) for row in by_datasets(output / kind, tmp_path)] == expected[kind]
 
 
 @pytest.mark.parametrize(
@@ -95,25 +88,24 @@ def test_a_folder_opens_with_hugging_face_datasets(
     ],
     ids=str,
 )
-def test_ids_keep_the_type_of_their_column(tmp_path, tiny_bundle, kind):
+def test_ids_keep_the_type_of_their_column(tmp_path, run, kind):
     """Ids are strings on the way; integers as large as they come return as they were."""
     numbers = [3, 2**31 - 1 if kind == pa.int32() else 2**63 - 1, 0]
     ids = pa.array([str(each) for each in numbers]).cast(kind)
-    pq.write_table(pa.table({"id": ids, "text": ["one", "two", "river"]}), tmp_path / "in.parquet")
     source = tmp_path / "in.parquet"
-    assert embed(tmp_path / "out", tiny_bundle, source, granularity="sentence,word") == 0
+    pq.write_table(pa.table({"id": ids, "text": ["one", "two", "river"]}), source)
+    output = run(source, granularity="sentence,word")
     for folder in ("embeddings", "words"):
-        found = ds.dataset(tmp_path / "out" / folder).to_table()["id"]
+        found = ds.dataset(output / folder).to_table()["id"]
         assert found.combine_chunks() == ids
         assert found.type == kind
-    assert bert_embed.read(tmp_path / "out")[0] == ids.to_pylist()
-    assert [each.id for each in bert_embed.read_words(tmp_path / "out")] == ids.to_pylist()
-    assert embed(tmp_path / "lines", tiny_bundle, source, output_format="jsonl") == 0
-    (lines,) = data_files(tmp_path / "lines")
-    assert [json.loads(line)["id"] for line in lines.open()] == ids.to_pylist()
-    flags = {"skip_existing": str(tmp_path / "lines")}
-    assert embed(tmp_path / "more", tiny_bundle, source, output_format="jsonl", **flags) == 0
-    assert record(tmp_path / "more")["counts"]["skipped"] == 3
+    assert bert_embed.read(output)[0] == ids.to_pylist()
+    assert [each.id for each in bert_embed.read_words(output)] == ids.to_pylist()
+    lines = run(source, "lines", output_format="jsonl")
+    (path,) = data_files(lines)
+    assert [json.loads(line)["id"] for line in path.open()] == ids.to_pylist()
+    more = run(source, "more", output_format="jsonl", skip_existing=str(lines))
+    assert record(more)["counts"]["skipped"] == 3
 
 
 @pytest.mark.parametrize("kind", KINDS)

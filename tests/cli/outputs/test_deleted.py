@@ -1,6 +1,5 @@
 """An increment says which documents are gone, and readers of several outputs leave them out."""
 
-import json
 import shutil
 
 import numpy as np
@@ -14,7 +13,16 @@ from bert_embed.base.errors import InputError
 from bert_embed.pipeline.cli import main
 from bert_embed.results.chain import EarlierLists
 from bert_embed.results.run_record import read_record
-from tests.support.command import Hold, block_records, embed, files, flags_of, record, stray
+from tests.support.command import (
+    Hold,
+    block_records,
+    embed,
+    files,
+    flags_of,
+    record,
+    say_status,
+    stray,
+)
 from tests.support.daily import counts, some_texts, write
 from tests.support.outputs import contents
 
@@ -119,30 +127,25 @@ def test_outputs_of_a_folder_follow_those_that_they_continue(tmp_path, tiny_bund
     ],
 )
 def test_documents_that_may_be_there_are_not_deleted(
-    tmp_path, tiny_bundle, capsys, text, flags, message
+    tmp_path, tiny_bundle, run, text, flags, message
 ):
     out = embed_days(tmp_path, tiny_bundle, [FIRST])
     source = write(tmp_path / "in.jsonl", {n: t for n, t in FIRST.items() if n not in ("d1", "d2")})
     source.write_text(source.read_text() + text)
     flags = flags | {"skip_existing": out / "1"}
-    capsys.readouterr()
-    assert embed(out / "2", tiny_bundle, source, **flags) == 0
-    assert message in capsys.readouterr().out
-    assert deleted(out / "2") == []
-    assert "deleted" not in record(out / "2")["written"]
+    second = run(source, "out/2", **flags)
+    assert message in run.out
+    assert deleted(second) == []
+    assert "deleted" not in record(second)["written"]
     assert len(bert_embed.read(out)[0]) == 30
     if "max_deleted" in flags:  # the same command goes on, and computes nothing again
-        assert embed(out / "2", tiny_bundle, source, **flags | {"max_deleted": "7%"}) == 0
-        assert "(deleted/ lists them)" in capsys.readouterr().out
-        assert deleted(out / "2") == [("d1",), ("d2",)]
-        assert embed(out / "2", tiny_bundle, source, **flags) == 0
-        assert "nothing to do" in capsys.readouterr().out
-
-
-def test_a_limit_of_deletions_without_earlier_outputs_is_noted(tmp_path, tiny_bundle, capsys):
-    source = write(tmp_path / "in.jsonl", FIRST)
-    assert embed(tmp_path / "out", tiny_bundle, source, max_deleted=0, dry_run=True) == 0
-    assert "note: --max_deleted has no effect without --skip_existing\n" in capsys.readouterr().out
+        run(source, "out/2", **flags | {"max_deleted": "7%"})
+        assert "(deleted/ lists them)" in run.out
+        assert deleted(second) == [("d1",), ("d2",)]
+        run(source, "out/2", **flags)
+        assert "nothing to do" in run.out
+    run(source, "new", max_deleted=0, dry_run=True)
+    assert "note: --max_deleted has no effect without --skip_existing\n" in run.out
 
 
 def write_input(path, texts):
@@ -157,62 +160,56 @@ def write_input(path, texts):
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl.zst"])
-def test_a_killed_increment_deletes_nothing_and_a_continued_one_all(tmp_path, tiny_bundle, suffix):
+def test_a_killed_increment_deletes_nothing_and_a_continued_one_all(
+    tmp_path, run, tiny_bundle, suffix
+):
     texts = dict(enumerate(some_texts(500).values()))
     first = write_input(tmp_path / f"1{suffix}", texts)
     rest = {number: text + " of" * (number % 2) for number, text in texts.items() if number % 7}
     source = write_input(tmp_path / f"2{suffix}", rest)
-    assert embed(tmp_path / "one", tiny_bundle, first) == 0
-    flags = {"skip_existing": tmp_path / "one", "block_bytes": 2000}
-    flags["part_docs"] = 40 if suffix == ".jsonl.zst" else None
-    whole, output = tmp_path / "whole", tmp_path / "out"
-    assert embed(whole, tiny_bundle, source, **flags) == 0
+    one = run(first, "one")
+    flags = {"skip_existing": one, "block_bytes": 2000}
+    parts = {"part_docs": 40} if suffix == ".jsonl.zst" else {}
+    whole, output = run(source, "whole", **flags, **parts), tmp_path / "out"
     if suffix == ".parquet":
         hold = Hold(tmp_path / "hold", 5)
-        words = {name: value for name, value in flags.items() if value is not None}
-        hold.kill("embed", *flags_of(output, tiny_bundle, source, **words))
+        hold.kill("embed", *flags_of(output, tiny_bundle, source, **flags))
     else:  # whose parts, cut by a worker, are too large for a test
         shutil.copytree(whole, output)
         for path in block_records(output)[5:]:
             path.unlink()
-        (output / "run.json").write_text(json.dumps(record(output) | {"status": "running"}))
+        say_status(output, "running")
     of_ids = int if suffix == ".parquet" else str
     gone = {of_ids(number) for number in texts if number % 7 == 0}
-    assert gone < set(bert_embed.read([tmp_path / "one", output], partial=True)[0])
-    assert embed(output, tiny_bundle, source, **flags) == 0
+    assert gone < set(bert_embed.read([one, output], partial=True)[0])
+    run(source, **flags, **parts)
     assert record(output)["counts"]["parts_reused"] == 5
-    assert files(output) == files(tmp_path / "whole")
-    assert changes(output) == changes(tmp_path / "whole") == (0, 214, 72, 500, None)
+    assert files(output) == files(whole)
+    assert changes(output) == changes(whole) == (0, 214, 72, 500, None)
     assert {name for (name,) in deleted(output)} == gone
-    assert contents(output / "deleted") == contents(tmp_path / "whole" / "deleted")
+    assert contents(output / "deleted") == contents(whole / "deleted")
     assert counts(output) == (428, 214, 214, 0)
     assert stray(output) == []
 
 
-def test_deleted_ids_that_are_not_as_written_are_found_and_written_again(tmp_path, tiny_bundle):
+def test_deleted_ids_that_are_not_as_written_are_found_and_written_again(
+    tmp_path, run, tiny_bundle
+):
     out = embed_days(tmp_path, tiny_bundle, DAYS[:2])
     path = next((out / "2" / "deleted").iterdir())
     data = path.read_bytes()
     for damaged in (data[:30] + b"????" + data[34:], None):
-        if damaged is None:
-            path.unlink()
-        else:
-            path.write_bytes(damaged)
+        path.unlink() if damaged is None else path.write_bytes(damaged)
         with pytest.raises(InputError, match=r"is damaged|deleted holds 0 files of 0 bytes"):
             bert_embed.read(out)
         assert main(["verify", str(out / "2")]) == 1
         assert main(["verify", "--repair", str(out / "2")]) == 0
         assert path.read_bytes() == data
     # What a killed run left says nothing.
-    running = record(out / "2") | {"status": "running"}
-    (out / "2" / "run.json").write_text(json.dumps(running))
+    say_status(out / "2", "running")
     assert {"d2", "d3"} < set(bert_embed.read(out, partial=True)[0])
-
-
-def test_an_earlier_output_without_its_deleted_ids_is_refused(tmp_path, tiny_bundle, capsys):
-    out = embed_days(tmp_path, tiny_bundle, DAYS[:2])
+    say_status(out / "2", "done")
     shutil.rmtree(out / "2" / "deleted")
     third = write(tmp_path / "3.jsonl", THIRD)
-    assert embed(out / "3", tiny_bundle, third, skip_existing=out) == 2
-    assert f"--skip_existing {out}/2 lacks files of deleted/" in capsys.readouterr().err
-    assert not (out / "3").exists()
+    message = f"--skip_existing {out}/2 lacks files of deleted/"
+    run.refused(third, message, "out/3", skip_existing=out)

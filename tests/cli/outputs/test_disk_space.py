@@ -31,32 +31,30 @@ def disk(monkeypatch):
     return free
 
 
-def test_a_run_that_was_begun_is_continued(tmp_path, tiny_bundle, text, disk, capsys):
-    output = tmp_path / "out"
+def test_a_run_that_was_begun_is_continued(run, text, disk):
     disk["/"] = 1 << 40
-    assert embed(output, tiny_bundle, text, block_bytes=10_000) == 0
+    output = run(text, block_bytes=10_000)
     disk["/"] = 1000
-    assert embed(output, tiny_bundle, text, block_bytes=10_000) == 0
-    assert "nothing to do" in capsys.readouterr().out
-    report = sorted(output.rglob("0000001-00000.json"))[0]
-    report.unlink()
-    assert embed(output, tiny_bundle, text, block_bytes=10_000) == 0
+    run(text, block_bytes=10_000)
+    assert "nothing to do" in run.out
+    sorted(output.rglob("0000001-00000.json"))[0].unlink()
+    run(text, block_bytes=10_000)
     assert record(output)["counts"]["parts_reused"] > 0
-    assert WARNED not in capsys.readouterr().err
-    assert embed(tmp_path / "new", tiny_bundle, text) == 0
-    assert "has 0.0 MB free, but about 2,000 documents may take" in capsys.readouterr().err
+    assert WARNED not in run.err
+    run(text, "new")
+    assert "has 0.0 MB free, but about 2,000 documents may take" in run.err
 
 
 @pytest.mark.slow
-def test_what_overwrite_frees_counts(tmp_path, tiny_bundle, text, disk, capsys):
+def test_what_overwrite_frees_counts(run, text, disk):
     disk["/"] = 1 << 40
-    assert embed(tmp_path / "out", tiny_bundle, text) == 0
+    output = run(text)
     estimate = LINES * (32 * 4 + 60)
-    disk["/"] = estimate - record(tmp_path / "out")["written"]["embeddings"]["bytes"] + 1000
-    assert embed(tmp_path / "new", tiny_bundle, text, pooling="cls") == 0
-    assert WARNED in capsys.readouterr().err
-    assert embed(tmp_path / "out", tiny_bundle, text, pooling="cls", overwrite=True) == 0
-    assert WARNED not in capsys.readouterr().err
+    disk["/"] = estimate - record(output)["written"]["embeddings"]["bytes"] + 1000
+    run(text, "new", pooling="cls")
+    assert WARNED in run.err
+    run(text, pooling="cls", overwrite=True)
+    assert WARNED not in run.err
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from bert_embed.pipeline.cli import main
-from tests.support.command import block_records, embed, flags_of, record
+from tests.support.command import block_records, flags_of, record
 from tests.support.loads import load
 
 OPENED: list[tuple[str, bool]] = []  # paths that this process opened or renamed to; whether to read
@@ -49,18 +49,6 @@ def words(tmp_path, tiny_bundle):
     return ["embed", *flags_of(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", block_bytes=10)]
 
 
-def test_a_new_run(words, reads_before_the_job):
-    assert main(words) == 0
-    assert reads_before_the_job() == 1
-
-
-def test_a_complete_run(words, reads_before_the_job):
-    assert main([*words, "--report=false"]) == 0
-    reads_before_the_job()
-    assert main([*words, "--report=false"]) == 0
-    assert reads_before_the_job() == 1
-
-
 def test_a_run_that_is_continued_again_once_it_has_the_lock(words, tmp_path, reads_before_the_job):
     assert main(words) == 0
     block_records(tmp_path / "out")[0].unlink()
@@ -72,13 +60,6 @@ def test_a_run_that_is_continued_again_once_it_has_the_lock(words, tmp_path, rea
     assert record(tmp_path / "out")["counts"]["parts_reused"] == 1
 
 
-def test_a_run_that_is_refused(words, tmp_path, tiny_bundle, reads_before_the_job):
-    assert main(words) == 0
-    reads_before_the_job()
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", pooling="cls") == 2
-    assert reads_before_the_job() <= 2
-
-
 def test_a_run_from_a_table_into_a_table(bigquery, tmp_path, tiny_bundle, reads_before_the_job):
     bigquery.client.create_dataset("test-project.open_once")
     rows = "SELECT CAST(n AS STRING) AS id, 'the river' AS text FROM UNNEST([1, 2]) AS n"
@@ -87,3 +68,12 @@ def test_a_run_from_a_table_into_a_table(bigquery, tmp_path, tiny_bundle, reads_
     into = {"table": "test-project:open_once.vectors", "limit": 1}
     assert load(tmp_path / "out", tiny_bundle, source, **into) == 0
     assert reads_before_the_job() == 1
+
+
+def test_a_run_that_is_new_complete_or_refused(words, tmp_path, run, reads_before_the_job):
+    assert main([*words, "--report=false"]) == 0
+    assert reads_before_the_job() == 1
+    assert main([*words, "--report=false"]) == 0
+    assert reads_before_the_job() == 1
+    run.refused(tmp_path / "in.txt", "holds another run", pooling="cls")
+    assert reads_before_the_job() <= 2

@@ -8,6 +8,7 @@ import bert_embed
 from bert_embed.pipeline.cli import main
 from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import embed, flags_of, record, rows
+from tests.support.outputs import contents
 
 
 @pytest.fixture
@@ -19,17 +20,17 @@ def text(tmp_path):
     return path
 
 
-def test_all_rejected_is_exit_3_with_the_main_reason(tmp_path, tiny_bundle, text, capsys):
-    output = tmp_path / "out"
+def test_all_rejected_is_exit_3_with_the_main_reason(run, text):
     for again in (False, True):
-        assert embed(output, tiny_bundle, text) == 3
-        captured = capsys.readouterr()
+        output = run(text, code=3)
         (reason,) = record(output)["rejected"]
-        assert "nothing was embedded: 30 of 30 records were rejected, most for: " in captured.err
-        assert f"most for: {reason};" in captured.err
-        assert ("nothing to do" in captured.out) == again
+        assert "nothing was embedded: 30 of 30 records were rejected, most for: " in run.err
+        assert f"most for: {reason};" in run.err
+        assert ("nothing to do" in run.out) == again
     assert record(output)["status"] == "refused"
     assert record(output)["error"].startswith("nothing was embedded: 30 of 30 records were")
+    for allowed, code in (("100%", 0), ("99%", 3), ("30", 3)):
+        run(text, f"out{allowed}", code=code, max_rejected=allowed)
 
 
 def test_more_than_one_in_a_hundred_is_refused_unless_allowed(tmp_path, tiny_bundle, capsys):
@@ -66,44 +67,30 @@ def test_more_than_one_in_a_hundred_is_refused_unless_allowed(tmp_path, tiny_bun
     assert main([*words, "--overwrite"]) == 0  # 1 of 100
 
 
-@pytest.mark.parametrize(("allowed", "code"), [("100%", 0), ("99%", 3), ("30", 3)])
-def test_it_can_be_allowed(tmp_path, tiny_bundle, text, allowed, code):
-    assert embed(tmp_path / "out", tiny_bundle, text, max_rejected=allowed) == code
-
-
 @pytest.mark.parametrize(("allowed", "code"), [("29%", 0), ("28.99%", 3), ("29", 0), ("28", 3)])
-def test_a_share_is_exact(tmp_path, tiny_bundle, allowed, code):
-    path = tmp_path / "in.jsonl"
-    texts = [n if n < 29 else f"the river {n}" for n in range(100)]
-    path.write_text("".join(json.dumps({"id": n, "text": t}) + "\n" for n, t in enumerate(texts)))
-    assert embed(tmp_path / "out", tiny_bundle, path, max_rejected=allowed) == code
+def test_a_share_is_exact(run, allowed, code):
+    texts = [{"id": n, "text": n if n < 29 else f"the river {n}"} for n in range(100)]
+    run({"in.jsonl": texts}, code=code, max_rejected=allowed)
 
 
-def test_the_corrected_command_takes_the_folder(tmp_path, tiny_bundle, text):
-    assert embed(tmp_path / "out", tiny_bundle, text) == 3
-    assert embed(tmp_path / "out", tiny_bundle, text, text_column="body") == 0
-    assert len(rows(tmp_path / "out")["id"]) == 30
-    # That one is another matter.
-    assert embed(tmp_path / "out", tiny_bundle, text, text_column="id") == 2
-
-
-def test_what_another_command_may_write_is_not_removed(tmp_path, tiny_bundle, text, capsys):
-    output = tmp_path / "out"
-    assert embed(output, tiny_bundle, text) == 3
-    before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+def test_the_corrected_command_takes_the_folder(run, text):
+    """Unless another command may write to it."""
+    output = run(text, code=3)
+    before = contents(output)
     with OutputFolder(str(output)).held():
-        assert embed(output, tiny_bundle, text, text_column="body") == 1
-    assert "another command writes to" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == before
-    assert embed(output, tiny_bundle, text, text_column="body") == 0
+        run(text, code=1, text_column="body")
+    assert "another command writes to" in run.err
+    before.pop("_state/lock", None)
+    assert before.items() <= contents(output).items()
+    run(text, text_column="body")
+    assert len(rows(output)["id"]) == 30
+    # That one is another matter.
+    run(text, code=2, text_column="id")
 
 
-def test_of_two_corrected_commands_at_once_one_is_refused(
-    tmp_path, tiny_bundle, text, capsys, monkeypatch
-):
+def test_of_two_corrected_commands_at_once_one_is_refused(run, tiny_bundle, text, monkeypatch):
     """The first one runs after the second has read the record, and before it is alone."""
-    output = tmp_path / "out"
-    assert embed(output, tiny_bundle, text) == 3
+    output = run(text, code=3)
     held = OutputFolder.held
 
     def after_the_first(folder, alone=False):
@@ -112,55 +99,28 @@ def test_of_two_corrected_commands_at_once_one_is_refused(
         return held(folder, alone)
 
     monkeypatch.setattr(OutputFolder, "held", after_the_first)
-    assert embed(output, tiny_bundle, text, text_column="id") == 2
-    assert "holds another run" in capsys.readouterr().err
+    run(text, code=2, text_column="id")
+    assert "holds another run" in run.err
     assert len(rows(output)["id"]) == 30
     assert main(["verify", str(output)]) == 0
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_the_corrected_command_leaves_files_of_the_user(
-    tmp_path, tiny_bundle, text, capsys, overwrite
-):
-    output, flags = tmp_path / "out", {"overwrite": True} if overwrite else {}
-    assert embed(output, tiny_bundle, text, report="false") == 3
+def test_the_corrected_command_leaves_files_of_the_user(run, text, capsys, overwrite):
+    output = run(text, code=3, report="false")
     (output / "report.html").write_text("my own")
-    capsys.readouterr()
-    assert embed(output, tiny_bundle, text, text_column="body", **flags) == 0
+    run(text, text_column="body", **({"overwrite": True} if overwrite else {}))
     assert (output / "report.html").read_text() == "my own"
-    assert "report.html is not a report of this program" in capsys.readouterr().err
+    assert "report.html is not a report of this program" in run.err
     assert main(["report", str(output)]) == 2
     assert "give it another name" in capsys.readouterr().err
 
 
-def test_overwrite_removes_what_this_program_wrote(tmp_path, tiny_bundle, text):
-    output = tmp_path / "out"
-    assert embed(output, tiny_bundle, text, text_column="body") == 0
-    assert (output / "report.html").exists()
-    assert embed(output, tiny_bundle, text, overwrite=True, report="false") == 3
-    assert not (output / "report.html").exists()
-
-
-def test_blank_lines_and_skipped_records_are_not_held_against_it(tmp_path, tiny_bundle, capsys):
-    (tmp_path / "in.txt").write_text("\n\n\n")
-    assert embed(tmp_path / "blank", tiny_bundle, tmp_path / "in.txt") == 0
-    (tmp_path / "in.txt").write_text("one\ntwo\n")
-    assert embed(tmp_path / "first", tiny_bundle, tmp_path / "in.txt") == 0
-    earlier = {"skip_existing": tmp_path / "first"}
-    assert embed(tmp_path / "second", tiny_bundle, tmp_path / "in.txt", **earlier) == 0
-    assert record(tmp_path / "second")["counts"]["skipped"] == 2
-    capsys.readouterr()
-    (tmp_path / "in.txt").write_bytes(b"\n\ncaf\xe9\n")
-    assert embed(tmp_path / "bad", tiny_bundle, tmp_path / "in.txt") == 3
+def test_blank_lines_and_skipped_records_are_not_held_against_it(run):
+    run({"blank.txt": "\n\n\n"}, "blank")
+    first = run({"in.txt": "one\ntwo\n"}, "first")
+    second = run({"in.txt": "one\ntwo\n"}, "second", skip_existing=first)
+    assert record(second)["counts"]["skipped"] == 2
+    run({"bad.txt": b"\n\ncaf\xe9\n"}, "bad", code=3)
     wanted = "1 of 1 record (beside 2 blank lines) was rejected, most for: invalid UTF-8"
-    assert wanted in capsys.readouterr().err
-
-
-def test_a_report_of_an_output_that_lost_a_file_is_not_written(tmp_path, tiny_bundle, text, capsys):
-    output = tmp_path / "out"
-    assert embed(output, tiny_bundle, text, text_column="body") == 0
-    next(output.glob("embeddings/*")).unlink()
-    before = (output / "report.html").read_bytes()
-    assert main(["report", str(output)]) == 2
-    assert f"{output}/embeddings holds " in capsys.readouterr().err
-    assert (output / "report.html").read_bytes() == before
+    assert wanted in run.err

@@ -9,7 +9,6 @@ import bert_embed
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.cli import main
 from bert_embed.results.run_record import read_record
-from tests.support.command import embed
 from tests.support.golden import GOLDEN, RUNS
 from tests.support.outputs import whole_record
 
@@ -63,16 +62,14 @@ def test_readers_say_what_a_folder_is_and_not_to_remove_it(tmp_path, capsys, con
         assert capsys.readouterr().err == f"error: {told.format(output=output)}\n", words
 
 
-def test_embed_names_its_own_flag(tmp_path, tiny_bundle, capsys):
-    (tmp_path / "in.txt").write_text("one\n")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "run.json").write_text(json.dumps(MINE))
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 2
+def test_embed_names_its_own_flag(tmp_path, run):
+    run.written({"out/run.json": json.dumps(MINE)})
     told = (
         f"--output {tmp_path}/out cannot be used: {tmp_path}/out is not the output of `embed`: "
         f"{tmp_path}/out/run.json is not the record of one"
     )
-    assert f"error: {told}; choose another folder\n" == capsys.readouterr().err
+    run.refused({"in.txt": "one\n"}, told)
+    assert f"error: {told}; choose another folder\n" == run.err
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Nothing lost, nothing twice, nothing again: kills, reruns, other runs, two jobs at once."""
 
+import gzip
 import json
 import os
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_embed.pipeline import job
 from bert_embed.pipeline.cli import main
 from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import (
@@ -66,15 +68,14 @@ def output(tmp_path, whole):
 
 @pytest.mark.parametrize("parts", [1, 9])
 def test_a_killed_job_continues_with_the_same_command(
-    tmp_path, corpus, tiny_bundle, uninterrupted, parts
+    tmp_path, corpus, run, tiny_bundle, uninterrupted, parts
 ):
     output = tmp_path / "out"
     Hold(tmp_path / "hold", parts).kill("embed", *flags_of(output, tiny_bundle, corpus, **SMALL))
     assert record(output)["status"] == "running"
     times = {path: path.stat().st_mtime_ns for path in output.glob("_state/blocks/0*.json")}
     assert len(times) == parts < len(uninterrupted)
-
-    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    run(corpus, **SMALL)
     assert files(output) == uninterrupted
     counts = record(output)["counts"]
     assert counts["embedded"] == LINES
@@ -83,72 +84,54 @@ def test_a_killed_job_continues_with_the_same_command(
     assert stray(output) == []
 
 
-def test_a_kill_between_vectors_and_report_leaves_a_block_to_do(
-    output, corpus, tiny_bundle, uninterrupted
-):
+def test_a_block_without_its_report_or_its_whole_file_is_to_do(output, corpus, run, uninterrupted):
     """The report is the mark: vectors without one are written again, equal byte for byte."""
     say_status(output, "running")
     (output / "_state" / "blocks" / "0000003-00000.json").unlink()
     (output / "embeddings/part-0000003-00000.parquet").write_bytes(b"half")
-    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    run(corpus, **SMALL)
     assert files(output) == uninterrupted
-    assert record(output)["counts"]["parts_reused"] == record(output)["counts"]["parts"] - 1
-
-
-def test_a_file_that_was_deleted_or_cut_is_written_again(
-    output, corpus, tiny_bundle, uninterrupted
-):
+    counts = record(output)["counts"]
+    assert counts["parts_reused"] == counts["parts"] - 1
     gone, cut = list(uninterrupted)[3:5]
     (output / gone).unlink()
     (output / cut).write_bytes(uninterrupted[cut][:100])
-    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    run(corpus, **SMALL)
     assert files(output) == uninterrupted
-    counts = record(output)["counts"]
-    assert counts["parts_reused"] == counts["parts"] - 2
+    assert record(output)["counts"]["parts_reused"] == counts["parts"] - 2
 
 
-def test_a_finished_run_is_a_no_op(output, corpus, tiny_bundle, capsys):
+def test_a_finished_run_is_a_no_op(output, corpus, run):
+    """How fast it ran is not another run; vectors without a record are not written over."""
     before = {p: p.stat().st_mtime_ns for p in sorted(output.rglob("*"))}
-    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
-    assert "nothing to do" in capsys.readouterr().out
-    assert embed(output, tiny_bundle, corpus, **SMALL, overwrite=True) == 0
-    assert {p: p.stat().st_mtime_ns for p in sorted(output.rglob("*"))} == before
+    fast = {"batch_tokens": 64, "threads": 1, "max_rejected": "3"}
+    for flags in ({}, fast, {"overwrite": True}):
+        run(corpus, **SMALL, **flags)
+        assert "nothing to do" in run.out
+        assert {p: p.stat().st_mtime_ns for p in sorted(output.rglob("*"))} == before
+    (output / "run.json").unlink()
+    run.refused(corpus, "no run.json", dim=3)
 
 
 @pytest.mark.parametrize(
     "other", [{"dim": 8}, {"pooling": "cls"}, {"block_bytes": 5000}, {"limit": 40}]
 )
-def test_another_run_in_the_folder_is_refused(output, corpus, tiny_bundle, capsys, other):
+def test_another_run_in_the_folder_is_refused(output, corpus, run, other):
     (output / "mine.txt").write_text("keep")
-    before = files(output)
-    other = SMALL | other
-    assert embed(output, tiny_bundle, corpus, **other) == 2
+    before, other = files(output), SMALL | other
     (changed,) = other.keys() - SMALL.keys() or {"block_bytes"}
-    assert f"holds another run (--{changed} changed since)" in capsys.readouterr().err
+    run.refused(corpus, f"holds another run (--{changed} changed since)", **other)
     assert files(output) == before
-    assert embed(output, tiny_bundle, corpus, overwrite=True, **other) == 0
+    run(corpus, overwrite=True, **other)
     assert len(rows(output)["id"]) == min(LINES, other.get("limit", LINES))
     assert (output / "mine.txt").read_text() == "keep"
-
-
-def test_how_fast_it_ran_is_not_another_run(output, corpus, tiny_bundle, capsys):
-    flags = {"batch_tokens": 64, "threads": 1, "max_rejected": "3"}
-    assert embed(output, tiny_bundle, corpus, **SMALL, **flags) == 0
-    assert "nothing to do" in capsys.readouterr().out
-
-
-def test_vectors_without_a_record_are_not_written_over(output, corpus, tiny_bundle, capsys):
-    (output / "run.json").unlink()
-    assert embed(output, tiny_bundle, corpus, dim=3) == 2
-    assert "no run.json" in capsys.readouterr().err
 
 
 def test_two_jobs_at_once_do_no_harm(tmp_path, corpus, tiny_bundle, uninterrupted):
     output = tmp_path / "out"
     command = ["embed", *flags_of(output, tiny_bundle, corpus, **SMALL)]
-    jobs = [start(*command), start(*command)]
-    for job in jobs:
-        finish(job)
+    for process in [start(*command), start(*command)]:
+        finish(process)
     assert files(output) == uninterrupted
     assert record(output)["status"] == "done"
     assert record(output)["counts"]["embedded"] == LINES
@@ -189,7 +172,7 @@ def test_ctrl_c_says_how_many_documents_are_kept(tmp_path, corpus, tiny_bundle, 
     assert "finished and kept, the same command computes the rest:\n  " in errors
 
 
-def test_old_temporary_files_are_swept(tmp_path, corpus, tiny_bundle):
+def test_old_temporary_files_are_swept(tmp_path, corpus, run):
     output = tmp_path / "out"
     (output / "_state" / "blocks").mkdir(parents=True)
     old = output / "_state" / ".tmp-elsewhere-12-abcdef01-0000000-00000.json"
@@ -197,91 +180,69 @@ def test_old_temporary_files_are_swept(tmp_path, corpus, tiny_bundle):
     for path in (old, young):
         path.write_bytes(b"half")
     os.utime(old, (time.time() - 90_000, time.time() - 90_000))
-    assert embed(output, tiny_bundle, corpus) == 0
-    assert stray(output) == [young.name]
+    assert stray(run(corpus)) == [young.name]
 
 
 @pytest.mark.parametrize(
     ("text", "now"),
     [("one\ntwo\nthree\n", "14;"), ("one\nten\n", "as many, but written anew;")],
 )
-def test_a_changed_file_fails_the_job_by_name(
-    tmp_path, tiny_bundle, capsys, monkeypatch, text, now
-):
+def test_a_changed_file_fails_the_job_by_name(tmp_path, run, monkeypatch, text, now):
     """The file changes after the command line has listed it."""
-    from bert_embed.pipeline import job
-
-    path = tmp_path / "in.txt"
-    path.write_text("one\ntwo\n")
+    (path,) = run.written({"in.txt": "one\ntwo\n"})
     straight = job.run_job
 
-    def later(run, record):
+    def later(attempt, record):
         path.write_text(text)
         os.utime(path, (0, 0))  # clocks of file systems are coarse
-        straight(run, record)
+        straight(attempt, record)
 
     monkeypatch.setattr(job, "run_job", later)
-    assert embed(tmp_path / "out", tiny_bundle, path) == 1
-    message = capsys.readouterr().err
-    assert f"{path} changed after the job started: listed with 8 bytes, now {now}" in message
-    assert "run again with --overwrite, or into another --output" in message
-    assert record(tmp_path / "out")["status"] == "failed"
+    output = run(path, code=1)
+    assert f"{path} changed after the job started: listed with 8 bytes, now {now}" in run.err
+    assert "run again with --overwrite, or into another --output" in run.err
+    assert record(output)["status"] == "failed"
 
 
-def test_damaged_compressed_input_fails_by_name_and_keeps_what_is_done(
-    tmp_path, tiny_bundle, capsys
-):
-    import gzip
-
-    lines = b"".join(b"line %d\n" % n for n in range(40_000))
-    whole = gzip.compress(lines)
-    (tmp_path / "a.txt").write_text("the bank of the river\n")
-    (tmp_path / "in.txt.gz").write_bytes(whole[: len(whole) * 2 // 3])
-    texts = tmp_path / "a.txt", tmp_path / "in.txt.gz"
-    assert embed(tmp_path / "out", tiny_bundle, *texts, block_bytes=100_000) == 1
-    message = capsys.readouterr().err
-    assert f"{tmp_path}/in.txt.gz is damaged gzip data" in message
-    assert "Traceback" not in message
-    assert "while running" not in message + record(tmp_path / "out")["error"]
-    assert record(tmp_path / "out")["status"] == "failed"
+def test_damaged_compressed_input_fails_by_name_and_keeps_what_is_done(tmp_path, run):
+    whole = gzip.compress(b"".join(b"line %d\n" % n for n in range(40_000)))
+    cut = {"in.txt.gz": whole[: len(whole) * 2 // 3]}
+    output = run({"a.txt": "the bank of the river\n"} | cut, code=1, block_bytes=100_000)
+    assert f"{tmp_path}/in.txt.gz is damaged gzip data" in run.err
+    assert "while running" not in run.err + record(output)["error"]
+    assert record(output)["status"] == "failed"
     # A file that is written again is another input: the message says what takes it.
-    assert "into another --output, with --skip_existing for this one, or with --over" in message
-    (tmp_path / "in.txt.gz").write_bytes(whole)
-    assert embed(tmp_path / "out", tiny_bundle, *texts, block_bytes=100_000) == 2
-    flags = {"skip_existing": tmp_path / "out", "block_bytes": 100_000}
-    assert embed(tmp_path / "new", tiny_bundle, *texts, **flags) == 0
-    counts = record(tmp_path / "new")["counts"]
+    assert "into another --output, with --skip_existing for this one, or with --over" in run.err
+    texts = run.written({"a.txt": "the bank of the river\n", "in.txt.gz": whole})
+    run(texts, code=2, block_bytes=100_000)
+    new = run(texts, "new", skip_existing=output, block_bytes=100_000)
+    counts = record(new)["counts"]
     assert counts["skipped"] + counts["embedded"] == 40_001
 
 
-def test_skipped_blocks_of_a_run_that_is_written_stay(tmp_path, tiny_bundle, capsys):
-    text, output = tmp_path / "in.txt", tmp_path / "out"
-    text.write_text("the bank of the river\n" * 100)
-    small = {"block_bytes": 1000}
-    assert embed(output, tiny_bundle, text, **small, skip_blocks="1") == 0
+def test_skipped_blocks_of_a_run_that_is_written_stay(run):
+    text, small = {"in.txt": "the bank of the river\n" * 100}, {"block_bytes": 1000}
+    output = run(text, **small, skip_blocks="1")
     before = files(output)
     with OutputFolder(str(output)).held():
-        assert embed(output, tiny_bundle, text, **small) == 1
-    assert "another command writes to" in capsys.readouterr().err
+        run(text, code=1, **small)
+    assert "another command writes to" in run.err
     assert files(output) == before
-    assert embed(output, tiny_bundle, text, **small) == 0
+    run(text, **small)
     assert rejected(output) == []
 
 
-def test_overwrite_waits_for_no_run_that_writes_there(tmp_path, tiny_bundle, capsys):
-    text = tmp_path / "in.txt"
-    text.write_text("the bank\n")
-    folder = OutputFolder(str(tmp_path / "out"))
-    with folder.held():
-        assert embed(tmp_path / "out", tiny_bundle, text, overwrite=True) == 1
-        assert "another command writes to" in capsys.readouterr().err
-        assert embed(tmp_path / "out", tiny_bundle, text) == 0
-    (tmp_path / "other.txt").write_text("a river\n")
+def test_overwrite_waits_for_no_run_that_writes_there(tmp_path, run):
+    text, other = {"in.txt": "the bank\n"}, {"other.txt": "a river\n"}
+    with OutputFolder(str(tmp_path / "out")).held():
+        run(text, code=1, overwrite=True)
+        assert "another command writes to" in run.err
+        run(text)
     with OutputFolder(str(tmp_path / "new")).held(alone=True):
-        assert embed(tmp_path / "new", tiny_bundle, tmp_path / "other.txt") == 1
-        assert "another command writes to" in capsys.readouterr().err
+        run(other, "new", code=1)
+        assert "another command writes to" in run.err
     assert not (tmp_path / "new" / "_state").exists()
-    assert embed(tmp_path / "new", tiny_bundle, tmp_path / "other.txt") == 0
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "other.txt", overwrite=True) == 0
-    assert len(rows(tmp_path / "out")["id"]) == 1
-    assert not (tmp_path / "out" / "_state" / "lock").exists()
+    run(other, "new")
+    output = run(other, overwrite=True)
+    assert len(rows(output)["id"]) == 1
+    assert not (output / "_state" / "lock").exists()

@@ -1,9 +1,7 @@
 """What takes one output takes several: of each document the newest version counts, once."""
 
-import json
 import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,7 +10,6 @@ import pytest
 import bert_embed
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed
 from tests.support.daily import THREE_DAYS, in_progress, three_days
 from tests.support.outputs import content_of
 
@@ -31,6 +28,18 @@ def days(request, tiny_bundle, tmp_path_factory):
 
 def names(days):
     return [str(days / day) for day in THREE_DAYS]
+
+
+@pytest.fixture
+def refused(capsys):
+    """Runs a command that is refused with this message."""
+
+    def refuse(message, *words):
+        capsys.readouterr()
+        assert main(list(map(str, words))) == 2
+        assert message in capsys.readouterr().err
+
+    return refuse
 
 
 def test_read_gives_the_newest_of_each_document_once(days, tiny_bundle):
@@ -68,45 +77,40 @@ def test_a_part_that_is_finished_meanwhile_changes_no_answer(days, tmp_path, beg
     assert bert_embed.read(outputs, partial=True)[0] == IDS
 
 
-def test_a_run_that_lost_its_record_is_not_left_out_unseen(days, tiny_bundle, tmp_path, capsys):
-    shutil.copytree(days, tmp_path / "out")
-    (tmp_path / "out" / "wednesday" / "run.json").unlink()
-    for named in (f"{tmp_path}/out", f"{tmp_path}/out/*day"):
+def test_a_run_that_lost_its_record_is_not_left_out_unseen(days, run, tmp_path, refused):
+    shutil.copytree(days, tmp_path / "days")
+    (tmp_path / "days" / "wednesday" / "run.json").unlink()
+    for named in (f"{tmp_path}/days", f"{tmp_path}/days/*day"):
         with pytest.raises(InputError, match=r"wednesday holds .* but no run.json: copy the whole"):
             bert_embed.read(named)
-        assert main(["search", named, "river"]) == 2
-        assert "wednesday holds " in capsys.readouterr().err
-    more = {"skip_existing": tmp_path / "out", "granularity": "sentence,word"}
-    assert embed(tmp_path / "new", tiny_bundle, days.parent / "monday.jsonl", **more) == 2
-    assert "wednesday holds " in capsys.readouterr().err
+        refused("wednesday holds ", "search", named, "river")
+    more = {"skip_existing": tmp_path / "days", "granularity": "sentence,word"}
+    run.refused(days.parent / "monday.jsonl", "wednesday holds ", **more)
 
 
-def test_an_output_that_is_missing_between_others_is_named(days, tiny_bundle, tmp_path, capsys):
-    shutil.copytree(days, tmp_path / "out")
-    (tmp_path / "out" / "tuesday").rename(tmp_path / "aside")
+def test_an_output_that_is_missing_between_others_is_named(days, run, tmp_path):
+    shutil.copytree(days, tmp_path / "days")
+    (tmp_path / "days" / "tuesday").rename(tmp_path / "aside")
     with pytest.raises(InputError, match=r"wednesday continues .*out/tuesday, too, without which"):
-        bert_embed.read(tmp_path / "out")
-    flags = {"skip_existing": tmp_path / "out", "granularity": "sentence,word"}
-    assert embed(tmp_path / "new", tiny_bundle, days.parent / "monday.jsonl", **flags) == 2
-    assert "out/tuesday, too, without which documents that" in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()
-    assert bert_embed.read([tmp_path / "out", tmp_path / "aside"])[0] == IDS
+        bert_embed.read(tmp_path / "days")
+    flags = {"skip_existing": tmp_path / "days", "granularity": "sentence,word"}
+    message = "out/tuesday, too, without which documents that"
+    run.refused(days.parent / "monday.jsonl", message, **flags)
+    assert bert_embed.read([tmp_path / "days", tmp_path / "aside"])[0] == IDS
     assert bert_embed.read([tmp_path / "aside", days / "wednesday"])[0] == ["1", "3", "4"]
 
 
-def test_a_damaged_file_is_named_with_its_output(days, tmp_path, capsys):
+def test_a_damaged_file_is_named_with_its_output(days, tmp_path, refused):
     shutil.copytree(days, tmp_path / "out")
     path = next((tmp_path / "out" / "tuesday" / "embeddings").iterdir())
     path.write_bytes(path.read_bytes()[:-9] + b"?" * 9)
     for words in (["search", "the first"], ["report", f"--output={tmp_path}/report.html"]):
-        assert main([words[0], f"{tmp_path}/out", words[1]]) == 2
-        assert f"{path} is damaged" in capsys.readouterr().err
+        refused(f"{path} is damaged", words[0], tmp_path / "out", words[1])
 
 
-def test_other_vectors_are_not_read_with_these(days, tiny_bundle, tmp_path):
-    other = tmp_path / "other"
+def test_other_vectors_are_not_read_with_these(days, run, tmp_path):
     flags = {"pooling": "cls", "granularity": "sentence,word"}
-    assert embed(other, tiny_bundle, days.parent / "monday.jsonl", **flags) == 0
+    other = run(days.parent / "monday.jsonl", "other", **flags)
     with pytest.raises(InputError, match=r"pooling is \"cls\" there and \"mean\" here; take them"):
         bert_embed.read([days / "monday", other])
     with pytest.raises(InputError, match="nothing is not the output of a run"):
@@ -115,7 +119,7 @@ def test_other_vectors_are_not_read_with_these(days, tiny_bundle, tmp_path):
         bert_embed.read([])
 
 
-def test_export_takes_the_newest_of_each_document(days, tmp_path, capsys):
+def test_export_takes_the_newest_of_each_document(days, run, tmp_path, refused, capsys):
     ids, vectors = bert_embed.read(days)
     for number, folders in enumerate([[str(days)], [f"{days}/*"], names(days)]):
         dest = tmp_path / str(number)
@@ -128,18 +132,13 @@ def test_export_takes_the_newest_of_each_document(days, tmp_path, capsys):
     assert main(["export", str(days), str(words), "--to=npy", "--granularity=word"]) == 0
     rows = pq.read_table(words / "metadata_0000.parquet")
     assert list(dict.fromkeys(rows["id"].to_pylist())) == IDS
-    assert main(["export", str(days), f"{days}/tuesday/x", "--to=npy"]) == 2
-    assert "lies in the output itself" in capsys.readouterr().err
-    assert main(["export", str(tmp_path / "x"), "--to=npy"]) == 2
-    assert "DIR or DEST is missing: give the output of a run, then DEST" in capsys.readouterr().err
-
-
-def test_outputs_with_other_columns_are_not_exported_together(days, tiny_bundle, tmp_path, capsys):
+    refused("lies in the output itself", "export", days, f"{days}/tuesday/x", "--to=npy")
+    message = "DIR or DEST is missing: give the output of a run, then DEST"
+    refused(message, "export", tmp_path / "x", "--to=npy")
     flags = {"granularity": "sentence,word", "keep_text": True}
-    assert embed(tmp_path / "texts", tiny_bundle, f"{days.parent}/monday.jsonl", **flags) == 0
-    both = [str(days / "tuesday"), str(tmp_path / "texts")]
-    assert main(["export", *both, str(tmp_path / "x"), "--to=npy"]) == 2
-    assert "has the columns id, text, but" in capsys.readouterr().err
+    texts = run(f"{days.parent}/monday.jsonl", "texts", **flags)
+    message = "has the columns id, text, but"
+    refused(message, "export", days / "tuesday", texts, tmp_path / "x", "--to=npy")
 
 
 def test_a_report_of_several_outputs_adds_them_up(days, tmp_path, capsys):
@@ -156,48 +155,36 @@ def test_a_report_of_several_outputs_adds_them_up(days, tmp_path, capsys):
     assert "--output FILE is missing, 3 outputs" in capsys.readouterr().err
 
 
-def test_outputs_whose_earlier_one_was_overwritten_are_refused(tmp_path, tiny_bundle, capsys):
+def test_outputs_whose_earlier_one_was_overwritten_are_refused(tmp_path, run, tiny_bundle, refused):
     three_days(tmp_path, tmp_path / "out", tiny_bundle)
     monday, tuesday, _ = names(tmp_path / "out")
-    other = tmp_path / "other.jsonl"
-    other.write_text('{"id": "1", "text": "another"}\n{"id": "5", "text": "five"}\n')
-    assert embed(Path(monday), tiny_bundle, other, overwrite=True) == 0
+    other = [{"id": "1", "text": "another"}, {"id": "5", "text": "five"}]
+    run({"other.jsonl": other}, "out/monday", overwrite=True)
     problem = f"{tuesday} continues another run than {monday} holds now"
     with pytest.raises(InputError, match=re.escape(problem)):
         bert_embed.read([monday, tuesday])
-    capsys.readouterr()
-    assert main(["search", monday, tuesday, "one"]) == 2
-    assert problem in capsys.readouterr().err
+    refused(problem, "search", monday, tuesday, "one")
     assert bert_embed.read(monday)[0] == ["1", "5"]
     assert bert_embed.read(tuesday)[0] == ["1"]
 
 
-def test_a_copy_of_an_output_is_not_read_with_it(days, tmp_path, capsys):
-    folder = tmp_path / "out"
-    shutil.copytree(days, folder)
+def test_a_copy_of_an_output_is_not_read_with_it(days, tmp_path, refused):
+    folder = shutil.copytree(days, tmp_path / "out")
     (folder / "latest").symlink_to(folder / "wednesday")  # the same output, not a copy
     assert sorted(bert_embed.read(folder)[0]) == sorted(IDS)
     shutil.copytree(folder / "monday", folder / "monday.bak")
     problem = f"{folder}/monday.bak and {folder}/monday hold the same run: name one of them"
     with pytest.raises(InputError, match=re.escape(problem)):
         bert_embed.read(folder)
-    for words in (
-        ["search", str(folder), "one"],
-        ["export", str(folder), f"{tmp_path}/e", "--to=npy"],
-        ["report", str(folder), f"--output={tmp_path}/page.html"],
-    ):
-        assert main(words) == 2
-        assert problem in capsys.readouterr().err
+    refused(problem, "search", folder, "one")
+    refused(problem, "export", folder, f"{tmp_path}/e", "--to=npy")
+    refused(problem, "report", folder, f"--output={tmp_path}/page.html")
 
 
-def test_a_report_says_nothing_of_texts_of_outputs_that_are_replaced(tmp_path, tiny_bundle, capsys):
-    for name, text in (("1", "a red river"), ("2", "a bank")):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"id": "a", "text": text}))
-        earlier = {"skip_existing": tmp_path / "out"} if name == "2" else {}
-        source = tmp_path / f"{name}.jsonl"
-        assert embed(tmp_path / "out" / name, tiny_bundle, source, **earlier) == 0
+def test_a_report_says_nothing_of_texts_of_outputs_that_are_replaced(tmp_path, run, capsys):
+    run({"1.jsonl": [{"id": "a", "text": "a red river"}]}, "out/1")
+    run({"2.jsonl": [{"id": "a", "text": "a bank"}]}, "out/2", skip_existing=tmp_path / "out")
     (tmp_path / "1.jsonl").unlink()
-    capsys.readouterr()
     assert main(["report", str(tmp_path / "out"), f"--output={tmp_path}/report.html"]) == 0
     assert main(["search", str(tmp_path / "out"), "a bank"]) == 0
     assert "no texts" not in capsys.readouterr().err

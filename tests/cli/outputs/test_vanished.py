@@ -78,18 +78,15 @@ FAULTS = {
 @pytest.mark.parametrize(
     ("fault", "parts"), [*((fault, 5) for fault in FAULTS), ("moved", PARTS), ("a file cut", PARTS)]
 )
-def test_the_job_fails_in_one_sentence(
-    tmp_path, tiny_bundle, corpus, monkeypatch, capsys, fault, parts
-):
-    output = tmp_path / "out"
+def test_the_job_fails_in_one_sentence(run, corpus, monkeypatch, capsys, fault, parts):
     after_parts(monkeypatch, parts, FAULTS[fault])
     flags = {"block_bytes": 700, "max_rejected": 1}
-    assert embed(output, tiny_bundle, corpus, **flags) == 1
-    check_one_sentence(capsys.readouterr().err)
+    output = run(corpus, code=1, **flags)
+    check_one_sentence(run.err)
     if (output / "run.json").exists():
         assert record(output)["status"] == "failed"
         monkeypatch.undo()
-        assert embed(output, tiny_bundle, corpus, **flags) == 0, capsys.readouterr().err
+        run(corpus, **flags)
         assert len(rows(output)["id"]) == 239
         assert main(["verify", str(output)]) == 0
 
@@ -125,17 +122,14 @@ def test_of_a_bucket_too(tmp_path, tiny_bundle, corpus, monkeypatch, capsys, gcs
     assert len(rows(folder)["id"]) == 239
 
 
-def test_another_run_in_the_folder_is_not_overwritten(
-    tmp_path, tiny_bundle, corpus, monkeypatch, capsys
-):
+def test_another_run_in_the_folder_is_not_overwritten(run, corpus, monkeypatch):
     """Whoever gave the folder to another run had --overwrite and no lock, as on a store."""
-    output = tmp_path / "out"
 
     def give_away(folder):
         data = json.loads((folder / "run.json").read_text())
         (folder / "run.json").write_text(json.dumps(data | {"run": "0" * 32}))
 
     after_parts(monkeypatch, 5, give_away)
-    assert embed(output, tiny_bundle, corpus, block_bytes=700) == 1
-    check_one_sentence(capsys.readouterr().err)
+    output = run(corpus, code=1, block_bytes=700)
+    check_one_sentence(run.err)
     assert record(output)["run"] == "0" * 32

@@ -20,7 +20,6 @@ from tests.support.command import (
     record,
     rejected,
     say_status,
-    write_json,
 )
 
 LINES = 40
@@ -85,35 +84,44 @@ FAULTS = {
 }
 
 
-def test_an_output_that_is_as_it_was_written_passes(output, capsys):
-    assert len(block_records(output)) > 2
-    assert main(["verify", str(output)]) == 0
-    said = capsys.readouterr()
-    assert "all as written" in said.out
-    assert said.err == ""
+@pytest.fixture
+def verify(capsys):
+    """Verifies an output with these flags; what it says, and the exit code."""
+
+    def verified(output, *flags, code=0):
+        capsys.readouterr()
+        assert main(["verify", str(output), *flags]) == code
+        out, err = capsys.readouterr()
+        return out + err
+
+    return verified
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_each_fault_is_named_and_repaired(output, capsys, fault):
+def test_each_fault_is_named_and_repaired(output, verify, fault):
     whole = files(output)
+    assert len(block_records(output)) > 2
+    assert "all as written" in verify(output)
     name, damage, said = FAULTS[fault]
     damage(output / name)
-    assert main(["verify", str(output)]) == 1
-    told = capsys.readouterr()
-    assert said in told.out
-    assert "--repair" in told.err
-    assert main(["verify", str(output), "--repair"]) == 0
+    told = verify(output, code=1)
+    assert said in told
+    assert "--repair" in told
+    verify(output, "--repair")
     assert files(output) == whole
-    assert main(["verify", str(output)]) == 0
+    verify(output)
 
 
-def test_counts_that_do_not_add_up_are_named(output, capsys):
+def test_a_file_of_somebody_else_and_wrong_counts_are_named(output, verify):
+    (output / "embeddings" / "notes.parquet").write_bytes(b"mine")
+    said = "embeddings/notes.parquet: does not belong there: no run wrote it, and it may be removed"
+    assert said in verify(output, "--repair", code=1)
+    assert (output / "embeddings" / "notes.parquet").read_bytes() == b"mine"
     changed = record(output)
     changed["counts"]["embedded"] += 1
     (output / "run.json").write_text(json.dumps(changed))
-    assert main(["verify", str(output)]) == 1
     said = f"run.json: counts {LINES} embedded, the block records {LINES - 1}"
-    assert said in capsys.readouterr().out
+    assert said in verify(output, code=1)
 
 
 def test_a_file_of_somebody_else_is_named_and_left_alone(output, capsys):
@@ -124,13 +132,12 @@ def test_a_file_of_somebody_else_is_named_and_left_alone(output, capsys):
     assert (output / "embeddings" / "notes.parquet").read_bytes() == b"mine"
 
 
-def test_a_changed_input_is_never_repaired_into_another_run(output, corpus, capsys):
+def test_a_changed_input_is_never_repaired_into_another_run(output, corpus, verify):
     kept, times = corpus.read_text(), (corpus.stat().st_atime_ns, corpus.stat().st_mtime_ns)
     (output / FIRST).unlink()
     try:
         corpus.write_text(kept + "more\n")
-        assert main(["verify", str(output), "--repair"]) == 2
-        assert "cannot be repaired: its input" in capsys.readouterr().err
+        assert "cannot be repaired: its input" in verify(output, "--repair", code=2)
     finally:
         corpus.write_text(kept)
         os.utime(corpus, ns=times)
@@ -149,27 +156,24 @@ def test_no_reader_takes_files_that_are_not_those_of_the_run(output, tiny_bundle
 
 def test_an_unfinished_run_is_read_only_on_request(output):
     say_status(output, "running")
-    whole = len(bert_embed.read(output, partial=True)[0])
-    assert whole == LINES - 1
+    assert len(bert_embed.read(output, partial=True)[0]) == LINES - 1
     block_records(output)[1].unlink()
-    with pytest.raises(
-        ValueError, match=r"the run is not complete \(status running\).*partial=True"
-    ):
+    unfinished = r"the run is not complete \(status running\).*partial=True"
+    with pytest.raises(ValueError, match=unfinished):
         bert_embed.read(output)
     ids, vectors = bert_embed.read(output, partial=True)
-    assert 0 < len(ids) == len(vectors) < whole
+    assert 0 < len(ids) == len(vectors) < LINES - 1
 
 
-def test_a_run_that_is_running_has_no_problems(output, capsys):
+def test_a_run_that_is_running_has_no_problems(output, verify):
     say_status(output, "running")
     block_records(output)[1].unlink()
     left = len(block_records(output))
-    assert main(["verify", str(output)]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert f"its run is running, or was killed; {left} parts finished so far: wait for" in said.err
-    assert "repair" not in said.err
-    assert main(["verify", str(output), "--repair"]) == 0
+    said = verify(output, code=1)
+    unfinished = f"its run is running, or was killed; {left} parts finished so far: wait for"
+    assert unfinished in said.splitlines()[0]
+    assert "repair" not in said
+    verify(output, "--repair")
 
 
 @pytest.mark.slow
@@ -182,7 +186,7 @@ def test_a_run_that_is_running_has_no_problems(output, capsys):
     ids=["lost", "cut"],
 )
 def test_files_that_change_while_a_run_goes_on_fail_it(
-    output, corpus, tiny_bundle, capsys, monkeypatch, change, problem
+    output, corpus, run, monkeypatch, change, problem
 ):
     """An earlier attempt wrote all but one part; a file of it changes while that one is written."""
     whole = files(output)
@@ -196,22 +200,24 @@ def test_files_that_change_while_a_run_goes_on_fail_it(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", changing)
-        assert embed(output, tiny_bundle, corpus, **SMALL) == 1
-    assert f"{FIRST}: {problem}" in capsys.readouterr().err
+        run(corpus, code=1, **SMALL)
+    assert f"{FIRST}: {problem}" in run.err
     assert record(output)["status"] == "failed"
-    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    run(corpus, **SMALL)
     assert files(output) == whole
 
 
-def test_what_a_dead_attempt_left_beside_its_part_is_removed(output, corpus, tiny_bundle):
+def test_what_a_dead_attempt_left_beside_its_part_is_removed(output, corpus, run, verify):
     say_status(output, "failed")
     left = output / "rejected" / "part-0000000-00000.jsonl"
     left.parent.mkdir(exist_ok=True)
     left.write_text("{}\n")
-    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    run(corpus, **SMALL)
     assert not left.exists()
     assert len(rejected(output)) == 1
-    assert main(["verify", str(output)]) == 0
+    (path,) = data_files(output, "rejected")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600  # for its owner only
+    verify(output)
 
 
 def test_rejected_records_are_for_their_owner_only(output):
@@ -219,76 +225,54 @@ def test_rejected_records_are_for_their_owner_only(output):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-@pytest.fixture(scope="module")
-def tokenized(corpus, tiny_bundle, tmp_path_factory):
-    """The output of `tokenize`, which no test changes."""
-    output = tmp_path_factory.mktemp("tokenized") / "out"
+def test_a_copy_of_examples_is_checked_and_repaired_in_its_own_place(
+    tmp_path, corpus, tiny_bundle, verify, capsys
+):
+    output, copy = tmp_path / "out", tmp_path / "copy"
     assert main(["tokenize", *flags_of(output, tiny_bundle, corpus, **SMALL)]) == 0
-    return output
-
-
-def test_a_copy_of_examples_is_checked_and_repaired_in_its_own_place(tmp_path, tokenized, capsys):
-    original = files(tokenized)
-    copy = shutil.copytree(tokenized, tmp_path / "copy")
-    damaged = data_files(copy, "examples")
+    original = files(output)
+    damaged = data_files(shutil.copytree(output, copy), "examples")
     damaged[0].unlink()
     flip(damaged[1])
-    assert main(["verify", str(copy)]) == 1
-    told = capsys.readouterr().out
+    told = verify(copy, code=1)
     assert "examples/part-0000000-00000.tfrecord: missing" in told
     assert "examples/part-0000001-00000.tfrecord: has crc32c" in told
-    assert main(["verify", str(copy), "--repair"]) == 0
-    assert files(copy) == files(tokenized) == original
-
-
-def test_examples_that_were_moved_are_whole_in_the_new_place(
-    tmp_path, tokenized, corpus, tiny_bundle, capsys
-):
-    copy = shutil.copytree(tokenized, tmp_path / "copy")
+    verify(copy, "--repair")
+    assert files(copy) == files(output) == original
     moved = copy.rename(tmp_path / "moved")
-    assert main(["verify", str(moved)]) == 0
-    capsys.readouterr()
+    verify(moved)
     assert main(["tokenize", *flags_of(moved, tiny_bundle, corpus, **SMALL)]) == 0
     assert "nothing to do" in capsys.readouterr().out
 
 
-def test_an_output_of_bytes_on_cloud_storage_is_verified_there(gcs, corpus, tiny_bundle, capsys):
+def test_an_output_of_bytes_on_cloud_storage_is_verified_there(gcs, corpus, tiny_bundle, verify):
     bucket = gcs.client.create_bucket("verify")
     assert embed("gs://verify/out", tiny_bundle, corpus, **SMALL) == 0
-    assert main(["verify", "gs://verify/out"]) == 0
+    verify("gs://verify/out")
     blob = bucket.blob(f"out/{FIRST}")
     data = bytearray(blob.download_as_bytes())
     data[100] ^= 1
     blob.upload_from_string(bytes(data))
-    assert main(["verify", "gs://verify/out"]) == 1
-    assert f"gs://verify/out: {FIRST}: has crc32c" in capsys.readouterr().out
+    assert f"gs://verify/out: {FIRST}: has crc32c" in verify("gs://verify/out", code=1)
     with pytest.raises(ValueError, match="is damaged"):
         bert_embed.read("gs://verify/out")
 
 
-def test_what_is_no_output_is_refused(tmp_path, capsys):
+def test_what_is_no_output_is_refused(tmp_path, verify):
     (tmp_path / "file").write_text("")
-    no_run, no_folder = "is not the output of a run", "is a file; give the output folder of a run"
-    for command, place, told in (
-        ("verify", "", no_run),
-        ("verify", "file", no_folder),
-    ):
-        assert main([command, str(tmp_path / place)]) == 2
-        assert told in capsys.readouterr().err
+    assert "is not the output of a run" in verify(tmp_path, code=2)
+    assert "is a file; give the output folder of a run" in verify(tmp_path / "file", code=2)
 
 
-def test_an_increment_is_repaired_against_the_runs_of_its_day(corpus, tiny_bundle, tmp_path):
-    runs = tmp_path / "runs"
+def test_an_increment_is_repaired_against_the_runs_of_its_day(tmp_path, run, verify):
     for day, lines in enumerate((10, 20, 30)):
-        path = tmp_path / f"in{day}.jsonl"
-        rows = [{"id": n, "text": f"text {n}"} for n in range(lines)]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        earlier = {"skip_existing": runs} if day else {}
-        assert embed(runs / f"day{day}", tiny_bundle, path, **earlier) == 0
-    (file,) = (runs / "day1" / "embeddings").glob("part-*")
+        earlier = {"skip_existing": tmp_path / "runs"} if day else {}
+        texts = [{"id": n, "text": f"text {n}"} for n in range(lines)]
+        run({f"in{day}.jsonl": texts}, f"runs/day{day}", **earlier)
+    (file,) = (tmp_path / "runs" / "day1" / "embeddings").glob("part-*")
     kept = file.read_bytes()
     file.unlink()
-    assert main(["verify", str(runs / "day1"), "--repair"]) == 0
+    verify(tmp_path / "runs" / "day1", "--repair")
     assert file.read_bytes() == kept
 
 
@@ -299,20 +283,15 @@ def test_an_increment_is_repaired_against_the_runs_of_its_day(corpus, tiny_bundl
         (flip, "deleted/part-0000000-00000.parquet: is damaged"),
     ],
 )
-def test_a_fault_of_deleted_ids_is_one_problem(tmp_path, tiny_bundle, capsys, fault, said):
-    source = write_json(tmp_path / "in.jsonl", *({"id": n, "text": "a bank"} for n in range(9)))
-    assert embed(tmp_path / "1", tiny_bundle, source) == 0
-    write_json(tmp_path / "fewer.jsonl", *({"id": n, "text": "a bank"} for n in range(8)))
-    earlier = {"skip_existing": tmp_path / "1"}
-    assert embed(tmp_path / "2", tiny_bundle, tmp_path / "fewer.jsonl", **earlier) == 0
-    (file,) = (tmp_path / "2" / "deleted").iterdir()
+def test_a_fault_of_deleted_ids_is_one_problem(run, verify, fault, said):
+    texts = [{"id": n, "text": "a bank"} for n in range(9)]
+    first = run({"in.jsonl": texts}, "1")
+    second = run({"fewer.jsonl": texts[:8]}, "2", skip_existing=first)
+    (file,) = (second / "deleted").iterdir()
     kept = file.read_bytes()
     fault(file)
-    capsys.readouterr()
-    assert main(["verify", str(tmp_path / "2")]) == 1
-    shown = capsys.readouterr()
-    assert shown.out.count("\n") == 1
-    assert said in shown.out
-    assert "error: 1 problem in" in shown.err
-    assert main(["verify", str(tmp_path / "2"), "--repair"]) == 0
+    problem, error = verify(second, code=1).splitlines()
+    assert said in problem
+    assert "error: 1 problem in" in error
+    verify(second, "--repair")
     assert file.read_bytes() == kept

@@ -12,6 +12,7 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.report import sample
 from tests.support.command import embed, record, rejected
 from tests.support.outputs import content, content_of, finished_run
 
@@ -135,7 +136,8 @@ def test_extra_columns_become_colours(page):
     assert (year["kind"], year["values"][:3]) == ("number", [1990, 1991, 1992])
 
 
-def test_equal_runs_give_equal_pages(page, corpus, tiny_bundle, tmp_path):
+def test_equal_runs_give_equal_pages(page, corpus, tiny_bundle, tmp_path, monkeypatch):
+    monkeypatch.setattr(sample, "UNASKED", 2000)
     assert embed(tmp_path / "out", tiny_bundle, corpus, **SILENT) == 0
     other = content(tmp_path / "out")
     outputs = page["run"]["output"], other["run"]["output"]
@@ -163,7 +165,7 @@ def test_texts_are_shown_unless_switched_off_and_only_to_the_owner(output, page,
     assert file.stat().st_mode & 0o044 == 0o044
 
 
-def test_columns_of_times_that_python_cannot_hold_are_shown(tiny_bundle, tmp_path):
+def test_columns_of_times_that_python_cannot_hold_are_shown(run, tmp_path):
     last = 253402300799  # the last second of the year 9999
     table = {
         "text": ["the same river"],
@@ -172,43 +174,19 @@ def test_columns_of_times_that_python_cannot_hold_are_shown(tiny_bundle, tmp_pat
         "beyond": pyarrow.array([last + 1], pyarrow.timestamp("s")),
     }
     pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "in.parquet")
-    extra = {"extra_columns": "fine,last,beyond"}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.parquet", **extra) == 0
-    (fine,), (instant,), (beyond,) = (
-        one["labels"] for one in content(tmp_path / "out")["documents"]["columns"]
-    )
-    assert (fine, instant) == ("00:00:00", "9999-12-31 23:59:59+00:00")
-    assert beyond == "10000-01-01 00:00:00.000"
+    output = run(tmp_path / "in.parquet", extra_columns="fine,last,beyond")
+    labels = [one["labels"] for one in content(output)["documents"]["columns"]]
+    assert labels == [["00:00:00"], ["9999-12-31 23:59:59+00:00"], ["10000-01-01 00:00:00.000"]]
 
 
-def test_a_run_shows_the_texts_of_its_input(corpus, tiny_bundle, tmp_path):
-    assert embed(tmp_path / "out", tiny_bundle, corpus, **FLAGS) == 0
-    made = content(tmp_path / "out")
-    lines = [line for name in ("a", "b") for line in (corpus / f"{name}.jsonl").open()]
-    texts = {record["id"]: record["text"] for record in map(_json, lines) if record}
-    shown = dict(zip(made["documents"]["ids"], made["documents"]["texts"], strict=True))
-    assert shown == {name: texts[name] for name in shown}
-    assert (tmp_path / "out" / "report.html").stat().st_mode & 0o077 == 0
-
-
-def _json(line):
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
-
-
-def test_clusters_are_named_by_the_words_that_set_them_apart(tiny_bundle, tmp_path):
+def test_clusters_are_named_by_the_words_that_set_them_apart(run):
     draw = np.random.default_rng(2)
     subjects = [("red", "river"), ("money", "bank"), ("seven", "stars")]
     common = ("the", "of", "and")
     texts = [
         " ".join([*draw.choice(common, 6), *draw.choice(subjects[n % 3], 6)]) for n in range(90)
     ]
-    path = tmp_path / "in.jsonl"
-    path.write_text("\n".join(json.dumps({"text": text}) for text in texts))
-    assert embed(tmp_path / "out", tiny_bundle, path) == 0
-    made = content(tmp_path / "out")
+    made = content(run({"in.jsonl": [{"text": text} for text in texts]}))
     assert len(made["clusters"]) > 1
     for cluster in made["clusters"]:
         assert cluster["words"]
@@ -216,7 +194,8 @@ def test_clusters_are_named_by_the_words_that_set_them_apart(tiny_bundle, tmp_pa
 
 
 @pytest.mark.skipif(find_spec("openTSNE") is None, reason="openTSNE is not installed")
-def test_the_map_is_that_of_tsne_where_it_is_installed(output, tmp_path):
+def test_the_map_is_that_of_tsne_where_it_is_installed(output, tmp_path, monkeypatch):
+    monkeypatch.setattr(sample, "UNASKED", 2000)
     file = tmp_path / "page.html"
     assert main(["report", str(output), f"--output={file}"]) == 0
     made = content_of(file.read_text("utf-8"))["map"]
@@ -228,6 +207,7 @@ def test_the_map_is_that_of_tsne_where_it_is_installed(output, tmp_path):
 
 
 def test_without_tsne_the_page_says_what_is_missing(output, tmp_path, monkeypatch):
+    monkeypatch.setattr(sample, "UNASKED", 2000)
     monkeypatch.setitem(sys.modules, "openTSNE", None)
     file = tmp_path / "page.html"
     assert main(["report", str(output), f"--output={file}"]) == 0

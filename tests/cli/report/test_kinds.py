@@ -5,7 +5,7 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed, write_json
+from tests.support.command import write_json
 from tests.support.loads import load
 from tests.support.outputs import content
 
@@ -34,9 +34,8 @@ STORED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", STORED.values(), ids=STORED)
-def test_vectors_are_read_as_they_are_stored(flags, corpus, tiny_bundle, tmp_path):
-    output = tmp_path / "out"
-    assert embed(output, tiny_bundle, corpus, **flags) == 0
+def test_vectors_are_read_as_they_are_stored(flags, corpus, run):
+    output = run(corpus, **flags)
     page, (ids, vectors) = content(output), bert_embed.read(output)
     assert page["documents"]["ids"] == ids
     flat = vectors.reshape(len(ids), -1)
@@ -65,24 +64,19 @@ def test_a_run_into_a_table_has_its_page(bigquery, corpus, tiny_bundle, tmp_path
     assert page["documents"]["texts"] == TEXTS
 
 
-def test_vectors_of_tokens_and_words_alone_give_a_page_without_a_map(corpus, tiny_bundle, tmp_path):
-    assert embed(tmp_path / "out", tiny_bundle, corpus, granularity="token,word") == 0
-    page = content(tmp_path / "out")
+def test_vectors_of_tokens_and_words_alone_give_a_page_without_a_map(corpus, run):
+    page = content(run(corpus, granularity="token,word"))
     assert (page["vectors"], page["documents"]) == (None, None)
     assert page["counts"]["embedded"] == page["written"]["words"]["rows"] == len(TEXTS)
     assert page["lengths"]["counts"] != []
 
 
-def test_an_empty_input_and_one_that_is_rejected_give_a_page(tiny_bundle, tmp_path):
-    (tmp_path / "empty.txt").write_text("")
-    assert embed(tmp_path / "empty", tiny_bundle, tmp_path / "empty.txt") == 0
-    page = content(tmp_path / "empty")
+def test_an_empty_input_and_one_that_is_rejected_give_a_page(tmp_path, run):
+    page = content(run({"empty.txt": ""}, "empty"))
     assert page["counts"]["records"] == 0
     assert (page["rejected"], page["documents"]) == ([], None)
-
-    (tmp_path / "bad.jsonl").write_text('{"id": "a", "text": ""}\n' * 9)
-    assert embed(tmp_path / "bad", tiny_bundle, tmp_path / "bad.jsonl", max_rejected="100%") == 0
-    page = content(tmp_path / "bad")
+    lines = {"bad.jsonl": '{"id": "a", "text": ""}\n' * 9}
+    page = content(run(lines, "bad", max_rejected="100%"))
     ((count, places),) = [(each["count"], each["places"]) for each in page["rejected"]]
     starts = [f"{tmp_path}/bad.jsonl:{24 * line}" for line in range(5)]
     assert (count, [place["source"] for place in places]) == (9, starts)
@@ -92,16 +86,12 @@ def found_bad(page):
     return {each["name"] for each in page["vectors"]["findings"] if not each["healthy"]}
 
 
-def test_vectors_that_are_not_healthy_are_reported(corpus, tiny_bundle, tmp_path):
-    texts = tmp_path / "same.txt"
-    texts.write_text("".join(f"the same text of the river {n}\n" for n in range(25)))
-    assert embed(tmp_path / "out", tiny_bundle, texts, max_seq_length=5) == 0
-    page = content(tmp_path / "out")
+def test_vectors_that_are_not_healthy_are_reported(run):
+    texts = {"in.txt": "".join(f"the same text of the river {n}\n" for n in range(25))}
+    page = content(run(texts, max_seq_length=5))
     assert {"Equal vectors", "Cosine of random pairs"} <= found_bad(page)
     assert page["full_lengths"]["longest"] > 5
-    texts.write_text("the same text\n" * 25)
-    assert embed(tmp_path / "copies", tiny_bundle, texts) == 0
-    copies = content(tmp_path / "copies")
+    copies = content(run({"same.txt": "the same text\n" * 25}, "copies"))
     assert copies["vectors"]["equal"] == 24
     assert "Equal vectors" not in found_bad(copies)
     assert "map" not in copies

@@ -1,6 +1,5 @@
 """When a report is written, when it is not, and that it never gets in the way of a run."""
 
-import json
 import os
 import re
 import shutil
@@ -9,7 +8,6 @@ from importlib.util import find_spec
 import pyarrow.dataset
 import pytest
 
-import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, flags_of, record, say_status, sentence_files
 from tests.support.outputs import content, content_of
@@ -33,146 +31,136 @@ def finished(tiny_bundle, tmp_path_factory):
     return folder / "out", folder / "in.txt"
 
 
-def test_the_summary_names_the_report_and_a_finished_run_keeps_it(
-    corpus, tiny_bundle, tmp_path, capsys
-):
-    output = tmp_path / "out"
-    assert embed(output, tiny_bundle, corpus, report="texts") == 0
-    assert capsys.readouterr().out.endswith(f", the report in {output}/report.html\n")
+@pytest.fixture
+def report(capsys):
+    """Runs `report` with these words; returns what it says."""
+
+    def reported(*words, code=0):
+        capsys.readouterr()
+        assert main(["report", *map(str, words)]) == code
+        return "".join(capsys.readouterr())
+
+    return reported
+
+
+def test_the_summary_names_the_report_and_a_finished_run_keeps_it(corpus, run):
+    output = run(corpus, report="texts")
+    assert run.out.endswith(f", the report in {output}/report.html\n")
     before = os.stat(output / "report.html").st_mtime_ns
-    assert embed(output, tiny_bundle, corpus) == 0
+    run(corpus)
     assert os.stat(output / "report.html").st_mtime_ns == before
     assert main(["verify", str(output)]) == 0
     assert pyarrow.dataset.dataset(output / "embeddings").count_rows() == len(TEXTS)
+    corpus.write_text("another text")
+    run(corpus, overwrite=True, report="false")
+    assert not (output / "report.html").exists()
 
 
-def test_it_can_be_left_out_and_written_later(corpus, tiny_bundle, tmp_path, capsys):
-    output = tmp_path / "out"
-    assert embed(output, tiny_bundle, corpus, report="false") == 0
-    assert "report.html" not in capsys.readouterr().out
+def test_it_can_be_left_out_and_written_later(corpus, run, report):
+    output = run(corpus, report="false")
+    assert "report.html" not in run.out
     assert not (output / "report.html").exists()
     fingerprint = record(output)["run"]
-    assert main(["report", str(output)]) == 0
+    report(output)
     assert content(output)["run"]["fingerprint"] == fingerprint
     (output / "report.html").unlink()
     # As after a job on a cluster that ended after its command.
-    assert embed(output, tiny_bundle, corpus) == 0
+    run(corpus)
     assert content(output)["run"]["fingerprint"] == fingerprint
 
 
-def test_a_finished_runs_page_loses_the_texts_that_it_is_to_show_no_more(
-    corpus, tiny_bundle, tmp_path
-):
-    output = tmp_path / "out"
-    assert embed(output, tiny_bundle, corpus) == 0
-    assert TEXTS[0] in (output / "report.html").read_text("utf-8")
-    assert embed(output, tiny_bundle, corpus, report="true") == 0
-    assert TEXTS[0] not in (output / "report.html").read_text("utf-8")
+def test_a_finished_runs_page_loses_the_texts_that_it_is_to_show_no_more(corpus, run):
+    page = run(corpus) / "report.html"
+    assert TEXTS[0] in page.read_text("utf-8")
+    assert page.stat().st_mode & 0o077 == 0
+    run(corpus, report="true")
+    assert TEXTS[0] not in page.read_text("utf-8")
 
 
-def test_overwrite_removes_it(corpus, tiny_bundle, tmp_path):
-    output = tmp_path / "out"
-    assert embed(output, tiny_bundle, corpus) == 0
-    corpus.write_text("another text")
-    assert embed(output, tiny_bundle, corpus, overwrite=True, report="false") == 0
-    assert not (output / "report.html").exists()
-
-
-def test_a_run_is_done_though_its_report_cannot_be_written(corpus, tiny_bundle, tmp_path, capsys):
-    output = tmp_path / "out"
-    (output / "report.html").mkdir(parents=True)
-    assert embed(output, tiny_bundle, corpus) == 0
-    said = capsys.readouterr()
-    (warning,) = [line for line in said.err.splitlines() if line.startswith("warning:")]
+def test_a_run_is_done_though_its_report_cannot_be_written(tmp_path, corpus, run):
+    (tmp_path / "out" / "report.html").mkdir(parents=True)
+    output = run(corpus)
+    (warning,) = [line for line in run.err.splitlines() if line.startswith("warning:")]
     assert re.fullmatch(
         rf"warning: {output}/report.html was not written \(.*\); the run is complete, "
         rf"`bert-embed report {output}` tries again",
         warning,
     )
     assert record(output)["status"] == "done"
-    assert "the report in" not in said.out
+    assert "the report in" not in run.out
 
 
 @pytest.mark.slow
-def test_a_large_run_writes_it_in_a_process_of_its_own(tiny_bundle, tmp_path, capsys):
+def test_a_large_run_writes_it_in_a_process_of_its_own(run, tmp_path, report):
     """The same page, or the same warning."""
-    (tmp_path / "in.txt").write_text("".join(f"{n} banks\n" for n in range(5001)))
-    output = tmp_path / "out"
-    assert embed(output, tiny_bundle, tmp_path / "in.txt") == 0
-    assert "warning" not in capsys.readouterr().err
-    again = ["--projection", "pca", "--output", str(tmp_path / "again.html")]
-    assert main(["report", str(output), *again]) == 0
+    lines = {"in.txt": "".join(f"{n} banks\n" for n in range(5001))}
+    output = run(lines)
+    assert "warning" not in run.err
+    report(output, "--projection=pca", f"--output={tmp_path}/again.html")
     assert (tmp_path / "again.html").read_bytes() == (output / "report.html").read_bytes()
     (tmp_path / "other" / "report.html").mkdir(parents=True)
-    assert embed(tmp_path / "other", tiny_bundle, tmp_path / "in.txt") == 0
-    assert "report.html was not written (OSError: error: " in capsys.readouterr().err
+    run(lines, "other")
+    assert "report.html was not written (OSError: error: " in run.err
 
 
-def test_python_calls_write_it_too(corpus, tiny_bundle, tmp_path):
-    output = tmp_path / "out"
-    bert_embed.embed(corpus, output, model=tiny_bundle, show_progress=False)
-    assert content(output)["counts"]["embedded"] == len(TEXTS)
-
-
-def test_a_resumed_run_has_one_page_about_all_its_blocks(corpus, tiny_bundle, tmp_path):
-    output = tmp_path / "out"
-    assert embed(output, tiny_bundle, corpus, block_bytes=100, skip_blocks=1) == 0
+def test_a_resumed_run_has_one_page_about_all_its_blocks(corpus, run):
+    output = run(corpus, block_bytes=100, skip_blocks=1)
     assert content(output)["rejected"][0]["reason"] == "block skipped on request"
-    assert embed(output, tiny_bundle, corpus, block_bytes=100) == 0
+    run(corpus, block_bytes=100)
     page = content(output)
     assert page["counts"]["parts_reused"] > 0
     assert (page["rejected"], len(page["documents"]["ids"])) == ([], len(TEXTS))
 
 
-def test_the_command_of_the_run_is_shown_without_secrets(corpus, tiny_bundle, tmp_path):
-    flags = {"prompt": "query: ", "s3_secret_access_key": "hunter2"}
-    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 0
-    command = content(tmp_path / "out")["run"]["command"]
+def test_the_command_of_the_run_is_shown_without_secrets(corpus, tiny_bundle, run):
+    output = run(corpus, prompt="query: ", s3_secret_access_key="hunter2")
+    command = content(output)["run"]["command"]
     assert f"--model={tiny_bundle} '--prompt=query: '" in command
     assert command.startswith(f"bert-embed embed --input={corpus}")
-    assert "hunter2" not in (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "hunter2" not in (output / "report.html").read_text("utf-8")
 
 
-def test_a_report_replaces_pages_only(finished, tmp_path, capsys):
-    output = tmp_path / "out"
-    shutil.copytree(finished[0], output)
+def test_a_report_replaces_pages_only(finished, tmp_path, report):
+    output = shutil.copytree(finished[0], tmp_path / "out")
     for name in ("run.json", "embeddings/part-0000000-00000.parquet"):
         before = (output / name).read_bytes()
-        assert main(["report", str(output), f"--output={output / name}"]) == 2
-        assert f"{name} is there and is no page; give another name" in capsys.readouterr().err
+        said = report(output, f"--output={output / name}", code=2)
+        assert f"{name} is there and is no page; give another name" in said
         assert (output / name).read_bytes() == before
     before = set(output.rglob("*"))
-    assert main(["report", str(output), f"--output={output}/embeddings/new.html"]) == 2
-    assert "embeddings/new.html lies among the files of the run" in capsys.readouterr().err
-    assert set(output.rglob("*")) == before
-    assert main(["report", str(output), f"--output={output}/new.html"]) == 0
-    for _ in range(2):
-        assert main(["report", str(output), f"--output={tmp_path / 'shown.html'}"]) == 0
-
-
-def test_wrong_folders_are_refused_in_one_sentence(tmp_path, capsys):
-    assert main(["report", str(tmp_path)]) == 2
-    assert "is not the output of a run: it holds no run.json" in capsys.readouterr().err
-    (tmp_path / "run.json").write_text('{"vectors": {}, "status": "done", "format": 2, "run": ""}')
-    assert main(["report", str(tmp_path)]) == 2
-    assert f"{tmp_path}/run.json is damaged: it has no started" in capsys.readouterr().err
-
-
-def test_a_place_that_is_not_there_is_refused(finished, tmp_path, capsys):
+    said = report(output, f"--output={output}/embeddings/new.html", code=2)
+    assert "embeddings/new.html lies among the files of the run" in said
     place = f"{tmp_path}/no/page.html"
-    assert main(["report", str(finished[0]), f"--output={place}"]) == 2
-    expected = f"--output {place} cannot be written: there is no folder {tmp_path}/no"
-    assert expected in capsys.readouterr().err
+    message = f"--output {place} cannot be written: there is no folder {tmp_path}/no"
+    assert message in report(output, f"--output={place}", code=2)
+    assert set(output.rglob("*")) == before
+    report(output, f"--output={output}/new.html")
+    for _ in range(2):
+        report(output, f"--output={tmp_path / 'shown.html'}")
 
 
-@pytest.mark.parametrize("flags", [{}, {"output_format": "tfrecord"}], ids=["parquet", "tfrecord"])
-def test_a_damaged_file_is_named(corpus, tiny_bundle, tmp_path, capsys, flags):
-    output = tmp_path / "out"
-    assert embed(output, tiny_bundle, corpus, **flags) == 0
+def test_outputs_that_are_none_or_not_complete_are_refused(tmp_path, finished, report):
+    message = "is not the output of a run: it holds no run.json"
+    assert message in report(tmp_path, code=2)
+    (tmp_path / "run.json").write_text('{"vectors": {}, "status": "done", "format": 2, "run": ""}')
+    message = f"{tmp_path}/run.json is damaged: it has no started"
+    assert message in report(tmp_path, code=2)
+    output = shutil.copytree(finished[0], tmp_path / "out")
+    say_status(output, "running")
+    told = f"error: {output}: the run is not complete (status running); run its command again\n"
+    assert report(output, code=2) == told
+
+
+@pytest.mark.parametrize("output_format", ["parquet", "tfrecord"])
+def test_a_damaged_or_lost_file_is_named(corpus, run, report, output_format):
+    output = run(corpus, output_format=output_format)
+    page = (output / "report.html").read_bytes()
     (file,) = sentence_files(output)
     file.write_bytes(file.read_bytes()[:-9])
-    assert main(["report", str(output)]) == 2
-    assert f"{file.parent.name}/{file.name} is damaged" in capsys.readouterr().err
+    assert f"{file.parent.name}/{file.name} is damaged" in report(output, code=2)
+    file.unlink()
+    assert f"{output}/embeddings holds " in report(output, code=2)
+    assert (output / "report.html").read_bytes() == page
 
 
 @pytest.mark.skipif(find_spec("openTSNE") is not None, reason="openTSNE is installed")
@@ -182,12 +170,10 @@ def test_a_map_that_is_not_installed_is_refused(finished, capsys):
     assert f"{expected}pip install openTSNE\n" in capsys.readouterr().err
 
 
-def test_texts_of_an_input_that_is_gone_are_noted(corpus, tiny_bundle, tmp_path, capsys):
-    output = tmp_path / "out"
-    assert embed(output, tiny_bundle, corpus) == 0
+def test_texts_of_an_input_that_is_gone_are_noted(corpus, run, report):
+    output = run(corpus)
     corpus.unlink()
-    assert main(["report", str(output)]) == 0
-    assert "note: no texts are shown" in capsys.readouterr().err
+    assert "note: no texts are shown" in report(output)
     assert content(output)["documents"]["texts"] is None
 
 
@@ -218,54 +204,38 @@ def test_a_page_of_many_long_texts_keeps_to_its_size(tiny_bundle, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_output_in_cloud_storage_has_its_page_there(gcs, finished, tiny_bundle, tmp_path):
+def test_an_output_in_cloud_storage_has_its_page_there(
+    gcs, finished, tiny_bundle, tmp_path, report
+):
     gcs.client.create_bucket("reports")
     output = "gs://reports/out"
     assert main(["embed", *flags_of(output, tiny_bundle, finished[1])]) == 0
-    there = gcs.root / "reports" / "out" / "report.html"
-    names = ("vectors", "documents", "map", "counts", "lengths")
+    report(output, f"--output={tmp_path}/page.html")
     here = content(finished[0])
-    first = content_of(there.read_text("utf-8"))
-    assert {name: first[name] for name in names} == {name: here[name] for name in names}
-    assert main(["report", output, f"--output={tmp_path}/page.html"]) == 0
-    again = content_of((tmp_path / "page.html").read_text("utf-8"))
-    assert {name: again[name] for name in names} == {name: here[name] for name in names}
+    names = ("vectors", "documents", "map", "counts", "lengths")
+    for page in (gcs.root / "reports" / "out" / "report.html", tmp_path / "page.html"):
+        found = content_of(page.read_text("utf-8"))
+        assert {name: found[name] for name in names} == {name: here[name] for name in names}
 
 
 @pytest.mark.parametrize("count", [1, 2, 9])
-def test_a_few_documents_that_are_alike_raise_no_alarm(tmp_path, tiny_bundle, count):
-    path = tmp_path / "in.txt"
+def test_a_few_documents_that_are_alike_raise_no_alarm(run, count):
     texts = [f"the bank of the red river and {n} stars of money" for n in range(9)]
-    path.write_text("\n".join([texts[0], *texts][:count]))
-    assert embed(tmp_path / "out", tiny_bundle, path, max_seq_length=8) == 0
-    assert all(each["healthy"] for each in content(tmp_path / "out")["vectors"]["findings"])
+    output = run({"in.txt": "\n".join([texts[0], *texts][:count])}, max_seq_length=8)
+    assert all(each["healthy"] for each in content(output)["vectors"]["findings"])
 
 
-def test_a_first_try_and_stacked_layers_look_healthy(tmp_path, tiny_bundle):
-    path = tmp_path / "in.txt"
-    path.write_text("the bank\nof the red river\nstars\n")
+def test_a_first_try_and_stacked_layers_look_healthy(run):
     flags = {"layers": "1,2", "layer_combine": "stack", "normalize": True}
-    assert embed(tmp_path / "out", tiny_bundle, path, **flags) == 0
-    found = {each["name"]: each for each in content(tmp_path / "out")["vectors"]["findings"]}
+    output = run({"in.txt": "the bank\nof the red river\nstars\n"}, **flags)
+    found = {each["name"]: each for each in content(output)["vectors"]["findings"]}
     assert found["Length (norm)"]["value"] == "all 1.414"
     assert found["Length (norm)"]["healthy"]
 
 
-def test_what_is_said_of_an_unfinished_run_is_for_the_command_line(finished, tmp_path, capsys):
-    output = tmp_path / "out"
-    shutil.copytree(finished[0], output)
-    say_status(output, "running")
-    assert main(["report", str(output)]) == 2
-    told = f"error: {output}: the run is not complete (status running); run its command again\n"
-    assert capsys.readouterr().err == told
-
-
-def test_a_book_as_one_document_adds_some_bins_to_the_lengths(tmp_path, tiny_bundle):
-    path, output = tmp_path / "in.jsonl", tmp_path / "out"
-    texts = ["red", "bank " * 30_000]
-    path.write_text("\n".join(json.dumps({"text": text}) for text in texts))
-    flags = {"long_text": "window", "granularity": "sentence"}
-    assert embed(output, tiny_bundle, path, **flags) == 0
+def test_a_book_as_one_document_adds_some_bins_to_the_lengths(run):
+    texts = [{"text": "red"}, {"text": "bank " * 30_000}]
+    output = run({"in.jsonl": texts}, long_text="window", granularity="sentence")
     lengths = record(output)["lengths"]
     assert sum(lengths["counts"]) == 2
     assert len(lengths["counts"]) < 100

@@ -22,7 +22,6 @@ from tests.support.servers.dataflow import PROJECT, REGION, dataflow_server, run
 
 pytestmark = pytest.mark.slow
 
-HINT = "beam:resources:accelerator:v1"
 IMAGE = "--sdk_container_image=us-docker.pkg.dev/p/r/bert-embed:1"
 DETACHED = "--no_wait_until_finish"
 PATIENCE = 60

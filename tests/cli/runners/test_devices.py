@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.support.command import embed, record, rows, vectors
+from tests.support.command import record, rows, vectors
 from tests.support.models.tiny import WORDS
 from tests.support.rounding import assert_near
 
@@ -22,11 +22,9 @@ def texts(tmp_path_factory):
     return path
 
 
-def test_programs_are_compiled_once_for_all_blocks_and_counted(texts, tmp_path, tiny_bundle):
-    one, other = tmp_path / "cpu", tmp_path / "xla"
+def test_programs_are_compiled_once_for_all_blocks_and_counted(texts, run):
     many = {**FEW, "block_bytes": 2000}
-    assert embed(one, tiny_bundle, texts, device="cpu", **many) == 0
-    assert embed(other, tiny_bundle, texts, engine="tensorflow", **many) == 0
+    one, other = run(texts, "cpu", device="cpu", **many), run(texts, engine="tensorflow", **many)
     assert rows(other)["id"] == rows(one)["id"]
     assert_near(vectors(other), vectors(one))
     before, found = record(one), record(other)
@@ -45,35 +43,23 @@ def test_programs_are_compiled_once_for_all_blocks_and_counted(texts, tmp_path, 
         ({"device": "cuda"}, "--device gpu: tensorflow sees no GPU on this machine"),
         ({"device": "gpu"}, "--device gpu: tensorflow sees no GPU on this machine"),
         ({"device": "gpu", "precision": "int8"}, "--precision int8 is for processors"),
-        (
-            {"engine": "tensorflow", "precision": "int8"},
-            "tensorflow does not compute int8",
-        ),
-        (
-            {"engine": "onnx"},
-            "one of litert, openvino, jax, tensorflow, got 'onnx'",
-        ),
+        ({"engine": "tensorflow", "precision": "int8"}, "tensorflow does not compute int8"),
+        ({"engine": "onnx"}, "one of litert, openvino, jax, tensorflow, got 'onnx'"),
         ({"engine": "litert", "device": "gpu"}, "litert does not compute float32 on device gpu"),
         ({"device": "tpu", "precision": "float16"}, "--precision float16 is for GPUs"),
         ({"precision": "float16"}, "--precision float16 requires a GPU"),
     ],
 )
-def test_what_cannot_compute_is_refused_before_the_run(
-    texts, tmp_path, tiny_bundle, flags, message, capsys
-):
-    assert embed(tmp_path / "out", tiny_bundle, texts, **flags) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+def test_what_cannot_compute_is_refused_before_the_run(texts, run, flags, message):
+    run.refused(texts, message, **flags)
 
 
-def test_blocks_are_larger_for_a_device_that_is_asked_for(texts, tmp_path, tiny_bundle, capsys):
+def test_blocks_are_larger_for_a_device_that_is_asked_for(texts, run):
     """By what is asked for, not by what is found: the plan must be the same wherever it is made."""
-    large = tmp_path / "large.txt"
-    large.write_text(texts.read_text() * 600)
-    sizes = {}
+    large = {"large.txt": texts.read_text() * 600}
     cluster = {"runner": "PortableRunner", "job_endpoint": "localhost:9", "dry_run": True}
+    sizes = {}
     for device in ("auto", "cpu", "tpu"):
-        assert embed(tmp_path / "out", tiny_bundle, large, device=device, **cluster) == 0
-        said = capsys.readouterr().out
-        sizes[device] = said
+        run(large, device=device, **cluster)
+        sizes[device] = run.out
     assert sizes["auto"] == sizes["cpu"] != sizes["tpu"]

@@ -5,7 +5,6 @@ import socket
 import pytest
 
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed
 from tests.support.servers.gcs import free_port
 
 pytestmark = pytest.mark.slow
@@ -21,52 +20,40 @@ def text(tmp_path):
 @pytest.mark.parametrize(
     ("runner", "flag"), [("PortableRunner", "job_endpoint"), ("FlinkRunner", "flink_master")]
 )
-def test_nobody_answers(tmp_path, tiny_bundle, text, capsys, runner, flag):
+def test_nobody_answers(run, text, runner, flag):
     address = f"localhost:{free_port()}"
-    assert embed(tmp_path / "out", tiny_bundle, text, runner=runner, **{flag: address}) == 1
-    assert f"error: --{flag} {address} does not answer (Connection refused);" in (
-        capsys.readouterr().err
-    )
-    assert not (tmp_path / "out").exists()
+    output = run(text, code=1, runner=runner, **{flag: address})
+    assert f"error: --{flag} {address} does not answer (Connection refused);" in run.err
+    assert not output.exists()
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("runner", "flags", "told"),
     [
-        ({}, "--job_endpoint is missing"),
-        ({"job_endpoint": "localhost"}, "must be a host and a port, such as localhost:8099"),
+        ("PortableRunner", {}, "--job_endpoint is missing"),
+        ("PortableRunner", {"job_endpoint": "localhost"}, "must be a host and a port, such as lo"),
+        # Runners that would download a server.
+        ("FlinkRunner", {}, "--job_endpoint is missing: give --runner FlinkRunner the address"),
+        ("spark", {}, "--job_endpoint is missing: give --runner spark the address"),
     ],
-    ids=["missing", "no port"],
 )
-def test_an_address_that_is_none(tmp_path, tiny_bundle, text, capsys, flags, told):
-    assert embed(tmp_path / "out", tiny_bundle, text, runner="PortableRunner", **flags) == 2
-    assert told in capsys.readouterr().err
+def test_an_address_that_is_missing_or_none(run, text, runner, flags, told):
+    run.refused(text, told, runner=runner, **flags)
+    if runner != "PortableRunner":
+        assert ("--flink_master" in run.err) == (runner == "FlinkRunner")
 
 
-@pytest.mark.parametrize("runner", ["FlinkRunner", "spark"])
-def test_a_runner_that_would_download_one_is_asked_for_its_address(
-    tmp_path, tiny_bundle, text, capsys, runner
-):
-    assert embed(tmp_path / "out", tiny_bundle, text, runner=runner, dry_run=True) == 2
-    told = capsys.readouterr().err
-    assert f"--job_endpoint is missing: give --runner {runner} the address" in told
-    assert ("--flink_master" in told) == (runner == "FlinkRunner")
-
-
-def test_a_dry_run_needs_no_server(tmp_path, tiny_bundle, text, capsys):
+def test_a_dry_run_needs_no_server(run, text):
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         flags = {"runner": "PortableRunner", "job_endpoint": f"localhost:{deaf.getsockname()[1]}"}
-        assert embed(tmp_path / "out", tiny_bundle, text, dry_run=True, **flags) == 0
-    note = f"note: --job_endpoint {flags['job_endpoint']} does not answer"
-    assert note in capsys.readouterr().out
+        run(text, dry_run=True, **flags)
+    assert f"note: --job_endpoint {flags['job_endpoint']} does not answer" in run.out
 
 
-def test_the_command_line_has_another_runner_than_the_file(tmp_path, tiny_bundle, text):
-    config = tmp_path / "job.yaml"
-    config.write_text("runner: PortableRunner\njob_endpoint: localhost:1\n")
-    flags = {"config": config, "runner": "FnApiRunner"}
-    assert embed(tmp_path / "out", tiny_bundle, text, **flags) == 0
+def test_the_command_line_has_another_runner_than_the_file(tmp_path, run, text):
+    run.written({"job.yaml": "runner: PortableRunner\njob_endpoint: localhost:1\n"})
+    run(text, config=tmp_path / "job.yaml", runner="FnApiRunner")
 
 
 CLUSTERS = {

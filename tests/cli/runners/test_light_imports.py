@@ -77,14 +77,19 @@ def test_help_is_light(words, absent):
 
 
 @pytest.mark.parametrize(
-    ("command", "shown"), [("search", "money of the vault"), ("compare", "overlap of the first")]
+    ("words", "shown"),
+    [
+        (["search", "{output}", "a vault"], "money of the vault"),
+        (["compare", "{output}", "{copy}"], "overlap of the first"),
+        (["model", "inspect", "{model}"], "prompts        none\n"),
+    ],
 )
 def test_light_commands_import_neither_beam_nor_tensorflow_nor_pandas(
-    command, shown, output, tmp_path
+    words, shown, output, tiny_bundle, tmp_path
 ):
+    places = {"output": output, "copy": tmp_path / "copy", "model": tiny_bundle}
     shutil.copytree(output, tmp_path / "copy")
-    others = ["a vault"] if command == "search" else [str(tmp_path / "copy")]
-    printed, modules = imported(command, str(output), *others)
+    printed, modules = imported(*(word.format(**places) for word in words))
     assert shown in printed
     assert not modules & {"apache_beam", "tensorflow", "pandas", "google.cloud.storage"}
     assert "importlib.metadata" not in modules  # a parser of mail comes with it

@@ -98,14 +98,8 @@ def test_ctrl_c_ends_at_once(tmp_path, long_corpus, tiny_bundle):
     assert len(list(output.glob("_state/blocks/0*"))) < blocks / 2, "it went on to its end"
 
 
-def test_flags_of_dataflow_are_refused_before_work_starts(tmp_path, corpus, tiny_bundle, capsys):
-    assert embed(tmp_path / "out", tiny_bundle, corpus, num_workers=2) == 2
-    assert "--num_workers is for Dataflow and has no effect here" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_direct_runner_is_taken_for_the_local_one(tmp_path, corpus, expected, tiny_bundle, caplog):
+def test_direct_runner_is_taken_for_the_local_one(run, corpus, expected, caplog):
     """Beam's own would try to download another runner, and start it."""
-    assert embed(tmp_path / "out", tiny_bundle, corpus, runner="DirectRunner", **SMALL) == 0
+    output = run(corpus, runner="DirectRunner", **SMALL)
     assert "this run takes FnApiRunner" in caplog.text
-    assert files(tmp_path / "out") == files(expected)
+    assert files(output) == files(expected)

@@ -13,7 +13,7 @@ from apache_beam.runners.portability.local_job_service import LocalJobServicer
 import bert_embed
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.runners.errors import explains_itself, lost_connection, root_message
-from tests.support.command import ROOT, embed, flags_of, record, rows, start
+from tests.support.command import ROOT, flags_of, record, rows, start
 
 LINES = 60
 NOTE = "note: an earlier command submitted the job"
@@ -51,9 +51,8 @@ def begun(output, **job):
 
 
 @pytest.mark.slow
-def test_the_job_is_recorded_and_found_done(tmp_path, tiny_bundle, text, server, capsys):
-    output = tmp_path / "out"
-    assert embed(output, tiny_bundle, text, **portable(server)) == 0
+def test_the_job_is_recorded_and_found_done(run, text, server):
+    output = run(text, **portable(server))
     assert len(rows(output)["id"]) == LINES
     job = record(output)["job"]
     assert job["runner"] == "PortableRunner"
@@ -61,46 +60,35 @@ def test_the_job_is_recorded_and_found_done(tmp_path, tiny_bundle, text, server,
     assert job["name"].startswith("bert-embed-")
     assert job["id"]
     begun(output)
-    capsys.readouterr()
-    assert embed(output, tiny_bundle, text, **portable(server)) == 0
-    seen = capsys.readouterr().err
-    assert f"{NOTE} {job['name']} ({job['id']}) and did not see its end" in seen
-    assert "its runner says DONE" in seen
+    run(text, **portable(server))
+    assert f"{NOTE} {job['name']} ({job['id']}) and did not see its end" in run.err
+    assert "its runner says DONE" in run.err
     assert record(output)["documents_per_second"] is None  # all was computed before
-
-
-@pytest.mark.slow
-def test_an_unknown_job_is_named_by_any_later_command(tmp_path, tiny_bundle, text, server, capsys):
-    output = tmp_path / "out"
-    assert embed(output, tiny_bundle, text, **portable(server)) == 0
+    # A job of which nobody knows is named by any later command.
     begun(output, endpoint="localhost:1", id="lost")
-    capsys.readouterr()
-    assert embed(output, tiny_bundle, text) == 0
-    seen = capsys.readouterr().err
-    assert f"{NOTE} {record(output)['job']['name']} (lost)" in seen
-    assert "should it still run, this command computes the same beside it" in seen
-    assert "http://JOBMANAGER:8081/jobs/overview" in seen
+    run(text)
+    assert f"{NOTE} {record(output)['job']['name']} (lost)" in run.err
+    assert "should it still run, this command computes the same beside it" in run.err
+    assert "http://JOBMANAGER:8081/jobs/overview" in run.err
 
 
 @pytest.mark.slow
-def test_a_job_that_runs_is_not_started_twice(tmp_path, tiny_bundle, text, server, capsys):
+def test_a_job_that_runs_is_not_started_twice(run, text, server):
     class Running(LocalJobServicer):
         def GetState(self, request, context=None):
             return beam_job_api_pb2.JobStateEvent(state=beam_job_api_pb2.JobState.RUNNING)
 
-    output = tmp_path / "out"
-    assert embed(output, tiny_bundle, text, **portable(server)) == 0
+    output = run(text, **portable(server))
     other = Running()
     other.port = other.start_grpc_server()
     begun(output, endpoint=f"localhost:{other.port}")
     before = (output / "run.json").read_bytes()
-    capsys.readouterr()
     try:
-        assert embed(output, tiny_bundle, text, **portable(server)) == 1
-        assert embed(output, tiny_bundle, text, overwrite=True, pooling="cls") == 1
+        run(text, code=1, **portable(server))
+        run(text, code=1, overwrite=True, pooling="cls")
     finally:
         other.stop(0)
-    assert "of an earlier command writes to this --output and is RUNNING" in capsys.readouterr().err
+    assert "of an earlier command writes to this --output and is RUNNING" in run.err
     assert (output / "run.json").read_bytes() == before
 
 

@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from tests.support.command import data_files, embed, write_json
-from tests.support.models.heads import VOCABULARY, write_classifier, write_splade
+from tests.support.models.heads import VOCABULARY, write_splade
 from tests.support.models.multi_vectors import write_multi_vectors
+from tests.support.models.tiny import bundle_of
 
 WORDS = ["river", "bank", "money", "robber", "vault", "water", "people", "number"]
 TEXTS = [f"{WORDS[n % 8]} {WORDS[n // 8 % 8]} of {n}" for n in range(60)]
@@ -20,18 +20,13 @@ QUERIES = ["the bank of the river", "money"]
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """A sparse model, one of late interaction, and cross-encoders of one, two and three labels."""
+    """A sparse model, and one of late interaction."""
     folder = tmp_path_factory.mktemp("models")
-    write_splade(folder / "splade", pooling_strategy="max", activation_function="relu")
-    bundles = {"splade": import_model(str(folder / "splade"), str(folder / "bundle")).path}
-    write_multi_vectors(folder / "colbert", "stanford")
-    bundles["colbert"] = import_model(str(folder / "colbert"), str(folder / "colbert-bundle")).path
-    for labels in (1, 2, 3):
-        write_classifier(folder / f"scores-{labels}", "multilingual", labels)
-        bundles[labels] = import_model(
-            str(folder / f"scores-{labels}"), str(folder / f"bundle-{labels}")
-        ).path
-    return bundles
+    pooling = {"pooling_strategy": "max", "activation_function": "relu"}
+    return {
+        "splade": bundle_of(folder / "splade", write_splade, **pooling),
+        "colbert": bundle_of(folder / "colbert", write_multi_vectors, "stanford"),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +76,8 @@ def test_sparse_hits_are_those_of_all_products(both, models):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-def test_multi_vectors_are_compared_by_maxsim(models, corpus, tmp_path, dtype):
-    output = tmp_path / "out"
-    assert embed(output, models["colbert"], corpus, output_dtype=dtype, part_docs=17) == 0
+def test_multi_vectors_are_compared_by_maxsim(models, corpus, run, dtype):
+    output = run(corpus, model=models["colbert"], output_dtype=dtype, part_docs=17)
     documents = [vectors.astype(np.float64) for _, vectors in bert_embed.read_multi(output)]
     queries = bert_embed.load(models["colbert"]).encode_query(QUERIES, kind="multi")
     assert (np.diff(queries.splits) == 16).all()  # filled up
@@ -98,30 +92,26 @@ def test_multi_vectors_are_compared_by_maxsim(models, corpus, tmp_path, dtype):
         assert [hit.text for hit in hits] == [TEXTS[row] for row in order]
 
 
-def test_what_an_output_holds_is_searched_by_default(both, models, corpus, tmp_path, capsys):
-    output = tmp_path / "out"
-    assert embed(output, models["splade"], corpus, keep_text=True) == 0
+def test_what_an_output_holds_is_searched_by_default(both, models, corpus, run, capsys):
+    output = str(run(corpus, model=models["splade"], keep_text=True))
+    wanted = bert_embed.nearest(both, QUERIES, 5, by="sparse")
     for by in (None, "sparse"):
-        hits = bert_embed.nearest(str(output), QUERIES, 5, by=by)
-        assert [[hit.score for hit in few] for few in hits] == [
-            [hit.score for hit in few] for few in bert_embed.nearest(both, QUERIES, 5, by="sparse")
-        ]
+        hits = bert_embed.nearest(output, QUERIES, 5, by=by)
+        for few, others in zip(hits, wanted, strict=True):
+            assert [hit.score for hit in few] == [hit.score for hit in others]
     assert bert_embed.nearest(both, QUERIES, 5) == bert_embed.nearest(both, QUERIES, 5, by="dense")
-    capsys.readouterr()
-    assert main(["search", both, str(output), "money", "--k=1"]) == 0  # what both hold
-    assert main(["search", str(output), "money", "--by=dense"]) == 2
-    message = capsys.readouterr().err
-    (tmp_path / "empty.jsonl").write_text("")
-    assert embed(tmp_path / "none", models["splade"], tmp_path / "empty.jsonl") == 0
-    assert main(["search", str(tmp_path / "none"), "money"]) == 0
+    assert main(["search", both, output, "money", "--k=1"]) == 0  # what both hold
+    none = run({"empty.jsonl": ""}, "none", model=models["splade"])
+    assert main(["search", str(none), "money"]) == 0
     assert "none has no vectors" in capsys.readouterr().err
-    assert "--by dense requires dense vectors" in message
-    assert "--vectors dense and a model that makes them, such as BAAI/bge-m3" in message
-
-
-def test_vectors_that_are_not_there_are_refused_by_name(both, capsys):
-    assert main(["search", both, "money", "--by=multi"]) == 2
-    message = capsys.readouterr().err
-    assert f"--by multi requires multi vectors, but {both} holds dense and sparse" in message
-    assert main(["search", both, "money", "--by=words"]) == 2
-    assert "--by must be one of dense, sparse, multi" in capsys.readouterr().err
+    for words, messages in (
+        (
+            [output, "money", "--by=dense"],
+            ["--by dense requires dense vectors", "that makes them, such as BAAI/bge-m3"],
+        ),
+        ([both, "money", "--by=multi"], [f"multi vectors, but {both} holds dense and sparse"]),
+        ([both, "money", "--by=words"], ["--by must be one of dense, sparse, multi"]),
+    ):
+        assert main(["search", *words]) == 2
+        said = capsys.readouterr().err
+        assert all(message in said for message in messages)

@@ -8,7 +8,7 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import data_files, embed, record, vectors
+from tests.support.command import data_files, record, vectors
 from tests.support.models.hub import snapshot_folder
 from tests.support.models.sentence_transformers import write_sentence_transformers
 
@@ -49,99 +49,97 @@ def expected(model, documents, query):
     return dict(zip(TEXTS, found.tolist(), strict=True))
 
 
-def test_documents_and_queries_get_the_prompts_that_the_model_names(tmp_path, source, capsys):
+def test_documents_and_queries_get_the_prompts_that_the_model_names(tmp_path, run, source, capsys):
     model = str(tmp_path / "model")
     prompts = {"other": "no: ", "passage": "no: ", "query": QUERY, "document": PASSAGE}
     settings = {"prompts": prompts, "default_prompt": "other", "normalize": True}
     write_sentence_transformers(tmp_path / "model", **settings)
-    assert embed(tmp_path / "out", model, source) == 0
-    assert f"prompt {PASSAGE!r}" in capsys.readouterr().err
-    np.testing.assert_allclose(
-        vectors(tmp_path / "out"), bert_embed.load(model).encode_document(TEXTS), atol=1e-5
-    )
-    described = record(tmp_path / "out")["vectors"]
+    output = run(source, model=model)
+    assert f"prompt {PASSAGE!r}" in run.err
+    wanted = bert_embed.load(model).encode_document(TEXTS)
+    np.testing.assert_allclose(vectors(output), wanted, atol=1e-5)
+    described = record(output)["vectors"]
     assert (described["prompt"], described["query_prompt"]) == (PASSAGE, QUERY)
-    footer = pq.read_schema(data_files(tmp_path / "out")[0]).metadata[b"bert_embed"]
+    footer = pq.read_schema(data_files(output)[0]).metadata[b"bert_embed"]
     assert json.loads(footer)["query_prompt"] == QUERY
     wanted = expected(model, PASSAGE, QUERY)
-    assert scores(tmp_path / "out", capsys) == pytest.approx(wanted, abs=1e-4)
+    assert scores(output, capsys) == pytest.approx(wanted, abs=1e-4)
     bare = expected(model, PASSAGE, "")
-    assert scores(tmp_path / "out", capsys, "--prompt=") == pytest.approx(bare, abs=1e-4)
-    assert embed(tmp_path / "bare", model, source, prompt="") == 0
-    assert record(tmp_path / "bare")["vectors"]["prompt"] == ""
+    assert scores(output, capsys, "--prompt=") == pytest.approx(bare, abs=1e-4)
+    assert record(run(source, "bare", model=model, prompt=""))["vectors"]["prompt"] == ""
 
 
 @pytest.mark.parametrize("name", ["passage", "corpus"])
-def test_a_prompt_of_another_name_is_not_for_documents(tmp_path, source, capsys, name):
+def test_a_prompt_of_another_name_is_not_for_documents(tmp_path, run, source, name):
     """As in sentence-transformers 6.2, whatever its page on `encode_document` says."""
     model = str(tmp_path / "model")
     prompts = {"query": QUERY, name: PASSAGE}
     write_sentence_transformers(tmp_path / "model", prompts=prompts, normalize=True)
-    assert embed(tmp_path / "out", model, source) == 0
-    assert f"--prompt name:{name} puts it there" in capsys.readouterr().err
+    output = run(source, model=model)
+    assert f"--prompt name:{name} puts it there" in run.err
     encoder = bert_embed.load(model)
     np.testing.assert_array_equal(encoder.encode_document(TEXTS), encoder.encode(TEXTS, prompt=""))
-    found = vectors(tmp_path / "out")
-    np.testing.assert_allclose(found, encoder.encode_document(TEXTS), atol=1e-5)
-    assert embed(tmp_path / "asked", model, source, prompt=f"name:{name}") == 0
-    assert "puts it there" not in capsys.readouterr().err
+    np.testing.assert_allclose(vectors(output), encoder.encode_document(TEXTS), atol=1e-5)
+    asked = run(source, "asked", model=model, prompt=f"name:{name}")
+    assert "puts it there" not in run.err
     wanted = encoder.encode(TEXTS, prompt=PASSAGE)
-    np.testing.assert_allclose(vectors(tmp_path / "asked"), wanted, atol=1e-5)
+    np.testing.assert_allclose(vectors(asked), wanted, atol=1e-5)
 
 
-def test_a_known_model_whose_files_name_no_prompts_is_said_to_need_them(tmp_path, source, capsys):
+def test_a_known_model_whose_files_name_no_prompts_is_said_to_need_them(
+    tmp_path, run, source, capsys
+):
     model = in_hub_cache(tmp_path, "intfloat/multilingual-e5-small")
-    assert embed(tmp_path / "out", model, source) == 0
-    note = capsys.readouterr().err
-    assert "was trained with 'passage: ' before each document and 'query: ' before" in note
-    assert "--prompt 'passage: ' puts it there" in note
-    assert "query_prompt" not in record(tmp_path / "out")["vectors"]
-    assert scores(tmp_path / "out", capsys) == pytest.approx(expected(model, "", ""), abs=1e-4)
-    assert embed(tmp_path / "with", model, source, prompt="passage: ") == 0
-    assert "was trained with" not in capsys.readouterr().err
-    assert record(tmp_path / "with")["vectors"]["query_prompt"] == "query: "
+    output = run(source, model=model)
+    assert "was trained with 'passage: ' before each document and 'query: ' before" in run.err
+    assert "--prompt 'passage: ' puts it there" in run.err
+    assert "query_prompt" not in record(output)["vectors"]
+    assert scores(output, capsys) == pytest.approx(expected(model, "", ""), abs=1e-4)
+    asked = run(source, "with", model=model, prompt="passage: ")
+    assert "was trained with" not in run.err
+    assert record(asked)["vectors"]["query_prompt"] == "query: "
     wanted = expected(model, "passage: ", "query: ")
-    assert scores(tmp_path / "with", capsys) == pytest.approx(wanted, abs=1e-4)
+    assert scores(asked, capsys) == pytest.approx(wanted, abs=1e-4)
 
 
-def test_queries_alone_get_a_prompt_where_the_model_was_trained_so(tmp_path, source, capsys):
+def test_queries_alone_get_a_prompt_where_the_model_was_trained_so(tmp_path, run, source, capsys):
     model = in_hub_cache(tmp_path, "BAAI/bge-small-en-v1.5")
-    assert embed(tmp_path / "out", model, source) == 0
-    assert "was trained with" not in capsys.readouterr().err
-    described = record(tmp_path / "out")["vectors"]
+    output = run(source, model=model)
+    assert "was trained with" not in run.err
+    described = record(output)["vectors"]
     assert (described["prompt"], described["query_prompt"]) == ("", SEARCHING)
     wanted = expected(model, "", SEARCHING)
-    assert scores(tmp_path / "out", capsys) == pytest.approx(wanted, abs=1e-4)
+    assert scores(output, capsys) == pytest.approx(wanted, abs=1e-4)
 
 
-def test_outputs_of_one_model_with_other_prompts_get_their_own_queries(tmp_path, source, capsys):
+def test_outputs_of_one_model_with_other_prompts_get_their_own_queries(
+    tmp_path, run, source, capsys
+):
     model = in_hub_cache(tmp_path, "intfloat/e5-base-v2")
-    assert embed(tmp_path / "a", model, source) == 0
-    assert embed(tmp_path / "b", model, source, prompt="passage: ") == 0
-    capsys.readouterr()
-    assert main(["search", str(tmp_path / "a"), str(tmp_path / "b"), "find banks", "--json"]) == 0
+    outputs = [run(source, "a", model=model), run(source, "b", model=model, prompt="passage: ")]
+    assert main(["search", *map(str, outputs), "find banks", "--json"]) == 0
     hits = json.loads(capsys.readouterr().out)["hits"]
-    for output, prompts in (("a", ("", "")), ("b", ("passage: ", "query: "))):
-        found = {hit["text"]: hit["score"] for hit in hits if hit["output"].endswith(f"/{output}")}
+    for output, prompts in zip(outputs, (("", ""), ("passage: ", "query: ")), strict=True):
+        found = {hit["text"]: hit["score"] for hit in hits if hit["output"] == str(output)}
         assert found == pytest.approx(expected(model, *prompts), abs=1e-4)
 
 
-def test_a_model_without_prompts_says_nothing_of_them(tmp_path, source):
+def test_a_model_without_prompts_says_nothing_of_them(tmp_path, run, source):
     write_sentence_transformers(tmp_path / "model", prompts={"query": "", "document": ""})
-    assert embed(tmp_path / "out", str(tmp_path / "model"), source) == 0
-    assert "query_prompt" not in record(tmp_path / "out")["vectors"]
+    assert "query_prompt" not in record(run(source, model=tmp_path / "model"))["vectors"]
 
 
-def test_a_default_prompt_of_another_name_is_for_those_who_ask_for_it(tmp_path, source, capsys):
+def test_a_default_prompt_of_another_name_is_for_those_who_ask_for_it(
+    tmp_path, run, source, capsys
+):
     model, prompts = str(tmp_path / "model"), {"clustering": PASSAGE}
-    write_sentence_transformers(
-        tmp_path / "model", prompts=prompts, default_prompt="clustering", normalize=True
-    )
+    settings = {"prompts": prompts, "default_prompt": "clustering", "normalize": True}
+    write_sentence_transformers(tmp_path / "model", **settings)
     for folder, flags, text in (("out", {}, ""), ("asked", {"prompt": "name:clustering"}, PASSAGE)):
-        assert embed(tmp_path / folder, model, source, **flags) == 0
-        assert record(tmp_path / folder)["vectors"]["prompt"] == text
+        output = run(source, folder, model=model, **flags)
+        assert record(output)["vectors"]["prompt"] == text
         wanted = expected(model, text, text)
-        assert scores(tmp_path / folder, capsys) == pytest.approx(wanted, abs=1e-4)
+        assert scores(output, capsys) == pytest.approx(wanted, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -151,23 +149,23 @@ def test_a_default_prompt_of_another_name_is_for_those_who_ask_for_it(tmp_path, 
         ("euclidean", lambda found, query: -np.linalg.norm(found - query, axis=1)),
     ],
 )
-def test_search_compares_as_the_model_does(tmp_path, source, capsys, similarity, plain):
+def test_search_compares_as_the_model_does(tmp_path, run, source, capsys, similarity, plain):
     model = tmp_path / "model"
     write_sentence_transformers(model)
     config = model / "config_sentence_transformers.json"
     config.write_text(json.dumps({"similarity_fn_name": similarity, "truncate_dim": 8}))
-    assert embed(tmp_path / "out", str(model), source) == 0
-    assert record(tmp_path / "out")["vectors"]["similarity"] == similarity
+    output = run(source, model=model)
+    assert record(output)["vectors"]["similarity"] == similarity
     encoder = bert_embed.load(model)
     found, query = encoder.encode(TEXTS), encoder.encode("find banks")
     assert found.shape == (3, 8)
-    np.testing.assert_allclose(vectors(tmp_path / "out"), found, atol=1e-5)
+    np.testing.assert_allclose(vectors(output), found, atol=1e-5)
     wanted = dict(zip(TEXTS, plain(found, query).tolist(), strict=True))
-    assert scores(tmp_path / "out", capsys) == pytest.approx(wanted, abs=1e-4)
-    described = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert scores(output, capsys) == pytest.approx(wanted, abs=1e-4)
+    described = record(output)
     del described["vectors"]["similarity"]  # as in a run of an earlier version
-    (tmp_path / "out" / "run.json").write_text(json.dumps(described))
-    assert scores(tmp_path / "out", capsys) == pytest.approx(wanted, abs=1e-4)
+    (output / "run.json").write_text(json.dumps(described))
+    assert scores(output, capsys) == pytest.approx(wanted, abs=1e-4)
     assert main(["model", "inspect", str(model)]) == 0
     shown = {"dot": "dot product", "euclidean": "euclidean distance"}[similarity]
     assert f"compared by    {shown}" in " ".join(capsys.readouterr().out.split("\n"))

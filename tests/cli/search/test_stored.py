@@ -93,46 +93,41 @@ def test_a_run_without_vectors_of_texts_is_refused(embedded, capsys):
     assert bert_embed.nearest(str(embedded), ["baking"], k=1)[0][0].id == "long"
 
 
-def test_windows_of_a_run_are_found_with_their_text(tmp_path):
-    (tmp_path / "in.txt").write_text(LONG + "\n" + TEXTS["law"] + "\n")
+def test_windows_of_a_run_are_found_with_their_text(tmp_path, run):
     flags = {"long_text": "windows", "max_seq_length": 14, "overlap": 2}
-    assert embed(tmp_path / "out", "minilm", tmp_path / "in.txt", output_dtype="int8", **flags) == 0
-    hit = bert_embed.nearest(str(tmp_path / "out"), ["a boat on the ocean"], k=1)[0][0]
+    text = {"in.txt": LONG + "\n" + TEXTS["law"] + "\n"}
+    output = run(text, model="minilm", output_dtype="int8", **flags)
+    hit = bert_embed.nearest(str(output), ["a boat on the ocean"], k=1)[0][0]
     assert hit.id == f"{tmp_path}/in.txt:0"
     assert hit.text == LONG[hit.start : hit.stop]
     assert "harbour" in hit.text
     assert hit.start > 0
 
 
-def test_a_query_has_a_prompt_of_its_own_not_that_of_the_documents(tmp_path):
-    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in TEXTS.values()))
-    assert embed(tmp_path / "out", "minilm", tmp_path / "in.txt", prompt="passage: ") == 0
+def test_a_query_has_a_prompt_of_its_own_not_that_of_the_documents(run):
+    texts = {"in.txt": "".join(f"{text}\n" for text in TEXTS.values())}
+    output = str(run(texts, model="minilm", prompt="passage: "))
     document = encoder().encode([LONG], prompt="passage: ")[0]
     for asked, used in ((None, ""), ("query: ", "query: ")):
-        hits = bert_embed.nearest(str(tmp_path / "out"), ["baking"], k=1, prompt=asked)[0]
+        hits = bert_embed.nearest(output, ["baking"], k=1, prompt=asked)[0]
         expected = document @ encoder().encode(["baking"], prompt=used)[0]
         assert abs(hits[0].score - expected) <= 4 * relative_error(MINILM)  # of both vectors, twice
     with pytest.raises(SettingError, match=r"^prompt name:passage is none of this model's prompts"):
-        bert_embed.nearest(str(tmp_path / "out"), ["baking"], k=1, prompt="name:passage")[0]
+        bert_embed.nearest(output, ["baking"], k=1, prompt="name:passage")
 
 
-def test_documents_of_one_id_keep_their_own_texts(tmp_path):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.csv").write_text("id,text\n1,bread and butter\n2,ships at sea\n")
-    (tmp_path / "in" / "b.csv").write_text("id,text\n1,a boat on the ocean\n2,baking a loaf\n")
+def test_documents_of_one_id_keep_their_own_texts(run):
+    files = {"in/a.csv": "id,text\n1,bread and butter\n2,ships at sea\n"}
+    files["in/b.csv"] = "id,text\n1,a boat on the ocean\n2,baking a loaf\n"
     for block_bytes, texts in ((30, ["a boat on the ocean", "ships at sea"]), (10_000, [None] * 2)):
-        out = tmp_path / str(block_bytes)
-        assert embed(out, "minilm", tmp_path / "in", block_bytes=block_bytes) == 0
-        hits = bert_embed.nearest(str(out), ["a boat on the sea"], k=2)[0]
+        output = run(files, str(block_bytes), model="minilm", block_bytes=block_bytes)
+        hits = bert_embed.nearest(str(output), ["a boat on the sea"], k=2)[0]
         # In one part it cannot be told which of the two texts is the hit's.
         assert [hit.text for hit in hits] == texts
 
 
-def test_the_second_text_of_a_pair_is_not_shown(tmp_path):
-    rows = [("Bake the bread.", "In the oven."), ("Sail away.", "At dawn.")]
-    lines = [json.dumps({"text": text, "b": text_b}) for text, text_b in rows]
-    (tmp_path / "in.jsonl").write_text("\n".join(lines))
-    assert embed(tmp_path / "out", "minilm", tmp_path / "in.jsonl", text_b_column="b") == 0
-    assert (
-        bert_embed.nearest(str(tmp_path / "out"), ["baking"], k=1)[0][0].text == "Bake the bread."
-    )
+def test_the_second_text_of_a_pair_is_not_shown(run):
+    pairs = [("Bake the bread.", "In the oven."), ("Sail away.", "At dawn.")]
+    lines = [{"text": text, "b": text_b} for text, text_b in pairs]
+    output = run({"in.jsonl": lines}, model="minilm", text_b_column="b")
+    assert bert_embed.nearest(str(output), ["baking"], k=1)[0][0].text == "Bake the bread."

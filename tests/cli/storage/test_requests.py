@@ -82,14 +82,13 @@ def test_many_objects_cost_a_request_each(gcs, proxied, tiny_bundle, tmp_path):
     assert not counts["other"]  # such as of the bucket, which many may not read
 
 
-def test_a_large_object_is_read_once(gcs, proxied, tiny_bundle, tmp_path):
+def test_a_large_object_is_read_once(gcs, proxied, run):
     """Blocks overlap by the 128 KiB in which a line may go on, no more is fetched twice."""
     there = gcs.client.create_bucket("large")
     there.blob("in.txt").upload_from_string("a line that goes on and on\n" * 30_000)
     proxied.forget()
-    flags = {"block_bytes": 200_000, "layers": "0", "report": "false"}
-    assert embed(tmp_path / "out", tiny_bundle, "gs://large/in.txt", **flags) == 0
-    assert len(rows(tmp_path / "out")["id"]) == 30_000
+    output = run("gs://large/in.txt", block_bytes=200_000, layers="0", report="false")
+    assert len(rows(output)["id"]) == 30_000
     assert proxied.counts()["read"] <= 5 + 3
 
 

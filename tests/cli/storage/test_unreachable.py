@@ -21,35 +21,27 @@ def without_google(monkeypatch, tmp_path):
     monkeypatch.setattr(gcs, "FIRST_ANSWER", 0.1)
 
 
-def test_missing_credentials_are_named(without_google, tiny_bundle, tmp_path, capsys):
-    assert embed(tmp_path / "out", tiny_bundle, "gs://nobody/a.txt") == 1
-    message = capsys.readouterr().err
-    assert "Cloud Storage cannot be reached or refuses (" in message
-    assert "there are no credentials on this machine: run `gcloud auth application-default" in (
-        message
-    )
+def test_missing_credentials_are_named(without_google, run):
+    run("gs://nobody/a.txt", code=1)
+    assert "Cloud Storage cannot be reached or refuses (" in run.err
+    message = "there are no credentials on this machine: run `gcloud auth application-default"
+    assert message in run.err
 
 
 @pytest.mark.slow
-def test_a_plan_waits_once_and_not_for_long(
-    without_google, monkeypatch, tiny_bundle, tmp_path, capsys
-):
+def test_a_plan_waits_once_and_not_for_long(without_google, monkeypatch, run, tiny_bundle, capsys):
     monkeypatch.setattr(gcs, "FIRST_ANSWER", 30.0)
-    path = tmp_path / "in.txt"
-    path.write_text("the bank\n")
+    (path,) = run.written({"in.txt": "the bank\n"})
     began = time.monotonic()
     assert embed("gs://nobody/out", tiny_bundle, path, dry_run=True) == 1
     assert "gs://nobody/out/run.json cannot be read" in capsys.readouterr().err
     assert time.monotonic() - began < 15
 
 
-def test_a_wrong_table_is_said_before_the_input_is_looked_for(
-    without_google, tiny_bundle, tmp_path, capsys
-):
+def test_a_wrong_table_is_said_before_the_input_is_looked_for(without_google, run):
     flags = {"output_format": "bigquery", "output_table": "vectors.news"}
-    assert embed(tmp_path / "out", tiny_bundle, "gs://nobody/a.txt", **flags) == 2
-    message = capsys.readouterr().err
-    assert "--output_table 'vectors.news' is not a table: write project:dataset.table" in message
+    message = "--output_table 'vectors.news' is not a table: write project:dataset.table"
+    run.refused("gs://nobody/a.txt", message, **flags)
 
 
 @pytest.mark.parametrize(
@@ -61,11 +53,9 @@ def test_a_wrong_table_is_said_before_the_input_is_looked_for(
     ],
     ids=["output", "earlier", "input"],
 )
-def test_bigquery_out_of_reach_is_said_soon(monkeypatch, tiny_bundle, tmp_path, capsys, flags):
+def test_bigquery_out_of_reach_is_said_soon(monkeypatch, run, flags):
     monkeypatch.setattr("bert_embed.transforms.bigquery.client.FIRST_ANSWER", 0.1)
     monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", CLOSED)
-    path = tmp_path / "in.txt"
-    path.write_text("the bank\n")
-    given = flags.pop("input", path)
-    assert embed(tmp_path / "out", tiny_bundle, given, **flags) == 1
-    assert f"BigQuery at {CLOSED} cannot be reached (ConnectionError)" in capsys.readouterr().err
+    flags = dict(flags)
+    run(flags.pop("input", {"in.txt": "the bank\n"}), code=1, **flags)
+    assert f"BigQuery at {CLOSED} cannot be reached (ConnectionError)" in run.err

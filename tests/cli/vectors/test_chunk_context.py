@@ -71,13 +71,12 @@ def test_a_chunk_has_the_vector_of_prompt_context_and_text_as_one_text(
     assert "chunk_context" not in record(tmp_path / "plain")["vectors"]
 
 
-def test_late_chunks_leave_the_context_out_of_their_mean(tmp_path, tiny_bundle, source):
+def test_late_chunks_leave_the_context_out_of_their_mean(run, tiny_bundle, source):
     flags = {"chunk": "sentence", "prompt": "red: ", "keep_text": True}
     flags |= {"max_seq_length": 64, "no_normalize": True, "chunk_context": "title,document"}
-    assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 0
-    plain = flags | {"chunk_context": "document"}
-    assert embed(tmp_path / "plain", tiny_bundle, source, **plain) == 0
-    found, plain = rows(tmp_path / "out"), rows(tmp_path / "plain")
+    output = run(source, **flags)
+    plain = rows(run(source, "plain", **flags | {"chunk_context": "document"}))
+    found = rows(output)
     for name in ("id", "chunk", "start", "stop", "text"):
         assert found[name] == plain[name], name
     encoder = bert_embed.load(tiny_bundle)
@@ -94,32 +93,24 @@ def test_late_chunks_leave_the_context_out_of_their_mean(tmp_path, tiny_bundle, 
             ].mean(0)
             for row in own
         ]
-        np.testing.assert_allclose(vectors(tmp_path / "out")[own], wanted, atol=1e-5)
+        np.testing.assert_allclose(vectors(output)[own], wanted, atol=1e-5)
     # In windows, each of which has the context before it, no chunk is lost.
-    windows = flags | {"max_seq_length": 16, "chunk_tokens": 40}
-    assert embed(tmp_path / "windows", tiny_bundle, source, **windows) == 0
-    texts = rows(tmp_path / "windows")["text"]
-    assert " ".join(texts).split() == " ".join(found["text"]).split()
-    assert np.isfinite(vectors(tmp_path / "windows")).all()
+    output = run(source, "windows", **flags | {"max_seq_length": 16, "chunk_tokens": 40})
+    assert " ".join(rows(output)["text"]).split() == " ".join(found["text"]).split()
+    assert np.isfinite(vectors(output)).all()
 
 
 @pytest.mark.parametrize("context", ["title", "title,document"])
-def test_a_long_context_is_cut_and_counted_and_chunks_leave_room(
-    tmp_path, tiny_bundle, context, capsys
-):
+def test_a_long_context_is_cut_and_counted_and_chunks_leave_room(run, tiny_bundle, context):
     text = "the bank of a river. " * 12
-    source = write_json(
-        tmp_path / "in.jsonl",
-        {"id": "long", "title": "river bank " * 40, "text": text},
-        {"id": "word", "title": "x" * 90, "text": text},
-        {"id": "short", "title": "red star", "text": text},
-    )
+    titles = {"long": "river bank " * 40, "word": "x" * 90, "short": "red star"}
+    source = [{"id": name, "title": title, "text": text} for name, title in titles.items()]
     flags = {"chunk": "tokens", "max_seq_length": 16, "keep_text": True, "chunk_context": context}
-    assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 0
-    said = capsys.readouterr().out
-    assert "contexts of 2 documents were cut, at half of what the model reads at a time" in said
-    assert record(tmp_path / "out")["cut_contexts"] == 2
-    found = rows(tmp_path / "out")
+    output = run({"in.jsonl": source}, **flags)
+    said = "contexts of 2 documents were cut, at half of what the model reads at a time"
+    assert said in run.out
+    assert record(output)["cut_contexts"] == 2
+    found = rows(output)
     for name in ("long", "short"):
         own = [text for text, each in zip(found["text"], found["id"], strict=True) if each == name]
         assert "".join(own).replace(" ", "") == text.replace(" ", "")
@@ -131,67 +122,52 @@ def test_a_long_context_is_cut_and_counted_and_chunks_leave_room(
     encoder = bert_embed.load(tiny_bundle)
     assert len(encoder.tokenizer.encode(context)) == 2 + 14 // 2
     wanted = encoder.encode(context + found["text"][first])
-    np.testing.assert_allclose(vectors(tmp_path / "out")[first], wanted, atol=1e-5)
-    assert "cut_contexts" not in record_of_short(tmp_path, tiny_bundle, flags)
+    np.testing.assert_allclose(vectors(output)[first], wanted, atol=1e-5)
+    short = run({"short.jsonl": DOCUMENTS[:1]}, "short", **flags)
+    assert "cut_contexts" not in record(short)
 
 
-def record_of_short(tmp_path, model, flags):
-    source = write_json(tmp_path / "short.jsonl", *DOCUMENTS[:1])
-    assert embed(tmp_path / "short", model, source, **flags) == 0
-    return record(tmp_path / "short")
-
-
-def test_every_kind_of_input_gives_the_same_contexts(tmp_path, tiny_bundle, source):
+def test_every_kind_of_input_gives_the_same_contexts(tmp_path, run, tiny_bundle, source):
     flags = {"chunk": "sentence", "chunk_context": "title,part"}
     table = pa.Table.from_pylist(DOCUMENTS)
     title = table["title"].combine_chunks().dictionary_encode()
     pq.write_table(table.set_column(1, "title", title), tmp_path / "in.parquet")
     csv.write_csv(table, tmp_path / "in.csv")
-    assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 0
-    wanted = vectors(tmp_path / "out")
+    output = run(source, **flags)
     for kind in ("csv", "parquet"):
-        assert embed(tmp_path / kind, tiny_bundle, tmp_path / f"in.{kind}", **flags) == 0
-        np.testing.assert_allclose(vectors(tmp_path / kind), wanted, atol=1e-6)
-        assert rows(tmp_path / kind)["text_hash"] == rows(tmp_path / "out")["text_hash"]
+        other = run(tmp_path / f"in.{kind}", kind, **flags)
+        np.testing.assert_allclose(vectors(other), vectors(output), atol=1e-6)
+        assert rows(other)["text_hash"] == rows(output)["text_hash"]
     again = {"chunk": "sentence", "chunk_context": ["title", "part"], "report": False}
-    bert_embed.embed(str(source), str(tmp_path / "call"), model=tiny_bundle, **again)
-    assert record(tmp_path / "call")["run"] == record(tmp_path / "out")["run"]
+    call = bert_embed.embed(str(source), str(tmp_path / "call"), model=tiny_bundle, **again)
+    assert call["run"] == record(output)["run"]
 
 
-def test_a_column_called_headings_is_not_the_headings_of_markdown(tmp_path, tiny_bundle):
+def test_a_column_called_headings_is_not_the_headings_of_markdown(run, tiny_bundle):
     document = {"id": "a", "headings": "red star", "text": "# The river\n\nA bank."}
-    source = write_json(tmp_path / "in.jsonl", document)
-    flags = {"chunk": "paragraph", "keep_text": True}
     contexts = {"headings": "The river", "column:headings": "red star"}
     contexts |= {"headings,column:headings": "red star The river"}
     encoder = bert_embed.load(tiny_bundle)
     for number, (name, context) in enumerate(contexts.items()):
-        output = tmp_path / str(number)
-        assert embed(output, tiny_bundle, source, chunk_context=name, **flags) == 0
+        flags = {"chunk": "paragraph", "chunk_context": name}
+        output = run({"in.jsonl": [document]}, str(number), **flags)
         wanted = encoder.encode(f"{context} A bank.")
         np.testing.assert_allclose(vectors(output)[1], wanted, atol=1e-5)
 
 
-def test_a_document_whose_title_changed_is_embedded_again(tmp_path, tiny_bundle, source):
+def test_a_document_whose_title_changed_is_embedded_again(run, source):
     flags = {"chunk": "sentence", "chunk_context": "title,headings"}
-    assert embed(tmp_path / "day1", tiny_bundle, source, **flags) == 0
-    assert embed(tmp_path / "plain", tiny_bundle, source, chunk="sentence") == 0
-    hashes, plain = rows(tmp_path / "day1"), rows(tmp_path / "plain")
-    same = {
-        name: one == other
-        for name, one, other in zip(
-            hashes["id"], hashes["text_hash"], plain["text_hash"], strict=True
-        )
-    }
+    first = run(source, "day1", **flags)
+    hashes, plain = rows(first), rows(run(source, "plain", chunk="sentence"))
+    pairs = zip(hashes["id"], hashes["text_hash"], plain["text_hash"], strict=True)
+    same = {name: one == other for name, one, other in pairs}
     assert same == {"a": False, "b": False, "c": True, "d": True}
     changed = [DOCUMENTS[0] | {"title": "Eight banks"}, *DOCUMENTS[1:3]]
     changed.append(DOCUMENTS[3] | {"title": "new"})
-    day2 = write_json(tmp_path / "day2.jsonl", *changed)
-    skip = {"skip_existing": tmp_path / "day1"}
-    assert embed(tmp_path / "day2", tiny_bundle, day2, **flags, **skip) == 0
-    counts = record(tmp_path / "day2")["counts"]
+    second = run({"day2.jsonl": changed}, "day2", skip_existing=first, **flags)
+    counts = record(second)["counts"]
     assert (counts["embedded"], counts["skipped"]) == (2, 2)
-    assert set(rows(tmp_path / "day2")["id"]) == {"a", "d"}
+    assert set(rows(second)["id"]) == {"a", "d"}
 
 
 @pytest.mark.parametrize(
@@ -212,28 +188,21 @@ def test_a_document_whose_title_changed_is_embedded_again(tmp_path, tiny_bundle,
         ),
     ],
 )
-def test_what_cannot_be_a_context_is_refused_before_work(
-    tmp_path, tiny_bundle, capsys, suffix, flags, said
-):
+def test_what_cannot_be_a_context_is_refused_before_work(tmp_path, run, suffix, flags, said):
     source = tmp_path / f"in.{suffix}"
     table = pa.table({"id": ["a"], "title": ["t"], "text": ["The bank."], "n": [1]})
     if suffix == "parquet":
         pq.write_table(table, source)
     elif suffix == "csv":
         csv.write_csv(table, source)
-    elif suffix == "jsonl":
-        write_json(source, *table.to_pylist())
     else:
-        source.write_text("The bank.\n")
+        run.written({source.name: table.to_pylist() if suffix == "jsonl" else "The bank.\n"})
     flags = {name: value for name, value in ({"chunk": "sentence"} | flags).items() if value}
-    assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 2
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+    run.refused(source, said, **flags)
 
 
-def test_a_context_that_is_no_string_is_rejected_with_its_reason(tmp_path, tiny_bundle):
-    source = write_json(tmp_path / "in.jsonl", DOCUMENTS[0], DOCUMENTS[1] | {"title": 7})
-    flags = {"chunk": "sentence", "chunk_context": "title"}
-    assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 0
-    found = [(each["id"], each["reason"]) for each in rejected(tmp_path / "out")]
+def test_a_context_that_is_no_string_is_rejected_with_its_reason(run):
+    lines = [DOCUMENTS[0], DOCUMENTS[1] | {"title": 7}]
+    output = run({"in.jsonl": lines}, chunk="sentence", chunk_context="title")
+    found = [(each["id"], each["reason"]) for each in rejected(output)]
     assert found == [("b", "context is not a string")]

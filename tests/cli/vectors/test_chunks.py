@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import data_files, embed, record, rejected, rows, say_status, vectors
+from tests.support.command import data_files, record, rejected, rows, say_status, vectors
 from tests.support.models.sentence_transformers import CASES, write_sentence_transformers
 from tests.support.rounding import assert_near
 
@@ -42,18 +42,15 @@ def places(output):
     return list(zip(*(found[name] for name in names), strict=True))
 
 
-def test_the_summary_says_how_many_chunks_a_second(tmp_path, tiny_bundle, capsys, monkeypatch):
+def test_the_summary_says_how_many_chunks_a_second(run, monkeypatch):
     """Documents may be books; and how long the report took, which the seconds do not include."""
     monkeypatch.setattr("bert_embed.pipeline.job._LONG_REPORT", 0.0)
-    (tmp_path / "in.txt").write_text("the river bank. a red star. " * 400)
-    flags = {"chunk": "sentence", "max_seq_length": 16}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 0
-    found = record(tmp_path / "out")
-    said = capsys.readouterr()
-    each = re.search(r"(\d+) documents/s, ([\d,]+) chunks/s, [\d,]+ tokens/s", said.out)
+    text = {"in.txt": "the river bank. a red star. " * 400}
+    found = record(run(text, chunk="sentence", max_seq_length=16))
+    each = re.search(r"(\d+) documents/s, ([\d,]+) chunks/s, [\d,]+ tokens/s", run.out)
     expected = found["written"]["chunks"]["rows"] / found["elapsed_seconds"]
     assert float(each[2].replace(",", "")) == pytest.approx(expected, rel=0.1, abs=1)
-    assert re.search(r"the report took \d+\.\d s more\n", said.err)
+    assert re.search(r"the report took \d+\.\d s more\n", run.err)
 
 
 @pytest.mark.parametrize(
@@ -65,9 +62,9 @@ def test_the_summary_says_how_many_chunks_a_second(tmp_path, tiny_bundle, capsys
     ],
     ids=lambda flags: flags["chunk"],
 )
-def test_a_chunk_has_the_vector_of_its_text(tmp_path, tiny_bundle, corpus, flags):
-    output, flags = tmp_path / "out", flags | {"max_seq_length": 16, "prompt": "bank: "}
-    assert embed(output, tiny_bundle, corpus, keep_text=True, **flags) == 0
+def test_a_chunk_has_the_vector_of_its_text(run, corpus, flags):
+    flags = flags | {"max_seq_length": 16, "prompt": "bank: "}
+    output = run(corpus, keep_text=True, **flags)
     found = rows(output)
     for (name, _, start, stop), text in zip(places(output), found["text"], strict=True):
         assert text == DOCUMENTS[name][start:stop]
@@ -80,97 +77,79 @@ def test_a_chunk_has_the_vector_of_its_text(tmp_path, tiny_bundle, corpus, flags
     assert written["chunks"]["rows"] == len(found["id"]) > 6
     assert found["truncated"] == [False] * len(found["id"])
     assert max(found["num_tokens"]) <= 16
-    alone = tmp_path / "alone.jsonl"
-    alone.write_text("\n".join(json.dumps({"text": text}) for text in found["text"]))
     given = {name: value for name, value in flags.items() if name not in OF_CHUNKS}
-    assert embed(tmp_path / "alone", tiny_bundle, alone, **given) == 0
-    assert_near(vectors(output), vectors(tmp_path / "alone"))
-    assert rows(tmp_path / "alone")["num_tokens"] == found["num_tokens"]
+    alone = run({"alone.jsonl": [{"text": text} for text in found["text"]]}, "alone", **given)
+    assert_near(vectors(output), vectors(alone))
+    assert rows(alone)["num_tokens"] == found["num_tokens"]
 
 
-def test_a_chunk_that_is_pooled_late_is_the_mean_of_its_tokens_in_the_document(
-    tmp_path, tiny_bundle, corpus
-):
-    output, flags = tmp_path / "late", {"max_seq_length": 24, "block_bytes": 200}
-    chunk = {"chunk": "sentence", "chunk_context": "document", "dim": 8}
-    assert embed(output, tiny_bundle, corpus, **chunk, **flags) == 0
-    found = places(output)
+def test_a_chunk_that_is_pooled_late_is_the_mean_of_its_tokens_in_the_document(run, corpus):
+    chunk, flags = {"chunk": "sentence", "dim": 8}, {"max_seq_length": 24, "block_bytes": 200}
+    output = run(corpus, "late", chunk_context="document", **chunk, **flags)
     flags |= {"granularity": "token", "long_text": "window", "dim": 8}
-    assert embed(tmp_path / "tokens", tiny_bundle, corpus, **flags) == 0
-    documents = {each.id: each for each in bert_embed.read_tokens(tmp_path / "tokens")}
+    documents = {each.id: each for each in bert_embed.read_tokens(run(corpus, "tokens", **flags))}
     wanted = []
-    for name, _, start, stop in found:
+    for name, _, start, stop in places(output):
         tokens = documents[name]
         inside = (tokens.starts >= start) & (tokens.stops <= stop)
         wanted.append(tokens.vectors[inside].mean(0))
     assert len(wanted) > 6
     assert_near(vectors(output), np.array(wanted))
-    own = tmp_path / "own"
-    assert embed(own, tiny_bundle, corpus, chunk="sentence", max_seq_length=24, dim=8) == 0
-    assert places(own) == found
+    own = run(corpus, "own", max_seq_length=24, **chunk)
+    assert places(own) == places(output)
     assert np.abs(vectors(own) - vectors(output)).max() > 0.01
 
 
-def test_chunks_are_continued_verified_searched_and_not_embedded_again(
-    tmp_path, tiny_bundle, corpus, capsys
-):
-    output, flags = tmp_path / "out", {"chunk": "sentence", "block_bytes": 60, "part_docs": 1}
-    assert embed(output, tiny_bundle, corpus, **flags) == 0
+def test_chunks_are_continued_verified_searched_and_not_embedded_again(run, corpus, capsys):
+    flags = {"chunk": "sentence", "block_bytes": 60, "part_docs": 1}
+    output = run(corpus, **flags)
     before = {path: path.read_bytes() for path in data_files(output, "chunks")}
     whole = places(output)
     (output / "_state" / "blocks" / "0000000-00000.json").unlink()
     say_status(output, "running")
-    assert embed(output, tiny_bundle, corpus, **flags) == 0
+    run(corpus, **flags)
     assert {path: path.read_bytes() for path in data_files(output, "chunks")} == before
     assert main(["verify", str(output)]) == 0
     ids, found = bert_embed.read(output)
     assert ids == [place[0] for place in whole]
     assert found.shape == (len(whole), 32)
-    capsys.readouterr()
     assert main(["search", str(output), "The bank."]) == 0
     assert "The bank." in capsys.readouterr().out
     lines = corpus.read_text().splitlines()
     corpus.write_text("\n".join([*lines, '{"id": "f", "text": "Red. Seven."}']))
-    again = tmp_path / "again"
-    assert embed(again, tiny_bundle, corpus, skip_existing=output, **flags) == 0
+    again = run(corpus, "again", skip_existing=output, **flags)
     assert record(again)["counts"]["skipped"] == 3
     assert [place[:2] for place in places(again)] == [("f", 0), ("f", 1)]
-    other = {"skip_existing": output, "chunk": "paragraph"}
-    assert embed(tmp_path / "other", tiny_bundle, corpus, **other) == 2
-    assert 'chunk is "sentence" there and "paragraph" here' in capsys.readouterr().err
+    message = 'chunk is "sentence" there and "paragraph" here'
+    run.refused(corpus, message, "other", skip_existing=output, chunk="paragraph")
 
 
-def test_chunks_that_overlap_are_read_in_blocks_of_the_usual_size(tmp_path, tiny_bundle, capsys):
-    (tmp_path / "in.txt").write_text("the bank of the river\n" * 1000)
-    flags = {"chunk": "tokens", "overlap": 32, "dry_run": True}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 0
-    assert "in 1 block\n" in capsys.readouterr().out
+def test_chunks_that_overlap_are_read_in_blocks_of_the_usual_size(run):
+    text = {"in.txt": "the bank of the river\n" * 1000}
+    run(text, chunk="tokens", overlap=32, dry_run=True)
+    assert "in 1 block\n" in run.out
 
 
-def test_every_format_has_the_same_chunks(tmp_path, tiny_bundle, corpus):
+def test_every_format_has_the_same_chunks(run, corpus):
     flags = {"chunk": "sentence", "keep_text": True}
-    for kind in ("parquet", "jsonl", "tfrecord"):
-        assert embed(tmp_path / kind, tiny_bundle, corpus, output_format=kind, **flags) == 0
-    table = pq.read_table(tmp_path / "parquet" / "chunks")
+    made = {
+        kind: run(corpus, kind, output_format=kind, **flags)
+        for kind in ("parquet", "jsonl", "tfrecord")
+    }
+    table = pq.read_table(made["parquet"] / "chunks")
     names = ["chunk", "start", "stop", "text"]
     assert table.column_names[-4:] == names
-    (path,) = data_files(tmp_path / "jsonl", "chunks")
+    (path,) = data_files(made["jsonl"], "chunks")
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     wanted = table.select(names).to_pylist()
     assert [{name: line[name] for name in names} for line in lines] == wanted
-    data = tf.data.TFRecordDataset(
-        [str(each) for each in data_files(tmp_path / "tfrecord", "chunks")]
-    )
+    data = tf.data.TFRecordDataset([str(each) for each in data_files(made["tfrecord"], "chunks")])
     kinds = {name: tf.io.FixedLenFeature([], tf.int64) for name in names[:3]}
     for example, row in zip(data, wanted, strict=True):
         parsed = tf.io.parse_single_example(example, kinds)
-        assert {name: int(value) for name, value in parsed.items()} == {
-            name: row[name] for name in names[:3]
-        }
+        assert [int(parsed[name]) for name in names[:3]] == [row[name] for name in names[:3]]
     for kind in ("jsonl", "tfrecord"):
-        np.testing.assert_array_equal(
-            bert_embed.read(tmp_path / kind)[1], vectors(tmp_path / "parquet")
-        )
+        np.testing.assert_array_equal(bert_embed.read(made[kind])[1], vectors(made["parquet"]))
 
 
 @pytest.mark.parametrize(
@@ -189,15 +168,13 @@ def test_every_format_has_the_same_chunks(tmp_path, tiny_bundle, corpus):
         ),
     ],
 )
-def test_flags_that_conflict_are_refused(tmp_path, tiny_bundle, corpus, capsys, flags, said):
-    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 2
-    assert said in capsys.readouterr().err
+def test_flags_that_conflict_are_refused(run, corpus, flags, said):
+    run.refused(corpus, said, **flags)
 
 
-def test_late_chunks_of_a_model_with_modules_on_tokens_are_refused(tmp_path, capsys):
+def test_late_chunks_of_a_model_with_modules_on_tokens_are_refused(tmp_path, run):
     write_sentence_transformers(tmp_path / "model", **CASES["weighted"])
-    (tmp_path / "in.txt").write_text("a bank\n", encoding="utf-8")
-    places, late = (str(tmp_path / "model"), tmp_path / "in.txt"), {"chunk_context": "document"}
-    assert embed(tmp_path / "out", *places, chunk="sentence", **late) == 2
-    assert "--chunk_context document takes the mean of hidden" in capsys.readouterr().err
-    assert embed(tmp_path / "out", *places, chunk="sentence") == 0
+    flags = {"model": tmp_path / "model", "chunk": "sentence"}
+    message = "--chunk_context document takes the mean of hidden"
+    run.refused({"in.txt": "a bank\n"}, message, chunk_context="document", **flags)
+    run({"in.txt": "a bank\n"}, **flags)

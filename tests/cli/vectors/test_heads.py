@@ -15,7 +15,6 @@ from tests.support.command import (
     data_files,
     embed,
     flags_of,
-    parts_of,
     record,
     rows,
     write_json,
@@ -29,7 +28,6 @@ from tests.support.models.heads import (
 )
 from tests.support.models.multi_vectors import write_multi_vectors
 from tests.support.models.tiny import bundle_of
-from tests.support.outputs import content
 
 LINES = ["the bank of the river", "money bank", "", "the vault of the bank", "money " * 90]
 SMALL = {"block_bytes": 200}
@@ -100,7 +98,7 @@ def test_a_sparse_model_writes_sparse_vectors_alone(tmp_path, splade, corpus, bo
         bert_embed.read(output)
 
 
-def test_all_kinds_of_a_run_have_the_same_parts(both, scipy):
+def test_all_kinds_of_a_run_have_the_same_parts(both, scipy, monkeypatch):
     names = [path.name for path in data_files(both)]
     assert len(names) > 3
     assert [path.name for path in data_files(both, "sparse")] == names
@@ -114,9 +112,6 @@ def test_all_kinds_of_a_run_have_the_same_parts(both, scipy):
     found = [row["indices"] for row in sparse_rows(both)]
     assert weights.indices.tolist() == [index for row in found for index in row]
     assert np.diff(weights.indptr).tolist() == [len(row) for row in found]
-
-
-def test_without_scipy_the_reader_names_it(both, monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.sparse", None)
     with pytest.raises(ValueError, match=r"read_sparse requires scipy, .*: pip install scipy"):
         bert_embed.read_sparse(both)
@@ -164,10 +159,8 @@ def test_the_largest_weights_stay(tmp_path, splade, corpus, both):
 
 
 @pytest.mark.parametrize("output_format", ["jsonl", "tfrecord"])
-def test_other_formats_hold_the_same_weights(tmp_path, splade, corpus, both, scipy, output_format):
-    output = tmp_path / "out"
-    flags = {"vectors": "dense,sparse", "output_format": output_format}
-    assert embed(output, splade, corpus, **flags) == 0
+def test_other_formats_hold_the_same_weights(run, splade, corpus, both, scipy, output_format):
+    output = run(corpus, model=splade, vectors="dense,sparse", output_format=output_format)
     ids, weights = bert_embed.read_sparse(output)
     expected_ids, expected = bert_embed.read_sparse(both)
     assert ids == expected_ids
@@ -176,44 +169,34 @@ def test_other_formats_hold_the_same_weights(tmp_path, splade, corpus, both, sci
     np.testing.assert_array_equal(bert_embed.read(output)[1], bert_embed.read(both)[1])
 
 
-def test_kept_windows_and_chunks_have_a_row_each(tmp_path, splade, corpus):
+def test_kept_windows_and_chunks_have_a_row_each(run, splade, corpus):
     for flags, piece in (
         ({"long_text": "windows"}, "window"),
         ({"chunk": "tokens", "chunk_tokens": 8}, "chunk"),
     ):
-        output = tmp_path / piece
-        assert embed(output, splade, corpus, vectors="dense,sparse", **flags) == 0
-        dense = rows(output)
-        found = sparse_rows(output)
+        output = run(corpus, piece, model=splade, vectors="dense,sparse", **flags)
+        dense, found = rows(output), sparse_rows(output)
         assert len(found) > 40
-        assert [(row["id"], row[piece]) for row in found] == list(
-            zip(dense["id"], dense[piece], strict=True)
-        )
+        wanted = list(zip(dense["id"], dense[piece], strict=True))
+        assert [(row["id"], row[piece]) for row in found] == wanted
 
 
-def test_repair_writes_a_missing_file_again(tmp_path, splade, corpus, capsys):
-    output = tmp_path / "out"
-    assert embed(output, splade, corpus, vectors="dense,sparse", part_docs=7) == 0
-    lost = data_files(output, "sparse")[1]
+def test_what_an_earlier_output_has_is_skipped_only_of_the_same_kinds(
+    run, splade, corpus, both, capsys
+):
+    more = {"more.jsonl": corpus.read_text() + json.dumps({"id": "new", "text": "a new one"})}
+    flags = {"model": splade, "skip_existing": both}
+    output = run(more, vectors="dense,sparse", **flags)
+    assert [row["id"] for row in sparse_rows(output)] == ["new"]
+    message = 'vectors is ["dense", "sparse"] there and ["sparse"] here'
+    run.refused(more, message, "other", vectors="sparse", **flags)
+    (lost,) = data_files(output, "sparse")
     before = lost.read_bytes()
     lost.unlink()
     assert main(["verify", str(output)]) != 0
     assert lost.name in "".join(capsys.readouterr())
-    with parts_of(7):
-        assert main(["verify", str(output), "--repair"]) == 0
+    assert main(["verify", str(output), "--repair"]) == 0
     assert lost.read_bytes() == before
-
-
-def test_what_an_earlier_output_has_is_skipped_only_of_the_same_kinds(
-    tmp_path, splade, corpus, both, capsys
-):
-    more = tmp_path / "more.jsonl"
-    more.write_text(corpus.read_text() + json.dumps({"id": "new", "text": "a new one"}) + "\n")
-    flags = {"skip_existing": both}
-    assert embed(tmp_path / "out", splade, more, vectors="dense,sparse", **flags) == 0
-    assert [row["id"] for row in sparse_rows(tmp_path / "out")] == ["new"]
-    assert embed(tmp_path / "other", splade, more, vectors="sparse", **flags) == 2
-    assert 'vectors is ["dense", "sparse"] there and ["sparse"] here' in capsys.readouterr().err
 
 
 REFUSED = [
@@ -240,43 +223,33 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("flags", "message"), REFUSED, ids=[one[1][:30] for one in REFUSED])
-def test_what_cannot_be_is_refused_before_work_starts(
-    tmp_path, splade, corpus, capsys, flags, message
-):
-    corpus = tmp_path / "in.jsonl"
-    corpus.write_text('{"id": "1", "text": "bank", "values": 3}\n')
-    assert embed(tmp_path / "out", splade, corpus, **flags) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+def test_what_cannot_be_is_refused_before_work_starts(run, splade, flags, message):
+    source = {"in.jsonl": '{"id": "1", "text": "bank", "values": 3}\n'}
+    run.refused(source, message, model=splade, **flags)
 
 
-def test_examples_give_sparse_vectors(tmp_path, splade, corpus, both):
+def test_examples_give_sparse_vectors(tmp_path, run, splade, tiny_bundle, corpus, both):
     examples = tmp_path / "examples"
-    words = ["--input", str(corpus), "--output", str(examples), "--model", splade]
-    assert main(["tokenize", *words]) == 0
-    assert embed(tmp_path / "out", splade, examples, vectors="dense,sparse") == 0
-    found, wanted = sparse_rows(tmp_path / "out"), sparse_rows(both)
+    assert main(["tokenize", *flags_of(examples, splade, corpus)]) == 0
+    found = sparse_rows(run(examples, model=splade, vectors="dense,sparse"))
+    wanted = sparse_rows(both)
     assert [row["id"] for row in found] == [row["id"] for row in wanted]
     assert [row["indices"] for row in found] == [row["indices"] for row in wanted]
+    message = "sparse: this model makes dense vectors alone"
+    run.refused(corpus, message, "none", vectors="sparse")
 
 
 @pytest.mark.slow
-def test_a_folder_of_a_masked_language_model_makes_sparse_vectors(tmp_path, corpus):
-    write_masked_lm(tmp_path / "model", "multilingual")
-    for vectors, made in ((None, "embeddings"), ("sparse", "sparse")):
-        output = tmp_path / made
-        flags = {} if vectors is None else {"vectors": vectors}
-        assert embed(output, tmp_path / "model", corpus, **flags) == 0
+def test_a_folder_of_a_masked_language_model_makes_sparse_vectors(tmp_path, run, corpus):
+    model = tmp_path / "model"
+    write_masked_lm(model, "multilingual")
+    for flags, made in (({}, "embeddings"), ({"vectors": "sparse"}, "sparse")):
+        output = run(corpus, made, model=model, **flags)
         assert {one for one in ("embeddings", "sparse") if (output / one).is_dir()} == {made}
-    found = {row["id"]: row for row in sparse_rows(tmp_path / "sparse")}
-    expected = bert_embed.load(str(tmp_path / "model")).encode(f"{LINES[0]} 0", kind="sparse")
+    found = {row["id"]: row for row in sparse_rows(output)}
+    expected = bert_embed.load(str(model)).encode(f"{LINES[0]} 0", kind="sparse")
     assert found["0"]["indices"] == expected.indices.tolist()
     assert found["0"]["values"] == expected.values.tolist()
-
-
-def test_a_model_without_heads_says_which_vectors_it_makes(tmp_path, tiny_bundle, corpus, capsys):
-    assert embed(tmp_path / "out", tiny_bundle, corpus, vectors="sparse") == 2
-    assert "sparse: this model makes dense vectors alone" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -285,13 +258,13 @@ def classifier(tmp_path_factory):
 
 
 @pytest.mark.parametrize("output_format", ["parquet", "jsonl", "tfrecord"])
-def test_scores_have_a_column_for_each_label(tmp_path, classifier, corpus, output_format):
-    output = tmp_path / "out"
-    assert embed(output, classifier, corpus, output_format=output_format) == 0
+def test_scores_have_a_column_for_each_label(run, classifier, corpus, output_format):
+    """They stand beside vectors of the same pass where those are asked for, too."""
+    asked = {"vectors": "scores,dense"} if output_format == "jsonl" else {}
+    output = run(corpus, model=classifier, output_format=output_format, **asked)
     ids, labels, scores = bert_embed.read_scores(output)
-    assert record(output)["vectors"]["heads"] == {
-        "scores": {"labels": labels, "activation": "softmax"}
-    }
+    heads = record(output)["vectors"]["heads"]
+    assert heads == {"scores": {"labels": labels, "activation": "softmax"}}
     assert len(ids) == len(scores) == len({*ids}) == 40
     assert labels == ["label 0", "label 1", "label 2"]
     np.testing.assert_allclose(scores.sum(axis=1), 1, rtol=1e-5)
@@ -300,49 +273,19 @@ def test_scores_have_a_column_for_each_label(tmp_path, classifier, corpus, outpu
         table = pq.read_table(path).to_pydict()
         assert list(table)[:5] == ["id", *labels, "label"]
         assert table["label"] == [labels[number] for number in scores.argmax(axis=1)]
+    if asked:
+        assert record(output)["computed_tokens"] == record(output)["tokens"]
+        assert bert_embed.read(output)[0] == ids
 
 
-def test_scores_stand_beside_vectors_of_the_same_pass(tmp_path, classifier, corpus):
-    output = tmp_path / "out"
-    assert embed(output, classifier, corpus, vectors="scores,dense", keep_text=True) == 0
-    assert record(output)["computed_tokens"] == record(output)["tokens"]
-    assert bert_embed.read(output)[0] == bert_embed.read_scores(output)[0]
-
-
-def test_labels_that_are_columns_already_are_refused(tmp_path, corpus, capsys, classifier):
-    write_classifier(
-        tmp_path / "source", "distilbert", 2, id2label={"0": "fine", "1": "Num_Tokens"}
-    )
-    assert embed(tmp_path / "out", str(tmp_path / "source"), corpus) == 2
-    wanted = "the label Num_Tokens of --model"
-    assert wanted in (errors := capsys.readouterr().err)
-    assert "clashes with the output's own column num_tokens" in errors
-    source = tmp_path / "in.jsonl"
-    source.write_text('{"id": "1", "text": "bank", "label": "x"}\n')
-    assert embed(tmp_path / "out", classifier, source, extra_columns="label") == 2
-    assert "--extra_columns label clashes with a column of --vectors scores" in (
-        capsys.readouterr().err
-    )
-
-
-def test_the_report_shows_what_each_head_made(tmp_path, splade, classifier, corpus):
-    for model, kind in ((splade, "sparse"), (classifier, "scores")):
-        output = tmp_path / kind
-        assert embed(output, model, corpus, vectors=f"dense,{kind}", keep_text=True) == 0
-        [head] = content(output)["heads"]
-        assert (head["kind"], head["rows"]) == (kind, 40)
-        if kind == "sparse":
-            lengths = [len(row["indices"]) for row in sparse_rows(output)]
-            [[_, found]] = head["histograms"]
-            assert (found["low"], found["high"]) == (min(lengths), max(lengths))
-            sums = np.zeros(len(VOCABULARY))
-            for row in sparse_rows(output):
-                sums[row["indices"]] += row["values"]
-            assert head["table"]["rows"][0][0] == VOCABULARY[int(sums.argmax())]
-        else:
-            scores = bert_embed.read_scores(output)[2][:, 0]
-            assert [row[0] for row in head["table"]["rows"]] == ["label 0", "label 1", "label 2"]
-            assert f"({scores.max():.3g})" in head["table"]["rows"][0][2]
+def test_labels_that_are_columns_already_are_refused(tmp_path, run, corpus, classifier):
+    labels = {"0": "fine", "1": "Num_Tokens"}
+    write_classifier(tmp_path / "source", "distilbert", 2, id2label=labels)
+    run.refused(corpus, "the label Num_Tokens of --model", model=tmp_path / "source")
+    assert "clashes with the output's own column num_tokens" in run.err
+    source = {"in.jsonl": '{"id": "1", "text": "bank", "label": "x"}\n'}
+    message = "--extra_columns label clashes with a column of --vectors scores"
+    run.refused(source, message, model=classifier, extra_columns="label")
 
 
 @pytest.fixture(scope="module")
@@ -357,27 +300,24 @@ def colbert(tmp_path_factory):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 @pytest.mark.parametrize("output_format", ["parquet", "jsonl"])
-def test_multi_vectors_are_those_of_the_encoder(tmp_path, colbert, corpus, output_format, dtype):
-    output = tmp_path / "out"
+def test_multi_vectors_are_those_of_the_encoder(run, colbert, corpus, output_format, dtype):
     flags = {"output_format": output_format, "output_dtype": dtype, "part_docs": 7}
-    assert embed(output, colbert, corpus, vectors="multi", **flags) == 0
+    output = run(corpus, model=colbert, vectors="multi", **flags)
     assert record(output)["vectors"]["heads"]["multi"]["similarity"] == "maxsim"
     texts = {one["id"]: one["text"] for one in map(json.loads, corpus.read_text().splitlines())}
     with pytest.raises(bert_embed.SettingError, match=r"^kind multi .*: read it with read_multi"):
         bert_embed.read(output, kind="multi")
     read = dict(bert_embed.read_multi(output))
     assert list(read) == list(texts)
-    wanted = bert_embed.load(colbert).encode(
-        list(texts.values()), long_text="truncate", kind="multi"
-    )
+    asked = {"long_text": "truncate", "kind": "multi"}
+    wanted = bert_embed.load(colbert).encode(list(texts.values()), **asked)
+    off = {"float32": 1e-6, "float16": 1e-3, "int8": 1e-2}[dtype]
     for found, vectors in zip(read.values(), wanted.rows(), strict=True):
         assert (found.dtype, found.flags.writeable) == (np.float32, True)
-        off = {"float32": 1e-6, "float16": 1e-3, "int8": 1e-2}[dtype]
         np.testing.assert_allclose(found, vectors, atol=off)
 
 
-def test_multi_vectors_of_examples_are_refused(tmp_path, colbert, corpus, capsys):
-    words = ["--input", str(corpus), "--output", str(tmp_path / "examples"), "--model", colbert]
-    assert main(["tokenize", *words]) == 0
-    assert embed(tmp_path / "out", colbert, tmp_path / "examples", vectors="multi") == 2
-    assert "--vectors multi is for texts" in capsys.readouterr().err
+def test_multi_vectors_of_examples_are_refused(tmp_path, run, colbert, corpus):
+    assert main(["tokenize", *flags_of(tmp_path / "examples", colbert, corpus)]) == 0
+    flags = {"model": colbert, "vectors": "multi"}
+    run.refused(tmp_path / "examples", "--vectors multi is for texts", **flags)

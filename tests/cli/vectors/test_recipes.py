@@ -7,7 +7,7 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from bert_embed.settings import RECIPES
-from tests.support.command import ROOT, embed, flags_of, vectors
+from tests.support.command import ROOT, flags_of, vectors
 from tests.support.models.tiny import bundle_of, write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
@@ -23,13 +23,10 @@ def five_layers(tmp_path_factory):
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_recipe_gives_what_its_flags_give(tmp_path, five_layers, recipe):
-    (tmp_path / "in.txt").write_text(
-        "the bank of the river\nmoney\nthe long way down to the vault\n"
-    )
-    assert embed(tmp_path / "a", five_layers, tmp_path / "in.txt", pooling=recipe) == 0
+def test_a_recipe_gives_what_its_flags_give(tmp_path, run, five_layers, recipe):
+    texts = {"in.txt": "the bank of the river\nmoney\nthe long way down to the vault\n"}
+    one = run(texts, "a", model=five_layers, pooling=recipe)
     words = flags_of(tmp_path / "b", five_layers, tmp_path / "in.txt")
     assert main(["embed", *words, *FLAGS[recipe].replace("1,2,…,L", "1,2,3,4,5").split()]) == 0
-    np.testing.assert_array_equal(vectors(tmp_path / "a"), vectors(tmp_path / "b"))
-    assert embed(tmp_path / "c", five_layers, tmp_path / "in.txt", pooling=recipe, dim=3) == 0
-    assert vectors(tmp_path / "c").shape == (3, 3)
+    np.testing.assert_array_equal(vectors(one), vectors(tmp_path / "b"))
+    assert vectors(run(texts, "c", model=five_layers, pooling=recipe, dim=3)).shape == (3, 3)

@@ -9,7 +9,7 @@ import tensorflow as tf
 import bert_embed
 from bert_embed.pipeline.cli import main
 from bert_embed.results.names import OUTPUT_DTYPES
-from tests.support.command import embed, rows, sentence_files
+from tests.support.command import rows, sentence_files
 
 pytestmark = pytest.mark.slow
 
@@ -32,32 +32,28 @@ def one(kind):
     return tf.io.FixedLenFeature([], kind)
 
 
-def test_ids_are_integers_again_where_the_input_had_integers(tmp_path, tiny_bundle):
+def test_ids_are_integers_again_where_the_input_had_integers(tmp_path, run):
     texts = ["the bank", "river", "the bank"]
     pq.write_table(pa.table({"id": [7, 8, 9], "text": texts}), tmp_path / "in.parquet")
-    flags = {"output_format": "tfrecord"}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.parquet", **flags) == 0
-    assert bert_embed.read(tmp_path / "out")[0] == [7, 8, 9]
+    output = run(tmp_path / "in.parquet", output_format="tfrecord")
+    assert bert_embed.read(output)[0] == [7, 8, 9]
 
 
 @pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
-def test_each_output_type_reads_as_from_parquet(tmp_path, tiny_bundle, texts, dtype):
-    flags = {"output_dtype": dtype}
-    assert embed(tmp_path / "parquet", tiny_bundle, texts, **flags) == 0
-    flags |= {"output_format": "tfrecord"}
-    assert embed(tmp_path / "out", tiny_bundle, texts, **flags) == 0
-    ids, vectors = bert_embed.read(tmp_path / "parquet")
-    found_ids, found = bert_embed.read(tmp_path / "out")
+def test_each_output_type_reads_as_from_parquet(run, texts, dtype):
+    parquet = run(texts, "parquet", output_dtype=dtype)
+    output = run(texts, output_dtype=dtype, output_format="tfrecord")
+    (ids, vectors), (found_ids, found) = bert_embed.read(parquet), bert_embed.read(output)
     assert found_ids == ids
     np.testing.assert_array_equal(found, vectors)
-    wanted = rows(tmp_path / "parquet")
+    wanted = rows(parquet)
     kind = tf.io.FixedLenFeature([32], tf.float32) if dtype == "float32" else one(tf.string)
     features = {"embedding": kind, "id": one(tf.string)}
     names = ("text_hash", "num_tokens", "num_tokens_full", "truncated")
     features |= {name: one(tf.int64) for name in names}
     if dtype == "int8":
         features["scale"] = one(tf.float32)
-    for row, each in enumerate(examples(tmp_path / "out", **features)):
+    for row, each in enumerate(examples(output, **features)):
         assert each["id"].numpy().decode() == ids[row]
         for name in names:
             assert each[name].numpy() == wanted[name][row]
@@ -71,34 +67,27 @@ def test_each_output_type_reads_as_from_parquet(tmp_path, tiny_bundle, texts, dt
         np.testing.assert_array_equal(numbers.numpy().astype(np.float32) * scale, vectors[row])
 
 
-def test_windows_keep_their_places(tmp_path, tiny_bundle, texts):
+def test_windows_keep_their_places(run, texts):
     flags = {"long_text": "windows", "max_seq_length": 20}
-    assert embed(tmp_path / "parquet", tiny_bundle, texts, **flags) == 0
-    assert embed(tmp_path / "out", tiny_bundle, texts, output_format="tfrecord", **flags) == 0
-    wanted = rows(tmp_path / "parquet")
+    wanted = rows(run(texts, "parquet", **flags))
+    output = run(texts, output_format="tfrecord", **flags)
     assert len(wanted["id"]) > 5
     names = ("window", "start", "stop", "num_tokens", "truncated")
-    found = examples(tmp_path / "out", **{name: one(tf.int64) for name in names})
+    found = examples(output, **{name: one(tf.int64) for name in names})
     for name in names:
         assert [each[name].numpy() for each in found] == wanted[name]
-    assert bert_embed.read(tmp_path / "out")[0] == wanted["id"]
+    assert bert_embed.read(output)[0] == wanted["id"]
 
 
-def test_search_reads_them_and_tells_the_texts(tmp_path, tiny_bundle, texts, capsys):
-    assert embed(tmp_path / "out", tiny_bundle, texts, output_format="tfrecord") == 0
-    capsys.readouterr()
-    words = ["search", str(tmp_path / "out"), "river of money"]
-    assert main([*words, "--k", "1"]) == 0
+def test_search_reads_them_and_tells_the_texts(run, texts, capsys):
+    output = run(texts, output_format="tfrecord")
+    assert main(["search", str(output), "river of money", "--k", "1"]) == 0
     said = capsys.readouterr().out
     assert "1. 1.0000" in said
     assert "river of money" in said
-
-
-def test_a_damaged_file_is_named(tmp_path, tiny_bundle, texts):
-    assert embed(tmp_path / "out", tiny_bundle, texts, output_format="tfrecord") == 0
-    (path,) = tmp_path.glob("out/embeddings/part-*.tfrecord")
+    (path,) = output.glob("embeddings/part-*.tfrecord")
     data = bytearray(path.read_bytes())
     data[50] ^= 1
     path.write_bytes(data)
     with pytest.raises(ValueError, match=f"{path} is damaged"):
-        bert_embed.read(tmp_path / "out")
+        bert_embed.read(output)

@@ -1,0 +1,75 @@
+"""The fixture by which tests of the command line run `embed`."""
+
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import embed
+
+# A path, several, or what files hold by their names.
+Source = Path | str | Sequence[Path | str] | Mapping[str, str | bytes | list[Any]]
+
+
+class Runs:
+    """Runs `embed` of the tiny model in the folder of a test.
+
+    Attributes:
+        out: What the last run wrote to stdout.
+        err: What it wrote to stderr.
+    """
+
+    def __init__(self, folder: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self._folder, self._model, self._capsys = folder, model, capsys
+        self.out = self.err = ""
+
+    @property
+    def said(self) -> str:
+        """What the last run wrote, with a blank for each end of a line."""
+        return (self.out + self.err).replace("\n", " ")
+
+    def __call__(
+        self, source: Source = (), to: str = "out", code: int = 0, model: Any = None, **flags: Any
+    ) -> Path:
+        """Runs it; returns the folder of its output, which the test's folder holds."""
+        self._capsys.readouterr()
+        done = embed(self._folder / to, str(model or self._model), *self.written(source), **flags)
+        self.out, self.err = self._capsys.readouterr()
+        assert done == code, self.out + self.err
+        assert code == 1 or "Traceback" not in self.err
+        return self._folder / to
+
+    def refused(self, source: Source, message: str, to: str = "out", **flags: Any) -> None:
+        """Runs what is refused before work starts: in one sentence, and nothing is written."""
+        kept = sorted((self._folder / to).rglob("*"))
+        self(source, to, code=2, **flags)
+        (line,) = [line for line in self.err.splitlines() if line.startswith("error: ")]
+        assert message in line
+        assert sorted((self._folder / to).rglob("*")) == kept
+
+    def written(self, source: Source) -> list[Path | str]:
+        """Writes what is to be read; returns the files, or the folders that they are in."""
+        if isinstance(source, Path | str):
+            return [source]
+        if not isinstance(source, Mapping):
+            return list(source)
+        for name, content in source.items():
+            path = self._folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, list):
+                content = "".join(f"{json.dumps(each)}\n" for each in content).encode()
+            elif isinstance(content, str):
+                content = content.encode()
+                content = gzip.compress(content) if name.endswith(".gz") else content
+            if not path.exists() or path.read_bytes() != content:  # its time is that of the run
+                path.write_bytes(content)
+        return [self._folder / name for name in dict.fromkeys(n.split("/")[0] for n in source)]
+
+
+@pytest.fixture
+def run(tmp_path: Path, tiny_bundle: str, capsys: pytest.CaptureFixture[str]) -> Runs:
+    """Runs `embed`: `run({"in.txt": "the bank\\n"}, dim=3)` returns the output's folder."""
+    return Runs(tmp_path, tiny_bundle, capsys)
