@@ -163,23 +163,18 @@ class Places:
 
     def __init__(self, places: int) -> None:
         self._turn = threading.Lock()  # of the one that waits for places
-        self._free: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._give_back(places)
+        self._free = threading.Semaphore(places)
 
     @contextmanager
     def taken(self, places: int) -> Iterator[None]:
         """Holds so many places, at most all of them, and waits until they are free."""
         with self._turn:
             for _ in range(places):
-                self._free.get()
+                self._free.acquire()
         try:
             yield
         finally:
-            self._give_back(places)
-
-    def _give_back(self, places: int) -> None:
-        for _ in range(places):
-            self._free.put(None)
+            self._free.release(places)
 
 
 def run_each(

@@ -352,26 +352,24 @@ def read_queries(path: str) -> list[_Query]:
     """The queries of a file of JSON lines, each with `text` and perhaps `relevant` ids."""
     queries = []
     for number, line in enumerate(queries_file(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-        if line.strip():
-            queries.append(_query(line, f"{path}, line {number}:"))
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line)
+            text, relevant = values["text"], values.get("relevant") or []
+            is_ids = isinstance(relevant, list) and {*map(type, relevant)} <= {str, int}
+            if not (is_ids and text.strip()):
+                raise ValueError
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+            raise SettingError(
+                "queries",
+                f'{path}, line {number}: must be {{"text": …}}, which is not blank, perhaps with a '
+                'list of ids as "relevant"',
+            ) from error
+        queries.append(_Query(text, relevant=frozenset(map(str, relevant))))
     if not queries:
         raise SettingError("queries", f"{path} must hold a JSON object a line, but it is empty")
     return queries
-
-
-def _query(line: bytes, place: str) -> _Query:
-    try:
-        values = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise SettingError("queries", f'{place} is not JSON: give {{"text": …}}') from error
-    text = values.get("text") if isinstance(values, dict) else None
-    if not isinstance(text, str) or not text.strip():
-        raise SettingError("queries", f"{place} has no text, a string that is not blank")
-    relevant = values.get("relevant") or []
-    is_ids = isinstance(relevant, list) and all(type(one) in (str, int) for one in relevant)
-    if not is_ids:
-        raise SettingError("queries", f"{place} relevant must be a list of ids")
-    return _Query(text, relevant=frozenset(map(str, relevant)))
 
 
 def _with_model(side: _Side, model: str | None, setting: str) -> SearchedOutput:
