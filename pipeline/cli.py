@@ -35,6 +35,9 @@ _OF_TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_hub")
 # The options of each command, and what runs it, which is imported only once the flags are right:
 # neither `--help` nor a mistyped flag waits for Beam.
 _COMMANDS = {
+    "embed": ("options.embed:Options", "job:start"),
+    "tokenize": ("options.embed:TokenizeOptions", "job:start"),
+    "estimate": ("options.embed:EstimateOptions", "commands.estimate:run_estimate"),
     "search": ("options.commands:SearchOptions", "commands.search:run_search"),
     "compare": ("options.commands:CompareOptions", "commands.compare:run_compare"),
     "verify": ("options.commands:VerifyOptions", "commands.outputs:run_verify"),
@@ -124,11 +127,7 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
 
 
 def _run(words: list[str], own_process: bool) -> int:
-    # Here, because the options import NumPy and Arrow, without which `bert-embed --help` answers.
-    from bert_embed.pipeline.options.command_line import plain_words
-
-    command, arguments = words[0], plain_words(words[1:])
-    work = _work(command, arguments, own_process)
+    work = _work(words[0], words[1:], own_process)
     if own_process:
         # Look for garbage from now on, but not among the modules: they are a million objects, to
         # walk through which takes a quarter of a small run's time.
@@ -140,22 +139,26 @@ def _run(words: list[str], own_process: bool) -> int:
 def _work(word: str, arguments: list[str], own_process: bool) -> Callable[[], int]:
     """Returns what a command does; its options are checked, its modules imported."""
     command = word
-    if command in ("embed", "tokenize", "estimate"):
-        return _embed(command, arguments, own_process)
     if command == "model" and arguments:
         command, arguments = f"model {arguments[0]}", arguments[1:]
     if command not in _COMMANDS:
-        commands = ["embed", "tokenize", "estimate", *_COMMANDS]
-        if word == "model":
-            commands = [name for name in _COMMANDS if name.startswith("model ")]
+        commands = [name for name in _COMMANDS if name.startswith("model ") or word != "model"]
         last = {name.split()[-1]: name for name in reversed(commands)}  # `verify` is no model's
         nearest = difflib.get_close_matches(command.rpartition(" ")[2], last, n=1)
         hint = (
             f"did you mean {last[nearest[0]]}?" if nearest else f"use one of {', '.join(commands)}"
         )
         raise UsageError(f"unknown command {command}; {hint}")
-    kind, run = _COMMANDS[command]
-    options = _named(kind).parse(arguments)
+    # Here, because the options import NumPy and Arrow, without which `bert-embed --help` answers.
+    from bert_embed.pipeline.options.command_line import parser_of, read_command
+
+    kind, run = _named(_COMMANDS[command][0]), _COMMANDS[command][1]
+    if {"-h", "--help"} & set(arguments):
+        page = parser_of(kind, command, "all" in arguments).format_help()
+        return partial(_answered, page.splitlines())
+    options = read_command(kind, command, arguments)
+    if own_process and command in ("embed", "tokenize", "estimate"):
+        _import_beam(options)
     if own_process and command in ("search", "compare", "report"):
         _leave_out_pandas()
     return partial(_named(run), options)
@@ -164,34 +167,6 @@ def _work(word: str, arguments: list[str], own_process: bool) -> Callable[[], in
 def _named(place: str) -> Any:
     module, _, name = place.partition(":")
     return getattr(import_module(f"bert_embed.pipeline.{module}"), name)
-
-
-def _embed(command: str, arguments: list[str], own_process: bool) -> Callable[[], int]:
-    """Returns what `embed`, `tokenize` or `estimate` does, which share their flags."""
-    from bert_embed.pipeline.options.command_line import (
-        command_parser,
-        parse_embed,
-        parse_estimate,
-        parse_tokenize,
-    )
-
-    if {"-h", "--help"} & set(arguments):
-        return partial(
-            _answered, command_parser(command, "all" in arguments).format_help().splitlines()
-        )
-    if command == "estimate":
-        options, own = parse_estimate(arguments)
-        if own_process:
-            _import_beam(options)
-        from bert_embed.pipeline.commands.estimate import run_estimate
-
-        return partial(run_estimate, options, own)
-    options = (parse_embed if command == "embed" else parse_tokenize)(arguments)
-    if own_process:
-        _import_beam(options)
-    from bert_embed.pipeline.job import start
-
-    return partial(start, options)
 
 
 def _leave_out_pandas() -> None:

@@ -20,8 +20,7 @@ from bert_embed.backends.processor import available_cores
 from bert_embed.base.errors import InputError, SettingError, counted, required, shown_bytes
 from bert_embed.pipeline.console import answer, answer_json, hide_secrets, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
-from bert_embed.pipeline.options.command_line import EstimateOptions
-from bert_embed.pipeline.options.embed import Options
+from bert_embed.pipeline.options.embed import EstimateOptions
 from bert_embed.pipeline.run.graph import model_handler
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import EmbedRun, Forecast, Target, Widths, estimated_size
@@ -96,9 +95,9 @@ class Estimate:
         yield "--price_per_hour gives the cost" if self.cost is None else f"cost: {self.cost:,.2f}"
 
 
-def run_estimate(options: Options, flags: EstimateOptions) -> int:
+def run_estimate(flags: EstimateOptions) -> int:
     """Runs `estimate` with the options of `embed` and its own flags."""
-    options = with_dates(options)
+    options = with_dates(flags)
     if options.query is not None or (options.reads_table and options.limit is not None):
         raise UsageError(
             "estimate runs no query, which BigQuery would bill as a whole: give the table itself "

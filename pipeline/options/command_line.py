@@ -5,24 +5,22 @@ import difflib
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import MISSING, dataclass, replace
-from typing import Any, NoReturn, Self
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
 from bert_embed.base.errors import InputError, SettingError, StorageError, error_text
-from bert_embed.pipeline.console import answer, installed_program, program
+from bert_embed.pipeline.console import installed_program, program
 from bert_embed.pipeline.errors import UsageError, flag_message
 from bert_embed.pipeline.options.embed import DEFAULTS, FLAGS, Options, grouped
 from bert_embed.pipeline.options.flags import (
-    NOT_NEGATIVE,
     CheckedOptions,
     Flag,
-    flag,
     flags_of,
     items_of,
     one_text,
     place,
-    switch,
     true_or_false,
 )
 from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
@@ -168,7 +166,7 @@ def _beam_parser() -> argparse.ArgumentParser:
     """The parser of all of Beam's own flags."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    parser = Parser(add_help=False, conflict_handler="resolve")
+    parser = Parser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
     for view in PipelineOptions.__subclasses__():
         if "_add_argparse_args" in vars(view):
             view._add_argparse_args(parser)
@@ -214,62 +212,89 @@ class ConfigFile:
         text = place("config", path)
         return cls(text, {str(key): value for key, value in _settings(text).items()})
 
-    def values(
-        self, flags: Mapping[str, Flag], others: Collection[str] = ()
-    ) -> tuple[dict[str, Any], list[str]]:
-        """The values of our flags, and those of neither us nor `others` as words."""
-        values: dict[str, Any] = {}
+    def values(self, flags: Collection[str]) -> tuple[dict[str, Any], list[str]]:
+        """The values of our flags, and those of others as words."""
+        ours: dict[str, Any] = {}
         words: list[str] = []
         for name, value in self.settings.items():
+            if name in flags:
+                ours |= {} if value is None else {name: value}
+                continue
             try:
-                if name in others:
-                    continue
-                if name in flags:
-                    if value is not None:
-                        values[name] = flags[name].kind(name, value)
-                else:
-                    words += beam_words(name, value)
+                words += beam_words(name, value)
             except SettingError as error:
                 raise SettingError("config", f"{self.path}: {error}") from error
-        return values, words
+        return ours, words
 
 
-_FLAGS_OF_EMBED = tuple(f"--{name}" for name in FLAGS)
+Kind = TypeVar("Kind", bound=CheckedOptions)
 
 
 def read_options(
+    kind: type[Kind],
+    command: str,
     values: Mapping[str, Any],
-    words: Sequence[str],
+    words: Sequence[str] = (),
     config: ConfigFile | None = None,
-    flags: Sequence[str] = _FLAGS_OF_EMBED,
-    program: str = "bert-embed embed",
-    needed: Sequence[str] = ("input", "output"),
-    others: Collection[str] = (),
-    **fixed: Any,
-) -> Options:
+) -> Kind:
     """The options of a command line, a call or a template, above those of a YAML file.
 
-    `values` are of our options, `words` of Beam; `flags` and `program` are for the messages about
-    mistyped flags; `others` are names in the file that are no options, and `fixed` are options that
-    the command itself sets. InputError if a needed option
-    is missing, or any is unknown or wrong.
+    `values` are of our options, `words` of Beam. InputError if a needed option is missing, or any
+    is unknown or wrong.
     """
-    ours = {name: one for name, one in FLAGS.items() if f"--{name}" in flags}
-    below, file_words = ({}, []) if config is None else config.values(ours, others)
-    job = RunnerOptions(one_text("runner", (below | dict(values)).get("runner", DEFAULT_RUNNER)))
+    flags = taken(kind, command)
+    names = [name for name, one in flags.items() if not one.is_positional]
+    below, file_words = ({}, []) if config is None else config.values(names)
+    given = below | dict(values)
+    if "beam_args" in kind.__dataclass_fields__:
+        given["beam_args"] = (*file_words, *words)
+        _check_beam(given, "runner" in values, file_words, words, config, command, flags)
+    elif config is not None and file_words:
+        name = file_words[0].removeprefix("--").partition("=")[0]
+        near = nearest_flag(f"--{name}", [f"--{one}" for one in names])
+        hint = f"; did you mean {near.removeprefix('--')}?" if near else ""
+        raise SettingError("config", f"{config.path}: {command} has no flag {name}{hint}")
+    for name in names:
+        if flags[name].default is MISSING and name not in given:
+            raise UsageError(f"the following arguments are required: --{name}")
+    with _naming_file(config, below, values):
+        options = kind(**given)
+    options.require(*kind.needed)
+    return options
+
+
+def taken(kind: type[CheckedOptions], command: str) -> dict[str, Flag]:
+    """The flags of a command, and what stands alone on its line."""
+    return {name: one for name, one in flags_of(kind).items() if one.without != command}
+
+
+def _check_beam(
+    given: Mapping[str, Any],
+    names_runner: bool,
+    file_words: Sequence[str],
+    words: Sequence[str],
+    config: ConfigFile | None,
+    command: str,
+    flags: Mapping[str, Flag],
+) -> None:
+    """Checks the words for Beam of a file and of a command line, which may name the runner."""
+    job = RunnerOptions(one_text("runner", given.get("runner", DEFAULT_RUNNER)))
+    places = [one.metavar or "" for one in flags.values() if one.is_positional]
+    alone = f"give {' and '.join(places)} once; {command} takes no other words"
+    if not places:
+        alone = "repeat --input for each file, or put a glob in quotes"
+    known = [f"--{name}" for name, one in flags.items() if not one.is_positional]
+    check = partial(
+        check_beam_words, flags=known, job=job, program=f"{program()} {command}", alone=alone
+    )
     if config is not None:
         try:
-            check_beam_words(file_words, flags, job, program)
+            check(file_words)
         except InputError as error:
-            if file_words or "runner" not in values:
+            if file_words or not names_runner:
                 raise SettingError("config", f"{config.path}: {flag_message(error)}") from error
             raise
-    check_beam_words(words, flags, job, program)
-    with _naming_file(config, below, values):
-        every = below | {name: FLAGS[name].kind(name, value) for name, value in values.items()}
-        options = Options(**every | fixed, beam_args=(*file_words, *words))
-    options.require(*needed)
-    return options
+    check(words)
 
 
 @contextmanager
@@ -315,11 +340,10 @@ def _settings(path: str) -> dict[str, Any]:
 
 _NEGATIVE = re.compile(r"-\d")  # begins a value, no flag
 _DESCRIPTIONS = {
-    "embed": "Embeds text with BERT. Also takes every option of Apache Beam.",
+    "embed": "Embeds text with BERT.",
     "estimate": "Reads a sample of the input and estimates what `embed` with the same flags takes: "
     "documents, tokens, files and hours. Writes nothing.",
-    "tokenize": "Writes the examples of texts to TFRecord files, for `embed`. Also takes every "
-    "option of Apache Beam.",
+    "tokenize": "Writes the examples of texts to TFRecord files, for `embed`.",
 }
 # What `--help` lists; `--help all` lists every flag.
 EVERYDAY = {
@@ -334,32 +358,8 @@ _UNRECOGNIZED = "unrecognized arguments: "  # argparse's own words
 _EXAMPLE = "--input books.csv --text_column title --id_column isbn"
 
 
-@dataclass(frozen=True)
-class EstimateOptions(CheckedOptions):
-    """The options of `estimate` beside those of `embed`."""
-
-    json: bool = switch("print JSON")
-    price_per_hour: float | None = flag(
-        "of a machine like this one, or with --accelerator, in any currency: multiplied by the "
-        "hours",
-        "N",
-        kind=NOT_NEGATIVE,
-    )
-    seconds: float = flag(
-        "how long to measure the model's speed here; 0: not at all", "N", 3.0, kind=NOT_NEGATIVE
-    )
-
-
 class Parser(argparse.ArgumentParser):
     """Raises UsageError where argparse would print its usage and exit."""
-
-    def __init__(self, command: str = "", description: str | None = None, **settings: Any) -> None:
-        defaults: dict[str, Any] = {"prog": f"{program()} {command}", "allow_abbrev": False}
-        super().__init__(description=description, **defaults | settings)
-
-    def print_help(self, file: Any = None) -> None:
-        """Prints the help; AnswerLost where nobody can read it."""
-        answer(*self.format_help().splitlines())
 
     def error(self, message: str) -> NoReturn:
         word = message.removeprefix(_UNRECOGNIZED).split(" ")[0].partition("=")[0]
@@ -422,144 +422,65 @@ def add_flag(
         return
     # Of other values the last counts, so that scripts can add to a command.
     action = "append" if flag.is_repeated else _Once if flag.has_several else "store"
-    group.add_argument(f"--{name}", action=action, required=flag.default is MISSING, **described)
+    group.add_argument(f"--{name}", action=action, **described)
 
 
 _CONFIG = "YAML file with any of these flags; the command line wins"
 
 
-def _config_of(words: Sequence[str]) -> str | None:
-    """The YAML file that a command line names."""
-    parser = Parser(add_help=False)
-    parser.add_argument("--config")
-    with suppress(UsageError):  # which the command's own parser tells
-        return parser.parse_known_args(words)[0].config
-    return None
-
-
-@dataclass(frozen=True)
-class CommandOptions(CheckedOptions):
-    """The options of a command, which the docstring describes; `beam_args` takes Beam's flags."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        flags = [(name, one) for name, one in flags_of(type(self)).items() if one.is_positional]
-        after = [one.metavar or "" for _, one in flags if not one.is_repeated]
-        for name, one in flags:
-            if one.is_repeated and not getattr(self, name):
-                raise UsageError(
-                    f"{' or '.join(['DIR', *after])} is missing: give the output of a "
-                    f"{', then '.join(['run', *after])}"
-                )
-
-    @classmethod
-    def command(cls) -> str:
-        """The command's name: `model import` of ModelImportOptions."""
-        return " ".join(re.findall("[A-Z][a-z]+", cls.__name__)[:-1]).lower()
-
-    @classmethod
-    def parse(cls, arguments: Sequence[str]) -> Self:
-        """Reads the command's words; InputError if they are wrong."""
-        flags = flags_of(cls)
-        takes_beam = "beam_args" in cls.__dataclass_fields__
-        command, beam = cls.command(), "Also takes every option of Apache Beam." * takes_beam
-        named = {name: one for name, one in flags.items() if not one.is_positional}
-        config = ConfigFile.read(_config_of(arguments))
-        below, file_words = ({}, []) if config is None else config.values(named)
-        if config is not None and file_words and not takes_beam:
-            name = file_words[0].removeprefix("--").partition("=")[0]
-            near = nearest_flag(f"--{name}", [f"--{one}" for one in named])
-            hint = f"; did you mean {near.removeprefix('--')}?" if near else ""
-            raise SettingError("config", f"{config.path}: {command} has no flag {name}{hint}")
-        places = [one.metavar or "" for one in flags.values() if one.is_positional]
-        required = [name for name, one in flags.items() if one.default is MISSING]
-        required = [f"--{name} {name.upper()}" for name in required[len(places) :]]
-        usage = " ".join([program(), command, *places, *required, "[flags]"])
-        parser = Parser(command, f"{cls.__doc__} {beam}", usage=usage)
-        for name, described in flags.items():
-            given = name in below  # argparse need not miss it
-            shown = replace(described, default=None) if given else described
-            add_flag(parser, name, shown, bare_switches=True)
-        parser.add_argument("--config", metavar="FILE", help=_CONFIG)
-        words: list[str] = []
-        if takes_beam:
-            namespace, words = parser.parse_known_intermixed_args(arguments)
-        else:
-            namespace = parser.parse_intermixed_args(arguments)
-        values = vars(namespace)
-        values.pop("config")
-        with _naming_file(config, below, values):
-            return cls._of(below | values, [*file_words, *words], parser, places)
-
-    @classmethod
-    def _of(
-        cls, values: dict[str, Any], words: Sequence[str], parser: "Parser", places: Sequence[str]
-    ) -> Self:
-        if "beam_args" not in cls.__dataclass_fields__:
-            return cls(**values)
-        job = RunnerOptions(values.get("runner", DEFAULT_RUNNER))
-        alone = f"give {' and '.join(places)} once; {cls.command()} takes no other words"
-        known = list(parser._option_string_actions)
-        check_beam_words(words, known, job, parser.prog, alone)
-        return cls(**values | {"beam_args": tuple(words)})
-
-
-def command_parser(command: str, everything: bool = True) -> argparse.ArgumentParser:
-    """The parser of `embed`, `estimate` or `tokenize`; its help lists every flag, or `EVERYDAY`."""
-    names = [name for name in FLAGS if FLAGS[name].without != command]
-    output = " --output DIR" if command != "estimate" else ""
-    rest = f"{program()} {command} --help all lists {len(set(names) - EVERYDAY)} more flags."
+def parser_of(kind: type[CheckedOptions], command: str, everything: bool = True) -> Parser:
+    """The parser of a command; its help lists every flag, or of `embed` the `EVERYDAY` ones."""
+    flags = taken(kind, command)
+    places = [one.metavar or "" for one in flags.values() if one.is_positional]
+    needed = [name for name, one in flags.items() if one.default is MISSING][len(places) :]
+    of_embed = issubclass(kind, Options)
+    required = [f"--{name} {flags[name].metavar or name.upper()}" for name in needed]
+    required += [f"--{name} {flags[name].metavar}" for name in kind.needed]
+    usage = " ".join([program(), command, *places, *required, "[flags]"])
+    about = _DESCRIPTIONS.get(command, kind.__doc__)
+    if "beam_args" in kind.__dataclass_fields__:
+        about = f"{about} Also takes every option of Apache Beam."
+    epilog = formatter = None
+    if of_embed:
+        output = " --output vectors" if "output" in kind.needed else ""
+        epilog = f"example: {program()} {command} {_EXAMPLE}{output}"
+        formatter = argparse.RawDescriptionHelpFormatter
+    if not everything and of_embed:
+        rest = len(flags.keys() & FLAGS.keys() - EVERYDAY)
+        epilog = f"{epilog}\n{program()} {command} --help all lists {rest} more flags."
     parser = Parser(
-        command,
-        _DESCRIPTIONS[command],
-        usage=f"{program()} {command} --input GLOB{output} [flags]",
-        epilog=f"example: {program()} {command} {_EXAMPLE}{' --output vectors' if output else ''}"
-        + ("" if everything else f"\n{rest}"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog=f"{program()} {command}",
+        usage=usage,
+        description=about,
+        epilog=epilog,
+        formatter_class=formatter or argparse.HelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--config", metavar="FILE", help=_CONFIG)
-    if command == "estimate":
-        for name, described in flags_of(EstimateOptions).items():
-            add_flag(parser, name, described)
-    for title, options in grouped().items():
-        group = parser if "dry_run" in options else parser.add_argument_group(title)
-        for name in options:
-            if name in names:
-                add_flag(group, name, FLAGS[name], everything or name in EVERYDAY)
+    titles = {name: title for title, names in grouped().items() for name in names}
+    groups: dict[str, Any] = {titles["dry_run"]: parser}
+    for name, one in flags.items():
+        group = parser
+        if of_embed and (title := titles.get(name)) is not None:
+            group = groups.get(title) or groups.setdefault(title, parser.add_argument_group(title))
+        shown = everything or not of_embed or name in EVERYDAY or name not in FLAGS
+        add_flag(group, name, one, shown, bare_switches=bool(places))
     return parser
 
 
-def parse_embed(arguments: Sequence[str]) -> Options:
-    """Reads the command line of `embed`, and the file that its --config names."""
-    return _parse("embed", arguments)[0]
-
-
-def parse_estimate(arguments: Sequence[str]) -> tuple[Options, EstimateOptions]:
-    """Reads the command line of `estimate`: the options of `embed`, and its own."""
-    options, settings = _parse("estimate", arguments)
-    return options, EstimateOptions(**settings)
-
-
-def parse_tokenize(arguments: Sequence[str]) -> Options:
-    """Reads the command line of `tokenize` for files, likewise."""
-    return _parse("tokenize", arguments, output_format=EXAMPLES)[0]
-
-
-def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> tuple[Options, dict[str, Any]]:
-    """The options of a command, and the values of the flags that are no options."""
-    parser = command_parser(command)
-    namespace, words = parser.parse_known_args(plain_words(arguments))
+def read_command(kind: type[Kind], command: str, arguments: Sequence[str]) -> Kind:
+    """Reads the words of a command, and the file that --config names; InputError if wrong."""
+    parser = parser_of(kind, command)
+    namespace, words = parser.parse_known_intermixed_args(plain_words(arguments))
+    if words and "beam_args" not in kind.__dataclass_fields__:
+        parser.error(f"{_UNRECOGNIZED}{' '.join(words)}")
     values = vars(namespace)
-    values.pop("text", None)
-    config = ConfigFile.read(values.pop("config", None))
-    own = {name: values.pop(name) for name in list(values) if name not in FLAGS}
-    flags = list(parser._option_string_actions)
-    if command != "estimate":
-        return read_options(values, words, config, flags, parser.prog, **fixed), own
-    ours = flags_of(EstimateOptions)
-    if config is not None:
-        own = config.values(ours, others=config.settings.keys() - ours.keys())[0] | own
-    return read_options(values, words, config, flags, parser.prog, ("input",), ours), own
+    return read_options(kind, command, values, words, ConfigFile.read(values.pop("config", None)))
+
+
+def parse_embed(arguments: Sequence[str]) -> Options:
+    """Reads the command line of `embed`."""
+    return read_command(Options, "embed", arguments)
 
 
 def plain_words(arguments: Sequence[str]) -> list[str]:

@@ -6,10 +6,10 @@ from typing import Any
 from bert_embed.base.errors import SettingError
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options.command_line import CommandOptions
 from bert_embed.pipeline.options.flags import (
     DIRS,
     POSITIVE,
+    CommandOptions,
     Whole,
     flag,
     flags_of,

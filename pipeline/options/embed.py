@@ -7,7 +7,7 @@ docs/options.md derive from its fields.
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from bert_embed.backends.choose import DEVICES, PRECISIONS, torch_device
 from bert_embed.base.errors import SettingError
@@ -19,6 +19,7 @@ from bert_embed.pipeline.options.flags import (
     BLOCKS,
     DAY,
     LAYERS,
+    NOT_NEGATIVE,
     POSITIVE,
     SHARE,
     CheckedOptions,
@@ -100,9 +101,9 @@ embed_flag, embed_switch = partial(flag, without="tokenize"), partial(switch, wi
 class Options(CheckedOptions):
     """The options of `embed` and `tokenize`; None where the model or the input decides.
 
-    Those of `tokenize` have the `output_format` `examples`. `beam_args` are Beam's own flags. A
-    value may be of another type that stands for it, such as a path, a list, or its text on a
-    command line. SettingError if a value is wrong, or two contradict each other.
+    `beam_args` are Beam's own flags. A value may be of another type that stands for it, such as a
+    path, a list, or its text on a command line. SettingError if a value is wrong, or two contradict
+    each other.
     """
 
     input: tuple[str, ...] = flag(
@@ -314,6 +315,8 @@ class Options(CheckedOptions):
     dry_run: bool = switch("print the plan and stop")
     beam_args: tuple[str, ...] = ()
 
+    needed: ClassVar[tuple[str, ...]] = ("input", "output")
+
     def __post_init__(self) -> None:
         super().__post_init__()
         words = tuple(one_text("beam_args", word) for word in self.beam_args)
@@ -322,9 +325,7 @@ class Options(CheckedOptions):
             check(self)
 
     def converted(self, name: str, value: Any, described: Flag) -> Any:
-        """A value as the kind of its flag makes it; `tokenize` sets an output_format of its own."""
-        if (name, value) == ("output_format", EXAMPLES):
-            return value
+        """A value as the kind of its flag makes it."""
         value = super().converted(name, value, described)
         return None if name == "extra_columns" and value == () else value
 
@@ -407,7 +408,32 @@ class Options(CheckedOptions):
     def from_record(cls, values: Mapping[str, Any], **others: Any) -> "Options":
         """The options that `recorded` gave, of `OF_RESULT` only; `others` are the caller's own."""
         stored = {name: value for name, value in values.items() if name in OF_RESULT}
-        return cls(**(stored | others))
+        kind = TokenizeOptions if stored.get("output_format") == EXAMPLES else cls
+        return kind(**(stored | others))
+
+
+@dataclass(frozen=True)
+class TokenizeOptions(Options):
+    """The options of `tokenize`, some of those of `embed`."""
+
+    output_format: str = EXAMPLES
+
+
+@dataclass(frozen=True)
+class EstimateOptions(Options):
+    """The options of `estimate`: those of `embed`, and its own."""
+
+    needed: ClassVar[tuple[str, ...]] = ("input",)
+    json: bool = switch("print JSON")
+    price_per_hour: float | None = flag(
+        "of a machine like this one, or with --accelerator, in any currency: multiplied by the "
+        "hours",
+        "N",
+        kind=NOT_NEGATIVE,
+    )
+    seconds: float = flag(
+        "how long to measure the model's speed here; 0: not at all", "N", 3.0, kind=NOT_NEGATIVE
+    )
 
 
 FLAGS: dict[str, Flag] = flags_of(Options)

@@ -12,9 +12,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import MISSING, dataclass, field, fields
 from numbers import Number
-from typing import Any
+from typing import Any, ClassVar
 
 from bert_embed.base.errors import SettingError
+from bert_embed.pipeline.errors import UsageError
 from bert_embed.transforms.bigquery.client import NAME, SCHEME
 from bert_embed.transforms.parts import COMPRESSIONS, FORMATS
 from bert_embed.transforms.read.columns import joined_fields
@@ -321,6 +322,8 @@ DIRS = "runs' outputs, folders of outputs or globs: of each document the newest 
 class CheckedOptions:
     """Options whose values are of the kinds of their flags; SettingError if one is not."""
 
+    needed: ClassVar[tuple[str, ...]] = ()  # unless another option stands in
+
     def __post_init__(self) -> None:
         for name, described in flags_of(type(self)).items():
             value = getattr(self, name)
@@ -330,3 +333,22 @@ class CheckedOptions:
     def converted(self, name: str, value: Any, described: Flag) -> Any:
         """A value as the kind of its flag makes it."""
         return described.kind(name, value)
+
+    def require(self, *names: str) -> None:
+        """Checks that a command has what it needs."""
+
+
+@dataclass(frozen=True)
+class CommandOptions(CheckedOptions):
+    """The options of a command, which the docstring describes; `beam_args` takes Beam's flags."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        flags = [(name, one) for name, one in flags_of(type(self)).items() if one.is_positional]
+        after = [one.metavar or "" for _, one in flags if not one.is_repeated]
+        for name, one in flags:
+            if one.is_repeated and not getattr(self, name):
+                raise UsageError(
+                    f"{' or '.join(['DIR', *after])} is missing: give the output of a "
+                    f"{', then '.join(['run', *after])}"
+                )

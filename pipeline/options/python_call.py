@@ -112,7 +112,7 @@ def options_of_call(values: Mapping[str, Any]) -> Options:
     if "input" in ours:
         ours["input"] = _files(ours["input"])
     try:
-        return read_options(ours, words, ConfigFile.read(values.get("config")))
+        return read_options(Options, "embed", ours, words, ConfigFile.read(values.get("config")))
     except UnknownFlags as error:
         raise UsageError(_unknown(error)) from None
 

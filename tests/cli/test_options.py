@@ -15,13 +15,13 @@ import yaml
 import bert_embed
 from bert_embed.pipeline.cli import exit_code, main
 from bert_embed.pipeline.options import flags
-from bert_embed.pipeline.options.command_line import parse_embed, parse_estimate
+from bert_embed.pipeline.options.command_line import parse_embed, read_command
 from bert_embed.pipeline.options.commands import (
     CompareOptions,
     ExportOptions,
     SearchOptions,
 )
-from bert_embed.pipeline.options.embed import FLAGS, Options
+from bert_embed.pipeline.options.embed import FLAGS, EstimateOptions, Options
 from bert_embed.pipeline.options.python_call import EmbedKeywords, options_of_call
 from bert_embed.pipeline.options.python_call import Path as PathLike
 from deploy.dataflow.template import run_template, template_options
@@ -256,31 +256,32 @@ def test_a_wrong_value_in_a_file_is_named_with_file_and_option(tmp_path, capsys,
 
 
 CONFIGS = [
-    (SearchOptions, ("out", "a text"), "k: 3\nby: sparse\njson: true\n"),
-    (CompareOptions, ("old", "new"), "sample: 20\nseed: 4\n"),
-    (ExportOptions, ("out", "dest"), "to: faiss\nindex: flat\n"),
+    ("search", SearchOptions, ("out", "a text"), "k: 3\nby: sparse\njson: true\n"),
+    ("compare", CompareOptions, ("old", "new"), "sample: 20\nseed: 4\n"),
+    ("export", ExportOptions, ("out", "dest"), "to: faiss\nindex: flat\n"),
 ]
 
 
-@pytest.mark.parametrize(("options", "places", "content"), CONFIGS)
-def test_every_command_takes_a_file_of_its_flags(tmp_path, options, places, content):
+@pytest.mark.parametrize(("command", "options", "places", "content"), CONFIGS)
+def test_every_command_takes_a_file_of_its_flags(tmp_path, command, options, places, content):
     config = tmp_path / "flags.yaml"
     config.write_text(content)
     settings = dict(line.split(": ") for line in content.splitlines())
     words = [
         f"--{name}" if value == "true" else f"--{name}={value}" for name, value in settings.items()
     ]
-    assert options.parse([*places, f"--config={config}"]) == options.parse([*places, *words])
+    read = partial(read_command, options, command)
+    assert read([*places, f"--config={config}"]) == read([*places, *words])
     if "sample" in settings:
-        assert options.parse([*places, "--config", str(config), "--sample=7"]).sample == 7
+        assert read([*places, "--config", str(config), "--sample=7"]).sample == 7
 
 
 def test_a_file_for_estimate_holds_its_own_flags_and_those_of_embed(tmp_path):
     config = tmp_path / "flags.yaml"
     config.write_text("input: a\nprice_per_hour: 0.1\nlimit: 3\nskip_blocks: [1, 2]\njson: true\n")
-    options, own = parse_estimate([f"--config={config}", "--json=false"])
+    options = read_command(EstimateOptions, "estimate", [f"--config={config}", "--json=false"])
     assert (options.input, options.limit, options.skip_blocks) == (("a",), 3, (1, 2))
-    assert (own.price_per_hour, own.json) == (0.1, False)
+    assert (options.price_per_hour, options.json) == (0.1, False)
 
 
 def test_a_file_of_flags_is_read_once():
@@ -288,8 +289,8 @@ def test_a_file_of_flags_is_read_once():
     with open(reading), open(writing, "w") as file:
         file.write("input: a\nprice_per_hour: 0.1\n")
         file.close()
-        options, own = parse_estimate([f"--config=/dev/fd/{reading}"])
-    assert (options.input, own.price_per_hour) == (("a",), 0.1)
+        options = read_command(EstimateOptions, "estimate", [f"--config=/dev/fd/{reading}"])
+    assert (options.input, options.price_per_hour) == (("a",), 0.1)
 
 
 @pytest.mark.parametrize(

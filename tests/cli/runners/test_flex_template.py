@@ -11,8 +11,8 @@ import sys
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert_embed.pipeline.options.command_line import command_parser, parse_embed
-from bert_embed.pipeline.options.embed import FLAGS
+from bert_embed.pipeline.options.command_line import parse_embed, parser_of
+from bert_embed.pipeline.options.embed import FLAGS, Options
 from bert_embed.pipeline.run.prepare import with_dates
 from deploy.dataflow.metadata import metadata_text
 from deploy.dataflow.template import template_options
@@ -122,7 +122,7 @@ def test_a_template_is_not_launched_with_flags_that_it_would_drop(tmp_path, flag
 
 def flags_shown():
     """Flags that `embed --help` lists, each with the values that it offers."""
-    page = command_parser("embed").format_help()
+    page = parser_of(Options, "embed").format_help()
     found = re.findall(r"^  --(\w+)(?: \{([\w,-]+)\})?", page, re.MULTILINE)
     return {name: values.split(",") for name, values in found}
 
