@@ -154,7 +154,8 @@ class Encoder:
         spec = self.spec
         name = self.bundle.source or self.bundle.path
         return (
-            f"Encoder({name!r}, dimension={self.dimension}, layers={spec.layers}, "
+            f"Encoder({name!r}, vectors={self.bundle.default_vectors!r}, "
+            f"dimension={self.dimension}, layers={spec.layers}, "
             f"pooling={spec.pooling!r}, max_seq_length={self.max_seq_length}, "
             f"precision={self.precision!r}, device={self.device!r})"
         )

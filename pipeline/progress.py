@@ -80,7 +80,6 @@ class Progress:
     documents: int
     documents_estimated: int  # how many there will be
     rejected: int
-    padding: float  # share of padding in what the model computed
     tokens_per_second: float  # of the last minute of this attempt
     seconds_left: float | None  # until the last block ends; None if nothing tells
     elapsed: float  # seconds since this attempt began
@@ -90,13 +89,11 @@ class Progress:
         share = f"{'about ' if self.estimated else ''}{int(100 * self.share)}%"
         if self.phase is not None:
             return f"{share} · {self.phase} · {clock(self.elapsed)}"
-        left = self.seconds_left
+        left = self.seconds_left  # early: a terminal of 80 columns cuts the end off
         return (
-            f"{share} · {self.documents:,} of about "
-            f"{counted(self.documents_estimated, 'document')} · "
-            f"{self.tokens_per_second:,.0f} tokens/s · padding {100 * self.padding:.1f}% · "
-            f"{self.rejected:,} rejected"
-            f"{f' · {clock(left)} left' if left is not None and self.share < 1 else ''}"
+            f"{share}{f' · {clock(left)} left' if left is not None and self.share < 1 else ''} · "
+            f"{self.documents:,} of about {counted(self.documents_estimated, 'document')} · "
+            f"{self.tokens_per_second:,.0f} tokens/s · {self.rejected:,} rejected"
         )
 
 
@@ -166,7 +163,7 @@ class Counts:
         most = _ALMOST if goal.covers is None or in_work else 1.0
         finished = done / max(whole, 1)
         share = 1.0 if over else min(finished + in_work / max(whole, 1), most)
-        records, padded = sums["records"], sums["padded_tokens"]
+        records = sums["records"]
         if over or finished < _TELLING:
             expected = records if over else max(goal.records, records)
         else:
@@ -178,7 +175,6 @@ class Counts:
             documents=sums["embedded"],
             documents_estimated=expected - sums["skipped"] - self._rejected,
             rejected=self._rejected,
-            padding=1 - sums["computed_tokens"] / padded if padded else 0.0,
             tokens_per_second=self._speed.lately(),
             seconds_left=0.0 if over else self._speed.seconds_left(whole * (1 - share)),
             elapsed=max(time.time() - self.began, 0.0),

@@ -79,6 +79,7 @@ ELSEWHERE = {
         ".venv/bin/bert-embed model import hf:",
     ): "tests/unit/importers/test_hub.py",
     ("docs/output.md", "-- what"): "test_duckdb_runs_each_query",
+    ("docs/increments.md", "SELECT"): "test_duckdb_finds_the_newest_of_each_document",
     ("docs/bigquery.md", "import bert_embed"): "tests/cli/bigquery/test_docs.py",
     ("docs/python.md", "import bert_embed"): "test_the_python_of_a_page_gives_these_shapes",
     ("docs/python.md", "rows = encoder.encode("): "tests/unit/models/test_sparse.py",
@@ -311,6 +312,22 @@ def test_duckdb_runs_each_query(dtype):
     if dtype == "int8":
         found = database.sql(query("x * scale")[1]).fetchall()
         np.testing.assert_allclose([row[1] for row in found], vectors, rtol=1e-6)
+
+
+def test_duckdb_finds_the_newest_of_each_document(tmp_path, tiny_bundle, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    days = ({"a": "the bank", "b": "a river", "c": "money"}, {"a": "the bank", "b": "a vault"})
+    for day, texts in enumerate((*days, days[1] | {"d": "the river"})):
+        lines = (json.dumps({"id": name, "text": text}) for name, text in texts.items())
+        Path("in.jsonl").write_text("\n".join(lines))
+        flags = [f"--output=runs/{day}", "--skip_existing=runs", "--max_deleted=100%"]
+        run(["embed", "--input=in.jsonl", "--model", str(tiny_bundle), *flags])
+    found = duckdb.sql(block("docs/increments.md", "SELECT").text).fetchall()
+    ids, vectors = bert_embed.read("runs")
+    assert sorted(row[0] for row in found) == sorted(ids) == ["a", "b", "d"]
+    stored = {row[0]: row[1] for row in found}
+    np.testing.assert_array_equal([stored[name] for name in ids], vectors)
 
 
 def test_a_vector_of_zeros_is_not_the_nearest(tmp_path, monkeypatch):

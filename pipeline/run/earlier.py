@@ -22,7 +22,8 @@ from bert_embed.results.run_record import (
     listed_runs,
     read_record,
 )
-from bert_embed.storage.files import absolute
+from bert_embed.storage.files import absolute, list_files
+from bert_embed.storage.local import is_folder
 from bert_embed.transforms.bigquery.read import earlier_table_name, table_facts
 from bert_embed.transforms.increments import (
     MergedKeys,
@@ -126,13 +127,19 @@ def _runs(named: str, output: str) -> list[ListedRun]:
     if path == output:
         raise UsageError(f"--skip_existing {named} is the --output of this run")
     runs = listed_runs(path)
-    if not runs:
+    # An empty folder is that of the first day of a daily command; none may be a slip of the pen.
+    if not runs and not _is_empty(path, output):
         raise UsageError(
             f"--skip_existing {named} names no output of a run: no run.json in it or a folder below"
         )
     # What `tokenize` wrote holds no vectors to compare with.
     names = {run.folder: {name.partition("/")[0] for name in run.files or ()} for run in runs}
     return [run for run in runs if run.folder != output and EXAMPLES not in names[run.folder]]
+
+
+def _is_empty(path: str, output: str) -> bool:
+    """Whether a path is a local folder without files, but for those of the run's own output."""
+    return is_folder(path) and all(file.path.startswith(f"{output}/") for file in list_files(path))
 
 
 def _chain(

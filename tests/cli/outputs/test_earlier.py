@@ -112,6 +112,17 @@ def test_other_settings_are_refused_before_work(days, one, run, flags, message):
     run.refused(days[1], message, "two", skip_existing=one, **flags)
 
 
+def test_the_first_day_needs_no_other_command(tmp_path, days, tiny_bundle, capsys):
+    """An empty folder holds no earlier output, and everything is new."""
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for day, source in zip(("1", "2"), days, strict=True):
+        assert embed(runs / day, tiny_bundle, source, skip_existing=runs) == 0
+    assert record(runs / "1")["counts"]["skipped"] == 0
+    assert record(runs / "2")["counts"]["skipped"] > 0
+    assert "changes" in record(runs / "2")
+
+
 def test_what_cannot_be_compared_with_is_refused(tmp_path, days, one, run, tiny_bundle):
     """Nothing, another model, ids of another type, JSON lines of tokens."""
     for named in ("nowhere", "no/*/runs"):
