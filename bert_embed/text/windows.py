@@ -161,7 +161,8 @@ def chunk_windows(documents: Documents, spec: TextSpec, taken: int | np.ndarray 
         units = None if starts_in is None else _borders(token_starts, starts_in(text))
         finer = None
         # Few paragraphs are so short that a whole one could be shared, and long ones are divided.
-        if spec.chunk == "paragraph" and (spec.overlap or (np.diff(units) > most).any()):
+        divides = units is not None and (spec.overlap or (np.diff(units) > most).any())
+        if spec.chunk == "paragraph" and divides:
             finer = _borders(token_starts, sentence_starts(text))
         firsts, lasts = _ranges(units, inside[begin:end], most, spec, finer)
         first.append(firsts)
@@ -197,7 +198,10 @@ def _ranges(
     if units is None:
         units = words
     sentences = np.empty(0, np.int64) if finer is None else finer
-    within = [_within(*units[number : number + 2], sentences, words, most) for number in long]
+    within = [
+        _within(start, stop, sentences, words, most)
+        for start, stop in zip(units[long].tolist(), units[long + 1].tolist(), strict=True)
+    ]
     if spec.fills_chunks:
         borders = np.sort(np.concatenate([units, *within]))
         return _columns(packed(borders, most, overlap, finer))
