@@ -30,8 +30,7 @@ read_settings() {
   APP="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
   INPUT="" OUTPUT="" STATE="" READY="" PYTHON=""
   FLAGS=()
-  # Two: a retry after midnight begins with the day that its first try was of.
-  EARLIER=all CATCH_UP_DAYS=2 KEEP_LOGS_DAYS=30 TIME_ZONE=UTC
+  EARLIER=all CATCH_UP_DAYS=7 KEEP_LOGS_DAYS=30 TIME_ZONE=UTC
   # shellcheck source=deploy/cron/settings.example.sh
   source <(tr -d '\r' <"$1") || refuse "$1 ended with an error"
   PYTHON="${PYTHON:-$APP/.venv/bin/python}"

@@ -72,7 +72,9 @@ choose_image() { # worker|template
   # Workers need the Python of the command that submits, which reads it off the tag.
   minor=$("${PYTHON:-.venv/bin/python}" -c 'import sys; print(sys.version_info.minor)') \
     || die "${PYTHON:-.venv/bin/python} does not run: make install"
-  tag=py3$minor-${TAG:-$(state_of_tree)} # so that a launcher never starts workers of another version
+  tag=${TAG#"py3$minor-"}
+  [[ ! $tag =~ ^py3[0-9]+- ]] || die "TAG $TAG is of another Python than ${PYTHON:-.venv/bin/python}, which is 3.$minor"
+  tag=py3$minor-${tag:-$(state_of_tree)} # so that a launcher never starts workers of another version
   template=$BUCKET/templates/$name-$tag.json
   [[ $target == worker ]] || name+=-template
   image=$REPOSITORY/$name:$tag

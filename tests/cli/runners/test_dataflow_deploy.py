@@ -74,6 +74,8 @@ def test_images_have_the_python_of_the_command_that_submits(tmp_path, minor):
     settings = build[build.index("--substitutions") + 1].split(",")
     assert {f"_IMAGE={image}", f"_PYTHON_MINOR={minor}"} <= {*settings}
     assert submit[submit.index("--sdk_container_image") + 1] == image
+    again = ("TAG=", f"TAG=py3{minor}-7")
+    assert printed(tmp_path, again, PYTHON=str(python))[1] == [build, submit]
     _, [build, _, made], _ = printed(
         tmp_path, *changes, ("BUILD=cloud", "BUILD=docker"), do="template", PYTHON=str(python)
     )
@@ -305,6 +307,7 @@ def test_a_changed_tree_is_another_tag(tmp_path):
         (("BUILD=cloud", "BUILD=clod"), "BUILD clod is none of cloud, docker"),
         (("TAG=", "PROJET=x"), "PROJET is none of the variables"),
         (("ACCELERATOR=", "ACCELERATOR=t5"), "ACCELERATOR t5 is none of t4, l4"),
+        (("TAG=", "TAG=py310-7"), "TAG py310-7 is of another Python than"),
         (("FLAGS=", 'FLAGS="--limit 10"'), "FLAGS has quotes, leave them out"),
     ],
 )

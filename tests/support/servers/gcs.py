@@ -217,7 +217,7 @@ def asked(
 
 def _wrong_metadata(method: str, path: str, body: bytes) -> str | None:
     """Why Cloud Storage would refuse what a request says of an object or a bucket, if it would."""
-    if method not in ("POST", "PATCH"):
+    if method not in ("POST", "PATCH") or "/storage/v1/" not in path:
         return None
     found = re.search(rb"\r\n\r\n(\{.*?\})\r\n--", body, re.DOTALL)  # of an upload in two parts
     data = found[1] if found else body if body[:1] == b"{" else None
