@@ -340,10 +340,12 @@ def find_load(work: Work, name: TableName, state: OutputState, loaded: bool) -> 
 
 def _check_may_load(client: "Client", name: TableName) -> None:
     """UsageError if rows may not be added to a table with the credentials of this machine."""
-    from google.api_core.exceptions import GoogleAPICallError
+    from google.api_core.exceptions import GoogleAPIError
+    from requests import RequestException
 
     wanted = "bigquery.tables.updateData"
-    with suppress(GoogleAPICallError):  # no table yet, or a service that does not say
+    # There is no table yet, or the service does not say: the load itself will.
+    with suppress(GoogleAPIError, RequestException, OSError):
         held = client.test_iam_permissions(name.path, [wanted], retry=None, timeout=QUICK)
         if wanted not in held.get("permissions", ()):
             raise UsageError(
