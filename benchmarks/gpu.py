@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from bert_embed.backends.jax.chips import operations_of_token
-from bert_embed.backends.runner import RowSpec, TokenRows
+from bert_embed.backends.runner import RowSpec
 from bert_embed.bundle.bundle import (
     METADATA,
     Bundle,
@@ -49,6 +49,7 @@ from bert_embed.bundle.find import resolve_model
 from bert_embed.models.bert import BertConfig
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.modern_bert import ModernBertConfig
+from bert_embed.text.documents import TokenRows
 
 _HALF = "half.npz"
 # Operations a second of dense products, by the makers' data sheets: 16 bits, float32 without TF32.
@@ -336,7 +337,7 @@ def _jax_side(quick: bool) -> tuple[Callable[[Bundle, str], Loaded], str, str]:
             embedded = embedder.run(
                 Request(TextSpec(_LONGEST), texts={"texts": texts}, batch_tokens=budget)
             )
-            return np.asarray(embedded.vectors.sentences).reshape(len(texts), -1)
+            return np.asarray(embedded.sentences).reshape(len(texts), -1)
 
         own = load_engine(bundle, (101, 102), precision, device, engine="jax")
         graph: Any = own.graph(embedder.spec.pooled, OutputSpec(finished=False), 0)

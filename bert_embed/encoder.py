@@ -20,7 +20,7 @@ from bert_embed.base.arguments import (
 from bert_embed.base.environment import in_pieces
 from bert_embed.base.errors import SettingError, counted, required
 from bert_embed.bundle.bundle import DOCUMENT, QUERY, Bundle, query_prompt
-from bert_embed.model import Embedded, Embedder, Request
+from bert_embed.model import Embedder, Request
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.models.heads.multi import MultiHead
 from bert_embed.models.heads.scores import ScoresHead
@@ -43,7 +43,7 @@ from bert_embed.settings import (
     changed_spec,
 )
 from bert_embed.text.documents import Columns, text_columns, word_columns
-from bert_embed.text.layout import TextVectors, fit_texts, per_document
+from bert_embed.text.layout import Embedded, TextVectors, fit_texts, per_document
 
 Kind: TypeAlias = Literal["dense", "sparse", "multi", "scores"]
 _SETTINGS: dict[str, type] = {"dense": EncodeSettings, "sparse": SparseSettings}
@@ -128,8 +128,8 @@ class Encoder:
         self.tokenizer = embedder.tokenizer
         self.precision, self.device = precision, embedder.device
         self.max_seq_length = bundle.max_seq_length if max_seq_length is None else max_seq_length
-        # Of calls without settings, by what else decides it
-        self._plain_specs: dict[tuple[str, str | None, int], TextSpec] = {}
+        # Of calls without settings: the kind that they make and its spec, by what else decides them
+        self._plain_specs: dict[tuple[str | None, str | None, int], tuple[str, TextSpec]] = {}
         self.embedder = embedder
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -464,14 +464,18 @@ class Encoder:
         if texts is None:
             known_names(settings, EncodeSettings.__annotations__)
             raise SettingError("texts", "must be a list of texts, got a NoneType")
-        kind = self._kind(kind)
+        plain = kind, use, self._max_seq_length
+        known = None if settings else self._plain_specs.get(plain)
+        kind, text_spec = known or (self._kind(kind), None)
         if kind == "scores" and use is not None:
             raise SettingError("kind", "scores are of texts and of pairs: call encode, or score")
         if texts_b is not None and kind in ("sparse", "multi"):
             raise SettingError("texts_b", f"is for pairs, which have no {kind} vectors", "kind")
         columns = text_columns(texts, texts_b)
         of_query = kind == "multi" and use == QUERY
-        call = CallSettings.sort(settings, _SETTINGS.get(kind, TextSettings))
+        call = CallSettings({}, {}, False)
+        if settings:
+            call = CallSettings.sort(settings, _SETTINGS.get(kind, TextSettings))
         if of_query:
             self._check_multi_query(call)
         spec, of_kind = self.spec, call.vectors
@@ -481,17 +485,14 @@ class Encoder:
                 self.bundle.check(spec)
             of_kind = {}
         use = use or (DOCUMENT if kind == "multi" else None)
-        plain = kind, use, self.max_seq_length
-        text_spec = None if settings else self._plain_specs.get(plain)
         if text_spec is None:
             text_spec = self._text_spec(call.texts, use, vectors=(kind,), **of_kind)
             if not settings:
-                self._plain_specs[plain] = text_spec
+                self._plain_specs[plain] = kind, text_spec
         done = self._run(columns, call, text_spec, spec, use == QUERY)
-        made = [one.vectors for one in done]
-        parts = [one.sentences if kind == "dense" else one.heads[kind] for one in made]
+        parts = [one.sentences if kind == "dense" else one.heads[kind] for one in done]
         vectors: Any = parts[0] if len(parts) == 1 else joined(parts)
-        if kind == "dense":
+        if kind == "dense" and spec.layer_combine == "stack":
             vectors = vectors.reshape(-1, *spec.shape(self.bundle.config))
         elif kind == "sparse":
             vectors = replace(vectors, width=self.bundle.config.vocab_size)
@@ -555,7 +556,7 @@ class Encoder:
                 texts=piece,
                 spec=spec,
                 query=query,
-                batch_tokens=call.batch_tokens,
+                batch_tokens=call.texts.get("batch_tokens"),
                 strict=True,
                 first=first,
                 tell=tell,
@@ -591,7 +592,7 @@ class Encoder:
     def _units_of(self, done: Embedded, unit: str, shape: tuple[int, ...]) -> list[TextVectors]:
         """The units of each text of a piece of the columns."""
         units, vectors = (
-            required(getattr(made, f"{unit}s"), f"{unit}s") for made in (done.layout, done.vectors)
+            required(getattr(made, f"{unit}s"), f"{unit}s") for made in (done.layout, done)
         )
         vectors = vectors.reshape(-1, *shape)
         if unit == "token":

@@ -1,6 +1,6 @@
 """Runs a loaded model on texts or on rows, for workers and for the calls of an Encoder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from bert_embed.backends.choose import EngineLoader, load_engine, model_backend
 from bert_embed.backends.probe import probe_rows
 from bert_embed.backends.processor import available_cores
-from bert_embed.backends.runner import RowRunner, RowSpec, TokenRows
+from bert_embed.backends.runner import RowRunner, RowSpec
 from bert_embed.base.arguments import seconds, whole_number
 from bert_embed.base.arrays import places, splits_of
 from bert_embed.base.errors import SettingError, TextError, counted, counted_of
@@ -21,13 +21,11 @@ from bert_embed.models.heads.sparse import QUERY_WEIGHTS, SparseHead
 from bert_embed.models.heads.vectors import merged_entries
 from bert_embed.models.static import NO_LIMIT
 from bert_embed.settings import OutputSpec, TextSpec, VectorSpec
-from bert_embed.text.documents import Columns, TextTokenizer, fill_rows
+from bert_embed.text.documents import Columns, Documents, TextTokenizer, TokenRows, fill_rows
 from bert_embed.text.layout import (
+    Embedded,
     EmbeddedRows,
-    GranularVectors,
-    LaidOut,
     Layout,
-    TextRows,
     document_vectors,
     failed_documents,
     text_rows,
@@ -42,7 +40,7 @@ class Request:
 
     text_spec: TextSpec  # which vectors, and how texts become rows
     texts: Columns | None = None  # as `tokenize_documents` takes them, if no rows
-    rows: LaidOut | None = None  # of documents, if no texts
+    rows: Layout | None = None  # of documents, if no texts
     spec: VectorSpec | None = None  # how vectors are computed; None is as the model was loaded
     query: bool = False  # whether texts are queries, which some heads treat otherwise
     batch_tokens: int | None = None  # most of a batch, padding included; None: as suits the device
@@ -53,29 +51,11 @@ class Request:
     # Takes, after each batch and from any thread, the share of the work that it was.
     tell: Callable[[float], object] | None = None
 
-    def __post_init__(self) -> None:
-        if self.batch_tokens is not None:
-            whole_number("batch_tokens", self.batch_tokens, least=1)
-
     @property
     def takes_windows(self) -> bool:
         """Whether long texts may become windows: neither pairs nor queries of multi-vectors."""
         pairs = (self.texts or {}).get("texts_b") is not None
         return not pairs and not (self.query and self.text_spec.vectors == ("multi",))
-
-
-@dataclass(frozen=True)
-class Embedded:
-    """What a loaded model gives for a request."""
-
-    # Of texts: a row for each, zeros or no entries for a rejected one. Of rows: a row for each
-    # document, undefined for a rejected one.
-    vectors: GranularVectors
-    layout: Layout  # how the texts that have rows, or the documents, became rows
-    cut: np.ndarray  # int64 `[cut]`, the numbers of texts with a vector that were cut
-    # The stage, "tokenize" or "infer", and the reason, by the number of a text.
-    rejected: dict[int, tuple[str, str]]
-    rows: EmbeddedRows  # what was computed, and how much
 
 
 class Embedder:
@@ -147,39 +127,20 @@ class Embedder:
             sparse = heads["sparse"]
             if isinstance(sparse, SparseHead) and sparse.query_weights:
                 return self._weighed(request)
-        texts = self._text_rows(request) if request.rows is None else None
-        rows = texts if request.rows is None else request.rows
-        if rows is None:
-            raise TypeError("a request has texts or rows")
+        layout, texts = request.rows, None
+        if layout is None:
+            texts, layout = self._text_rows(request)
         head = heads.get("multi")
         if request.query and kinds == ("multi",) and isinstance(head, MultiHead):
-            embedded, vectors = self._run_multi_queries(head, rows, request)
+            done = self._run_multi_queries(head, layout, request)
         else:
-            embedded, vectors = self._run_rows(rows, request)
-        failed = failed_documents(rows.layout, rows.row, embedded.failed)
-        numbers = np.arange(len(rows.layout.truncated)) if texts is None else texts.numbers
-        good = np.ones(len(numbers), bool)
-        good[list(failed)] = False
-        unread = {} if texts is None else texts.rejected
-        rejected = {number: ("tokenize", why) for number, why in unread.items()}
-        rejected |= {int(numbers[document]): ("infer", why) for document, why in failed.items()}
-        if rejected and request.strict:
-            number, (_, reason) = min(rejected.items())
-            number += request.first
-            raise TextError(
-                f"{counted(len(rejected), 'text')} failed, the first is {number}: {reason}"
-            )
-        if rejected and texts is not None:
-            count = len(texts.numbers) + len(texts.rejected)
-            sentences = vectors.sentences
-            if sentences is not None:
-                sentences = _spread(sentences, numbers, good, count)
-            heads_of = {
-                kind: _spread(made, numbers, good, count) for kind, made in vectors.heads.items()
-            }
-            vectors = GranularVectors(sentences, heads=heads_of)
-        cut = numbers[rows.layout.truncated & good]
-        return Embedded(vectors, rows.layout, cut, rejected, embedded)
+            done = self._run_rows(layout, request)
+        numbers = np.arange(len(layout.truncated)) if texts is None else texts.numbers
+        failed = failed_documents(layout, done.rows.failed) if done.rows.failed else {}
+        done.cut = numbers[layout.truncated]
+        if failed or (texts is not None and texts.rejected):
+            _without_bad(done, texts, numbers, failed, request)
+        return done
 
     def heads(self) -> dict[str, Head]:
         """Returns what makes other vectors than dense ones, by kind; proxies give no attribute."""
@@ -197,61 +158,45 @@ class Embedder:
             "this warning"
         )
 
-    def _text_rows(self, request: Request) -> TextRows:
+    def _text_rows(self, request: Request) -> tuple[Documents, Layout]:
         text_spec = request.text_spec
         head = self.bundle.heads.get("multi") if text_spec.vectors == ("multi",) else None
         if request.query and isinstance(head, MultiHead):
             text_spec = replace(text_spec, marker=head.query_marker)
-        texts = text_rows(
+        texts, layout = text_rows(
             self.tokenizer, text_spec, **request.texts or {}, with_empty=request.strict
         )
-        if request.strict:
-            _refuse_long(min(texts.rejected, default=None), request)
-        return texts
+        if texts.rejected and request.strict:
+            raise _too_long(min(texts.rejected), request)
+        return texts, layout
 
-    def _run_rows(
-        self, laid_out: LaidOut, request: Request
-    ) -> tuple[EmbeddedRows, GranularVectors]:
+    def _run_rows(self, layout: Layout, request: Request) -> Embedded:
         spec, text_spec = request.spec or self.spec, request.text_spec
-        outputs = OutputSpec(
-            sentences="sentence" in text_spec.kinds and not text_spec.pools_late,
-            finished=not text_spec.in_windows or text_spec.keeps_windows,
-            tokens=text_spec.needs_tokens or text_spec.pools_late,
-            heads=text_spec.heads,
-        )
-        rows = laid_out.rows
         wanted = RowSpec(
             replace(spec, dim=None) if text_spec.pools_late else spec,
-            outputs,
+            text_spec.outputs,
             0 if spec.pool_prompt else self._unpooled(text_spec),
             request.batch_tokens,
             text_spec.max_seq_length,
         )
-        embedded = self.runner.run(
-            TokenRows(rows.input_ids, rows.row_splits, rows.token_type_ids), wanted, request.tell
-        )
-        vectors = document_vectors(
-            laid_out.layout,
+        embedded = self.runner.run(layout.rows, wanted, request.tell)
+        return document_vectors(
+            layout,
             embedded,
-            laid_out.row,
-            rows.row_splits,
             text_spec,
-            lambda pooled: self.runner.finish(spec, pooled),
+            partial(self.runner.finish, spec),
             len(spec.layers) if spec.layer_combine == "stack" else 1,
             self.bundle.heads,
         )
-        return embedded, vectors
 
-    def _run_multi_queries(
-        self, head: MultiHead, laid_out: LaidOut, request: Request
-    ) -> tuple[EmbeddedRows, GranularVectors]:
+    def _run_multi_queries(self, head: MultiHead, layout: Layout, request: Request) -> Embedded:
         """Multi-vectors of queries, filled up where the head does so."""
-        rows, is_text = fill_rows(laid_out.rows, head.fill_length, head.fill_id)
-        attended = None if head.attends_fill else is_text
+        rows = fill_rows(layout.rows, head.fill_length, head.fill_id)
+        seen = replace(rows, token_type_ids=None, attended=None) if head.attends_fill else rows
         longest = max(self.bundle.max_seq_length, request.text_spec.max_seq_length)
         outputs = OutputSpec(sentences=False, heads=(head.kind,))
         embedded = self.runner.run(
-            TokenRows(rows.input_ids, rows.row_splits, attended=attended),
+            seen,
             RowSpec(self.spec, outputs, batch_tokens=request.batch_tokens, longest=longest),
             request.tell,
         )
@@ -259,7 +204,7 @@ class Embedder:
         tokens = TokenPlaces(splits, rows.input_ids, row, place)
         every = np.arange(len(rows.row_splits) - 1)
         chosen = head.chosen(embedded.heads[head.kind], tokens, every, query=True)
-        return embedded, GranularVectors(None, heads={head.kind: chosen[laid_out.row]})
+        return Embedded(layout, embedded, heads={head.kind: chosen[layout.row]})
 
     def _weighed(self, request: Request) -> Embedded:
         """The sparse vectors of queries that need no run of the model."""
@@ -273,18 +218,15 @@ class Embedder:
             too_long = np.zeros_like(too_long)
         else:
             if text_spec.long_text == "reject" and too_long.any():
-                _refuse_long(int(np.argmax(too_long)), request)
+                raise _too_long(int(np.argmax(too_long)), request)
             counts &= places(np.zeros_like(lengths), lengths) < most
         ids = tokens.ids[counts].astype(np.int32)
         sparse = merged_entries(len(lengths), row[counts], ids, values[counts], "max")
         sparse = sparse.largest(text_spec.top_k)
-        return Embedded(
-            GranularVectors(None, heads={"sparse": sparse}),
-            Layout(lengths.astype(np.int32), too_long),
-            np.flatnonzero(too_long),
-            {},
-            EmbeddedRows(None),
-        )
+        nothing = TokenRows(ids[:0], np.zeros(1, np.int64))
+        layout = Layout(nothing, np.zeros(0, np.int32), lengths.astype(np.int32), too_long)
+        cut = np.flatnonzero(too_long)
+        return Embedded(layout, EmbeddedRows(None), heads={"sparse": sparse}, cut=cut)
 
     def _unpooled(self, text_spec: TextSpec) -> int:
         """How many tokens do not count: [CLS], and all that the prompt has alone.
@@ -305,15 +247,42 @@ class Embedder:
         return self._static_weights
 
 
-def _refuse_long(number: int | None, request: Request) -> None:
-    """SettingError unless the number of a too long text is None."""
-    if number is not None:
-        raise SettingError(
-            "texts",
-            f"number {request.first + number} is longer than {request.text_spec.max_seq_length} "
-            f"tokens; set long_text to truncate{' or window' if request.takes_windows else ''}",
-            "long_text",
-        )
+def _without_bad(
+    done: Embedded,
+    texts: Documents | None,
+    numbers: np.ndarray,
+    failed: Mapping[int, str],
+    request: Request,
+) -> None:
+    """Leaves out what has no vector: documents that failed, and texts that were rejected before."""
+    good = np.ones(len(numbers), bool)
+    good[list(failed)] = False
+    unread = {} if texts is None else texts.rejected
+    rejected = {number: ("tokenize", why) for number, why in unread.items()}
+    rejected |= {int(numbers[document]): ("infer", why) for document, why in failed.items()}
+    if request.strict:
+        number, (_, reason) = min(rejected.items())
+        number += request.first
+        raise TextError(f"{counted(len(rejected), 'text')} failed, the first is {number}: {reason}")
+    if texts is not None:
+        count = len(numbers) + len(unread)
+        if done.sentences is not None:
+            done.sentences = _spread(done.sentences, numbers, good, count)
+        done.heads = {
+            kind: _spread(made, numbers, good, count) for kind, made in done.heads.items()
+        }
+        done.tokens = done.words = None
+    done.cut, done.rejected = numbers[done.layout.truncated & good], rejected
+
+
+def _too_long(number: int, request: Request) -> SettingError:
+    """The error of a text, by its number, that is too long."""
+    return SettingError(
+        "texts",
+        f"number {request.first + number} is longer than {request.text_spec.max_seq_length} "
+        f"tokens; set long_text to truncate{' or window' if request.takes_windows else ''}",
+        "long_text",
+    )
 
 
 def _spread(vectors: Any, numbers: np.ndarray, good: np.ndarray, count: int) -> Any:

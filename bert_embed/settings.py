@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from bert_embed.base.arguments import (
     known_names,
@@ -135,7 +135,7 @@ class VectorSpec:
         """What comes before Dense modules, `dim` and `normalize`."""
         return replace(self, dense=0, dim=None, normalize=False)
 
-    @property
+    @cached_property
     def poolings(self) -> tuple[str, ...]:
         """The poolings whose vectors are joined, in order; "mean_max" is mean and max."""
         return tuple(self.pooling.replace("mean_max", "mean,max").split(","))
@@ -211,8 +211,7 @@ class VectorSpec:
         return cls(**values)
 
 
-@dataclass(frozen=True)
-class OutputSpec:
+class OutputSpec(NamedTuple):
     """The outputs of a call of the model."""
 
     sentences: bool = True  # vectors of rows
@@ -364,6 +363,16 @@ class TextSpec:
     def pools_late(self) -> bool:
         """Whether chunks are pooled from the tokens of the whole document."""
         return DOCUMENT_CONTEXT in self.chunk_context
+
+    @cached_property
+    def outputs(self) -> OutputSpec:
+        """The outputs of the model from which these vectors are made."""
+        return OutputSpec(
+            sentences="sentence" in self.kinds and not self.pools_late,
+            finished=not self.in_windows or self.keeps_windows,
+            tokens=self.needs_tokens or self.pools_late,
+            heads=self.heads,
+        )
 
     @property
     def reads_headings(self) -> bool:
@@ -541,16 +550,9 @@ class CallSettings:
     texts: dict[str, Any]
     progress: bool
 
-    @property
-    def batch_tokens(self) -> int | None:
-        """Maximum tokens of a batch; None: chosen for the device."""
-        return self.texts.get("batch_tokens")
-
     @classmethod
     def sort(cls, settings: Mapping[str, Any], known: type) -> "CallSettings":
         """Sorts the settings of a TypedDict; SettingError for a name that it does not have."""
-        if not settings:
-            return cls({}, {}, False)
         known_names(settings, known.__annotations__)
         vectors = {name: value for name, value in settings.items() if value is not None}
         texts = {

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bert_embed.base.arrays import take_rows
 from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
-from bert_embed.text.documents import Rows, TextTokenizer
+from bert_embed.text.documents import TextTokenizer
 from bert_embed.text.layout import Layout
 from bert_embed.transforms.parts import Part, UnknownWords
 
@@ -114,9 +114,7 @@ class TokenBlock:
     ids: pa.StringArray
     sources: pa.StringArray
     text_hash: np.ndarray  # int64 [documents], XXH3 of what `hashed_texts` returns
-    layout: Layout  # how documents were cut into rows: one each, or windows
-    row: np.ndarray  # int32 [rows of the layout], the distinct row that each equals
-    rows: Rows  # the distinct ones, with [CLS] and [SEP]
+    layout: Layout  # the rows, one for each document, or windows
     extra: pa.Table | None = None
     texts: pa.StringArray | None = None  # [documents]; None: not kept
 

@@ -82,14 +82,14 @@ def example_bytes(block: TokenBlock, tokenizer: str) -> bytes:
 def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
     """The features of a block's rows, in its documents' order; the layout must have tokens."""
     layout, windows = block.layout, block.layout.windows
-    at, splits = take_rows(block.rows.row_splits, block.row)
+    at, splits = take_rows(layout.rows.row_splits, layout.row)
     document = np.arange(len(block)) if windows is None else windows.document
-    types = block.rows.token_type_ids
+    types = layout.rows.token_type_ids
     ids = block.ids.cast(pa.binary()).to_pylist()
     starts, stops = _row_offsets(layout, splits)
     features: dict[str, Feature] = {
         "id": Bytes([ids[row] for row in document.tolist()]),
-        "input_ids": Ints(block.rows.input_ids[at].astype(np.int64), splits),
+        "input_ids": Ints(layout.rows.input_ids[at].astype(np.int64), splits),
         "input_mask": Ints(np.ones(len(at), np.int64), splits),
         "segment_ids": Ints(np.zeros(len(at), np.int64) if types is None else types[at], splits),
         "starts": Ints(starts, splits),

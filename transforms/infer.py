@@ -19,10 +19,10 @@ from bert_embed.backends.processor import set_up_process
 from bert_embed.backends.runner import BrokenModelError
 from bert_embed.base.errors import StepError, required
 from bert_embed.base.threads import NoProgressError
-from bert_embed.model import Embedded, Embedder, Request
+from bert_embed.model import Embedder, Request
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.text.documents import TextTokenizer
-from bert_embed.text.layout import Layout, Units
+from bert_embed.text.layout import Embedded, Layout, Units
 from bert_embed.transforms.activity import activity, computing
 from bert_embed.transforms.blocks import (
     EmbeddingBlock,
@@ -101,7 +101,9 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, Embedder]):
         block, started, part = batch, time.perf_counter(), batch.part
         tell = computing(part.block, part.number, part.records, sum(part.covered.values()))
         with RedactErrors("infer"), _naming(block):
-            request = Request(self.text_spec, rows=block, batch_tokens=self.batch_tokens, tell=tell)
+            request = Request(
+                self.text_spec, rows=block.layout, batch_tokens=self.batch_tokens, tell=tell
+            )
             embedded = model.run(request)
             pieces = "window" if self.text_spec.chunk is None else "chunk"
             return [embedding_block(block, embedded, model.tokenizer, started, pieces)]
@@ -157,7 +159,7 @@ def embedding_block(
     pieces: str = "window",
 ) -> EmbeddingBlock:
     """Gives every document, or its `pieces`, their vectors; rejects those of failed rows."""
-    layout, rows, vectors = done.layout, done.rows, done.vectors
+    layout, rows = done.layout, done.rows
     embedded = EmbeddingBlock(
         part=block.part,
         ids=block.ids,
@@ -165,11 +167,11 @@ def embedding_block(
         truncated=layout.truncated,
         full_lengths=layout.num_tokens_full,
         text_hash=block.text_hash,
-        vectors=vectors.sentences,
+        vectors=done.sentences,
         windows=_kept_windows(layout, pieces),
-        tokens=_token_vectors(layout, vectors.tokens, tokenizer),
-        words=_word_vectors(layout.words, vectors.words),
-        heads=vectors.heads,
+        tokens=_token_vectors(layout, done.tokens, tokenizer),
+        words=_word_vectors(layout.words, done.words),
+        heads=done.heads,
         extra=block.extra,
         texts=block.texts,
         computed_tokens=rows.tokens,

@@ -51,7 +51,7 @@ class _Tokenize(beam.DoFn):
 def token_block(block: DocumentBlock, tokenizer: TextTokenizer, spec: TextSpec) -> TokenBlock:
     """Tokenizes a block in one call; a text without tokens, or one too long, is rejected."""
     started = time.perf_counter()
-    tokenized = text_rows(
+    documents, layout = text_rows(
         tokenizer,
         spec,
         block.texts,
@@ -67,20 +67,17 @@ def token_block(block: DocumentBlock, tokenizer: TextTokenizer, spec: TextSpec) 
             reason,
             block.texts[row],
         )
-        for row, reason in tokenized.rejected.items()
+        for row, reason in documents.rejected.items()
     )
-    good = take(block, tokenized.numbers) if rejected else block
-    tokens = tokenized.documents.tokens
-    unknown = unknown_words(tokens.ids, tokenizer.unk_id, tokenizer)
-    part = replace(block.part, unknown=unknown, cut_contexts=tokenized.layout.cut_contexts)
+    good = take(block, documents.numbers) if rejected else block
+    unknown = unknown_words(documents.tokens.ids, tokenizer.unk_id, tokenizer)
+    part = replace(block.part, unknown=unknown, cut_contexts=layout.cut_contexts)
     return TokenBlock(
         part=part.then("tokenize", time.perf_counter() - started, rejected),
         ids=good.ids,
         sources=good.sources,
         text_hash=hashed_texts(good),
-        layout=tokenized.layout,
-        row=tokenized.row,
-        rows=tokenized.rows,
+        layout=layout,
         extra=good.extra,
         texts=pa.array(good.texts, pa.string()) if spec.keep_text else None,
     )

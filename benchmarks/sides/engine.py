@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import answer_lines
-from bert_embed.backends.runner import RowSpec, TokenRows, pad_rows, plan_batches
+from bert_embed.backends.runner import RowSpec, pad_rows, plan_batches
+from bert_embed.text.documents import TokenRows
 
 OURS, TENSORFLOW = "ours", "our graph in TensorFlow"
 _ROWS, _HIDDEN, _INNER, _PRODUCTS = 1024, 384, 1536, 40

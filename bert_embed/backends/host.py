@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -38,17 +39,17 @@ class Wanted:
     output_spec: OutputSpec
     head: int = 0  # tokens up to the prompt's end, [CLS] included; 0 without a prompt
 
-    @property
+    @cached_property
     def layers(self) -> set[int]:
         """The numbers of the hidden states that `outputs` reads."""
         last = (self.config.num_hidden_layers,) if self.output_spec.heads else ()
         return {*self._numbers, *self._token_numbers, *last}
 
-    @property
+    @cached_property
     def _numbers(self) -> Sequence[int]:
         return self.spec.layer_numbers(self.config) if self.output_spec.sentences else ()
 
-    @property
+    @cached_property
     def _token_numbers(self) -> Sequence[int]:
         return self.spec.token_layer_numbers(self.config) if self.output_spec.tokens else ()
 
@@ -67,10 +68,9 @@ class Wanted:
         row depend only on its own tokens.
         """
         spec = self.spec
-        outputs = {
-            kind: call(kind, states[self.config.num_hidden_layers])
-            for kind in self.output_spec.heads
-        }
+        outputs: dict[str, Any] = {}
+        for kind in self.output_spec.heads:
+            outputs[kind] = call(kind, states[self.config.num_hidden_layers])
         if self.output_spec.tokens:
             chosen = [states[number] for number in self._token_numbers]
             combined = combine_layers(xp, chosen, spec.layer_combine, spec.layer_weights)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from bert_embed.backends.choose import load_engine
-from bert_embed.backends.runner import TokenRows
-from bert_embed.base.errors import InputError, required
+from bert_embed.backends.runner import padded_rows
+from bert_embed.base.errors import InputError
 from bert_embed.bundle.bundle import PROBE, Bundle, file_sha256, load_tensors
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.settings import OutputSpec, VectorSpec
 from bert_embed.storage.file_info import opened
-from bert_embed.text.documents import TextTokenizer, build_rows
+from bert_embed.text.documents import PairMarks, TextTokenizer, TokenRows, build_pairs
 from bert_embed.text.tokenizer import load_tokenizer
 
 # Rounding on other processors changes a hidden state by about 1e-5; another activation, layer or
@@ -81,7 +81,7 @@ def probe_outputs(bundle: Bundle, tokenizer: TextTokenizer) -> dict[str, np.ndar
     every = VectorSpec(layers=tuple(range(config.num_hidden_layers + 1)), layer_combine="stack")
     states = engine.graph(every, OutputSpec(tokens=True, heads=tuple(bundle.heads)), 0)
     probe = probe_rows(config, tokenizer, len(_SENTENCES))
-    rows = [probe.padded(np.array([row])) for row in range(len(probe))]
+    rows = [padded_rows(probe, np.array([row])) for row in range(len(probe))]
     computed = [states(row, row.mask.shape) for row in rows]
     means = np.stack([row["sentences"].reshape(-1, config.hidden_size) for row in computed], axis=1)
     outputs = {
@@ -114,15 +114,12 @@ def probe_rows(
     first, second = ([pair[place] for pair in _SENTENCES[:sentences]] for place in (0, 1))
     if config.segments < 2:
         second = [""] * len(second)
-    rows = build_rows(
-        *tokenizer.encode_flat(first),
+    return build_pairs(
+        tokenizer.encode_flat(first),
+        tokenizer.encode_flat(second),
         min(_MOST_TOKENS, config.max_position_embeddings),
-        tokenizer.cls_id,
-        tokenizer.sep_id,
-        *tokenizer.encode_flat(second),
-        tokenizer.separators,
+        PairMarks(tokenizer.cls_id, tokenizer.sep_id, tokenizer.separators),
     )
-    return TokenRows(rows.input_ids, rows.row_splits, required(rows.token_type_ids, "segments"))
 
 
 def write_probe(folder: str, outputs: Mapping[str, np.ndarray]) -> None:

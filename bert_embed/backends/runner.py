@@ -5,10 +5,12 @@ import logging
 import math
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import TypeVar
 
 import numpy as np
@@ -27,6 +29,7 @@ from bert_embed.base.threads import (
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.head import BatchRows, Head, gather_rows
 from bert_embed.settings import OutputSpec, VectorSpec
+from bert_embed.text.documents import TokenRows
 from bert_embed.text.layout import EmbeddedRows
 
 DEVICE_BATCH_TOKENS = 16384  # of a GPU, or a chip of a TPU: enough to use all of its units
@@ -95,6 +98,17 @@ def pad_rows(
     padded = np.zeros(inside.shape, np.int32)
     padded[inside] = values[places(starts, lengths)]
     return padded, inside.astype(np.int32)
+
+
+def padded_rows(rows: TokenRows, numbers: np.ndarray) -> PaddedRows:
+    """Rows by their numbers, padded to the longest of them."""
+    ids, mask = pad_rows(rows.input_ids, rows.row_splits, numbers)
+    types, seen = ids * 0, mask
+    if rows.token_type_ids is not None:
+        types, _ = pad_rows(rows.token_type_ids, rows.row_splits, numbers)
+    if rows.attended is not None:
+        seen, _ = pad_rows(rows.attended, rows.row_splits, numbers)
+    return PaddedRows(ids, mask, types, seen)
 
 
 _SHORTEST, _LEAST_STEP = 8, 4
@@ -200,7 +214,7 @@ def run_halving(rows: np.ndarray, call: Callable[[np.ndarray], np.ndarray]) -> O
         if len(rows) == 1:
             return Outcome({int(rows[0]): reason_of(error)}, error)
     else:
-        return Outcome({int(row): NOT_FINITE for row in rows[~finite]})
+        return Outcome(dict.fromkeys(rows[~finite].tolist(), NOT_FINITE))
     # Not in the except clause, where the traceback still holds the memory of the failed call.
     middle = len(rows) // 2
     first, second = (run_halving(half, call) for half in (rows[:middle], rows[middle:]))
@@ -232,45 +246,6 @@ def failed_in_model(rejected: Mapping[str, int]) -> int:
 
 
 @dataclass(frozen=True)
-class TokenRows:
-    """Rows of token ids, end to end, [CLS] and [SEP] included."""
-
-    input_ids: np.ndarray  # int32 [tokens]
-    row_splits: np.ndarray  # int64 [rows + 1], where each row begins and ends
-    type_ids: np.ndarray | None = None  # int32 [tokens], the segment of each; None: all 0
-    # int32 [tokens], 0 for tokens that no other token sees, for models with `needs_mask`; None: all
-    # tokens are seen.
-    attended: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self.row_splits) - 1
-
-    @cached_property
-    def lengths(self) -> np.ndarray:
-        """int64 `[rows]`."""
-        return np.diff(self.row_splits)
-
-    def one(self, number: int) -> "TokenRows":
-        """Returns a row alone."""
-        start, stop = self.row_splits[number : number + 2]
-        columns = (
-            None if column is None else column[start:stop]
-            for column in (self.type_ids, self.attended)
-        )
-        return TokenRows(self.input_ids[start:stop], np.array([0, stop - start]), *columns)
-
-    def padded(self, numbers: np.ndarray) -> PaddedRows:
-        """Returns rows by their numbers, padded to the longest of them."""
-        ids, mask = pad_rows(self.input_ids, self.row_splits, numbers)
-        types, seen = ids * 0, mask
-        if self.type_ids is not None:
-            types, _ = pad_rows(self.type_ids, self.row_splits, numbers)
-        if self.attended is not None:
-            seen, _ = pad_rows(self.attended, self.row_splits, numbers)
-        return PaddedRows(ids, mask, types, seen)
-
-
-@dataclass(frozen=True)
 class RowSpec:
     """Which vectors rows get, and how they are batched."""
 
@@ -281,6 +256,18 @@ class RowSpec:
     # Most tokens that rows usually have: a call with longer ones compiles other shapes. None: as
     # many as the model takes.
     longest: int | None = None
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What all calls for the same vectors share."""
+
+    key: tuple  # of the graph
+    graph: Graph
+    batching: Batching
+    width: int  # of the vectors of rows; 0 where they are not requested
+    pooled_width: int  # of these before modules, of a stack for one layer; likewise
+    token_shape: tuple[int, ...]  # of the vectors of tokens; likewise ()
 
 
 class RowRunner:
@@ -318,7 +305,8 @@ class RowRunner:
         wait_at_exit()  # before what the engine's libraries do then
 
     def after_fork(self) -> None:
-        """Forgets the calls of threads that this process does not have."""
+        """Forgets the calls of threads that this process does not have; asks the engine anew."""
+        self._prepared: dict[tuple, _Prepared] = {}
         self._lock = threading.Lock()
         self._places = Places(self._at_once)
 
@@ -334,21 +322,19 @@ class RowRunner:
             BrokenModelError: The model fails on rows that are known to work, too.
             NoProgressError: See `run_each`.
         """
-        if rows.type_ids is not None and self._config.segments < 2:
-            rows = replace(rows, type_ids=None)  # both texts of a pair are in the one segment
+        if rows.token_type_ids is not None and self._config.segments < 2:
+            rows = replace(rows, token_type_ids=None)  # both texts of a pair are in the one segment
         _check_rows(self._config, rows)
         longest = wanted.longest
         if longest is None or rows.lengths.max(initial=0) > longest:
             longest = self._config.max_position_embeddings
-        head = 0 if wanted.vectors.pool_prompt else wanted.head
-        key = wanted.vectors.pooled, replace(wanted.outputs, finished=False), head
-        graph, batching = self._graph(*key), self._engine.batching(wanted.batch_tokens, longest)
-        work = _Work(self._config, self._engine, self._heads, wanted, graph, batching, rows)
-        if ahead := batching.ahead(work.batches, self._compile_ahead):
+        prepared = self._prepare(wanted, longest)
+        work = _Work(self._engine, self._heads, wanted, prepared, rows)
+        if ahead := prepared.batching.ahead(work.batches, self._compile_ahead):
             with self._held(len(work.batches)), self._lock:
-                self._compile(key, graph, ahead, work.done)
+                self._compile(prepared, ahead, work.done)
         outcomes = self._each(partial(work.attempt, tell=tell), work.batches)
-        if any(outcome.failed for outcome in outcomes):
+        if any(map(_FAILED, outcomes)):
             work.done.failed = self._bad_rows(work, outcomes)
         return work.finished()
 
@@ -408,10 +394,9 @@ class RowRunner:
         with self._held(len(batches)) as at_once:
             return run_each(function, batches, at_once, self._timeout)
 
-    def _compile(
-        self, key: tuple, graph: Graph, shapes: Sequence[Shape], done: EmbeddedRows
-    ) -> None:
+    def _compile(self, prepared: _Prepared, shapes: Sequence[Shape], done: EmbeddedRows) -> None:
         """Compiles each new shape by running a batch of it, on all cores."""
+        key, graph = prepared.key, prepared.graph
         new = [shape for shape in dict.fromkeys(shapes) if (key, shape) not in self._compiled]
         if not new:
             return
@@ -427,12 +412,31 @@ class RowRunner:
         self._compiled.update((key, shape) for shape in new)
         done.compiled, done.compile_seconds = len(new), time.perf_counter() - started
 
-    def _graph(self, spec: VectorSpec, output_spec: OutputSpec, head: int) -> Graph:
-        key = spec, output_spec, head
+    def _prepare(self, wanted: RowSpec, longest: int) -> _Prepared:
+        """Returns what was prepared for such calls, whose rows have at most so many tokens."""
+        spec, outputs = wanted.vectors, wanted.outputs
+        asked = spec, outputs, wanted.head, wanted.batch_tokens, longest
         with self._lock, native_call():
-            if key not in self._graphs:
-                self._graphs[key] = self._engine.graph(*key)
-            return self._graphs[key]
+            if asked not in self._prepared:
+                if wanted.batch_tokens is not None:
+                    whole_number("batch_tokens", wanted.batch_tokens, least=1)
+                head = 0 if spec.pool_prompt else wanted.head
+                key = spec.pooled, outputs._replace(finished=False), head
+                if key not in self._graphs:
+                    self._graphs[key] = self._engine.graph(*key)
+                whole = spec if outputs.finished else replace(spec, dense=0, dim=None)
+                self._prepared[asked] = _Prepared(
+                    key,
+                    self._graphs[key],
+                    self._engine.batching(wanted.batch_tokens, longest),
+                    width=whole.width(self._config) if outputs.sentences else 0,
+                    pooled_width=spec.pooled_width(self._config) if outputs.sentences else 0,
+                    token_shape=spec.token_shape(self._config) if outputs.tokens else (),
+                )
+            return self._prepared[asked]
+
+
+_FAILED, _SHAPE = attrgetter("failed"), attrgetter("shape")  # of an `Outcome`, of a `Batch`
 
 
 @dataclass
@@ -452,12 +456,10 @@ class _KnownRow:
 class _Work:
     """The rows of one call on their way through an engine, and what came of them."""
 
-    config: EncoderConfig
     engine: Engine
     heads: Mapping[str, Head]
     wanted: RowSpec
-    graph: Graph
-    batching: Batching
+    prepared: _Prepared
     rows: TokenRows
     batches: list[Batch] = field(init=False)
     done: EmbeddedRows = field(init=False)  # zeros for rows that are not computed
@@ -465,17 +467,16 @@ class _Work:
     parts: dict[str, list[tuple[np.ndarray, BatchRows]]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.batches = self.batching.plan(self.rows.lengths)
-        spec, outputs = self.wanted.vectors, self.wanted.outputs
+        prepared, outputs = self.prepared, self.wanted.outputs
+        self.batches = prepared.batching.plan(self.rows.lengths)
         vectors, token_vectors = None, None
         if outputs.sentences:
-            whole = spec if outputs.finished else replace(spec, dense=0, dim=None)
-            vectors = np.zeros((len(self.rows.lengths), whole.width(self.config)), np.float32)
+            vectors = np.zeros((len(self.rows.lengths), prepared.width), np.float32)
         if outputs.tokens:
-            width = math.prod(spec.token_shape(self.config))
+            width = math.prod(prepared.token_shape)
             token_vectors = np.zeros((len(self.rows.input_ids), width), np.float32)
         self.done = EmbeddedRows(vectors, token_vectors)
-        self.parts = {kind: [] for kind in outputs.heads}
+        self.parts = defaultdict(list)
 
     def attempt(self, batch: Batch, tell: Callable[[float], object] | None = None) -> Outcome:
         """Runs a batch, or some of its rows, and keeps the results of those that work."""
@@ -519,30 +520,30 @@ class _Work:
     def _similar_works(self, row: Batch, worked: np.ndarray, shapes: Mapping[int, Shape]) -> bool:
         lengths = self.rows.lengths
         number = int(worked[np.abs(lengths[worked] - lengths[row.rows[0]]).argmin()])
-        beside = replace(self, rows=self.rows.one(number))
+        beside = replace(self, rows=_one_row(self.rows, number))
         return not beside.attempt(Batch(np.array([0]), shapes[number])).failed
 
     def finished(self) -> EmbeddedRows:
         """Returns the results, with the counts of what was computed."""
         done = self.done
-        for kind, parts in self.parts.items():
-            done.heads[kind] = gather_rows(self.heads[kind], len(self.rows), parts)
+        for kind in self.wanted.outputs.heads:
+            done.heads[kind] = gather_rows(self.heads[kind], len(self.rows), self.parts[kind])
         done.tokens, done.batches = len(self.rows.input_ids), len(self.batches)
-        done.padded_tokens = sum(math.prod(batch.shape) for batch in self.batches)
+        for rows, length in map(_SHAPE, self.batches):
+            done.padded_tokens += rows * length
         return done
 
     def _computed(self, shape: Shape, rows: np.ndarray) -> np.ndarray:
         """Runs rows by their numbers, and keeps the results; bool `[rows]`: which are finite."""
-        padded = self.rows.padded(rows)
-        outputs = self.graph(padded, shape)
+        padded = padded_rows(self.rows, rows)
+        outputs = self.prepared.graph(padded, shape)
         vectors, tokens = self._vectors(outputs, padded.mask)
         finite = _keep(vectors, tokens, self.done, rows, self.rows.row_splits, padded.mask)
-        made = {
-            kind: self.heads[kind].batch_rows(outputs[kind], padded.input_ids, padded.mask)
-            for kind in self.parts
-        }
-        for part in made.values():
-            finite &= part.finite
+        made: dict[str, BatchRows] = {}
+        for kind in self.wanted.outputs.heads:
+            head = self.heads[kind]
+            made[kind] = head.batch_rows(outputs[kind], padded.input_ids, padded.mask)
+            finite &= made[kind].finite
         whole = bool(finite.all())
         for kind, part in made.items():
             kept = (rows, part) if whole else (rows[finite], part.some(finite))
@@ -557,12 +558,12 @@ class _Work:
         if self.wanted.outputs.sentences:
             vectors = outputs["sentences"]
             if self.wanted.outputs.finished:
-                width = spec.pooled_width(self.config)
+                width = self.prepared.pooled_width
                 vectors = finish(spec, vectors, width, self.engine.modules)
         if self.wanted.outputs.tokens:
             tokens = outputs["tokens"]
             if spec.dim is not None:
-                stacked = spec.token_shape(self.config)[:-1]
+                stacked = self.prepared.token_shape[:-1]
                 tokens = tokens.reshape(*mask.shape, *stacked, -1)[..., : spec.dim]
                 tokens = tokens.reshape(*mask.shape, -1)
         return vectors, tokens
@@ -587,6 +588,16 @@ def _keep(
         at = places(row_splits[rows], np.diff(row_splits)[rows])
         done.token_vectors[at] = tokens[mask > 0]
     return finite
+
+
+def _one_row(rows: TokenRows, number: int) -> TokenRows:
+    start, stop = rows.row_splits[number : number + 2]
+    types, attended = (
+        None if column is None else column[start:stop]
+        for column in (rows.token_type_ids, rows.attended)
+    )
+    splits = np.array([0, stop - start])
+    return TokenRows(rows.input_ids[start:stop], splits, types, attended=attended)
 
 
 def _failed_rows(batches: Sequence[Batch], outcomes: Sequence[Outcome]) -> list[Batch]:
@@ -631,9 +642,10 @@ def finish(
     `pooled` is float32 `[rows, layers * pooled_width]`; each layer of a stack is cut and scaled by
     itself.
     """
-    layers = np.split(pooled, pooled.shape[1] // pooled_width, axis=1)
-    layers = [modules(layer) for layer in layers] if spec.dense else layers
-    if not spec.dim_last:
-        layers = [layer[:, : spec.dim] for layer in layers]
-    layers = [unit_length(layer) if spec.normalize else layer for layer in layers]
-    return np.concatenate([layer[:, : spec.dim] for layer in layers], axis=1)
+    layers = []
+    for layer in np.split(pooled, pooled.shape[1] // pooled_width, axis=1):
+        layer = modules(layer) if spec.dense else layer
+        layer = layer if spec.dim_last else layer[:, : spec.dim]
+        layer = unit_length(layer) if spec.normalize else layer
+        layers.append(layer[:, : spec.dim])
+    return np.concatenate(layers, axis=1)

@@ -89,8 +89,8 @@ class EncoderModule(InputModule):
         tokenizer = encoder.tokenizer
         spec = fit_texts(encoder.bundle, TextSpec(self.max_seq_length, prompt=text), tokenizer)
         documents = tokenize_documents(tokenizer, prompt=text, **columns)
-        rows, _ = lay_out(documents, spec, tokenizer)
-        every = np.arange(len(columns["texts"]))
+        layout = lay_out(documents, spec, tokenizer)
+        rows, every = layout.rows, layout.row
         ids, mask = pad_rows(rows.input_ids, rows.row_splits, every)
         named = {"input_ids": np.where(mask, ids, tokenizer.pad_id), "attention_mask": mask}
         if rows.token_type_ids is not None:

@@ -5,9 +5,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,7 +91,7 @@ class TextTokenizer(ABC):
             lengths[prompt] = length
         return lengths[prompt]
 
-    @property
+    @cached_property
     def special_tokens(self) -> int:
         """How many tokens a row of one text has beside it."""
         return 0 if self.cls_id == NO_TOKEN else SPECIAL_TOKENS
@@ -249,6 +250,7 @@ class UnitTexts:
 class Documents:
     """The tokens of some documents, not yet split into rows."""
 
+    numbers: np.ndarray  # int64 [documents], which of the texts they are, ascending
     texts: list[str]  # without prompt
     tokens: TokenizedTexts  # of prompt and text; offsets, if any, are -1 for the prompt
     # Before each text, the prompt's and those of a context: int64 [documents] where these differ
@@ -260,6 +262,7 @@ class Documents:
     special: int = 2  # [CLS] and [SEP], which a row of one text has; none where a model has none
     contexts: Sequence[str] | None = None  # what its columns put before the chunks of each
     cut_contexts: np.ndarray | None = None  # bool [documents], of contexts among `prompt_tokens`
+    rejected: dict[int, str] = field(default_factory=dict)  # reasons of other texts, by number
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -282,10 +285,9 @@ class Documents:
 
     def take(self, rows: np.ndarray) -> "Documents":
         """Returns some of the documents, in the order of `rows`."""
-        if np.array_equal(rows, np.arange(len(self))):
-            return self
         return replace(
             self,
+            numbers=self.numbers[rows],
             texts=[self.texts[row] for row in rows.tolist()],
             tokens=_taken(self.tokens, rows),
             second=None if self.second is None else _taken(self.second, rows),
@@ -332,12 +334,12 @@ def tokenize_documents(
     `contexts` are before each text, and count as its prompt; then `offsets` are necessary.
     """
     listed = list(texts)
-    before = [prompt + context + " " if context else prompt for context in contexts or ()]
     joined = [prompt + text for text in listed] if prompt else listed
     if contexts is not None:
+        before = [prompt + context + " " if context else prompt for context in contexts]
         joined = [head + text for head, text in zip(before, listed, strict=True)]
     tokens = tokenizer.tokenize_texts(joined, offsets)
-    prompt_tokens: int | np.ndarray = tokenizer.prompt_length(prompt)
+    prompt_tokens: int | np.ndarray = tokenizer.prompt_length(prompt) if prompt else 0
     if contexts is not None:
         chars = np.array(list(map(len, before)), np.int64)
         of_context = np.array([bool(context) for context in contexts], bool)
@@ -354,6 +356,7 @@ def tokenize_documents(
         if tokenizer.of_library:  # for which an empty second text is one
             is_pair = np.array([text is not None for text in texts_b], bool)
     documents = Documents(
+        numbers=np.arange(len(listed)),
         texts=listed,
         tokens=tokens,
         prompt_tokens=prompt_tokens,
@@ -433,103 +436,130 @@ def words_of_text(documents: Documents) -> tuple[UnitTexts, np.ndarray, np.ndarr
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Input rows of the model, end to end."""
+class TokenRows:
+    """Rows of token ids, end to end, as the model takes them."""
 
     input_ids: np.ndarray  # int32 [tokens], special tokens included
     row_splits: np.ndarray  # int64 [rows + 1], where each row begins and ends
-    token_type_ids: np.ndarray | None  # int32 [tokens], 1 for all but a row's first text
-    truncated: np.ndarray  # bool [rows], whether tokens of the row's text were cut off
+    # int32 [tokens], 1 for all but a row's first text; None: all 0
+    token_type_ids: np.ndarray | None = None
+    # bool [rows], whether tokens of the row's text were cut off; empty where nobody asks
+    truncated: np.ndarray = field(default_factory=partial(np.zeros, 0, bool))
+    # int32 [tokens], 0 for tokens that no other token sees, for models with `needs_mask`; None: all
+    # tokens are seen.
+    attended: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.row_splits) - 1
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """int64 `[rows]`."""
+        return np.diff(self.row_splits)
+
+
+_NO_ROOM = "max_seq_length must leave room for special tokens, got {}"
 
 
 def build_rows(
-    ids: np.ndarray,
-    row_splits: np.ndarray,
-    max_seq_length: int,
-    cls_id: int,
-    sep_id: int,
-    ids_b: np.ndarray | None = None,
-    row_splits_b: np.ndarray | None = None,
-    separators: int = 1,
-    of_library: bool = False,
-    is_pair: np.ndarray | None = None,
-) -> Rows:
-    """Builds `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` of at most `max_seq_length` tokens.
+    ids: np.ndarray, row_splits: np.ndarray, max_seq_length: int, cls_id: int, sep_id: int
+) -> TokenRows:
+    """Builds `[CLS] text [SEP]` of at most `max_seq_length` tokens.
 
-    Pairs lose tokens from the end of the longer text, until both are equally long, and then of both
-    in turn, first of the second as in `_truncate_seq_pair` of google-research/bert, or with
-    `of_library` of the one that was shorter. `is_pair`, bool `[rows]`, says which rows are pairs,
-    None those with tokens of a second text. What is left empty of one has a [SEP] `of_library`.
     `ids` are int32 `[tokens]`, all texts end to end, `row_splits` int64 `[rows + 1]`. Rows hold
     texts alone where `cls_id` is `NO_TOKEN`.
 
     >>> build_rows(np.array([7, 8, 9]), np.array([0, 1, 3]), 3, 101, 102).input_ids.tolist()
     [101, 7, 102, 101, 8, 102]
     """
-    pairs = ids_b is not None
-    if ids_b is None or row_splits_b is None:
-        ids_b, row_splits_b = ids[:0], np.zeros_like(row_splits)
-    begin = int(cls_id != NO_TOKEN)
+    special = SPECIAL_TOKENS * (cls_id != NO_TOKEN)
+    if max_seq_length < special:
+        raise InputError(_NO_ROOM.format(max_seq_length))
+    lengths = np.diff(row_splits)
+    kept = np.minimum(lengths, max_seq_length - special)
+    truncated = kept < lengths
+    texts = ids[places(row_splits[:-1], kept)] if truncated.any() else ids
+    splits = splits_of(kept + special)
+    out, inner = np.full(splits[-1], sep_id, np.int32), np.ones(splits[-1], bool)
+    if special:
+        out[splits[:-1]] = cls_id
+        inner[splits[:-1]] = inner[splits[1:] - 1] = False
+    out[inner] = texts
+    return TokenRows(out, splits, None, truncated)
+
+
+class PairMarks(NamedTuple):
+    """What a row of two texts has beside them, and whose rules say how they are cut."""
+
+    cls_id: int  # as of `TextTokenizer`, all of these
+    sep_id: int
+    separators: int = 1
+    of_library: bool = False
+
+
+Ragged = tuple[np.ndarray, np.ndarray]  # ids of texts end to end, and their splits
+
+
+def build_pairs(
+    first: Ragged,
+    second: Ragged,
+    max_seq_length: int,
+    marks: PairMarks,
+    is_pair: np.ndarray | None = None,
+) -> TokenRows:
+    """Builds `[CLS] a [SEP] b [SEP]` of at most `max_seq_length` tokens, `[CLS] a [SEP]` of no `b`.
+
+    Pairs lose tokens from the end of the longer text, until both are equally long, and then of both
+    in turn, first of the second as in `_truncate_seq_pair` of google-research/bert, or with
+    `of_library` of the one that was shorter. `is_pair`, bool `[rows]`, says which rows are pairs,
+    None those with tokens of a second text. What is left empty of one has a [SEP] `of_library`.
+    """
+    (ids_a, splits_a), (ids_b, splits_b) = first, second
+    begin = int(marks.cls_id != NO_TOKEN)
     special = begin * SPECIAL_TOKENS
-    special_of_pair = special + separators
-    if max_seq_length < (special_of_pair if pairs else special):
-        raise InputError(f"max_seq_length must leave room for special tokens, got {max_seq_length}")
-    lengths_a, lengths_b = np.diff(row_splits), np.diff(row_splits_b)
+    if max_seq_length < special + marks.separators:
+        raise InputError(_NO_ROOM.format(max_seq_length))
+    lengths_a, lengths_b = np.diff(splits_a), np.diff(splits_b)
     if len(lengths_a) != len(lengths_b):
         texts = counted(len(lengths_a), "text")
         raise InputError(f"{texts} cannot pair with {len(lengths_b):,} second")
     is_pair = lengths_b > 0 if is_pair is None else is_pair
-    capacity = max_seq_length - np.where(is_pair, special_of_pair, special)
-    kept_a, kept_b = _longest_first(lengths_a, lengths_b, capacity, of_library)
+    capacity = max_seq_length - special - marks.separators * is_pair
+    half_b = (capacity + (marks.of_library & (lengths_b >= lengths_a))) // 2
+    kept_b = np.minimum(lengths_b, np.maximum(half_b, capacity - lengths_a))
+    kept_a = np.minimum(lengths_a, capacity - kept_b)
     sizes_a = kept_a + special
-    sizes_b = kept_b + separators * (is_pair & (of_library | (kept_b > 0)))
+    sizes_b = kept_b + marks.separators * (is_pair & (marks.of_library | (kept_b > 0)))
     splits = splits_of(sizes_a + sizes_b)
     starts = splits[:-1]
-    out = np.full(splits[-1], sep_id, np.int32)
+    out = np.full(splits[-1], marks.sep_id, np.int32)
     if begin:
-        out[starts] = cls_id
-    truncated = kept_a + kept_b < lengths_a + lengths_b
-    if not pairs:
-        inner = np.ones(len(out), bool)
-        if begin:
-            inner[starts] = inner[splits[1:] - 1] = False
-        out[inner] = ids[places(row_splits[:-1], kept_a)] if truncated.any() else ids
-        return Rows(out, splits, None, truncated)
-    out[places(starts + begin, kept_a)] = ids[places(row_splits[:-1], kept_a)]
-    starts_b = starts + sizes_a + separators - begin
-    out[places(starts_b, kept_b)] = ids_b[places(row_splits_b[:-1], kept_b)]
+        out[starts] = marks.cls_id
+    out[places(starts + begin, kept_a)] = ids_a[places(splits_a[:-1], kept_a)]
+    starts_b = starts + sizes_a + marks.separators - begin
+    out[places(starts_b, kept_b)] = ids_b[places(splits_b[:-1], kept_b)]
     pattern = np.tile(np.array([0, 1], np.int32), len(starts))
     types = np.repeat(pattern, np.stack([sizes_a, sizes_b], axis=1).reshape(-1))
-    return Rows(out, splits, types, truncated)
+    return TokenRows(out, splits, types, kept_a + kept_b < lengths_a + lengths_b)
 
 
-def fill_rows(rows: Rows, length: int, fill_id: int) -> tuple[Rows, np.ndarray]:
-    """Returns single texts' rows of at least `length` tokens, and int32, 0 for what was added.
+def fill_rows(rows: TokenRows, length: int, fill_id: int) -> TokenRows:
+    """Returns single texts' rows of at least `length` tokens; those added are not `attended`.
 
-    >>> rows = Rows(np.array([1, 2, 3], np.int32), np.array([0, 1, 3]), None, np.zeros(2, bool))
-    >>> filled, is_text = fill_rows(rows, 2, 9)
-    >>> filled.input_ids.tolist(), is_text.tolist()
+    >>> filled = fill_rows(TokenRows(np.array([1, 2, 3], np.int32), np.array([0, 1, 3])), 2, 9)
+    >>> filled.input_ids.tolist(), filled.attended.tolist()
     ([1, 9, 2, 3], [1, 0, 1, 1])
     """
-    lengths = np.diff(rows.row_splits)
+    lengths = rows.lengths
     splits = splits_of(np.maximum(lengths, length))
     ids = np.full(splits[-1], fill_id, np.int32)
     is_text = np.zeros(splits[-1], np.int32)
     at = places(splits[:-1], lengths)
     ids[at], is_text[at] = rows.input_ids, 1
-    return Rows(ids, splits, None, rows.truncated), is_text
+    return TokenRows(ids, splits, None, rows.truncated, is_text)
 
 
-def _longest_first(
-    lengths_a: np.ndarray, lengths_b: np.ndarray, capacity: np.ndarray, of_library: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns how many tokens of each text of a pair stay."""
-    half_b = (capacity + (of_library & (lengths_b >= lengths_a))) // 2
-    kept_b = np.minimum(lengths_b, np.maximum(half_b, capacity - lengths_a))
-    return np.minimum(lengths_a, capacity - kept_b), kept_b
-
-
-def unique_rows(rows: Rows, key: np.ndarray) -> tuple[Rows, np.ndarray]:
+def unique_rows(rows: TokenRows, key: np.ndarray) -> tuple[TokenRows, np.ndarray]:
     """Rows distinct by `key`, int32 `[tokens]`, and int32 `[rows]`, which of these each equals."""
     data, borders = key.tobytes(), (rows.row_splits * key.itemsize).tolist()
     numbers: dict[bytes, int] = {}
@@ -544,4 +574,4 @@ def unique_rows(rows: Rows, key: np.ndarray) -> tuple[Rows, np.ndarray]:
         return rows, row
     at, splits = take_rows(rows.row_splits, np.array(first))
     types = None if rows.token_type_ids is None else rows.token_type_ids[at]
-    return type(rows)(rows.input_ids[at], splits, types, rows.truncated[first]), row
+    return TokenRows(rows.input_ids[at], splits, types, rows.truncated[first]), row

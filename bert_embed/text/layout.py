@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,11 @@ from bert_embed.models.heads.multi import MultiHead
 from bert_embed.settings import DOCUMENT_CONTEXT, TextSpec, text_room
 from bert_embed.text.documents import (
     Documents,
-    Rows,
+    PairMarks,
     TextTokenizer,
+    TokenRows,
     UnitTexts,
+    build_pairs,
     build_rows,
     merge_tokens,
     overlapping_tokens,
@@ -63,8 +66,13 @@ class Units:
 
 @dataclass(frozen=True)
 class Layout:
-    """How rows, tokens and words belong to documents; None for what is not requested."""
+    """What the model gets of documents: rows, and how these, tokens and words belong to documents.
 
+    None stands for what is not requested.
+    """
+
+    rows: TokenRows  # the distinct ones, with [CLS] and [SEP]
+    row: np.ndarray  # int32 [rows of all documents], which of the distinct ones each equals
     num_tokens: np.ndarray  # int32 [documents], special tokens and prompt included
     truncated: np.ndarray  # bool [documents], whether the text was
     windows: Windows | None = None  # the rows of each document; None where each has one
@@ -87,45 +95,42 @@ def full_lengths(documents: Documents, tokenizer: TextTokenizer) -> np.ndarray:
     return documents.lengths + documents.prompt_tokens + special
 
 
-def lay_out(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> tuple[Rows, Layout]:
+def lay_out(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> Layout:
     """Splits documents, none empty, into rows, by a spec that `fit_texts` returned."""
-    tokens = documents.tokens
-    if not spec.in_windows and spec.chunk is None:
-        second = documents.second
-        pair: tuple[Any, ...] = ()
-        if second is not None:
-            pair = (
-                *(second.ids, second.row_splits, tokenizer.separators),
-                *(tokenizer.of_library, documents.is_pair),
-            )
-        rows = build_rows(
-            tokens.ids,
-            tokens.row_splits,
-            spec.max_seq_length,
-            tokenizer.cls_id,
-            tokenizer.sep_id,
-            *pair,
-        )
-        full = full_lengths(documents, tokenizer).astype(np.int32) if rows.truncated.any() else None
-        num_tokens = np.diff(rows.row_splits).astype(np.int32)
-        layout = Layout(num_tokens, rows.truncated, num_tokens_full=full)
-    else:
+    if spec.in_windows or spec.chunk is not None:
         rows, layout = _in_windows(documents, spec, tokenizer)
-    if any(HEADS[kind].of_tokens for kind in spec.heads):
+    else:
+        rows = _whole_rows(documents, spec.max_seq_length, tokenizer)
+        full = full_lengths(documents, tokenizer).astype(np.int32) if rows.truncated.any() else None
+        distinct = unique_rows(rows, rows.input_ids)
+        num_tokens = rows.lengths.astype(np.int32)
+        layout = Layout(*distinct, num_tokens, rows.truncated, num_tokens_full=full)
+    if spec.heads and any(HEADS[kind].of_tokens for kind in spec.heads):
         windows = None if spec.keeps_windows else layout.windows
         splits, row, place = widest_tokens(rows, windows, documents.head, documents.special // 2)
         ids = rows.input_ids[rows.row_splits[row] + place]
         layout = replace(layout, head_tokens=TokenPlaces(splits, ids, row, place))
     if not spec.needs_tokens:
-        return rows, layout
+        return layout
     outputs = row_tokens(documents, rows, layout.windows, tokenizer.separators)
     words = _words(documents, outputs) if "word" in spec.granularity else None
-    return rows, replace(layout, tokens=outputs, words=words)
+    return replace(layout, tokens=outputs, words=words)
+
+
+def _whole_rows(documents: Documents, most: int, tokenizer: TextTokenizer) -> TokenRows:
+    """A row of at most so many tokens for each document."""
+    tokens, second = documents.tokens, documents.second
+    special = tokenizer.cls_id, tokenizer.sep_id
+    if second is None:
+        return build_rows(tokens.ids, tokens.row_splits, most, *special)
+    marks = PairMarks(*special, tokenizer.separators, tokenizer.of_library)
+    texts = (tokens.ids, tokens.row_splits), (second.ids, second.row_splits)
+    return build_pairs(*texts, most, marks, documents.is_pair)
 
 
 def _in_windows(
     documents: Documents, spec: TextSpec, tokenizer: TextTokenizer
-) -> tuple[Rows, Layout]:
+) -> tuple[TokenRows, Layout]:
     """Splits documents into overlapping windows, or into chunks."""
     if documents.second is not None:
         setting = "long_text" if spec.chunk is None else "chunk"
@@ -154,14 +159,15 @@ def _in_windows(
     num_tokens = (np.diff(tokens.row_splits) + documents.special).astype(np.int32)
     cut = documents.cut_contexts if contexts is None else contexts.cut
     count = 0 if cut is None else int(cut.sum())
-    layout = Layout(num_tokens, np.zeros(len(documents), bool), windows, cut_contexts=count)
+    distinct, none_cut = unique_rows(rows, rows.input_ids), np.zeros(len(documents), bool)
+    layout = Layout(*distinct, num_tokens, none_cut, windows, cut_contexts=count)
     if chunks is not None and spec.pools_late:
         outputs = row_tokens(documents, rows, windows, tokenizer.separators)
         ranges = _late_chunks(documents, outputs, chunks)
         return rows, replace(layout, tokens=outputs, chunks=ranges)
     if spec.keeps_windows:
         starts, stops = window_spans(documents, windows)
-        lengths = np.diff(rows.row_splits).astype(np.int32)
+        lengths = rows.lengths.astype(np.int32)
         layout = replace(layout, starts=starts, stops=stops, window_tokens=lengths)
     return rows, layout
 
@@ -174,7 +180,7 @@ def _late_chunks(documents: Documents, tokens: RowTokens, chunks: Windows) -> Un
 
 
 def row_tokens(
-    documents: Documents, rows: Rows, windows: Windows | None, separators: int
+    documents: Documents, rows: TokenRows, windows: Windows | None, separators: int
 ) -> RowTokens:
     """Returns all tokens of rows; with windows each token once, where its context is widest."""
     around = documents.special // 2
@@ -199,7 +205,7 @@ def row_tokens(
 
 
 def widest_tokens(
-    rows: Rows, windows: Windows | None, head: int | np.ndarray, tail: int = 1
+    rows: TokenRows, windows: Windows | None, head: int | np.ndarray, tail: int = 1
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Splits, row and place of tokens where context is widest, `head` before and `tail` behind.
 
@@ -325,34 +331,6 @@ def _check_chunks(text_spec: TextSpec, room: int) -> None:
 NO_TOKENS, TOO_LONG = "no tokens", "text too long"
 
 
-class LaidOut(Protocol):
-    """Documents as rows, of which equal ones are there once."""
-
-    @property
-    def layout(self) -> Layout:
-        """How they were cut into rows: one each, or windows."""
-
-    @property
-    def row(self) -> np.ndarray:
-        """int32 `[rows of the layout]`, which of the distinct rows each one equals."""
-
-    @property
-    def rows(self) -> Rows:
-        """The distinct rows, with [CLS] and [SEP]."""
-
-
-@dataclass(frozen=True)
-class TextRows:
-    """The rows of some texts, as `LaidOut` says."""
-
-    numbers: np.ndarray  # int64 [documents], which of the texts have rows, ascending
-    rejected: dict[int, str]  # reasons of the other texts, by their numbers in order
-    documents: Documents  # those with rows
-    layout: Layout
-    row: np.ndarray
-    rows: Rows
-
-
 def text_rows(
     tokenizer: TextTokenizer,
     spec: TextSpec,
@@ -362,8 +340,8 @@ def text_rows(
     words: Sequence[Sequence[str] | None] | None = None,
     contexts: Sequence[str] | None = None,
     with_empty: bool = False,
-) -> TextRows:
-    """Tokenizes texts in one call; one too long to "reject" gets no rows.
+) -> tuple[Documents, Layout]:
+    """Tokenizes texts in one call, and lays them out; one too long to "reject" gets no rows.
 
     Nor does one without tokens, unless `with_empty` says so. `contexts` are those that the chunks
     of each text have of its columns, "" without one.
@@ -383,30 +361,28 @@ def text_rows(
         words=words,
         contexts=late,
     )
-    documents = replace(documents, contexts=contexts, cut_contexts=cut)
+    if contexts is not None:
+        documents = replace(documents, contexts=contexts, cut_contexts=cut)
     empty = (documents.lengths == 0) & (not with_empty)
     bad = empty
     if spec.long_text == "reject":
         bad = empty | (full_lengths(documents, tokenizer) > spec.max_seq_length)
-    reasons = {
-        number: NO_TOKENS if empty[number] else TOO_LONG for number in np.flatnonzero(bad).tolist()
-    }
-    numbers = np.flatnonzero(~bad)
-    documents = documents.take(numbers)
-    rows, layout = lay_out(documents, spec, tokenizer)
-    rows, row = unique_rows(rows, rows.input_ids)
-    return TextRows(numbers, reasons, documents, layout, row, rows)
+    if bad.any():
+        reasons = {
+            number: NO_TOKENS if empty[number] else TOO_LONG
+            for number in np.flatnonzero(bad).tolist()
+        }
+        documents = replace(documents.take(np.flatnonzero(~bad)), rejected=reasons)
+    return documents, lay_out(documents, spec, tokenizer)
 
 
-def failed_documents(layout: Layout, row: np.ndarray, failed: dict[int, str]) -> dict[int, str]:
+def failed_documents(layout: Layout, failed: dict[int, str]) -> dict[int, str]:
     """Documents with a distinct row that `failed`, in order, and the reason of the first one."""
-    if not failed:
-        return {}
-    windows = np.flatnonzero(np.isin(row, list(failed)))
+    windows = np.flatnonzero(np.isin(layout.row, list(failed)))
     documents = windows if layout.windows is None else layout.windows.document[windows]
     first, at = np.unique(documents, return_index=True)
     return {
-        int(document): failed[int(row[windows[place]])]
+        int(document): failed[int(layout.row[windows[place]])]
         for document, place in zip(first, at, strict=True)
     }
 
@@ -426,14 +402,24 @@ class EmbeddedRows:
     compile_seconds: float = 0.0  # duration of that
 
 
-@dataclass(frozen=True)
-class GranularVectors:
-    """The vectors of some documents; None for what was not requested."""
+@dataclass
+class Embedded:
+    """What the model gave for documents, or for texts; None for what was not requested.
 
-    sentences: np.ndarray | None  # float32 [documents, windows or chunks, width]
+    Of texts there is a row for each, zeros or no entries for a rejected one. Of documents that were
+    laid out before, the vectors of a rejected one are undefined.
+    """
+
+    layout: Layout  # how the texts that have rows, or the documents, became rows
+    rows: EmbeddedRows  # what was computed, and how much
+    sentences: np.ndarray | None = None  # float32 [documents, windows or chunks, width]
     tokens: np.ndarray | None = None  # float32 [tokens, width], as `Layout.tokens` lists them
     words: np.ndarray | None = None  # float32 [words, width], zeros for a word without a token
     heads: dict[str, Any] = field(default_factory=dict)  # of documents, windows or chunks, by kind
+    # int64 [cut], the numbers of texts with a vector that were cut
+    cut: np.ndarray = field(default_factory=partial(np.zeros, 0, np.int64))
+    # The stage, "tokenize" or "infer", and the reason, by the number of a text.
+    rejected: dict[int, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -459,47 +445,46 @@ class TextVectors(SameValues):
 def document_vectors(
     layout: Layout,
     embedded: EmbeddedRows,
-    row: np.ndarray,
-    row_splits: np.ndarray,
     spec: TextSpec,
     finish: Callable[[np.ndarray], np.ndarray],
     layers: int = 1,
     heads: Mapping[str, Head] | None = None,
-) -> GranularVectors:
+) -> Embedded:
     """Computes the vectors of documents from those of their distinct rows.
 
-    `row` is that of `TextRows`, `row_splits` int64 `[distinct rows + 1]`, `finish` applies Dense
-    modules, `dim` and `normalize` to merged vectors; each of a token's `layers` is scaled alone.
-    `heads` are the model's, by their kind.
+    `finish` applies Dense modules, `dim` and `normalize` to merged vectors; each of a token's
+    `layers` is scaled alone. `heads` are the model's, by their kind.
     """
+    row, done = layout.row, Embedded(layout, embedded)
     windows = None if spec.keeps_windows else layout.windows
-    places = DocumentRows(row, tokens=layout.head_tokens)
-    if windows is not None:
-        places = replace(places, splits=windows.splits, weights=windows.count)
-    of_heads = {
-        kind: (heads or {})[kind].documents(rows, places, spec.head_options(kind))
-        for kind, rows in embedded.heads.items()
-    }
-    sentences = None
+    if embedded.heads:
+        places = DocumentRows(row, tokens=layout.head_tokens)
+        if windows is not None:
+            places = replace(places, splits=windows.splits, weights=windows.count)
+        done.heads = {
+            kind: (heads or {})[kind].documents(rows, places, spec.head_options(kind))
+            for kind, rows in embedded.heads.items()
+        }
     if embedded.vectors is not None:
         same = len(row) == len(embedded.vectors) and bool((np.diff(row) == 1).all())
-        sentences = embedded.vectors if same else embedded.vectors[row]
+        done.sentences = embedded.vectors if same else embedded.vectors[row]
         if windows is not None:
-            sentences = finish(weighted_means(sentences, windows.splits, windows.count))
+            done.sentences = finish(weighted_means(done.sentences, windows.splits, windows.count))
     if layout.tokens is None or embedded.token_vectors is None:
-        return GranularVectors(sentences, heads=of_heads)
-    tokens = embedded.token_vectors[row_splits[row[layout.tokens.row]] + layout.tokens.place]
+        return done
+    at = layout.rows.row_splits[row[layout.tokens.row]] + layout.tokens.place
+    tokens = embedded.token_vectors[at]
     if layout.chunks is not None:
-        pooled = merge_tokens(tokens, layout.chunks.first, layout.chunks.last, "mean")
-        return GranularVectors(finish(pooled), heads=of_heads)
-
-    of_tokens = words = None
+        done.sentences = finish(
+            merge_tokens(tokens, layout.chunks.first, layout.chunks.last, "mean")
+        )
+        return done
     if layout.words is not None:
         words = merge_tokens(tokens, layout.words.first, layout.words.last, spec.word_pooling)
-        words = scaled(words, layers) if spec.normalize_tokens else words
+        done.words = scaled(words, layers) if spec.normalize_tokens else words
     if "token" in spec.granularity:
-        of_tokens = scaled(tokens, layers) if spec.normalize_tokens else tokens
-    return GranularVectors(sentences, of_tokens, words, of_heads)
+        done.tokens = scaled(tokens, layers) if spec.normalize_tokens else tokens
+    return done
 
 
 def scaled(vectors: np.ndarray, layers: int) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 from bert_embed.base.arrays import first_of_equal, places, splits_of
 from bert_embed.base.errors import SettingError
 from bert_embed.settings import DEFAULT_OVERLAP, SPECIAL_TOKENS, TextSpec, text_room
-from bert_embed.text.documents import NO_TOKEN, Documents, Rows, TextTokenizer, build_rows
+from bert_embed.text.documents import NO_TOKEN, Documents, TextTokenizer, TokenRows, build_rows
 from bert_embed.text.normalizer import SURROGATES
 
 
@@ -66,7 +66,7 @@ def build_windows(
     sep_id: int,
     overlap: int,
     prompt_tokens: int | np.ndarray = 0,
-) -> tuple[Rows, Windows]:
+) -> tuple[TokenRows, Windows]:
     """Rows of `[CLS]`, prompt, tokens, `[SEP]` that cover each text, none of them empty.
 
     `ids` are int32 `[tokens]`, all texts end to end, each after its prompt; `row_splits` int64
@@ -93,7 +93,7 @@ def window_rows(
     cls_id: int,
     sep_id: int,
     prompt_tokens: int | np.ndarray = 0,
-) -> Rows:
+) -> TokenRows:
     """Builds a row `[CLS] prompt tokens [SEP]` for each window; arguments as `build_windows`."""
     document = windows.document
     begin = int(cls_id != NO_TOKEN)
@@ -106,7 +106,7 @@ def window_rows(
     out[places(after_cls, prompt)] = ids[places(begins, prompt)]
     texts = places(begins + prompt + windows.first, windows.count)
     out[places(after_cls + prompt, windows.count)] = ids[texts]
-    return Rows(out, borders, None, np.zeros(len(document), bool))
+    return TokenRows(out, borders, None, np.zeros(len(document), bool))
 
 
 def window_spans(documents: Documents, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
@@ -448,7 +448,7 @@ class ChunkContexts:
 
     def rows(
         self, documents: Documents, chunks: Windows, spec: TextSpec, tokenizer: TextTokenizer
-    ) -> Rows:
+    ) -> TokenRows:
         """A row for each chunk, of the ids of prompt, context and chunk as one text.
 
         A chunk without a context has the ids that it has in its document. So has one that would not

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import bert_embed
-from bert_embed.backends.runner import NOT_FINITE, RowSpec, TokenRows
+from bert_embed.backends.runner import NOT_FINITE, RowSpec
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
+from bert_embed.text.documents import TokenRows
 from tests.support.models.folder import change
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 from tests.support.rounding import MINILM, assert_near, relative_error

@@ -123,15 +123,15 @@ def laid_out(encoder, texts, **settings):
 
 
 def test_a_word_says_whether_it_was_cut(encoder):
-    _, layout = laid_out(encoder, ["a b embeddings c"], max_seq_length=6)
+    layout = laid_out(encoder, ["a b embeddings c"], max_seq_length=6)
     assert layout.words.texts.texts == ["a", "b", "embeddings"]
     assert layout.words.truncated.tolist() == [False, False, True]
     assert (layout.words.last - layout.words.first).tolist() == [1, 1, 2]
 
 
 def test_a_prompt_stands_before_the_text_and_has_no_place_in_it(encoder):
-    rows, layout = laid_out(encoder, ["river"], prompt="query: ", granularity=("token", "word"))
-    names = encoder.tokenizer.tokens(rows.input_ids)
+    layout = laid_out(encoder, ["river"], prompt="query: ", granularity=("token", "word"))
+    names = encoder.tokenizer.tokens(layout.rows.input_ids)
     assert names == ["[CLS]", "query", ":", "river", "[SEP]"]
     assert layout.tokens.starts.tolist() == [-1, -1, -1, 0, -1]
     assert layout.tokens.stops.tolist() == [-1, -1, -1, 5, -1]
@@ -191,15 +191,15 @@ def test_windows_are_merged_by_their_tokens_and_then_scaled(tiny, plain):
 
 def test_tokens_of_a_long_text_stand_once_each_with_the_widest_context(tiny, plain):
     text = "the bank of the river and the money of the bank"
-    rows, layout = laid_out(
+    layout = laid_out(
         tiny, [text], max_seq_length=8, long_text="window", overlap=3, granularity=("token",)
     )
     tokens = layout.tokens
     assert tokens.ids.tolist() == row_of(tiny, text)
     starts = tiny.tokenizer.encode_with_offsets([text]).starts.tolist()
     assert tokens.starts.tolist() == [-1, *starts, -1]
-    at = rows.row_splits[tokens.row] + tokens.place
-    assert rows.input_ids[at].tolist() == row_of(tiny, text)
+    at = layout.rows.row_splits[layout.row[tokens.row]] + tokens.place
+    assert layout.rows.input_ids[at].tolist() == row_of(tiny, text)
 
 
 def test_a_stack_has_an_axis_of_layers(tiny):

@@ -36,7 +36,7 @@ from bert_embed.bundle.find import resolve_model
 from bert_embed.model import Embedder, Request
 from bert_embed.models.heads.head import Head
 from bert_embed.settings import TextSpec, VectorSettings, VectorSpec, changed_spec
-from bert_embed.text.layout import GranularVectors, fit_texts
+from bert_embed.text.layout import Embedded, fit_texts
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.infer import BlockModelHandler
 from bert_embed.transforms.steps import RedactErrors, Step, count_documents, mend_cell_labels
@@ -262,7 +262,7 @@ class TextModelHandler(ModelHandler[Document, Document, Embedder]):
             request = Request(settings.text_spec, columns, batch_tokens=settings.batch_tokens)
             made = model.run(request)
         self._warn_of_cuts(len(made.cut), len(texts), model, request)
-        start, by_text = 0, _by_text(made.vectors, len(texts), model.heads())
+        start, by_text = 0, _by_text(made, len(texts), model.heads())
         cut_texts, truncated = set(made.cut.tolist()), 0
         for place in todo:
             stop = start + len(done[place].texts)
@@ -515,15 +515,13 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _by_text(
-    vectors: GranularVectors, count: int, heads: Mapping[str, Head]
-) -> list[dict[str, Any]]:
+def _by_text(done: Embedded, count: int, heads: Mapping[str, Head]) -> list[dict[str, Any]]:
     """The vectors of each of `count` texts, by their kind."""
     by_text: list[dict[str, Any]] = [{} for _ in range(count)]
     for number, kinds in enumerate(by_text):
-        if vectors.sentences is not None:
-            kinds["dense"] = vectors.sentences[number]
-        for kind, made in vectors.heads.items():
+        if done.sentences is not None:
+            kinds["dense"] = done.sentences[number]
+        for kind, made in done.heads.items():
             kinds[kind] = heads[kind].of_text(made, number)
     return by_text
 

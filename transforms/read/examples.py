@@ -13,7 +13,7 @@ from bert_embed.base.arrays import places, splits_of, take_rows
 from bert_embed.base.errors import InputError
 from bert_embed.results.tf_example import Column, Record, decode_with_ids, unframed
 from bert_embed.settings import SPECIAL_TOKENS, TextSpec
-from bert_embed.text.documents import Rows, UnitTexts, unique_rows
+from bert_embed.text.documents import TokenRows, UnitTexts, unique_rows
 from bert_embed.text.layout import Layout, RowTokens, Units, widest_tokens
 from bert_embed.text.windows import Windows
 from bert_embed.transforms.blocks import TokenBlock, unknown_words
@@ -311,9 +311,8 @@ def _block(
     key = input_ids if types is None else input_ids | (types << _SEGMENT_SHIFT)
     _, heads = np.unique(parsed.document[good], return_index=True)
     head_rows = good[heads]
-    all_rows = Rows(input_ids, splits, types, columns["truncated"].first(0)[good] != 0)
-    layout = _layout(parsed, good, heads, all_rows, reading)
-    rows, row = unique_rows(all_rows, key)
+    all_rows = TokenRows(input_ids, splits, types, columns["truncated"].first(0)[good] != 0)
+    layout = _layout(parsed, good, heads, all_rows, key, reading)
     if reading.unk_id is not None and len(good):
         part = replace(part, unknown=unknown_words(input_ids, reading.unk_id))
     return TokenBlock(
@@ -324,8 +323,6 @@ def _block(
         ),
         text_hash=_hashes(columns["text_hash"], head_rows, all_rows, heads),
         layout=layout,
-        row=row,
-        rows=rows,
         texts=_texts(columns["text"], head_rows) if "text" in columns else None,
     )
 
@@ -346,7 +343,7 @@ def _of_rows(column: Column, good: np.ndarray, lengths: np.ndarray, default: int
     return out
 
 
-def _hashes(column: Column, rows: np.ndarray, all_rows: Rows, heads: np.ndarray) -> np.ndarray:
+def _hashes(column: Column, rows: np.ndarray, all_rows: TokenRows, heads: np.ndarray) -> np.ndarray:
     """int64 `[documents]`: hashes of the texts, or else of the first row's tokens and segments."""
     hashes = column.first(0)[rows].astype(np.int64)
     for document in np.flatnonzero(column.counts[rows] == 0).tolist():
@@ -360,12 +357,16 @@ def _hashes(column: Column, rows: np.ndarray, all_rows: Rows, heads: np.ndarray)
 
 
 def _layout(
-    parsed: _ParsedRows, good: np.ndarray, heads: np.ndarray, rows: Rows, reading: ExampleReading
+    parsed: _ParsedRows,
+    good: np.ndarray,
+    heads: np.ndarray,
+    rows: TokenRows,
+    key: np.ndarray,
+    reading: ExampleReading,
 ) -> Layout:
-    """How the rows belong to documents, as `lay_out` gives it for texts."""
+    """The rows, distinct by `key`, and their documents, as `lay_out` gives it for texts."""
     spec, columns = reading.text_spec, parsed.columns
-    lengths = np.diff(rows.row_splits)
-    truncated = rows.truncated[heads]
+    lengths, truncated = rows.lengths, rows.truncated[heads]
     starts, stops = (
         _of_rows(columns[name], good, lengths, -1).astype(np.int32) for name in ("starts", "stops")
     )
@@ -382,7 +383,7 @@ def _layout(
     if truncated.any():  # examples of others may not say how long a text was
         stated = columns["num_tokens_full"].first(0)[good[heads]]
         full = np.maximum(stated, num_tokens).astype(np.int32)
-    layout = Layout(num_tokens, truncated, windows, num_tokens_full=full)
+    layout = Layout(*unique_rows(rows, key), num_tokens, truncated, windows, num_tokens_full=full)
     if windows is not None and spec.keeps_windows:
         begins = rows.row_splits[:-1] + reading.special // 2 + reading.prompt_tokens
         layout = replace(
@@ -399,7 +400,7 @@ def _layout(
 
 
 def _row_tokens(
-    rows: Rows,
+    rows: TokenRows,
     windows: Windows | None,
     reading: ExampleReading,
     starts: np.ndarray,

@@ -14,10 +14,11 @@ from bert_embed import load
 from bert_embed.backends.choose import load_engine
 from bert_embed.backends.jax.engine import JaxEngine
 from bert_embed.backends.jax.program import gelu
-from bert_embed.backends.runner import RowRunner, RowSpec, TokenRows
+from bert_embed.backends.runner import RowRunner, RowSpec
 from bert_embed.importers import import_model
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.settings import OutputSpec, VectorSpec
+from bert_embed.text.documents import TokenRows
 from tests.support.command import embed, flags_of, ran, rows, vectors
 from tests.support.engines import jax_process, load_jax_as_tpu
 from tests.support.models.heads import write_splade

@@ -35,7 +35,7 @@ print(json.dumps({
     "compiled": counts["/jax/compilation_cache/cache_misses"],
     "found": counts["/jax/compilation_cache/cache_hits"],
     "seconds": seconds["/jax/core/compile/backend_compile_duration"],
-    "vectors": embedded.vectors.sentences.tolist(),
+    "vectors": embedded.sentences.tolist(),
 }))
 """
 

@@ -3,10 +3,11 @@ from functools import cache, partial
 import numpy as np
 import pytest
 
-from bert_embed.backends.runner import RowSpec, TokenRows
+from bert_embed.backends.runner import RowSpec
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.model import Embedder
 from bert_embed.settings import POOLINGS, VectorSpec
+from bert_embed.text.documents import TokenRows
 from tests.support.engines import ENGINES, load_tensorflow
 from tests.support.models.plain_bert import PlainBert, gelu
 from tests.support.models.tiny import write_tiny_huggingface

@@ -117,6 +117,6 @@ def test_transforms_take_it(installed, tiny_bundle):
     request = Request(settings.text_spec, texts={"texts": TEXTS[:4]})
     found = settings.load_embedder().run(request)
     wanted = bert_embed.load(tiny_bundle).encode(TEXTS[:4])
-    np.testing.assert_allclose(found.vectors.sentences, wanted, atol=NEAR)
+    np.testing.assert_allclose(found.sentences, wanted, atol=NEAR)
     with pytest.raises(ValueError, match="engine must be one of litert, openvino, jax, "):
         text_model_settings(tiny_bundle, engine="onnx")

@@ -12,10 +12,11 @@ import pytest
 
 from bert_embed.backends import choose
 from bert_embed.backends.choose import check_precision, find_backend, load_engine
-from bert_embed.backends.runner import RowRunner, RowSpec, TokenRows
+from bert_embed.backends.runner import RowRunner, RowSpec
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.settings import VectorSpec
+from bert_embed.text.documents import TokenRows
 from tests.support.models.folder import imported
 from tests.support.models.sentence_transformers import dense, write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
@@ -98,7 +99,8 @@ COMPILES = f"""
 import glob, json, os, sys
 import bert_embed, numpy as np, tensorflow as tf
 from bert_embed.backends.choose import load_engine
-from bert_embed.backends.runner import RowRunner, RowSpec, TokenRows
+from bert_embed.backends.runner import RowRunner, RowSpec
+from bert_embed.text.documents import TokenRows
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.settings import VectorSpec
 

@@ -71,8 +71,8 @@ def test_all_kinds_come_from_one_pass_with_the_same_bits_in_any_batch(bundle):
     encoder = Encoder(bundle, threads=1)
     texts = [text for text in TEXTS if text]
     spec = TextSpec(512, vectors=("dense", "sparse", "multi"))
-    rows = text_rows(encoder.tokenizer, spec, texts)
-    all_kinds = encoder.embedder.run(Request(spec, rows=rows)).vectors
+    _, rows = text_rows(encoder.tokenizer, spec, texts)
+    all_kinds = encoder.embedder.run(Request(spec, rows=rows))
     np.testing.assert_array_equal(all_kinds.sentences, encoder.encode(texts))
     np.testing.assert_allclose(np.linalg.norm(all_kinds.sentences, axis=1), 1, atol=1e-6)
     np.testing.assert_array_equal(
@@ -91,8 +91,8 @@ def test_windows_of_a_text_give_each_token_its_largest_weight(bundle):
     found = encoder.encode(text, **windows, kind="sparse")
     assert found.indices.tolist() == np.unique(found.indices).tolist()
     kept = TextSpec(vectors=("sparse",), **windows | {"long_text": "windows"})
-    rows = text_rows(encoder.tokenizer, kept, [text])
-    apart = encoder.embedder.run(Request(kept, rows=rows)).vectors.heads["sparse"]
+    _, rows = text_rows(encoder.tokenizer, kept, [text])
+    apart = encoder.embedder.run(Request(kept, rows=rows)).heads["sparse"]
     largest = {}
     for index, value in zip(apart.indices.tolist(), apart.values.tolist(), strict=True):
         largest[index] = max(value, largest.get(index, 0))

@@ -151,7 +151,7 @@ def test_settings_that_are_not_of_such_vectors_are_refused(encoders, method, wor
 def test_a_marker_in_a_text_is_text(encoders, models, case):
     encoder, head = encoders(case), models(case).heads["multi"]
     spec = TextSpec(40, vectors=("multi",), marker=head.document_marker)
-    rows = text_rows(encoder.tokenizer, spec, ["[D] the [Q] bank [D] "])
+    _, rows = text_rows(encoder.tokenizer, spec, ["[D] the [Q] bank [D] "])
     ids = rows.rows.input_ids.tolist()
     assert ids[1] == head.document_marker
     assert ids.count(head.document_marker) == 1
@@ -173,7 +173,7 @@ def run_texts(encoder, texts, length, **settings):
     """What the model makes of documents: the rows, and their vectors."""
     marker = encoder.bundle.heads["multi"].document_marker
     spec = TextSpec(length, vectors=("multi",), marker=marker, **settings)
-    rows = text_rows(encoder.tokenizer, spec, texts)
+    _, rows = text_rows(encoder.tokenizer, spec, texts)
     return rows.rows, encoder.embedder.run(Request(spec, rows=rows))
 
 
@@ -181,7 +181,7 @@ def test_kept_windows_have_vectors_of_their_own(encoders):
     windows = {"long_text": "windows", "overlap": 3}
     text = "people could find two banks of the river"
     rows, done = run_texts(encoders("stanford"), [text], 9, **windows)
-    found = done.vectors.heads["multi"]
+    found = done.heads["multi"]
     assert len(found) == 2
     assert np.diff(found.splits).tolist() == np.diff(rows.row_splits).tolist()
     assert not np.allclose(found.rows()[0][0], found.rows()[1][0])
@@ -190,7 +190,7 @@ def test_kept_windows_have_vectors_of_their_own(encoders):
 def test_equal_rows_are_computed_once_and_given_to_each_document(encoders):
     _, done = run_texts(encoders("stanford"), ["the bank", "a river", "the bank"], 24)
     assert len(done.rows.heads["multi"]) == 2
-    first, _, third = done.vectors.heads["multi"].rows()
+    first, _, third = done.heads["multi"].rows()
     assert np.array_equal(first, third)
 
 
@@ -213,7 +213,7 @@ def test_a_row_that_is_not_finite_fails(tmp_path):
     change(tmp_path / "source", {WEIGHTS: {name: table}})
     encoder = Encoder(imported(tmp_path), threads=1)
     _, done = run_texts(encoder, ["the bank", "people", "a river"], 24)
-    found = done.vectors.heads["multi"]
+    found = done.heads["multi"]
     assert done.rejected == {1: ("infer", "vector is not finite")}
     assert np.diff(found.splits).tolist() == [5, 0, 5]
     good = encoder.encode(["the bank", "a river"], kind="multi")
@@ -352,6 +352,6 @@ def test_chunks_have_vectors_of_their_own_and_the_marker(encoders, models):
     marker = models("stanford").heads["multi"].document_marker
     assert (rows.input_ids[rows.row_splits[:-1] + 1] == marker).all()
     chunks = encoder.encode(["people could find two", "bank"], max_seq_length=9, kind="multi")
-    found = done.vectors.heads["multi"]
+    found = done.heads["multi"]
     assert len(found) == len(rows.row_splits) - 1 > 1
     assert np.array_equal(found.rows()[0], chunks.rows()[0])

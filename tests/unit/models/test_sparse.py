@@ -58,9 +58,9 @@ def encoder(models):
 
 def vectors_of(encoder, texts, *, spec=None, batch_tokens=None, **text):
     text_spec = TextSpec(**{"max_seq_length": 64, "vectors": ("sparse",), **text})
-    rows = text_rows(encoder.tokenizer, text_spec, texts)
+    _, rows = text_rows(encoder.tokenizer, text_spec, texts)
     done = encoder.embedder.run(Request(text_spec, rows=rows, spec=spec, batch_tokens=batch_tokens))
-    return done.rows, done.vectors
+    return done.rows, done
 
 
 def whole(vectors):

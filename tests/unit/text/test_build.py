@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tokenizers
 
-from bert_embed.text.documents import NO_TOKEN, build_rows
+from bert_embed.text.documents import NO_TOKEN, PairMarks, build_pairs, build_rows
 from bert_embed.text.windows import build_windows
 
 CLS, SEP = 101, 102
@@ -45,7 +45,7 @@ def test_pairs_are_cut_as_the_reference_cuts_them(max_seq_length, separators):
         for _ in range(10_000)
     ]
     first, second = ([pair[side] for pair in pairs] for side in range(2))
-    rows = build_rows(*flat(first), max_seq_length, CLS, SEP, *flat(second), separators)
+    rows = build_pairs(flat(first), flat(second), max_seq_length, PairMarks(CLS, SEP, separators))
     expected = [reference_row(a, b, max_seq_length, separators) for a, b in pairs]
     assert rows.token_type_ids is not None
     assert rows.input_ids.tolist() == [token for ids, _ in expected for token in ids]
@@ -73,7 +73,9 @@ def test_pairs_of_the_library_are_cut_as_it_cuts_them(max_seq_length):
     expected = library.encode_batch(texts)
     first, second = ([pair[side] for pair in pairs] for side in range(2))
     every = np.ones(len(pairs), bool)  # also those whose second text is empty
-    rows = build_rows(*flat(first), max_seq_length, 1, 2, *flat(second), 1, True, every)
+    rows = build_pairs(
+        flat(first), flat(second), max_seq_length, PairMarks(1, 2, of_library=True), every
+    )
     assert rows.token_type_ids is not None
     assert rows.input_ids.tolist() == [token for row in expected for token in row.ids]
     assert rows.token_type_ids.tolist() == [kind for row in expected for kind in row.type_ids]
@@ -101,12 +103,12 @@ def test_no_texts_give_no_rows():
 
 def test_no_room_for_special_tokens_is_refused():
     with pytest.raises(ValueError, match="special tokens, got 2"):
-        build_rows(*flat([[1]]), 2, CLS, SEP, *flat([[2]]))
+        build_pairs(flat([[1]]), flat([[2]]), 2, PairMarks(CLS, SEP))
 
 
 def test_texts_and_second_texts_of_different_number_are_refused():
     with pytest.raises(ValueError, match="1 text cannot pair with 2 second"):
-        build_rows(*flat([[1]]), 8, CLS, SEP, *flat([[2], [3]]))
+        build_pairs(flat([[1]]), flat([[2], [3]]), 8, PairMarks(CLS, SEP))
 
 
 def test_rows_of_a_model_without_special_tokens_are_texts_alone():
@@ -118,5 +120,7 @@ def test_rows_of_a_model_without_special_tokens_are_texts_alone():
     rows, windows = build_windows(*texts, 3, NO_TOKEN, NO_TOKEN, overlap=1)
     assert rows.input_ids.tolist() == [7, 8, 9, 9, 5]
     assert windows.count.tolist() == [3, 2]
-    pairs = build_rows(*texts, 3, NO_TOKEN, NO_TOKEN, np.array([6]), np.array([0, 1]), 0)
+    pairs = build_pairs(
+        texts, (np.array([6]), np.array([0, 1])), 3, PairMarks(NO_TOKEN, NO_TOKEN, separators=0)
+    )
     assert pairs.input_ids.tolist() == [7, 8, 6]

@@ -70,7 +70,7 @@ def test_windows_of_a_document_begin_with_its_context():
         prompt="red ",
     )
     texts = ["The bank. A river of unaffables! The bank of a river.", "A bank."]
-    found = text_rows(TOKENIZER, spec, texts, contexts=["bank of river " * 5, ""])
+    _, found = text_rows(TOKENIZER, spec, texts, contexts=["bank of river " * 5, ""])
     shown = [
         TOKENIZER.tokens(found.rows.input_ids[first:last])
         for first, last in zip(found.rows.row_splits[:-1], found.rows.row_splits[1:], strict=True)
@@ -79,12 +79,12 @@ def test_windows_of_a_document_begin_with_its_context():
     head = ["[CLS]", "red", "bank", "of", "river", "bank"]
     assert all(row[:6] == head and len(row) <= 12 for row in long)
     assert short == ["[CLS]", "red", "a", "bank", ".", "[SEP]"]
-    tokens = found.layout.tokens
-    assert found.layout.cut_contexts == 1
-    ids = found.rows.input_ids[found.rows.row_splits[tokens.row] + tokens.place]
+    tokens = found.tokens
+    assert found.cut_contexts == 1
+    ids = found.rows.input_ids[found.rows.row_splits[found.row[tokens.row]] + tokens.place]
     chunks = [
         "".join(TOKENIZER.tokens(ids[first:last])).replace("##", "")
-        for first, last in zip(found.layout.chunks.first, found.layout.chunks.last, strict=True)
+        for first, last in zip(found.chunks.first, found.chunks.last, strict=True)
     ]
     first = "thebank.ariverofunaffables!"
     assert chunks == [first, "thebankofariver.", "abank."]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_embed.base.arrays import take_rows
-from bert_embed.text.documents import Rows, unique_rows
+from bert_embed.text.documents import TokenRows, unique_rows
 
 
 def flat(rows):
@@ -21,7 +21,7 @@ def listed(rows):
 def test_distinct_rows_stand_for_exactly_their_equals(rows):
     values, splits = flat(rows)
     truncated = np.arange(len(rows)) % 2 == 1
-    unique, row = unique_rows(Rows(values, splits, values % 2, truncated), values)
+    unique, row = unique_rows(TokenRows(values, splits, values % 2, truncated), values)
     kinds = listed(unique)
     assert kinds == list(dict.fromkeys(map(tuple, rows)))
     assert row.dtype == np.int32
@@ -32,7 +32,7 @@ def test_distinct_rows_stand_for_exactly_their_equals(rows):
 
 def test_a_key_may_keep_equal_ids_apart():
     values, splits = flat([[1, 2], [1, 2], [1, 2]])
-    rows = Rows(values, splits, None, np.zeros(3, bool))
+    rows = TokenRows(values, splits, None, np.zeros(3, bool))
     unique, row = unique_rows(rows, np.array([0, 1, 0, 2, 0, 1], np.int32))
     assert (listed(unique), row.tolist()) == ([(1, 2), (1, 2)], [0, 1, 0])
 

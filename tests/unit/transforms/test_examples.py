@@ -105,10 +105,12 @@ def test_pairs_come_back_as_they_were(tokenizer, texts, others, length):
     spec = TextSpec(length, ("sentence", "token"))
     wanted = token_block(blocks(texts, texts_b=others), tokenizer, spec)
     found = read_back(example_bytes(wanted, TOKENIZER), spec)
-    types = wanted.rows.token_type_ids
+    types = wanted.layout.rows.token_type_ids
     if not types.any():  # blank second texts: segments of 0 are kept as no segments
-        assert found.rows.token_type_ids is None
-        wanted = dataclasses.replace(wanted, rows=found.rows)
+        assert found.layout.rows.token_type_ids is None
+        wanted = dataclasses.replace(
+            wanted, layout=dataclasses.replace(wanted.layout, rows=found.layout.rows)
+        )
     assert_same(found, wanted)
 
 
@@ -135,9 +137,13 @@ def test_examples_of_others_need_input_ids_alone():
     )
     block = read_back(data, TextSpec(8, ("sentence", "token")))
     assert block.ids.to_pylist() == ["file:0", "file:1", "mine"]
-    assert block.row.tolist() == [0, 1, 0]  # the same tokens in other segments are another row
-    assert block.rows.input_ids.tolist() == [2, 9, 3, 2, 9, 3]
-    assert block.rows.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1]
+    assert block.layout.row.tolist() == [
+        0,
+        1,
+        0,
+    ]  # the same tokens in other segments are another row
+    assert block.layout.rows.input_ids.tolist() == [2, 9, 3, 2, 9, 3]
+    assert block.layout.rows.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1]
     assert block.layout.num_tokens.tolist() == [3, 3, 3]
     assert block.layout.tokens.starts.tolist() == [-1] * 9
     assert block.text_hash[0] == block.text_hash[2]

@@ -24,7 +24,7 @@ def test_a_text_without_tokens_is_rejected_alone(tiny_bundle):
     block = documents(["a", "\u200b\x00", "a", "a b c d e f"])
     found = token_block(block, load_tokenizer(read_bundle(tiny_bundle)), TextSpec(5))
     assert found.ids.to_pylist() == ["in.txt:0", "in.txt:2", "in.txt:3"]
-    assert found.row.tolist() == [0, 0, 1]
+    assert found.layout.row.tolist() == [0, 0, 1]
     assert found.layout.num_tokens.tolist() == [3, 3, 5]
     assert found.layout.truncated.tolist() == [False, False, True]
     assert reasons(found) == [("in.txt:1", "no tokens")]
@@ -44,8 +44,8 @@ def test_equal_windows_run_once(tiny_bundle):
     spec = TextSpec(4, long_text="window", overlap=0)
     found = token_block(block, load_tokenizer(read_bundle(tiny_bundle)), spec)
     assert found.layout.windows.splits.tolist() == [0, 3, 4]
-    assert found.row.tolist() == [0, 0, 0, 0]
-    assert len(found.rows.input_ids) == 4
+    assert found.layout.row.tolist() == [0, 0, 0, 0]
+    assert len(found.layout.rows.input_ids) == 4
 
 
 def test_what_is_embedded_is_what_is_hashed():
