@@ -43,7 +43,7 @@ from bert_embed.settings import (
     changed_spec,
 )
 from bert_embed.text.documents import Columns, text_columns, word_columns
-from bert_embed.text.layout import Embedded, TextVectors, fit_texts, per_document
+from bert_embed.text.layout import DocumentVectors, TextVectors, fit_texts, per_document
 
 Kind: TypeAlias = Literal["dense", "sparse", "multi", "scores"]
 _SETTINGS: dict[str, type] = {"dense": EncodeSettings, "sparse": SparseSettings}
@@ -540,7 +540,7 @@ class Encoder:
         text_spec: TextSpec,
         spec: VectorSpec,
         query: bool = False,
-    ) -> list[Embedded]:
+    ) -> list[DocumentVectors]:
         """Runs the model on texts, in pieces where the call shows progress; warns of cuts."""
         if columns.get("texts_b") is not None:
             self.tokenizer.check_pairs("texts_b")
@@ -548,7 +548,7 @@ class Encoder:
         count = len(columns["texts"])
         if call.progress and count:
             pieces = in_pieces(columns)
-        done: list[Embedded] = []
+        done: list[DocumentVectors] = []
         first = cut = 0
         for piece, tell in pieces:
             request = Request(
@@ -589,7 +589,9 @@ class Encoder:
         spec = changed_spec(base, self.bundle.config, **changes)
         return spec, self._text_spec(call.texts, granularity=(unit,), **of_text)
 
-    def _units_of(self, done: Embedded, unit: str, shape: tuple[int, ...]) -> list[TextVectors]:
+    def _units_of(
+        self, done: DocumentVectors, unit: str, shape: tuple[int, ...]
+    ) -> list[TextVectors]:
         """The units of each text of a piece of the columns."""
         units, vectors = (
             required(getattr(made, f"{unit}s"), f"{unit}s") for made in (done.layout, done)

@@ -21,9 +21,15 @@ from bert_embed.models.heads.sparse import QUERY_WEIGHTS, SparseHead
 from bert_embed.models.heads.vectors import merged_entries
 from bert_embed.models.static import NO_LIMIT
 from bert_embed.settings import OutputSpec, TextSpec, VectorSpec
-from bert_embed.text.documents import Columns, Documents, TextTokenizer, TokenRows, fill_rows
+from bert_embed.text.documents import (
+    Columns,
+    TextTokenizer,
+    TokenizedDocuments,
+    TokenRows,
+    fill_rows,
+)
 from bert_embed.text.layout import (
-    Embedded,
+    DocumentVectors,
     EmbeddedRows,
     Layout,
     document_vectors,
@@ -112,7 +118,7 @@ class Embedder:
             partial(probe_rows, bundle.config, self.tokenizer),
         )
 
-    def run(self, request: Request) -> Embedded:
+    def run(self, request: Request) -> DocumentVectors:
         """Computes what is asked for, all kinds and granularities in one pass of the model.
 
         Raises:
@@ -158,7 +164,7 @@ class Embedder:
             "this warning"
         )
 
-    def _text_rows(self, request: Request) -> tuple[Documents, Layout]:
+    def _text_rows(self, request: Request) -> tuple[TokenizedDocuments, Layout]:
         text_spec = request.text_spec
         head = self.bundle.heads.get("multi") if text_spec.vectors == ("multi",) else None
         if request.query and isinstance(head, MultiHead):
@@ -170,7 +176,7 @@ class Embedder:
             raise _too_long(min(texts.rejected), request)
         return texts, layout
 
-    def _run_rows(self, layout: Layout, request: Request) -> Embedded:
+    def _run_rows(self, layout: Layout, request: Request) -> DocumentVectors:
         spec, text_spec = request.spec or self.spec, request.text_spec
         wanted = RowSpec(
             replace(spec, dim=None) if text_spec.pools_late else spec,
@@ -189,7 +195,9 @@ class Embedder:
             self.bundle.heads,
         )
 
-    def _run_multi_queries(self, head: MultiHead, layout: Layout, request: Request) -> Embedded:
+    def _run_multi_queries(
+        self, head: MultiHead, layout: Layout, request: Request
+    ) -> DocumentVectors:
         """Multi-vectors of queries, filled up where the head does so."""
         rows = fill_rows(layout.rows, head.fill_length, head.fill_id)
         seen = replace(rows, token_type_ids=None, attended=None) if head.attends_fill else rows
@@ -204,9 +212,9 @@ class Embedder:
         tokens = TokenPlaces(splits, rows.input_ids, row, place)
         every = np.arange(len(rows.row_splits) - 1)
         chosen = head.chosen(embedded.heads[head.kind], tokens, every, query=True)
-        return Embedded(layout, embedded, heads={head.kind: chosen[layout.row]})
+        return DocumentVectors(layout, embedded, heads={head.kind: chosen[layout.row]})
 
-    def _weighed(self, request: Request) -> Embedded:
+    def _weighed(self, request: Request) -> DocumentVectors:
         """The sparse vectors of queries that need no run of the model."""
         text_spec, texts = request.text_spec, (request.texts or {})["texts"]
         tokens = self.tokenizer.tokenize_texts([text_spec.prompt + text for text in texts], False)
@@ -226,7 +234,7 @@ class Embedder:
         nothing = TokenRows(ids[:0], np.zeros(1, np.int64))
         layout = Layout(nothing, np.zeros(0, np.int32), lengths.astype(np.int32), too_long)
         cut = np.flatnonzero(too_long)
-        return Embedded(layout, EmbeddedRows(None), heads={"sparse": sparse}, cut=cut)
+        return DocumentVectors(layout, EmbeddedRows(None), heads={"sparse": sparse}, cut=cut)
 
     def _unpooled(self, text_spec: TextSpec) -> int:
         """How many tokens do not count: [CLS], and all that the prompt has alone.
@@ -248,8 +256,8 @@ class Embedder:
 
 
 def _without_bad(
-    done: Embedded,
-    texts: Documents | None,
+    done: DocumentVectors,
+    texts: TokenizedDocuments | None,
     numbers: np.ndarray,
     failed: Mapping[int, str],
     request: Request,

@@ -28,7 +28,7 @@ from bert_embed.pipeline.options.commands import VerifyOptions
 from bert_embed.pipeline.options.embed import DEFAULTS, OF_RESULT, Options
 from bert_embed.pipeline.options.flags import looks_like_table
 from bert_embed.pipeline.options.python_call import named_as_in_python, without_dashes
-from bert_embed.pipeline.progress import Counts, clock, progress_of_run, shown_progress
+from bert_embed.pipeline.progress import RunCounts, clock, progress_of_run, shown_progress
 from bert_embed.pipeline.report.page import report_after_run
 from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.run import state
@@ -99,7 +99,7 @@ class Attempt:
         self.run, self.command, self.runner = run, run.options.command, run.job
         self.output, self.fingerprint = run.output, run.fingerprint
         self.model = run.work.bundle.fingerprint[:32]
-        self._counts = Counts(run.output, run.fingerprint, run.goal, time.time())
+        self._counts = RunCounts(run.output, run.fingerprint, run.goal, time.time())
 
     def plan(self) -> list[str]:
         """What is to be done, in lines; JobGoesOn if a job of an earlier command does it."""

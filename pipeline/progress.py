@@ -97,7 +97,7 @@ class Progress:
         )
 
 
-class Counts:
+class RunCounts:
     """What the block records of a run add up to so far."""
 
     def __init__(self, output: str, run: str, goal: Goal, began: float) -> None:
@@ -199,7 +199,7 @@ _LOOKING = 50  # pauses last so many times longer than looks: 100,000 blocks are
 
 
 @contextmanager
-def progress_of_run(counts: Counts, tell: Callable[[str], None] | None = None) -> Iterator[None]:
+def progress_of_run(counts: RunCounts, tell: Callable[[str], None] | None = None) -> Iterator[None]:
     """Shows how far a run is, from its block records: a runner returns only at the end."""
 
     def line(stopped: Callable[[], bool]) -> str:

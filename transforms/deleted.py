@@ -13,7 +13,7 @@ from bert_embed.base.arrays import first_of_equal
 from bert_embed.results.chain import write_packed
 from bert_embed.results.names import DELETED
 from bert_embed.results.parquet import write_deleted
-from bert_embed.results.run_record import Changes as ChangeCounts
+from bert_embed.results.run_record import ChangeCounts
 from bert_embed.transforms.increments import (
     Changes,
     EarlierFile,

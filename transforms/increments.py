@@ -24,7 +24,7 @@ from bert_embed.base.errors import SettingError, required
 from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS, TOKEN
 from bert_embed.results.chain import EarlierOutput, read_packed
-from bert_embed.results.columns import Wanted
+from bert_embed.results.columns import WantedColumns
 from bert_embed.results.files import (
     check_package,
     damage_named,
@@ -62,7 +62,7 @@ from bert_embed.transforms.steps import RedactErrors, Step
 from bert_embed.transforms.tokenize import hashed_texts
 
 
-class _Columns:
+class _KeyColumns:
     """A dataclass of arrays of one length."""
 
     DTYPES: ClassVar[tuple[Any, ...]]  # of the columns, in their order
@@ -84,11 +84,11 @@ class _Columns:
         return join([cls(*none), *several])
 
 
-_C = TypeVar("_C", bound=_Columns)
+_C = TypeVar("_C", bound=_KeyColumns)
 
 
 @dataclass(frozen=True)
-class InputKeys(_Columns):
+class InputKeys(_KeyColumns):
     """The keys of the input, a row a record, those that were rejected with an id among them."""
 
     DTYPES: ClassVar = (np.uint64, np.int64, np.int64, np.int64)
@@ -99,7 +99,7 @@ class InputKeys(_Columns):
 
 
 @dataclass(frozen=True)
-class EarlierKeys(_Columns):
+class EarlierKeys(_KeyColumns):
     """The keys of earlier outputs, a row a document; a later output's replace an earlier one's."""
 
     DTYPES: ClassVar = (np.uint64, np.int64, np.int32, np.int32, np.bool_, pa.string())
@@ -116,7 +116,7 @@ _REJECTED, _UNREAD = -1, -2  # in place of a block: without a document; without 
 
 
 @dataclass(frozen=True)
-class Places(_Columns):
+class InputPlaces(_KeyColumns):
     """Places of documents in the input: columns of `InputKeys`."""
 
     DTYPES: ClassVar = (np.int64, np.int64)
@@ -201,7 +201,7 @@ def _compared(inputs: InputKeys, last: EarlierKeys) -> tuple[np.ndarray, Changes
 
 
 # A million and more of rows are read some at a time, without their vectors, of whatever kind.
-_KEY_COLUMNS = Wanted(
+_KEY_COLUMNS = WantedColumns(
     TOKEN, {}, ("id", "text_hash", *PIECES), False, 1 << 16, {"text_hash": "int64"}
 )
 
@@ -571,7 +571,7 @@ class _Compare(beam.DoFn):
     def process(
         self, bucket: tuple[int, dict[str, Iterable[Any]]]
     ) -> Iterator[
-        tuple[int, Places] | beam.pvalue.TaggedOutput[Literal["changes"], tuple[int, Changes]]
+        tuple[int, InputPlaces] | beam.pvalue.TaggedOutput[Literal["changes"], tuple[int, Changes]]
     ]:
         number, keys = bucket
         with RedactErrors("compare ids"):
@@ -582,11 +582,13 @@ class _Compare(beam.DoFn):
             changes = replace(changes, kept=write_keys(self._keeper, number, last))
         yield beam.pvalue.TaggedOutput("changes", (number, changes))
         skipped = inputs.take(existing)
-        yield from dealt_out(Places(skipped.block, skipped.place), skipped.block // BLOCK_RANGE)
+        yield from dealt_out(
+            InputPlaces(skipped.block, skipped.place), skipped.block // BLOCK_RANGE
+        )
 
 
 def _attach_skips(block_range: tuple[int, dict[str, Iterable[Any]]]) -> Iterator[BlockSpec]:
-    skipped = Places.joined(block_range[1]["skipped"])
+    skipped = InputPlaces.joined(block_range[1]["skipped"])
     skipped = skipped.take(np.lexsort((skipped.place, skipped.block)))
     for spec in block_range[1]["specs"]:
         first, last = np.searchsorted(skipped.block, [spec.number, spec.number + 1])

@@ -22,7 +22,7 @@ from bert_embed.base.threads import NoProgressError
 from bert_embed.model import Embedder, Request
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.text.documents import TextTokenizer
-from bert_embed.text.layout import Embedded, Layout, Units
+from bert_embed.text.layout import DocumentVectors, Layout, Units
 from bert_embed.transforms.activity import activity, computing
 from bert_embed.transforms.blocks import (
     EmbeddingBlock,
@@ -153,7 +153,7 @@ def _reach(sources: pa.StringArray) -> str:
 
 def embedding_block(
     block: TokenBlock,
-    done: Embedded,
+    done: DocumentVectors,
     tokenizer: TextTokenizer,
     started: float,
     pieces: str = "window",

@@ -17,7 +17,7 @@ from bert_embed.base.errors import counted, counted_of, step_message
 from bert_embed.base.threads import in_parallel
 from bert_embed.results.names import output_name, parse_name
 from bert_embed.results.run_record import (
-    Changes,
+    ChangeCounts,
     Counts,
     Lengths,
     Load,
@@ -368,7 +368,7 @@ class Verdict:
     problems: tuple[str, ...]
     refused: str | None = None
     loads: dict[str, Load] = field(default_factory=dict)
-    changes: Changes | None = None  # of a run that compares its input with earlier outputs
+    changes: ChangeCounts | None = None  # of a run that compares its input with earlier outputs
     deleted_before: tuple[str, ...] = ()  # files of deleted ids that an earlier attempt left
 
 
@@ -472,7 +472,9 @@ def problem(
     )
 
 
-def judged_changes(verdict: Verdict, changes: Changes, allowed: str, is_whole: bool) -> Verdict:
+def judged_changes(
+    verdict: Verdict, changes: ChangeCounts, allowed: str, is_whole: bool
+) -> Verdict:
     """The verdict with what changed; documents that are gone are deleted if nothing speaks against.
 
     `allowed` is max_deleted; `is_whole` says whether the run reads all of its input.
@@ -490,7 +492,7 @@ NEW_IDS = (
 )
 
 
-def withheld(changes: Changes, allowed: str, is_whole: bool) -> str | None:
+def withheld(changes: ChangeCounts, allowed: str, is_whole: bool) -> str | None:
     """Why documents that are gone are not marked as deleted; None if they are."""
     if not is_whole:
         return "the input is not read as a whole"
@@ -525,7 +527,7 @@ def _counts(totals: Totals) -> Counts:
     )
 
 
-def result_of(totals: Totals, elapsed: float, changes: Changes | None = None) -> Result:
+def result_of(totals: Totals, elapsed: float, changes: ChangeCounts | None = None) -> Result:
     """The numbers of a run, from the sum of its block records.
 
     Rates are of what this attempt computed, over its whole time, start-up included; None if either

@@ -329,7 +329,7 @@ class RowRunner:
         if longest is None or rows.lengths.max(initial=0) > longest:
             longest = self._config.max_position_embeddings
         prepared = self._prepare(wanted, longest)
-        work = _Work(self._engine, self._heads, wanted, prepared, rows)
+        work = _CallRows(self._engine, self._heads, wanted, prepared, rows)
         if ahead := prepared.batching.ahead(work.batches, self._compile_ahead):
             with self._held(len(work.batches)), self._lock:
                 self._compile(prepared, ahead, work.done)
@@ -343,7 +343,7 @@ class RowRunner:
         with native_call():
             return finish(spec, pooled, spec.pooled_width(self._config), self._engine.modules)
 
-    def _bad_rows(self, work: "_Work", outcomes: Sequence[Outcome]) -> dict[int, str]:
+    def _bad_rows(self, work: "_CallRows", outcomes: Sequence[Outcome]) -> dict[int, str]:
         """Tries failed rows again after a pause; gives the reasons of those that stay failed.
 
         A fault that passes costs no row, because only a row that fails beside one that works is
@@ -453,7 +453,7 @@ class _KnownRow:
 
 
 @dataclass(eq=False)
-class _Work:
+class _CallRows:
     """The rows of one call on their way through an engine, and what came of them."""
 
     engine: Engine

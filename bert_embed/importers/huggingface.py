@@ -22,7 +22,7 @@ from bert_embed.importers.multi_vectors import PROJECTION, HeadRead, read_m3, re
 from bert_embed.importers.sentence_transformers import (
     CONVERT,
     MODEL,
-    Settings,
+    FolderSettings,
     check_widths,
     is_sentence_transformers,
     read_settings,
@@ -123,7 +123,7 @@ def import_huggingface(
     return write_bundle(bundle, {**tensors, **settings.tensors}, tokenizer)
 
 
-def _fitting(settings: Settings, config: EncoderConfig, root: Path) -> Settings:
+def _fitting(settings: FolderSettings, config: EncoderConfig, root: Path) -> FolderSettings:
     """Checks the modules' widths; returns the settings without a `dim` that cuts nothing."""
     weighted = settings.defaults.layer_weights
     if weighted and settings.defaults.layers[-1] != config.num_hidden_layers:
@@ -145,7 +145,7 @@ def _import_static(
     root: Path,
     folder: Path,
     dest: str,
-    settings: Settings,
+    settings: FolderSettings,
     origin: Mapping[str, str],
 ) -> Bundle:
     """Imports a table as the library computes with it that wrote it, which its names say.
@@ -208,7 +208,7 @@ def _check_padding(folder: Path, values: Mapping[str, Any], tokenizer: TextToken
 def _read_heads(
     root: Path,
     files: EncoderFiles,
-    settings: Settings,
+    settings: FolderSettings,
     tokenizer: TextTokenizer,
     words: np.ndarray,
     max_length: int,

@@ -14,7 +14,7 @@ from bert_embed.base.errors import InputError
 from bert_embed.importers.sentence_transformers import (
     MODEL,
     MODEL_KNOWN,
-    Settings,
+    FolderSettings,
     check_widths,
     is_sentence_transformers,
     listed_modules,
@@ -93,7 +93,9 @@ class MultiVectorFiles:
     """What a model's files say, before its tokenizer is known."""
 
     path: Path  # the file that messages name
-    settings: Settings  # the encoder's folder, the length of documents, and prompts with markers
+    settings: (
+        FolderSettings  # the encoder's folder, the length of documents, and prompts with markers
+    )
     layers: tuple[DenseModule, ...]
     tensors: Mapping[str, np.ndarray]  # float32, of `layers`
     unit_length: bool
@@ -278,7 +280,7 @@ def _read_stanford(root: Path) -> MultiVectorFiles:
     }
     return MultiVectorFiles(
         path=path,
-        settings=Settings(prompts=roles, max_seq_length=_length(path, values, "doc_maxlen")),
+        settings=FolderSettings(prompts=roles, max_seq_length=_length(path, values, "doc_maxlen")),
         layers=(DenseModule(array.shape[1], array.shape[0], "identity", bias=False),),
         tensors={"heads/multi/0/kernel": array.T},
         unit_length=True,
@@ -385,10 +387,10 @@ def _settings(
     transformer: Mapping[str, Any],
     values: Mapping[str, Any],
     prompts: Mapping[str, str],
-) -> Settings:
+) -> FolderSettings:
     """Returns what `path` says in `values`, and the encoder's Transformer module."""
     lengths = [_length(path, one, "document_length") for one in (values, transformer)]
-    return Settings(
+    return FolderSettings(
         encoder=encoder,
         prompts=prompts,
         max_seq_length=lengths[0] or lengths[1] or transformer.get("max_seq_length"),

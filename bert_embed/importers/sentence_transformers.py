@@ -227,7 +227,7 @@ _BUNDLED = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class FolderSettings:
     """How a folder's model encodes texts."""
 
     encoder: str = ""  # folder of config.json and weights, relative to the source
@@ -258,10 +258,10 @@ def is_sentence_transformers(source: Path) -> bool:
     return (source / MODULES).is_file()
 
 
-def read_settings(source: Path) -> Settings:
+def read_settings(source: Path) -> FolderSettings:
     """Reads modules.json and the modules; a folder without it has default settings."""
     if not is_sentence_transformers(source):
-        return Settings()
+        return FolderSettings()
     encoder, is_static, pooling, normalize = "", False, VectorSpec(), False
     splade, query_weights = None, None
     modules_listed = listed_modules(source)
@@ -319,7 +319,7 @@ def read_settings(source: Path) -> Settings:
         layer_weights=layers.layer_weights,
         token_dense=widths[OF_TOKENS],
     )
-    return Settings(
+    return FolderSettings(
         encoder=encoder,
         is_static=is_static,
         defaults=replace(pooling, dense=widths[POOLED], normalize=normalize),

@@ -13,7 +13,7 @@ from bert_embed.models.encoder import (
     EncoderConfig,
     MaskedLM,
     Ops,
-    Source,
+    TensorSource,
     activation,
     norm_shapes,
     product_shapes,
@@ -214,7 +214,7 @@ class BertConfig(EncoderConfig):
     def huggingface_modules(self, values: Mapping[str, Any]) -> Mapping[str, str]:
         return {**self.modules, **_MODULES_OF.get(values["model_type"], {})}
 
-    def huggingface_tensor(self, name: str, values: Mapping[str, Any]) -> Source:
+    def huggingface_tensor(self, name: str, values: Mapping[str, Any]) -> TensorSource:
         source = super().huggingface_tensor(name, values)
         if name != "embeddings/position":
             return source

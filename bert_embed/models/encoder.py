@@ -173,7 +173,7 @@ _HARMLESS = frozenset(
 )
 
 
-class Source(NamedTuple):
+class TensorSource(NamedTuple):
     """Where a tensor is in the files of Hugging Face."""
 
     name: str  # of their tensor
@@ -339,17 +339,19 @@ class EncoderConfig(Sizes):
         """Returns `modules`, as the files of a model with this config.json have them."""
         return self.modules
 
-    def huggingface_tensor(self, name: str, values: Mapping[str, Any]) -> Source:
+    def huggingface_tensor(self, name: str, values: Mapping[str, Any]) -> TensorSource:
         """Returns where our tensor is, in the files of a model with this config.json."""
         modules = self.huggingface_modules(values)
         if name in modules:  # a table
-            return Source(f"{modules[name]}.weight")
+            return TensorSource(f"{modules[name]}.weight")
         module, _, part = name.rpartition("/")
         layer = ""
         if module.startswith("layers/"):
             _, number, module = module.split("/")
             layer = f"{self.huggingface_layers(values)}{number}."
-        return Source(f"{layer}{modules[module]}.{_HUGGINGFACE_PARTS[part]}", part == "kernel")
+        return TensorSource(
+            f"{layer}{modules[module]}.{_HUGGINGFACE_PARTS[part]}", part == "kernel"
+        )
 
     def huggingface_layers(self, values: Mapping[str, Any]) -> str:
         """Returns what Hugging Face's names have before the number of a layer."""

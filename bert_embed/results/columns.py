@@ -19,7 +19,7 @@ _VECTOR = pa.list_(pa.float32())
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedColumns:
     """What to read of each row, and how many rows at a time."""
 
     kind: Kind
@@ -223,7 +223,7 @@ def typed_ids(table: pa.Table, settings: Settings) -> pa.Table:
     return table.set_column(0, "id", ids)
 
 
-def read_as_decimals(wanted: Wanted) -> Wanted:
+def read_as_decimals(wanted: WantedColumns) -> WantedColumns:
     """Returns what is wanted of a format that holds floating numbers as decimals."""
     dtype = output_dtype(wanted.settings)
     if stored_type(dtype).kind in "iu" and dtype != "bfloat16":

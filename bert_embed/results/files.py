@@ -22,7 +22,7 @@ from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, StorageError
 from bert_embed.models.heads.head import Kind, Settings
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.results.columns import Columns, Wanted, decoded, read_as_decimals
+from bert_embed.results.columns import Columns, WantedColumns, decoded, read_as_decimals
 from bert_embed.results.json_lines import count_lines, read_lines, write_jsonl
 from bert_embed.results.names import parse_name
 from bert_embed.results.parquet import (
@@ -48,7 +48,7 @@ class OutputFormat:
     # Writes vectors of a kind, from a table with the columns of `encoded`; None: no vectors
     write: Callable[[BinaryIO, pa.Table, Kind, Settings], object] | None = None
     # Yields the columns of some rows at a time; `wanted.stored` are those of the vectors
-    read: Callable[[Any, Wanted], Iterator[Columns]] | None = None
+    read: Callable[[Any, WantedColumns], Iterator[Columns]] | None = None
     # For the estimate of the output's size, by the number type
     bytes_a_number: Mapping[str, float] = field(default_factory=dict)
     bytes_a_row: int = 60  # beside its vector: id, counts, hash
@@ -240,7 +240,7 @@ def row_batches(
         InputError: The file is damaged.
     """
     types = {"id": settings.get("id_type", "string"), **(types or {})}
-    wanted = Wanted(
+    wanted = WantedColumns(
         *(KINDS[kind], settings, columns, vectors, min(rows, limit or rows), types, check_pages),
     )
     name, first = Path(path).name, 0
@@ -320,7 +320,7 @@ def _damaged(path: Path | str) -> str:
 
 
 def _batches(
-    file: BinaryIO, name: str, wanted: Wanted, chosen: np.ndarray | None
+    file: BinaryIO, name: str, wanted: WantedColumns, chosen: np.ndarray | None
 ) -> Iterator[Rows]:
     first = 0
     for columns, settings in _columns(file, name, wanted):
@@ -352,7 +352,7 @@ def check_package(name: str) -> None:
 
 
 def _columns(
-    file: BinaryIO, name: str, wanted: Wanted
+    file: BinaryIO, name: str, wanted: WantedColumns
 ) -> Iterator[tuple[Columns, Mapping[str, Any]]]:
     """The columns of some rows at a time, and the settings that their vectors are decoded by."""
     output_format = format_of(name)
@@ -367,7 +367,7 @@ def _columns(
 def _units(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[_Units]:
     """Some documents' ids, splits `[documents + 1]`, columns, and float32 `[units, width]`."""
     kind, types = KINDS[granularity], {"id": settings.get("id_type", "string")}
-    wanted = Wanted(kind, settings, ("id",), True, _UNIT_DOCUMENTS, types)
+    wanted = WantedColumns(kind, settings, ("id",), True, _UNIT_DOCUMENTS, types)
     with open_raw(os.fspath(path)) as file, damage_named(_damaged(path)):
         for batch, decimals in _columns(file, path.name, wanted):
             lists = batch[kind.folder]

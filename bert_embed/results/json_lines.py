@@ -14,7 +14,7 @@ from bert_embed.results.columns import (
     FACTS,
     INTEGERS,
     Columns,
-    Wanted,
+    WantedColumns,
     arrow_type,
     decoded,
     stored_types,
@@ -152,7 +152,7 @@ def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     return column.to_pylist()
 
 
-def read_lines(source: Any, wanted: Wanted) -> Iterator[Columns]:
+def read_lines(source: Any, wanted: WantedColumns) -> Iterator[Columns]:
     """Yields the wanted columns of some rows at a time."""
     kind, lines = wanted.kind, _json_lines(source)
     types = {name: arrow_type(one) for name, one in wanted.stored.items()}
@@ -173,7 +173,7 @@ def read_lines(source: Any, wanted: Wanted) -> Iterator[Columns]:
         yield columns
 
 
-def _units(batch: Sequence[Mapping[str, Any]], wanted: Wanted) -> pa.Array:
+def _units(batch: Sequence[Mapping[str, Any]], wanted: WantedColumns) -> pa.Array:
     """A list of structs for each line: of words, or of tokens without their places."""
     kind, settings = wanted.kind, wanted.settings
     types = {name: arrow_type(one) for name, one in stored_types(kind, settings).items()}

@@ -27,7 +27,7 @@ _LARGEST = {"float16": 65504.0, "bfloat16": (2 - 2.0**-7) * 2.0**127}
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredVectors:
     """Vectors as a file holds them."""
 
     # `[n, stored width]`; float32, float16, uint16 (the bits of bfloat16), int8, or uint8 (eight
@@ -37,7 +37,7 @@ class Stored:
     scale: np.ndarray | None = None
 
 
-def stored(vectors: np.ndarray, dtype: str) -> Stored:
+def stored(vectors: np.ndarray, dtype: str) -> StoredVectors:
     """Rounds finite float32 `[n, width]` to an output type, each vector for itself.
 
     float16 and bfloat16 round to the nearest number, ties to even; numbers out of range become the
@@ -46,14 +46,14 @@ def stored(vectors: np.ndarray, dtype: str) -> Stored:
     """
     one_of("output_dtype", dtype, OUTPUT_DTYPES)
     if dtype == "float16":
-        return Stored(_clipped(vectors, dtype).astype(np.float16))
+        return StoredVectors(_clipped(vectors, dtype).astype(np.float16))
     if dtype == "bfloat16":
-        return Stored(_clipped(vectors, dtype).astype(ml_dtypes.bfloat16).view(np.uint16))
+        return StoredVectors(_clipped(vectors, dtype).astype(ml_dtypes.bfloat16).view(np.uint16))
     if dtype == "int8":
         return _int8(vectors)
     if dtype == "ubinary":
-        return Stored(np.packbits(vectors > 0, axis=-1))
-    return Stored(vectors)
+        return StoredVectors(np.packbits(vectors > 0, axis=-1))
+    return StoredVectors(vectors)
 
 
 def restored(values: np.ndarray, scale: np.ndarray | None, dtype: str, width: int) -> np.ndarray:
@@ -73,7 +73,7 @@ def restored(values: np.ndarray, scale: np.ndarray | None, dtype: str, width: in
 
 
 def stored_type(dtype: str) -> np.dtype:
-    """Returns the type of the stored values, that of `Stored.values`."""
+    """Returns the type of the stored values, that of `StoredVectors.values`."""
     return _STORED[one_of("output_dtype", dtype, OUTPUT_DTYPES)]
 
 
@@ -98,12 +98,12 @@ def _clipped(vectors: np.ndarray, dtype: str) -> np.ndarray:
     return np.clip(vectors, -_LARGEST[dtype], _LARGEST[dtype])
 
 
-def _int8(vectors: np.ndarray) -> Stored:
+def _int8(vectors: np.ndarray) -> StoredVectors:
     largest = np.abs(vectors).max(axis=-1, initial=0)
     scale = largest / np.float32(_MOST_INT8)
     scale[scale < np.finfo(np.float32).tiny] = 0  # a subnormal scale does not divide exactly
     divisor = np.where(scale > 0, scale, np.float32(np.inf))
-    return Stored(np.rint(vectors / divisor[:, None]).astype(np.int8), scale)
+    return StoredVectors(np.rint(vectors / divisor[:, None]).astype(np.int8), scale)
 
 
 RUN_FILE = "run.json"

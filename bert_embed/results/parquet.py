@@ -13,7 +13,7 @@ from bert_embed.models.heads.head import EMBEDDING, SCALE, Kind, Settings
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.columns import (
     Columns,
-    Wanted,
+    WantedColumns,
     is_list,
     lists_of,
     loadable,
@@ -151,7 +151,7 @@ def _leaves(kind: pa.DataType, path: str) -> Iterator[str]:
         yield path
 
 
-def read_parquet(source: Any, wanted: Wanted) -> Iterator[Columns]:
+def read_parquet(source: Any, wanted: WantedColumns) -> Iterator[Columns]:
     """Yields the wanted columns of some rows at a time."""
     kind = wanted.kind
     with open_parquet(source, _BUFFER, wanted.check_pages) as file:

@@ -168,7 +168,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Changes:
+class ChangeCounts:
     """What an increment found: documents of its input, and of the outputs that it continues."""
 
     new: int
@@ -236,7 +236,7 @@ class Result:
     cut_contexts: int = 0  # documents with a context of chunks that was cut
     norms: tuple[float, ...] = ()  # least and greatest of vectors of texts, if there are any
     zero_vectors: int = 0  # of texts, all of whose numbers are 0
-    changes: Changes | None = None  # of a run with `skip_existing`
+    changes: ChangeCounts | None = None  # of a run with `skip_existing`
 
 
 @dataclass(frozen=True, kw_only=True)

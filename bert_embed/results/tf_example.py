@@ -22,7 +22,7 @@ import pyarrow as pa
 from bert_embed.base.arrays import splits_of
 from bert_embed.base.errors import InputError, required
 from bert_embed.models.heads.head import EMBEDDING, Kind, Settings, Type
-from bert_embed.results.columns import INTEGERS, Columns, Wanted
+from bert_embed.results.columns import INTEGERS, Columns, WantedColumns
 from bert_embed.results.names import output_dtype
 
 HEADER, FOOTER = 12, 4  # bytes before and after a record
@@ -205,7 +205,7 @@ def _varints(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class Column:
+class FeatureColumn:
     """A decoded feature, all records end to end."""
 
     values: np.ndarray  # int64, float32, or bytes objects
@@ -226,7 +226,7 @@ class Column:
 
 def decode_records(
     records: Sequence[bytes], kinds: Mapping[str, type]
-) -> tuple[dict[str, Column], np.ndarray]:
+) -> tuple[dict[str, FeatureColumn], np.ndarray]:
     """Parses the features of Examples that `kinds` names: each is of `int`, `float` or `bytes`.
 
     Returns the columns of the records that are such Examples, and int64 `[parsed]`: their numbers.
@@ -242,7 +242,7 @@ def decode_records(
 
 def decode_with_ids(
     records: Sequence[bytes], kinds: Mapping[str, type]
-) -> tuple[dict[str, Column], np.ndarray]:
+) -> tuple[dict[str, FeatureColumn], np.ndarray]:
     """Decodes records as `decode_records`, with an `id` of bytes; integers become digits."""
     columns, readable = decode_records(records, kinds)
     if len(readable) == len(records):
@@ -265,7 +265,7 @@ def _readable(records: Sequence[bytes], start: int, kinds: Mapping[str, type]) -
     return [*_readable(left, start, kinds), *_readable(right, start + half, kinds)]
 
 
-def _parsed(records: Sequence[bytes], kinds: Mapping[str, type]) -> dict[str, Column] | None:
+def _parsed(records: Sequence[bytes], kinds: Mapping[str, type]) -> dict[str, FeatureColumn] | None:
     import tensorflow as tf
 
     types = {int: tf.int64, float: tf.float32, bytes: tf.string}
@@ -278,12 +278,12 @@ def _parsed(records: Sequence[bytes], kinds: Mapping[str, type]) -> dict[str, Co
     except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # its message quotes the bytes
         return None
     return {
-        name: Column(ragged.values.numpy(), ragged.row_splits.numpy())
+        name: FeatureColumn(ragged.values.numpy(), ragged.row_splits.numpy())
         for name, ragged in parsed.items()
     }
 
 
-def strings(column: Column) -> list[list[bytes]]:
+def strings(column: FeatureColumn) -> list[list[bytes]]:
     """Returns a feature of bytes as a list for each record."""
     values = column.values.tolist()
     return [values[start:stop] for start, stop in pairwise(column.splits.tolist())]
@@ -324,7 +324,7 @@ _FEATURES = {"float32": float, "int32": int}  # by the numbers of a column; byte
 _BUFFER = 1 << 20  # bytes of a file that are read at a time
 
 
-def read_tfrecord(source: BinaryIO, wanted: Wanted) -> Iterator[Columns]:
+def read_tfrecord(source: BinaryIO, wanted: WantedColumns) -> Iterator[Columns]:
     """Yields the wanted columns of some rows at a time, as far as Examples have them."""
     # In the order of the other formats, of which outputs are exported together
     kinds: dict[str, type] = {"id": bytes, **dict.fromkeys(INTEGERS, int), "text": bytes}
@@ -350,7 +350,7 @@ def read_tfrecord(source: BinaryIO, wanted: Wanted) -> Iterator[Columns]:
         yield columns
 
 
-def _arrow(feature: Column, described: Type) -> pa.Array:
+def _arrow(feature: FeatureColumn, described: Type) -> pa.Array:
     """A column of vectors, whose numbers are in bytes where Examples have no such type."""
     values, little = feature.values, np.dtype(described.numbers).newbyteorder("<")
     if described.numbers not in _FEATURES:

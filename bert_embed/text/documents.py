@@ -247,7 +247,7 @@ class UnitTexts:
 
 
 @dataclass(frozen=True)
-class Documents:
+class TokenizedDocuments:
     """The tokens of some documents, not yet split into rows."""
 
     numbers: np.ndarray  # int64 [documents], which of the texts they are, ascending
@@ -283,7 +283,7 @@ class Documents:
         lengths = np.diff(self.tokens.row_splits) - self.prompt_tokens
         return places(self.tokens.row_splits[:-1] + self.prompt_tokens, lengths), splits_of(lengths)
 
-    def take(self, rows: np.ndarray) -> "Documents":
+    def take(self, rows: np.ndarray) -> "TokenizedDocuments":
         """Returns some of the documents, in the order of `rows`."""
         return replace(
             self,
@@ -324,7 +324,7 @@ def tokenize_documents(
     texts_b: Sequence[str | None] | None = None,
     words: Sequence[Sequence[str] | None] | None = None,
     contexts: Sequence[str] | None = None,
-) -> Documents:
+) -> TokenizedDocuments:
     """Tokenizes documents in one call, or two for pairs; with `offsets` of tokens on request.
 
     `marker` is an id before the tokens of each document, and counts as one of its prompt.
@@ -355,7 +355,7 @@ def tokenize_documents(
         is_pair = np.diff(second.row_splits) > 0
         if tokenizer.of_library:  # for which an empty second text is one
             is_pair = np.array([text is not None for text in texts_b], bool)
-    documents = Documents(
+    documents = TokenizedDocuments(
         numbers=np.arange(len(listed)),
         texts=listed,
         tokens=tokens,
@@ -404,7 +404,7 @@ def _behind_marker(tokens: TokenizedTexts, marker: int) -> TokenizedTexts:
     return TokenizedTexts(np.insert(tokens.ids, begins, marker), splits, *columns)
 
 
-def _word_texts(words: Sequence[Sequence[str] | None], documents: Documents) -> UnitTexts:
+def _word_texts(words: Sequence[Sequence[str] | None], documents: TokenizedDocuments) -> UnitTexts:
     """The places of words: the caller's, in the words joined by spaces, or those of a text."""
     nothing = np.empty(0, np.int64)
     of_texts = [UnitTexts(nothing, nothing, nothing)]
@@ -421,7 +421,7 @@ def _word_texts(words: Sequence[Sequence[str] | None], documents: Documents) -> 
     return UnitTexts(splits, np.concatenate(starts), np.concatenate(stops), texts)
 
 
-def words_of_text(documents: Documents) -> tuple[UnitTexts, np.ndarray, np.ndarray]:
+def words_of_text(documents: TokenizedDocuments) -> tuple[UnitTexts, np.ndarray, np.ndarray]:
     """The words of all texts, and int64 `[words]` each: first token and one past the last."""
     tokens, (at, token_splits) = documents.tokens, documents.text_tokens()
     splits, first, last = word_ranges(tokens.continues[at], token_splits)

@@ -17,9 +17,9 @@ from bert_embed.models.heads.kinds import HEADS
 from bert_embed.models.heads.multi import MultiHead
 from bert_embed.settings import DOCUMENT_CONTEXT, TextSpec, text_room
 from bert_embed.text.documents import (
-    Documents,
     PairMarks,
     TextTokenizer,
+    TokenizedDocuments,
     TokenRows,
     UnitTexts,
     build_pairs,
@@ -87,7 +87,7 @@ class Layout:
     head_tokens: TokenPlaces | None = None  # for heads that are `of_tokens`
 
 
-def full_lengths(documents: Documents, tokenizer: TextTokenizer) -> np.ndarray:
+def full_lengths(documents: TokenizedDocuments, tokenizer: TextTokenizer) -> np.ndarray:
     """Returns int64 `[documents]`: tokens of a row of all its text, with prompt and specials."""
     special = np.full(len(documents), documents.special)
     if documents.is_pair is not None:
@@ -95,7 +95,7 @@ def full_lengths(documents: Documents, tokenizer: TextTokenizer) -> np.ndarray:
     return documents.lengths + documents.prompt_tokens + special
 
 
-def lay_out(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> Layout:
+def lay_out(documents: TokenizedDocuments, spec: TextSpec, tokenizer: TextTokenizer) -> Layout:
     """Splits documents, none empty, into rows, by a spec that `fit_texts` returned."""
     if spec.in_windows or spec.chunk is not None:
         rows, layout = _in_windows(documents, spec, tokenizer)
@@ -117,7 +117,7 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> L
     return replace(layout, tokens=outputs, words=words)
 
 
-def _whole_rows(documents: Documents, most: int, tokenizer: TextTokenizer) -> TokenRows:
+def _whole_rows(documents: TokenizedDocuments, most: int, tokenizer: TextTokenizer) -> TokenRows:
     """A row of at most so many tokens for each document."""
     tokens, second = documents.tokens, documents.second
     special = tokenizer.cls_id, tokenizer.sep_id
@@ -129,7 +129,7 @@ def _whole_rows(documents: Documents, most: int, tokenizer: TextTokenizer) -> To
 
 
 def _in_windows(
-    documents: Documents, spec: TextSpec, tokenizer: TextTokenizer
+    documents: TokenizedDocuments, spec: TextSpec, tokenizer: TextTokenizer
 ) -> tuple[TokenRows, Layout]:
     """Splits documents into overlapping windows, or into chunks."""
     if documents.second is not None:
@@ -172,7 +172,7 @@ def _in_windows(
     return rows, layout
 
 
-def _late_chunks(documents: Documents, tokens: RowTokens, chunks: Windows) -> Units:
+def _late_chunks(documents: TokenizedDocuments, tokens: RowTokens, chunks: Windows) -> Units:
     """Returns chunks as ranges among the tokens of the output."""
     begins = (tokens.splits[:-1] + documents.head)[chunks.document] + chunks.first
     texts = UnitTexts(chunks.splits, *window_spans(documents, chunks))
@@ -180,7 +180,7 @@ def _late_chunks(documents: Documents, tokens: RowTokens, chunks: Windows) -> Un
 
 
 def row_tokens(
-    documents: Documents, rows: TokenRows, windows: Windows | None, separators: int
+    documents: TokenizedDocuments, rows: TokenRows, windows: Windows | None, separators: int
 ) -> RowTokens:
     """Returns all tokens of rows; with windows each token once, where its context is widest."""
     around = documents.special // 2
@@ -230,7 +230,7 @@ def widest_tokens(
     return splits, row, place
 
 
-def _words(documents: Documents, tokens: RowTokens) -> Units:
+def _words(documents: TokenizedDocuments, tokens: RowTokens) -> Units:
     if documents.words is None:
         texts, first, last = words_of_text(documents)
         units = _cut(documents, tokens, texts, first, last)
@@ -252,7 +252,7 @@ def _words(documents: Documents, tokens: RowTokens) -> Units:
     return Units(chosen, units.first[rows], units.last[rows], units.truncated[rows])
 
 
-def _units(documents: Documents, tokens: RowTokens, texts: UnitTexts) -> Units:
+def _units(documents: TokenizedDocuments, tokens: RowTokens, texts: UnitTexts) -> Units:
     """Returns the tokens that overlap each range of characters."""
     at, token_splits = documents.text_tokens()
     tokens_at = documents.tokens.starts[at], documents.tokens.stops[at], token_splits
@@ -261,7 +261,11 @@ def _units(documents: Documents, tokens: RowTokens, texts: UnitTexts) -> Units:
 
 
 def _cut(
-    documents: Documents, tokens: RowTokens, texts: UnitTexts, first: np.ndarray, last: np.ndarray
+    documents: TokenizedDocuments,
+    tokens: RowTokens,
+    texts: UnitTexts,
+    first: np.ndarray,
+    last: np.ndarray,
 ) -> Units:
     """Converts ranges among all texts' tokens to ranges among the tokens of the output."""
     _, token_splits = documents.text_tokens()
@@ -340,7 +344,7 @@ def text_rows(
     words: Sequence[Sequence[str] | None] | None = None,
     contexts: Sequence[str] | None = None,
     with_empty: bool = False,
-) -> tuple[Documents, Layout]:
+) -> tuple[TokenizedDocuments, Layout]:
     """Tokenizes texts in one call, and lays them out; one too long to "reject" gets no rows.
 
     Nor does one without tokens, unless `with_empty` says so. `contexts` are those that the chunks
@@ -403,7 +407,7 @@ class EmbeddedRows:
 
 
 @dataclass
-class Embedded:
+class DocumentVectors:
     """What the model gave for documents, or for texts; None for what was not requested.
 
     Of texts there is a row for each, zeros or no entries for a rejected one. Of documents that were
@@ -449,13 +453,13 @@ def document_vectors(
     finish: Callable[[np.ndarray], np.ndarray],
     layers: int = 1,
     heads: Mapping[str, Head] | None = None,
-) -> Embedded:
+) -> DocumentVectors:
     """Computes the vectors of documents from those of their distinct rows.
 
     `finish` applies Dense modules, `dim` and `normalize` to merged vectors; each of a token's
     `layers` is scaled alone. `heads` are the model's, by their kind.
     """
-    row, done = layout.row, Embedded(layout, embedded)
+    row, done = layout.row, DocumentVectors(layout, embedded)
     windows = None if spec.keeps_windows else layout.windows
     if embedded.heads:
         places = DocumentRows(row, tokens=layout.head_tokens)

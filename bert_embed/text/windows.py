@@ -16,7 +16,13 @@ import numpy as np
 from bert_embed.base.arrays import first_of_equal, places, splits_of
 from bert_embed.base.errors import SettingError
 from bert_embed.settings import DEFAULT_OVERLAP, SPECIAL_TOKENS, TextSpec, text_room
-from bert_embed.text.documents import NO_TOKEN, Documents, TextTokenizer, TokenRows, build_rows
+from bert_embed.text.documents import (
+    NO_TOKEN,
+    TextTokenizer,
+    TokenizedDocuments,
+    TokenRows,
+    build_rows,
+)
 from bert_embed.text.normalizer import SURROGATES
 
 
@@ -109,7 +115,7 @@ def window_rows(
     return TokenRows(out, borders, None, np.zeros(len(document), bool))
 
 
-def window_spans(documents: Documents, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
+def window_spans(documents: TokenizedDocuments, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
     """int32 `[windows]` each: first character, and one past the last; in code points."""
     tokens = documents.tokens
     before = tokens.row_splits[:-1] + documents.prompt_tokens
@@ -141,7 +147,9 @@ _WRAP = re.compile(r"[\r\n]")
 _LOCALE = "en"  # ICU's rules for sentences are those of UAX #29, the same for nearly all languages
 
 
-def chunk_windows(documents: Documents, spec: TextSpec, taken: int | np.ndarray = 0) -> Windows:
+def chunk_windows(
+    documents: TokenizedDocuments, spec: TextSpec, taken: int | np.ndarray = 0
+) -> Windows:
     """Divides documents into chunks; a token belongs to that in which its sentence begins.
 
     `taken`, int64 `[documents]`, are tokens of a row beside prompt and chunk.
@@ -431,7 +439,9 @@ class ChunkContexts:
     cut: np.ndarray  # bool [documents], whether one was cut
 
     @classmethod
-    def of(cls, documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> "ChunkContexts":
+    def of(
+        cls, documents: TokenizedDocuments, spec: TextSpec, tokenizer: TextTokenizer
+    ) -> "ChunkContexts":
         """Those of documents with the `contexts` of their columns."""
         above = [
             contexts_above(text, column, spec.reads_headings)
@@ -447,7 +457,11 @@ class ChunkContexts:
         )
 
     def rows(
-        self, documents: Documents, chunks: Windows, spec: TextSpec, tokenizer: TextTokenizer
+        self,
+        documents: TokenizedDocuments,
+        chunks: Windows,
+        spec: TextSpec,
+        tokenizer: TextTokenizer,
     ) -> TokenRows:
         """A row for each chunk, of the ids of prompt, context and chunk as one text.
 

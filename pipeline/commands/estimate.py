@@ -47,7 +47,7 @@ _NOWHERE = "bert-embed-estimate"  # stands for the output, which need not be giv
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RunEstimate:
     """Everything that `estimate` found, as its JSON has it; the sample stands for the whole input.
 
     Attributes:
@@ -132,7 +132,7 @@ def run_estimate(flags: EstimateOptions) -> int:
     return ExitCode.DONE
 
 
-def _estimate(run: EmbedRun, flags: EstimateOptions) -> Estimate:
+def _estimate(run: EmbedRun, flags: EstimateOptions) -> RunEstimate:
     """Adds up a sample; with `--limit` of the first records alone."""
     table, files, size = run.work.table, run.source.files, run.source.bytes
     exact = size <= _PLACES * _PIECE if table is None else table.rows <= _TABLE_ROWS
@@ -151,7 +151,7 @@ def _estimate(run: EmbedRun, flags: EstimateOptions) -> Estimate:
     speed, rate = _chips(run) if run.job.accelerator else _measured(run, blocks, flags.seconds)
     hours = None if rate is None else tokens / rate / 3600
     price = flags.price_per_hour
-    return Estimate(
+    return RunEstimate(
         files=len(files) or 1,
         bytes=size,
         records=records,

@@ -23,7 +23,7 @@ from bert_embed.pipeline.export.folder import (
     write_journal,
     write_parquet,
 )
-from bert_embed.pipeline.export.source import Source
+from bert_embed.pipeline.export.source import ExportSource
 from bert_embed.results.files import Rows
 from bert_embed.results.names import stored_type
 from bert_embed.storage.files import copy_file, join, open_raw, remove, size_of, write_whole
@@ -46,7 +46,7 @@ _METRICS = {
 class _Index:
     """An index that is filled in one pass, after one that samples the vectors to train it on."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ExportSource) -> None:
         with requires("--to faiss", "faiss-cpu"):
             self._faiss: Any = importlib.import_module("faiss")
         self._source = source
@@ -141,7 +141,7 @@ class _Index:
         return vectors
 
 
-def _check_memory(source: Source) -> None:
+def _check_memory(source: ExportSource) -> None:
     """Refuses an index that is larger than this machine's memory."""
     number_bytes = 1 if source.dtype == "ubinary" else 4
     size = source.rows * number_bytes * source.numbers_width
@@ -153,7 +153,7 @@ def _check_memory(source: Source) -> None:
         )
 
 
-def _number_of_lists(source: Source) -> int:
+def _number_of_lists(source: ExportSource) -> int:
     """How many lists an inverted file has; 0 for a flat index."""
     asked = source.options.index
     if source.similarity == "manhattan" and source.dtype != "ubinary":  # has no inverted file
@@ -169,7 +169,7 @@ def _number_of_lists(source: Source) -> int:
     return max(1, min(4 * math.isqrt(source.rows), most, source.rows // _PER_LIST))
 
 
-def faiss(source: Source) -> bool:
+def faiss(source: ExportSource) -> bool:
     """Exports to a faiss index; False if it was there already."""
     index, dest = _Index(source), source.options.dest
     _check_memory(source)
@@ -177,7 +177,7 @@ def faiss(source: Source) -> bool:
         return _export(source, index)
 
 
-def _export(source: Source, index: _Index) -> bool:
+def _export(source: ExportSource, index: _Index) -> bool:
     present, dest = earlier_export(source), source.options.dest
     if present is not None:  # the journal may name an increment that was killed before its end
         _take_places(dest, present["run"])
@@ -215,7 +215,7 @@ def _take_places(dest: str, runs: str) -> None:
 _MEGABYTES = 128  # of a file of vectors
 
 
-def npy(source: Source) -> bool:
+def npy(source: ExportSource) -> bool:
     """Exports as clip-retrieval and autofaiss read it; False if they were there already."""
     rows = rows_of_files(source.width, _MEGABYTES)
     return write_files(source, rows, _npy_names, partial(_write_npy, source))
@@ -227,7 +227,9 @@ def _npy_names(number: int, count: int) -> tuple[str, ...]:
     return f"emb_{number:0{digits}d}.npy", f"metadata_{number:0{digits}d}.parquet"
 
 
-def _write_npy(source: Source, paths: Sequence[str], rows: int, batches: Iterator[Rows]) -> None:
+def _write_npy(
+    source: ExportSource, paths: Sequence[str], rows: int, batches: Iterator[Rows]
+) -> None:
     """Writes both files in one pass."""
     vectors, columns = paths
     header = {

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from bert_embed.base.errors import SettingError, StorageError
 from bert_embed.base.json import is_torn, json_bytes
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.source import Cutter, Source
+from bert_embed.pipeline.export.source import Cutter, ExportSource
 from bert_embed.results.files import Rows
 from bert_embed.storage.files import (
     create_exclusive,
@@ -61,7 +61,7 @@ def alone_in(dest: str) -> Iterator[None]:
 
 
 def write_files(
-    source: Source,
+    source: ExportSource,
     rows: int,
     names: Callable[[int, int], tuple[str, ...]],
     write: Callable[[Sequence[str], int, Iterator[Rows]], None],
@@ -110,8 +110,8 @@ def write_files(
     return True
 
 
-def earlier_export(source: Source) -> dict[str, Any] | None:
-    """What DEST holds, as `Source.identity`, if the outputs continue it or are in it; else None."""
+def earlier_export(source: ExportSource) -> dict[str, Any] | None:
+    """What DEST holds, as `identity` of a source, if the outputs continue it or are in it."""
     try:
         export = orjson.loads(read_bytes(join(source.options.dest, JOURNAL)) or b"{}")["export"]
         held = export["source"]
@@ -122,18 +122,18 @@ def earlier_export(source: Source) -> dict[str, Any] | None:
         return None  # `write_files` says what is wrong
 
 
-def write_journal(source: Source, journal: str, identity: Mapping[str, Any]) -> None:
+def write_journal(source: ExportSource, journal: str, identity: Mapping[str, Any]) -> None:
     """Writes which export this is: of another `identity` than the source's, with its options."""
     write_bytes(journal, _journal(source, identity))
 
 
-def _journal(source: Source, identity: Mapping[str, Any] | None = None) -> bytes:
+def _journal(source: ExportSource, identity: Mapping[str, Any] | None = None) -> bytes:
     export = _export(source) | ({} if identity is None else {"source": identity})
     return json_bytes({"format": _FORMAT, "export": export})
 
 
 def _is_claimed(
-    dest: str, journal: str, source: Source, names: set[str], present: set[str]
+    dest: str, journal: str, source: ExportSource, names: set[str], present: set[str]
 ) -> bool | None:
     """Whether a folder is of this export already; UsageError if it holds something else.
 
@@ -162,7 +162,7 @@ def _files_below(dest: str) -> set[str]:
         raise UsageError(f"DEST: {str(error).removeprefix('input ')}") from error
 
 
-def _names_export(path: str, source: Source) -> bool | None:
+def _names_export(path: str, source: ExportSource) -> bool | None:
     """Whether there is a journal, None for one that is torn; UsageError if another export's."""
     data = read_bytes(path)
     if data is None:
@@ -181,7 +181,7 @@ def _names_export(path: str, source: Source) -> bool | None:
     return True
 
 
-def _export(source: Source) -> dict[str, Any]:
+def _export(source: ExportSource) -> dict[str, Any]:
     """What an export continues only if it is the same."""
     options = source.options
     return {

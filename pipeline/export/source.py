@@ -32,7 +32,7 @@ from bert_embed.results.run_record import EarlierRun, RunRecord
 
 
 @dataclass(frozen=True)
-class Source:
+class ExportSource:
     """The vectors of one granularity of runs, with those that heads made of the same rows."""
 
     options: ExportOptions
@@ -96,7 +96,7 @@ class Source:
                 )
         return True
 
-    def only_new(self, present: Mapping[str, Any]) -> "Source":
+    def only_new(self, present: Mapping[str, Any]) -> "ExportSource":
         """The outputs that an export, by its `identity`, does not have."""
         held = set(present["run"].split())
         pairs = zip(self.options.source, self.records, strict=True)
@@ -194,7 +194,7 @@ def _keys(columns: pa.RecordBatch | pa.Table) -> np.ndarray:
 class Cutter:
     """Cuts the batches of a source into runs of rows."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ExportSource) -> None:
         self._place, self._batches = source.place, source.batches()
         self._rest: Rows | None = None
 
@@ -214,7 +214,7 @@ class Cutter:
             yield batch
 
 
-def open_source(options: ExportOptions) -> Source:
+def open_source(options: ExportOptions) -> ExportSource:
     """Finds the vectors to export; UsageError if there are none, or no target takes their shape."""
     advice = None if options.partial else ", or export what is finished with --partial"
     records = [record_of_run(folder, advice) for folder in options.source]
@@ -232,7 +232,7 @@ def open_source(options: ExportOptions) -> Source:
     rows, schema, names = _counted(options, outputs, newest, kinds, records)
     if schema is None and not any(record.input.skip_existing for record in records):
         raise UsageError(f"{', '.join(options.source)} holds no vectors to export")
-    return Source(
+    return ExportSource(
         options=options,
         outputs=outputs,
         newest=newest,

@@ -13,7 +13,7 @@ import pyarrow as pa
 from bert_embed.base.errors import counted
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.folder import rows_of_files, write_files
-from bert_embed.pipeline.export.source import Source, row_names
+from bert_embed.pipeline.export.source import ExportSource, row_names
 from bert_embed.results.files import Rows
 from bert_embed.results.json_lines import json_values
 from bert_embed.storage.files import write_whole
@@ -26,7 +26,7 @@ _DELETED_ROWS = 100_000  # of a file
 _JSON = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
-def vertex(source: Source) -> bool:
+def vertex(source: ExportSource) -> bool:
     """Exports datapoints to a batch root; False if it was there already."""
     if equal := source.equal_names():
         raise UsageError(
@@ -73,7 +73,7 @@ def vertex(source: Source) -> bool:
     )
 
 
-def _deleted_files(source: Source) -> dict[str, bytes]:
+def _deleted_files(source: ExportSource) -> dict[str, bytes]:
     """The files that say what an increment deletes, an id a line."""
     if not source.continued:
         return {}
@@ -118,7 +118,7 @@ def _embeddings(vectors: Mapping[str, Any], row: int) -> dict[str, Any]:
     return fields
 
 
-def rows_per_file(source: Source) -> int:
+def rows_per_file(source: ExportSource) -> int:
     """How many rows a file gets, such that there are not too many files."""
     numbers = {"dense": source.width, "sparse": _SPARSE_NUMBERS}
     of_row = sum(numbers[kind] for kind in source.kinds)
@@ -126,7 +126,7 @@ def rows_per_file(source: Source) -> int:
 
 
 def _columns(
-    source: Source,
+    source: ExportSource,
     flag: str,
     names: tuple[str, ...],
     field_of: Callable[[pa.DataType], str | None] = lambda kind: "",

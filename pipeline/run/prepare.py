@@ -49,7 +49,7 @@ from bert_embed.pipeline.run.tables import (
     since_compared,
 )
 from bert_embed.pipeline.runners.beam import BeamFlags
-from bert_embed.pipeline.runners.dataflow import Places
+from bert_embed.pipeline.runners.dataflow import JobPlaces
 from bert_embed.pipeline.runners.launch import (
     check_computing,
     check_examples,
@@ -187,11 +187,11 @@ def _continued(
     return (source, again) if again.fingerprint == state.run else None
 
 
-def _places(options: Options) -> Places:
+def _places(options: Options) -> JobPlaces:
     """What the workers of a run read and write, tables apart."""
     read = [("--input", place) for place in (() if options.reads_table else options.input)]
     read += [("--skip_existing", one) for one in options.skip_existing if not looks_like_table(one)]
-    return Places(tuple(read), (("--output", options.output),))
+    return JobPlaces(tuple(read), (("--output", options.output),))
 
 
 def find_source(

@@ -40,7 +40,7 @@ _NOT_ON = {"gpu": ("int8",), "tpu": ("int8", "float16")}
 
 
 @dataclass(frozen=True)
-class Places:
+class JobPlaces:
     """The places that a job's workers read and write, each with the setting that names it."""
 
     read: tuple[tuple[str, str], ...]
@@ -57,7 +57,7 @@ def accelerator_of(job: RunnerOptions) -> Accelerator | None:
     return next(known, None)
 
 
-def check_dataflow(job: RunnerOptions, flags: BeamFlags, places: Places) -> None:
+def check_dataflow(job: RunnerOptions, flags: BeamFlags, places: JobPlaces) -> None:
     """Refuses flags that conflict or are missing, and a machine without Dataflow's client."""
     chosen = ACCELERATORS.get(job.accelerator or "")
     type_name = chosen.type if chosen else flags.accelerator_type
@@ -87,7 +87,7 @@ def _service(flags: BeamFlags) -> Iterator[str]:
         yield "--region is missing: give the one where the buckets are, such as us-central1"
 
 
-def _local_places(places: Places) -> Iterator[str]:
+def _local_places(places: JobPlaces) -> Iterator[str]:
     give = "write; give a folder in Cloud Storage, such as gs://my-bucket/vectors"
     copy = "read; copy it to Cloud Storage and give its gs:// address"
     for named, advice in ((places.written, give), (places.read, copy)):
@@ -177,7 +177,7 @@ _LOG = logging.getLogger(__name__)
 _CONSOLE = "https://console.cloud.google.com/dataflow/jobs"
 
 
-def for_dataflow(job: RunnerOptions, places: Places) -> RunnerOptions:
+def for_dataflow(job: RunnerOptions, places: JobPlaces) -> RunnerOptions:
     """The job with the `--device` of its accelerator, its flags checked."""
     flags = BeamFlags.of(job.beam_args)
     check_dataflow(job, flags, places)

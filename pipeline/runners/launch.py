@@ -23,7 +23,7 @@ from bert_embed.pipeline.runners.beam import (
     pipeline_options,
 )
 from bert_embed.pipeline.runners.dataflow import (
-    Places,
+    JobPlaces,
     accelerator_of,
     completed_flags,
     for_dataflow,
@@ -37,7 +37,7 @@ from bert_embed.transforms.steps import without_cell_labels
 from bert_embed.transforms.worker_bundles import PROGRAMS, publish_bundle
 
 
-def checked_runner(job: RunnerOptions, places: Places, connects: bool = True) -> RunnerOptions:
+def checked_runner(job: RunnerOptions, places: JobPlaces, connects: bool = True) -> RunnerOptions:
     """The runner of a job that reads and writes some places, checked before any work starts.
 
     Without `connects` no server is asked. UsageError names the flag.

@@ -17,7 +17,7 @@ import pytest
 import bert_embed
 from bert_embed.backends import runner
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.progress import Counts, progress_of_run
+from bert_embed.pipeline.progress import RunCounts, progress_of_run
 from bert_embed.pipeline.run.plan import Goal
 from tests.support.command import block_records, files, parts_of, ran, record
 
@@ -209,7 +209,7 @@ def test_a_call_leaves_the_log_of_a_process_that_imports_beam_alone(tmp_path, ti
 @pytest.mark.slow
 def test_lines_on_the_progress_come_while_a_run_works(tmp_path):
     lines = []
-    counts = Counts(str(tmp_path), "run", Goal(5, 100, 10), time.time())
+    counts = RunCounts(str(tmp_path), "run", Goal(5, 100, 10), time.time())
     with progress_of_run(counts, lines.append):
         end = time.monotonic() + 30
         while not lines and time.monotonic() < end:
@@ -242,7 +242,7 @@ def test_the_share_grows_within_a_part(tmp_path, call, monkeypatch):
 
 def test_in_a_notebook_one_line_is_changed_in_place(tmp_path, notebook, monkeypatch):
     monkeypatch.setattr(sys, "stderr", notebook.stderr)
-    with progress_of_run(Counts(str(tmp_path), "run", Goal(5, 100, 10), time.time())):
+    with progress_of_run(RunCounts(str(tmp_path), "run", Goal(5, 100, 10), time.time())):
         end = time.monotonic() + 30
         while len(notebook.updates) < 2 and time.monotonic() < end:
             time.sleep(0.05)

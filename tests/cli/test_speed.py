@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from bert_embed.pipeline.progress import Counts, Speed
+from bert_embed.pipeline.progress import RunCounts, Speed
 from bert_embed.results.run_record import Goal
 from tests.support.command import embed, record
 from tests.support.servers.gcs import behind
@@ -71,7 +71,7 @@ def test_a_store_is_asked_for_each_block_record_once(tmp_path, tiny_bundle, gcs,
     url = gcs.put_folder(tmp_path / "out", "speeds", "out")
     with behind(gcs, monkeypatch) as proxy:
         plan = Goal(done["plan"]["blocks"] + 1, 2 * done["plan"]["covers"], 0)
-        counts = Counts(url, done["run"], plan, time.time())
+        counts = RunCounts(url, done["run"], plan, time.time())
         counts.look()
         first = counts.progress(None)
         proxy.forget()

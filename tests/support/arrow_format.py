@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from bert_embed.models.heads.head import Kind, Settings
-from bert_embed.results.columns import Columns, Wanted
+from bert_embed.results.columns import Columns, WantedColumns
 from bert_embed.results.files import OutputFormat
 
 
@@ -15,7 +15,7 @@ def write_arrow(file: BinaryIO, table: pa.Table, kind: Kind, settings: Settings)
         writer.write_table(table)
 
 
-def read_arrow(source: Any, wanted: Wanted) -> Iterator[Columns]:
+def read_arrow(source: Any, wanted: WantedColumns) -> Iterator[Columns]:
     table = pa.ipc.open_file(source).read_all()
     for batch in table.to_batches(wanted.rows):
         yield {name: batch[name] for name in batch.schema.names if wanted.takes(name)}

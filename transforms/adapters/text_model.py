@@ -36,7 +36,7 @@ from bert_embed.bundle.find import resolve_model
 from bert_embed.model import Embedder, Request
 from bert_embed.models.heads.head import Head
 from bert_embed.settings import TextSpec, VectorSettings, VectorSpec, changed_spec
-from bert_embed.text.layout import Embedded, fit_texts
+from bert_embed.text.layout import DocumentVectors, fit_texts
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.infer import BlockModelHandler
 from bert_embed.transforms.steps import RedactErrors, Step, count_documents, mend_cell_labels
@@ -231,7 +231,7 @@ class TextModelHandler(ModelHandler[Document, Document, Embedder]):
         return embedder
 
     def should_skip_batching(self) -> bool:
-        return self._settings.max_batch_seconds is not None  # `_Batch` forms the batches
+        return self._settings.max_batch_seconds is not None  # `_TimedBatch` forms the batches
 
     def run_inference(
         self,
@@ -315,10 +315,10 @@ class EmbedTexts(Step):
         _split_no_bundles(documents.pipeline)
         if not settings.large_model:  # which is loaded by a process of its own
             begin = documents.pipeline | "Begin" >> beam.Impulse()
-            _ = begin | "Load" >> beam.ParDo(_Load(handler))
+            _ = begin | "Load" >> beam.ParDo(_LoadModel(handler))
         key = beam.ParDo(BatchBundle(seconds)).with_outputs("full", main="waiting")
         keyed = documents | "Key" >> key.with_output_types(tuple[str, list[Document]])
-        waited = keyed.waiting | "Batch" >> beam.ParDo(_Batch(seconds))
+        waited = keyed.waiting | "Batch" >> beam.ParDo(_TimedBatch(seconds))
         return (keyed.full, waited) | "Batches" >> beam.Flatten() | "Infer" >> infer
 
 
@@ -337,7 +337,7 @@ def _split_no_bundles(pipeline: beam.Pipeline) -> None:
     pipeline.options.view_as(DebugOptions).add_experiment("prism_disable_sdf_split")
 
 
-class _Load(beam.DoFn):
+class _LoadModel(beam.DoFn):
     """Loads the model in the process that begins the job, while a stream has no element yet."""
 
     def __init__(self, handler: TextModelHandler) -> None:
@@ -400,7 +400,7 @@ def _oldest(documents: Sequence[Document]) -> Timestamp:
     return min(document.timestamp for document in documents)
 
 
-class _Batch(beam.DoFn):
+class _TimedBatch(beam.DoFn):
     """Holds documents until they fill a batch, or the first of them has waited for so many seconds.
 
     They are in the global window, so that a batch has documents of many. Beam's GroupIntoBatches
@@ -515,7 +515,7 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _by_text(done: Embedded, count: int, heads: Mapping[str, Head]) -> list[dict[str, Any]]:
+def _by_text(done: DocumentVectors, count: int, heads: Mapping[str, Head]) -> list[dict[str, Any]]:
     """The vectors of each of `count` texts, by their kind."""
     by_text: list[dict[str, Any]] = [{} for _ in range(count)]
     for number, kinds in enumerate(by_text):

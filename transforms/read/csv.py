@@ -304,7 +304,7 @@ def read_records(
 
 
 @dataclass(frozen=True)
-class _Whole:
+class _WholeRecords:
     """Whole records: their bytes, where each ends, and of the last one what `CsvRecords` says."""
 
     data: bytes
@@ -315,7 +315,7 @@ class _Whole:
 
 def _whole_records(
     path: str, cutter: RecordCutter, pieces: Iterable[bytes], gives_up: bool
-) -> Iterator[_Whole]:
+) -> Iterator[_WholeRecords]:
     """Whole records; one that is too large comes apart, without its bytes."""
     held: list[bytes] = []  # of an unfinished record, unless it is too large
     length = mark = 0
@@ -351,7 +351,7 @@ def _whole_records(
     elif length:
         if cutter.is_open and cutter.line > cutter.open_line + 1:
             _tell_never_closed(path, cutter.open_line)
-        yield _Whole(b"".join(held), np.array([length]), cutter.is_open)
+        yield _WholeRecords(b"".join(held), np.array([length]), cutter.is_open)
 
 
 @functools.lru_cache
@@ -382,21 +382,21 @@ def _limit() -> str:
     return f"{lines.MOST_RECORD_BYTES >> 20} MiB"
 
 
-def _too_large(size: int) -> _Whole:
-    return _Whole(b"", np.zeros(1, np.int64), too_large=size)
+def _too_large(size: int) -> _WholeRecords:
+    return _WholeRecords(b"", np.zeros(1, np.int64), too_large=size)
 
 
-def _without_large(data: bytes, ends: np.ndarray) -> Iterator[_Whole]:
+def _without_large(data: bytes, ends: np.ndarray) -> Iterator[_WholeRecords]:
     """The same records; those that are too large come apart, without their bytes."""
     sizes = np.diff(ends, prepend=0)
     start = first = 0
     for row in np.flatnonzero(sizes > lines.MOST_RECORD_BYTES).tolist():
         if row > first:
-            yield _Whole(data[start : int(ends[row - 1])], ends[first:row] - start)
+            yield _WholeRecords(data[start : int(ends[row - 1])], ends[first:row] - start)
         yield _too_large(int(sizes[row]))
         start, first = int(ends[row]), row + 1
     if first < len(ends):
-        yield _Whole(data[start:], ends[first:] - start)
+        yield _WholeRecords(data[start:], ends[first:] - start)
 
 
 def _without_split_escapes(pieces: Iterable[bytes], escape: str | None) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ import xxhash
 
 from bert_embed.base.arrays import places, splits_of, take_rows
 from bert_embed.base.errors import InputError
-from bert_embed.results.tf_example import Column, Record, decode_with_ids, unframed
+from bert_embed.results.tf_example import FeatureColumn, Record, decode_with_ids, unframed
 from bert_embed.settings import SPECIAL_TOKENS, TextSpec
 from bert_embed.text.documents import TokenRows, UnitTexts, unique_rows
 from bert_embed.text.layout import Layout, RowTokens, Units, widest_tokens
@@ -61,7 +61,9 @@ def feature_kinds(granularity: tuple[str, ...], windows: bool, keep_text: bool) 
     return kinds | ({"words": bytes} if "word" in granularity else {})
 
 
-def check_tokenizer(column: Column, reading: ExampleReading, path: str, offsets: list[int]) -> None:
+def check_tokenizer(
+    column: FeatureColumn, reading: ExampleReading, path: str, offsets: list[int]
+) -> None:
     """Raises InputError if an example names another tokenizer than the model's."""
     ours = reading.tokenizer.encode()
     for row in np.flatnonzero(column.first(ours) != ours)[:1].tolist():
@@ -72,7 +74,7 @@ def check_tokenizer(column: Column, reading: ExampleReading, path: str, offsets:
         )
 
 
-def check_windows(column: Column, path: str, offsets: list[int]) -> None:
+def check_windows(column: FeatureColumn, path: str, offsets: list[int]) -> None:
     """Raises InputError if an example is one of several windows: each would be a document."""
     for row in np.flatnonzero(column.first(1) > 1)[:1].tolist():
         raise InputError(
@@ -82,7 +84,7 @@ def check_windows(column: Column, path: str, offsets: list[int]) -> None:
         )
 
 
-def row_lengths(columns: dict[str, Column]) -> np.ndarray:
+def row_lengths(columns: dict[str, FeatureColumn]) -> np.ndarray:
     """int64 `[rows]`: how many tokens the mask keeps; all of them where there is no mask."""
     mask = columns["input_mask"]
     sums = splits_of(mask.values)[mask.splits]
@@ -90,7 +92,7 @@ def row_lengths(columns: dict[str, Column]) -> np.ndarray:
 
 
 def row_problems(
-    columns: dict[str, Column], lengths: np.ndarray, reading: ExampleReading
+    columns: dict[str, FeatureColumn], lengths: np.ndarray, reading: ExampleReading
 ) -> list[str]:
     """The first problem of each row, "" for a row without one."""
     ids, mask, counts = columns["input_ids"], columns["input_mask"], columns["input_ids"].counts
@@ -123,7 +125,7 @@ def row_problems(
     return first
 
 
-def _odd_words(columns: dict[str, Column]) -> np.ndarray:
+def _odd_words(columns: dict[str, FeatureColumn]) -> np.ndarray:
     """bool `[rows]`: words whose features differ in number, or that end before they begin."""
     first, last = columns["word_first"], columns["word_last"]
     names = ("word_starts", "word_stops", "word_truncated", "words")
@@ -136,12 +138,12 @@ def _odd_words(columns: dict[str, Column]) -> np.ndarray:
     return odd
 
 
-def _values_of(column: Column, rows: np.ndarray) -> np.ndarray:
+def _values_of(column: FeatureColumn, rows: np.ndarray) -> np.ndarray:
     """The values of some rows, end to end."""
     return column.values[take_rows(column.splits, rows)[0]]
 
 
-def _gaps(columns: dict[str, Column], counts: np.ndarray) -> np.ndarray:
+def _gaps(columns: dict[str, FeatureColumn], counts: np.ndarray) -> np.ndarray:
     """bool `[rows]`: windows without a text, or with a gap after the window before."""
     first, number = columns["window_first"].first(0), columns["window"].first(0)
     before = np.append(0, first[:-1])[: len(first)]
@@ -150,7 +152,7 @@ def _gaps(columns: dict[str, Column], counts: np.ndarray) -> np.ndarray:
     return (counts < 1) | np.where(number == 0, first != 0, ~follows)
 
 
-def _outside(column: Column, size: int) -> np.ndarray:
+def _outside(column: FeatureColumn, size: int) -> np.ndarray:
     return (column.values < 0) | (column.values >= size)
 
 
@@ -158,7 +160,7 @@ def _any(flags: np.ndarray, splits: np.ndarray) -> np.ndarray:
     return np.diff(splits_of(flags)[splits]) > 0
 
 
-def incomplete_documents(columns: dict[str, Column], document: np.ndarray) -> list[int]:
+def incomplete_documents(columns: dict[str, FeatureColumn], document: np.ndarray) -> list[int]:
     """Documents that lack a window, by the number of windows that their first window names."""
     first, rows, counts = np.unique(document, return_index=True, return_counts=True)
     whole = columns["windows"].first(1)[rows] == counts
@@ -166,7 +168,7 @@ def incomplete_documents(columns: dict[str, Column], document: np.ndarray) -> li
     return first[~whole].tolist()
 
 
-def warn_of_padding(columns: dict[str, Column], path: str, pad_id: int | None) -> None:
+def warn_of_padding(columns: dict[str, FeatureColumn], path: str, pad_id: int | None) -> None:
     """Logs how many examples end in [PAD] without an `input_mask` that excludes it."""
     ids = columns["input_ids"]
     last = ids.splits[1:][(columns["input_mask"].counts == 0) & (ids.counts > 0)] - 1
@@ -188,7 +190,7 @@ _SEGMENT_SHIFT = 24  # puts a token's segment over its id, so that rows that dif
 class _ParsedRows:
     """The rows that could be parsed, and their problems."""
 
-    columns: dict[str, Column]  # by feature
+    columns: dict[str, FeatureColumn]  # by feature
     lengths: np.ndarray  # int64 [rows], tokens without padding
     document: np.ndarray  # int64 [rows], place of its document among all of the part
     problems: list[str]  # of each row, "" for none
@@ -218,7 +220,7 @@ def _window_numbers(records: Sequence[Record]) -> tuple[np.ndarray, list[bytes |
 
 def _decoded(
     records: Sequence[Record], kinds: dict[str, type]
-) -> tuple[dict[str, Column], np.ndarray]:
+) -> tuple[dict[str, FeatureColumn], np.ndarray]:
     """The features of the records that can be parsed, and int64 `[parsed]`, which these are."""
     whole = np.array(
         [row for row, record in enumerate(records) if record.data is not None], np.int64
@@ -283,7 +285,7 @@ def example_block(
     return _block(part, parsed, good, ids, sources, reading)
 
 
-def _ids(column: Column, path: str, numbers: np.ndarray) -> tuple[list[str], list[bool]]:
+def _ids(column: FeatureColumn, path: str, numbers: np.ndarray) -> tuple[list[str], list[bool]]:
     """The rows' ids, `<file>:<record>` for rows without one, and which are not UTF-8."""
     ids, bad = [], []
     for encoded, number in zip(column.first(None), numbers.tolist(), strict=True):
@@ -327,14 +329,16 @@ def _block(
     )
 
 
-def _texts(column: Column, rows: np.ndarray) -> pa.StringArray:
+def _texts(column: FeatureColumn, rows: np.ndarray) -> pa.StringArray:
     """The texts of documents, null where the first example of a document has none."""
     encoded = column.first(None)[rows].tolist()
     texts = [None if text is None else text.decode("utf-8", "replace") for text in encoded]
     return pa.array(texts, pa.string())
 
 
-def _of_rows(column: Column, good: np.ndarray, lengths: np.ndarray, default: int) -> np.ndarray:
+def _of_rows(
+    column: FeatureColumn, good: np.ndarray, lengths: np.ndarray, default: int
+) -> np.ndarray:
     """The values of the rows' tokens, end to end; `default` for rows without the feature."""
     out = np.full(int(lengths.sum()), default, np.int64)
     has = column.counts[good] > 0
@@ -343,7 +347,9 @@ def _of_rows(column: Column, good: np.ndarray, lengths: np.ndarray, default: int
     return out
 
 
-def _hashes(column: Column, rows: np.ndarray, all_rows: TokenRows, heads: np.ndarray) -> np.ndarray:
+def _hashes(
+    column: FeatureColumn, rows: np.ndarray, all_rows: TokenRows, heads: np.ndarray
+) -> np.ndarray:
     """int64 `[documents]`: hashes of the texts, or else of the first row's tokens and segments."""
     hashes = column.first(0)[rows].astype(np.int64)
     for document in np.flatnonzero(column.counts[rows] == 0).tolist():
@@ -414,7 +420,7 @@ def _row_tokens(
     return RowTokens(splits, rows.input_ids[at], row, place, segments, starts[at], stops[at])
 
 
-def _words(columns: dict[str, Column], heads: np.ndarray, tokens: RowTokens) -> Units:
+def _words(columns: dict[str, FeatureColumn], heads: np.ndarray, tokens: RowTokens) -> Units:
     splits = splits_of(columns["word_first"].counts[heads])
     starts, stops, first, last, truncated = (
         _values_of(columns[f"word_{suffix}"], heads)

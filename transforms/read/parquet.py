@@ -248,7 +248,7 @@ _BUFFER = 1 << 20  # of a column; without one all of it is read at once
 
 
 @dataclass(frozen=True)
-class Rows:
+class ParquetRows:
     """Some neighbouring rows of one file, the requested columns from row `first` on."""
 
     file: int
@@ -264,7 +264,7 @@ class Rows:
     def size(self) -> int:
         return self.table.num_rows
 
-    def cut(self, most: int) -> tuple["Rows", "Rows | None"]:
+    def cut(self, most: int) -> tuple["ParquetRows", "ParquetRows | None"]:
         if self.count <= most:
             return self, None
         rest = replace(self, first=self.first + most, table=self.table.slice(most))
@@ -323,7 +323,7 @@ def _open_raw(info: FileInfo) -> Iterator[BinaryIO]:
 
 def read_row_parts(
     spec: BlockSpec, columns: Columns, part_docs: int, block_bytes: int
-) -> Iterator[ReadPart[Rows]]:
+) -> Iterator[ReadPart[ParquetRows]]:
     """Reads a block of rows, closing a part at `part_docs` rows or about `block_bytes` of text."""
     most = part_docs
     if len(spec.slices) == 1:  # others are small
@@ -349,7 +349,7 @@ def _touched(counts: Sequence[int], piece: Slice) -> tuple[list[int], int]:
     return touched, stops[touched[0]] if touched else 0
 
 
-def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Rows]:
+def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[ParquetRows]:
     if piece.stop <= piece.start:
         return
     path = piece.info.path
@@ -379,7 +379,7 @@ def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Rows
             is_end = at >= piece.stop
             if held and (is_end or count >= full or size >= _TABLE_BYTES):
                 table = held[0] if len(held) == 1 else pa.concat_tables(held).combine_chunks()
-                yield Rows(piece.file, path, first, table)
+                yield ParquetRows(piece.file, path, first, table)
                 held, first, count, size = [], first + count, 0, 0
             if is_end:
                 return
@@ -517,7 +517,7 @@ def _dictionary_bytes(
     return 0, 0
 
 
-def parse_rows(rows: Rows, columns: Columns) -> Documents:
+def parse_rows(rows: ParquetRows, columns: Columns) -> Documents:
     """Parses rows; those that give no document are rejected."""
     places = positions(rows.path, np.arange(rows.first, rows.first + rows.count))
     plain = replace(columns, extra=None)
@@ -562,7 +562,7 @@ def _cast(value: Any, stored: pa.DataType, kind: pa.DataType) -> Any:
         return UNFIT
 
 
-def _documents(rows: Rows, columns: Columns) -> Iterator[Record | BadRecord]:
+def _documents(rows: ParquetRows, columns: Columns) -> Iterator[Record | BadRecord]:
     names = [name for name in columns.names if name in rows.table.column_names]
     values = [_values(rows.table[name]) for name in names]
     all_valid = all(_is_valid(rows.table[name]) for name in names)

@@ -69,7 +69,7 @@ class JaxEngine(ProgramEngine):
             batch_tokens = usual_tokens(self._device, longest) * count
         return PackedRows(batch_tokens, longest, count)
 
-    def graph(self, spec: VectorSpec, output_spec: OutputSpec, head: int) -> "Programs":
+    def graph(self, spec: VectorSpec, output_spec: OutputSpec, head: int) -> "ChipPrograms":
         """See `protocol.Engine`."""
         wanted, bundle = self.wanted(spec, output_spec, head), self._bundle
         by_row = self._by_row
@@ -86,7 +86,7 @@ class JaxEngine(ProgramEngine):
             )
             return partial(jitted, self._weights)
 
-        return Programs(compiled(False), compiled(True), by_row, self._cache.share)
+        return ChipPrograms(compiled(False), compiled(True), by_row, self._cache.share)
 
 
 def on_all_chips(function: Callable[..., Any], by_row: NamedSharding) -> Any:
@@ -103,7 +103,7 @@ def on_all_chips(function: Callable[..., Any], by_row: NamedSharding) -> Any:
     )
 
 
-class Programs:
+class ChipPrograms:
     """A function of packed rows as a `bert_embed.backends.protocol.Graph`."""
 
     def __init__(
@@ -186,7 +186,7 @@ class Programs:
         unseen = None if rows.seen is mask else packed(1 - rows.seen)
         batch = packed(rows.input_ids), packed(rows.type_ids), unseen, lengths
         found = function(*jax.device_put(batch, self.by_row))
-        places_of = {"texts": _Places(row, slot, shape[0])}
+        places_of = {"texts": _ChipSlots(row, slot, shape[0])}
         if found["largest"]:
             places_of["largest"] = _longest_first(lengths, row, slot, self.by_row.mesh.size)
         for group, texts in places_of.items():
@@ -209,7 +209,7 @@ def _failure(error: Exception, chips: np.ndarray) -> str:
     return f"{' or '.join(dict.fromkeys(named))} failed: {said.partition(':')[0]:.60}"
 
 
-class _Places:
+class _ChipSlots:
     """Where texts are in the parts of a program's output, each of which has some of each group."""
 
     def __init__(self, group: np.ndarray, number: np.ndarray, groups: int) -> None:
@@ -233,14 +233,16 @@ class _Places:
         return found
 
 
-def _longest_first(lengths: np.ndarray, row: np.ndarray, slot: np.ndarray, chips: int) -> _Places:
+def _longest_first(
+    lengths: np.ndarray, row: np.ndarray, slot: np.ndarray, chips: int
+) -> _ChipSlots:
     """Returns the places of texts among int32 `[rows, texts]` lengths, whose rows chips share.
 
     See `program.parts_of_places`.
     """
     order = np.argsort(-lengths.reshape(chips, -1), axis=1, kind="stable")
     chip, of_chip = np.divmod(row * lengths.shape[1] + slot, order.shape[1])
-    return _Places(chip, np.argsort(order, axis=1)[chip, of_chip], chips)
+    return _ChipSlots(chip, np.argsort(order, axis=1)[chip, of_chip], chips)
 
 
 def _unspoiled(outputs: Mapping[str, np.ndarray], texts: int) -> np.ndarray:

@@ -71,8 +71,8 @@ def program(
     a TPU may find none for a text that has some: see `_exponentials`.
     """
     spec, output_spec, config = wanted.spec, wanted.output_spec, wanted.config
-    layout = _Layout(lengths, ids.shape[1])
-    ops = _Ops(config, weights, layout, unseen, exact)
+    layout = _PackedTexts(lengths, ids.shape[1])
+    ops = _PackedOps(config, weights, layout, unseen, exact)
     layers = config.hidden_states(ops, ids, types)
     states = {
         number: state.astype(jnp.float32)
@@ -127,7 +127,7 @@ def as_written(place: Sharding) -> dict[str, Any]:
     return {"texts": rows, "largest": rows, "tokens": place}
 
 
-class _Layout:
+class _PackedTexts:
     """Where the texts of packed rows are."""
 
     def __init__(self, lengths: jax.Array, length: int) -> None:
@@ -184,8 +184,8 @@ def _combined(spec: VectorSpec, states: Sequence[jax.Array]) -> list[jax.Array]:
 def _sentences(
     wanted: Wanted,
     token_modules: Sequence[Module],
-    ops: "_Ops",
-    layout: _Layout,
+    ops: "_PackedOps",
+    layout: _PackedTexts,
     ids: jax.Array,
     states: Sequence[jax.Array],
 ) -> jax.Array:
@@ -216,37 +216,37 @@ def _sentences(
     return jnp.concatenate(pooled, axis=-1)
 
 
-_Pooling = Callable[[_Layout, jax.Array, jax.Array], jax.Array]
+_Pooling = Callable[[_PackedTexts, jax.Array, jax.Array], jax.Array]
 
 
-def _mean(layout: _Layout, states: jax.Array, counted: jax.Array) -> jax.Array:
+def _mean(layout: _PackedTexts, states: jax.Array, counted: jax.Array) -> jax.Array:
     return layout.sum(states, counted) / layout.count(counted)
 
 
-def _weighted_mean(layout: _Layout, states: jax.Array, counted: jax.Array) -> jax.Array:
+def _weighted_mean(layout: _PackedTexts, states: jax.Array, counted: jax.Array) -> jax.Array:
     return _mean(layout, states, counted * (layout.position + 1))
 
 
-def _mean_sqrt_len(layout: _Layout, states: jax.Array, counted: jax.Array) -> jax.Array:
+def _mean_sqrt_len(layout: _PackedTexts, states: jax.Array, counted: jax.Array) -> jax.Array:
     return layout.sum(states, counted) / jnp.sqrt(layout.count(counted))
 
 
-def _first(layout: _Layout, states: jax.Array, counted: jax.Array) -> jax.Array:
+def _first(layout: _PackedTexts, states: jax.Array, counted: jax.Array) -> jax.Array:
     return layout.at(states, layout.starts)
 
 
-def _last(layout: _Layout, states: jax.Array, counted: jax.Array) -> jax.Array:
+def _last(layout: _PackedTexts, states: jax.Array, counted: jax.Array) -> jax.Array:
     return layout.at(states, layout.starts + layout.lengths - 1)
 
 
-def _last_counted(layout: _Layout, states: jax.Array, counted: jax.Array) -> jax.Array:
+def _last_counted(layout: _PackedTexts, states: jax.Array, counted: jax.Array) -> jax.Array:
     places = (counted > 0) * jnp.arange(layout.length)
     return layout.at(states, (layout.of_text * places[:, None]).max(axis=-1).astype(jnp.int32))
 
 
 _POOLINGS: dict[str, _Pooling] = {
     "mean": _mean,
-    "max": _Layout.max,
+    "max": _PackedTexts.max,
     "mean_sqrt_len": _mean_sqrt_len,
     "weightedmean": _weighted_mean,
     "cls": _first,
@@ -302,7 +302,7 @@ class _Added(NamedTuple):
     reach: int | None  # if that is nothing but who is seen: up to how many places away
 
 
-class _Ops(ArrayOps):
+class _PackedOps(ArrayOps):
     """The operations of `bert_embed.models.encoder.Ops` on `[rows, length, width]` throughout.
 
     `flat` changes nothing: TPUs lay out `[tokens, width]` anew before every attention. Tokens see
@@ -313,7 +313,7 @@ class _Ops(ArrayOps):
         self,
         config: EncoderConfig,
         weights: Weights,
-        layout: _Layout,
+        layout: _PackedTexts,
         unseen: jax.Array | None,
         exact: bool,
     ) -> None:
@@ -544,7 +544,7 @@ class _Ops(ArrayOps):
         everything = jnp.ones(x.shape[:2], jnp.float32)
         if pooling == "max":
             return layout.max(x, everything)
-        return (_mean if pooling == "mean" else _Layout.sum)(layout, x, everything)
+        return (_mean if pooling == "mean" else _PackedTexts.sum)(layout, x, everything)
 
 
 def gelu(x: jax.Array, activation: str, gated: bool) -> jax.Array:

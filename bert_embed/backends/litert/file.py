@@ -27,7 +27,7 @@ class ModelFile:
         self._operators: dict[tuple[str, int], int] = {}
         self._apart: list[int] = []
 
-    def graph(self, name: str, apart: bool = False) -> "Graph":
+    def graph(self, name: str, apart: bool = False) -> "FileGraph":
         """Adds a graph, which LiteRT calls as the signature of this name.
 
         One `apart` is in a second header behind the weights, which `cut_model` reads: LiteRT makes
@@ -39,7 +39,7 @@ class ModelFile:
         signature = schema.SignatureDefT([], [], name, len(self._model.subgraphs))
         self._model.subgraphs.append(graph)
         self._model.signatureDefs.append(signature)
-        return Graph(self, graph, signature)
+        return FileGraph(self, graph, signature)
 
     def operator(self, name: str, version: int) -> int:
         """Returns the number in this file of one of LiteRT's operators."""
@@ -92,7 +92,7 @@ class ModelFile:
                 file.write(_packed(self._model))
 
 
-class Graph:
+class FileGraph:
     """A graph under construction, whose tensors are numbers."""
 
     def __init__(self, file: ModelFile, graph: Any, signature: Any) -> None:

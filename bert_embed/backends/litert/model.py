@@ -9,7 +9,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from bert_embed.backends.host import fused_attention, is_normed, query_scale, tail
 from bert_embed.backends.litert import FILES
-from bert_embed.backends.litert.file import Graph, ModelFile
+from bert_embed.backends.litert.file import FileGraph, ModelFile
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.multi import MultiHead
@@ -75,7 +75,7 @@ class _LiteRTOps:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: FileGraph,
         config: EncoderConfig,
         tensors: _Tensors,
         int8: bool,
@@ -335,7 +335,7 @@ class _LiteRTOps:
 
 
 def _product(
-    graph: Graph, kernel: np.ndarray, bias: np.ndarray | None, x: int, int8: bool = False
+    graph: FileGraph, kernel: np.ndarray, bias: np.ndarray | None, x: int, int8: bool = False
 ) -> int:
     """Adds `x @ kernel + bias`."""
     rows = kernel.T  # as LiteRT has them
@@ -350,7 +350,7 @@ def _product(
     )
 
 
-def _activated(graph: Graph, activation: str, x: int) -> int:
+def _activated(graph: FileGraph, activation: str, x: int) -> int:
     if activation == "silu":
         return graph.add("MUL", x, graph.add("LOGISTIC", x))
     if activation == "log1p":

@@ -34,7 +34,7 @@ _MASKED = -1e9  # added to the scores of padding, so that their softmax is exact
 _ONE_MODEL_AT_A_TIME = threading.Lock()  # all models of the process share the GPU
 
 
-class Encoder(tf.Module):
+class TensorFlowModule(tf.Module):
     """An encoder for inference, without dropout.
 
     Query, key and value are one product, whose query part includes 1/sqrt(head width), where no
@@ -223,9 +223,11 @@ _ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 }
 
 
-def load_encoder(bundle: Bundle, tensors: Mapping[str, np.ndarray] | None = None) -> Encoder:
-    """Returns the model with its weights, an `Encoder`; InputError if they are damaged."""
-    return Encoder(bundle, load_tensors(bundle) if tensors is None else tensors)
+def load_encoder(
+    bundle: Bundle, tensors: Mapping[str, np.ndarray] | None = None
+) -> TensorFlowModule:
+    """Returns the model with its weights, an `TensorFlowModule`; InputError if they are damaged."""
+    return TensorFlowModule(bundle, load_tensors(bundle) if tensors is None else tensors)
 
 
 _INPUTS = {
@@ -247,7 +249,7 @@ class HubEncoder(tf.Module):
     variables: Sequence[tf.Variable] = ()
     trainable_variables: Sequence[tf.Variable] = ()
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: TensorFlowModule) -> None:
         super().__init__(name="bert_encoder")
         self.encoder = encoder
         self.variables, self.trainable_variables = list(encoder.variables), list(encoder.variables)
@@ -271,7 +273,7 @@ class HubEncoder(tf.Module):
         return outputs | {f"encoder_outputs_{i}": layer for i, layer in enumerate(layers)}
 
 
-def save(encoder: Encoder, folder: str) -> None:
+def save(encoder: TensorFlowModule, folder: str) -> None:
     """Writes the SavedModel into `folder`, which does not exist; StorageError if it cannot."""
     module = HubEncoder(encoder)
     try:

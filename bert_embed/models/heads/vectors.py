@@ -43,7 +43,7 @@ _Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows(SameValues, Generic[_Row]):
+class _RaggedRows(SameValues, Generic[_Row]):
     """Vectors of rows, whose columns have all rows end to end."""
 
     flat: ClassVar[tuple[str, ...]]  # the columns
@@ -75,7 +75,7 @@ class _Rows(SameValues, Generic[_Row]):
 
 
 @dataclass(frozen=True, eq=False)
-class SparseVectors(_Rows[SparseVector]):
+class SparseVectors(_RaggedRows[SparseVector]):
     """Sparse vectors, all rows end to end; `rows[0]` is one, `rows[:2]` are some.
 
     Attributes:
@@ -171,7 +171,7 @@ class MultiVector(SameValues):
 
 
 @dataclass(frozen=True, eq=False)
-class MultiVectors(_Rows[MultiVector]):
+class MultiVectors(_RaggedRows[MultiVector]):
     """A vector for each kept token of each row, all rows end to end; `rows[0]` is one row.
 
     Attributes:

@@ -15,7 +15,7 @@ from bert_embed.bundle.bundle import FORMAT, is_weights, read_bundle
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.command_line import parse_embed
-from bert_embed.pipeline.runners.dataflow import Places, for_dataflow
+from bert_embed.pipeline.runners.dataflow import JobPlaces, for_dataflow
 from bert_embed.pipeline.runners.launch import bundle_for_workers
 from bert_embed.transforms.worker_bundles import publish_bundle, worker_bundle
 from tests.support.command import ROOT, flags_of, rows
@@ -154,7 +154,7 @@ def test_where_the_workers_of_a_runner_find_it(gcs, cache, tiny_bundle):
 
     def place(model, *flags):
         options = parse_embed(["--input=a.txt", "--output=out", f"--model={model}", *flags])
-        for_dataflow(options.job, Places(read=(), written=()))
+        for_dataflow(options.job, JobPlaces(read=(), written=()))
         return bundle_for_workers(bundle, options.model, options.job).path
 
     copy = f"{temporary}/bundles/{bundle.fingerprint}-{FORMAT}"

@@ -18,7 +18,7 @@ from bert_embed.base.arrays import splits_of
 from bert_embed.base.errors import InputError
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.files import VECTOR_FORMATS
-from bert_embed.results.names import OUTPUT_DTYPES, Stored, stored, stored_type, stored_width
+from bert_embed.results.names import OUTPUT_DTYPES, StoredVectors, stored, stored_type, stored_width
 from bert_embed.storage.file_info import crc32c_of as checksum
 from bert_embed.transforms.blocks import take_documents
 from bert_embed.transforms.ledger import read_block_record
@@ -248,7 +248,7 @@ def test_each_head_has_a_folder_with_rows_in_the_same_order(tmp_path, dtype, out
     assert [row["label"] for row in rows["scores"]] == ["good", "bad", "bad"]
     expected = stored(multi_vectors().vectors, dtype)
     if output_format == "jsonl" and dtype not in ("int8", "ubinary"):
-        expected = Stored(as_stored(multi_vectors().vectors, dtype))
+        expected = StoredVectors(as_stored(multi_vectors().vectors, dtype))
     together = [vector for row in rows["multi"] for vector in row["embedding"]]
     assert [len(row["embedding"]) for row in rows["multi"]] == [2, 0, 3]
     np.testing.assert_array_equal(np.array(together, expected.values.dtype), expected.values)
