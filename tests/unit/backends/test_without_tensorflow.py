@@ -66,6 +66,8 @@ def test_neither_embed_nor_an_encoder_imports_tensorflow(tmp_path, tiny_bundle):
     runs = [[*words, f"--precision={kind}", f"--output={tmp_path / kind}"] for kind in kinds]
     encoders = f"""
 import sys, bert_embed, bert_embed.backends.choose as choose
+assert "apache_beam" not in sys.modules
+bert_embed.EmbedDocuments({tiny_bundle!r})
 for precision in {kinds}:
     encoder = bert_embed.load({tiny_bundle!r}, precision=precision)
     encoder.encode(["a text"], ["another"], pooling="pooler")

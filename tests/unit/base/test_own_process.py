@@ -8,7 +8,7 @@ import pytest
 
 from bert_embed.backends.choose import load_engine
 from tests.support.command import PROCESSES, ROOT
-from tests.support.forks import write_python
+from tests.support.forks import python, write_python
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
 
@@ -66,7 +66,7 @@ def test_a_run_sets_up_worker_processes_and_not_its_caller(tmp_path, tiny_bundle
     words = [tmp_path / "in.txt", tmp_path / "out", tiny_bundle, tmp_path / "notes"]
     words += [write_python(tmp_path), *PROCESSES]
     env = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
-    code = [sys.executable, "-c", _RUN, *words]
+    code = [*python(), "-c", _RUN, *words]
     done = subprocess.run(code, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
     said = [line.split() for line in done.stdout.splitlines()]
     told = {line[0]: line[1:] for line in said if line and line[0] in ("caller", "workers")}

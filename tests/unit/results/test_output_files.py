@@ -23,7 +23,7 @@ def test_blocks_beyond_seven_digits_are_read_behind_the_others(tmp_path):
 
 @pytest.mark.slow
 def test_what_is_read_whole_is_in_memory_once(tmp_path):
-    folder = finished_run(tmp_path / "out", [20_000] * 6, width=384, kept=False)
+    folder = finished_run(tmp_path / "out", [8_000] * 6, width=384, kept=False)
     program = """
 import resource, sys
 import bert_embed.results.read

@@ -5,8 +5,6 @@ import itertools
 import os
 import random
 import shutil
-import subprocess
-import sys
 import uuid
 
 import pyarrow as pa
@@ -22,6 +20,8 @@ from bert_embed.transforms.parts import plan_blocks
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
 from tests.support.blocks import read_input, texts_of
+from tests.support.command import ran
+from tests.support.forks import python
 
 
 def specs_of(folder, block_bytes, limit=None):
@@ -426,8 +426,7 @@ def test_a_flipped_bit_anywhere_leaves_no_row_out(tmp_path, dictionary):
     outcomes = []
     while left:
         shutil.copy(whole, path)
-        command = [sys.executable, "-c", _FLIPS, str(path), ",".join(map(str, left))]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        ended = ran([*python(), "-c", _FLIPS, str(path), ",".join(map(str, left))])
         lines = ended.stdout.splitlines()
         if ended.returncode:
             assert ended.returncode < 0, ended.stderr  # by a signal
