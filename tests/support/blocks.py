@@ -82,7 +82,6 @@ def kept_windows() -> KeptWindows:
 
 
 def embedding_block(**kinds: Any) -> EmbeddingBlock:
-    """Three documents with the kinds of vectors that are given."""
     heads = {kind: kinds.pop(kind) for kind in HEADS if kind in kinds}
     return EmbeddingBlock(
         heads={kind: vectors for kind, vectors in heads.items() if vectors is not None},
@@ -97,11 +96,7 @@ def embedding_block(**kinds: Any) -> EmbeddingBlock:
 
 
 def every_kind() -> EmbeddingBlock:
-    return embedding_block(
-        vectors=numbers(3),
-        tokens=token_vectors(),
-        words=word_vectors(),
-    )
+    return embedding_block(vectors=numbers(3), tokens=token_vectors(), words=word_vectors())
 
 
 def sparse_vectors() -> SparseVectors:
@@ -142,19 +137,8 @@ def _kinds(block: EmbeddingBlock) -> dict[str, Any]:
 
 
 def described(block: EmbeddingBlock, dtype: str = "float32", **more: Any) -> dict[str, Any]:
-    """What a run would say of the block's vectors."""
-    return (
-        SETTINGS
-        | {
-            "output_dtype": dtype,
-            "shape": [WIDTH],
-            "token_shape": [WIDTH],
-            **_kinds(block),
-            "layers": [-1],
-            "layer_combine": "last",
-        }
-        | more
-    )
+    shapes = {"output_dtype": dtype, "shape": [WIDTH], "token_shape": [WIDTH]}
+    return SETTINGS | shapes | _kinds(block) | more
 
 
 def write(
@@ -235,12 +219,10 @@ def texts_of(found: Iterable[DocumentBlock]) -> list[str]:
 
 
 def rejected_of(found: Iterable[DocumentBlock]) -> list[tuple[str | None, str]]:
-    """Ids and reasons of what blocks rejected."""
     return [(each.id, each.reason) for block in found for each in block.part.rejected]
 
 
 def framed(records: Iterable[bytes]) -> bytes:
-    """Returns records as the bytes of a file."""
     parts = []
     for data in records:
         length = struct.pack("<Q", len(data))

@@ -101,13 +101,11 @@ def ran(
 
 
 def write_json(path: Path, *records: Any) -> Path:
-    """Writes JSON lines, one for each record; returns the path."""
     path.write_text("".join(f"{json.dumps(each)}\n" for each in records), "utf-8")
     return path
 
 
 def data_files(output: Path, kind: str = "embeddings") -> list[Path]:
-    """The files of one folder of an output, in the input's order."""
     return sorted(output.glob(f"{kind}/part-*"))
 
 
@@ -147,7 +145,6 @@ def record(output: Path) -> dict[str, Any]:
 
 
 def say_status(output: Path, status: str) -> None:
-    """Makes run.json say that a run has another status."""
     (output / "run.json").write_text(json.dumps(record(output) | {"status": status}))
 
 
@@ -196,7 +193,6 @@ class Hold:
         return process
 
     def kill(self, *arguments: str) -> None:
-        """Starts a command, and kills it when it waits."""
         process = self.start(*arguments)
         process.kill()
         process.communicate()
@@ -210,13 +206,11 @@ class Hold:
         return process.returncode, out, errors
 
     def wait(self, process: subprocess.Popen[str]) -> None:
-        """Returns when a call is held; the process must not end before."""
         while not list(self.folder.glob("held-*")):
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)
 
     def go(self) -> None:
-        """Lets all calls pass."""
         (self.folder / "go").touch()
 
 

@@ -24,7 +24,6 @@ DAYS = ("2024-02-28", "2024-02-29", "2024-03-01")
 
 
 def write_day(folder: Path, day: str, texts: dict[str, str]) -> Path:
-    """A file of JSON lines in a day's folder."""
     path = folder / day / "part.jsonl"
     path.parent.mkdir(parents=True)
     lines = [json.dumps({"id": name, "text": text}) for name, text in texts.items()]
@@ -68,7 +67,6 @@ def daily(settings: Path, *words: str) -> tuple[int, str]:
 
 
 def log(folder: Path) -> str:
-    """What stands in the logs."""
     paths = sorted((folder / "state" / "logs").glob("*.log"))
     return "".join(path.read_text("utf-8") for path in paths)
 
@@ -191,7 +189,6 @@ class Airflow:
         return self.python(_COMMANDS.format(commands=commands), **env)
 
     def migrated(self) -> "Airflow":
-        """Makes the database."""
         code, said = self.run(("db", "migrate"))
         assert code == 0, said
         return self

@@ -44,7 +44,6 @@ def load_tensorflow(bundle: Bundle, special_ids: tuple[int, int], *settings: obj
 
 
 def load_openvino(bundle: Bundle, special_ids: tuple[int, int], *settings: object) -> Engine:
-    """Loads OpenVINO's graphs in float32."""
     return load_engine(bundle, special_ids, "float32", "cpu", engine="openvino")
 
 

@@ -6,7 +6,6 @@ from tests.support.command import embed, record
 
 
 def texts(path, prefix, count=4):
-    """Writes JSON lines `prefix0`, `prefix1`, …; returns their path."""
     words = ["red", "bank", "seven", "stars"]
     lines = [{"id": f"{prefix}{n}", "text": f"{prefix} {words[n % 4]}"} for n in range(count)]
     path.write_text("\n".join(map(json.dumps, lines)))

@@ -25,6 +25,22 @@ from bert_embed.transforms.parts import Part
 from bert_embed.transforms.write import write_vectors
 
 TAGS = ("river", "bank", "stars")
+SETTINGS = {
+    "model": "0123456789abcdef",
+    "output_dtype": "float32",
+    "shape": [4],
+    "token_shape": None,
+    "granularity": ["sentence"],
+    "precision": "float32",
+    "layers": [-1],
+    "layer_combine": "last",
+    "pooling": "mean",
+    "normalize": True,
+    "max_seq_length": 256,
+    "long_text": "truncate",
+    "prompt": "",
+    "id_type": "string",
+}
 
 
 def vectors_of(first: int, rows: int, width: int) -> np.ndarray:
@@ -112,20 +128,8 @@ def finished_run(
         **record: Further keys of run.json, or others in their place.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    described = {
-        "output_dtype": dtype,
-        "shape": [width],
-        "token_shape": [width],
-        "granularity": ["sentence"],
-        "layers": [-1],
-        "layer_combine": "last",
-        "pooling": "mean",
-        "normalize": True,
-        "prompt": "",
-        "precision": "float32",
-        "model": "0123456789abcdef",
-        **(settings or {}),
-    }
+    described = SETTINGS | {"output_dtype": dtype, "shape": [width], "token_shape": [width]}
+    described |= settings or {}
     written: dict[str, dict[str, int]] = {}
     first = 0
     for number, count in enumerate(rows, first_block):
@@ -146,24 +150,6 @@ def finished_run(
     found["input"]["extra_columns"] = types if kept and extra else None
     (folder / "run.json").write_text(json.dumps(found | record))
     return folder
-
-
-SETTINGS = {
-    "model": "0123456789abcdef",
-    "output_dtype": "float32",
-    "shape": [4],
-    "token_shape": None,
-    "granularity": ["sentence"],
-    "precision": "float32",
-    "layers": [-1],
-    "layer_combine": "last",
-    "pooling": "mean",
-    "normalize": True,
-    "max_seq_length": 256,
-    "long_text": "truncate",
-    "prompt": "",
-    "id_type": "string",
-}
 
 
 def whole_record(vectors: dict[str, Any], documents: int = 0, **keys: Any) -> dict[str, Any]:
@@ -222,7 +208,6 @@ ENTRIES, DIM = 300, 8
 
 
 def sparse_rows(seed: int, rows: int, most: int = 40) -> SparseVectors:
-    """Sparse vectors of up to `most` entries; the first one is empty."""
     random = np.random.default_rng(seed)
     lengths = random.integers(0, most, rows)
     lengths[:1] = 0
@@ -327,7 +312,6 @@ def clustered_vectors(rows: int, width: int = 32, groups: int = 40, seed: int = 
 
 
 def export(source: Path | str, dest: Path | str, target: str, **flags: Any) -> int:
-    """`export` in this process; returns the exit code."""
     words = ["export", str(source), str(dest), f"--to={target}"]
     for name, value in flags.items():
         words.append(f"--{name}" if value is True else f"--{name}={value}")
@@ -345,12 +329,10 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def content(output: Path) -> dict[str, Any]:
-    """The content of the page in an output."""
     return content_of((output / "report.html").read_text("utf-8"))
 
 
 def content_of(page: str) -> dict[str, Any]:
-    """The one element of JSON in a page."""
     (found,) = _CONTENT.findall(page)
     return json.loads(found)
 

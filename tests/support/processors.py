@@ -61,7 +61,6 @@ class Run:
     variables: dict[str, str] = field(default_factory=dict)
 
     def __call__(self) -> subprocess.CompletedProcess[str]:
-        """Runs the tests."""
         return subprocess.run(
             [*self.prefix, self.python, *_PYTEST, *self.words],
             env={**os.environ, **self.variables},

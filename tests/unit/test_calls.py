@@ -37,7 +37,6 @@ def encoder(tiny_bundle):
 
 @pytest.fixture(scope="module")
 def prompted(tmp_path_factory):
-    """A model with prompts for queries and documents."""
     folder = tmp_path_factory.mktemp("prompted")
     prompts = {"query": "find: ", "document": "read: ", "passage": "no: "}
     write_sentence_transformers(folder / "source", prompts=prompts)

@@ -55,7 +55,6 @@ def test_a_dim_of_wider_vectors_leaves_the_tokens_whole(encoder):
 
 
 def embed_rows(encoder, ids, splits):
-    """Runs rows of token ids that no layout made."""
     return encoder.embedder.runner.run(TokenRows(ids, splits), RowSpec(encoder.spec))
 
 

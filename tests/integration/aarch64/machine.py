@@ -35,7 +35,6 @@ CPU revision\t: 1
 
 
 def main() -> None:
-    """Makes the machine anew."""
     for program, package in _NEEDED.items():
         if not shutil.which(program):
             sys.exit(f"{program} is needed (Debian: {package})")

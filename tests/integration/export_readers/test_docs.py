@@ -34,7 +34,6 @@ def blocks(title):
 
 
 def block(start):
-    """A block by how it begins."""
     return PAGE.split(f"\n{start}")[1].split("\n```")[0]
 
 

@@ -43,7 +43,6 @@ def run(example, *words):
 
 
 def ends(capsys, example, *words):
-    """The sentence with which an example ends."""
     with pytest.raises(SystemExit) as ended:
         run(example, *words)
     assert PASSWORD not in str(ended.value)

@@ -32,7 +32,6 @@ def empty_cache(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def texts() -> Path:
-    """Real texts, with their ids."""
     path = FOLDER / "texts.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     written = ROOT / "examples" / "write_language_reference.py"

@@ -80,23 +80,19 @@ class Environment:
 
     @cached_property
     def packages(self) -> Path:
-        """Its site-packages."""
         return next(self.folder.glob("lib/python*/site-packages"))
 
     @property
     def names(self) -> set[str]:
-        """The packages in it."""
         return {each.name.split("-")[0] for each in self.packages.glob("*.dist-info")}
 
     @property
     def megabytes(self) -> float:
-        """Size of its packages."""
         files = (path for path in self.packages.rglob("*") if path.is_file())
         return sum(path.stat().st_size for path in files) / 1e6
 
 
 def build_wheel() -> Path:
-    """Builds the wheel of this clone under build/install, and returns it."""
     folder = FOLDER / "wheel"
     shutil.rmtree(folder, ignore_errors=True)
     source = FOLDER / "source"
@@ -177,6 +173,5 @@ def _is_version(program: str, version: str) -> bool:
 
 
 def declared_extras() -> list[str]:
-    """Returns the extras of pyproject.toml but `all`, in its order."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     return [name for name in project["optional-dependencies"] if name != "all"]

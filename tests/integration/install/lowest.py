@@ -21,7 +21,6 @@ _OF_OTHER_EXTRAS = ("scikit-learn",)  # in .venv it comes with openTSNE
 
 
 def main() -> None:
-    """Makes the environment anew."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     python = _FOLDER / "bin" / "python"
     uv(["venv", "--clear", "--seed", "--python", sys.executable, _FOLDER])

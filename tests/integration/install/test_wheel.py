@@ -176,7 +176,6 @@ LACKING = {
 
 @pytest.fixture(scope="module")
 def places(base, texts, empty_cache, tmp_path_factory):
-    """What the commands name."""
     folder = tmp_path_factory.mktemp("places")
     write_tiny_google(folder / "google")
     words = ["bert-embed", "embed", "--input", texts, "--output", "output"]

@@ -7,5 +7,4 @@ from tests.support.daily import Airflow
 
 @pytest.fixture(scope="session")
 def new_airflow(tmp_path_factory):
-    """An Airflow, nothing of which was used."""
     return Airflow(tmp_path_factory.mktemp("airflow") / "new").migrated()

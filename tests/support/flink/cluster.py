@@ -61,7 +61,6 @@ class FlinkCluster:
     task_managers: list[int] = field(default_factory=list)
 
     def rest(self, path: str) -> Any:
-        """Asks the JobManager."""
         with urllib.request.urlopen(f"http://localhost:{self.rest_port}/{path}", timeout=10) as it:
             return json.load(it)
 
@@ -88,7 +87,6 @@ class FlinkCluster:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What differs from `deploy/flink/conf/config.yaml`."""
         return {"rest.port": self.rest_port, "jobmanager.rpc.port": self.rpc_port}
 
     def restart_jobs(self, restarts: bool) -> None:
@@ -149,7 +147,6 @@ class FlinkCluster:
         return [endpoint, f"--environment_config={json.dumps(worker)}"]
 
     def start(self, *arguments: str, faults: Faults | None = None) -> subprocess.Popen[str]:
-        """`embed` on this cluster, in a process of its own."""
         module = "bert_embed" if faults is None else "tests.support.flink.faulty_pipeline"
         made = "" if faults is None else faults.to_json()
         # Workers import the handler that has the faults from the tests.
@@ -166,7 +163,6 @@ class FlinkCluster:
     def embed(
         self, *arguments: str, faults: Faults | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """The same, to its end."""
         with self.start(*arguments, faults=faults) as process:
             out, errors = process.communicate(timeout=300)
         return subprocess.CompletedProcess(process.args, process.returncode, out, errors)

@@ -161,7 +161,6 @@ def _tensors(kind: str, entries: int) -> dict[str, np.ndarray]:
 
 
 def _layer(kind: str, number: int) -> tuple[str, list[str], list[str]]:
-    """Returns the names of a layer, of its products in order, and of its norms."""
     if kind == "distilbert":
         products = [f"attention.{name}_lin" for name in ("q", "k", "v", "out")]
         norms = ["sa_layer_norm", "output_layer_norm"]

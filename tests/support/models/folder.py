@@ -77,7 +77,6 @@ def layers_of(
 
 
 def imported(folder: Path, name: str = "bundle") -> Bundle:
-    """Imports the folder `source` of a folder."""
     return import_model(str(folder / "source"), str(folder / name))
 
 

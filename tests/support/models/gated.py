@@ -55,7 +55,6 @@ _HUB_CONFIG = {
 
 
 def config(kind: str) -> dict[str, Any]:
-    """Returns config.json without the size of the vocabulary."""
     sizes = {
         "hidden_size": HIDDEN,
         "intermediate_size": INNER,
@@ -77,7 +76,6 @@ def _rope(theta: float) -> dict[str, Any]:
 
 
 def tensors(kind: str, entries: int) -> dict[str, np.ndarray]:
-    """Returns the weights of a kind, float32."""
     modern = kind in _MODERN
     shapes = _modern_shapes(kind, entries) if modern else _post_norm_shapes(kind, entries)
     return drawn(shapes, 11, _is_gamma)

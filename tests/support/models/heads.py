@@ -258,7 +258,6 @@ REBUILD = "torch._utils _rebuild_tensor_v2"
 def write_torch(
     path: Path, arrays: Mapping[str, np.ndarray], pickled: bytes | None = None, packing: int = 0
 ) -> None:
-    """Writes a state dict; `pickled` takes the place of what names the tensors."""
     with zipfile.ZipFile(path, "w", packing) as archive:
         archive.writestr(f"{path.stem}/data.pkl", pickled or state_dict(arrays))
         archive.writestr(f"{path.stem}/byteorder", "little")

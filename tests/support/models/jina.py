@@ -29,7 +29,6 @@ _MLP = {
 
 
 def config(kind: str) -> dict[str, Any]:
-    """Returns config.json without the size of the vocabulary."""
     return {
         "model_type": "bert",
         "auto_map": CODE[kind],
@@ -49,7 +48,6 @@ def config(kind: str) -> dict[str, Any]:
 
 
 def tensors(kind: str, entries: int) -> dict[str, np.ndarray]:
-    """Returns the weights of a kind, float32."""
     width = _WIDTHS[kind]
     shapes: dict[str, tuple[int, ...]] = {
         "embeddings.word_embeddings.weight": (entries, width),

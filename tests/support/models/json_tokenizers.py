@@ -75,7 +75,6 @@ def word_piece() -> Tokenizer:
 
 
 def main() -> None:
-    """Writes all."""
     folder = GOLDEN.parent / "tokenizers"
     folder.mkdir(exist_ok=True)
     spaces = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]

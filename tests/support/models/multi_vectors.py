@@ -194,7 +194,6 @@ def _write_layers(
 
 
 def main() -> None:
-    """Writes the golden vectors."""
     from sentence_transformers import MultiVectorEncoder
 
     vectors: dict[str, np.ndarray] = {}

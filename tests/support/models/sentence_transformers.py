@@ -195,7 +195,6 @@ def write_kinds(folder: Path, kinds: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Writes the golden vectors."""
     from sentence_transformers import SentenceTransformer
 
     vectors = {}

@@ -40,7 +40,6 @@ MODEL2VEC: dict[str, dict[str, Any]] = {
 
 
 def write_static(folder: Path, kind: str) -> None:
-    """Writes a folder of one of `MODULES` or `MODEL2VEC`."""
     place = folder / "0_StaticEmbedding" if kind in MODULES else folder
     place.mkdir(parents=True)
     (place / "tokenizer.json").write_text(json.dumps(tokenizer := _tokenizer(kind)))
@@ -99,7 +98,6 @@ def _tokenizer(kind: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Writes the golden vectors."""
     from model2vec import StaticModel
     from sentence_transformers import SentenceTransformer
 

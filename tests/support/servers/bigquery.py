@@ -89,11 +89,9 @@ class BigQueryServer:
     refused: list[str] = field(default_factory=list)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """What a query gives."""
         return [row.values() for row in self.client.query(sql).result()]
 
     def fill(self, table: str, schema: list[tuple[str, str, str]], rows: list[dict]) -> None:
-        """Makes a table and its dataset with some rows."""
         from google.cloud import bigquery
 
         self.client.create_dataset(table.rsplit(".", 1)[0], exists_ok=True)

@@ -51,11 +51,9 @@ class DataflowServer:
 
     @property
     def job(self) -> dict[str, Any]:
-        """The newest job."""
         return list(self.jobs.values())[-1]
 
     def graph(self, job: dict[str, Any]) -> beam_runner_api_pb2.Pipeline:
-        """The graph that was staged for a job."""
         return beam_runner_api_pb2.Pipeline.FromString(self.staged_graph(job))
 
     def staged_graph(self, job: dict[str, Any]) -> bytes:

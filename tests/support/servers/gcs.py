@@ -170,7 +170,6 @@ class Proxy:
         return Counter(kind for _, kind in self.asked)
 
     def forget(self) -> None:
-        """Counts from zero again."""
         self.asked.clear()
         self.paths.clear()
         self.failed = 0

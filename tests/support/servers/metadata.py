@@ -43,7 +43,6 @@ class Metadata:
 
 @contextmanager
 def metadata_server() -> Iterator[Metadata]:
-    """Runs a server that gives both clouds' credentials."""
     made = Metadata()
 
     class Handler(BaseHTTPRequestHandler):

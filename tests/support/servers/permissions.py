@@ -37,7 +37,6 @@ class Account:
     granted: dict[str, set[str]] = field(default_factory=dict)
 
     def grant(self, resource: str, *roles: str) -> "Account":
-        """Grants roles on a resource."""
         for role in roles:
             self.granted.setdefault(resource, set()).update(ROLES[role])
         return self

@@ -44,7 +44,6 @@ def load_graph(bundle, special_ids, engine):
 
 @pytest.fixture(scope="module")
 def graph_of(minilm):
-    """The packaged model's graph by an engine."""
     return cache(lambda engine: load_graph(minilm, (101, 102), engine))
 
 

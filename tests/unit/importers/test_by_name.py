@@ -141,7 +141,6 @@ MULTI = {
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    """The cache of the hub with all of them."""
     folder = tmp_path_factory.mktemp("hub")
     for name, (kind, about) in MODELS.items():
         write_model(snapshot_folder(folder, name, COMMIT), kind, about)

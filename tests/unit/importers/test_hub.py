@@ -50,7 +50,6 @@ class HubServer:
 
 @contextmanager
 def hub_server() -> Iterator[HubServer]:
-    """Runs a hub in a thread."""
     with serving(_Handler) as http:
         hub = HubServer({"HF_ENDPOINT": f"http://127.0.0.1:{http.server_port}"})
         http.hub = hub  # type: ignore[attr-defined]

@@ -58,7 +58,6 @@ GENERIC = {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 
 def write_fast(source, vocab=None, max_word=None, **parts):
-    """Writes tokenizer.json."""
     entries = small_vocabulary() if vocab is None else vocab
     longest = {"max_input_chars_per_word": max_word} if max_word else {}
     model = MODEL | longest | {"vocab": {entry: number for number, entry in enumerate(entries)}}

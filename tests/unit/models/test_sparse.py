@@ -424,7 +424,6 @@ def test_a_head_that_is_not_computed_is_refused(tmp_path, settings, said):
 
 
 def masked_lm(folder, architectures, changes=None, **config):
-    """The bundle of a masked language model without modules."""
     write_splade(folder / "source", changes=changes)
     config |= {"architectures": architectures}
     change(folder / "source", {"modules.json": None, "config.json": config})

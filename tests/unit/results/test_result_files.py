@@ -20,7 +20,6 @@ NUMBERS = "embedding.list.element"
 
 
 def numbers(rows, dtype="float32"):
-    """Stored vectors."""
     vectors = np.random.default_rng(rows).standard_normal((rows, WIDTH), np.float32)
     return stored(vectors, dtype).values
 

@@ -26,7 +26,6 @@ INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-1, 300)
 
 
 def example(**values):
-    """The reference's bytes of one record."""
     feature = {}
     for name, value in values.items():
         if value and isinstance(value[0], bytes):

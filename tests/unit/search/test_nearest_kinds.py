@@ -21,7 +21,6 @@ def lists(splits, values):
 
 
 def write(folder, kind, files, dtype="float32"):
-    """A folder of files without run.json."""
     (folder / kind).mkdir(parents=True)
     first = 0
     for number, vectors in enumerate(files):

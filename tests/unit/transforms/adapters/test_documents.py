@@ -200,7 +200,6 @@ def test_metrics_count_what_became_of_the_documents(tiny_bundle, settings):
 
 
 def _counters(elements, transform):
-    """The counters of our namespace after a pipeline has run, by their names."""
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
     _ = pipeline | beam.Create(elements, reshuffle=False) | transform
     result = pipeline.run()

@@ -40,7 +40,6 @@ class Review(NamedTuple):
 
 @pytest.fixture(scope="module")
 def other_bundle(tmp_path_factory):
-    """A model with other weights than `tiny_bundle`."""
     return bundle_of(tmp_path_factory.mktemp("other"), write_tiny_huggingface, seed=7)
 
 

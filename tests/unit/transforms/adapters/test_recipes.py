@@ -51,7 +51,6 @@ class PubSubServer:
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def publish(self, request: Any, context: Any = None) -> Any:
-        """Adds messages to a topic."""
         with self._changed:
             messages = self.topics.setdefault(request.topic, [])
             ids = []
@@ -64,7 +63,6 @@ class PubSubServer:
         return types.PublishResponse(message_ids=ids)
 
     def pull(self, request: Any, context: Any) -> Any:
-        """Gives the messages of a subscription that nobody has; waits a second for the first."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting(request.subscription), _PATIENCE)
             messages = self._waiting(request.subscription)[: request.max_messages]
@@ -76,7 +74,6 @@ class PubSubServer:
         return types.PullResponse(received_messages=received)
 
     def acknowledge(self, request: Any, context: Any) -> Any:
-        """Marks messages as done for good."""
         with self._changed:
             self._done[request.subscription].update(dict.fromkeys(request.ack_ids, float("inf")))
         return Empty()
@@ -89,7 +86,6 @@ class PubSubServer:
 
 @contextmanager
 def pubsub_server() -> Iterator[PubSubServer]:
-    """Runs the server."""
     server = PubSubServer()
     handlers = {
         "Publisher": {"Publish": (server.publish, types.PublishRequest)},

@@ -6,7 +6,6 @@ from tests.support.command import write_json
 
 
 def read_records(folder, records, columns):
-    """The one block of some JSON records."""
     write_json(folder / "in.jsonl", *records)
     (block,) = read_input(folder, columns)
     return block
