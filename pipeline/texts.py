@@ -9,10 +9,10 @@ import numpy as np
 
 from bert_embed.base.errors import InputError, error_text
 from bert_embed.pipeline.options.flags import looks_like_table
-from bert_embed.pipeline.report.sample import TEXT_COLUMNS, Run, Sample
+from bert_embed.pipeline.report.sample import Run, Sample
 from bert_embed.pipeline.run.columns import extra_schema, recorded_columns
 from bert_embed.results.files import row_batches
-from bert_embed.results.names import parse_name
+from bert_embed.results.names import copied_columns, parse_name
 from bert_embed.results.run_record import RunRecord
 from bert_embed.search.nearest import Hit
 from bert_embed.storage.files import absolute, is_remote, join
@@ -30,41 +30,46 @@ _Key = tuple[int, int, str]  # block, part and id of a document
 def with_texts(
     hits: _Hits, settings: Mapping[str, Any], record: RunRecord | None, folder: str
 ) -> tuple[_Hits, str | None]:
-    """The hits in one output with their texts, and why none of them has a text, if so."""
+    """The hits in one output with extra columns and texts, and why none of them has a text."""
+    kept = copied_columns(settings, (record and record.input.extra_columns) or ())
+    if kept:
+        rows = _kept_rows(itertools.chain.from_iterable(hits), settings, folder, kept)
+        hits = [[replace(hit, **rows[hit.file, hit.row]) for hit in few] for few in hits]
     if settings.get("keep_text"):
-        texts = _kept_texts(itertools.chain.from_iterable(hits), settings, folder)
-        shown = [[replace(hit, text=texts[hit.file, hit.row]) for hit in few] for few in hits]
-        return shown, None
+        return hits, None
     if record is None:
         return hits, "without run.json its input is not known"
     return texts_of_input(hits, record, folder)
 
 
-def _kept_texts(
-    hits: Iterable[Hit], settings: Mapping[str, Any], folder: str
-) -> dict[tuple[str, int], str | None]:
-    """The texts beside the vectors, by file and row."""
+def _kept_rows(
+    hits: Iterable[Hit], settings: Mapping[str, Any], folder: str, columns: Sequence[str]
+) -> dict[tuple[str, int], dict[str, Any]]:
+    """The text and the extra columns beside the vectors, by file and row, as a `Hit` has them."""
     rows_of: dict[str, set[int]] = {}
     for hit in hits:
         rows_of.setdefault(hit.file, set()).add(hit.row)
-    texts: dict[tuple[str, int], str | None] = {}
+    found: dict[tuple[str, int], dict[str, Any]] = {}
     for name, rows in rows_of.items():
         chosen = np.array(sorted(rows), np.int64)
         batches = row_batches(
             *(join(folder, name), settings),
-            columns=TEXT_COLUMNS,
+            columns=columns,
             vectors=False,
             rows=_ROWS,
             chosen=chosen,
         )
-        try:
-            values = [text for batch in batches for text in batch.columns[0].to_pylist()]
-        except IndexError as error:
-            raise InputError(
-                f"{folder} is damaged: run.json says that it keeps texts, {name} has none"
-            ) from error
-        texts |= zip(((name, row) for row in chosen.tolist()), values, strict=True)
-    return texts
+        for row, values in zip(
+            chosen, (v for b in batches for v in b.columns.to_pylist()), strict=True
+        ):
+            missing = sorted({*columns} - {*values})
+            if missing:
+                raise InputError(
+                    f"{folder} is damaged: {name} has no column {missing[0]}, which run.json names"
+                )
+            extra = {each: values[each] for each in columns if each != "text"}
+            found[name, int(row)] = {"text": values.get("text"), "columns": extra}
+    return found
 
 
 def sample_texts(

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,6 +35,7 @@ class Hit:
     start: int | None = None
     stop: int | None = None  # code point after its last, likewise
     text: str | None = None  # the document or window; None where it is not known
+    columns: dict[str, Any] = field(default_factory=dict)  # the extra ones, by name
 
     @property
     def place(self) -> str:

@@ -44,6 +44,9 @@ def run_search(options: SearchOptions) -> int:
         for rank, hit in enumerate(hits, 1):
             source = f"  ({hit.folder})" if len(folders) > 1 else ""
             answer(f"{rank:3d}. {hit.score:.4f}  {hit.place}{source}")
+            if hit.columns:
+                shown = "; ".join(f"{name}: {value}" for name, value in hit.columns.items())
+                answer(f"             {excerpt(shown, _EXCERPT)}")
             if hit.text is not None:
                 answer(f"             {excerpt(hit.text, _EXCERPT)}")
     return ExitCode.DONE
@@ -56,8 +59,10 @@ def _json(query: str, hits: Sequence[Hit]) -> str:
         row = {"rank": rank, "score": hit.score, "id": hit.id, "text": hit.text}
         if hit.start is not None:
             row |= {"start": hit.start, "stop": hit.stop}
+        if hit.columns:
+            row["columns"] = hit.columns
         rows.append(row | {"output": hit.folder, "file": hit.file})
-    return json.dumps({"query": query, "hits": rows}, ensure_ascii=False)
+    return json.dumps({"query": query, "hits": rows}, ensure_ascii=False, default=str)
 
 
 def _named_outputs(named: Sequence[str]) -> list[str]:

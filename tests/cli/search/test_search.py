@@ -95,6 +95,26 @@ def test_json_holds_every_query_with_its_hits(output, tmp_path, search):
     assert "start" not in first
 
 
+@pytest.mark.parametrize("keep_text", [False, True])
+def test_hits_show_the_extra_columns(run, search, tiny_bundle, keep_text):
+    lines = [
+        {"id": "a", "text": "the bank", "title": "Money", "year": 1999},
+        {"id": "b", "text": "a river", "title": None, "year": 2001},
+    ]
+    flags = {"model": tiny_bundle, "extra_columns": "title,year:int64", "keep_text": keep_text}
+    output = run({"in.jsonl": "\n".join(map(json.dumps, lines))}, **flags)
+    printed = search(output, "the bank", "--k=2").out
+    assert "a\n             title: Money; year: 1999\n             the bank\n" in printed
+    assert "title: None; year: 2001\n             a river\n" in printed
+    hits = json.loads(search(output, "the bank", "--json").out)["hits"]
+    assert [hit["columns"] for hit in hits] == [
+        {"title": "Money", "year": 1999},
+        {"title": None, "year": 2001},
+    ]
+    (found,) = bert_embed.nearest(str(output), ["the bank"], k=1)
+    assert found[0].columns == {"title": "Money", "year": 1999}
+
+
 def test_queries_that_are_cut_are_counted(output, tmp_path, search):
     lines = ["a boat", "a boat " * 200, "a boat " * 100]
     (tmp_path / "queries.txt").write_text("\n".join(lines))
