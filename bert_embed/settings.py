@@ -307,11 +307,11 @@ class TextSpec:
         if self.needs_tokens:
             raise SettingError("chunk", "requires granularity sentence alone", "granularity")
         if self.overlap and not self.fills_chunks:
-            said = "of chunks requires chunk_tokens, or chunk tokens"
-            raise SettingError("overlap", said, "chunk_tokens", "chunk")
+            said = f"of chunks requires their most tokens, such as chunk {self.chunk}:200"
+            raise SettingError("overlap", said, "chunk")
         if self.chunk_tokens is not None and (self.overlap or 0) >= self.chunk_tokens:
-            said = f"must be below chunk_tokens, got {self.overlap}"
-            raise SettingError("overlap", said, "chunk_tokens")
+            said = f"must be below the {self.chunk_tokens} tokens of a chunk, got {self.overlap}"
+            raise SettingError("overlap", said)
         if self.long_text != "truncate":
             raise SettingError("chunk", f"conflicts with long_text {self.long_text}", "long_text")
 

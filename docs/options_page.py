@@ -24,6 +24,7 @@ _TYPES: dict[Any, str] = {
     flags.place: "Path",
     flags.places: "Path | Sequence[Path]",
     flags.Choice: "str",
+    flags.Sized: "str",
     flags.one_text: "str",
     flags.separator: "str",
 }

@@ -68,8 +68,8 @@ def exhausted(error: BaseException | str) -> str | None:
 def flag_message(error: BaseException) -> str:
     """Returns an error's message, with dashes before the settings that it names.
 
-    >>> flag_message(SettingError("chunk_tokens", "requires chunk", "chunk"))
-    '--chunk_tokens requires --chunk'
+    >>> flag_message(SettingError("chunk_context", "requires chunk", "chunk"))
+    '--chunk_context requires --chunk'
     """
     message, names = error_text(error), getattr(error, "settings", ())
     leading = ""

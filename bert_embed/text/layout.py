@@ -321,8 +321,8 @@ def _check_chunks(text_spec: TextSpec, room: int) -> None:
     most = text_spec.chunk_tokens or room
     if most > room and not text_spec.pools_late:
         raise SettingError(
-            "chunk_tokens",
-            f"must be at most {room}, the tokens of a text that fit a row of max_seq_length "
+            "chunk",
+            f"must have at most {room} tokens, those of a text that fit a row of max_seq_length "
             f"{text_spec.max_seq_length}, got {most}",
             "max_seq_length",
         )

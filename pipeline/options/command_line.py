@@ -351,7 +351,7 @@ EVERYDAY = {
     *("output", "overwrite", "output_format", "output_table", "output_dtype"),
     *("skip_existing", "max_deleted", "keep_text", "max_rejected"),
     *("model", "granularity", "vectors", "layers", "layer_combine", "pooling", "max_seq_length"),
-    *("long_text", "chunk", "chunk_tokens", "prompt", "normalize", "precision"),
+    *("long_text", "chunk", "prompt", "normalize", "precision"),
     *("runner", "dry_run"),
 }
 _UNRECOGNIZED = "unrecognized arguments: "  # argparse's own words

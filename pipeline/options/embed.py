@@ -25,6 +25,7 @@ from bert_embed.pipeline.options.flags import (
     CheckedOptions,
     Choice,
     Flag,
+    Sized,
     flag,
     flags_of,
     joined_names,
@@ -85,12 +86,12 @@ OF_RESULT = (
     *("block_bytes", "output_format", "output_dtype"),
     *("keep_text", "report", "granularity", "vectors", "top_k"),
     *("layers", "layer_combine", "pooling", "max_seq_length"),
-    *("long_text", "overlap", "chunk", "chunk_tokens", "chunk_context"),
+    *("long_text", "overlap", "chunk", "chunk_context"),
     *("prompt", "dim", "normalize", "precision"),
 )
 _OF_TEXTS = (
     *("granularity", "vectors", "top_k", "long_text", "overlap"),
-    *("chunk", "chunk_tokens", "chunk_context"),
+    "chunk_context",
 )
 _OF_VECTORS = ("layers", "layer_combine", "pooling", "normalize", "dim")
 _TO_BIGQUERY = ("output_format", ("bigquery",))
@@ -264,12 +265,10 @@ class Options(CheckedOptions):
         kind=AT_LEAST_ZERO,
     )
     chunk: str | None = embed_flag(
-        "give each of these parts of a document a vector of its own", choices=CHUNKS
-    )
-    chunk_tokens: int | None = embed_flag(
-        "fill chunks up to N tokens (default: a sentence or paragraph a chunk; tokens fill a row)",
-        "N",
-        kind=POSITIVE,
+        f"give each of these parts of a document a vector of its own: {', '.join(CHUNKS)} (which "
+        "fill a row); sentence:200 and the like fill chunks up to 200 tokens",
+        "NAME[:N]",
+        kind=Sized(CHUNKS),
     )
     chunk_context: tuple[str, ...] | None = embed_flag(
         "what the model sees before each chunk: columns such as title, headings for those of "
@@ -376,6 +375,9 @@ class Options(CheckedOptions):
             vectors = ("dense", *sorted(asked))
         of_texts = {name: getattr(self, name) for name in _OF_TEXTS}
         of_texts = {name: value for name, value in of_texts.items() if value is not None}
+        if self.chunk is not None:
+            of_texts["chunk"], _, most = self.chunk.partition(":")
+            of_texts["chunk_tokens"] = int(most) if most else None
         normalize = self.normalize is True
         fixed = {"prompt": prompt, "normalize_tokens": normalize, "keep_text": self.keep_text}
         return TextSpec(max_seq_length, **{"vectors": vectors, **of_texts, **fixed})

@@ -184,6 +184,23 @@ def looks_like_table(text: str) -> bool:
     return ":" in text or ("-" in text.split(".")[0] and not text.endswith(_SUFFIXES))
 
 
+@dataclass(frozen=True)
+class Sized:
+    """One of some names, and behind a colon a number of at least 1, or none."""
+
+    names: Collection[str]
+
+    @property
+    def pattern(self) -> str:
+        """What a text of it matches."""
+        return f"({'|'.join(self.names)})(:{POSITIVE.pattern})?"
+
+    def __call__(self, name: str, value: Any) -> str:
+        text, colon, size = one_text(name, value).partition(":")
+        Choice(self.names)(name, text)
+        return f"{text}:{POSITIVE(name, size)}" if colon else text
+
+
 _SEPARATORS = {"tab": "\t", r"\t": "\t", "space": " ", "^A": "\x01", r"\x01": "\x01"}
 
 

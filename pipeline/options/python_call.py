@@ -78,7 +78,6 @@ class EmbedKeywords(TypedDict, total=False):
     long_text: str | None
     overlap: int | None
     chunk: str | None
-    chunk_tokens: int | None
     chunk_context: str | Sequence[str] | None
     prompt: str | None
     dim: int | None

@@ -45,8 +45,8 @@ def one_sentence(capsys, message, words):
         ({"dim": 1000}, "--dim must be between 1 and 32"),
         ({"pooling": "average"}, "--pooling must be one of mean, max"),
         (
-            {"chunk": "tokens", "chunk_tokens": 2, "overlap": 2},
-            "--overlap must be below --chunk_tokens, got 2",
+            {"chunk": "tokens:2", "overlap": 2},
+            "--overlap must be below the 2 tokens of a chunk, got 2",
         ),
         ({"chunk": "sentence", "text_b_column": "b"}, "--chunk is for single texts and conflicts"),
         (

@@ -130,7 +130,7 @@ def test_examples_chunks_and_empty_files_are_counted_as_their_runs_count_them(
     whole = record(small / "out")
     assert found["documents"] == whole["counts"]["embedded"]
     assert found["tokens"] == whole["tokens"]
-    flags = {"max_seq_length": MOST, "chunk": "tokens", "chunk_tokens": 10}
+    flags = {"max_seq_length": MOST, "chunk": "tokens:10"}
     output = run(small / "in", "chunks", **flags)
     words = [f"--{name}={value}" for name, value in flags.items()]
     found = estimated(capsys, tiny_bundle, f"--input={small}/in", *words, "--seconds=0")

@@ -26,7 +26,7 @@ _CUT = ["--block_bytes=1000", "--report=false"]
 PART_DOCS = 4
 RUNS = {
     "parquet": ["--granularity=sentence,word", "--extra_columns=tag", "--normalize", *_CUT],
-    "jsonl": ["--output_format=jsonl", "--chunk=tokens", "--chunk_tokens=16", *_CUT],
+    "jsonl": ["--output_format=jsonl", "--chunk=tokens:16", *_CUT],
     "tfrecord": ["--output_format=tfrecord", "--output_dtype=float16", "--layers=-2", *_CUT],
 }
 

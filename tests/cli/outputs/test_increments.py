@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
         {"granularity": "word"},
         {"granularity": "token"},
         {"long_text": "windows", "max_seq_length": 6, "overlap": 1},
-        {"chunk": "tokens", "chunk_tokens": 3, "overlap": 1},
+        {"chunk": "tokens:3", "overlap": 1},
     ],
     ids=lambda flags: "-".join(map(str, flags.values())) or "default",
 )

@@ -28,7 +28,7 @@ STORED = {
     "a stack": {"layers": "-1,-2", "layer_combine": "stack"},
     "one number": {"dim": 1, "keep_text": True},
     "windows": {"max_seq_length": 8, "long_text": "windows"},
-    "chunks": {"chunk": "tokens", "chunk_tokens": 6, "keep_text": True},
+    "chunks": {"chunk": "tokens:6", "keep_text": True},
 }
 
 

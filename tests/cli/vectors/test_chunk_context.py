@@ -95,7 +95,7 @@ def test_late_chunks_leave_the_context_out_of_their_mean(run, tiny_bundle, sourc
         ]
         np.testing.assert_allclose(vectors(output)[own], wanted, atol=1e-5)
     # In windows, each of which has the context before it, no chunk is lost.
-    output = run(source, "windows", **flags | {"max_seq_length": 16, "chunk_tokens": 40})
+    output = run(source, "windows", **flags | {"max_seq_length": 16, "chunk": "sentence:40"})
     assert " ".join(rows(output)["text"]).split() == " ".join(found["text"]).split()
     assert np.isfinite(vectors(output)).all()
 

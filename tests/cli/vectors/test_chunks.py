@@ -25,7 +25,7 @@ DOCUMENTS = {
 }
 
 
-OF_CHUNKS = ("chunk", "chunk_tokens", "overlap")
+OF_CHUNKS = ("chunk", "overlap")
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ def test_the_summary_says_how_many_chunks_a_second(run, monkeypatch):
     "flags",
     [
         {"chunk": "sentence"},
-        {"chunk": "paragraph", "chunk_tokens": 11},
-        {"chunk": "tokens", "chunk_tokens": 11, "overlap": 2, "normalize": True},
+        {"chunk": "paragraph:11"},
+        {"chunk": "tokens:11", "overlap": 2, "normalize": True},
     ],
     ids=lambda flags: flags["chunk"],
 )
@@ -155,13 +155,14 @@ def test_every_format_has_the_same_chunks(run, corpus):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"chunk_tokens": 5}, "--chunk_tokens requires --chunk"),
+        ({"overlap": 5}, "--overlap requires --long_text window or windows, or --chunk"),
+        ({"chunk": "sentence", "overlap": 5}, "their most tokens, such as --chunk sentence:200"),
         (
             {"chunk": "tokens", "granularity": "token"},
             "--chunk requires --granularity sentence alone",
         ),
         ({"chunk": "tokens", "long_text": "window"}, "--chunk conflicts with --long_text window"),
-        ({"chunk": "tokens", "chunk_tokens": 600}, "--chunk_tokens must be at most 62"),
+        ({"chunk": "tokens:600"}, "--chunk must have at most 62 tokens"),
         (
             {"chunk": "tokens", "chunk_context": "document", "pooling": "cls"},
             "--chunk_context document takes the mean of tokens and conflicts with --pooling cls",

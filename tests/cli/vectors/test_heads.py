@@ -172,7 +172,7 @@ def test_other_formats_hold_the_same_weights(run, splade, corpus, both, scipy, o
 def test_kept_windows_and_chunks_have_a_row_each(run, splade, corpus):
     for flags, piece in (
         ({"long_text": "windows"}, "window"),
-        ({"chunk": "tokens", "chunk_tokens": 8}, "chunk"),
+        ({"chunk": "tokens:8"}, "chunk"),
     ):
         output = run(corpus, piece, model=splade, vectors="dense,sparse", **flags)
         dense, found = rows(output), sparse_rows(output)

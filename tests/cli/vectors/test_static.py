@@ -77,7 +77,7 @@ def test_a_query_without_a_token_is_told_of(tmp_path, flags, capsys):
 
 
 def test_chunks_are_the_means_of_their_tokens(tmp_path, bundle, flags):
-    assert main(["embed", *flags, "--chunk=tokens", "--chunk_tokens=3"]) == ExitCode.DONE
+    assert main(["embed", *flags, "--chunk=tokens:3"]) == ExitCode.DONE
     chunks = pq.read_table(tmp_path / "out" / "chunks").to_pylist()[:2]
     assert [chunk["num_tokens"] for chunk in chunks] == [3, 2]
     wanted = Encoder(bundle, threads=1).encode(["the bank of", "the river"])

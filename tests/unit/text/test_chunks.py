@@ -137,8 +137,14 @@ def test_ranges_cover_all_and_advance(lengths, most, overlap, finer):
     [
         ({"chunk_tokens": 5}, "chunk_tokens requires chunk"),
         ({"chunk": "line"}, "chunk must be one of sentence, paragraph, tokens, got 'line'"),
-        ({"chunk": "sentence", "overlap": 2}, "overlap of chunks requires chunk_tokens"),
-        ({"chunk": "tokens", "chunk_tokens": 2, "overlap": 2}, "below chunk_tokens, got 2"),
+        (
+            {"chunk": "sentence", "overlap": 2},
+            "their most tokens, such as chunk sentence:200",
+        ),
+        (
+            {"chunk": "tokens", "chunk_tokens": 2, "overlap": 2},
+            "below the 2 tokens of a chunk",
+        ),
         ({"chunk": "tokens", "granularity": ("token",)}, "requires granularity sentence alone"),
         (
             {"chunk": "tokens", "chunk_context": ("document",), "long_text": "reject"},
