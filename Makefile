@@ -100,7 +100,7 @@ check: .venv/dev model $(GO_LINTERS)  ## lint code, scripts, images, workflows a
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck -x $(wildcard deploy/*/*.sh findings/*.sh) .ci/run
+	$(BIN)/shellcheck -x $(wildcard deploy/*.sh deploy/*/*.sh findings/*.sh) .ci/run
 	$(BIN)/hadolint $(wildcard deploy/*/Dockerfile)
 	$(BIN)/yamllint --strict --config-file .github/yamllint.yaml .github .pre-commit-config.yaml deploy mkdocs.yml
 	$(if $(GO_LINTERS),build/actionlint -shellcheck $(BIN)/shellcheck,@echo "no Go here: workflows and manifests are not checked")
