@@ -103,7 +103,7 @@ function rejectedSection() {
     parts.push(
       table(
         [
-          ["reason", (each) => each.reason, "name"],
+          ["reason", (each) => each.reason],
           ["records", (each) => whole(each.count), "number"],
           ["first places", (each) => each.places.map(place), "name"],
         ],
