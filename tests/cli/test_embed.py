@@ -1,7 +1,5 @@
 """The whole way: files in, rows out."""
 
-import bz2
-import gzip
 import itertools
 import json
 import time
@@ -9,7 +7,6 @@ import time
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import zstandard
 
 import bert_embed
 from tests.support.command import files, record, rejected, rows, vectors
@@ -79,14 +76,6 @@ def test_vector_options_reach_the_files(run, tiny_bundle, flags, shape):
     assert kept["shape"] == list(shape)
 
 
-def test_truncation_is_counted_and_marked(run):
-    output = run({"in.txt": "one two three four five\none two\n"}, max_seq_length=5)
-    table = rows(output)
-    assert table["truncated"] == [True, False]
-    assert table["num_tokens"][0] == 5
-    assert record(output)["counts"]["truncated"] == 1
-
-
 def test_neither_blocks_nor_batches_change_ids_and_vectors(run):
     """Nor does another format of the output."""
     texts = {"in.txt": "\n".join(TEXTS * 2)}
@@ -102,24 +91,6 @@ def test_neither_blocks_nor_batches_change_ids_and_vectors(run):
     one, other = bert_embed.read(whole), bert_embed.read(lines)
     assert one[0] == other[0]
     np.testing.assert_array_equal(one[1], other[1])
-
-
-@pytest.mark.slow
-def test_compression_goes_by_suffix(run):
-    data = ("\n".join(TEXTS) + "\n").encode() * 8
-    expected = rows(run({"plain.txt": data}, "plain"))
-    frames = [zstandard.compress(piece) for piece in (data[:500], data[500:])]
-    for name, packed in (
-        ("a.txt.gz", gzip.compress(data[:900]) + gzip.compress(data[900:])),
-        ("b.txt.bz2", bz2.compress(data)),
-        ("c.txt.zst", b"".join(frames)),
-    ):
-        output = run({name: packed}, f"out-{name}", block_bytes=60, part_docs=7)
-        found = rows(output)
-        assert found["text_hash"] == expected["text_hash"]
-        offsets = [each.rsplit(":", 1)[1] for each in found["id"]]
-        assert offsets == [each.rsplit(":", 1)[1] for each in expected["id"]]
-        assert record(output)["counts"]["records"] == len(TEXTS) * 8
 
 
 def test_folders_globs_and_several_inputs_are_read_once_in_order(tmp_path, run, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from bert_embed.pipeline.run import graph
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.infer import BlockModelHandler
-from tests.support.command import block_records, embed, files, flags_of, ran, record, rejected, rows
+from tests.support.command import block_records, files, flags_of, ran, record, rejected, rows
 from tests.support.engines import load_watched
 from tests.support.forks import python
 
@@ -73,34 +73,28 @@ def hang(number, ids):
         NEVER.wait()
 
 
-def test_a_hanging_block_is_named_and_can_be_left_out(
-    tmp_path, corpus, poison, tiny_bundle, hanging, capsys, monkeypatch
-):
+def test_a_hanging_block_is_named_and_can_be_left_out(run, corpus, poison, hanging, monkeypatch):
     monkeypatch.setattr(graph, "INFERENCE_TIMEOUT", 2.0)
-    flags = dict(SMALL)
-    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 1
-    told = capsys.readouterr().err
-    assert f"error: the job failed: block {poison}, {corpus}:" in told
-    assert "the model hangs, no call came to an end in 2 s" in told
-    assert "Traceback" not in told
-    assert record(tmp_path / "out")["status"] == "failed"
-    done = len(block_records(tmp_path / "out"))
-
-    flags["skip_blocks"] = str(poison)
-    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 0
-    counts = record(tmp_path / "out")["counts"]
+    output = run(corpus, code=1, **SMALL)
+    assert f"error: the job failed: block {poison}, {corpus}:" in run.err
+    assert "the model hangs, no call came to an end in 2 s" in run.err
+    assert "Traceback" not in run.err
+    assert record(output)["status"] == "failed"
+    done = len(block_records(output))
+    run(corpus, **SMALL, skip_blocks=poison)
+    counts = record(output)["counts"]
     assert counts["records"] == 600
     assert counts["embedded"] + counts["rejected"] == 600
     assert counts["parts_reused"] == done
-    assert record(tmp_path / "out")["rejected"] == {"block skipped on request": counts["rejected"]}
-    refused = rejected(tmp_path / "out")
+    assert record(output)["rejected"] == {"block skipped on request": counts["rejected"]}
+    refused = rejected(output)
     assert len(refused) == counts["rejected"]
     assert POISON in [each["record"] for each in refused]
     assert {each["stage"] for each in refused} == {"read"}
 
 
 def test_a_block_that_kills_its_process_is_logged_left_out_and_taken_up_again(
-    tmp_path, corpus, poison, tiny_bundle, capsys
+    tmp_path, run, corpus, poison, tiny_bundle
 ):
     output = tmp_path / "out"
     program = KILLER.replace("POISON_ID", str(poison_id(tiny_bundle)))
@@ -110,25 +104,21 @@ def test_a_block_that_kills_its_process_is_logged_left_out_and_taken_up_again(
     assert died.returncode == -9, died.stderr
     assert died.stderr.rstrip().endswith(f"block {poison} begins: {place}")
     done = len(block_records(output))
-
-    assert embed(output, tiny_bundle, corpus, **SMALL, skip_blocks=poison) == 0
+    run(corpus, **SMALL, skip_blocks=poison)
     assert record(output)["counts"]["parts_reused"] == done
     assert {each["reason"] for each in rejected(output)} == {"block skipped on request"}
-    assert embed(output, tiny_bundle, corpus, **SMALL, skip_blocks=poison) == 0
-    assert "nothing to do" in capsys.readouterr().out
-
+    run(corpus, **SMALL, skip_blocks=poison)
+    assert "nothing to do" in run.out
     # With a model that is mended, the same command without --skip_blocks does what is missing.
-    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
-    assert embed(tmp_path / "whole", tiny_bundle, corpus, **SMALL) == 0
-    assert files(output) == files(tmp_path / "whole")
+    run(corpus, **SMALL)
+    assert files(output) == files(run(corpus, "whole", **SMALL))
     counts = record(output)["counts"]
     assert (counts["embedded"], counts["rejected"]) == (600, 0)
     assert counts["parts_reused"] == counts["parts"] - 1
     assert len(rows(output)["id"]) == 600
 
 
-def test_a_block_the_run_does_not_have_cannot_be_left_out(tmp_path, corpus, tiny_bundle, capsys):
-    assert embed(tmp_path / "out", tiny_bundle, corpus, skip_blocks="99") == 2
-    assert "--skip_blocks 99: the run has 1 block, number 0 to 0" in capsys.readouterr().err
-    assert embed(tmp_path / "out", tiny_bundle, corpus, skip_blocks="a") == 2
-    assert "--skip_blocks must be block numbers with commas" in capsys.readouterr().err
+def test_a_block_the_run_does_not_have_cannot_be_left_out(run, corpus):
+    message = "--skip_blocks 99: the run has 1 block, number 0 to 0"
+    run.refused(corpus, message, skip_blocks="99")
+    run.refused(corpus, "--skip_blocks must be block numbers with commas", skip_blocks="a")

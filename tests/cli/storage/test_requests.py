@@ -67,14 +67,13 @@ def test_finished_blocks_are_found_by_one_listing(gcs, proxied, tiny_bundle, tmp
     assert len(blocks) <= 4
 
 
-def test_many_objects_cost_a_request_each(gcs, proxied, tiny_bundle, tmp_path):
+def test_many_objects_cost_a_request_each(gcs, proxied, run):
     there = gcs.client.create_bucket("many")
     for number in range(60):
         there.blob(f"texts/{number:03d}.txt").upload_from_string(f"text number {number}\n")
     proxied.forget()
-    assert embed(tmp_path / "out", tiny_bundle, "gs://many/texts", report="false") == 0
-    assert len(rows(tmp_path / "out")["id"]) == 60
-    assert rows(tmp_path / "out")["id"][7] == "gs://many/texts/007.txt:0"
+    ids = rows(run("gs://many/texts", report="false"))["id"]
+    assert (len(ids), ids[7]) == (60, "gs://many/texts/007.txt:0")
     counts = proxied.counts()
     assert counts["read"] <= 60 + 3  # and the first one for the checks of the command line
     assert counts["list"] <= 6
@@ -92,32 +91,31 @@ def test_a_large_object_is_read_once(gcs, proxied, run):
     assert proxied.counts()["read"] <= 5 + 3
 
 
-def test_the_end_of_a_parquet_object_is_read_once(gcs, proxied, tiny_bundle, tmp_path):
+def test_the_end_of_a_parquet_object_is_read_once(gcs, proxied, run, tmp_path):
     """By the plan, and by the worker, which finds all of a small object there."""
     there = gcs.client.create_bucket("footers")
     pq.write_table(pa.table({"text": ["the bank of the river"]}), tmp_path / "in.parquet")
     for number in range(20):
         there.blob(f"texts/{number:03d}.parquet").upload_from_filename(tmp_path / "in.parquet")
     proxied.forget()
-    assert embed(tmp_path / "out", tiny_bundle, "gs://footers/texts", report="false") == 0
-    assert len(rows(tmp_path / "out")["id"]) == 20
+    assert len(rows(run("gs://footers/texts", report="false"))["id"]) == 20
     assert proxied.counts()["read"] <= 2 * 20 + 3
 
 
 @pytest.mark.parametrize(("bytes_a_request", "read"), [(1 << 10, 150), (2 << 20, 64), (4 << 20, 0)])
 def test_a_report_reads_the_texts_of_few_objects(
-    gcs, proxied, tiny_bundle, tmp_path, monkeypatch, capsys, bytes_a_request, read
+    gcs, proxied, run, monkeypatch, capsys, bytes_a_request, read
 ):
     """All of 150 in blocks of 64 where 128 MiB are worth as many requests, one block, or none."""
     there = gcs.client.create_bucket(f"report{read}")
-    for number in range(150):
-        there.blob(f"texts/{number:03d}.txt").upload_from_string(f"text number {number}\n")
-    assert embed(tmp_path / "out", tiny_bundle, f"gs://report{read}/texts", report="false") == 0
+    whole = [f"text number {number}" for number in range(150)]
+    for number, text in enumerate(whole):
+        there.blob(f"texts/{number:03d}.txt").upload_from_string(f"{text}\n")
+    output = run(f"gs://report{read}/texts", report="false")
     proxied.forget()
     monkeypatch.setattr(texts, "_REQUEST_BYTES", bytes_a_request)
-    assert main(["report", str(tmp_path / "out")]) == 0
-    whole = [f"text number {number}" for number in range(150)]
-    shown = content(tmp_path / "out")["documents"]["texts"]
+    assert main(["report", str(output)]) == 0
+    shown = content(output)["documents"]["texts"]
     assert shown == ([*whole[:read], *[""] * (150 - read)] if read else None)
     assert proxied.counts()["read"] == read
     assert ("too many small objects" in capsys.readouterr().err) == (read == 0)

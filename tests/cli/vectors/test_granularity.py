@@ -3,18 +3,17 @@
 import json
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from tests.support.command import record, rejected, rows, vectors
+from tests.support.command import record, rows, vectors
 from tests.support.models.sentence_transformers import (
     dense,
     write_chain,
     write_sentence_transformers,
 )
 from tests.support.models.tiny import bundle_of
-from tests.support.rounding import UNIT_ROUNDOFF, assert_near, relative_error
+from tests.support.rounding import assert_near, relative_error
 
 LONG = " ".join(["the bank of the river", "and the money of the bank"] * 9)
 
@@ -79,17 +78,6 @@ def test_all_granularities_come_from_one_pass(run, encoder):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
-def test_words_say_what_truncation_cut(run):
-    own = {"id": "given", "text": ["the", "of", "banks", "river"]}
-    source = {"in.jsonl": [own, {"id": "own", "text": "the of banks river"}]}
-    output = run(source, granularity="word", max_seq_length=5)
-    given, own = pq.read_table(next(output.glob("words/part-*")))["words"].to_pylist()
-    assert [word["truncated"] for word in given] == [False, False, True, True]
-    assert [word["embedding"] is None for word in given] == [False, False, False, True]
-    assert [word["word"] for word in own] == ["the", "of", "banks"]
-    assert [word["truncated"] for word in own] == [False, False, True]
-
-
 def test_long_texts_in_windows(run, encoder):
     texts = {"in.txt": f"short\n{LONG}\n"}
     flags = {"long_text": "window", "max_seq_length": 16, "overlap": 4}
@@ -109,13 +97,6 @@ def test_long_texts_in_windows(run, encoder):
     np.testing.assert_array_equal(read, vectors(output))
 
 
-def test_long_texts_refused(run):
-    output = run({"in.txt": f"short\n{LONG}\n"}, long_text="reject", max_seq_length=16)
-    assert len(rows(output)["id"]) == 1
-    found = [(each["stage"], each["reason"]) for each in rejected(output)]
-    assert found == [("tokenize", "text too long")]
-
-
 def test_second_texts_from_a_column(run, encoder):
     answers = ["of the river", None, "of money"]
     lines = [{"id": n, "question": "the bank", "answer": each} for n, each in enumerate(answers)]
@@ -130,21 +111,6 @@ def test_a_prompt_is_part_of_the_run(run, encoder):
     output = run(texts, prompt="money: ")
     assert_near(vectors(output), encoder.encode(["money: the bank", "money: river"]))
     run.refused(texts, "(--prompt changed since)")
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "ubinary"])
-def test_every_output_type_reads_back(run, encoder, dtype):
-    exact = encoder.encode(["the bank", "river of money"])
-    # A number is stored with one rounding; int8 has 254 steps from the least to the largest.
-    largest = np.abs(exact).max()
-    within = {name: largest * unit for name, unit in UNIT_ROUNDOFF.items()}
-    within |= {"int8": largest / 254, "ubinary": 0}
-    for kind in ("parquet", "jsonl"):
-        flags = {"output_dtype": dtype, "output_format": kind}
-        _, found = bert_embed.read(run({"in.txt": "the bank\nriver of money\n"}, kind, **flags))
-        wanted = np.where(exact > 0, 1, -1) if dtype == "ubinary" else exact
-        allowed = within[dtype] + largest * 2 * relative_error()
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)
 
 
 def test_a_document_of_a_hundred_thousand_words(run, encoder):

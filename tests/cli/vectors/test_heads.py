@@ -23,7 +23,6 @@ from tests.support.models.heads import (
     VOCABULARY,
     write_classifier,
     write_m3,
-    write_masked_lm,
     write_splade,
 )
 from tests.support.models.multi_vectors import write_multi_vectors
@@ -148,16 +147,6 @@ def test_a_killed_run_of_all_kinds_continues_to_the_same_bytes(
     assert record(output)["counts"]["parts_reused"] == 2
 
 
-def test_the_largest_weights_stay(tmp_path, splade, corpus, both):
-    output = tmp_path / "out"
-    assert embed(output, splade, corpus, top_k=3, part_docs=7) == 0
-    for few, every in zip(sparse_rows(output), sparse_rows(both), strict=True):
-        weights = dict(zip(every["indices"], every["values"], strict=True))
-        kept = sorted(sorted(weights, key=lambda index: (-weights[index], index))[:3])
-        assert few["indices"] == kept
-        assert few["values"] == [weights[index] for index in kept]
-
-
 @pytest.mark.parametrize("output_format", ["jsonl", "tfrecord"])
 def test_other_formats_hold_the_same_weights(run, splade, corpus, both, scipy, output_format):
     output = run(corpus, model=splade, vectors="dense,sparse", output_format=output_format)
@@ -167,18 +156,6 @@ def test_other_formats_hold_the_same_weights(run, splade, corpus, both, scipy, o
     for name in ("indptr", "indices", "data"):
         np.testing.assert_array_equal(getattr(weights, name), getattr(expected, name))
     np.testing.assert_array_equal(bert_embed.read(output)[1], bert_embed.read(both)[1])
-
-
-def test_kept_windows_and_chunks_have_a_row_each(run, splade, corpus):
-    for flags, piece in (
-        ({"long_text": "windows"}, "window"),
-        ({"chunk": "tokens:8"}, "chunk"),
-    ):
-        output = run(corpus, piece, model=splade, vectors="dense,sparse", **flags)
-        dense, found = rows(output), sparse_rows(output)
-        assert len(found) > 40
-        wanted = list(zip(dense["id"], dense[piece], strict=True))
-        assert [(row["id"], row[piece]) for row in found] == wanted
 
 
 def test_what_an_earlier_output_has_is_skipped_only_of_the_same_kinds(
@@ -237,19 +214,6 @@ def test_examples_give_sparse_vectors(tmp_path, run, splade, tiny_bundle, corpus
     assert [row["indices"] for row in found] == [row["indices"] for row in wanted]
     message = "sparse: this model makes dense vectors alone"
     run.refused(corpus, message, "none", vectors="sparse")
-
-
-@pytest.mark.slow
-def test_a_folder_of_a_masked_language_model_makes_sparse_vectors(tmp_path, run, corpus):
-    model = tmp_path / "model"
-    write_masked_lm(model, "multilingual")
-    for flags, made in (({}, "embeddings"), ({"vectors": "sparse"}, "sparse")):
-        output = run(corpus, made, model=model, **flags)
-        assert {one for one in ("embeddings", "sparse") if (output / one).is_dir()} == {made}
-    found = {row["id"]: row for row in sparse_rows(output)}
-    expected = bert_embed.load(str(model)).encode(f"{LINES[0]} 0", kind="sparse")
-    assert found["0"]["indices"] == expected.indices.tolist()
-    assert found["0"]["values"] == expected.values.tolist()
 
 
 @pytest.fixture(scope="module")
