@@ -53,6 +53,7 @@ ELSEWHERE = {
         "import apache_beam as beam\nfrom apache_beam.options",
     ): "tests/unit/transforms/adapters/test_recipes.py",
     ("docs/beam.md", "pipeline:"): "tests/integration/notebooks/test_yaml.py",
+    ("docs/beam.md", "FROM apache"): "needs Docker",
     (
         "docs/compare.md",
         "of 200 queries ",
