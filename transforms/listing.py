@@ -4,7 +4,7 @@ import base64
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import astuple, dataclass, replace
 from fnmatch import fnmatchcase
@@ -153,53 +153,19 @@ def list_input(
     infos: dict[str, FileInfo] = {}
     skipped: dict[str, str] = {}
     for pattern in patterns:
-        try:
-            listed = list_files(pattern)
-        except InputError as error:
-            raise SettingError("input", str(error)) from error
-        excluded = () if output is None else (join(output, ""),)
-        files = [info for info in listed if not info.path.startswith(excluded)]
-        if listed and not files:
-            raise SettingError(
-                "input",
-                f"{pattern} lies below output {output}, where a run reads nothing; choose an "
-                "output beside the input",
-                "output",
-            )
+        files = _listed(pattern, output)
         _refuse_tables(pattern, files)
-        outputs = _outputs_among(pattern, [file.path for file in files])
-        of_runs = {file.path for file in files if file.path.startswith(outputs)}
-        skipped |= dict.fromkeys(of_runs, OF_RUNS)
-        if files and len(of_runs) == len(files):
-            raise SettingError(
-                "input",
-                f"{pattern} names the output of a run, {outputs[0][:-1]}; give what it was made "
-                f"from, or its files by their folder: {outputs[0]}embeddings/*",
-            )
-        files = [file for file in files if file.path not in of_runs]
-        hidden = {file.path for file in files if _is_hidden(file.path, pattern)}
-        skipped |= dict.fromkeys(hidden, HIDDEN)
-        files = without_records([file for file in files if file.path not in hidden])
-        if not files and hidden:
-            raise SettingError(
-                "input",
-                f"{pattern} names only hidden files, whose names, or folders, begin with _ or a "
-                "dot; name such a file itself",
-            )
+        skipped |= (left := _of_runs(pattern, files))
+        files = _without(files, left)
+        skipped |= (hidden := {f.path: HIDDEN for f in files if _is_hidden(f.path, pattern)})
+        files = without_records(_without(files, hidden))
         if not files:
-            hint = "; stdin is not read, write it to a file first" if pattern == "-" else ""
-            if is_glob(pattern) and any(map(is_folder, matching(pattern))):
-                hint = f", but folders; {join(pattern, '**')} names the files below them"
-            raise SettingError("input", f"{pattern} names no file{hint}")
+            raise _nothing_named(pattern, bool(hidden))
         if input_format is None:
-            others = {file.path for file in files if _suffixes(file.path)[0] in OTHER_FORMATS}
-            if len(others) < len(files):
-                skipped |= {path: _suffixes(path)[0] for path in others}
-                files = [file for file in files if file.path not in others]
-            is_data = text != WHOLE_FILES
-            beside = _beside_data(pattern, [file.path for file in files]) if is_data else set()
-            skipped |= {path: path.rpartition("/")[2] for path in beside}
-            files = [file for file in files if file.path not in beside]
+            skipped |= (left := _not_text(files))
+            files = _without(files, left)
+            skipped |= (left := _beside_data(pattern, files, text))
+            files = _without(files, left)
         infos.update((file.path, file) for file in files)
     for path in list(_other_names(infos)):
         del infos[path]
@@ -214,18 +180,74 @@ def list_input(
     return Listing(read, dict(Counter(left_out).most_common()))
 
 
-def _beside_data(pattern: str, paths: Sequence[str]) -> set[str]:
-    """Files that tell of a data set among its files, unless the pattern names them."""
-    named = absolute(pattern).rpartition("/")[2]
-    beside = {
-        path
-        for path in paths
-        if path != absolute(pattern)
-        and not (is_glob(named) and _BESIDE_DATA.match(named.lower()))
-        and _BESIDE_DATA.fullmatch(path.rpartition("/")[2].lower())
-    }
-    has_data = any(_suffixes(path)[0] in FORMATS for path in paths if path not in beside)
-    return beside if has_data else set()
+def _listed(pattern: str, output: str | None) -> list[FileInfo]:
+    """The files that a pattern names, but for those below the output."""
+    try:
+        listed = list_files(pattern)
+    except InputError as error:
+        raise SettingError("input", str(error)) from error
+    excluded = () if output is None else (join(output, ""),)
+    files = [info for info in listed if not info.path.startswith(excluded)]
+    if listed and not files:
+        raise SettingError(
+            "input",
+            f"{pattern} lies below output {output}, where a run reads nothing; choose an output "
+            "beside the input",
+            "output",
+        )
+    return files
+
+
+def _without(files: Sequence[FileInfo], left: Mapping[str, str]) -> list[FileInfo]:
+    return [file for file in files if file.path not in left]
+
+
+def _of_runs(pattern: str, files: Sequence[FileInfo]) -> dict[str, str]:
+    """Paths of files of outputs of runs, and what stands for them; SettingError if all are."""
+    outputs = _outputs_among(pattern, [file.path for file in files])
+    left = [file.path for file in files if file.path.startswith(outputs)]
+    if left and len(left) == len(files):
+        raise SettingError(
+            "input",
+            f"{pattern} names the output of a run, {outputs[0][:-1]}; give what it was made "
+            f"from, or its files by their folder: {outputs[0]}embeddings/*",
+        )
+    return dict.fromkeys(left, OF_RUNS)
+
+
+def _not_text(files: Sequence[FileInfo]) -> dict[str, str]:
+    """Paths of files that hold no text, and their suffixes, unless all are such."""
+    left = {file.path: _suffixes(file.path)[0] for file in files}
+    left = {path: suffix for path, suffix in left.items() if suffix in OTHER_FORMATS}
+    return left if len(left) < len(files) else {}
+
+
+def _nothing_named(pattern: str, has_hidden: bool) -> SettingError:
+    """The error of a pattern without files, or with hidden ones alone."""
+    if has_hidden:
+        said = (
+            "names only hidden files, whose names, or folders, begin with _ or a dot; name such a "
+            "file itself"
+        )
+        return SettingError("input", f"{pattern} {said}")
+    hint = "; stdin is not read, write it to a file first" if pattern == "-" else ""
+    if is_glob(pattern) and any(map(is_folder, matching(pattern))):
+        hint = f", but folders; {join(pattern, '**')} names the files below them"
+    return SettingError("input", f"{pattern} names no file{hint}")
+
+
+def _beside_data(pattern: str, files: Sequence[FileInfo], text: str) -> dict[str, str]:
+    """Paths and names of files that tell of a data set among its files, unless they are named."""
+    if text == WHOLE_FILES:
+        return {}
+    place, paths = absolute(pattern), [file.path for file in files]
+    named = place.rpartition("/")[2].lower()
+    if is_glob(named) and _BESIDE_DATA.match(named):
+        return {}
+    names = {path: path.rpartition("/")[2] for path in paths if path != place}
+    left = {path: name for path, name in names.items() if _BESIDE_DATA.fullmatch(name.lower())}
+    has_data = any(_suffixes(path)[0] in FORMATS for path in paths if path not in left)
+    return left if has_data else {}
 
 
 def _other_names(paths: Iterable[str]) -> Iterator[str]:

@@ -258,95 +258,137 @@ def is_sentence_transformers(source: Path) -> bool:
     return (source / MODULES).is_file()
 
 
+@dataclass
+class _Modules:
+    """What the modules of a folder say, one after the other."""
+
+    source: Path
+    listed: list[tuple[str, str]]  # kind and path of each
+    encoder: str = ""  # as in `FolderSettings`, and the next
+    is_static: bool = False
+    layers: VectorSpec = field(default_factory=VectorSpec)  # these alone, and their weights
+    pooling: VectorSpec = field(default_factory=VectorSpec)
+    splade: Mapping[str, str] | None = None
+    normalizes: bool = False
+    layered: dict[str, list[Module]] = field(default_factory=lambda: {POOLED: [], OF_TOKENS: []})
+    tensors: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def read_encoder(self, path: str, is_static: bool = False) -> None:
+        self.encoder, self.is_static = path, is_static
+
+    def read_pooling(self, path: str) -> None:
+        self.pooling = _read_pooling(inside(self.source, path) / "config.json")
+
+    def read_splade(self, path: str) -> None:
+        self.splade = read_splade_pooling(inside(self.source, path) / "config.json")
+        _check_task(inside(self.source, self.encoder), self.listed[0][0])
+
+    def read_layers(self, path: str) -> None:
+        self.layers = _weighted_layers(inside(self.source, path), inside(self.source, self.encoder))
+
+    def read_normalize(self, path: str) -> None:
+        place = inside(self.source, path) / "config.json"
+        values = optional_object(place)
+        refuse_unknown(place, values, _NORMALIZE_KNOWN)
+        check_vector_names(place, values)
+        self.normalizes = True
+
+    def read_module(self, path: str, prefix: str, read: "_Reader") -> None:
+        module, arrays = read(inside(self.source, path))
+        at = f"{prefix}/{len(self.layered[prefix])}"
+        self.tensors |= {f"{at}/{name}": array for name, array in arrays.items()}
+        self.layered[prefix].append(module)
+
+    def spec(self, cut: int | None) -> VectorSpec:
+        """How vectors are computed; `cut` is how many of their first numbers are kept."""
+        widths = {name: some[-1].out_features if some else 0 for name, some in self.layered.items()}
+        spec = self.pooling
+        if cut is not None:  # behind the modules, also where the last one gives unit length
+            spec = replace(spec, dim=cut, dim_last=self.normalizes)
+        return replace(
+            spec,
+            layers=self.layers.layers,
+            layer_combine=self.layers.layer_combine,
+            layer_weights=self.layers.layer_weights,
+            token_dense=widths[OF_TOKENS],
+            dense=widths[POOLED],
+            normalize=self.normalizes,
+        )
+
+
+_TOKEN_DENSE = "Dense on token_embeddings"
+_Reader = Callable[[Path], tuple[Module, dict[str, np.ndarray]]]
+_DENSE_OF_TOKENS = partial(read_dense, takes=("token_embeddings",))
+_READERS: Mapping[str, Callable[[_Modules, str], None]] = {
+    "Transformer": _Modules.read_encoder,
+    "MLMTransformer": _Modules.read_encoder,
+    "StaticEmbedding": partial(_Modules.read_encoder, is_static=True),
+    "Pooling": _Modules.read_pooling,
+    "SpladePooling": _Modules.read_splade,
+    "WeightedLayerPooling": _Modules.read_layers,
+    "Dense": partial(_Modules.read_module, prefix=POOLED, read=read_dense),
+    "LayerNorm": partial(_Modules.read_module, prefix=POOLED, read=read_layer_norm),
+    _TOKEN_DENSE: partial(_Modules.read_module, prefix=OF_TOKENS, read=_DENSE_OF_TOKENS),
+    "Normalize": _Modules.read_normalize,
+}
+
+
 def read_settings(source: Path) -> FolderSettings:
     """Reads modules.json and the modules; a folder without it has default settings."""
     if not is_sentence_transformers(source):
         return FolderSettings()
-    encoder, is_static, pooling, normalize = "", False, VectorSpec(), False
-    splade, query_weights = None, None
-    modules_listed = listed_modules(source)
-    if len(modules_listed) == 1 and modules_listed[0][0] == "Router":
-        modules_listed, query_weights = _routes(source, modules_listed[0][1])
-    layers = VectorSpec()
-    modules: dict[str, list[Module]] = {POOLED: [], OF_TOKENS: []}
-    tensors: dict[str, np.ndarray] = {}
-    for kind, path in _ordered(source, modules_listed):
-        if kind in ("Transformer", "MLMTransformer", "StaticEmbedding"):
-            encoder, is_static = path, kind == "StaticEmbedding"
-        elif kind == "Pooling":
-            pooling = _read_pooling(inside(source, path) / "config.json")
-        elif kind == "SpladePooling":
-            splade = read_splade_pooling(inside(source, path) / "config.json")
-            _check_task(inside(source, encoder), modules_listed[0][0])
-        elif kind == "WeightedLayerPooling":
-            layers = _weighted_layers(inside(source, path), inside(source, encoder))
-        elif kind in _READERS:
-            prefix, read = _READERS[kind]
-            module, arrays = read(inside(source, path))
-            number = len(modules[prefix])
-            tensors |= {f"{prefix}/{number}/{name}": array for name, array in arrays.items()}
-            modules[prefix].append(module)
-        elif kind == "Normalize":
-            place = inside(source, path) / "config.json"
-            values = optional_object(place)
-            refuse_unknown(place, values, _NORMALIZE_KNOWN)
-            check_vector_names(place, values)
-            normalize = True
-    task = "feature-extraction" if splade is None else "fill-mask"
-    named = optional_object(source / MODEL)
-    if named.get("model_type") == _MODELS["sequence-classification"]:
-        task = "sequence-classification"
-        if [kind for kind, _ in modules_listed] != ["Transformer"]:
-            raise InputError(
-                f"{source / MODULES}: only a Transformer module is supported in a CrossEncoder"
-            )
-    model = named.get("model_type", _MODELS[task])
-    if model != _MODELS[task]:
-        raise InputError(f"{source / MODEL}: model_type must be {_MODELS[task]}, got {model}")
-    prompts = read_prompts(source / MODEL, named)
-    default_prompt = _default_prompt(source / MODEL, named, prompts)
-    refuse_unknown(source / MODEL, named, MODEL_KNOWN)
-    cut = number_in(source / MODEL, named, "truncate_dim")
-    if cut is not None and task == "feature-extraction":
-        # Cut behind the modules, also where the last one gives unit length
-        pooling = replace(pooling, dim=cut, dim_last=normalize)
-    values = {} if is_static else read_transformer(inside(source, encoder), task)
-    widths = {name: some[-1].out_features if some else 0 for name, some in modules.items()}
-    pooling = replace(
-        pooling,
-        layers=layers.layers,
-        layer_combine=layers.layer_combine,
-        layer_weights=layers.layer_weights,
-        token_dense=widths[OF_TOKENS],
-    )
+    listed, query_weights = listed_modules(source), None
+    if [kind for kind, _ in listed] == ["Router"]:
+        listed, query_weights = _routes(source, listed[0][1])
+    modules = _Modules(source, listed)
+    for kind, path in _ordered(source, listed):
+        _READERS[kind](modules, path)
+    place = source / MODEL
+    named = optional_object(place)
+    task = _task(modules, named)
+    prompts = read_prompts(place, named)
+    default_prompt = _default_prompt(place, named, prompts)
+    refuse_unknown(place, named, MODEL_KNOWN)
+    cut = number_in(place, named, "truncate_dim")
+    values = {} if modules.is_static else read_transformer(inside(source, modules.encoder), task)
+    is_sparse = modules.splade is not None
     return FolderSettings(
-        encoder=encoder,
-        is_static=is_static,
-        defaults=replace(pooling, dense=widths[POOLED], normalize=normalize),
-        dense=tuple(modules[POOLED]),
-        token_dense=tuple(modules[OF_TOKENS]),
-        tensors=tensors,
+        encoder=modules.encoder,
+        is_static=modules.is_static,
+        defaults=modules.spec(cut if task == "feature-extraction" else None),
+        dense=tuple(modules.layered[POOLED]),
+        token_dense=tuple(modules.layered[OF_TOKENS]),
+        tensors=modules.tensors,
         prompts=prompts,
         default_prompt=default_prompt,
-        similarity=_read_similarity(source / MODEL, named, task),
-        top_k=None if splade is None else number_in(source / MODEL, named, "max_active_dims"),
+        similarity=_read_similarity(place, named, task),
+        top_k=number_in(place, named, "max_active_dims") if is_sparse else None,
         max_seq_length=values.get("max_seq_length"),
         do_lower_case=bool(values.get("do_lower_case")),
-        splade=splade,
+        splade=modules.splade,
         query_weights=query_weights,
         has_scores=task == "sequence-classification",
         scores_activation=named.get("activation_fn"),
     )
 
 
-_TOKEN_DENSE = "Dense on token_embeddings"
-_Reader = Callable[[Path], tuple[Module, dict[str, np.ndarray]]]
-# Of modules: what the names of their tensors begin with, and what reads them.
-_READERS: Mapping[str, tuple[str, _Reader]] = {
-    "Dense": (POOLED, read_dense),
-    "LayerNorm": (POOLED, read_layer_norm),
-    _TOKEN_DENSE: (OF_TOKENS, partial(read_dense, takes=("token_embeddings",))),
-}
+def _task(modules: _Modules, named: Mapping[str, Any]) -> str:
+    """What the model is for, one of `_MODELS`, by its modules and what the folder calls it."""
+    task = "feature-extraction" if modules.splade is None else "fill-mask"
+    model = named.get("model_type", _MODELS[task])
+    if model == _MODELS["sequence-classification"]:
+        if [kind for kind, _ in modules.listed] != ["Transformer"]:
+            raise InputError(
+                f"{modules.source / MODULES}: only a Transformer module is supported in a "
+                "CrossEncoder"
+            )
+        return "sequence-classification"
+    if model != _MODELS[task]:
+        place = modules.source / MODEL
+        raise InputError(f"{place}: model_type must be {_MODELS[task]}, got {model}")
+    return task
+
+
 _ON_VECTORS = ("Dense", "LayerNorm", "Normalize")
 # The modules that may follow a module: pooling, then Dense modules, then unit length.
 _FOLLOWERS = {
