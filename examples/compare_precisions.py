@@ -3,7 +3,8 @@
 A row of the table is what `bert-embed compare` says of that output and the one of float32: bytes of
 a vector, and how many of the nearest neighbours stay the same, with 95% intervals.
 
-Usage, from the clone's folder: python -m examples.compare_precisions FILE FOLDER [--model MODEL]
+Usage, from the clone's folder:
+    python -m examples.compare_precisions FILE FOLDER [--text_column NAME] [--model MODEL]
 """
 
 import argparse
@@ -21,12 +22,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def table(source: Path, folder: Path, model: str) -> list[list[str]]:
+def table(source: Path, folder: Path, **flags: Any) -> list[list[str]]:
     """The rows of the table, the titles first; the same call again embeds nothing anew."""
 
     def embedded(name: str, **options: Any) -> tuple[Path, str]:
         output = folder / name.replace(" ", "_")
-        record = bert_embed.embed(source, output, model=model, show_progress=False, **options)
+        record = bert_embed.embed(source, output, show_progress=False, **flags, **options)
         written = record["written"]["embeddings"]
         return output, f"{written['bytes'] / written['rows']:,.0f}"
 
@@ -55,9 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("file", type=Path, metavar="FILE", help="the corpus, as embed takes it")
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="for the four outputs")
     parser.add_argument("--model", default="minilm", help="as embed takes it (default: minilm)")
+    parser.add_argument("--text_column", default="text", help="as embed takes it (default: text)")
     args = parser.parse_args(arguments)
     try:
-        rows = table(args.file, args.folder, args.model)
+        rows = table(args.file, args.folder, model=args.model, text_column=args.text_column)
     except ValueError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2

@@ -170,8 +170,9 @@ def test_a_model_that_splits_the_word_is_refused(tmp_path):
 
 def test_the_table_of_precisions_shows_what_each_loses(minilm, tmp_path, capsys):
     texts = [text for pair in read_pairs(PAIRS) for text in (pair.first, pair.second)]
-    (tmp_path / "in.txt").write_text("\n".join(dict.fromkeys(texts)))
-    words = [str(tmp_path / "in.txt"), str(tmp_path / "out")]
+    lines = (json.dumps({"title": text}) for text in dict.fromkeys(texts))
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    words = [str(tmp_path / "in.jsonl"), str(tmp_path / "out"), "--text_column=title"]
     assert compare_precisions.main(words) == 0
     titles, *rows = capsys.readouterr().out.splitlines()
     assert titles.endswith("rank correlation")
