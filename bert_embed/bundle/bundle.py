@@ -106,9 +106,9 @@ class Bundle:
     default_prompt: str = ""  # name of the prompt that is used by default, "" for none
     source: str = ""  # where the weights come from
     licence: str = ""  # of the weights, "" where it is not stated
-    # What has a scale of its own in the int8 word embeddings: each "row", or, in bundles of earlier
-    # versions, the whole "table".
-    int8_word_scales: str = "row"
+    # How numbers became int8: by "balanced" channels, or, in bundles of earlier versions, with a
+    # scale for each "row" of the word embeddings, or for the whole "table".
+    int8_word_scales: str = "balanced"
     files: Mapping[str, str] = field(default_factory=dict)  # the sha256 of each, by name
     # Where the workers of a job keep what they compile, "" for nowhere. It is code, so bundle.json
     # cannot say it.

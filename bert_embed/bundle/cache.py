@@ -41,7 +41,7 @@ from bert_embed.storage.files import open_listed
 from bert_embed.storage.gcs import SCHEME, listed, store_errors
 from bert_embed.storage.local import is_at, place_folder
 
-_IMPORTERS = 4  # increased when the same files are imported to a bundle with other ids or vectors
+_IMPORTERS = 5  # increased when the same files are imported to a bundle with other ids or vectors
 _COPIED_BYTES = 8 << 20  # at a time
 _UNUSED = 90 * 24 * 3600  # seconds after which an import removes a bundle that is not asked for
 

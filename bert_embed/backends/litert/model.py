@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
 
 from bert_embed.backends.host import fused_attention, is_normed, query_scale, tail
 from bert_embed.backends.litert import FILES
@@ -15,10 +17,13 @@ from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.multi import MultiHead
 
 _Tensors = Mapping[str, np.ndarray]
+_CALIBRATION_ROWS, _CALIBRATION_TOKENS = 16, 32
 _UNSEEN = 1e9  # taken from the scores of tokens that no token sees: their softmax is exactly 0
 _INT8_FULLY_CONNECTED = 12  # the operators' versions that have int8 weights
 _INT8_GATHER = 2
 _IDS = ([-1, -1], "int32")
+# Products of a layer that read what a norm gives.
+_ATTENTION, _BEHIND_NORMS = ("query", "key", "value"), ("intermediate", "gate", "up")
 _ONE_WIDE = {"shape": [-1, -1, 1]}
 _ACTIVATIONS = {
     "gelu": ("GELU", schema.GeluOptionsT(approximate=False)),
@@ -41,7 +46,8 @@ def write_litert(folder: str, bundle: Bundle, tensors: _Tensors) -> None:
         sparse, multi, scores: `x` float32 `[batch, length, hidden]`, last states, to `Head.graph`.
             `cut_model` alone gives those of kinds that are `Bundle.heads_apart`.
 
-    In int8, weights of layers have a scale for each output of a product. Activations become int8
+    In int8, weights of layers have a scale for each output of a product, behind norms with
+    channels balanced by `channel_factors`. Activations become int8
     when the model runs, with a scale for each token, so a vector depends only on its own row. All
     but the layers' products and the word embeddings is float32. No calibration is necessary.
     Models without segment embeddings do not read `type_ids`.
@@ -60,7 +66,8 @@ def write_litert(folder: str, bundle: Bundle, tensors: _Tensors) -> None:
     for precision, name in FILES.items():
         file, int8 = ModelFile(), precision == "int8"
         graph = file.graph("hidden_states")
-        ops = _LiteRTOps(graph, config, tensors, int8, ids)
+        sizes = channel_sizes(config, tensors) if int8 else None
+        ops = _LiteRTOps(graph, config, tensors, int8, ids, sizes)
         for number, state in enumerate(config.hidden_states(ops, *ops.inputs[:2])):
             graph.output(f"layer_{number}", state)
         for signature, taken in inputs.items():
@@ -80,10 +87,17 @@ class _LiteRTOps:
         tensors: _Tensors,
         int8: bool,
         inputs: Mapping[str, tuple[list[int], str]],
+        sizes: _Tensors | None = None,
     ) -> None:
-        """Adds inputs, with their shapes and types: ids and a mask, or "x"."""
-        self._graph, self._config, self._int8 = graph, config, int8
+        """Adds inputs, with their shapes and types: ids and a mask, or "x".
+
+        In int8 layers need the `channel_sizes` of their norms.
+        """
+        self._graph, self._config, self._int8, self._sizes = graph, config, int8, sizes or {}
         self._tensors, self._tables = tensors, config.tables(tensors)
+        # Of outputs of norms: their names, and what products of a layer read instead of them.
+        self.norms: dict[int, str] = {}
+        self._balanced: dict[tuple[int, str], int] = {}
         # In how many products a layer computes query, key and value. In int8 each would make `x`
         # int8 anew; in float32, XNNPACK computes three in 0.96 of the time of one, with the same
         # bits. Norms of queries and keys take each by itself.
@@ -156,12 +170,36 @@ class _LiteRTOps:
             if key in self._tensors
         )
         x = graph.add("MUL", x, gamma)
-        return graph.add("ADD", x, *beta) if beta else x
+        x = graph.add("ADD", x, *beta) if beta else x
+        self.norms[x] = name
+        return x
 
     def product(self, x: int, name: str) -> int:
         int8 = self._int8 and name.startswith("layers/")
-        bias = self._tensors.get(f"{name}/bias")
-        return _product(self._graph, self._tensors[f"{name}/kernel"], bias, x, int8)
+        kernel, bias = self._tensors[f"{name}/kernel"], self._tensors.get(f"{name}/bias")
+        layer, _, part = name.rpartition("/")
+        if int8 and part in _BEHIND_NORMS:
+            x, kernel = self._with_balance(x, kernel, layer, _BEHIND_NORMS)
+        return _product(self._graph, kernel, bias, x, int8)
+
+    def _with_balance(
+        self, x: int, kernel: np.ndarray, layer: str, parts: Sequence[str]
+    ) -> tuple[int, np.ndarray]:
+        """Returns what gives `x @ kernel`, with channels of like size for int8.
+
+        All products `parts` of a layer have the factors of `channel_factors`, where a norm gives
+        `x`.
+        """
+        norm, tensors = self.norms.get(x), self._tensors
+        if norm is None:
+            return x, kernel
+        names = [f"{layer}/{part}/kernel" for part in parts]
+        kernels = [tensors[name] for name in names if name in tensors]
+        factors = channel_factors(self._sizes[norm], kernels)
+        key = x, names[0]
+        if key not in self._balanced:
+            self._balanced[key] = self._graph.add("MUL", x, self._graph.constant(1 / factors))
+        return self._balanced[key], kernel * factors[:, None]
 
     def by_distance(self, table: str) -> int:
         graph, positions = self._graph, self._config.max_position_embeddings
@@ -305,6 +343,8 @@ class _LiteRTOps:
         width = self._config.head_width
         fused = fused_attention(self._tensors, name, width)
         computed = 3 * heads // self._products
+        if self._int8:
+            x, fused["kernel"] = self._with_balance(x, fused["kernel"], name, _ATTENTION)
         products: list[int] = []
         kernels = np.split(fused["kernel"], self._products, -1)
         biases: Sequence[np.ndarray | None] = [None] * self._products
@@ -358,6 +398,41 @@ def _activated(graph: FileGraph, activation: str, x: int) -> int:
         return graph.add("LOG", graph.add("ADD", x, one))
     operator, options = _ACTIVATIONS[activation]
     return graph.add(operator, x, options=options)
+
+
+def channel_sizes(config: EncoderConfig, tensors: _Tensors) -> dict[str, np.ndarray]:
+    """Returns the largest number of each channel of norms, float32 `[channels]`, by their names.
+
+    It is that of rows of random ids: the channels that are largest are so whatever the text is.
+    """
+    file = ModelFile()
+    graph = file.graph("sizes")
+    ops = _LiteRTOps(graph, config, tensors, False, dict.fromkeys(("input_ids", "type_ids"), _IDS))
+    for _ in config.hidden_states(ops, *ops.inputs):
+        pass  # adds its operations
+    for x, name in ops.norms.items():
+        reduce = {"options": schema.ReducerOptionsT(), "shape": [graph.width(x)]}
+        largest = graph.add("REDUCE_MAX", graph.add("ABS", x), graph.numbers(0), **reduce)
+        graph.output(name, largest)
+    shape = _CALIBRATION_ROWS, min(_CALIBRATION_TOKENS, config.max_position_embeddings)
+    ids = np.random.default_rng(0).integers(config.vocab_size, size=shape, dtype=np.int32)
+    with TemporaryDirectory() as folder:
+        file.write(Path(folder, "sizes"))
+        run = Interpreter(str(Path(folder, "sizes"))).get_signature_runner("sizes")
+        return run(input_ids=ids, type_ids=ids * 0)
+
+
+def channel_factors(sizes: np.ndarray, kernels: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns by what each channel is divided, and rows of kernels that read it are multiplied.
+
+    float32 `[channels]`: roots of a channel's size over the largest of its weights, as SmoothQuant
+    has them (Xiao et al., 2022), so that both lose little where they become int8. They are rounded
+    to a quarter of an octave, so that last bits of processors do not decide.
+    """
+    largest = np.abs(np.concatenate(kernels, axis=1)).max(axis=1)
+    with np.errstate(all="ignore"):
+        quarters = np.rint(2 * np.log2(sizes / largest))
+    return np.exp2(np.where(np.isfinite(quarters), quarters, 0) / 4).astype(np.float32)
 
 
 def _quantized(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -33,7 +33,7 @@ def test_only_int8_runs_of_older_bundles_are_other_runs(tiny_bundle, older, tmp_
             runs[name, precision] = record(output)
     assert runs["new", "float32"]["run"] == runs["older", "float32"]["run"]
     assert runs["new", "int8"]["run"] != runs["older", "int8"]["run"]
-    assert runs["new", "int8"]["vectors"]["int8_word_scales"] == "row"
+    assert runs["new", "int8"]["vectors"]["int8_word_scales"] == "balanced"
     assert "int8_word_scales" not in runs["new", "float32"]["vectors"]
 
 

@@ -69,8 +69,9 @@ def similar(one, other):
 
 def test_vectors_are_near_those_of_float32(float32, int8, sentences):
     found = similar(int8.encode(sentences), float32.encode(sentences))
-    assert found.mean() >= 0.997
-    assert found.min() >= 0.98
+    # Without balanced channels 0.9989 and 0.9969.
+    assert found.mean() >= 0.9993
+    assert found.min() >= 0.9975
     assert found.max() < 1  # it is int8
 
 
