@@ -13,18 +13,26 @@ from bert_embed.base.errors import SettingError
 
 # How Arrow, pandas and Polars, and NumPy give a column as a list of Python's own values.
 _TO_LIST = ("to_pylist", "to_list", "tolist")
-# Settings of sentence-transformers, LangChain and Beam: what they are called here, or why not.
-_OTHER_NAMES = {
+# Settings of sentence-transformers, LangChain, Beam and other tools, and what they are called here.
+OTHER_NAMES = {
+    "bert_config_file": "model",
     "columns": "column",
     "compute_type": "precision",
+    "cuda": "device",
     "dtype": "precision",
+    "format": "output_format",
+    "fp16": "precision",
     "gpu": "device",
+    "init_checkpoint": "model",
+    "input_file": "input",
     "max_active_dims": "top_k",
     "max_length": "max_seq_length",
     "model_id": "model",
     "model_name": "model",
     "model_name_or_path": "model",
     "normalize_embeddings": "normalize",
+    "num_worker": "threads",
+    "output_file": "output",
     "pooling_mode": "pooling",
     "pooling_strategy": "pooling",
     "text": "column",
@@ -32,7 +40,10 @@ _OTHER_NAMES = {
     "top_k": "k",
     "torch_dtype": "precision",
     "truncate_dim": "dim",
+    "use_gpu": "device",
+    "vocab_file": "model",
 }
+# Why others are not offered, where what they are called here is none of the settings.
 _BATCH_SIZE = "is for BertModelHandler; here batches are formed by tokens, as batch_tokens says"
 _HAVE_NAMES = "is not offered: each of them has a name here, such as device or precision"
 _COMES_FIRST = "comes first here, without a name"
@@ -220,7 +231,7 @@ def known_names(given: Collection[str], known: Collection[str]) -> None:
     """Checks the names of settings; an error suggests the nearest one, or lists them all."""
     for name in given:
         if name not in known:
-            meant = [_OTHER_NAMES[name]] if _OTHER_NAMES.get(name) in known else []
+            meant = [OTHER_NAMES[name]] if OTHER_NAMES.get(name) in known else []
             if name in _NOT_OFFERED and not meant:
                 raise SettingError(name, _NOT_OFFERED[name])
             meant += difflib.get_close_matches(name, known, n=1)

@@ -4,18 +4,19 @@ import argparse
 import difflib
 import logging
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
+from bert_embed.base.arguments import OTHER_NAMES
 from bert_embed.base.errors import InputError, SettingError, StorageError, error_text
 from bert_embed.pipeline.console import installed_program, program
-from bert_embed.pipeline.errors import UsageError, flag_message
+from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import DEFAULTS, FLAGS, Options, grouped
 from bert_embed.pipeline.options.flags import (
-    CheckedOptions,
+    CommandOptions,
     Flag,
     flags_of,
     items_of,
@@ -31,26 +32,6 @@ _OF_COMMANDS = ("h", "help", "text", "version")  # what they print is for people
 _TYPO = 0.8  # no flag of Beam, of Flink or of Spark is so similar to one of ours
 _TYPO_OF_BEAM = 0.92  # --spark_master, of Spark's job server, is similar to --spark_master_url
 _logger = logging.getLogger(__name__)
-# What other tools call some of our flags.
-_OTHER_NAMES = {
-    "--batch_size": "--batch_tokens",
-    "--bert_config_file": "--model",
-    "--cuda": "--device",
-    "--format": "--output_format",
-    "--fp16": "--precision",
-    "--init_checkpoint": "--model",
-    "--input_file": "--input",
-    "--max_length": "--max_seq_length",
-    "--model_name_or_path": "--model",
-    "--normalize_embeddings": "--normalize",
-    "--num_worker": "--threads",
-    "--output_file": "--output",
-    "--pooling_strategy": "--pooling",
-    "--top_k": "--k",
-    "--truncate_dim": "--dim",
-    "--use_gpu": "--device",
-    "--vocab_file": "--model",
-}
 
 
 class UnknownFlags(UsageError):
@@ -73,7 +54,7 @@ class UnknownFlags(UsageError):
 def nearest_flag(word: str, flags: Sequence[str], only_typos: bool = False) -> str | None:
     """The flag that a wrong one stands for, or else the one that is most like it."""
     word = f"--{word.lstrip('-')}"
-    if (known := _OTHER_NAMES.get(word)) in flags:
+    if (known := f"--{OTHER_NAMES.get(word.lstrip('-'))}") in flags:
         return known
     similar = difflib.get_close_matches(word, flags, 1, _TYPO)
     if not similar and not only_typos:
@@ -83,19 +64,18 @@ def nearest_flag(word: str, flags: Sequence[str], only_typos: bool = False) -> s
 
 
 def check_beam_words(
-    words: Sequence[str],
-    flags: Sequence[str],
-    job: RunnerOptions,
-    program: str,
-    alone: str = "repeat --input for each file, or put a glob in quotes",
+    words: Sequence[str], flags: Mapping[str, Flag], job: RunnerOptions, command: str
 ) -> None:
     """Refuses words that are no flags of Beam, and a runner that it does not have.
 
-    `flags` are our own, one of which may be meant; `program` lists them; `alone` says what to do
-    about a word that is no flag. InputError names what is wrong.
+    `flags` are those of the command, one of which may be meant. InputError names what is wrong.
     """
     if words:
-        _check_words(words, flags, job, program, alone)
+        places = [one.metavar or "" for one in flags.values() if one.is_positional]
+        alone = f"give {' and '.join(places)} once; {command} takes no other words"
+        if not places:
+            alone = "repeat --input for each file, or put a glob in quotes"
+        _check_words(words, _words_of(flags), job, f"{program()} {command}", alone)
     if job.runner == DEFAULT_RUNNER:
         return
     from apache_beam.runners.runner import create_runner
@@ -104,6 +84,10 @@ def check_beam_words(
         create_runner(job.runner)
     except (ValueError, ImportError, AttributeError) as error:
         raise SettingError("runner", f"{job.runner} is not available: {error}") from error
+
+
+def _words_of(flags: Mapping[str, Flag]) -> list[str]:
+    return [f"--{name}" for name, one in flags.items() if not one.is_positional]
 
 
 def _check_words(
@@ -227,7 +211,7 @@ class ConfigFile:
         return ours, words
 
 
-Kind = TypeVar("Kind", bound=CheckedOptions)
+Kind = TypeVar("Kind", bound=CommandOptions)
 
 
 def read_options(
@@ -248,64 +232,38 @@ def read_options(
     given = below | dict(values)
     if "beam_args" in kind.__dataclass_fields__:
         given["beam_args"] = (*file_words, *words)
-        _check_beam(given, "runner" in values, file_words, words, config, command, flags)
+        job = RunnerOptions(one_text("runner", given.get("runner", DEFAULT_RUNNER)))
+        check = partial(check_beam_words, flags=flags, job=job, command=command)
+        with _naming_file(config, lambda _: bool(file_words) or "runner" not in values):
+            check(file_words)
+        check(words)
     elif config is not None and file_words:
         name = file_words[0].removeprefix("--").partition("=")[0]
-        near = nearest_flag(f"--{name}", [f"--{one}" for one in names])
+        near = nearest_flag(f"--{name}", _words_of(flags))
         hint = f"; did you mean {near.removeprefix('--')}?" if near else ""
         raise SettingError("config", f"{config.path}: {command} has no flag {name}{hint}")
     for name in names:
         if flags[name].default is MISSING and name not in given:
             raise UsageError(f"the following arguments are required: --{name}")
-    with _naming_file(config, below, values):
+    with _naming_file(config, lambda setting: setting in below.keys() - values.keys()):
         options = kind(**given)
     options.require(*kind.needed)
     return options
 
 
-def taken(kind: type[CheckedOptions], command: str) -> dict[str, Flag]:
+def taken(kind: type[CommandOptions], command: str) -> dict[str, Flag]:
     """The flags of a command, and what stands alone on its line."""
     return {name: one for name, one in flags_of(kind).items() if one.without != command}
 
 
-def _check_beam(
-    given: Mapping[str, Any],
-    names_runner: bool,
-    file_words: Sequence[str],
-    words: Sequence[str],
-    config: ConfigFile | None,
-    command: str,
-    flags: Mapping[str, Flag],
-) -> None:
-    """Checks the words for Beam of a file and of a command line, which may name the runner."""
-    job = RunnerOptions(one_text("runner", given.get("runner", DEFAULT_RUNNER)))
-    places = [one.metavar or "" for one in flags.values() if one.is_positional]
-    alone = f"give {' and '.join(places)} once; {command} takes no other words"
-    if not places:
-        alone = "repeat --input for each file, or put a glob in quotes"
-    known = [f"--{name}" for name, one in flags.items() if not one.is_positional]
-    check = partial(
-        check_beam_words, flags=known, job=job, program=f"{program()} {command}", alone=alone
-    )
-    if config is not None:
-        try:
-            check(file_words)
-        except InputError as error:
-            if file_words or not names_runner:
-                raise SettingError("config", f"{config.path}: {flag_message(error)}") from error
-            raise
-    check(words)
-
-
 @contextmanager
-def _naming_file(
-    config: ConfigFile | None, below: Mapping[str, Any], values: Mapping[str, Any]
-) -> Iterator[None]:
-    """Names the YAML file in a SettingError of what it alone gives, `below` the `values`."""
+def _naming_file(config: ConfigFile | None, is_of_file: Callable[[str], bool]) -> Iterator[None]:
+    """Names the YAML file in an error of a setting that is of the file."""
     try:
         yield
-    except SettingError as error:
-        if config is not None and error.setting in below and error.setting not in values:
+    except InputError as error:
+        setting = error.setting if isinstance(error, SettingError) else ""
+        if config is not None and is_of_file(setting):
             raise SettingError("config", f"{config.path}: {error}") from error
         raise
 
@@ -428,7 +386,7 @@ def add_flag(
 _CONFIG = "YAML file with any of these flags; the command line wins"
 
 
-def parser_of(kind: type[CheckedOptions], command: str, everything: bool = True) -> Parser:
+def parser_of(kind: type[CommandOptions], command: str, everything: bool = True) -> Parser:
     """The parser of a command; its help lists every flag, or of `embed` the `EVERYDAY` ones."""
     flags = taken(kind, command)
     places = [one.metavar or "" for one in flags.values() if one.is_positional]

@@ -22,8 +22,8 @@ from bert_embed.pipeline.options.flags import (
     NOT_NEGATIVE,
     POSITIVE,
     SHARE,
-    CheckedOptions,
     Choice,
+    CommandOptions,
     Flag,
     Sized,
     flag,
@@ -99,7 +99,7 @@ embed_flag, embed_switch = partial(flag, without="tokenize"), partial(switch, wi
 
 
 @dataclass(frozen=True)
-class Options(CheckedOptions):
+class Options(CommandOptions):
     """The options of `embed` and `tokenize`; None where the model or the input decides.
 
     `beam_args` are Beam's own flags. A value may be of another type that stands for it, such as a

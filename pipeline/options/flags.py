@@ -336,16 +336,27 @@ DIRS = "runs' outputs, folders of outputs or globs: of each document the newest 
 
 
 @dataclass(frozen=True)
-class CheckedOptions:
-    """Options whose values are of the kinds of their flags; SettingError if one is not."""
+class CommandOptions:
+    """The options of a command, which the docstring describes; `beam_args` takes Beam's flags.
+
+    Values become those of the kinds of their flags; SettingError if one cannot.
+    """
 
     needed: ClassVar[tuple[str, ...]] = ()  # unless another option stands in
 
     def __post_init__(self) -> None:
-        for name, described in flags_of(type(self)).items():
+        flags = flags_of(type(self))
+        after = [one.metavar or "" for one in flags.values() if one.is_positional][1:]
+        for name, described in flags.items():
             value = getattr(self, name)
             if value is not None or described.default is not None:
-                object.__setattr__(self, name, self.converted(name, value, described))
+                value = self.converted(name, value, described)
+                object.__setattr__(self, name, value)
+            if described.is_positional and described.is_repeated and not value:
+                raise UsageError(
+                    f"{' or '.join(['DIR', *after])} is missing: give the output of a "
+                    f"{', then '.join(['run', *after])}"
+                )
 
     def converted(self, name: str, value: Any, described: Flag) -> Any:
         """A value as the kind of its flag makes it."""
@@ -353,19 +364,3 @@ class CheckedOptions:
 
     def require(self, *names: str) -> None:
         """Checks that a command has what it needs."""
-
-
-@dataclass(frozen=True)
-class CommandOptions(CheckedOptions):
-    """The options of a command, which the docstring describes; `beam_args` takes Beam's flags."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        flags = [(name, one) for name, one in flags_of(type(self)).items() if one.is_positional]
-        after = [one.metavar or "" for _, one in flags if not one.is_repeated]
-        for name, one in flags:
-            if one.is_repeated and not getattr(self, name):
-                raise UsageError(
-                    f"{' or '.join(['DIR', *after])} is missing: give the output of a "
-                    f"{', then '.join(['run', *after])}"
-                )
