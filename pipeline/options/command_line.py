@@ -32,6 +32,7 @@ _OF_COMMANDS = ("h", "help", "text", "version")  # what they print is for people
 _TYPO = 0.8  # no flag of Beam, of Flink or of Spark is so similar to one of ours
 _TYPO_OF_BEAM = 0.92  # --spark_master, of Spark's job server, is similar to --spark_master_url
 _logger = logging.getLogger(__name__)
+_OTHER_NAMES = OTHER_NAMES | {"batch_size": "batch_tokens"}  # of which Python says more
 
 
 class UnknownFlags(UsageError):
@@ -54,7 +55,7 @@ class UnknownFlags(UsageError):
 def nearest_flag(word: str, flags: Sequence[str], only_typos: bool = False) -> str | None:
     """The flag that a wrong one stands for, or else the one that is most like it."""
     word = f"--{word.lstrip('-')}"
-    if (known := f"--{OTHER_NAMES.get(word.lstrip('-'))}") in flags:
+    if (known := f"--{_OTHER_NAMES.get(word.lstrip('-'))}") in flags:
         return known
     similar = difflib.get_close_matches(word, flags, 1, _TYPO)
     if not similar and not only_typos:
