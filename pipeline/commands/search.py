@@ -56,7 +56,7 @@ def _json(query: str, hits: Sequence[Hit]) -> str:
     """A query and its hits as one line of JSON; docs/search.md says what is in it."""
     rows = []
     for rank, hit in enumerate(hits, 1):
-        row = {"rank": rank, "score": hit.score, "id": hit.id, "text": hit.text}
+        row: dict[str, Any] = {"rank": rank, "score": hit.score, "id": hit.id, "text": hit.text}
         if hit.start is not None:
             row |= {"start": hit.start, "stop": hit.stop}
         if hit.columns:
