@@ -23,7 +23,6 @@ from bert_embed.model import Embedder, Request
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.text.documents import TextTokenizer
 from bert_embed.text.layout import DocumentVectors, Layout, Units
-from bert_embed.transforms.activity import activity, computing
 from bert_embed.transforms.blocks import (
     EmbeddingBlock,
     KeptWindows,
@@ -34,7 +33,7 @@ from bert_embed.transforms.blocks import (
     take_documents,
 )
 from bert_embed.transforms.parts import Rejected
-from bert_embed.transforms.steps import RedactErrors, Step, passed_as_block
+from bert_embed.transforms.steps import RedactErrors, Step, activity, computing, passed_as_block
 from bert_embed.transforms.worker_bundles import worker_bundle
 
 _VOCABULARIES: WeakKeyDictionary[TextTokenizer, pa.StringArray] = WeakKeyDictionary()

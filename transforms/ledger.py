@@ -15,7 +15,7 @@ import orjson
 from bert_embed.backends.runner import failed_in_model
 from bert_embed.base.errors import counted, counted_of, step_message
 from bert_embed.base.threads import in_parallel
-from bert_embed.results.names import output_name, parse_name
+from bert_embed.results.names import DELETED, output_name, parse_name
 from bert_embed.results.run_record import (
     ChangeCounts,
     Counts,
@@ -346,6 +346,27 @@ def listing_hash(sizes: dict[str, int]) -> int:
         for name, size in sizes.items()
     )
     return sum(int.from_bytes(hash_bytes, "big") for hash_bytes in hashes) % HASHES
+
+
+def of_parts(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Names and sizes without those of deleted ids, which are of no part."""
+    return {name: size for name, size in sizes.items() if output_name(name).kind != DELETED}
+
+
+def uncovered(
+    counted: Mapping[int, int], recorded: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Block and part of what was counted, `Totals.parts`, and has no record among `recorded`."""
+    left = dict(counted)
+    for block, part in recorded:
+        if block in left:
+            left[block] &= ~(1 << part)
+    return [
+        (block, part)
+        for block, parts in sorted(left.items())
+        for part in range(parts.bit_length())
+        if parts >> part & 1
+    ]
 
 
 def written_counts(files: dict[str, OutputFile]) -> Counter:

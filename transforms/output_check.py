@@ -10,15 +10,15 @@ from typing import Any
 from bert_embed.base.errors import InputError, counted
 from bert_embed.base.threads import in_parallel
 from bert_embed.results.files import deleted_batches, format_of
-from bert_embed.results.names import BLOCK_RECORDS, DELETED, output_name, part_of
+from bert_embed.results.names import BLOCK_RECORDS, DELETED, part_of
 from bert_embed.results.run_record import RunRecord, Written
 from bert_embed.storage.files import checksum, open_raw
-from bert_embed.transforms.activity import activity
 from bert_embed.transforms.ledger import (
     BlockRecord,
-    Verdict,
-    listing_hash,
+    Totals,
+    of_parts,
     read_block_record,
+    uncovered,
     written_counts,
 )
 from bert_embed.transforms.output_folder import (
@@ -48,26 +48,21 @@ class Problem:
         return f"{self.name}: {self.what}"
 
 
-def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
-    """The verdict with the problems that a listing of the output shows, once all is written.
+def sum_problems(
+    folder: OutputFolder, run: str, sizes: dict[str, int], totals: Totals
+) -> list[str]:
+    """What speaks against the sums of a run that is written, in some lines, by its block records.
 
     What was counted must be there, not only what is there be whole: files that vanished together
-    with their block record leave nothing behind that names them.
+    with their block record leave nothing behind that names them. `sizes` are those of `of_parts`.
     """
-    with activity("checking the output"):
-        files, recorded = folder.listed()
-    sizes, totals = _of_parts(files), verdict.totals
-    verdict = replace(verdict, deleted_before=tuple(files.keys() - sizes.keys()))
-    lost = _uncovered(totals.parts, recorded)
-    if not lost and listing_hash(sizes) == totals.listing:
-        return verdict
     block_records = {
         (record.block, record.part): record
         for record in _read_block_records(folder, run)
         if record is not None
     }
     sizes = _without_leftovers(folder, block_records, sizes)
-    lost = _uncovered(totals.parts, block_records)
+    lost = uncovered(totals.parts, block_records)
     gone = "is missing or damaged, and was counted: was it removed, or the folder moved, meanwhile?"
     problems = [Problem(block_record_name(*part), gone, part) for part in lost]
     problems += listing_problems(block_records, sizes)
@@ -85,28 +80,7 @@ def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
     lines = [str(problem) for problem in problems[:_MOST_NAMED]]
     if len(problems) > _MOST_NAMED:
         lines.append(f"and {len(problems) - _MOST_NAMED} further files")
-    return replace(verdict, problems=(*verdict.problems, *lines))
-
-
-def _of_parts(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Names and sizes without those of deleted ids, which are of no part."""
-    return {name: size for name, size in sizes.items() if output_name(name).kind != DELETED}
-
-
-def _uncovered(
-    counted: Mapping[int, int], recorded: Iterable[tuple[int, int]]
-) -> list[tuple[int, int]]:
-    """Block and part of what was counted, `Totals.parts`, and has no record among `recorded`."""
-    left = dict(counted)
-    for block, part in recorded:
-        if block in left:
-            left[block] &= ~(1 << part)
-    return [
-        (block, part)
-        for block, parts in sorted(left.items())
-        for part in range(parts.bit_length())
-        if parts >> part & 1
-    ]
+    return lines
 
 
 def _read_block_records(folder: OutputFolder, run: str) -> Iterator[BlockRecord | None]:
@@ -155,7 +129,7 @@ def output_problems(folder: OutputFolder, record: RunRecord) -> Iterator[Problem
         else:
             block_records[part] = block_record
     present = folder.data_files()
-    sizes = _of_parts(present)
+    sizes = of_parts(present)
     wrong = list(listing_problems(block_records, sizes))
     yield from wrong
     strange = "does not belong there: no run wrote it, and it may be removed"

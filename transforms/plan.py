@@ -8,7 +8,6 @@ from typing import Any, Literal
 import apache_beam as beam
 
 from bert_embed.base.errors import InputError
-from bert_embed.transforms.activity import activity
 from bert_embed.transforms.ledger import BegunBlocks, BlockRecord, begun_blocks, finished_blocks
 from bert_embed.transforms.listing import read_listing
 from bert_embed.transforms.output_folder import OutputFolder
@@ -20,7 +19,7 @@ from bert_embed.transforms.parts import (
     plan_blocks,
 )
 from bert_embed.transforms.read.reader import cut_file
-from bert_embed.transforms.steps import RedactErrors, Step
+from bert_embed.transforms.steps import RedactErrors, Step, activity
 
 _ALONE = 2000  # blocks that travel alone, enough for all workers: a thousand bytes of memory each
 

@@ -21,12 +21,16 @@ from bert_embed.transforms.ledger import (
     Totals,
     Verdict,
     listing_hash,
+    of_parts,
     result_of,
+    uncovered,
     verdict,
     written_counts,
 )
+from bert_embed.transforms.output_check import sum_problems
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import PlannedWork
+from bert_embed.transforms.steps import activity
 
 _COUNTERS = ("counts", "rejected", "unfit", "seconds", "covered", "records", "written")
 
@@ -135,6 +139,23 @@ def reconcile(
     every = sums | "Sums" >> beam.Flatten()
     totals = every | "Sum" >> beam.CombineGlobally(_SumTotals()).as_singleton_view()
     return planned | "Reconcile" >> beam.Map(verdict, totals)
+
+
+def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
+    """The verdict with the problems that a listing of the output shows, once all is written.
+
+    What was counted must be there, not only what is there be whole: files that vanished together
+    with their block record leave nothing behind that names them.
+    """
+    with activity("checking the output"):
+        files, recorded = folder.listed()
+    sizes, totals = of_parts(files), verdict.totals
+    verdict = replace(verdict, deleted_before=tuple(files.keys() - sizes.keys()))
+    lost = uncovered(totals.parts, recorded)
+    if not lost and listing_hash(sizes) == totals.listing:
+        return verdict
+    lines = sum_problems(folder, run, sizes, totals)
+    return replace(verdict, problems=(*verdict.problems, *lines))
 
 
 def recorded(

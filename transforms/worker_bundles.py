@@ -20,7 +20,7 @@ from bert_embed.bundle.bundle import (
 from bert_embed.bundle.cache import cache_folder, kept_in, made_once
 from bert_embed.storage.files import copy_file, is_remote, join, list_files, make_folder
 from bert_embed.storage.local import is_folder, place_folder
-from bert_embed.transforms.activity import activity
+from bert_embed.transforms.steps import activity
 
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 2

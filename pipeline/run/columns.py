@@ -63,7 +63,7 @@ _RECORDS = "JSON lines, CSV and Parquet"
 def named_columns(options: Options, existing: Collection[str] = ()) -> Columns:
     """The columns as the options name them, names with commas as far as they are `existing`."""
     text = options.text_column or "text"
-    if text not in existing:
+    if text not in existing and ("," in text or '"' in text):
         words = [name.strip() for name in text_fields(text)]
         names = list(_whole_names(words, existing))
         if len(names) > 1 and (not all(names) or len(set(names)) < len(names)):

@@ -19,10 +19,9 @@ from bert_embed.transforms.examples import example_files
 from bert_embed.transforms.increments import CompareKeys, compare_documents
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
 from bert_embed.transforms.ledger import judged, judged_changes
-from bert_embed.transforms.output_check import with_listing
 from bert_embed.transforms.plan import PlanBlocks
 from bert_embed.transforms.read.reader import parts_of
-from bert_embed.transforms.reconcile import reconcile, recorded
+from bert_embed.transforms.reconcile import reconcile, recorded, with_listing
 from bert_embed.transforms.steps import read_unfinished, without_blocks
 from bert_embed.transforms.tokenize import TokenizeBlocks
 from bert_embed.transforms.write import WriteParts, write_vectors

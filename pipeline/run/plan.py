@@ -506,7 +506,7 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
             "afterwards into another output, with --skip_existing for this one"
         )
     if run.options.text_column or run.options.text_b_column:
-        pair = f", paired with {work.columns.text_b}" if work.columns.has_pairs else ""
+        pair = f", paired with {work.columns.text_b}" if work.columns.text_b else ""
         yield f"text: {' + '.join(work.columns.texts)}{pair}"
     if work.columns.extra:
         columns = ", ".join(f"{column.name} {column.type}" for column in work.columns.extra)

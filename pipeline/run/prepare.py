@@ -255,7 +255,7 @@ def plan_work(options: Options, job: RunnerOptions, source: Source, state: Outpu
         raise UsageError(
             "--vectors multi is for texts, which get the model's markers; examples have none"
         )
-    if source.columns.has_pairs:
+    if source.columns.text_b is not None:
         load_tokenizer(bundle).check_pairs("text_b_column")
     check_columns(head_settings(bundle, text_spec), source.columns.extra, options)
     check_memory(job, bundle, options.batch_tokens, text_spec.max_seq_length)

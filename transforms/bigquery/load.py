@@ -25,7 +25,6 @@ from bert_embed.results.parquet import METADATA_KEY, open_parquet
 from bert_embed.results.run_record import Load, RunTables
 from bert_embed.settings import KIND_OF
 from bert_embed.storage.files import is_remote, join, open_raw
-from bert_embed.transforms.activity import activity
 from bert_embed.transforms.bigquery.client import (
     PARTITION_TYPES,
     PATIENCE,
@@ -41,7 +40,7 @@ from bert_embed.transforms.bigquery.fields import Field, mismatch, table_schema,
 from bert_embed.transforms.bigquery.read import described_settings
 from bert_embed.transforms.ledger import Totals, Verdict
 from bert_embed.transforms.output_folder import OutputFolder, parse_name
-from bert_embed.transforms.steps import RedactErrors
+from bert_embed.transforms.steps import RedactErrors, activity
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table

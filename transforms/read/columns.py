@@ -44,11 +44,6 @@ class Columns:
         return text_fields(self.text)
 
     @property
-    def has_pairs(self) -> bool:
-        """Whether a document may have a second text."""
-        return self.text_b is not None
-
-    @property
     def requested(self) -> list[tuple[str, str]]:
         """The setting and the name of every field that each record should have."""
         pairs: list[tuple[str, str | None]] = [

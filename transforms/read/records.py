@@ -266,7 +266,7 @@ def _completed(documents: Documents, columns: Columns, listed: bool) -> Document
     """The documents with every column that the run, or the part, has."""
     count = len(documents.texts)
     missing: dict[str, Any] = {}
-    if columns.has_pairs and documents.texts_b is None:
+    if columns.text_b is not None and documents.texts_b is None:
         missing["texts_b"] = [""] * count
     if columns.context and documents.contexts is None:
         missing["contexts"] = [""] * count

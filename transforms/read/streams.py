@@ -350,6 +350,11 @@ def check_lines(info: FileInfo, start: bytes) -> None:
         )
 
 
+def _holds_examples(start: bytes) -> bool:
+    """Whether a file is one of TFRecord: its first number, of eight bytes, has zeros; no text."""
+    return b"\0" in start[:8] and is_framed(start)
+
+
 def _is_text(start: bytes) -> bool:
     """Whether bytes, of which the last may be part of a character, are UTF-8."""
     try:
@@ -388,7 +393,7 @@ def look_inside(path: str, named: Inside, suffix: str, forced: bool) -> Inside:
         if compression is None:
             if start.startswith(_PARQUET) and not _is_text(start) and not forced:
                 return Inside("parquet", None)
-            if not (named.format == "text" and not forced and is_framed(start)):
+            if not (named.format == "text" and not forced and _holds_examples(start)):
                 check_encoding(path, start)
         else:
             file.seek(0)
@@ -399,7 +404,7 @@ def look_inside(path: str, named: Inside, suffix: str, forced: bool) -> Inside:
                     if b"\n" in start or len(start) >= _LONG_START:
                         break
     if named.format == "text" and not forced:
-        if is_framed(start):
+        if _holds_examples(start):
             return Inside(TFRECORD, compression)
         if _begins_with_record(start):
             named = replace(named, format="jsonl")

@@ -2,8 +2,8 @@
 
 from bert_embed.backends.choose import load_engine
 from bert_embed.settings import TextSpec, VectorSpec
-from bert_embed.transforms.activity import activity, current_activity
 from bert_embed.transforms.infer import BlockModelHandler
+from bert_embed.transforms.steps import activity, current_activity
 
 
 def test_the_activity_that_began_last_is_shown():
